@@ -1,1 +1,45 @@
-"""."""
+"""Adapters between apcore modules and A2A types: pure, without I/O and without an event loop."""
+
+from .agent_card import EXTENSION_URI, AgentCardBuilder, Catalog, card_to_dict
+from .errors import ErrorMapper, OutputError, PartError, clean, error_details
+from .parts import PartConverter
+from .protocols import (
+    Authenticator,
+    Executor,
+    Registry,
+    TaskListResult,
+    TaskRecord,
+    TaskStore,
+    missing_methods,
+)
+from .schema import SchemaConverter, text_property
+from .skill_mapper import SkillMapper
+from .values import from_struct, from_value, narrow, to_struct, to_value
+
+__all__ = [
+    "EXTENSION_URI",
+    "AgentCardBuilder",
+    "Authenticator",
+    "Catalog",
+    "ErrorMapper",
+    "Executor",
+    "OutputError",
+    "PartConverter",
+    "PartError",
+    "Registry",
+    "SchemaConverter",
+    "SkillMapper",
+    "TaskListResult",
+    "TaskRecord",
+    "TaskStore",
+    "card_to_dict",
+    "clean",
+    "error_details",
+    "from_struct",
+    "from_value",
+    "missing_methods",
+    "narrow",
+    "text_property",
+    "to_struct",
+    "to_value",
+]

@@ -1,0 +1,82 @@
+"""`jobs.countdown`: a long job that reports its progress and can be canceled."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from time import monotonic
+from typing import Any
+
+from apcore import Context, ModuleAnnotations, ModuleExample
+from pydantic import BaseModel, ConfigDict, Field
+
+LONGEST = 300.0  # seconds
+POLL = 0.05  # seconds between two looks at the cancel token
+
+
+class CountdownInput(BaseModel):
+    """How long to count, and in what steps."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    seconds: float = Field(description="How long to count, in seconds.", gt=0, le=LONGEST)
+    step: float = Field(
+        default=1.0, description="Seconds between two reports of progress.", ge=POLL, le=LONGEST
+    )
+
+
+class CountdownOutput(BaseModel):
+    """How far the countdown is. A stream brings one of these at each step."""
+
+    elapsed: float = Field(description="Seconds gone.")
+    remaining: float = Field(description="Seconds left.")
+    done: bool = Field(description="Whether the countdown has reached zero.")
+
+
+class Countdown:
+    """Count down to zero."""
+
+    name = "Countdown"
+    description = (
+        "Count down to zero in real time. Streams the progress at each step, and stops at once "
+        "when canceled: what a long job looks like."
+    )
+    version = "1.0.0"
+    tags = ["jobs", "time", "streaming"]
+    annotations = ModuleAnnotations(readonly=True, open_world=False, streaming=True)
+    examples = [
+        ModuleExample(
+            title="Three seconds",
+            inputs={"seconds": 3},
+            output={"elapsed": 3.0, "remaining": 0.0, "done": True},
+        )
+    ]
+    resources = {"timeout": 310_000}  # milliseconds: the longest countdown, and a margin
+    input_schema = CountdownInput
+    output_schema = CountdownOutput
+
+    async def execute(self, inputs: dict[str, Any], context: "Context[Any]") -> dict[str, Any]:
+        """Return the last report of the stream."""
+        return [report async for report in self.stream(inputs, context)][-1]
+
+    async def stream(
+        self, inputs: dict[str, Any], context: "Context[Any]"
+    ) -> AsyncIterator[dict[str, Any]]:
+        """Yield the progress: at the start, after each step, and at zero."""
+        given = CountdownInput.model_validate(inputs)
+        start, elapsed = monotonic(), 0.0
+        while elapsed < given.seconds:
+            yield _report(elapsed, given.seconds)
+            elapsed = min(elapsed + given.step, given.seconds)
+            await _sleep_until(start + elapsed, context)
+        yield _report(given.seconds, given.seconds)
+
+
+def _report(elapsed: float, seconds: float) -> dict[str, Any]:
+    remaining = round(seconds - elapsed, 3)
+    return {"elapsed": round(elapsed, 3), "remaining": remaining, "done": elapsed == seconds}
+
+
+async def _sleep_until(moment: float, context: "Context[Any]") -> None:
+    while (left := moment - monotonic()) > 0:
+        if context.cancel_token:
+            context.cancel_token.check()
+        await asyncio.sleep(min(left, POLL))

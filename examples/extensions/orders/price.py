@@ -1,0 +1,136 @@
+"""`orders.price`: what an order costs, to the cent."""
+
+from typing import Any, Literal
+
+from apcore import Context, InvalidInputError, ModuleAnnotations, ModuleExample
+from pydantic import BaseModel, ConfigDict, Field
+
+PERCENT_OFF = {"none": 0, "member": 5, "bulk": 10, "staff": 25}
+BULK = 100  # pieces
+
+
+class Strict(BaseModel):
+    """A model that knows all of its fields."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class Address(Strict):
+    """Where the order goes."""
+
+    city: str = Field(description="The city.", min_length=1, max_length=100)
+    country: str = Field(description="ISO 3166 country code.", pattern=r"^[A-Z]{2}$")
+
+
+class Customer(Strict):
+    """Who orders."""
+
+    name: str = Field(description="The customer's name.", min_length=1, max_length=100)
+    address: Address
+
+
+class Line(Strict):
+    """One line of an order."""
+
+    sku: str = Field(description="The article number.", min_length=1, max_length=40)
+    quantity: int = Field(description="How many pieces.", ge=1, le=10_000)
+    unit_cents: int = Field(description="The price of one piece, in cents.", ge=0, le=10_000_000)
+
+
+class PriceInput(Strict):
+    """An order."""
+
+    customer: Customer
+    lines: list[Line] = Field(description="The articles ordered.", min_length=1, max_length=500)
+    discount: Literal["none", "member", "bulk", "staff"] = Field(
+        default="none",
+        description=f"Off the goods: member 5 %, bulk 10 % (from {BULK} pieces), staff 25 %.",
+    )
+    tax_percent: int = Field(default=20, description="Tax on the discounted goods.", ge=0, le=30)
+
+
+class PricedLine(BaseModel):
+    """What one line of the order costs."""
+
+    sku: str = Field(description="The article number.")
+    total_cents: int = Field(description="The price of all its pieces, in cents.")
+
+
+class PriceOutput(BaseModel):
+    """The bill. All amounts are whole cents, halves rounded up."""
+
+    ship_to: str = Field(description="The customer and the place.")
+    lines: list[PricedLine] = Field(description="The lines of the order.")
+    subtotal_cents: int = Field(description="The goods.")
+    discount_cents: int = Field(description="What the discount takes off.")
+    tax_cents: int = Field(description="The tax on what remains.")
+    total_cents: int = Field(description="What is to be paid.")
+
+
+class Price:
+    """Price an order."""
+
+    name = "Price an order"
+    description = (
+        "Price an order: the total of each line, the discount, the tax, and what is to be paid, "
+        "all in whole cents."
+    )
+    version = "1.0.0"
+    tags = ["orders", "pricing"]
+    annotations = ModuleAnnotations(readonly=True, idempotent=True, open_world=False)
+    examples = [
+        ModuleExample(
+            title="A member orders tea",
+            inputs={
+                "customer": {"name": "Ada", "address": {"city": "London", "country": "GB"}},
+                "lines": [
+                    {"sku": "tea-green", "quantity": 3, "unit_cents": 499},
+                    {"sku": "mug", "quantity": 1, "unit_cents": 1250},
+                ],
+                "discount": "member",
+            },
+            output={
+                "ship_to": "Ada, London, GB",
+                "lines": [
+                    {"sku": "tea-green", "total_cents": 1497},
+                    {"sku": "mug", "total_cents": 1250},
+                ],
+                "subtotal_cents": 2747,
+                "discount_cents": 137,
+                "tax_cents": 522,
+                "total_cents": 3132,
+            },
+        )
+    ]
+    input_schema = PriceInput
+    output_schema = PriceOutput
+
+    def execute(self, inputs: dict[str, Any], context: "Context[Any]") -> dict[str, Any]:
+        """Add up the order."""
+        order = PriceInput.model_validate(inputs)
+        if order.discount == "bulk" and sum(line.quantity for line in order.lines) < BULK:
+            raise InvalidInputError(f"The bulk discount needs {BULK} pieces")
+        lines = [_priced(line) for line in order.lines]
+        subtotal = sum(line["total_cents"] for line in lines)
+        discount = _share(subtotal, PERCENT_OFF[order.discount])
+        tax = _share(subtotal - discount, order.tax_percent)
+        return {
+            "ship_to": _ship_to(order.customer),
+            "lines": lines,
+            "subtotal_cents": subtotal,
+            "discount_cents": discount,
+            "tax_cents": tax,
+            "total_cents": subtotal - discount + tax,
+        }
+
+
+def _priced(line: Line) -> dict[str, Any]:
+    return {"sku": line.sku, "total_cents": line.quantity * line.unit_cents}
+
+
+def _share(cents: int, percent: int) -> int:
+    return (cents * percent + 50) // 100
+
+
+def _ship_to(customer: Customer) -> str:
+    return f"{customer.name}, {customer.address.city}, {customer.address.country}"

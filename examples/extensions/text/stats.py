@@ -1,0 +1,119 @@
+"""`text.stats`: word statistics, streamed paragraph by paragraph."""
+
+import asyncio
+import re
+from collections import Counter
+from collections.abc import AsyncIterator
+from typing import Any
+
+from apcore import Context, ModuleAnnotations, ModuleExample
+from pydantic import BaseModel, ConfigDict, Field
+
+WORD = re.compile(r"[^\W_]+(?:['\u2019-][^\W_]+)*")
+BREAK = re.compile(r"\n\s*\n")
+COMMON = 10
+
+
+class StatsInput(BaseModel):
+    """Some text."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    text: str = Field(
+        description="The text to measure; blank lines divide its paragraphs.",
+        pattern=r"\S",
+        max_length=1_000_000,
+    )
+
+
+class Size(BaseModel):
+    """How much text there is."""
+
+    words: int = Field(description="How many words.")
+    characters: int = Field(description="How many characters, spaces included.")
+
+
+class StatsOutput(BaseModel):
+    """The statistics. A stream brings the paragraphs one by one, then all the rest."""
+
+    paragraphs: dict[str, Size] = Field(description="Each paragraph by its number, from 1.")
+    total: Size = Field(description="All paragraphs together.")
+    unique: int = Field(description="How many different words, whatever their case.")
+    longest: str = Field(description="The longest word, the first of them if several are.")
+    common: dict[str, int] = Field(
+        description=f"The {COMMON} commonest words, and how often each occurs."
+    )
+
+
+class Stats:
+    """Count the words of a text."""
+
+    name = "Text statistics"
+    description = (
+        "Count the words of a text: how many there are in each paragraph and in all, how many "
+        "different ones, the longest and the commonest. Streams each paragraph as it is counted."
+    )
+    version = "1.0.0"
+    tags = ["text", "statistics", "streaming"]
+    annotations = ModuleAnnotations(
+        readonly=True, idempotent=True, open_world=False, streaming=True
+    )
+    examples = [
+        ModuleExample(
+            title="Two paragraphs",
+            inputs={"text": "To be, or not to be.\n\nThat is the question."},
+            output={
+                "paragraphs": {
+                    "1": {"words": 6, "characters": 20},
+                    "2": {"words": 4, "characters": 21},
+                },
+                "total": {"words": 10, "characters": 41},
+                "unique": 8,
+                "longest": "question",
+                "common": {
+                    "to": 2,
+                    "be": 2,
+                    "or": 1,
+                    "not": 1,
+                    "that": 1,
+                    "is": 1,
+                    "the": 1,
+                    "question": 1,
+                },
+            },
+        )
+    ]
+    input_schema = StatsInput
+    output_schema = StatsOutput
+
+    async def execute(self, inputs: dict[str, Any], context: "Context[Any]") -> dict[str, Any]:
+        """Return at once what the stream brings in pieces."""
+        paragraphs: dict[str, Any] = {}
+        whole: dict[str, Any] = {}
+        async for chunk in self.stream(inputs, context):
+            paragraphs |= chunk.pop("paragraphs", {})
+            whole |= chunk
+        return {"paragraphs": paragraphs, **whole}
+
+    async def stream(
+        self, inputs: dict[str, Any], context: "Context[Any]"
+    ) -> AsyncIterator[dict[str, Any]]:
+        """Yield the size of each paragraph, then the statistics of the whole text."""
+        text = StatsInput.model_validate(inputs).text
+        found: Counter[str] = Counter()
+        characters = 0
+        for number, paragraph in enumerate(BREAK.split(text.strip()), start=1):
+            if context.cancel_token:
+                context.cancel_token.check()
+            words = WORD.findall(paragraph.casefold())
+            found.update(words)
+            characters += len(paragraph)
+            size = {"words": len(words), "characters": len(paragraph)}
+            yield {"paragraphs": {str(number): size}}
+            await asyncio.sleep(0)  # let the other tasks of the loop have their turn
+        yield {
+            "total": {"words": found.total(), "characters": characters},
+            "unique": len(found),
+            "longest": max(found, key=len, default=""),
+            "common": dict(found.most_common(COMMON)),
+        }

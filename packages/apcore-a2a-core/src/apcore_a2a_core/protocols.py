@@ -1,0 +1,122 @@
+"""What users bring: the shapes that the server asks for, and what it keeps of a task."""
+
+from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+from a2a.types import Task
+
+
+@dataclass(slots=True)
+class TaskRecord:
+    """A task, and what the server has to know of it beside.
+
+    Attributes:
+        task: the task as clients see it.
+        owner: the id of the principal that it belongs to; empty when nobody is known.
+        skill: the id of the skill that it runs.
+        version: the number of its latest change.
+        resume: the call that a paused task goes on with.
+    """
+
+    task: Task
+    owner: str = ""
+    skill: str = ""
+    version: int = 0
+    resume: bytes | None = None
+
+
+@dataclass(slots=True)
+class TaskListResult:
+    """A page of records; `next_cursor` is ``None`` on the last."""
+
+    records: list[TaskRecord]
+    next_cursor: str | None = None
+
+
+@runtime_checkable
+class Authenticator(Protocol):
+    """Tells who is calling.
+
+    >>> class Everybody:
+    ...     def authenticate(self, headers): return {"id": "somebody"}
+    >>> isinstance(Everybody(), Authenticator)
+    True
+    """
+
+    def authenticate(self, headers: Mapping[str, str]) -> object | Awaitable[object | None] | None:
+        """The identity behind *headers* (names in lower case), or ``None`` for nobody."""
+        ...
+
+
+@runtime_checkable
+class TaskStore(Protocol):
+    """Keeps tasks and their push configurations (FR-STR-001)."""
+
+    async def save(self, record: TaskRecord) -> None:
+        """Keep *record*, in place of an earlier one of the same task."""
+        ...
+
+    async def get(self, task_id: str) -> TaskRecord | None:
+        """The record of the task, or ``None``."""
+        ...
+
+    async def list(self, context_id: str | None, cursor: str | None, limit: int) -> TaskListResult:
+        """At most *limit* records after *cursor*, newest created first, of one context or all."""
+        ...
+
+    async def delete(self, task_id: str) -> bool:
+        """Forget the task; returns whether there was one."""
+        ...
+
+    async def save_push_config(self, task_id: str, config: dict[str, Any]) -> None:
+        """Keep where the task's events are to be sent."""
+        ...
+
+    async def get_push_config(self, task_id: str) -> dict[str, Any] | None:
+        """Where the task's events are to be sent, or ``None``."""
+        ...
+
+    async def delete_push_config(self, task_id: str) -> bool:
+        """Forget where the task's events are to be sent; returns whether that was known."""
+        ...
+
+
+@runtime_checkable
+class Registry(Protocol):
+    """The part of apcore's Registry that is used here."""
+
+    def list(self) -> Sequence[str]:
+        """The ids of all modules."""
+        ...
+
+    def get_definition(self, module_id: str) -> object | None:
+        """The descriptor of a module, or ``None``."""
+        ...
+
+
+@runtime_checkable
+class Executor(Protocol):
+    """The part of apcore's Executor that is used here."""
+
+    async def call_async(self, module_id: str, inputs: Any = None, context: Any = None) -> Any:
+        """Run a module to its end."""
+        ...
+
+    def stream(self, module_id: str, inputs: Any = None, context: Any = None) -> AsyncIterator[Any]:
+        """Run a module, giving what it puts out piece by piece."""
+        ...
+
+    def validate(self, module_id: str, inputs: Any = None, context: Any = None) -> Any:
+        """Whether a module would run."""
+        ...
+
+
+def missing_methods(obj: object, protocol: type) -> list[str]:
+    """The methods of *protocol* that *obj* lacks, for an error message at start-up.
+
+    >>> missing_methods(object(), Registry)
+    ['list', 'get_definition']
+    """
+    names = [name for name, member in vars(protocol).items() if callable(member)]
+    return [n for n in names if n[0] != "_" and not callable(getattr(obj, n, None))]

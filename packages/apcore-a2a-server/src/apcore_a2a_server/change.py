@@ -1,0 +1,149 @@
+"""The one function through which a task changes.
+
+It holds the change against the state machine (FR-TSK-001), gives every event the
+task's next version, and writes record and events to the journal in one go.
+"""
+
+import logging
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+
+from a2a.types import (
+    Artifact,
+    Message,
+    Task,
+    TaskArtifactUpdateEvent,
+    TaskState,
+    TaskStatus,
+    TaskStatusUpdateEvent,
+)
+from apcore_a2a_core import TaskRecord, to_value
+
+from .errors import InvalidStateTransitionError, StaleTaskError
+from .ids import now
+from .journal import Journal, Payload
+from .states import NAMES, TRANSITIONS, WORKING
+
+logger = logging.getLogger("apcore_a2a.change")
+
+
+@dataclass(frozen=True, slots=True)
+class NewState:
+    """The task goes into `state`, with what there is to say about it."""
+
+    state: TaskState
+    message: Message | None = None
+    received: Message | None = None
+    resume: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NewParts:
+    """The task's artifact gets the parts of `artifact`."""
+
+    artifact: Artifact
+    append: bool = False
+    last: bool = False
+
+
+async def create(journal: Journal, record: TaskRecord) -> None:
+    """Store a new task: submitted, and at once working, as its first two events.
+
+    Raises:
+        StoreFullError: The task store has no room.
+    """
+    submitted = Task()
+    submitted.CopyFrom(record.task)
+    working = _set_state(record, NewState(WORKING))
+    await journal.create(record, (submitted, working))
+
+
+async def change(
+    journal: Journal,
+    task_id: str,
+    *updates: NewState | NewParts,
+    expect: Collection[TaskState],
+) -> TaskRecord:
+    """Apply *updates* to a task, all or none, and return its new record.
+
+    Args:
+        journal: Where the task lives.
+        task_id: The task's id.
+        updates: What changes, in order; each becomes one event.
+        expect: The states the task must be in for this change to make sense.
+
+    Raises:
+        StaleTaskError: The task is in another state (somebody was faster) or gone.
+        InvalidStateTransitionError: The state machine has no such way.
+    """
+    entry = await journal.open(task_id)
+    if entry is None:
+        raise StaleTaskError
+    async with entry.lock:
+        record = entry.record
+        if record.task.status.state not in expect:
+            raise StaleTaskError
+        record = _successor(record, updates)
+        payloads = tuple(_apply(record, update) for update in updates)
+        await journal.write(entry, record, payloads)
+    return record
+
+
+def _successor(record: TaskRecord, updates: tuple[NewState | NewParts, ...]) -> TaskRecord:
+    """The record the updates are made in: a copy, unless nothing but parts are added."""
+    task = record.task
+    if any(isinstance(update, NewState) for update in updates):
+        task = Task()
+        task.CopyFrom(record.task)
+    return replace(record, task=task, version=record.version + len(updates))
+
+
+def _apply(record: TaskRecord, update: NewState | NewParts) -> Payload:
+    if isinstance(update, NewParts):
+        return _add_parts(record.task, update)
+    return _set_state(record, update)
+
+
+def _set_state(record: TaskRecord, update: NewState) -> TaskStatusUpdateEvent:
+    task = record.task
+    if update.state not in TRANSITIONS.get(task.status.state, ()):
+        logger.error("Task %s: no way from %s to %s", task.id, task.status.state, update.state)
+        raise InvalidStateTransitionError
+    status = TaskStatus(state=update.state, message=update.message, timestamp=now())
+    if "apcore" in task.metadata:
+        _remember(record)
+    if task.status.HasField("message"):
+        task.history.append(task.status.message)
+    if update.received is not None:
+        task.history.append(update.received)
+    task.status.CopyFrom(status)
+    record.resume = update.resume
+    return TaskStatusUpdateEvent(task_id=task.id, context_id=task.context_id, status=status)
+
+
+def _remember(record: TaskRecord) -> None:
+    """Put the status that is about to pass into the state history (FR-TSK-002)."""
+    status, apcore = record.task.status, record.task.metadata.fields["apcore"]
+    passed: dict[str, object] = {
+        "state": NAMES[status.state],
+        "timestamp": status.timestamp.ToJsonString(),
+        "principal": record.owner,
+    }
+    if status.message.parts:
+        passed["message"] = status.message.parts[0].text
+    history = apcore.struct_value.fields["stateHistory"].list_value
+    history.values.append(to_value(passed))
+
+
+def _add_parts(task: Task, update: NewParts) -> TaskArtifactUpdateEvent:
+    if update.append:
+        task.artifacts[0].parts.extend(update.artifact.parts)
+    else:
+        task.artifacts.append(update.artifact)
+    return TaskArtifactUpdateEvent(
+        task_id=task.id,
+        context_id=task.context_id,
+        artifact=update.artifact,
+        append=update.append,
+        last_chunk=update.last,
+    )

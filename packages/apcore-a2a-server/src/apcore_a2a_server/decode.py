@@ -1,0 +1,321 @@
+"""JSON to the SDK's 1.0 types, whatever dialect it is in.
+
+Reading is lenient where the spellings of A2A 1.0, A2A 0.3 and the SRS can't be confused;
+members nobody knows are passed over (A2A 1.0 §5.7), and a wrong type is an error that names
+the member. The types of the members come from the SDK's own descriptors.
+"""
+
+import base64
+import binascii
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+from functools import cache
+from typing import Any, NoReturn, TypeAlias, TypeVar
+
+from a2a.utils.errors import InvalidParamsError, JSONParseError
+from apcore_a2a_core import OutputError, narrow, to_value
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.message import Message
+from google.protobuf.struct_pb2 import Struct, Value
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from .states import ROLES, STATES
+
+Json: TypeAlias = dict[str, Any]
+Reader: TypeAlias = Callable[[Any, Any, str], None]
+M = TypeVar("M", bound=Message)
+
+ALIASES: dict[str, dict[str, str]] = {
+    "Part": {"bytes": "raw", "uri": "url", "name": "filename", "mimeType": "mediaType"},
+    "ListTasksRequest": {"limit": "pageSize", "cursor": "pageToken", "state": "status"},
+    "GetTaskRequest": {"taskId": "id"},
+    "CancelTaskRequest": {"taskId": "id"},
+    "SubscribeToTaskRequest": {"taskId": "id"},
+    "SendMessageConfiguration": {"pushNotificationConfig": "taskPushNotificationConfig"},
+}
+
+PART_CONTENTS = ("text", "data", "raw", "bytes", "url", "uri")
+
+
+def invalid(field: str, description: str) -> InvalidParamsError:
+    """The error for one wrong member."""
+    errors = [{"field": field, "code": "invalid", "message": description}]
+    return InvalidParamsError(f"Invalid params: {field} {description}", data={"errors": errors})
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(name)
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> Json:
+    values = dict(pairs)
+    if len(values) != len(pairs):
+        raise ValueError("duplicate names")
+    return values
+
+
+_DECODER = json.JSONDecoder(parse_constant=_refuse_constant, object_pairs_hook=_unique)
+
+
+def parse_json(body: bytes) -> Any:
+    """The JSON value in *body* (RFC 8259: UTF-8, no NaN or Infinity, names only once).
+
+    Raises:
+        JSONParseError: It is not JSON, or nested too deep to be read.
+    """
+    try:
+        text = body.decode()
+        value = _DECODER.decode(text)
+        if "\\u" in text:
+            json.dumps(value, ensure_ascii=False).encode()  # finds lone surrogates
+    except (ValueError, RecursionError):
+        raise JSONParseError from None
+    return value
+
+
+def decode(kind: type[M], value: Any, path: str = "params") -> M:
+    """A message of *kind* from its JSON.
+
+    Args:
+        kind: A request of the SDK, such as `a2a.types.GetTaskRequest`.
+        value: The parsed JSON.
+        path: What the value is called in errors.
+
+    Raises:
+        InvalidParamsError: A member is not of its type.
+
+    Example:
+        ```python
+        from a2a.types import GetTaskRequest
+        from apcore_a2a_server.decode import decode
+
+        print(decode(GetTaskRequest, {"id": "t1", "historyLength": 2.0}).history_length)
+        #> 2
+        ```
+    """
+    message = kind()
+    _fill(message, value, path)
+    return message
+
+
+def _fill(message: Message, value: Any, path: str) -> None:
+    if not isinstance(value, dict):
+        raise invalid(path, "must be an object")
+    descriptor = message.DESCRIPTOR
+    modern = _MODERN.get(descriptor.name)
+    members: Json = modern(value, path) if modern is not None else value
+    readers = _readers(descriptor)
+    message.SetInParent()
+    for name, item in members.items():
+        reader = readers.get(name)
+        if reader is not None and item is not None:
+            reader(message, item, f"{path}.{name}")
+
+
+@cache
+def _readers(descriptor: Descriptor) -> dict[str, Reader]:
+    """What each member of a message's JSON does to the message."""
+    readers = {field.json_name: _reader(field) for field in descriptor.fields}
+    for alias, name in ALIASES.get(descriptor.name, {}).items():
+        readers[alias] = readers[name]
+    return readers
+
+
+def _reader(field: FieldDescriptor) -> Reader:
+    name, convert = field.name, _CONVERT.get(_type_of(field))
+
+    def read_scalar(message: Any, value: Any, path: str) -> None:
+        setattr(message, name, _converted(convert, value, path))
+
+    def read_well_known(message: Any, value: Any, path: str) -> None:
+        getattr(message, name).CopyFrom(_converted(convert, value, path))
+
+    def read_message(message: Any, value: Any, path: str) -> None:
+        _fill(getattr(message, name), value, path)
+
+    def read_scalars(message: Any, value: Any, path: str) -> None:
+        getattr(message, name).extend(
+            _converted(convert, item, path) for item in _list(value, path)
+        )
+
+    def read_messages(message: Any, value: Any, path: str) -> None:
+        add = getattr(message, name).add
+        for index, item in enumerate(_list(value, path)):
+            _fill(add(), item, f"{path}[{index}]")
+
+    if field.is_repeated:
+        return read_scalars if convert is not None else read_messages
+    if convert is None:
+        return read_message
+    return read_well_known if field.message_type is not None else read_scalar
+
+
+def _type_of(field: FieldDescriptor) -> object:
+    named = field.message_type or field.enum_type
+    return named.name if named is not None else field.type
+
+
+def _converted(convert: Any, value: Any, path: str) -> Any:
+    try:
+        return convert(value)
+    except (ValueError, OverflowError) as error:
+        raise invalid(path, str(error)) from None
+
+
+def _list(value: Any, path: str) -> list[Any]:
+    if not isinstance(value, list):
+        raise invalid(path, "must be an array")
+    return value
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError("must be a string")
+    return value
+
+
+def _flag(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError("must be true or false")
+    return value
+
+
+def _whole(value: Any) -> int:
+    """A whole number that is not negative; SDK clients write it as a float."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**31:
+        raise ValueError("must be a whole number")
+    return value
+
+
+def _state(value: Any) -> int:
+    if value not in STATES:
+        raise ValueError("must be a task state")
+    return STATES[value]
+
+
+def _role(value: Any) -> int:
+    if value not in ROLES:
+        raise ValueError("must be user or agent")
+    return ROLES[value]
+
+
+def _bytes(value: Any) -> bytes:
+    """Base64 in either alphabet, padded or not, as ProtoJSON takes it."""
+    text = _text(value).replace("-", "+").replace("_", "/")
+    try:
+        return base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
+    except binascii.Error:
+        raise ValueError("must be base64") from None
+
+
+def _time(value: Any) -> datetime:
+    try:
+        moment = datetime.fromisoformat(_text(value))
+    except ValueError:
+        raise ValueError("must be an ISO 8601 time") from None
+    return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def _timestamp(value: Any) -> Timestamp:
+    result = Timestamp()
+    result.FromDatetime(_time(value))
+    return result
+
+
+def carried(value: Any) -> Value:
+    """A JSON value as protobuf's, integers beyond 2^53 as the nearest double.
+
+    Raises:
+        ValueError: It has too many keys, is nested too deep, or has too large a number.
+    """
+    value = narrow(value)
+    try:
+        return to_value(value)
+    except OutputError:
+        return to_value(_rounded(value))
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _rounded(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_rounded(item) for item in value]
+    return float(value) if type(value) is int else value
+
+
+def _struct(value: Any) -> Struct:
+    if not isinstance(value, dict):
+        raise ValueError("must be an object")
+    return carried(value).struct_value
+
+
+_CONVERT: dict[object, Callable[[Any], Any]] = {
+    FieldDescriptor.TYPE_STRING: _text,
+    FieldDescriptor.TYPE_BOOL: _flag,
+    FieldDescriptor.TYPE_INT32: _whole,
+    FieldDescriptor.TYPE_BYTES: _bytes,
+    "TaskState": _state,
+    "Role": _role,
+    "Value": carried,
+    "Struct": _struct,
+    "Timestamp": _timestamp,
+}
+
+
+def _part(value: Json, path: str) -> Json:
+    """A part without 0.3's discriminator and its `file` object."""
+    file = value.get("file")
+    if isinstance(file, dict):
+        value = {**value, **file}
+    contents = [name for name in PART_CONTENTS if value.get(name) is not None]
+    if len(contents) != 1:
+        raise invalid(path, "must have exactly one of text, data and file")
+    return value
+
+
+def _configuration(value: Json, path: str) -> Json:
+    if value.get("blocking") is None:
+        return value
+    return {"returnImmediately": value["blocking"] is False, **value}
+
+
+def _send(value: Json, path: str) -> Json:
+    """A send with what stands beside the message, as the SRS has it, in the message."""
+    message = value.get("message")
+    if not isinstance(message, dict):
+        raise invalid(f"{path}.message", "must be an object")
+    beside = {name: value[name] for name in ("contextId", "taskId") if value.get(name)}
+    return {**value, "message": {**beside, **message}} if beside else value
+
+
+def _push_config(value: Json, path: str) -> Json:
+    """1.0's flat configuration from 0.3's nested one."""
+    inner = value.get("pushNotificationConfig")
+    return {**value, **inner} if isinstance(inner, dict) else value
+
+
+def _authentication(value: Json, path: str) -> Json:
+    schemes = value.get("schemes")
+    return {"scheme": schemes[0], **value} if isinstance(schemes, list) and schemes else value
+
+
+def _push_ids(value: Json, path: str) -> Json:
+    """The ids of task and configuration; in 0.3, `id` is the task's."""
+    if value.get("taskId") is not None:
+        return value
+    return {"taskId": value.get("id"), "id": value.get("pushNotificationConfigId")}
+
+
+_MODERN: dict[str, Callable[[Json, str], Json]] = {
+    "Part": _part,
+    "SendMessageConfiguration": _configuration,
+    "SendMessageRequest": _send,
+    "TaskPushNotificationConfig": _push_config,
+    "AuthenticationInfo": _authentication,
+    "GetTaskPushNotificationConfigRequest": _push_ids,
+    "DeleteTaskPushNotificationConfigRequest": _push_ids,
+    "ListTaskPushNotificationConfigsRequest": _push_ids,
+}

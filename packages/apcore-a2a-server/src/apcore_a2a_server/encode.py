@@ -1,0 +1,151 @@
+"""The SDK's 1.0 types to JSON, in the form of A2A 1.0 or of A2A 0.3.
+
+By the SDK's descriptors, but not by its converters, which cost several times as much and
+turn integers into floats. The tests hold the results against them.
+"""
+
+import base64
+from collections.abc import Callable
+from functools import cache
+from typing import Any, TypeAlias
+
+from a2a import types as a2a
+from apcore_a2a_core import error_details, from_struct, from_value
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import Message
+
+from .journal import Payload
+from .states import NAMES, SETTLED
+
+Json: TypeAlias = dict[str, Any]
+
+STREAMED: dict[type[Payload], str] = {
+    a2a.Task: "task",
+    a2a.TaskStatusUpdateEvent: "statusUpdate",
+    a2a.TaskArtifactUpdateEvent: "artifactUpdate",
+}
+
+
+class V1:
+    """JSON as A2A 1.0 has it (ProtoJSON, §5.5)."""
+
+    version = "1.0"
+
+    def __init__(self) -> None:
+        self._writer = cache(self._make_writer)
+
+    def message(self, message: Message) -> Json:
+        """Any message of the SDK."""
+        result: Json = {}
+        for field, value in message.ListFields():
+            name, write = self._writer(field)
+            result[name] = write(value)
+        return result
+
+    def _make_writer(self, field: FieldDescriptor) -> tuple[str, Callable[[Any], Any]]:
+        write = self._write(field)
+        if field.is_repeated:
+            return field.json_name, lambda values: [write(value) for value in values]
+        return field.json_name, write
+
+    def _write(self, field: FieldDescriptor) -> Callable[[Any], Any]:
+        if field.message_type is not None:
+            return _WELL_KNOWN.get(field.message_type.name, self.message)
+        if field.enum_type is not None:
+            return {value.number: value.name for value in field.enum_type.values}.__getitem__
+        return _base64 if field.type == field.TYPE_BYTES else lambda value: value
+
+    def task(
+        self, task: a2a.Task, history_length: int | None = None, *, artifacts: bool = True
+    ) -> Json:
+        """A task with its *history_length* latest messages (§3.2.4; None: all)."""
+        result = self.message(task)
+        if history_length is not None and "history" in result:
+            result["history"] = result["history"][-history_length:]
+            if not history_length:
+                del result["history"]
+        if not artifacts:
+            result.pop("artifacts", None)
+        return result
+
+    def sent(self, task: a2a.Task, history_length: int | None) -> Json:
+        """The result of a send."""
+        return {"task": self.task(task, history_length)}
+
+    def event(self, payload: Payload) -> Json:
+        """The result of one event of a stream (§3.2.3)."""
+        return {STREAMED[type(payload)]: self.message(payload)}
+
+    def error(self, error: Json) -> Json:
+        """A JSON-RPC error object (§9.5), whose details are a list of typed objects."""
+        return {**error, "data": error_details(error)}
+
+
+class V03(V1):
+    """JSON as A2A 0.3 has it: discriminated by `kind`, states and roles in small letters."""
+
+    version = "0.3"
+
+    def message(self, message: Message) -> Json:
+        result = super().message(message)
+        match message:
+            case a2a.Part():
+                return _part(result)
+            case a2a.Message() | a2a.Task():
+                return {"kind": type(message).__name__.lower(), **result}
+            case a2a.TaskStatusUpdateEvent():
+                final = message.status.state in SETTLED
+                return {"kind": "status-update", **result, "final": final}
+            case a2a.TaskArtifactUpdateEvent():
+                return {"kind": "artifact-update", **result, "append": message.append}
+            case _:
+                return result
+
+    def _write(self, field: FieldDescriptor) -> Callable[[Any], Any]:
+        if field.enum_type is None:
+            return super()._write(field)
+        return NAMES.__getitem__ if field.enum_type.name == "TaskState" else _role
+
+    def sent(self, task: a2a.Task, history_length: int | None) -> Json:
+        return self.task(task, history_length)
+
+    def event(self, payload: Payload) -> Json:
+        return self.message(payload)
+
+    def error(self, error: Json) -> Json:
+        return error
+
+
+def _base64(value: bytes) -> str:
+    return base64.b64encode(value).decode()
+
+
+def _role(role: int) -> str:
+    return "agent" if role == a2a.Role.ROLE_AGENT else "user"
+
+
+def _part(part: Json) -> Json:
+    """A part of 0.3, which knows data that are objects alone: others are wrapped, as by the SDK."""
+    metadata = part.get("metadata", {})
+    if "text" in part:
+        result: Json = {"kind": "text", "text": part["text"]}
+    elif "data" not in part:
+        result = {"kind": "file", "file": _file(part)}
+    elif isinstance(part["data"], dict):
+        result = {"kind": "data", "data": part["data"]}
+    else:
+        result = {"kind": "data", "data": {"value": part["data"]}}
+        metadata = {**metadata, "data_part_compat": True}
+    return {**result, "metadata": metadata} if metadata else result
+
+
+def _file(part: Json) -> Json:
+    names = {"raw": "bytes", "url": "uri", "filename": "name", "mediaType": "mimeType"}
+    return {new: part[old] for old, new in names.items() if old in part}
+
+
+_WELL_KNOWN: dict[str, Callable[[Any], Any]] = {
+    "Struct": from_struct,
+    "Value": from_value,
+    "Timestamp": lambda value: value.ToJsonString(),
+}

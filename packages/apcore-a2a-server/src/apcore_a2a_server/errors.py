@@ -1,0 +1,51 @@
+"""What can go wrong in the server, beside the errors the protocol names.
+
+A2AError                      (a2a-sdk)
+├── TooMuchError              -32029, HTTP 429
+└── InternalError             (a2a-sdk) -32603
+    └── InvalidStateTransitionError
+StaleTaskError                never leaves the server
+StoreFullError                becomes TooMuchError
+"""
+
+from typing import Any
+
+from a2a.utils.errors import JSON_RPC_ERROR_CODE_MAP, A2AError, InternalError
+
+
+class TooMuchError(A2AError):
+    """The server has no room for this now; the client may try again later."""
+
+    code = -32029
+    message = "Too many requests"
+    retry_after = 1
+    """Seconds after which to try again (RFC 9110 §10.2.3)."""
+
+
+class InvalidStateTransitionError(InternalError):
+    """The state machine has no such transition: a fault of the server (FR-TSK-001)."""
+
+
+class StaleTaskError(Exception):
+    """The task is no longer in the state a change was made for."""
+
+
+class StoreFullError(Exception):
+    """The task store has no room and nothing it may drop."""
+
+
+_KINDS = {code: kind for kind, code in JSON_RPC_ERROR_CODE_MAP.items()}
+
+
+def refusal(error: dict[str, Any]) -> A2AError:
+    """The exception that stands for a JSON-RPC error object.
+
+    Example:
+        ```python
+        from apcore_a2a_server.errors import refusal
+
+        print(repr(refusal({"code": -32001, "message": "Task not found", "data": None})))
+        #> TaskNotFoundError(message='Task not found', data=None)
+        ```
+    """
+    return _KINDS.get(error["code"], InternalError)(error["message"], error["data"])

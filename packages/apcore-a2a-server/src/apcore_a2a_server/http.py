@@ -1,0 +1,80 @@
+"""What both bindings do with HTTP: read a body, know the caller, answer with JSON."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from starlette.types import Receive, Scope, Send
+
+from .admission import Caller
+from .errors import TooMuchError
+
+DRAIN_FACTOR = 8
+"""A body over the limit is read on, up to so many times the limit, to keep the connection."""
+
+
+def dump(value: Any) -> bytes:
+    """Compact JSON; a number that is not finite is refused."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+
+
+async def read_body(receive: Receive, send: Send, limit: int) -> bytes | None:
+    """The whole body, in at most *limit* bytes of memory.
+
+    None when it is larger, which has been answered with 413 then (RFC 9110 §15.5.14), or
+    when the client hung up.
+    """
+    body = bytearray()
+    size = 0
+    more = True
+    while more and size <= limit * DRAIN_FACTOR:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            return None
+        chunk = message.get("body", b"")
+        size += len(chunk)
+        if size > limit:
+            body.clear()
+        else:
+            body += chunk
+        more = message.get("more_body", False)
+    if size <= limit:
+        return bytes(body)
+    close = [(b"connection", b"close")] if more else []
+    error = {"code": -32600, "message": f"The body is larger than {limit} bytes"}
+    reply = {"jsonrpc": "2.0", "id": None, "error": error}
+    await respond(send, reply, status=413, headers=close)
+    return None
+
+
+def headers_of(scope: Scope) -> dict[str, str]:
+    """The request's headers; of a repeated one the last counts."""
+    return {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+
+
+def caller_of(scope: Scope, headers: Mapping[str, str]) -> Caller:
+    """Who sends the request: nobody we know, as long as nothing authenticates."""
+    return Caller(headers=headers)
+
+
+def busy(error: Exception) -> dict[str, Any]:
+    """How an error that is no fault of the request shows in HTTP."""
+    if isinstance(error, TooMuchError):
+        return {"status": 429, "headers": [(b"retry-after", b"%d" % error.retry_after)]}
+    return {}
+
+
+async def respond(
+    send: Send,
+    value: Any,
+    *,
+    status: int = 200,
+    media_type: bytes = b"application/json",
+    headers: Sequence[tuple[bytes, bytes]] = (),
+) -> None:
+    """Send *value* as JSON."""
+    body = dump(value)
+    length = str(len(body)).encode()
+    start = [(b"content-type", media_type), (b"content-length", length), *headers]
+    await send({"type": "http.response.start", "status": status, "headers": start})
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,140 @@
+"""HTTP+JSON, the REST binding of A2A 1.0 (§11), over the same operations as JSON-RPC."""
+
+import re
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import parse_qsl
+
+from a2a.utils.errors import A2A_ERROR_MAPPING, JSONParseError, VersionNotSupportedError
+from apcore_a2a_core import ErrorMapper, error_details
+from starlette.types import Receive, Scope, Send
+
+from .decode import Json, invalid, parse_json
+from .encode import V1
+from .errors import TooMuchError
+from .handler import Handler
+from .http import busy, caller_of, headers_of, read_body, respond
+from .operations import perform
+from .rpc import check_media_type, version_of
+from .sse import EventStream
+
+MEDIA_TYPE = b"application/a2a+json"
+TASK = r"tasks/(?P<id>[^/:]+)"
+PUSH = r"tasks/(?P<taskId>[^/:]+)/pushNotificationConfigs"
+ROUTES = [
+    (verb, re.compile(rf"(?:(?P<tenant>(?!tasks/)[^/]+)/)?{path}/?"), method)
+    for verb, path, method in (
+        ("POST", "message:send", "SendMessage"),
+        ("POST", "message:stream", "SendStreamingMessage"),
+        ("GET", "tasks", "ListTasks"),
+        ("GET", TASK, "GetTask"),
+        ("POST", f"{TASK}:cancel", "CancelTask"),
+        ("POST", f"{TASK}:subscribe", "SubscribeToTask"),
+        ("GET", f"{TASK}:subscribe", "SubscribeToTask"),
+        ("POST", PUSH, "CreateTaskPushNotificationConfig"),
+        ("GET", PUSH, "ListTaskPushNotificationConfigs"),
+        ("GET", f"{PUSH}/(?P<id>[^/]+)", "GetTaskPushNotificationConfig"),
+        ("DELETE", f"{PUSH}/(?P<id>[^/]+)", "DeleteTaskPushNotificationConfig"),
+        ("GET", "extendedAgentCard", "GetExtendedAgentCard"),
+    )
+]
+STATUSES = {
+    TooMuchError: (429, "RESOURCE_EXHAUSTED"),
+    JSONParseError: (400, "INVALID_ARGUMENT"),
+    **{kind: (row.http_code, row.grpc_status) for kind, row in A2A_ERROR_MAPPING.items()},
+}
+
+
+class Rest:
+    """The ASGI endpoint for the REST routes, with or without a tenant before them.
+
+    Args:
+        handler: Does what is asked for.
+        mapper: From exceptions to errors.
+        max_body: The largest body, in bytes.
+    """
+
+    def __init__(self, handler: Handler, mapper: ErrorMapper, *, max_body: int) -> None:
+        self._handler = handler
+        self._mapper = mapper
+        self._max_body = max_body
+        self._encode = V1().event
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one HTTP request."""
+        found = route(scope["method"], scope["path_params"]["path"])
+        if found is None:
+            await respond(send, _status(404, "There is nothing at this address"), status=404)
+            return
+        body = await read_body(receive, send, self._max_body)
+        if body is not None:
+            await self._answer(*found, body, scope, receive, send)
+
+    async def _answer(
+        self, method: str, path: Json, body: bytes, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        headers = headers_of(scope)
+        try:
+            if version_of(scope, headers) not in ("", "1.0"):
+                raise VersionNotSupportedError
+            params = {**_query(scope), **_body(body, headers), **path}
+            result = await perform(method, params, self._handler, caller_of(scope, headers))
+        except Exception as error:  # whatever it is, the client gets what the map says
+            mapped = self._mapper.to_jsonrpc_error(error)
+            code, name = STATUSES.get(type(error), (500, "INTERNAL"))
+            status = _status(code, mapped["message"], name, error_details(mapped))
+            extra = {"media_type": MEDIA_TYPE, "status": code, **busy(error)}
+            await respond(send, status, **extra)
+            return
+        if isinstance(result, dict):
+            await respond(send, result, media_type=MEDIA_TYPE)
+        else:
+            await EventStream(result, self._encode)(scope, receive, send)
+
+
+def route(verb: str, path: str) -> tuple[str, Json] | None:
+    """The method at a path, and the params that the path holds (§11.3).
+
+    Example:
+        ```python
+        from apcore_a2a_server.rest import route
+
+        print(route("POST", "acme/tasks/t1:cancel"))
+        #> ('CancelTask', {'tenant': 'acme', 'id': 't1'})
+        ```
+    """
+    for known, pattern, method in ROUTES:
+        match = pattern.fullmatch(path) if verb == known else None
+        if match is not None:
+            return method, {name: text for name, text in match.groupdict().items() if text}
+    return None
+
+
+def _query(scope: Scope) -> Json:
+    """Query parameters (§11.5), numbers and booleans as what they stand for."""
+    pairs = parse_qsl(scope["query_string"].decode("latin-1"))
+    return {name: _typed(name, text) for name, text in pairs}
+
+
+def _typed(name: str, text: str) -> Any:
+    if name in ("historyLength", "pageSize") and text.isascii() and text.isdigit():
+        return int(text[:20])
+    if name == "includeArtifacts" and text in ("true", "false"):
+        return text == "true"
+    return text
+
+
+def _body(body: bytes, headers: dict[str, str]) -> Json:
+    if not body:
+        return {}
+    check_media_type(headers)
+    value = parse_json(body)
+    if not isinstance(value, dict):
+        raise invalid("body", "must be an object")
+    return value
+
+
+def _status(code: int, message: str, status: str = "", details: Any = ()) -> Json:
+    """A `google.rpc.Status` in JSON (§11.6)."""
+    name = status or HTTPStatus(code).name
+    return {"error": {"code": code, "status": name, "message": message, "details": details}}

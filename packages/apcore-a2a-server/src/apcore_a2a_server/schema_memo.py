@@ -1,0 +1,47 @@
+"""Remembers the JSON Schema of a module's models.
+
+apcore asks a model for its JSON Schema three times per call, which is most of what a
+small call costs. Each module *instance* gets a stand-in for its model class that answers
+from memory and is the class in every other respect; the class itself is left alone.
+"""
+
+from typing import Any
+
+
+class SchemaMemo:
+    """Stands in for a pydantic model class, with a `model_json_schema` that remembers."""
+
+    def __init__(self, model: type[Any]) -> None:
+        self._model = model
+        self._schema: dict[str, Any] | None = None
+
+    def model_json_schema(self, *args: Any, **options: Any) -> dict[str, Any]:
+        """The model's JSON Schema; remembered when asked for without options."""
+        if args or options:
+            return dict(self._model.model_json_schema(*args, **options))
+        if self._schema is None:
+            self._schema = self._model.model_json_schema()
+        return self._schema
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._model, name)
+
+    def __call__(self, *args: Any, **values: Any) -> Any:
+        return self._model(*args, **values)
+
+    def __instancecheck__(self, instance: object) -> bool:
+        return isinstance(instance, self._model)
+
+    def __repr__(self) -> str:
+        return repr(self._model)
+
+
+def remember_schemas(module: Any) -> None:
+    """Put a memo before the input and output models of a module instance."""
+    for name in ("input_schema", "output_schema"):
+        model = getattr(module, name, None)
+        if isinstance(model, type) and hasattr(model, "model_json_schema"):
+            try:
+                setattr(module, name, SchemaMemo(model))
+            except AttributeError:  # slots, or a property: this module does without
+                continue

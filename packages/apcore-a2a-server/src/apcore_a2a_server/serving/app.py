@@ -1,0 +1,159 @@
+"""Puts the application together."""
+
+import contextlib
+import logging
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any, Unpack
+
+from apcore_a2a_core import ErrorMapper, PartConverter, SchemaConverter
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.routing import Route
+
+from apcore_a2a_server.admission import Admission
+from apcore_a2a_server.engine import Engine
+from apcore_a2a_server.handler import Handler
+from apcore_a2a_server.journal import Journal
+from apcore_a2a_server.rest import Rest
+from apcore_a2a_server.rpc import JsonRpc
+from apcore_a2a_server.skills import Skills
+from apcore_a2a_server.stores.memory import InMemoryTaskStore
+from apcore_a2a_server.stores.simple import shelf_of
+
+from .options import Options, Settings
+from .origin import OriginGuard
+from .pages import CardPage, HealthPage, no_extended_card
+from .source import executor_of
+
+logger = logging.getLogger("apcore_a2a")
+
+CARD_PATHS = ("/.well-known/agent-card.json", "/.well-known/agent.json")
+
+
+@dataclass(frozen=True, slots=True)
+class Agent:
+    """The parts of a running agent that its process needs to know."""
+
+    engine: Engine
+    handler: Handler
+    skills: Skills
+    health: HealthPage
+    shutdown_timeout: float
+
+    async def drain(self) -> None:
+        """Let the running tasks end, in the time that they have for it."""
+        self.health.draining = True
+        await self.engine.drain(self.shutdown_timeout)
+
+
+def create_app(source: Any, **options: Unpack[Options]) -> Starlette:
+    """An ASGI application that is an A2A agent; nothing is started and no port is bound.
+
+    Args:
+        source: An apcore Registry or Executor, or the path of a folder of modules.
+        options: See `Settings`. Give `url`, so that the Agent Card tells the right address.
+
+    Raises:
+        ValueError: There are no modules, or an option makes no sense.
+        TypeError: *source* or an option lacks the methods it must have.
+
+    Example:
+        ```python
+        from apcore import Registry
+        from apcore_a2a_server import create_app
+
+
+        class Hello:
+            description = "Says hello."
+            input_schema = {"type": "object", "properties": {"name": {"type": "string"}}}
+            output_schema = None
+
+            def execute(self, inputs, context):
+                return {"greeting": f"Hello {inputs['name']}"}
+
+
+        registry = Registry()
+        registry.register("hello", Hello())
+        app = create_app(registry, url="https://agent.example.com")
+        print([route.path for route in app.routes][:2])
+        #> ['/', '/.well-known/agent-card.json']
+        ```
+    """
+    settings = Settings(**options)
+    agent, routes = _build(executor_of(source), settings)
+
+    @contextlib.asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        yield
+        await agent.drain()
+
+    app = Starlette(routes=routes, middleware=_middleware(settings), lifespan=lifespan)
+    app.state.agent = agent
+    return app
+
+
+async def async_serve(source: Any, **options: Unpack[Options]) -> Starlette:
+    """`create_app` as a coroutine (FR-SRV-003)."""
+    return create_app(source, **options)
+
+
+def _build(executor: Any, settings: Settings) -> tuple[Agent, list[Route]]:
+    skills = Skills(executor.registry, memo=settings.schema_memo)
+    if not len(skills):
+        raise ValueError("There are no modules to serve: the registry is empty")
+    if settings.default_skill is not None:
+        skills.get(settings.default_skill)
+    store = settings.task_store or InMemoryTaskStore(
+        ttl=settings.task_ttl, max_capacity=settings.max_tasks
+    )
+    journal = Journal(shelf_of(store))
+    mapper, converter = ErrorMapper(), PartConverter(SchemaConverter())
+    engine = Engine(
+        executor,
+        journal,
+        skills,
+        converter,
+        mapper,
+        execution_timeout=settings.execution_timeout,
+        state_history=settings.state_history,
+        max_threads=settings.max_threads,
+    )
+    admission = Admission(skills, journal, converter, settings.default_skill)
+    handler = Handler(engine, admission, journal, keep_alive=settings.keep_alive)
+    health = HealthPage(skills, journal)
+    url = (settings.url or "http://localhost:8000").rstrip("/") + "/"
+    card = CardPage(skills, settings, url, streaming=hasattr(executor, "stream"))
+    routes = [
+        Route("/", JsonRpc(handler, mapper, max_body=settings.max_body)),
+        *(Route(path, card) for path in CARD_PATHS),
+        Route("/health", health),
+        Route("/agent/authenticatedExtendedCard", no_extended_card),
+        Route("/{path:path}", Rest(handler, mapper, max_body=settings.max_body)),
+    ]
+    agent = Agent(engine, handler, skills, health, settings.shutdown_timeout)
+    return agent, routes
+
+
+def _middleware(settings: Settings) -> list[Middleware]:
+    origins = list(settings.cors_origins or ())
+    if "*" in origins:
+        logger.warning("cors_origins=['*'] lets web pages of any origin call this agent")
+    found = [Middleware(OriginGuard, allowed=origins)]
+    if origins:
+        found.insert(
+            0,
+            Middleware(
+                CORSMiddleware,
+                allow_origins=origins,
+                allow_methods=["GET", "POST", "DELETE"],
+                allow_headers=["*"],
+                expose_headers=["ETag", "Retry-After"],
+            ),
+        )
+    if settings.allowed_hosts:
+        hosts = list(settings.allowed_hosts)
+        found.insert(0, Middleware(TrustedHostMiddleware, allowed_hosts=hosts))
+    return found

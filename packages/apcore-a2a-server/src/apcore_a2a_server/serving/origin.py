@@ -1,0 +1,42 @@
+"""Keeps web pages of other origins from driving the agent."""
+
+from collections.abc import Sequence
+from urllib.parse import urlsplit
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from apcore_a2a_server.http import headers_of, respond
+
+SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
+
+
+class OriginGuard:
+    """ASGI middleware: 403 for requests that change something and come from a foreign page.
+
+    A browser sends `Origin` (RFC 6454 §7) with every such request; other clients send none.
+
+    Args:
+        app: The application behind.
+        allowed: The origins that may, beside the agent's own; "*" for all.
+    """
+
+    def __init__(self, app: ASGIApp, allowed: Sequence[str] = ()) -> None:
+        self._app = app
+        self._allowed = frozenset(allowed)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let the request through, or refuse it."""
+        if scope["type"] == "http" and scope["method"] not in SAFE and self._is_foreign(scope):
+            await respond(send, {"error": "This origin may not call the agent"}, status=403)
+        else:
+            await self._app(scope, receive, send)
+
+    def _is_foreign(self, scope: Scope) -> bool:
+        if not any(name == b"origin" for name, _ in scope["headers"]):
+            return False
+        headers = headers_of(scope)
+        origin = headers["origin"]
+        if origin in self._allowed or "*" in self._allowed:
+            return False
+        parsed = urlsplit(origin)
+        return parsed.netloc != headers.get("host") or parsed.scheme != scope["scheme"]

@@ -1,0 +1,113 @@
+"""Two steps in apcore's pipeline: *admit* before `execute`, and an `execute` of our own.
+
+With them one pass through the pipeline serves both ends: what raises before *admit*
+is a refusal of the request, what raises after it is the fate of a task. Outside a
+run of this server both steps do what the executor did before.
+"""
+
+import asyncio
+import inspect
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+from typing import Any
+
+from anyio import CapacityLimiter, to_thread
+from apcore.builtin_steps import BuiltinExecute
+from apcore.errors import ModuleTimeoutError
+from apcore.pipeline import BaseStep, StepResult
+
+from .current import current
+from .skills import time_limit
+
+
+class Admit(BaseStep):
+    """Tells the run that nothing can refuse the call any more."""
+
+    def __init__(self) -> None:
+        super().__init__("a2a_admit", "Create the A2A task", removable=True, replaceable=True)
+
+    async def execute(self, ctx: Any) -> StepResult:
+        """Create the task, if this is the first time the run comes by."""
+        run = current.get()
+        if run is not None:
+            await run.admit()
+        return StepResult(action="continue")
+
+
+class Execute(BuiltinExecute):
+    """Calls the module so that cancellation and time limits reach it.
+
+    apcore's own step runs the module in a task of its own, out of the reach of
+    cancellation, lets its default timeout win over any longer limit, and lets
+    `SystemExit` end the loop.
+    """
+
+    def __init__(self, builtin: Any) -> None:
+        super().__init__()
+        self._builtin = builtin
+
+    async def execute(self, ctx: Any) -> StepResult:
+        """Run `ctx.module`, or hand over to the step that was here before."""
+        run = current.get()
+        if run is None:
+            result: StepResult = await self._builtin.execute(ctx)
+            return result
+        token = ctx.context.cancel_token
+        if token is not None:
+            token.check()
+        inputs = ctx.validated_inputs if ctx.validated_inputs is not None else ctx.inputs
+        if ctx.stream and hasattr(ctx.module, "stream"):
+            ctx.output_stream = _contained(ctx.module.stream(inputs, ctx.context))
+            return StepResult(action="skip_to", skip_to="return_result")
+        ctx.output = await self._within_limit(ctx, inputs, run.threads)
+        return StepResult(action="continue")
+
+    async def _within_limit(self, ctx: Any, inputs: Any, threads: CapacityLimiter) -> Any:
+        seconds = time_limit(ctx.module)
+        try:
+            async with asyncio.timeout(seconds) as limit:
+                return await _call(ctx.module, inputs, ctx.context, threads)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            if ctx.context.cancel_token is not None:
+                ctx.context.cancel_token.cancel()
+            milliseconds = int((seconds or 0) * 1000)
+            raise ModuleTimeoutError(ctx.module_id, milliseconds) from None
+
+
+async def _call(module: Any, inputs: Any, context: Any, threads: CapacityLimiter) -> Any:
+    try:
+        if inspect.iscoroutinefunction(module.execute):
+            return await module.execute(inputs, context)
+        return await to_thread.run_sync(
+            module.execute, inputs, context, abandon_on_cancel=True, limiter=threads
+        )
+    except (SystemExit, KeyboardInterrupt) as error:
+        raise _ended(error) from None
+
+
+async def _contained(stream: AsyncGenerator[Any]) -> AsyncIterator[Any]:
+    try:
+        async with aclosing(stream):
+            async for chunk in stream:
+                yield chunk
+    except (SystemExit, KeyboardInterrupt) as error:
+        raise _ended(error) from None
+
+
+def _ended(error: BaseException) -> RuntimeError:
+    return RuntimeError(f"The module raised {type(error).__name__}")
+
+
+def install(executor: Any) -> None:
+    """Put the two steps into the pipeline of *executor*, once.
+
+    Raises:
+        apcore.errors.ModuleError: Its strategy has no `execute` step to replace.
+    """
+    strategy = executor.current_strategy
+    if "a2a_admit" not in strategy.step_names():
+        (builtin,) = [step for step in strategy.steps if step.name == "execute"]
+        strategy.replace("execute", Execute(builtin))
+        strategy.insert_before("execute", Admit())

@@ -1,0 +1,170 @@
+"""Task stores of users and of the SDK, made to fit the journal."""
+
+import base64
+import logging
+from collections.abc import AsyncIterator
+from typing import Any
+
+from a2a.types import ListTasksRequest, Task
+from a2a.utils.errors import InvalidParamsError
+from apcore_a2a_core import (
+    TaskListResult,
+    TaskRecord,
+    TaskStore,
+    from_value,
+    missing_methods,
+    to_value,
+)
+
+from apcore_a2a_server.journal import Page, Query, Shelf
+
+logger = logging.getLogger("apcore_a2a.stores")
+
+PAGE = 200
+RECORD = "apcoreRecord"
+
+
+class ScannedStore:
+    """Queries over a store that can only list: it is read page by page, and sifted.
+
+    Args:
+        store: A store with the seven methods of FR-STR-001.
+    """
+
+    def __init__(self, store: "TaskStore | SdkStore") -> None:
+        self._store = store
+
+    async def save(self, record: TaskRecord) -> None:
+        """Hand the record to the store."""
+        await self._store.save(record)
+
+    async def get(self, task_id: str) -> TaskRecord | None:
+        """The store's record."""
+        return await self._store.get(task_id)
+
+    async def query(self, query: Query) -> Page:
+        """A page of what *query* asks for; reads all records of the context."""
+        found = [record async for record in self._scan(query.context_id) if _matches(record, query)]
+        if query.order == "updated":
+            found.sort(
+                key=lambda record: record.task.status.timestamp.ToNanoseconds(), reverse=True
+            )
+        first = _position(found, query.cursor)
+        page = found[first : first + query.limit]
+        more = len(found) > first + query.limit
+        return Page(page, page[-1].task.id if more else None, len(found))
+
+    async def _scan(self, context_id: str) -> AsyncIterator[TaskRecord]:
+        cursor: str | None = None
+        while True:
+            result = await self._store.list(context_id or None, cursor, PAGE)
+            for record in result.records:
+                yield record
+            cursor = result.next_cursor
+            if not cursor:
+                return
+
+
+def _matches(record: TaskRecord, query: Query) -> bool:
+    status = record.task.status
+    return (
+        record.owner == query.owner
+        and query.context_id in ("", record.task.context_id)
+        and query.state in (None, status.state)
+        and (query.after is None or status.timestamp.ToNanoseconds() >= query.after * 1e9)
+    )
+
+
+def _position(found: list[TaskRecord], cursor: str | None) -> int:
+    """Where the page behind *cursor*, the id of its last task, begins."""
+    if cursor is None:
+        return 0
+    for index, record in enumerate(found):
+        if record.task.id == cursor:
+            return index + 1
+    raise InvalidParamsError("Invalid page cursor")
+
+
+class SdkStore:
+    """A task store of the official SDK, as one with the seven methods.
+
+    What it has no place for (owner, skill, version, the paused call) travels in the task's
+    metadata. It lists by the time of the last status; push configurations it has none.
+
+    Args:
+        store: An `a2a.server.tasks.TaskStore`.
+    """
+
+    def __init__(self, store: Any) -> None:
+        from a2a.server.context import ServerCallContext
+
+        self._store = store
+        self._context = ServerCallContext()
+
+    async def save(self, record: TaskRecord) -> None:
+        """Save the task with the record in its metadata."""
+        task = Task()
+        task.CopyFrom(record.task)
+        kept = {"owner": record.owner, "skill": record.skill, "version": record.version}
+        resume = base64.b64encode(record.resume).decode() if record.resume else None
+        task.metadata.fields[RECORD].CopyFrom(to_value({**kept, "resume": resume}))
+        await self._store.save(task, self._context)
+
+    async def get(self, task_id: str) -> TaskRecord | None:
+        """The record of a task that was saved here."""
+        task = await self._store.get(task_id, self._context)
+        return None if task is None else _record(task)
+
+    async def list(self, context_id: str | None, cursor: str | None, limit: int) -> TaskListResult:
+        """A page of records, the latest status first."""
+        params = ListTasksRequest(
+            context_id=context_id or "",
+            page_token=cursor or "",
+            page_size=min(limit, 100),
+            include_artifacts=True,
+        )
+        response = await self._store.list(params, self._context)
+        records = [_record(task) for task in response.tasks]
+        return TaskListResult(records, response.next_page_token or None)
+
+    async def delete(self, task_id: str) -> bool:
+        """Delete the task; whether there was one."""
+        known = await self._store.get(task_id, self._context) is not None
+        await self._store.delete(task_id, self._context)
+        return known
+
+
+def _record(stored: Task) -> TaskRecord:
+    task = Task()
+    task.CopyFrom(stored)
+    kept = from_value(task.metadata.fields[RECORD]) or {}
+    del task.metadata.fields[RECORD]
+    resume = kept.get("resume")
+    return TaskRecord(
+        task,
+        kept.get("owner", ""),
+        kept.get("skill", ""),
+        kept.get("version", 0),
+        base64.b64decode(resume) if resume else None,
+    )
+
+
+def shelf_of(store: Any) -> Shelf:
+    """What the journal keeps its records in, made from what a user brings.
+
+    Raises:
+        TypeError: It is no task store; the message lists the methods it lacks.
+    """
+    if hasattr(store, "query"):
+        return store  # type: ignore[no-any-return]  # told by its methods, as all that users bring
+    if _is_sdk_store(store):
+        logger.warning("The SDK's task store keeps no push configurations and lists by update")
+        return ScannedStore(SdkStore(store))
+    missing = missing_methods(store, TaskStore)
+    if missing:
+        raise TypeError(f"task_store lacks the methods: {', '.join(missing)}")
+    return ScannedStore(store)
+
+
+def _is_sdk_store(store: Any) -> bool:
+    return any(kind.__module__.startswith("a2a.server.tasks") for kind in type(store).__mro__)

@@ -1,0 +1,116 @@
+"""Real apcore registries and modules for the tests of the converters."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from apcore import ACL, Context, Executor, Registry
+from pydantic import BaseModel, Field, field_validator
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+class Item(BaseModel):
+    name: str
+    count: int = Field(ge=0)
+
+
+class Order(BaseModel):
+    items: list[Item]
+    note: str = ""
+    secret: str = ""
+
+    @field_validator("secret")
+    @classmethod
+    def strong(cls, value: str) -> str:
+        if value:
+            raise ValueError(f"{value} is weak")
+        return value
+
+
+class Total(BaseModel):
+    total: int
+
+
+class OrderModule:
+    """A module with pydantic schemas; what it puts out is set from outside."""
+
+    description = "Adds up an order"
+    input_schema = Order
+    output_schema = Total
+
+    def __init__(self, output: object = None) -> None:
+        self.output = {"total": 1} if output is None else output
+
+    def execute(self, inputs: dict[str, Any], context: Context) -> object:
+        return self.output
+
+
+class Calling:
+    """A module without schemas that does what it is given."""
+
+    description = "Does what it is given"
+    input_schema = None
+    output_schema = None
+
+    def __init__(self, body: Callable[[Any], Awaitable[object]]) -> None:
+        self.body = body
+
+    async def execute(self, inputs: dict[str, Any], context: Context) -> object:
+        return await self.body(context)
+
+
+@pytest.fixture
+def registry(tmp_path: Any) -> Registry:
+    found = Registry(extensions_dir=str(tmp_path))
+    found.register("shop.order", OrderModule())
+    return found
+
+
+@pytest.fixture
+def call(registry: Registry) -> Callable[..., object]:
+    """Runs a module in a real executor."""
+
+    def run(
+        module_id: str,
+        inputs: dict[str, Any] | None = None,
+        *,
+        acl: ACL | None = None,
+        version: str | None = None,
+        context: Context[Any] | None = None,
+    ) -> object:
+        executor = Executor(registry, acl=acl)
+        return asyncio.run(executor.call_async(module_id, inputs or {}, context, version))
+
+    return run
+
+
+@pytest.fixture
+def failing(call: Callable[..., object]) -> Callable[..., BaseException]:
+    """Runs a module in a real executor and gives what that raises."""
+
+    def fail(*args: Any, **options: Any) -> BaseException:
+        try:
+            result = call(*args, **options)
+        except Exception as error:
+            return error
+        pytest.fail(f"nothing was raised, but came {result!r}")
+
+    return fail
+
+
+def descriptor(**fields: Any) -> Any:
+    """The least that converters ask of a descriptor."""
+    empty = {"module_id": "text.echo", "description": "Echoes", "tags": [], "examples": []}
+    empty |= {"input_schema": {}, "output_schema": {}, "annotations": None, "metadata": {}}
+    return SimpleNamespace(**{**empty, **fields})
+
+
+@pytest.fixture(name="descriptor")
+def descriptor_fixture() -> Callable[..., Any]:
+    return descriptor

@@ -1,0 +1,272 @@
+"""JSON values to protobuf's and back."""
+
+import math
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from enum import Enum, IntEnum, StrEnum
+from pathlib import PurePosixPath
+from typing import Any
+from uuid import UUID
+
+import pytest
+from a2a.types import Artifact, Part, StreamResponse, Task
+from apcore import ModuleError
+from apcore_a2a_core import (
+    OutputError,
+    PartError,
+    from_struct,
+    from_value,
+    narrow,
+    to_struct,
+    to_value,
+)
+from apcore_a2a_core.values import MAX_DEPTH, MAX_SAFE
+from google.protobuf.struct_pb2 import Value
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import BaseModel
+
+text = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+numbers = st.integers(-MAX_SAFE, MAX_SAFE) | st.floats(allow_nan=False, allow_infinity=False)
+json_values = st.recursive(
+    st.none() | st.booleans() | numbers | text,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(text, inner, max_size=4),
+    max_leaves=20,
+)
+
+
+def nested(depth: int, kind: type) -> Any:
+    value: Any = 1
+    for _ in range(depth):
+        value = [value] if kind is list else {"k": value}
+    return value
+
+
+@given(json_values)
+def test_any_json_value_comes_back_with_its_integers(value: Any) -> None:
+    assert from_value(to_value(value)) == value
+
+
+@given(json_values)
+def test_integral_floats_become_integers_and_nothing_else_changes(value: Any) -> None:
+    assert narrow(value) == value
+    assert not any(
+        isinstance(x, float) and x.is_integer() and abs(x) <= MAX_SAFE for x in leaves(narrow(value))
+    )
+
+
+def leaves(value: Any) -> list[Any]:
+    if isinstance(value, dict | list):
+        items = value.values() if isinstance(value, dict) else value
+        return [leaf for item in items for leaf in leaves(item)]
+    return [value]
+
+
+def test_booleans_stay_booleans_both_ways() -> None:
+    assert narrow([True, False]) == [True, False]
+    assert [type(x) for x in from_value(to_value([True, 1, 1.0]))] == [bool, int, int]
+
+
+@pytest.mark.parametrize(
+    ("number", "kept"),
+    [(2.0**53, 2**53), (-(2.0**53), -(2**53)), (2.0**54, 2.0**54), (0.5, 0.5), (1e300, 1e300)],
+)
+def test_floats_become_integers_only_where_doubles_are_exact(number: float, kept: float) -> None:
+    assert repr(narrow(number)) == repr(kept)
+    assert repr(from_value(Value(number_value=number))) == repr(kept)
+
+
+def test_narrowing_copies_and_leaves_the_original_alone() -> None:
+    original = {"a": [1.0]}
+    assert narrow(original) == {"a": [1]}
+    assert isinstance(original["a"][0], float)
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
+def test_numbers_that_are_not_finite_are_refused_both_ways(number: float) -> None:
+    with pytest.raises(PartError, match="finite"):
+        narrow({"a": [number]})
+    with pytest.raises(OutputError) as caught:
+        to_value({"a": [0, number]})
+    assert caught.value.path == ".a[1]"
+
+
+def test_too_many_keys_are_refused_wherever_they_are() -> None:
+    assert narrow([{"a": 1}, {"b": {"c": 1}}], max_keys=3)
+    with pytest.raises(PartError, match="keys"):
+        narrow([{"a": 1}, {"b": {"c": 1}}], max_keys=2)
+
+
+@pytest.mark.parametrize("kind", [list, dict])
+def test_the_depth_that_is_allowed_survives_protobuf_in_the_largest_envelope(kind: type) -> None:
+    value = nested(MAX_DEPTH, kind)
+    task = Task(artifacts=[Artifact(parts=[Part(data=to_value(narrow(value)))])])
+    task.status.message.parts.add().data.CopyFrom(to_value(value))
+    wire = StreamResponse(task=task).SerializeToString()
+    read = StreamResponse.FromString(wire).task
+    assert from_value(read.artifacts[0].parts[0].data) == value
+    assert from_value(read.status.message.parts[0].data) == value
+
+
+@pytest.mark.parametrize("kind", [list, dict])
+def test_more_depth_is_refused_both_ways(kind: type) -> None:
+    value = nested(MAX_DEPTH + 1, kind)
+    with pytest.raises(PartError, match="deep"):
+        narrow(value)
+    with pytest.raises(OutputError, match="deep"):
+        to_value(value)
+
+
+def test_the_caller_may_allow_less_or_more_depth() -> None:
+    assert narrow([[]], max_depth=2) == [[]]
+    with pytest.raises(PartError):
+        narrow([[]], max_depth=1)
+    with pytest.raises(OutputError):
+        to_value([[]], max_depth=1)
+
+
+def test_a_cycle_is_refused() -> None:
+    cycle: dict[str, Any] = {}
+    cycle["self"] = cycle
+    with pytest.raises(OutputError, match="endless"):
+        to_value(cycle)
+
+
+class Color(Enum):
+    RED = "red"
+
+
+class Size(IntEnum):
+    BIG = 3
+
+
+class Mood(StrEnum):
+    GOOD = "good"
+
+
+@dataclass
+class Point:
+    x: int
+    tags: tuple[str, ...]
+
+
+class Model(BaseModel):
+    when: date
+    point: Point
+
+
+class Title(str):
+    def __str__(self) -> str:
+        return "not the text"
+
+
+class Score(int):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("output", "carried"),
+    [
+        (None, None),
+        ((1, 2), [1, 2]),
+        ({3}, [3]),
+        (frozenset({"a"}), ["a"]),
+        (OrderedDict(a=1), {"a": 1}),
+        (datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC), "2026-01-02T03:04:05+00:00"),
+        (date(2026, 1, 2), "2026-01-02"),
+        (time(3, 4), "03:04:00"),
+        (timedelta(minutes=1.5), 90),
+        (Color.RED, "red"),
+        (Size.BIG, 3),
+        (Mood.GOOD, "good"),
+        (UUID(int=1), "00000000-0000-0000-0000-000000000001"),
+        (Decimal("1.10"), "1.10"),
+        (PurePosixPath("a/b"), "a/b"),
+        (b"\x00\x01", "AAE="),
+        (bytearray(b"a"), "YQ=="),
+        (memoryview(b"a"), "YQ=="),
+        (Title("text"), "text"),
+        (Score(7), 7),
+        (Point(1, ("a",)), {"x": 1, "tags": ["a"]}),
+        (
+            Model(when=date(2026, 1, 2), point=Point(1, ())),
+            {"when": "2026-01-02", "point": {"x": 1, "tags": []}},
+        ),
+        ({}, {}),
+        ([], []),
+        ({1: "a", None: "b", Color.RED: "c", 1.5: "d"}, {"1": "a", "None": "b", "red": "c", "1.5": "d"}),
+    ],
+)
+def test_what_python_modules_put_out_has_its_form_in_json(output: object, carried: object) -> None:
+    assert from_value(to_value({"it": output})) == {"it": carried}
+
+
+def test_a_mapping_is_a_struct() -> None:
+    assert from_struct(to_struct(OrderedDict(a=1, b=[None]))) == {"a": 1, "b": [None]}
+    assert to_struct({"a": {}}).fields["a"].WhichOneof("kind") == "struct_value"
+
+
+def test_a_value_that_was_never_set_reads_as_none() -> None:
+    assert from_value(Value()) is None
+
+
+class Stubborn(BaseModel):
+    raw: bytes
+
+
+class Hidden:
+    def __repr__(self) -> str:
+        return "Hidden(password)"
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        2**53 + 1,
+        -(2**53) - 1,
+        10**400,
+        "\ud800",
+        {"\ud800": 1},
+        Hidden(),
+        Hidden,
+        Point,
+        Stubborn,
+        Stubborn(raw=b"\xff\xfe"),
+        {(1, 2): 3},
+        {Hidden(): 1},
+        1j,
+    ],
+)
+def test_what_cant_be_carried_is_named_by_its_place_only(output: object) -> None:
+    with pytest.raises(OutputError) as caught:
+        to_value({"rows": [0, output]})
+    assert caught.value.path.startswith(".rows[1]")
+    assert "$.rows[1]" in str(caught.value)
+    assert not any(word in str(caught.value) for word in ("Hidden", "password", "9007", "Stubborn"))
+
+
+def test_an_error_at_the_root_is_told_too() -> None:
+    with pytest.raises(OutputError) as caught:
+        to_value("\ud800")
+    assert str(caught.value).endswith("at $")
+
+
+def test_keys_in_the_path_are_cleaned_and_cut() -> None:
+    with pytest.raises(OutputError) as caught:
+        to_value({"a\n" + "b" * 100: math.nan})
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 200
+
+
+def test_integral_floats_from_protobuf_pass_apcores_strict_validation(
+    call: Callable[..., object],
+) -> None:
+    order = from_value(to_value({"items": [{"name": "a", "count": 3}]}))
+    assert call("shop.order", order) == {"total": 1}
+    floats = {"items": [{"name": "a", "count": 3.0}]}
+    with pytest.raises(ModuleError, match="valid integer"):
+        call("shop.order", floats)
+    assert call("shop.order", narrow(floats)) == {"total": 1}

@@ -1,0 +1,345 @@
+import asyncio
+import base64
+from collections.abc import Iterator
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import pytest
+from apcore import (
+    AlwaysDenyHandler,
+    ApprovalDeniedError,
+    AutoApproveHandler,
+    CancelToken,
+    Context,
+    ExecutionCancelledError,
+    Executor,
+    InvalidInputError,
+    Registry,
+    SchemaValidationError,
+)
+
+pytestmark = pytest.mark.anyio
+
+EXTENSIONS = Path(__file__).parents[2] / "examples" / "extensions"
+ORDER: dict[str, Any] = {
+    "customer": {"name": "Ada", "address": {"city": "London", "country": "GB"}},
+    "lines": [{"sku": "mug", "quantity": 1, "unit_cents": 1250}],
+}
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(scope="module")
+def registry() -> Registry:
+    registry = Registry(extensions_dir=str(EXTENSIONS))
+    registry.discover()
+    return registry
+
+
+@pytest.fixture(scope="module")
+def executor(registry: Registry) -> Iterator[Executor]:
+    with Executor(registry, approval_handler=AutoApproveHandler()) as executor:
+        yield executor
+
+
+@pytest.fixture
+def sandbox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "sandbox"
+    (folder / "reports").mkdir(parents=True)
+    (folder / "reports" / "2019.txt").write_text("old")
+    (tmp_path / "secret.txt").write_text("keep")
+    monkeypatch.setenv("APCORE_EXAMPLE_ROOT", str(folder))
+    return folder
+
+
+async def columns(executor: Executor, table: str, **inputs: str) -> dict[str, dict[str, Any]]:
+    summary = await executor.call_async("csv.summary", {"text": table, **inputs})
+    return {column["name"]: column for column in summary["columns"]}
+
+
+async def html(executor: Executor, text: str) -> str:
+    rendered = await executor.call_async("markdown.html", {"text": text})
+    assert isinstance(rendered["html"], str)
+    return rendered["html"]
+
+
+async def chunks(executor: Executor, module: str, inputs: dict[str, Any]) -> list[dict[str, Any]]:
+    # apcore goes on merging into a chunk it has handed out.
+    return [deepcopy(chunk) async for chunk in executor.stream(module, inputs)]
+
+
+async def test_every_file_is_a_module(registry: Registry) -> None:
+    assert registry.list() == [
+        "csv.summary",
+        "files.delete",
+        "jobs.countdown",
+        "markdown.html",
+        "orders.price",
+        "text.stats",
+    ]
+
+
+async def test_every_module_says_what_it_does(registry: Registry) -> None:
+    for module in registry.list():
+        definition = registry.get_definition(module)
+        assert definition is not None
+        assert definition.name
+        assert definition.tags
+        assert definition.examples
+        for schema in (definition.input_schema, definition.output_schema):
+            fields = schema["properties"].values()
+            assert all("description" in field or "$ref" in field for field in fields)
+
+
+@pytest.mark.parametrize("module", ["csv.summary", "markdown.html", "orders.price", "text.stats"])
+async def test_the_examples_are_true(executor: Executor, registry: Registry, module: str) -> None:
+    definition = registry.get_definition(module)
+    assert definition is not None
+    for example in definition.examples:
+        assert await executor.call_async(module, example.inputs) == example.output
+
+
+@pytest.mark.parametrize(
+    ("module", "inputs"),
+    [
+        ("csv.summary", {}),
+        ("csv.summary", {"text": "a\n1", "bytes": "YQox"}),
+        ("csv.summary", {"uri": "https://example.org/a.csv"}),
+        ("csv.summary", {"bytes": "not base64"}),
+        ("csv.summary", {"bytes": "/w=="}),
+        ("csv.summary", {"text": "a\n1", "mimeType": "image/png"}),
+        ("markdown.html", {"text": 1}),
+        ("text.stats", {"text": " \n "}),
+        ("jobs.countdown", {"seconds": 0}),
+        ("jobs.countdown", {"seconds": 1, "step": 0}),
+        ("files.delete", {"path": ""}),
+        ("files.delete", {"path": "a\0b"}),
+        ("orders.price", {**ORDER, "lines": []}),
+        ("orders.price", {**ORDER, "discount": "all"}),
+        ("orders.price", {**ORDER, "voucher": "x"}),
+    ],
+)
+async def test_inputs_that_do_not_fit_the_schema_are_refused(
+    executor: Executor, module: str, inputs: dict[str, Any]
+) -> None:
+    with pytest.raises(SchemaValidationError):
+        await executor.call_async(module, inputs)
+
+
+class TestCsvSummary:
+    @pytest.mark.parametrize(
+        ("cells", "kind", "low", "high", "mean"),
+        [
+            ("3\n10\n-1", "integer", -1, 10, 4.0),
+            ("1\n2.5", "number", 1, 2.5, 1.75),
+            ("00123\n7", "text", "00123", "7", None),
+            ("2\nx", "text", "2", "x", None),
+            ("9007199254740993", "text", "9007199254740993", "9007199254740993", None),
+            ('""\n" "', "empty", None, None, None),
+        ],
+    )
+    async def test_a_column_has_the_narrowest_type(
+        self, executor: Executor, cells: str, kind: str, low: object, high: object, mean: object
+    ) -> None:
+        column = (await columns(executor, f"a\n{cells}\n"))["a"]
+        found = [column[key] for key in ("type", "min", "max", "mean")]
+        assert found == [kind, low, high, mean]
+        assert type(column["min"]) is type(low)
+
+    async def test_blank_cells_are_missing(self, executor: Executor) -> None:
+        column = (await columns(executor, "a,b\n1,x\n,y\n"))["a"]
+        assert (column["count"], column["missing"]) == (1, 1)
+
+    async def test_a_table_may_have_no_rows(self, executor: Executor) -> None:
+        assert {c["type"] for c in (await columns(executor, "a,b\n")).values()} == {"empty"}
+
+    async def test_another_delimiter_can_be_named(self, executor: Executor) -> None:
+        assert list(await columns(executor, "a;b\n1,5;2\n", delimiter=";")) == ["a", "b"]
+
+    async def test_a_file_is_read_like_text(self, executor: Executor) -> None:
+        file = {
+            "name": "café.csv",
+            "mimeType": "text/csv; charset=UTF-8",
+            "uri": None,
+            "bytes": base64.b64encode("\ufeffcafé\r\n1\r\n".encode()).decode(),
+        }
+        summary = await executor.call_async("csv.summary", file)
+        assert (summary["name"], summary["rows"]) == ("café.csv", 1)
+        assert summary["columns"][0]["name"] == "café"
+
+    @pytest.mark.parametrize("table", ["", "a,a\n1,2", "a,\n1,2", "a,b\n1", 'a\n"1', 'a\n"1"2'])
+    async def test_a_table_that_is_none_is_refused(self, executor: Executor, table: str) -> None:
+        with pytest.raises(InvalidInputError):
+            await executor.call_async("csv.summary", {"text": table})
+
+
+class TestMarkdownHtml:
+    @pytest.mark.parametrize(
+        ("text", "expected"),
+        [
+            ("", ""),
+            ("## Two", "<h2>Two</h2>"),
+            ("one\r\ntwo\r\n\r\nthree", "<p>one\ntwo</p>\n<p>three</p>"),
+            ("1. a\n2) b", "<ol>\n<li>a</li>\n<li>b</li>\n</ol>"),
+            ("[*a*](https://b)", '<p><a href="https://b"><em>a</em></a></p>'),
+            (
+                "**a `b` [c](mailto:d@e)**",
+                '<p><strong>a <code>b</code> <a href="mailto:d@e">c</a></strong></p>',
+            ),
+            ("**a** *b*", "<p><strong>a</strong> <em>b</em></p>"),
+            (
+                "```py\n*a*\n\n# <b>\n```\nc",
+                "<pre><code>*a*\n\n# &lt;b&gt;\n</code></pre>\n<p>c</p>",
+            ),
+            ("```\nopen", "<pre><code>open</code></pre>"),
+            ("-\n#\n**", "<p>-\n#\n**</p>"),
+        ],
+    )
+    async def test_the_subset_is_rendered(
+        self, executor: Executor, text: str, expected: str
+    ) -> None:
+        assert await html(executor, text) == expected
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "<script>alert(1)</script>",
+            "# <img src=x onerror=alert(1)>",
+            "- `<b>`",
+            "```\n</code><script>\n```",
+            "[<i>](https://example.org)",
+            '[x](https://example.org/"onclick="alert(1))',
+            "[x](javascript:alert(1))",
+            "[x](JavaScript://example.org/%0Aalert)",
+            "[x](data:text/html,<script>)",
+            "![x](file:///etc/passwd)",
+        ],
+    )
+    async def test_nothing_active_comes_through(self, executor: Executor, text: str) -> None:
+        rendered = await html(executor, text)
+        for harm in ("<script", "<img", "<b>", "<i>", '"onclick', 'href="java', 'href="data'):
+            assert harm not in rendered
+
+    async def test_links_to_other_schemes_stay_text(self, executor: Executor) -> None:
+        assert await html(executor, "[x](ftp://example.org)") == "<p>[x](ftp://example.org)</p>"
+
+
+class TestTextStats:
+    async def test_the_stream_adds_up_to_the_whole(self, executor: Executor) -> None:
+        inputs = {"text": "One fish, two fish.\n\nRed fish.\n \nBlue fish.\n"}
+        pieces = await chunks(executor, "text.stats", inputs)
+        assert [list(piece.get("paragraphs", {})) for piece in pieces] == [["1"], ["2"], ["3"], []]
+        paragraphs = {k: v for piece in pieces[:-1] for k, v in piece["paragraphs"].items()}
+        whole = await executor.call_async("text.stats", inputs)
+        assert whole == {"paragraphs": paragraphs, **pieces[-1]}
+        assert whole["common"]["fish"] == 4
+
+    async def test_text_without_words_has_none(self, executor: Executor) -> None:
+        stats = await executor.call_async("text.stats", {"text": "?!"})
+        assert (stats["total"]["words"], stats["longest"], stats["common"]) == (0, "", {})
+
+    async def test_a_canceled_stream_ends(self, executor: Executor) -> None:
+        token = CancelToken()
+        context: Context[Any] = Context.create(cancel_token=token)
+        stream = executor.stream("text.stats", {"text": "a\n\nb"}, context)
+        await anext(stream)
+        token.cancel()
+        with pytest.raises(ExecutionCancelledError):
+            await anext(stream)
+
+
+class TestJobsCountdown:
+    async def test_each_step_is_reported(self, executor: Executor) -> None:
+        reports = await chunks(executor, "jobs.countdown", {"seconds": 0.25, "step": 0.1})
+        assert reports == [
+            {"elapsed": 0.0, "remaining": 0.25, "done": False},
+            {"elapsed": 0.1, "remaining": 0.15, "done": False},
+            {"elapsed": 0.2, "remaining": 0.05, "done": False},
+            {"elapsed": 0.25, "remaining": 0.0, "done": True},
+        ]
+
+    async def test_the_result_is_the_last_report(self, executor: Executor) -> None:
+        result = await executor.call_async("jobs.countdown", {"seconds": 0.1})
+        assert result == {"elapsed": 0.1, "remaining": 0.0, "done": True}
+
+    async def test_the_running_job_can_be_canceled(self, executor: Executor) -> None:
+        token = CancelToken()
+        asyncio.get_running_loop().call_later(0.1, token.cancel)
+        async with asyncio.timeout(5):
+            with pytest.raises(ExecutionCancelledError):
+                await executor.call_async(
+                    "jobs.countdown", {"seconds": 60}, Context.create(cancel_token=token)
+                )
+
+    async def test_the_stream_can_be_canceled(self, executor: Executor) -> None:
+        token = CancelToken()
+        context: Context[Any] = Context.create(cancel_token=token)
+        stream = executor.stream("jobs.countdown", {"seconds": 60, "step": 30}, context)
+        await anext(stream)
+        token.cancel()
+        async with asyncio.timeout(5):
+            with pytest.raises(ExecutionCancelledError):
+                await anext(stream)
+
+
+class TestFilesDelete:
+    async def test_an_approved_file_is_gone(self, executor: Executor, sandbox: Path) -> None:
+        result = await executor.call_async("files.delete", {"path": "reports/2019.txt"})
+        assert result == {"deleted": "reports/2019.txt", "size": 3}
+        assert not (sandbox / "reports" / "2019.txt").exists()
+
+    async def test_without_approval_it_stays(self, registry: Registry, sandbox: Path) -> None:
+        with (
+            Executor(registry, approval_handler=AlwaysDenyHandler()) as executor,
+            pytest.raises(ApprovalDeniedError),
+        ):
+            await executor.call_async("files.delete", {"path": "reports/2019.txt"})
+        assert (sandbox / "reports" / "2019.txt").exists()
+
+    @pytest.mark.parametrize(
+        "path", ["../secret.txt", "reports/../../secret.txt", "out/secret.txt", "link", "{outside}"]
+    )
+    async def test_there_is_no_way_out_of_the_sandbox(
+        self, executor: Executor, sandbox: Path, path: str
+    ) -> None:
+        secret = sandbox.parent / "secret.txt"
+        (sandbox / "out").symlink_to(sandbox.parent)
+        (sandbox / "link").symlink_to(secret)
+        with pytest.raises(InvalidInputError):
+            await executor.call_async("files.delete", {"path": path.format(outside=secret)})
+        assert secret.exists()
+
+    @pytest.mark.parametrize("path", [".", "..", "reports", "reports/..", "none.txt", "x" * 255])
+    async def test_only_a_file_can_be_deleted(
+        self, executor: Executor, sandbox: Path, path: str
+    ) -> None:
+        with pytest.raises(InvalidInputError):
+            await executor.call_async("files.delete", {"path": path})
+        assert (sandbox / "reports" / "2019.txt").exists()
+
+
+class TestOrdersPrice:
+    async def test_the_schema_is_nested(self, registry: Registry) -> None:
+        definition = registry.get_definition("orders.price")
+        assert definition is not None
+        assert set(definition.input_schema["$defs"]) == {"Address", "Customer", "Line"}
+
+    @pytest.mark.parametrize(("cents", "tax"), [(0, 0), (2, 0), (3, 1), (12, 2), (13, 3)])
+    async def test_half_a_cent_is_rounded_up(
+        self, executor: Executor, cents: int, tax: int
+    ) -> None:
+        line = {"sku": "pin", "quantity": 1, "unit_cents": cents}
+        bill = await executor.call_async("orders.price", {**ORDER, "lines": [line]})
+        assert bill["tax_cents"] == tax
+        assert bill["total_cents"] == cents + tax
+
+    async def test_the_bulk_discount_needs_the_pieces(self, executor: Executor) -> None:
+        line = {"sku": "pin", "quantity": 100, "unit_cents": 10}
+        order = {**ORDER, "discount": "bulk", "lines": [line]}
+        assert (await executor.call_async("orders.price", order))["discount_cents"] == 100
+        with pytest.raises(InvalidInputError):
+            await executor.call_async("orders.price", {**ORDER, "discount": "bulk"})

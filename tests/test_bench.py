@@ -1,0 +1,242 @@
+"""The pure parts of the benchmark: figures, tables, targets, and reading HTTP."""
+
+import json
+import math
+from itertools import islice
+
+import pytest
+
+from tools.benchmarks import messages, report
+from tools.benchmarks.figures import Fact, Figures, Key, Results, percentile
+from tools.benchmarks.http1 import Answer, AnswerParser, BadAnswer, get
+from tools.benchmarks.load import Tally
+from tools.benchmarks.report import Table
+from tools.benchmarks.rounds import LEFTOVER, TASK_BYTES, figures_of
+from tools.benchmarks.scenarios import BUSY, CARD, GET, SEND, STREAM
+from tools.benchmarks.subject import task_ids
+from tools.benchmarks.targets import START, Check, checks
+
+PLAIN = b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello"
+CHUNKED = (
+    b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+    b"6\r\ndata: \r\nc;note=x\r\n1\r\n\r\ndata: 2\r\n0\r\n\r\n"
+)
+STACK = "h11+asyncio"
+
+
+def figures(cpu: float = 1e-3, p50: float = 1e-3, **more: float) -> Figures:
+    return Figures(answers=10, rate=1 / cpu, cpu=cpu, p50=p50, p99=2 * p50, **more)
+
+
+def key(server: str, scenario: str, connections: int = BUSY) -> Key:
+    return Key(STACK, server, scenario, connections)
+
+
+def check_of(results: Results, what: str) -> Check:
+    (found,) = (check for check in checks(results) if check.what.startswith(what))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("share", "expected"), [(0.0, 1), (0.5, 50), (0.99, 99), (0.995, 100), (1.0, 100)]
+)
+def test_a_percentile_is_the_nearest_rank(share: float, expected: float) -> None:
+    assert percentile([float(n) for n in range(100, 0, -1)], share) == expected
+
+
+def test_a_percentile_of_nothing_is_not_a_number() -> None:
+    assert math.isnan(percentile([], 0.5))
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
+@pytest.mark.parametrize(
+    ("wire", "body"), [(PLAIN, b"hello"), (CHUNKED, b"data: 1\r\n\r\ndata: 2")]
+)
+def test_answers_are_read_in_pieces_of_any_size(wire: bytes, body: bytes, size: int) -> None:
+    parser = AnswerParser()
+    answers = [
+        answer
+        for _ in range(3)
+        for start in range(0, len(wire), size)
+        if (answer := parser.feed(wire[start : start + size]))
+    ]
+    assert answers == [Answer(200, body)] * 3
+
+
+def test_a_stream_can_be_looked_at_before_it_ends() -> None:
+    parser = AnswerParser()
+    assert parser.feed(CHUNKED[:-20]) is None
+    assert parser.body == b"data: "
+
+
+def test_an_answer_without_a_body_is_whole_with_its_head() -> None:
+    parser = AnswerParser()
+    answer = parser.feed(b"HTTP/1.1 503 Unavailable\r\nContent-Length: 0\r\n\r\n")
+    assert answer == Answer(503, b"")
+
+
+@pytest.mark.parametrize(
+    "wire",
+    [
+        b"SSH-2.0-OpenSSH\r\n\r\n",
+        b"HTTP/1.1\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nServer: endless\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: many\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nnine\r\n",
+    ],
+)
+def test_what_is_no_answer_is_refused(wire: bytes) -> None:
+    with pytest.raises(BadAnswer):
+        AnswerParser().feed(wire)
+
+
+def test_a_get_is_a_whole_request() -> None:
+    assert get("/card") == b"GET /card HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+
+
+@pytest.mark.parametrize("requests", [messages.send(), messages.send_v1(), messages.stream()])
+def test_messages_are_as_long_as_they_say_and_have_ids_of_their_own(
+    requests: messages.Requests,
+) -> None:
+    ids = set()
+    for request in islice(requests, 3):
+        head, _, body = request.partition(b"\r\n\r\n")
+        assert f"Content-Length: {len(body)}".encode() in head
+        params = json.loads(body)["params"]
+        assert params["metadata"] == {"skillId": "bench.noop"}
+        ids.add(params["message"]["messageId"])
+    assert len(ids) == 3
+
+
+def test_a_skill_can_be_named_in_the_message() -> None:
+    body = next(messages.send("bench.sleep", in_message=True, seconds=1)).partition(b"\r\n\r\n")[2]
+    assert json.loads(body)["params"]["message"]["metadata"] == {"skillId": "bench.sleep"}
+
+
+def test_tasks_are_asked_for_in_turn() -> None:
+    asked = [request.rpartition(b'"id":"')[2][:1] for request in islice(messages.get_task("ab"), 3)]
+    assert asked == [b"a", b"b", b"a"]
+
+
+def test_task_ids_are_found_among_the_other_ids() -> None:
+    task = "0b0a1f4e-0000-4000-8000-000000000001"
+    body = json.dumps({"id": 1, "result": {"contextId": task[::-1], "id": task}}).encode()
+    assert task_ids([body, b'{"error": {}}']) == [task]
+
+
+def test_figures_are_per_answer() -> None:
+    tally = Tally(latencies=[0.1, 0.2, 0.3, 0.4], firsts=[0.05], elapsed=2.0)
+    found = figures_of(tally, cpu=0.8)
+    assert (found.answers, found.rate, found.cpu, found.p50) == (4, 2.0, 0.2, 0.2)
+    assert found.first_p99 == 0.05
+    assert math.isnan(found.delivery_p99)
+
+
+def test_the_best_of_two_rounds_is_kept_figure_by_figure() -> None:
+    results = Results()
+    results.add(key("ours", SEND), Figures(answers=1, rate=5, cpu=1, p50=4, p99=9))
+    results.add(key("ours", SEND), Figures(answers=2, rate=6, cpu=2, p50=3, p99=10))
+    best = results.figures[key("ours", SEND)]
+    assert (best.answers, best.rate, best.cpu, best.p50, best.p99) == (3, 6, 1, 3, 9)
+
+
+def test_a_ratio_needs_both_sides() -> None:
+    results = Results()
+    results.add(key("ours", GET), figures(3e-4))
+    assert results.ratio(key("ours", GET), [key("bare", SEND)]) is None
+    results.add(key("bare", SEND), figures(2e-4))
+    results.add(key("bare", STREAM), figures(1e-4))
+    floors = [key("bare", SEND), key("bare", STREAM)]
+    assert results.ratio(key("ours", GET), floors) == pytest.approx(3.0)
+    assert results.ratio(key("ours", CARD), floors) is None
+
+
+@pytest.mark.parametrize(
+    ("check", "verdict", "missed"),
+    [
+        (Check("x", "", 3.0, 4.0, "x"), "met by 25 %", False),
+        (Check("x", "", 5.0, 4.0, "x"), "missed by 25 %", True),
+        (Check("x", "", 50.0, 100.0, "/s", at_least=True), "missed by 50 %", True),
+        (Check("x", "", 250.0, 100.0, "/s", at_least=True), "met by 150 %", False),
+        (Check("x", "", 4.0, 4.0, "x"), "met by 0 %", False),
+        (Check("x", "", 0.0, 0.0, ""), "met", False),
+        (Check("x", "", 2.0, 0.0, ""), "missed by 2", True),
+        (Check("x", "", None, 4.0, "x"), "not measured", False),
+    ],
+)
+def test_a_verdict_says_by_how_much(check: Check, verdict: str, missed: bool) -> None:
+    assert (check.verdict, check.missed) == (verdict, missed)
+
+
+def test_sends_are_held_against_a_bare_echo_and_the_sdk() -> None:
+    results = Results()
+    results.add(key("bare", SEND), figures(1e-4))
+    results.add(key("ours", SEND), figures(5e-4))
+    results.add(key("sdk", SEND), figures(2e-3))
+    cpu = check_of(results, "message/send (0.3): CPU")
+    assert cpu.value == pytest.approx(5.0)
+    assert (cpu.limit, cpu.missed) == (4.0, True)
+    throughput = check_of(results, "message/send: throughput")
+    assert throughput.value == pytest.approx(4.0)
+    assert not throughput.missed
+
+
+def test_first_events_are_held_against_a_bare_echo_and_a_limit() -> None:
+    results = Results()
+    results.add(key("bare", STREAM, 1), figures(p50=1e-3))
+    results.add(key("ours", STREAM, 1), figures(first_p50=5e-3, first_p99=6e-2))
+    assert check_of(results, "first SSE event: latency").value == pytest.approx(5.0)
+    assert check_of(results, "first SSE event, p99").verdict == "missed by 20 %"
+
+
+def test_single_figures_are_checked_in_their_unit() -> None:
+    results = Results()
+    results.add(key("ours", SEND), figures())
+    results.facts[Fact(STACK, "ours", TASK_BYTES)] = 5 * 1024
+    results.facts[Fact(STACK, "ours", LEFTOVER)] = 1
+    results.facts[Fact("", "ours", START)] = 1.5
+    assert check_of(results, "memory per stored task").verdict == "met by 50 %"
+    assert check_of(results, LEFTOVER).missed
+    assert check_of(results, START).verdict == "met by 25 %"
+
+
+def test_what_was_not_measured_is_neither_met_nor_missed() -> None:
+    results = Results()
+    results.add(key("bare", SEND), figures())
+    assert {check.verdict for check in checks(results)} == {"not measured"}
+
+
+def test_a_table_is_aligned_in_text_and_plain_in_markdown() -> None:
+    table = Table("Times", ["what", "server", "ms"], [["send", "ours", "1.5"]])
+    assert table.text().splitlines() == ["Times", "what  server   ms", "send  ours    1.5"]
+    assert table.markdown().splitlines() == [
+        "### Times",
+        "",
+        "| what | server | ms |",
+        "| --- | --- | ---: |",
+        "| send | ours | 1.5 |",
+    ]
+
+
+def test_a_report_has_every_server_and_says_what_is_missing() -> None:
+    results = Results(failures=["ours: 1 wrong answer"], unavailable={"sdk": "ImportError"})
+    results.add(key("bare", SEND, 1), figures())
+    results.add(key("bare", SEND), figures(1e-4))
+    results.add(key("ours", SEND), figures(2e-4))
+    page = report.markdown(results, "./tools/bench --quick")
+    assert "- command: `./tools/bench --quick`" in page
+    assert (
+        f"| {SEND} | bare | 1.00 | 2.00 | 1,000 | 32 | 1.00 | 2.00 | 10,000 | 100 | 1.00 |" in page
+    )
+    assert f"| {SEND} | ours |  |  |  | 32 | 1.00 | 2.00 | 5,000 | 200 | 2.00 |" in page
+    assert "Not measured: sdk: ImportError" in page
+    assert "Wrong: ours: 1 wrong answer" in page
+
+
+def test_the_json_report_has_null_for_what_was_not_measured() -> None:
+    results = Results()
+    results.add(key("ours", SEND), figures(2e-4))
+    document = json.loads(report.as_json(results, "./tools/bench"))
+    (entry,) = document["figures"]
+    assert (entry["server"], entry["cpu"], entry["first_p50"]) == ("ours", 2e-4, None)
+    assert {check["verdict"] for check in document["checks"]} >= {"not measured", "met by 4900 %"}

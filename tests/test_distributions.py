@@ -1,0 +1,173 @@
+"""The promises the packaging makes, checked against the code."""
+
+import ast
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib.metadata import packages_distributions
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).parents[1]
+PACKAGES = {path.parent.name: path.parent for path in ROOT.glob("packages/*/pyproject.toml")}
+MODULES = {name: name.replace("-", "_") for name in PACKAGES}
+
+# Declared, though no statement imports them.
+PLUGINS = {
+    "httptools": "uvicorn's HTTP parser, which uvicorn finds by itself",
+    "uvloop": "uvicorn's event loop, which uvicorn finds by itself",
+}
+# Imported, though not declared.
+PROVIDED = {
+    "protobuf": "a2a-sdk's types are protobuf messages, in the version that a2a-sdk chooses",
+}
+# What the metadata of the installed distributions does not tell: `google` belongs to several of
+# them, and an editable installation, as the members are, lists no modules.
+OWNERS = {"google.protobuf": "protobuf", **{module: name for name, module in MODULES.items()}}
+
+
+def configuration(folder: Path = ROOT) -> dict[str, Any]:
+    return tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))
+
+
+def project(name: str) -> dict[str, Any]:
+    table: dict[str, Any] = configuration(PACKAGES[name])["project"]
+    return table
+
+
+def required(name: str) -> list[Requirement]:
+    return [Requirement(line) for line in project(name)["dependencies"]]
+
+
+def extras(name: str) -> dict[str, list[Requirement]]:
+    tables = project(name).get("optional-dependencies", {}).items()
+    return {extra: [Requirement(line) for line in lines] for extra, lines in tables}
+
+
+def names(requirements: list[Requirement]) -> set[str]:
+    return {canonicalize_name(requirement.name) for requirement in requirements}
+
+
+def trees(name: str) -> Iterator[ast.AST]:
+    for path in PACKAGES[name].glob("src/**/*.py"):
+        yield from ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+
+
+@cache
+def installed() -> Mapping[str, list[str]]:
+    return packages_distributions()
+
+
+def owner(module: str) -> str | None:
+    """The distribution that *module* belongs to; None for the standard library."""
+    parts = module.split(".")
+    for length in range(len(parts), 0, -1):
+        if found := OWNERS.get(".".join(parts[:length])):
+            return found
+    owners = installed().get(parts[0], [])
+    assert len(owners) < 2, f"{module} may belong to any of {owners}: tell which, in OWNERS"
+    return canonicalize_name(owners[0]) if owners else None
+
+
+def imported(name: str) -> set[str]:
+    """The distributions that an import statement of *name* reaches, wherever it stands."""
+    modules: set[str] = set()
+    for node in trees(name):
+        if isinstance(node, ast.Import):
+            modules |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
+            modules |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return {found for module in modules if (found := owner(module))} - {name}
+
+
+def named(name: str) -> set[str]:
+    """The members whose module *name* has in a string, as `importlib.import_module` needs it."""
+    strings = {n.value for n in trees(name) if isinstance(n, ast.Constant)}
+    return {member for member, module in MODULES.items() if module in strings}
+
+
+@pytest.mark.parametrize("name", PACKAGES)
+def test_a_distribution_imports_what_it_declares_and_nothing_else(name: str) -> None:
+    optional = names([r for requirements in extras(name).values() for r in requirements])
+    reached = imported(name) | named(name) - {name}
+
+    assert reached - names(required(name)) - optional <= PROVIDED.keys()
+    assert names(required(name)) - reached <= PLUGINS.keys()
+    assert optional - {name} <= reached
+
+
+def test_no_exception_is_listed_that_nothing_needs() -> None:
+    everything = {found for name in PACKAGES for found in names(required(name))}
+
+    assert everything >= PLUGINS.keys()
+    assert {found for name in PACKAGES for found in imported(name)} >= PROVIDED.keys()
+
+
+def test_all_versions_are_the_same() -> None:
+    (version,) = {project(name)["version"] for name in PACKAGES}
+    everything = [r for name in PACKAGES for r in required(name)]
+    everything += [r for name in PACKAGES for lines in extras(name).values() for r in lines]
+    pins = [
+        r for r in everything if r.name in PACKAGES and not (r.name == "apcore-a2a" and r.extras)
+    ]
+    locked = tomllib.loads((ROOT / "uv.lock").read_text(encoding="utf-8"))["package"]
+
+    assert pins
+    assert {str(pin.specifier) for pin in pins} == {f"=={version}"}
+    assert {p["name"]: p["version"] for p in locked if p["name"] in PACKAGES} == dict.fromkeys(
+        PACKAGES, version
+    )
+
+
+@pytest.mark.parametrize("name", [name for name in PACKAGES if "all" in extras(name)])
+def test_the_extra_all_covers_every_other_extra(name: str) -> None:
+    everything = extras(name)
+    covered = {extra for r in everything.pop("all") if r.name == name for extra in r.extras}
+
+    assert everything
+    assert covered == everything.keys()
+
+
+def test_the_facade_offers_every_other_distribution() -> None:
+    offered = names([r for lines in extras("apcore-a2a").values() for r in lines])
+
+    assert offered | names(required("apcore-a2a")) | {"apcore-a2a"} == PACKAGES.keys()
+
+
+@pytest.mark.parametrize("name", PACKAGES)
+def test_every_package_has_its_readme_its_licence_and_its_type_marker(name: str) -> None:
+    readme = (PACKAGES[name] / "README.md").read_text(encoding="utf-8")
+    licence = (PACKAGES[name] / "LICENSE").read_bytes()
+
+    assert readme.startswith(f"# {name}\n")
+    assert f"pip install {name}" in re.sub(r"[\"']", "", readme)
+    assert licence == (ROOT / "LICENSE").read_bytes()
+    assert (PACKAGES[name] / "src" / MODULES[name] / "py.typed").is_file()
+
+
+def test_every_member_is_under_every_check() -> None:
+    tool = configuration()["tool"]
+    contracts = {contract["id"]: contract for contract in tool["importlinter"]["contracts"]}
+    layers = {name for line in contracts["layers"]["layers"] for name in re.split(r"[|: ]+", line)}
+    members = set(MODULES.values())
+
+    assert set(tool["importlinter"]["root_packages"]) == members
+    assert layers == members
+    assert set(contracts["acyclic"]["ancestors"]) == members
+    assert set(tool["coverage"]["run"]["source_pkgs"]) == members
+    assert tool["uv"]["sources"].keys() == PACKAGES.keys()
+
+
+def test_every_forbidden_module_exists() -> None:
+    """A misspelt module in a `forbidden` contract would be kept for ever."""
+    contracts = configuration()["tool"]["importlinter"]["contracts"]
+    forbidden = {name for contract in contracts for name in contract.get("forbidden_modules", [])}
+
+    assert forbidden
+    assert [name for name in sorted(forbidden) if find_spec(name) is None] == []

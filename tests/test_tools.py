@@ -1,0 +1,186 @@
+"""The tools keep what they promise to a contributor."""
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+TOOLS = ROOT / "tools"
+
+
+def run(*command: object, cwd: Path = ROOT, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [str(word) for word in command],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **environment},
+        cwd=cwd,
+        check=False,
+    )
+
+
+def python(tool: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
+    return run(sys.executable, tool, *arguments)
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """A copy of the tools beside an empty distribution called apcore-a2a-core."""
+    shutil.copytree(TOOLS, tmp_path / "tools", ignore=shutil.ignore_patterns("__pycache__"))
+    source = tmp_path / "packages" / "apcore-a2a-core" / "src" / "apcore_a2a_core"
+    source.mkdir(parents=True)
+    (source.parents[1] / "pyproject.toml").touch()
+    return tmp_path
+
+
+def sizes(tree: Path, source: str) -> subprocess.CompletedProcess[str]:
+    module = tree / "packages" / "apcore-a2a-core" / "src" / "apcore_a2a_core" / "module.py"
+    module.write_text(source, encoding="utf-8")
+    return python(tree / "tools" / "sizes.py")
+
+
+def function(name: str, lines: int, indent: str = "") -> str:
+    return f"{indent}def {name}():\n" + f"{indent}    pass\n" * lines
+
+
+SMALL = "".join(function(f"small_{number}", 1) for number in range(40))
+
+
+def test_sizes_accepts_the_bounds_themselves(tree: Path) -> None:
+    result = sizes(tree, SMALL + function("long", 50))
+
+    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout.splitlines()[1].split() == [
+        *("apcore-a2a-core", "1", "131", "600", "41", "1", "1", "50")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("source", "complaint"),
+    [
+        (SMALL + function("long", 51), "module.py:81 long: 51 lines"),
+        (SMALL + function("outer", 30) + function("inner", 20, "    "), "outer: 51 lines"),
+        (function("one", 9), "the median function has 9 lines"),
+        (function("small", 1) * 9 + function("long", 36), "module.py:19 long: 36 lines"),
+        ("# comment\n" * 401, "module.py: 401 lines"),
+        (SMALL + "x = [\n" + "    1,\n" * 300 + "]\n", None),
+        ("a = 1\n" * 390, None),
+    ],
+)
+def test_sizes_names_what_is_too_big(tree: Path, source: str, complaint: str | None) -> None:
+    result = sizes(tree, source)
+
+    assert result.returncode == (1 if complaint else 0)
+    assert complaint is None or complaint in result.stdout
+
+
+def test_sizes_keeps_a_distribution_to_its_budget(tree: Path) -> None:
+    source = tree / "packages" / "apcore-a2a-core" / "src" / "apcore_a2a_core"
+    (source / "other.py").write_text("a = 1\n" * 300)
+
+    assert sizes(tree, "a = 1\n" * 300).returncode == 0
+    assert "apcore-a2a-core: 601 code lines" in sizes(tree, "a = 1\n" * 301).stdout
+
+
+def test_sizes_counts_neither_blanks_nor_comments_nor_documentation(tree: Path) -> None:
+    source = '''
+"""A module.
+
+Of several lines.
+"""
+
+# A comment.
+
+
+def documented():
+    """A function."""
+
+    # It does nothing:
+    return """
+        in several lines
+    """  # four of them code
+'''
+    (line,) = (row for row in sizes(tree, source).stdout.splitlines() if row.startswith("all"))
+
+    assert line.split() == ["all", "1", "4", "1", "3", "3", "3"]
+
+
+def test_bump_moves_every_version_and_every_pin(tree: Path) -> None:
+    shutil.copytree(ROOT / "packages", tree / "packages", dirs_exist_ok=True)
+    facade = tree / "packages" / "apcore-a2a" / "pyproject.toml"
+    before = facade.read_text(encoding="utf-8")
+    old = tomllib.loads(before)["project"]["version"]
+
+    assert python(tree / "tools" / "bump.py", "99.1.0rc1").returncode == 0
+
+    assert facade.read_text(encoding="utf-8") == before.replace(old, "99.1.0rc1")
+    for path in (tree / "packages").glob("*/pyproject.toml"):
+        assert tomllib.loads(path.read_text(encoding="utf-8"))["project"]["version"] == "99.1.0rc1"
+        assert f"=={old}" not in path.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("arguments", [[], ["new"], ["1.0", "2.0"]])
+def test_bump_refuses_what_is_no_version(tree: Path, arguments: list[str]) -> None:
+    result = python(tree / "tools" / "bump.py", *arguments)
+
+    assert result.returncode == 1
+    assert "usage" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("covered_lines", "covered_branches", "below"), [(95, 90, 0), (94, 90, 1), (95, 89, 1)]
+)
+def test_coverage_is_checked_for_lines_and_for_branches(
+    tmp_path: Path, covered_lines: int, covered_branches: int, below: int
+) -> None:
+    totals = {"covered_lines": covered_lines, "num_statements": 100}
+    totals |= {"covered_branches": covered_branches, "num_branches": 100}
+    (tmp_path / "coverage.json").write_text(json.dumps({"totals": totals}))
+
+    result = python(TOOLS / "check_coverage.py", tmp_path / "coverage.json")
+
+    assert result.returncode == below
+
+
+@pytest.mark.parametrize("tool", ["test", "demo"])
+def test_a_tool_explains_itself_from_anywhere(tool: str, tmp_path: Path) -> None:
+    result = run(TOOLS / tool, "--help", cwd=tmp_path)
+
+    assert result.returncode == 0
+    assert result.stdout.startswith(f"Usage: tools/{tool} ")
+
+
+@pytest.mark.parametrize("arguments", [["--fast"], ["tests"], ["--quick", "--all-python"]])
+def test_the_test_tool_refuses_unknown_options(arguments: list[str]) -> None:
+    result = run(TOOLS / "test", *arguments)
+
+    assert result.returncode == 2
+    assert arguments[-1] in result.stderr
+
+
+@pytest.mark.parametrize("arguments", [["--port"], ["http"], ["0"], ["65536"], ["8000", "8001"]])
+def test_the_demo_refuses_what_is_no_port(arguments: list[str]) -> None:
+    result = run(TOOLS / "demo", *arguments)
+
+    assert result.returncode == 2
+    assert "Usage" in result.stderr
+
+
+def test_the_demo_takes_the_port_from_the_environment() -> None:
+    assert "not a port: http" in run(TOOLS / "demo", PORT="http").stderr
+
+
+def test_the_demo_says_when_its_port_is_taken() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        result = run(TOOLS / "demo", port)
+
+    assert result.returncode == 1
+    assert f"port {port} is not available: " in result.stderr

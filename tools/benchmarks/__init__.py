@@ -1,0 +1,1 @@
+"""Benchmarks of the server on loopback, against a bare echo and the raw SDK."""

@@ -1,0 +1,123 @@
+"""The applications that are compared."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from importlib import import_module
+from typing import Any, cast
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+CARD_PATH = "/.well-known/agent-card.json"
+
+
+async def bare() -> Starlette:
+    """The floor: parse a JSON body and give it back; answer a GET with fixed bytes."""
+
+    async def echo(request: Request) -> Response:
+        return JSONResponse(await request.json())
+
+    async def card(request: Request) -> Response:
+        return Response(b'{"name":"bare","skills":[]}', media_type="application/json")
+
+    return Starlette(routes=[Route("/", echo, methods=["POST"]), Route(CARD_PATH, card)])
+
+
+async def ours() -> Starlette:
+    """This project's server."""
+    from apcore_a2a_server import create_app
+
+    from tools.benchmarks.modules import registry
+
+    return create_app(registry())
+
+
+async def old() -> Starlette:
+    """apcore-a2a 0.8, as published; runs in an environment of its own."""
+    from tools.benchmarks.modules import registry
+
+    facade = import_module("apcore_a2a")  # not this checkout's
+    return cast("Starlette", await facade.async_serve(registry()))
+
+
+async def sdk() -> Starlette:
+    """The raw SDK as its documentation shows it, both dialects on."""
+    from a2a.server.request_handlers import DefaultRequestHandler
+    from a2a.server.routes import create_agent_card_routes, create_jsonrpc_routes
+    from a2a.server.tasks import InMemoryTaskStore
+    from a2a.types import AgentCapabilities, AgentCard, AgentInterface
+
+    card = AgentCard(
+        name="sdk",
+        description="No-op",
+        version="1",
+        supported_interfaces=[
+            AgentInterface(
+                url="http://127.0.0.1", protocol_binding="JSONRPC", protocol_version=version
+            )
+            for version in ("1.0", "0.3")
+        ],
+        capabilities=AgentCapabilities(streaming=True),
+        default_input_modes=["application/json"],
+        default_output_modes=["application/json"],
+    )
+    handler = DefaultRequestHandler(_executor(), InMemoryTaskStore(), card)
+    return Starlette(
+        routes=create_agent_card_routes(card)
+        + create_jsonrpc_routes(handler, "/", enable_v0_3_compat=True)
+    )
+
+
+def _executor() -> Any:
+    from a2a.helpers import new_task_from_user_message
+    from a2a.server.agent_execution import AgentExecutor, RequestContext
+    from a2a.server.events import EventQueue
+    from a2a.server.tasks import TaskUpdater
+
+    class NoopExecutor(AgentExecutor):
+        async def execute(self, context: RequestContext, event_queue: EventQueue) -> None:
+            assert context.message is not None
+            task = context.current_task or new_task_from_user_message(context.message)
+            if context.current_task is None:
+                await event_queue.enqueue_event(task)
+            updater = TaskUpdater(event_queue, task.id, task.context_id)
+            await _answer(context, updater)
+            await updater.complete()
+
+        async def cancel(self, context: RequestContext, event_queue: EventQueue) -> None:
+            raise NotImplementedError
+
+    return NoopExecutor()
+
+
+async def _answer(context: Any, updater: Any) -> None:
+    """What the modules of the benchmark do, for the SDK."""
+    from a2a.helpers import get_data_parts, new_data_part
+
+    (inputs,) = get_data_parts(context.message.parts)
+    match context.metadata["skillId"]:
+        case "bench.chunks":
+            async for stamp in _stamps(int(inputs["count"]), inputs["pause"]):
+                await updater.add_artifact([new_data_part({"at": stamp})], "a")
+        case "bench.sleep":
+            await asyncio.sleep(inputs["seconds"])
+            await updater.add_artifact([new_data_part(inputs)])
+        case _:
+            await updater.add_artifact([new_data_part(inputs)])
+
+
+async def _stamps(count: int, pause: float) -> AsyncIterator[float]:
+    for _ in range(count):
+        yield time.monotonic()
+        await asyncio.sleep(pause)
+
+
+APPS: dict[str, Callable[[], Awaitable[Starlette]]] = {
+    "bare": bare,
+    "sdk": sdk,
+    "ours": ours,
+    "old": old,
+}

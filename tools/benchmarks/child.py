@@ -1,0 +1,134 @@
+"""One server in a process of its own, which answers questions on its standard input.
+
+It says ``{"port": ...}`` when it is up. Each line read is a question, each line written an answer:
+how it is, ``collect`` after a garbage collection, ``profile`` with a profiler running from now on.
+It ends when its standard input does, so that no server outlives the benchmark.
+"""
+
+import argparse
+import asyncio
+import cProfile
+import gc
+import json
+import os
+import pstats
+import resource
+import socket
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import TextIO
+
+import uvicorn
+
+from tools.benchmarks.apps import APPS
+
+
+def resident_bytes() -> int:
+    """The memory this process holds now; at most so far, where there is no /proc."""
+    with suppress(OSError):
+        pages = Path("/proc/self/statm").read_text(encoding="ascii").split()[1]
+        return int(pages) * os.sysconf("SC_PAGE_SIZE")
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def loop_factory(name: str) -> Callable[[], asyncio.AbstractEventLoop]:
+    """The event loop of that name, ``asyncio`` or ``uvloop``."""
+    if name == "asyncio":
+        return asyncio.new_event_loop
+    import uvloop
+
+    return uvloop.new_event_loop
+
+
+def _state() -> dict[str, object]:
+    tasks = Counter(getattr(t.get_coro(), "__qualname__", "?") for t in asyncio.all_tasks())
+    return {"cpu": time.process_time(), "resident": resident_bytes(), "tasks": tasks}
+
+
+class _Server(uvicorn.Server):
+    """Says where it listens once it does."""
+
+    def __init__(self, config: uvicorn.Config, answers: TextIO) -> None:
+        super().__init__(config)
+        self._answers = answers
+        self._profiler = cProfile.Profile()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started and sockets:
+            self.tell({"port": sockets[0].getsockname()[1]})
+
+    def tell(self, answer: dict[str, object]) -> None:
+        print(json.dumps(answer), file=self._answers, flush=True)
+
+    async def answer_questions(self) -> None:
+        questions = asyncio.StreamReader()
+        await asyncio.get_running_loop().connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(questions), sys.stdin
+        )
+        while question := await questions.readline():
+            self._prepare(question.strip())
+            self.tell(_state())
+        self.should_exit = self.force_exit = True
+
+    def _prepare(self, question: bytes) -> None:
+        if question == b"collect":
+            gc.collect()
+        elif question == b"profile":
+            self._profiler.enable()
+
+    def tell_hot_spots(self) -> None:
+        """Where the time went since the profiler was started, if it was."""
+        self._profiler.disable()
+        if self._profiler.getstats():
+            stats = pstats.Stats(self._profiler, stream=self._answers)
+            stats.sort_stats("tottime").print_stats(25)
+
+
+def _listener() -> socket.socket:
+    # The protocol is named because asyncio turns Nagle's algorithm off only where it is.
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener.bind(("127.0.0.1", 0))
+    return listener
+
+
+async def _serve(options: argparse.Namespace, answers: TextIO) -> None:
+    app = await APPS[options.server]()
+    config = uvicorn.Config(
+        app, http=options.http, ws="none", log_level="warning", access_log=False
+    )
+    server = _Server(config, answers)
+    listener = _listener()
+    questions = asyncio.create_task(server.answer_questions())
+    try:
+        await server.serve(sockets=[listener])
+    finally:
+        questions.cancel()
+        server.tell_hot_spots()
+
+
+def _take_stdout() -> TextIO:
+    """Keep standard output for the answers; what modules print goes to standard error."""
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    return answers
+
+
+def main() -> None:
+    """Serve until standard input ends."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("server", choices=APPS)
+    parser.add_argument("--http", choices=["h11", "httptools"], required=True)
+    parser.add_argument("--loop", choices=["asyncio", "uvloop"], required=True)
+    options = parser.parse_args()
+    answers = _take_stdout()
+    with asyncio.Runner(loop_factory=loop_factory(options.loop)) as runner:
+        runner.run(_serve(options, answers))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,133 @@
+"""The command line of the benchmark."""
+
+import argparse
+import shlex
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from tools.benchmarks import inprocess, report, startup, targets
+from tools.benchmarks.figures import Fact, Key, Results
+from tools.benchmarks.rounds import Bench, Plan, profile
+from tools.benchmarks.scenarios import DIRECT
+from tools.benchmarks.servers import STACKS, ServerFailed
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="tools/bench",
+        description="Measure the server on loopback, against a bare echo and the raw SDK.",
+        epilog="A full run takes about four minutes, --quick less than one. "
+        "Exits 1 when answers were wrong or a server could not be measured.",
+    )
+    add = parser.add_argument
+    add("--quick", action="store_true", help="fewer and shorter rounds, for a first look")
+    add("--json", type=Path, metavar="FILE", help="write everything as JSON")
+    add("--markdown", type=Path, metavar="FILE", help="write the report as a Markdown section")
+    add("--loop", nargs="+", choices=list(STACKS), default=list(STACKS), help="event loops")
+    servers = ["sdk", "ours"]
+    add("--servers", nargs="+", choices=servers, default=servers, help="what to put beside bare")
+    add("--old-python", metavar="PATH", help="a Python that has apcore-a2a 0.8, to compare")
+    add("--strict", action="store_true", help="exit 1 when a target is missed, too")
+    add("--profile", action="store_true", help="only show where the server's time goes")
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the benchmark; return the exit code."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    options = _parser().parse_args(arguments)
+    if options.profile:
+        return _profile(options)
+    results = Results()
+    _measure(_plan(options), results, quick=options.quick)
+    command = shlex.join(["./tools/bench", *arguments])
+    print(report.text(results))
+    _write(options.markdown, lambda: report.markdown(results, command))
+    _write(options.json, lambda: report.as_json(results, command))
+    missed = any(check.missed for check in targets.checks(results))
+    bad = results.failures or results.unavailable or (options.strict and missed)
+    return 1 if bad else 0
+
+
+def _plan(options: argparse.Namespace) -> Plan:
+    servers = ["bare", *options.servers] + (["old"] if options.old_python else [])
+    return Plan(
+        stacks=[STACKS[name] for name in dict.fromkeys(options.loop)],
+        servers=servers,
+        rounds=2 if options.quick else 3,
+        bursts=1 if options.quick else 2,
+        seconds=0.12 if options.quick else 0.5,
+        stored=2_000 if options.quick else 10_000,
+        old_python=options.old_python,
+    )
+
+
+def _measure(plan: Plan, results: Results, *, quick: bool) -> None:
+    started = time.monotonic()
+
+    def say(line: str) -> None:
+        print(f"[{time.monotonic() - started:5.1f} s] {line}", file=sys.stderr, flush=True)
+
+    with Bench(plan, results, say) as bench:
+        bench.run_rounds()
+        if "ours" in plan.servers:
+            for stack in plan.stacks:
+                bench.run_full_store("ours", stack)
+            _measure_processes(plan, results, say, quick=quick)
+        if "sdk" in plan.servers and not quick:
+            bench.run_full_store("sdk", plan.stacks[-1])
+    say("done")
+
+
+def _measure_processes(
+    plan: Plan, results: Results, say: Callable[[str], None], *, quick: bool
+) -> None:
+    """What has a process of its own: apcore alone, the card's making, the command."""
+    say("apcore alone, the making of a card, the command's start")
+    calls, times = (300, 1) if quick else (1500, 3)
+    for stack in plan.stacks:
+        with _Reported(results, say, DIRECT):
+            found = inprocess.measure_direct(stack.loop, calls)
+            results.add(Key(stack.name, "apcore", DIRECT, 1), found)
+    singles: dict[str, Callable[[], float]] = {
+        targets.CARD_BUILD: lambda: inprocess.measure_card(100),
+        targets.START: lambda: startup.measure_start(times),
+        targets.HELP: lambda: startup.measure_help(times),
+    }
+    for name, measure in singles.items():
+        with _Reported(results, say, name):
+            results.facts[Fact("", "ours", name)] = measure()
+
+
+class _Reported:
+    """Notes what could not be measured, and goes on."""
+
+    def __init__(self, results: Results, say: Callable[[str], None], name: str) -> None:
+        self._results, self._say, self._name = results, say, name
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
+        if not isinstance(error, ServerFailed):
+            return False
+        self._results.unavailable[self._name] = str(error)
+        self._say(f"  {self._name} can't be measured: {error}")
+        return True
+
+
+def _profile(options: argparse.Namespace) -> int:
+    for name in dict.fromkeys(options.loop):
+        try:
+            print(profile(STACKS[name], 2.0 if options.quick else 5.0))
+        except ServerFailed as failure:
+            print(f"ours can't be measured: {failure}", file=sys.stderr)
+            return 1
+    return 0
+
+
+def _write(path: Path | None, content: Callable[[], str]) -> None:
+    if path is not None:
+        path.write_text(content(), encoding="utf-8")

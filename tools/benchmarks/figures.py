@@ -1,0 +1,95 @@
+"""What a measurement is, and what is kept of several."""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """The nearest-rank percentile; NaN of nothing.
+
+    Example:
+        >>> percentile([4.0, 1.0, 3.0, 2.0], 0.5)
+        2.0
+    """
+    if not values:
+        return math.nan
+    return sorted(values)[max(0, math.ceil(share * len(values)) - 1)]
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """One load on one server. Times are in seconds; what was not measured is NaN."""
+
+    answers: int
+    rate: float
+    """Answers per second."""
+    cpu: float
+    """CPU of the server process (user and system) per answer."""
+    p50: float
+    p99: float
+    first_p50: float = math.nan
+    """From sending the request to the first SSE event."""
+    first_p99: float = math.nan
+    delivery_p50: float = math.nan
+    """From the module's yield to the event's arrival."""
+    delivery_p99: float = math.nan
+
+    def best(self, other: "Figures") -> "Figures":
+        """The better of two rounds, figure by figure."""
+        return Figures(
+            answers=self.answers + other.answers,
+            rate=max(self.rate, other.rate),
+            cpu=min(self.cpu, other.cpu),
+            p50=min(self.p50, other.p50),
+            p99=min(self.p99, other.p99),
+            first_p50=min(self.first_p50, other.first_p50),
+            first_p99=min(self.first_p99, other.first_p99),
+            delivery_p50=min(self.delivery_p50, other.delivery_p50),
+            delivery_p99=min(self.delivery_p99, other.delivery_p99),
+        )
+
+
+class Key(NamedTuple):
+    """What a measurement was of."""
+
+    stack: str
+    server: str
+    scenario: str
+    connections: int
+
+
+class Fact(NamedTuple):
+    """What a single number is of; an empty stack or server where it has none."""
+
+    stack: str
+    server: str
+    name: str
+
+
+@dataclass(slots=True)
+class Results:
+    """Everything one run found."""
+
+    figures: dict[Key, Figures] = field(default_factory=dict)
+    facts: dict[Fact, float] = field(default_factory=dict)
+    failures: list[str] = field(default_factory=list)
+    """Wrong answers, one line for each load that had any."""
+    unavailable: dict[str, str] = field(default_factory=dict)
+    """What could not be measured at all, and why."""
+
+    def add(self, key: Key, figures: Figures) -> None:
+        """Keep the best of this and what was measured of the same before."""
+        known = self.figures.get(key)
+        self.figures[key] = figures if known is None else known.best(figures)
+
+    def ratio(self, key: Key, floors: Iterable[Key]) -> float | None:
+        """CPU per answer as a multiple of the least of the floors, if both were measured."""
+        one = self.figures.get(key)
+        costs = [self.figures[floor].cpu for floor in floors if floor in self.figures]
+        return one.cpu / min(costs) if one and costs and min(costs) else None
+
+    def stacks(self) -> list[str]:
+        """The stacks measured, in order."""
+        return list(dict.fromkeys(key.stack for key in self.figures))

@@ -1,0 +1,126 @@
+"""Just enough HTTP/1.1 for a load generator: requests as bytes, answers parsed as they come."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+_END_OF_HEAD = b"\r\n\r\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One HTTP answer, its body decoded."""
+
+    status: int
+    body: bytes
+
+
+class BadAnswer(ValueError):
+    """What came is not an HTTP/1.1 answer this parser reads."""
+
+
+def get(path: str) -> bytes:
+    """A keep-alive GET request."""
+    return f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode()
+
+
+def post_head(length: int, headers: Mapping[str, str] | None = None) -> bytes:
+    """The head of a keep-alive POST of `length` bytes of JSON to ``/``."""
+    lines = [
+        "POST / HTTP/1.1",
+        "Host: 127.0.0.1",
+        "Content-Type: application/json",
+        f"Content-Length: {length}",
+        *(f"{name}: {value}" for name, value in (headers or {}).items()),
+    ]
+    return "\r\n".join(lines).encode() + _END_OF_HEAD
+
+
+class AnswerParser:
+    """Reads the answers of one connection, one request at a time, without pipelining.
+
+    Example:
+        >>> parser = AnswerParser()
+        >>> parser.feed(b"HTTP/1.1 200 OK\\r\\nContent-Length: 2\\r\\n\\r\\nh")
+        >>> parser.feed(b"i")
+        Answer(status=200, body=b'hi')
+    """
+
+    def __init__(self) -> None:
+        self.body = bytearray()
+        """What is decoded so far of a chunked body; of any other, empty."""
+        self._reset()
+
+    def _reset(self) -> None:
+        self._buffer = bytearray()
+        self._status = 0
+        self._at = 0  # where the body, or the next chunk, starts; 0 before the head is read
+        self._length: int | None = None  # None: chunked
+
+    def feed(self, data: bytes) -> Answer | None:
+        """Take what was received; return the answer once it is whole.
+
+        Raises:
+            BadAnswer: the head is malformed, or says neither length nor chunked.
+        """
+        if not self._buffer:
+            self.body = bytearray()
+        self._buffer += data
+        if not self._at and not self._read_head():
+            return None
+        if self._length is None:
+            return self._read_chunks()
+        if len(self._buffer) < self._at + self._length:
+            return None
+        return self._finish(bytes(self._buffer[self._at :]))
+
+    def _read_head(self) -> bool:
+        end = self._buffer.find(_END_OF_HEAD)
+        if end < 0:
+            return False
+        status, *lines = bytes(self._buffer[:end]).split(b"\r\n")
+        self._status = _status(status)
+        self._length = _length(lines)
+        self._at = end + len(_END_OF_HEAD)
+        return True
+
+    def _read_chunks(self) -> Answer | None:
+        while (end := self._buffer.find(b"\r\n", self._at)) >= 0:
+            size = _number(self._buffer[self._at : end].split(b";")[0], 16)
+            after = end + 2 + size + 2
+            if len(self._buffer) < after:
+                return None
+            if size == 0:
+                return self._finish(bytes(self.body))
+            self.body += self._buffer[end + 2 : end + 2 + size]
+            self._at = after
+        return None
+
+    def _finish(self, body: bytes) -> Answer:
+        answer = Answer(self._status, body)
+        self._reset()
+        return answer
+
+
+def _status(line: bytes) -> int:
+    version, _, rest = line.partition(b" ")
+    if not version.startswith(b"HTTP/1."):
+        raise BadAnswer(line)
+    return _number(rest[:3])
+
+
+def _length(lines: list[bytes]) -> int | None:
+    for line in lines:
+        name, _, value = line.partition(b":")
+        match name.lower():
+            case b"content-length":
+                return _number(value)
+            case b"transfer-encoding" if b"chunked" in value.lower():
+                return None
+    raise BadAnswer("neither Content-Length nor chunked")
+
+
+def _number(digits: bytes | bytearray, base: int = 10) -> int:
+    try:
+        return int(digits, base)
+    except ValueError:
+        raise BadAnswer(bytes(digits)) from None

@@ -1,0 +1,116 @@
+"""What is measured without a network: apcore alone, and the building of the agent card.
+
+Run as a program it prints one JSON object, so that each figure has a fresh process.
+"""
+
+import argparse
+import asyncio
+import json
+import subprocess
+import sys
+import time
+from typing import Any
+
+from tools.benchmarks.child import loop_factory
+from tools.benchmarks.figures import Figures, percentile
+from tools.benchmarks.servers import ROOT, ServerFailed
+
+_LIMIT = 120.0  # seconds
+
+
+def measure_direct(loop: str, calls: int) -> Figures:
+    """``Executor.call_async`` of the no-op module.
+
+    Raises:
+        ServerFailed: apcore can't be called.
+    """
+    return Figures(**_in_a_process(["direct", "--loop", loop, "--count", str(calls)]))
+
+
+def measure_card(modules: int) -> float:
+    """Seconds from a registry of so many modules to the first answer with its agent card.
+
+    Raises:
+        ServerFailed: there is no application.
+    """
+    return float(_in_a_process(["card", "--count", str(modules)])["seconds"])
+
+
+def _in_a_process(arguments: list[str]) -> dict[str, Any]:
+    command = [sys.executable, "-m", "tools.benchmarks.inprocess", *arguments]
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, timeout=_LIMIT, check=False
+    )
+    if done.returncode:
+        raise ServerFailed((done.stderr.strip().splitlines() or ["no word"])[-1])
+    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return result
+
+
+async def _call(calls: int) -> dict[str, float]:
+    from apcore import Executor
+
+    from tools.benchmarks.modules import registry
+
+    executor = Executor(registry())
+    for _ in range(50):
+        await executor.call_async("bench.noop", {"text": "hello"})
+    latencies: list[float] = []
+    started, cpu = time.monotonic(), time.process_time()
+    for _ in range(calls):
+        sent = time.monotonic()
+        await executor.call_async("bench.noop", {"text": "hello"})
+        latencies.append(time.monotonic() - sent)
+    return {
+        "answers": calls,
+        "rate": calls / (time.monotonic() - started),
+        "cpu": (time.process_time() - cpu) / calls,
+        "p50": percentile(latencies, 0.5),
+        "p99": percentile(latencies, 0.99),
+    }
+
+
+async def _card(modules: int) -> dict[str, float]:
+    from apcore_a2a_server import create_app
+
+    from tools.benchmarks.modules import registry
+
+    await _first_card(create_app(registry()))
+    found = registry(extra=modules - 3)
+    started = time.monotonic()
+    card = await _first_card(create_app(found))
+    seconds = time.monotonic() - started
+    if len(card["skills"]) != modules:
+        raise SystemExit(f"{len(card['skills'])} skills instead of {modules}")
+    return {"seconds": seconds}
+
+
+async def _first_card(app: Any) -> dict[str, Any]:
+    """Start the application up as a server would, and get its card."""
+    import httpx
+
+    from tools.benchmarks.apps import CARD_PATH
+
+    transport = httpx.ASGITransport(app)
+    async with (
+        app.router.lifespan_context(app),
+        httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client,
+    ):
+        card: dict[str, Any] = (await client.get(CARD_PATH)).raise_for_status().json()
+        return card
+
+
+def main() -> None:
+    """Measure one thing and print it."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", choices=["direct", "card"])
+    parser.add_argument("--loop", choices=["asyncio", "uvloop"], default="asyncio")
+    parser.add_argument("--count", type=int, required=True)
+    options = parser.parse_args()
+    measure = _call if options.what == "direct" else _card
+    with asyncio.Runner(loop_factory=loop_factory(options.loop)) as runner:
+        print(json.dumps(runner.run(measure(options.count))))
+
+
+if __name__ == "__main__":
+    main()

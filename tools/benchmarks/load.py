@@ -1,0 +1,173 @@
+"""The load generator: raw connections that send a request as soon as the last is answered."""
+
+import asyncio
+import gc
+import re
+import time
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import cast
+
+from tools.benchmarks.http1 import Answer, AnswerParser, BadAnswer
+
+_PATIENCE = 20.0  # seconds a load may take beyond its time
+_MAX_FAILURES = 20
+_WAVES = 4  # requests each connection sends on average, even when the time is too short
+_STAMP = re.compile(rb'"at": ?([0-9.e+]+)')
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """So many connections, each a request at a time, until the time or the count is up."""
+
+    port: int
+    requests: Iterator[bytes]
+    expect: bytes
+    """What the body of a right answer contains."""
+    connections: int = 1
+    seconds: float = 60.0
+    limit: int = 1_000_000
+    keep: int = 0
+    """How many of the last bodies to keep."""
+
+
+@dataclass(slots=True)
+class Tally:
+    """What one load saw. Times are in seconds."""
+
+    latencies: list[float] = field(default_factory=list)
+    firsts: list[float] = field(default_factory=list)
+    deliveries: list[float] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+    bodies: deque[bytes] = field(default_factory=deque)
+    elapsed: float = 0.0
+
+
+class _Run:
+    """The state the connections of one load share."""
+
+    def __init__(self, load: Load) -> None:
+        self.load = load
+        self.tally = Tally(bodies=deque(maxlen=load.keep))
+        self.done = asyncio.Event()
+        self._left = load.limit
+        self._open = load.connections
+        self._until = time.monotonic() + load.seconds
+
+    def next_request(self) -> bytes | None:
+        if self._left <= 0 or (self._enough() and time.monotonic() >= self._until):
+            return None
+        if len(self.tally.failures) >= _MAX_FAILURES:
+            return None
+        self._left -= 1
+        return next(self.load.requests, None)
+
+    def _enough(self) -> bool:
+        return self.load.limit - self._left >= _WAVES * self.load.connections
+
+    def answered(self, answer: Answer, seconds: float) -> None:
+        if answer.status != 200 or self.load.expect not in answer.body:
+            self.tally.failures.append(f"{answer.status} {answer.body[:300]!r}")
+            return
+        self.tally.latencies.append(seconds)
+        if self.load.keep:
+            self.tally.bodies.append(answer.body)
+
+    def closed(self) -> None:
+        self._open -= 1
+        if not self._open:
+            self.done.set()
+
+
+class _Connection(asyncio.Protocol):
+    """One connection of a load."""
+
+    _transport: asyncio.Transport
+
+    def __init__(self, run: _Run) -> None:
+        self._run = run
+        self._parser = AnswerParser()
+        self._sent: float | None = None  # None: no request is out
+        self._first = 0.0
+        self._scanned = 0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+
+    def send(self) -> None:
+        request = self._run.next_request()
+        if request is None:
+            self._sent = None
+            self._transport.close()
+            return
+        self._scanned = 0
+        self._first = 0.0
+        self._sent = time.monotonic()
+        self._transport.write(request)
+
+    def abort(self) -> None:
+        self._sent = None
+        self._transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        now = time.monotonic()
+        try:
+            answer = self._parser.feed(data)
+        except BadAnswer as error:
+            self._run.tally.failures.append(f"not HTTP: {error}")
+            self.abort()
+            return
+        if self._parser.body:
+            self._scan_events(now)
+        if answer is not None and self._sent is not None:
+            self._run.answered(answer, now - self._sent)
+            self.send()
+
+    def _scan_events(self, now: float) -> None:
+        """Look through what is new of a stream for its first event, and for stamps."""
+        body, tally = self._parser.body, self._run.tally
+        if not self._first and self._sent is not None and b"data:" in body:
+            self._first = now
+            tally.firsts.append(now - self._sent)
+        for stamp in _STAMP.finditer(body, self._scanned):
+            tally.deliveries.append(now - float(stamp[1]))
+            self._scanned = stamp.end()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._sent is not None:
+            self._run.tally.failures.append(f"connection lost: {exc}")
+        self._run.closed()
+
+
+async def run_load(load: Load) -> Tally:
+    """Connect, then put the load on the server; all connections start together.
+
+    Raises:
+        OSError: the server takes no connections.
+    """
+    run = _Run(load)
+    connections = await asyncio.gather(*(_connect(run) for _ in range(load.connections)))
+    gc.collect()
+    gc.disable()
+    started = time.monotonic()
+    try:
+        for connection in connections:
+            connection.send()
+        await asyncio.wait_for(run.done.wait(), load.seconds + _PATIENCE)
+    except TimeoutError:
+        run.tally.failures.append(f"no end after {load.seconds + _PATIENCE:.0f} s")
+        for connection in connections:
+            connection.abort()
+    finally:
+        gc.enable()
+    run.tally.elapsed = time.monotonic() - started
+    return run.tally
+
+
+async def _connect(run: _Run) -> _Connection:
+    loop = asyncio.get_running_loop()
+    _, connection = await loop.create_connection(
+        lambda: _Connection(run), "127.0.0.1", run.load.port
+    )
+    return connection

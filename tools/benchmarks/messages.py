@@ -1,0 +1,68 @@
+"""The requests of the benchmark, as bytes made beforehand but for the message id."""
+
+import itertools
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from tools.benchmarks.http1 import post_head
+
+JsonObject = dict[str, Any]
+Requests = Iterator[bytes]
+
+_numbers = itertools.count()
+
+
+def send(skill: str = "bench.noop", *, in_message: bool = False, **inputs: object) -> Requests:
+    """``message/send`` of protocol 0.3, for ever.
+
+    The skill is named in the request's metadata or, for servers that look there, the message's.
+    """
+    return _numbered("message/send", _v03(skill, inputs, in_message))
+
+
+def send_v1(skill: str = "bench.noop", *, in_message: bool = False, **inputs: object) -> Requests:
+    """``SendMessage`` of protocol 1.0, for ever."""
+    return _numbered("SendMessage", _v1(skill, inputs, in_message), {"A2A-Version": "1.0"})
+
+
+def stream(skill: str = "bench.noop", *, in_message: bool = False, **inputs: object) -> Requests:
+    """``message/stream`` of protocol 0.3, for ever."""
+    accept = {"Accept": "text/event-stream"}
+    return _numbered("message/stream", _v03(skill, inputs, in_message), accept)
+
+
+def get_task(ids: Sequence[str]) -> Requests:
+    """``tasks/get`` of protocol 0.3, one task after the other, for ever."""
+    bodies = [_rpc("tasks/get", {"id": task_id}) for task_id in ids]
+    return itertools.cycle([post_head(len(body)) + body for body in bodies])
+
+
+def _v03(skill: str, inputs: JsonObject, in_message: bool) -> JsonObject:
+    part = {"kind": "data", "data": inputs or {"text": "hello"}}
+    message = {"kind": "message", "messageId": "m%010d", "role": "user", "parts": [part]}
+    return _params(message, skill, in_message)
+
+
+def _v1(skill: str, inputs: JsonObject, in_message: bool) -> JsonObject:
+    part = {"data": inputs or {"text": "hello"}}
+    message = {"messageId": "m%010d", "role": "ROLE_USER", "parts": [part]}
+    return _params(message, skill, in_message)
+
+
+def _params(message: JsonObject, skill: str, in_message: bool) -> JsonObject:
+    metadata = {"metadata": {"skillId": skill}}
+    return {"message": message | metadata} if in_message else {"message": message} | metadata
+
+
+def _rpc(method: str, params: JsonObject) -> bytes:
+    request = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+    return json.dumps(request, separators=(",", ":")).encode()
+
+
+def _numbered(
+    method: str, params: JsonObject, headers: Mapping[str, str] | None = None
+) -> Requests:
+    body = _rpc(method, params)
+    template = post_head(len(body % 0), headers) + body
+    return (template % number for number in _numbers)

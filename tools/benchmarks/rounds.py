@@ -1,0 +1,258 @@
+"""The measurements: interleaved rounds on fresh servers, then a server with a full store."""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+
+from tools.benchmarks import messages
+from tools.benchmarks.child import loop_factory
+from tools.benchmarks.figures import Fact, Figures, Key, Results, percentile
+from tools.benchmarks.load import Load, Tally, run_load
+from tools.benchmarks.messages import Requests
+from tools.benchmarks.scenarios import BURSTS, BUSY, GET_FULL, STEADY, Scenario
+from tools.benchmarks.servers import Server, ServerFailed, Stack, State
+from tools.benchmarks.subject import Subject, task_ids
+
+LEFTOVER = "asyncio tasks left over"
+TASK_BYTES = "bytes per stored task"
+STORED = "tasks stored"
+
+_COMPLETED = b'"completed"'
+_WARM_UP = 20  # requests of each kind
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How much to measure."""
+
+    stacks: list[Stack]
+    servers: list[str]
+    rounds: int
+    bursts: int
+    """In how many of the rounds there are bursts."""
+    seconds: float
+    """Of each load."""
+    stored: int
+    """Tasks in a full store."""
+    old_python: str | None = None
+
+
+def client_loop() -> Callable[[], asyncio.AbstractEventLoop]:
+    """The fastest loop there is, so that the load generator is not what is measured."""
+    try:
+        return loop_factory("uvloop")
+    except ImportError:
+        return loop_factory("asyncio")
+
+
+class Bench:
+    """Runs a plan and fills in the results; a context manager."""
+
+    def __init__(self, plan: Plan, results: Results, say: Callable[[str], None]) -> None:
+        self._plan = plan
+        self._results = results
+        self._say = say
+        self._runner = asyncio.Runner(loop_factory=client_loop())
+
+    def __enter__(self) -> "Bench":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._runner.close()
+
+    def run_rounds(self) -> None:
+        """All servers, all scenarios, one after the other, several times over."""
+        for number in range(self._plan.rounds):
+            for stack in self._plan.stacks:
+                self._say(f"round {number + 1} of {self._plan.rounds}, {stack.name}")
+                with ExitStack() as running:
+                    subjects = self._start(stack, running)
+                    self._round(subjects, bursts=number < self._plan.bursts)
+
+    def run_full_store(self, name: str, stack: Stack) -> None:
+        """Fill a fresh server's store; measure its memory, and how it reads."""
+        if name in self._results.unavailable:
+            return
+        self._say(f"{name}, {stack.name}: {self._plan.stored:,} sends to fill the store")
+        with self._spawn(name, stack) as server:
+            subject = Subject(server)
+            if self._is_up(server):
+                with self._noting(subject, GET_FULL):
+                    self._read_full(subject, self._fill(subject))
+
+    def _start(self, stack: Stack, running: ExitStack) -> list[Subject]:
+        """Start all at once, wait for each, and leave out those that fail."""
+        names = [n for n in self._plan.servers if n not in self._results.unavailable]
+        servers = [running.enter_context(self._spawn(name, stack)) for name in names]
+        subjects = [Subject(server) for server in servers if self._is_up(server)]
+        return [subject for subject in subjects if self._warm_up(subject)]
+
+    def _spawn(self, name: str, stack: Stack) -> Server:
+        return Server(name, stack, self._plan.old_python if name == "old" else None)
+
+    def _is_up(self, server: Server) -> bool:
+        try:
+            server.wait_until_up()
+        except ServerFailed as failure:
+            self._give_up(server.name, str(failure))
+            return False
+        return True
+
+    def _give_up(self, name: str, why: str) -> None:
+        self._results.unavailable[name] = why
+        self._say(f"  {name} can't be measured: {why}")
+
+    def _warm_up(self, subject: Subject) -> bool:
+        """Ask everything a few times, so that imports and caches are no part of the figures."""
+        with self._noting(subject, "warming up"):
+            if not subject.is_bare and not self._find_task(subject):
+                return False
+            for scenario in STEADY:
+                expect = scenario.expected_of(subject.name)
+                requests = scenario.requests(subject.target)
+                self._put(subject, requests, expect, connections=4, limit=_WARM_UP)
+            time.sleep(0.2)
+            subject.idle = subject.count_tasks()
+            return True
+        return False
+
+    def _find_task(self, subject: Subject) -> bool:
+        """Store a task to ask for; a server that can't do this is left out."""
+        requests = messages.send(in_message=subject.target.in_message)
+        tally = self._put(subject, requests, _COMPLETED, limit=1, keep=1)
+        for task in task_ids(tally.bodies):
+            subject.task = task
+            return True
+        self._give_up(subject.name, f"first send: {(*tally.failures, 'no task')[0]}")
+        return False
+
+    def _round(self, subjects: list[Subject], *, bursts: bool) -> None:
+        for scenario in STEADY:
+            self._say(f"  {scenario.name}")
+            for connections in scenario.connections:
+                for subject in subjects:
+                    self._steady(subject, scenario, connections)
+        agents = [subject for subject in subjects if not subject.is_bare]
+        for scenario in BURSTS if bursts else []:
+            self._say(f"  {scenario.name}")
+            for subject in agents:
+                self._burst(subject, scenario)
+        for subject in agents:
+            self._count_leftovers(subject)
+
+    def _steady(self, subject: Subject, scenario: Scenario, connections: int) -> None:
+        with self._noting(subject, scenario.name):
+            before = subject.server.state()
+            requests = scenario.requests(subject.target)
+            expect = scenario.expected_of(subject.name)
+            tally = self._put(subject, requests, expect, connections, self._plan.seconds)
+            self._keep(subject, scenario.name, connections, before, tally)
+
+    def _burst(self, subject: Subject, scenario: Scenario) -> None:
+        (count,) = scenario.connections
+        with self._noting(subject, scenario.name):
+            before = subject.server.state()
+            requests = scenario.requests(subject.target)
+            tally = self._put(subject, requests, scenario.expect, count, limit=count)
+            self._keep(subject, scenario.name, count, before, tally)
+
+    def _put(
+        self,
+        subject: Subject,
+        requests: Requests,
+        expect: bytes,
+        connections: int = 1,
+        seconds: float = 60.0,
+        *,
+        limit: int = 1_000_000,
+        keep: int = 0,
+    ) -> Tally:
+        load = Load(subject.server.port, requests, expect, connections, seconds, limit, keep)
+        return self._runner.run(run_load(load))
+
+    def _keep(
+        self, subject: Subject, name: str, connections: int, before: State, tally: Tally
+    ) -> None:
+        if tally.failures:
+            example = f"{len(tally.failures)} wrong answers, such as {tally.failures[0]}"
+            self._fail(subject, name, example)
+        if tally.latencies:
+            cpu = subject.server.state().cpu - before.cpu
+            key = Key(subject.stack, subject.name, name, connections)
+            self._results.add(key, figures_of(tally, cpu))
+
+    def _fail(self, subject: Subject, name: str, why: str) -> None:
+        line = f"{subject}: {name}: {why}"
+        self._results.failures.append(line)
+        self._say(f"  WRONG {line}")
+
+    @contextmanager
+    def _noting(self, subject: Subject, name: str) -> Iterator[None]:
+        """Note that the server went away meanwhile, and go on with the others."""
+        try:
+            yield
+        except (ServerFailed, OSError) as failure:
+            self._fail(subject, name, str(failure))
+
+    def _count_leftovers(self, subject: Subject) -> None:
+        with self._noting(subject, LEFTOVER):
+            left = subject.tasks_beyond_idle()
+            fact = Fact(subject.stack, subject.name, LEFTOVER)
+            self._results.facts[fact] = max(left, self._results.facts.get(fact, 0))
+            if left:
+                self._say(f"  {subject} has {left} tasks left: {subject.server.state().tasks}")
+
+    def _fill(self, subject: Subject) -> list[str]:
+        self._put(subject, messages.send(), _COMPLETED, limit=_WARM_UP)
+        before = subject.server.state("collect")
+        count = self._plan.stored - _WARM_UP
+        tally = self._put(subject, messages.send(), _COMPLETED, BUSY, limit=count, keep=1000)
+        if tally.failures:
+            raise ServerFailed(f"filling the store: {tally.failures[0]}")
+        grown = subject.server.state("collect").resident - before.resident
+        self._results.facts[Fact(subject.stack, subject.name, TASK_BYTES)] = grown / count
+        self._results.facts[Fact(subject.stack, subject.name, STORED)] = self._plan.stored
+        return task_ids(tally.bodies)
+
+    def _read_full(self, subject: Subject, ids: list[str]) -> None:
+        for connections in (1, BUSY):
+            before = subject.server.state()
+            requests = messages.get_task(ids)
+            seconds = 2 * self._plan.seconds
+            tally = self._put(subject, requests, _COMPLETED, connections, seconds)
+            self._keep(subject, GET_FULL, connections, before, tally)
+
+
+def figures_of(tally: Tally, cpu: float) -> Figures:
+    """The figures of one load that cost the server so many CPU seconds."""
+    answers = len(tally.latencies)
+    return Figures(
+        answers=answers,
+        rate=answers / tally.elapsed,
+        cpu=cpu / answers,
+        p50=percentile(tally.latencies, 0.5),
+        p99=percentile(tally.latencies, 0.99),
+        first_p50=percentile(tally.firsts, 0.5),
+        first_p99=percentile(tally.firsts, 0.99),
+        delivery_p50=percentile(tally.deliveries, 0.5),
+        delivery_p99=percentile(tally.deliveries, 0.99),
+    )
+
+
+def profile(stack: Stack, seconds: float) -> str:
+    """Put sends on this project's server under cProfile; tell where its time went.
+
+    Raises:
+        ServerFailed: it does not come up, or answers wrongly.
+    """
+    with Server("ours", stack) as server, asyncio.Runner(loop_factory=client_loop()) as runner:
+        server.wait_until_up()
+        load = Load(server.port, messages.send(), _COMPLETED, BUSY, seconds)
+        runner.run(run_load(replace(load, limit=BUSY)))
+        server.state("profile")
+        tally = runner.run(run_load(load))
+        if tally.failures:
+            raise ServerFailed(tally.failures[0])
+        return server.stop()

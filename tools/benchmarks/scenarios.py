@@ -1,0 +1,95 @@
+"""What is asked of the servers."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import repeat
+
+from tools.benchmarks import messages
+from tools.benchmarks.apps import CARD_PATH
+from tools.benchmarks.figures import Key
+from tools.benchmarks.http1 import get
+from tools.benchmarks.messages import Requests
+
+SEND = "message/send (0.3)"
+SEND_V1 = "SendMessage (1.0)"
+STREAM = "message/stream"
+GET = "tasks/get"
+GET_FULL = "tasks/get, store full"
+CARD = "agent card"
+CARD_100 = "agent card, 100 connections"
+PARALLEL = "100 parallel sends"
+SLEEPING = "100 parallel sends, 0.1 s of work each"
+SLEEPING_ALONE = "1 send, 0.1 s of work"
+STREAMS = "50 streams, an event every 50 ms"
+DIRECT = "Executor.call_async"
+
+BUSY = 32
+"""Connections under load."""
+
+_COMPLETED = b'"completed"'
+_CARD = b'"skills"'
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What the requests for a server depend on."""
+
+    task: str
+    """The id of a stored task."""
+    in_message: bool
+    """Whether it looks for the skill in the message's own metadata."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """One kind of request, and what a right answer contains."""
+
+    name: str
+    requests: Callable[[Target], Requests]
+    expect: bytes
+    connections: tuple[int, ...] = (1, BUSY)
+    echo: bytes = b'"jsonrpc"'
+    """What the bare server's answer contains."""
+
+    def expected_of(self, server: str) -> bytes:
+        """What a right answer of that server contains."""
+        return self.echo if server == "bare" else self.expect
+
+
+STEADY = [
+    Scenario(GET, lambda target: messages.get_task([target.task]), _COMPLETED),
+    Scenario(CARD, lambda _: repeat(get(CARD_PATH)), _CARD, echo=_CARD),
+    Scenario(CARD_100, lambda _: repeat(get(CARD_PATH)), _CARD, (100,), echo=_CARD),
+    Scenario(SEND, lambda target: messages.send(in_message=target.in_message), _COMPLETED),
+    Scenario(
+        SEND_V1,
+        lambda target: messages.send_v1(in_message=target.in_message),
+        b'"TASK_STATE_COMPLETED"',
+    ),
+    Scenario(STREAM, lambda target: messages.stream(in_message=target.in_message), _COMPLETED),
+]
+"""Put on each server for a time, first over one connection, then over many."""
+
+
+def _nap(target: Target) -> Requests:
+    return messages.send("bench.sleep", in_message=target.in_message, seconds=0.1)
+
+
+def _paced(target: Target) -> Requests:
+    return messages.stream("bench.chunks", in_message=target.in_message, count=10.0, pause=0.05)
+
+
+BURSTS = [
+    Scenario(
+        PARALLEL, lambda target: messages.send(in_message=target.in_message), _COMPLETED, (100,)
+    ),
+    Scenario(SLEEPING_ALONE, _nap, _COMPLETED, (1,)),
+    Scenario(SLEEPING, _nap, _COMPLETED, (100,)),
+    Scenario(STREAMS, _paced, _COMPLETED, (50,)),
+]
+"""One request on each connection, all at once."""
+
+
+def echoes(stack: str) -> list[Key]:
+    """The bare server's echoes of messages under load, the floor all else is held against."""
+    return [Key(stack, "bare", scenario, BUSY) for scenario in (SEND, SEND_V1, STREAM)]

@@ -1,0 +1,100 @@
+"""How long the command takes: until the agent card answers, and for its help."""
+
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tools.benchmarks.servers import ROOT, ServerFailed
+
+_LIMIT = 20.0  # seconds
+_EXTENSIONS = ROOT / "examples" / "extensions"
+_CARD = b"GET /.well-known/agent.json HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n"
+
+
+def measure_start(times: int) -> float:
+    """Median seconds from starting the command to the first answer with the agent card.
+
+    Raises:
+        ServerFailed: the command is missing, ends, or does not answer in time.
+    """
+    return statistics.median(_start_once() for _ in range(times))
+
+
+def measure_help(times: int) -> float:
+    """Median seconds ``apcore-a2a --help`` takes.
+
+    Raises:
+        ServerFailed: the command is missing or fails.
+    """
+    return statistics.median(_help_once() for _ in range(times))
+
+
+def _command() -> str:
+    command = Path(sys.executable).with_name("apcore-a2a")
+    if not command.exists():
+        raise ServerFailed(f"no command {command.name} beside {sys.executable}")
+    return str(command)
+
+
+def _help_once() -> float:
+    started = time.monotonic()
+    done = subprocess.run(
+        [_command(), "--help"], cwd=ROOT, capture_output=True, timeout=_LIMIT, check=False
+    )
+    if done.returncode:
+        raise ServerFailed(_last_line(done.stderr))
+    return time.monotonic() - started
+
+
+def _start_once() -> float:
+    port = _free_port()
+    command = [_command(), "serve", "--extensions-dir", str(_EXTENSIONS)]
+    command += ["--host", "127.0.0.1", "--port", str(port)]
+    with tempfile.TemporaryFile() as output:
+        started = time.monotonic()
+        process = subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=subprocess.STDOUT)
+        try:
+            while not _answers(port):
+                if process.poll() is not None:
+                    output.seek(0)
+                    raise ServerFailed(_last_line(output.read()))
+                if time.monotonic() - started > _LIMIT:
+                    raise ServerFailed(f"no answer in {_LIMIT:.0f} s")
+                time.sleep(0.005)
+            return time.monotonic() - started
+        finally:
+            _end(process)
+
+
+def _answers(port: int) -> bool:
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=1.0) as connection:
+            connection.sendall(_CARD)
+            return connection.recv(64).startswith(b"HTTP/1.1 200")
+    except OSError:
+        return False
+
+
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    process.terminate()
+    try:
+        process.wait(timeout=5.0)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _last_line(output: bytes) -> str:
+    lines = output.decode(errors="replace").strip().splitlines()
+    return lines[-1] if lines else "ended without a word"

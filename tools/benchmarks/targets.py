@@ -1,0 +1,154 @@
+"""What the figures are held against: goals relative to a bare server, and absolute limits."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tools.benchmarks.figures import Fact, Figures, Key, Results
+from tools.benchmarks.rounds import LEFTOVER, TASK_BYTES
+from tools.benchmarks.scenarios import (
+    BUSY,
+    CARD,
+    CARD_100,
+    DIRECT,
+    GET,
+    GET_FULL,
+    SEND,
+    SEND_V1,
+    SLEEPING,
+    SLEEPING_ALONE,
+    STREAM,
+    STREAMS,
+    echoes,
+)
+
+START = "start-up"
+HELP = "--help"
+CARD_BUILD = "agent card of 100 modules"
+
+_MAX_SEND = {"h11+asyncio": 4.0, "httptools+uvloop": 8.0}
+_MAX_GET = {"h11+asyncio": 1.5, "httptools+uvloop": 1.8}
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A figure and its limit."""
+
+    what: str
+    stack: str
+    value: float | None
+    """None: not measured."""
+    limit: float
+    unit: str
+    at_least: bool = False
+
+    @property
+    def missed(self) -> bool:
+        """Whether it was measured and found wanting."""
+        if self.value is None:
+            return False
+        return self.value < self.limit if self.at_least else self.value > self.limit
+
+    @property
+    def verdict(self) -> str:
+        """Met or missed, and by how much.
+
+        Example:
+            >>> Check("send", "", 5.0, 4.0, "x").verdict
+            'missed by 25 %'
+        """
+        if self.value is None:
+            return "not measured"
+        if not self.limit:
+            return f"missed by {self.value:g}" if self.missed else "met"
+        share = abs(self.value - self.limit) / self.limit
+        return f"{'missed' if self.missed else 'met'} by {share:.0%}".replace("%", " %")
+
+
+def checks(results: Results) -> list[Check]:
+    """Every figure that has a limit, in both stacks."""
+    found = [check for stack in results.stacks() for check in _of_stack(results, stack)]
+    return [*found, *_of_process(results)]
+
+
+def _of_stack(results: Results, stack: str) -> Iterator[Check]:
+    yield from _against_bare(results, stack)
+    yield from _latencies(_Reader(results, stack))
+    yield from _capacity(_Reader(results, stack))
+
+
+def _of_process(results: Results) -> Iterator[Check]:
+    for name, limit, unit in ((CARD_BUILD, 0.1, "ms"), (START, 2.0, "s")):
+        seconds = results.facts.get(Fact("", "ours", name))
+        scale = 1e3 if unit == "ms" else 1.0
+        yield Check(name, "", _scaled(seconds, scale), limit * scale, unit)
+
+
+def _against_bare(results: Results, stack: str) -> Iterator[Check]:
+    """CPU per request, as multiples of the bare server's echo of the same stack."""
+    limits = {
+        SEND: _MAX_SEND[stack],
+        SEND_V1: _MAX_SEND[stack],
+        GET: _MAX_GET[stack],
+        CARD: 1.0,
+    }
+    for scenario, limit in limits.items():
+        ratio = results.ratio(Key(stack, "ours", scenario, BUSY), echoes(stack))
+        yield Check(f"{scenario}: CPU to a bare echo", stack, ratio, limit, "x")
+
+
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    """Looks figures of one stack up."""
+
+    results: Results
+    stack: str
+
+    def of(self, scenario: str, connections: int = 1, server: str = "ours") -> Figures | None:
+        return self.results.figures.get(Key(self.stack, server, scenario, connections))
+
+    def fact(self, name: str) -> float | None:
+        return self.results.facts.get(Fact(self.stack, "ours", name))
+
+    def limit(
+        self, what: str, seconds: float | None, limit: float, scale: float = 1e3, unit: str = "ms"
+    ) -> Check:
+        return Check(what, self.stack, _scaled(seconds, scale), limit, unit)
+
+
+def _latencies(read: _Reader) -> Iterator[Check]:
+    stream, echo = read.of(STREAM), read.of(STREAM, server="bare")
+    first = stream.first_p50 / echo.p50 if stream and echo else None
+    yield Check("first SSE event: latency to a bare echo", read.stack, first, 6.0, "x")
+    yield read.limit("first SSE event, p99", stream.first_p99 if stream else None, 50.0)
+    for scenario, connections in ((CARD, BUSY), (CARD_100, 100)):
+        card = read.of(scenario, connections)
+        yield read.limit(
+            f"agent card at {connections} connections, p99", card.p99 if card else None, 10.0
+        )
+    send, direct = read.of(SEND), read.of(DIRECT, server="apcore")
+    above = send.p50 - direct.p50 if send and direct else None
+    yield read.limit("message/send above Executor.call_async, p50", above, 5.0)
+    get = read.of(GET_FULL)
+    yield read.limit("tasks/get from a full store, p50", get.p50 if get else None, 1.0)
+    many, alone = read.of(SLEEPING, 100), read.of(SLEEPING_ALONE)
+    ratio = many.p99 / alone.p99 if many and alone else None
+    yield Check("100 parallel sends of 0.1 s: p99 to one", read.stack, ratio, 2.0, "x")
+    streams = read.of(STREAMS, 50)
+    yield read.limit(
+        "event delivery in 50 streams, p99", streams.delivery_p99 if streams else None, 100.0
+    )
+
+
+def _capacity(read: _Reader) -> Iterator[Check]:
+    send, sdk = read.of(SEND, BUSY), read.of(SEND, BUSY, "sdk")
+    rate = send.rate if send else None
+    yield Check("message/send per second", read.stack, rate, 100.0, "/s", at_least=True)
+    times = send.rate / sdk.rate if send and sdk else None
+    yield Check("message/send: throughput to the SDK", read.stack, times, 3.0, "x", at_least=True)
+    size = read.fact(TASK_BYTES)
+    yield read.limit("memory per stored task", size, 10.0, scale=1 / 1024, unit="KB")
+    yield Check(LEFTOVER, read.stack, read.fact(LEFTOVER), 0.0, "")
+
+
+def _scaled(value: float | None, scale: float) -> float | None:
+    return None if value is None else value * scale

@@ -1,0 +1,57 @@
+"""Import every built wheel on its own: `uv run tools/check_wheels.py DIRECTORY`.
+
+Each wheel goes into an environment that holds nothing but what it declares: once without its
+extras, and once for each of them, where every public name must resolve.
+"""
+
+import os
+import subprocess
+import sys
+from email.parser import HeaderParser
+from pathlib import Path
+from zipfile import ZipFile
+
+UV = os.environ.get("UV", "uv")  # uv run tells its own path
+
+
+def extras_of(wheel: Path) -> list[str]:
+    """The extras that *wheel* provides."""
+    distribution, version = wheel.name.split("-")[:2]
+    with ZipFile(wheel) as archive:
+        metadata = archive.read(f"{distribution}-{version}.dist-info/METADATA").decode()
+    return HeaderParser().parsestr(metadata).get_all("Provides-Extra", [])
+
+
+def runs(wheel: Path, extra: str, statement: str) -> bool:
+    """Whether *statement* runs beside *wheel*, its requirements and those of *extra*."""
+    distribution = wheel.name.partition("-")[0]
+    command = [UV, "run", "--quiet", "--isolated", "--no-project", "--python", sys.executable]
+    command += ["--find-links", str(wheel.parent)]
+    command += ["--with", f"{distribution}{extra} @ {wheel.as_uri()}"]
+    command += ["python", "-I", "-c", statement]
+    return subprocess.run(command, check=False).returncode == 0
+
+
+def check(wheel: Path) -> int:
+    """Report on *wheel*, alone and with each extra; returns how many of these failed."""
+    module = wheel.name.partition("-")[0]
+    cases = {"": f"import {module}"}
+    cases |= {f"[{extra}]": f"from {module} import *" for extra in extras_of(wheel)}
+    failures = 0
+    for extra, statement in cases.items():
+        ok = runs(wheel, extra, statement)
+        failures += not ok
+        print("ok  " if ok else "FAIL", f"{module}{extra}: {statement}", flush=True)
+    return failures
+
+
+def main(directory: Path) -> int:
+    """Check all wheels in *directory*; the exit status counts the failures."""
+    wheels = sorted(directory.resolve().glob("*.whl"))
+    if not wheels:
+        sys.exit(f"no wheels in {directory}")
+    return sum(check(wheel) for wheel in wheels)
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))

@@ -1,0 +1,95 @@
+"""Wait until the demo's server answers, then print two requests to try.
+
+`demo_requests.py PORT` watches the process that started it, and gives up when that is gone.
+`demo_requests.py --is-free PORT` only tells whether the port can be had.
+"""
+
+import json
+import os
+import socket
+import sys
+import time
+from typing import Any
+from urllib.error import URLError
+from urllib.request import ProxyHandler, build_opener
+
+PATIENCE = 60.0  # seconds
+METADATA = {"skillId": "text.stats"}
+INPUTS = {"text": "The quick brown fox jumps over the lazy dog."}
+
+REQUESTS: dict[str, dict[str, Any]] = {
+    "A2A 1.0": {
+        "method": "SendMessage",
+        "params": {
+            "message": {"messageId": "m1", "role": "ROLE_USER", "parts": [{"data": INPUTS}]},
+            "metadata": METADATA,
+        },
+    },
+    "A2A 0.3": {
+        "method": "message/send",
+        "params": {
+            "message": {
+                "kind": "message",
+                "messageId": "m1",
+                "role": "user",
+                "parts": [{"kind": "data", "data": INPUTS}],
+            },
+            "metadata": METADATA,
+        },
+    },
+}
+
+
+def is_healthy(base: str) -> bool:
+    """Whether the server at *base* answers its health check."""
+    try:
+        # A proxy configured for the outside world must not see requests to this machine.
+        with build_opener(ProxyHandler({})).open(f"{base}/health", timeout=1) as response:
+            return bool(response.status == 200)
+    except (URLError, OSError):
+        return False
+
+
+def wait_until_healthy(base: str) -> bool:
+    """Whether *base* answered while the server, our parent process, was alive."""
+    server, deadline = os.getppid(), time.monotonic() + PATIENCE
+    while os.getppid() == server and time.monotonic() < deadline:
+        if is_healthy(base):
+            return True
+        time.sleep(0.1)
+    return False
+
+
+def curl(base: str, version: str) -> str:
+    """The command that sends the request of protocol *version*."""
+    body = json.dumps({"jsonrpc": "2.0", "id": 1, **REQUESTS[version]})
+    header = " -H 'A2A-Version: 1.0'" if version == "A2A 1.0" else ""
+    return f"curl -s {base}/ -H 'Content-Type: application/json'{header} -d '{body}'"
+
+
+def is_free(port: int) -> bool:
+    """Whether *port* can be bound on 127.0.0.1; tells the reason when not."""
+    try:
+        socket.create_server(("127.0.0.1", port)).close()
+    except OSError as error:
+        print(f"demo: port {port} is not available: {error.strerror}", file=sys.stderr)
+        return False
+    return True
+
+
+def main(*arguments: str) -> int:
+    """Print the requests, or check the port; the exit status tells the outcome."""
+    port = int(arguments[-1])
+    if arguments[0] == "--is-free":
+        return 0 if is_free(port) else 1
+    base = f"http://127.0.0.1:{port}"
+    if not wait_until_healthy(base):
+        return 1
+    lines = ["", f"The agent answers on {base} . In another terminal:"]
+    lines += [f"\n# {version}\n{curl(base, version)}" for version in REQUESTS]
+    print(*lines, "\nCtrl+C ends it.\n", sep="\n", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

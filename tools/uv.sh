@@ -1,0 +1,61 @@
+# shellcheck shell=sh
+# For the tools beside it: `. tools/uv.sh; prepare` in the root of the checkout sets $uv and $venv.
+# Nothing is installed outside the checkout, and everything comes from PyPI.
+
+unset VIRTUAL_ENV # whatever is activated in the caller's shell is another project's
+UV_PYTHON_DOWNLOADS=${UV_PYTHON_DOWNLOADS:-never}
+export UV_PYTHON_DOWNLOADS
+venv=${UV_PROJECT_ENVIRONMENT:-.venv}
+
+fail() {
+    printf '%s: %s\n' "${0##*/}" "$*" >&2
+    exit 1
+}
+
+# The interpreters from 3.11 on, the newest of the tested versions first. Each is run: a name in PATH may
+# be a shim for a version that is not there.
+pythons() {
+    for name in python3 python3.11 python3.12 python3.13; do
+        "$name" 2>/dev/null -c '
+import sys
+version = sys.version_info[:2]
+version >= (3, 11) and print(version <= (3, 13), "%d.%d" % version, sys.executable)' || :
+    done | LC_ALL=C sort -r | cut -d " " -f 3-
+}
+
+# Whether $1 is a uv that knows the options and the lock file used here.
+is_recent_uv() {
+    case $("$1" --version 2>/dev/null) in
+        "uv 0."[0-6].*) return 1 ;;
+        "uv "*) return 0 ;;
+        *) return 1 ;;
+    esac
+}
+
+# A virtual environment works where the system's pip refuses to install; --target where there is no venv module.
+install_uv() {
+    "$python" -m venv .cache/uv && .cache/uv/bin/python -m pip install uv && return
+    rm -rf .cache/uv
+    "$python" -m pip install --target .cache/uv uv
+}
+
+find_uv() {
+    for uv in uv "$PWD/.cache/uv/bin/uv"; do
+        if is_recent_uv "$uv"; then return; fi
+    done
+    [ -n "$python" ] || return 0
+    echo "Installing uv into .cache/uv" >&2
+    rm -rf .cache/uv
+    log=$(install_uv 2>&1) || fail "uv could not be installed by $python:
+$log
+Install the venv module (Debian, Ubuntu: apt install python3-venv) or uv itself, then try again."
+}
+
+# A first sync takes the newest interpreter; an environment that is already there keeps its own.
+prepare() {
+    python=$(pythons | head -n 1)
+    find_uv
+    [ -n "$python" ] || python=$("$uv" python find --no-project '>=3.11' 2>/dev/null) ||
+        fail "Python 3.11 or newer is needed, and none was found"
+    [ -x "$venv/bin/python" ] || export UV_PYTHON="${UV_PYTHON:-$python}"
+}
