@@ -9,11 +9,12 @@ from typing import Any
 
 from a2a import types
 from google.protobuf.json_format import MessageToDict, ParseDict
+from google.protobuf.struct_pb2 import Struct
 
 from .protocols import Registry
-from .schema import SchemaConverter, is_object
+from .schema import Object, SchemaConverter, is_object
 from .skill_mapper import JSON, TEXT, SkillMapper, annotations_of
-from .values import MAX_DEPTH, from_value, narrow, to_struct, to_value
+from .values import MAX_DEPTH, narrow, to_value
 
 logger = logging.getLogger(__name__)
 
@@ -35,8 +36,7 @@ SCHEMES = {
 }
 """The types of security scheme in A2A 0.3, and the members of 1.0 that stand for them."""
 
-
-Entry = tuple[types.AgentSkill, dict[str, Any]]
+Entry = tuple[types.AgentSkill, Struct]
 """A skill, and what the extension says of it."""
 
 
@@ -130,8 +130,10 @@ class AgentCardBuilder:
         names = [n for n in catalog.ids() if visible is None or visible(n)]
         kept = [entry for entry in (self._entry(catalog, n) for n in names) if entry]
         shown = deepcopy(capabilities)
-        details = {skill.id: more for skill, more in kept}
-        shown.extensions.add(uri=EXTENSION_URI, params=to_struct({"skills": details}))
+        skills = shown.extensions.add(uri=EXTENSION_URI).params.fields["skills"].struct_value
+        skills.SetInParent()
+        for skill, details in kept:
+            skills.fields[skill.id].struct_value.CopyFrom(details)
         schemes = security_schemes or {}
         alternatives = [{name: types.StringList()} for name in schemes]
         return types.AgentCard(
@@ -167,7 +169,7 @@ class AgentCardBuilder:
         return entry
 
 
-def details_of(descriptor: Any) -> dict[str, Any]:
+def details_of(descriptor: Any) -> Struct:
     """What the extension says of a skill; what can't be carried is left out."""
     schemas = SchemaConverter()
     pieces: dict[str, Callable[[], object]] = {
@@ -179,13 +181,16 @@ def details_of(descriptor: Any) -> dict[str, Any]:
         "examples": lambda: descriptor.examples,
         "documentation": lambda: descriptor.documentation,
     }
-    details: dict[str, Any] = {}
+    details = Struct()
     for key, piece in pieces.items():
         try:
-            details[key] = from_value(to_value(piece(), max_depth=MAX_DEPTH - 3))
+            value = to_value(piece() or None, max_depth=MAX_DEPTH - 3)
         except (AttributeError, RecursionError, ValueError) as error:
             logger.debug("No %s of %s on the card: %s", key, descriptor.module_id, error)
-    return {key: value for key, value in details.items() if value}
+        else:
+            if not value.HasField("null_value"):
+                details.fields[key].CopyFrom(value)
+    return details
 
 
 def security_scheme(form: Mapping[str, Any]) -> types.SecurityScheme:
@@ -204,9 +209,7 @@ def security_scheme(form: Mapping[str, Any]) -> types.SecurityScheme:
     return ParseDict({SCHEMES[kind]: body}, types.SecurityScheme(), ignore_unknown_fields=True)
 
 
-def card_to_dict(
-    card: types.AgentCard, *, state_transition_history: bool = False
-) -> dict[str, Any]:
+def card_to_dict(card: types.AgentCard, *, state_transition_history: bool = False) -> Object:
     """*card* as the one JSON object that clients of A2A 1.0 and of 0.3 both can read.
 
     It has the members of both versions beside each other, integers as integers, the flags of
@@ -217,7 +220,7 @@ def card_to_dict(
         card: the card to show.
         state_transition_history: a capability that only 0.3 knows.
     """
-    result: dict[str, Any] = narrow(MessageToDict(card), max_keys=maxsize, max_depth=100)
+    result: Object = narrow(MessageToDict(card), max_keys=maxsize, max_depth=100)
     flags = dict.fromkeys(("streaming", "pushNotifications", "extendedAgentCard"), False)
     capabilities = result["capabilities"] = flags | result.get("capabilities", {})
     capabilities["stateTransitionHistory"] = state_transition_history
@@ -231,15 +234,13 @@ def card_to_dict(
         skill |= {"extensions": {"apcore": {"annotations": annotations}}} if annotations else {}
     for scheme in result.get("securitySchemes", {}).values():
         scheme.update(flat_scheme(scheme))
-    if "securityRequirements" in result:
-        result["security"] = [
-            {name: scopes.get("list", []) for name, scopes in requirement["schemes"].items()}
-            for requirement in result["securityRequirements"]
-        ]
+    for needed in result.get("securityRequirements", ()):
+        scopes = {name: found.get("list", []) for name, found in needed["schemes"].items()}
+        result.setdefault("security", []).append(scopes)
     return result | flat_interfaces(card)
 
 
-def flat_interfaces(card: types.AgentCard) -> dict[str, Any]:
+def flat_interfaces(card: types.AgentCard) -> Object:
     """Where clients of A2A 0.3 reach the agent, in their form."""
     legacy = [i for i in card.supported_interfaces if i.protocol_version.startswith("0.")]
     if not legacy:
@@ -248,13 +249,11 @@ def flat_interfaces(card: types.AgentCard) -> dict[str, Any]:
         "protocolVersion": "0.3.0",
         "url": legacy[0].url,
         "preferredTransport": legacy[0].protocol_binding,
-        "additionalInterfaces": [
-            {"url": interface.url, "transport": interface.protocol_binding} for interface in legacy
-        ],
+        "additionalInterfaces": [{"url": i.url, "transport": i.protocol_binding} for i in legacy],
     }
 
 
-def flat_scheme(scheme: dict[str, Any]) -> dict[str, Any]:
+def flat_scheme(scheme: Object) -> Object:
     """A security scheme in the form of A2A 0.3."""
     kind, member = next(item for item in SCHEMES.items() if item[1] in scheme)
     flat = {"in" if key == "location" else key: value for key, value in scheme[member].items()}

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from a2a.utils.errors import A2A_ERROR_MAPPING, JSON_RPC_ERROR_CODE_MAP, A2AError
 
-from .schema import Schema, is_object, pointed
+from .schema import Object, Schema, is_object, pointed
 
 logger = logging.getLogger(__name__)
 
@@ -92,25 +92,25 @@ def clean(text: str, limit: int = 1000) -> str:
     return text[:limit].translate(CONTROL).encode("utf-8", "replace").decode()[:limit]
 
 
-def error_details(error: Mapping[str, Any]) -> list[dict[str, Any]]:
+def error_details(error: Mapping[str, Any]) -> list[Object]:
     """The ``data`` of an A2A 1.0 error, made of what `ErrorMapper` gives (A2A 1.0 §9.5).
 
     >>> error = {"code": -32001, "message": "", "data": {"type": "TaskNotFoundError"}}
     >>> error_details(error)[0]["reason"]
     'TASK_NOT_FOUND'
     """
-    data: dict[str, Any] = {"type": "InternalError", **(error.get("data") or {})}
+    data: Object = {"type": "InternalError", **(error.get("data") or {})}
     kind, errors = str(data["type"]), data.pop("errors", ())
     known = PROTOCOL.get(kind) or (ANSWERS[kind].reason if kind in ANSWERS else None)
-    info: dict[str, Any] = {
+    info: Object = {
         "@type": "type.googleapis.com/google.rpc.ErrorInfo",
         "reason": known or re.sub(r"\B(?=[A-Z])", "_", kind.removesuffix("Error")).upper(),
         "domain": "a2a-protocol.org" if kind in PROTOCOL else "apcore",
         "metadata": {key: str(value) for key, value in data.items()},
     }
-    fields = [{"field": e["field"], "description": e["message"]} for e in errors]
-    bad_request = {"@type": "type.googleapis.com/google.rpc.BadRequest", "fieldViolations": fields}
-    return [info, bad_request] if fields else [info]
+    violations = [{"field": e["field"], "description": e["message"]} for e in errors]
+    fields = {"@type": "type.googleapis.com/google.rpc.BadRequest", "fieldViolations": violations}
+    return [info, fields] if violations else [info]
 
 
 class ErrorMapper:
@@ -127,7 +127,7 @@ class ErrorMapper:
         skill: str | None = None,
         inputs: object = None,
         schema: Schema | None = None,
-    ) -> dict[str, Any]:
+    ) -> Object:
         """What the caller is told of *error*: ``{"code", "message", "data"}`` (FR-ERR-001..008).
 
         Args:
@@ -143,7 +143,7 @@ class ErrorMapper:
         name = raised if told else "ModuleExecuteError"
         log(error, raised, name, clean(skill or ""))
         answer = ANSWERS[name]
-        data: dict[str, Any] = {"type": answer.shown or name}
+        data: Object = {"type": answer.shown or name}
         if name == "SchemaValidationError":
             data |= self._build_validation_data(error, inputs, schema)
         named = details_of(error).get("module_id", skill)
@@ -156,7 +156,7 @@ class ErrorMapper:
 
     def _build_validation_data(
         self, error: BaseException, inputs: object = None, schema: Schema | None = None
-    ) -> dict[str, Any]:
+    ) -> Object:
         """``{"errors": [{"field", "code", "message"}]}``, of both forms that apcore has."""
         given = inputs if is_object(inputs) else {}
         missing = iter([name for name in (schema or {}).get("required", ()) if name not in given])
@@ -173,12 +173,12 @@ class ErrorMapper:
         return {"errors": errors}
 
 
-def protocol_error(error: A2AError) -> dict[str, Any]:
+def protocol_error(error: A2AError) -> Object:
     """The error object of one of the SDK's errors, or of ours that derive from them."""
     known: Mapping[type, int] = JSON_RPC_ERROR_CODE_MAP
     codes = [getattr(error, "code", None), *map(known.get, type(error).__mro__)]
     code = next((code for code in codes if isinstance(code, int)), -32603)
-    more: dict[str, Any] = getattr(error, "data", None) or {}
+    more: Object = getattr(error, "data", None) or {}
     return {"code": code, "message": error.message, "data": {"type": type(error).__name__, **more}}
 
 
@@ -214,7 +214,7 @@ def log(error: BaseException, raised: str, name: str, skill: str) -> None:
         logger.error("Skill failed: %s", skill, exc_info=error)
 
 
-def details_of(error: BaseException) -> dict[str, Any]:
+def details_of(error: BaseException) -> Object:
     """The ``details`` that apcore gave *error*, or none."""
     details = getattr(error, "details", None)
     return details if is_object(details) else {}

@@ -12,7 +12,15 @@ from urllib.parse import urlsplit
 from a2a.types import Artifact, Part
 
 from .errors import PartError
-from .schema import SchemaConverter, dereferenced, is_object, schema_of, text_property, types_of
+from .schema import (
+    Object,
+    SchemaConverter,
+    dereferenced,
+    is_object,
+    schema_of,
+    text_property,
+    types_of,
+)
 from .skill_mapper import JSON, TEXT, overlay_of
 from .values import from_value, located, narrow, to_value
 
@@ -23,7 +31,6 @@ APPROVAL_TOKEN = "_approval_token"
 """apcore reads it from the inputs: the server may set it, a client never."""
 
 BINARY = "application/octet-stream"
-URL_SAFE = str.maketrans("-_", "+/")
 MEMBERS = {"text": "text", "data": "data", "raw": "raw", "bytes": "raw", "url": "url", "uri": "url"}
 """The members that hold the content of a JSON part, and its kind."""
 
@@ -48,15 +55,13 @@ class PartConverter:
     def __init__(self, schema_converter: SchemaConverter) -> None:
         self._schemas = schema_converter
 
-    def parts_to_input(
-        self, parts: Sequence[JsonPart | Part], descriptor: object
-    ) -> dict[str, Any] | str:
+    def parts_to_input(self, parts: Sequence[JsonPart | Part], descriptor: object) -> Object | str:
         """The input that *parts* hold for the module of *descriptor*; see `split`."""
         return self.split(parts, descriptor)[0]
 
     def split(
         self, parts: Sequence[JsonPart | Part], descriptor: object
-    ) -> tuple[dict[str, Any] | str, list[JsonPart | Part]]:
+    ) -> tuple[Object | str, list[JsonPart | Part]]:
         """The first of *parts* that fits the module, as its input, and the others (FR-MSG-003).
 
         Args:
@@ -75,17 +80,15 @@ class PartConverter:
                 refused.append(error)
         raise refused[bool(parts)]
 
-    def _input(self, part: JsonPart | Part, schema: dict[str, Any]) -> dict[str, Any] | str:
+    def _input(self, part: JsonPart | Part, schema: Object) -> Object | str:
         kind, content, holder = read(part)
         if kind == "data":
             return as_inputs(content)
-        return (
-            self._text(content, schema)
-            if kind == "text"
-            else as_file(kind, content, holder, schema)
-        )
+        if kind == "text":
+            return self._text(content, schema)
+        return as_file(kind, content, holder, schema)
 
-    def _text(self, text: str, schema: dict[str, Any]) -> dict[str, Any] | str:
+    def _text(self, text: str, schema: Object) -> Object | str:
         if not schema or self._schemas.detect_root_type(schema) == "string":
             return text
         name = text_property(schema)
@@ -134,16 +137,16 @@ def read(part: JsonPart | Part) -> tuple[str, Any, JsonPart]:
     return MEMBERS[member], holder[member], holder
 
 
-def as_inputs(value: object) -> dict[str, Any]:
+def as_inputs(value: object) -> Object:
     """*value* as inputs of a module: an object, narrowed, without what only the server may set."""
     if not is_object(value):
         raise PartError("Part must hold a JSON object")
-    inputs: dict[str, Any] = narrow(value)
+    inputs: Object = narrow(value)
     inputs.pop(APPROVAL_TOKEN, None)
     return inputs
 
 
-def parsed(text: str) -> dict[str, Any]:
+def parsed(text: str) -> Object:
     """The JSON object in *text*."""
     try:
         value = json.loads(text)
@@ -152,12 +155,12 @@ def parsed(text: str) -> dict[str, Any]:
     return as_inputs(value)
 
 
-def properties_of(schema: dict[str, Any]) -> dict[str, Any]:
+def properties_of(schema: Object) -> Object:
     """The properties that *schema* names."""
     return dereferenced(schema, schema).get("properties") or {}
 
 
-def as_file(kind: str, content: Any, holder: JsonPart, schema: dict[str, Any]) -> dict[str, Any]:
+def as_file(kind: str, content: Any, holder: JsonPart, schema: Object) -> Object:
     """A file as inputs: where it is or its bytes in base64, its name and its media type."""
     properties = properties_of(schema)
     keys = ("uri", "url") if kind == "url" else ("bytes", "data")
@@ -176,14 +179,13 @@ def as_file(kind: str, content: Any, holder: JsonPart, schema: dict[str, Any]) -
 
 
 def base64_of(content: bytes | str) -> str:
-    """Bytes in base64; of base64, in either alphabet and padded or not, the same bytes."""
+    """Bytes in base64; base64 itself is checked, and may come in either alphabet (RFC 4648)."""
     if isinstance(content, str):
-        padded = content.translate(URL_SAFE) + "=" * (-len(content) % 4)
-        content = b64decode(padded, validate=True)
+        content = b64decode(content.replace("-", "+").replace("_", "/"), validate=True)
     return b64encode(content).decode()
 
 
-def unwrapped(output: object, schema: dict[str, Any]) -> object:
+def unwrapped(output: object, schema: Object) -> object:
     """*output* without the ``{"result": …}`` that apcore puts around what is no object.
 
     That is so where the schema's root is no object, and where apcore has made the schema for a

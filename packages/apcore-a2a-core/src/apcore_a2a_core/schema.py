@@ -3,13 +3,14 @@
 from collections.abc import Mapping
 from typing import Any, TypeGuard
 
+Object = dict[str, Any]
 Schema = Mapping[str, Any]
 DEFINITIONS = ("$defs", "definitions")
 ROOTS = {"type", "anyOf", "oneOf", "allOf", "not", "if", "enum", "const"}
 """What says already, or may say, what the root of a schema is."""
 
 
-def is_object(value: object) -> TypeGuard[dict[str, Any]]:
+def is_object(value: object) -> TypeGuard[Object]:
     """Whether *value* is a JSON object."""
     return isinstance(value, dict)
 
@@ -19,7 +20,7 @@ def is_array(value: object) -> TypeGuard[list[Any]]:
     return isinstance(value, list)
 
 
-def schema_of(descriptor: object, name: str) -> dict[str, Any]:
+def schema_of(descriptor: object, name: str) -> Object:
     """The schema that *descriptor* has under *name*; empty when it has none."""
     schema = getattr(descriptor, name, None)
     return schema if is_object(schema) else {}
@@ -35,7 +36,7 @@ class SchemaConverter:
     MAX_DEPTH = 32
     """References in each other."""
 
-    def convert_input_schema(self, descriptor: object) -> dict[str, Any]:
+    def convert_input_schema(self, descriptor: object) -> Object:
         """The input schema without references, its root an object unless it says otherwise.
 
         Raises:
@@ -43,7 +44,7 @@ class SchemaConverter:
         """
         return self._convert(schema_of(descriptor, "input_schema"))
 
-    def convert_output_schema(self, descriptor: object) -> dict[str, Any]:
+    def convert_output_schema(self, descriptor: object) -> Object:
         """The output schema without references; see `convert_input_schema`."""
         return self._convert(schema_of(descriptor, "output_schema"))
 
@@ -54,7 +55,7 @@ class SchemaConverter:
             return "string"
         return "object" if "properties" in root or "object" in types_of(root) else "unknown"
 
-    def _convert(self, schema: Schema) -> dict[str, Any]:
+    def _convert(self, schema: Schema) -> Object:
         if not schema:
             return {"type": "object", "properties": {}}
         body = {key: value for key, value in schema.items() if key not in DEFINITIONS}
@@ -70,9 +71,7 @@ class SchemaConverter:
             return [self._inline_refs(item, root, depth, visited) for item in node]
         if not is_object(node):
             return node
-        copied = {
-            key: self._inline_refs(value, root, depth, visited) for key, value in node.items()
-        }
+        copied = {k: self._inline_refs(v, root, depth, visited) for k, v in node.items()}
         ref = copied.get("$ref")
         if not isinstance(ref, str):
             return copied
@@ -80,7 +79,10 @@ class SchemaConverter:
             raise ValueError("Circular $ref detected")
         if depth >= self.MAX_DEPTH:
             raise ValueError("Schema $ref depth limit exceeded")
-        target = self._inline_refs(resolve(ref, root), root, depth + 1, visited | {ref})
+        found = resolve(ref, root)
+        if found is None:
+            raise ValueError("Unresolvable $ref")
+        target = self._inline_refs(found, root, depth + 1, visited | {ref})
         del copied["$ref"]
         return target | copied
 
@@ -90,24 +92,19 @@ def pointed(pointer: str) -> list[str]:
     return [key.replace("~1", "/").replace("~0", "~") for key in pointer.split("/")[1:]]
 
 
-def resolve(ref: str, root: Schema) -> dict[str, Any]:
-    """What the local reference *ref*, ``#`` and a pointer (RFC 6901), leads to in *root*."""
+def resolve(ref: str, root: Schema) -> Object | None:
+    """The object that the reference *ref*, ``#`` and a pointer, leads to in *root*."""
     node: Any = root if ref.startswith("#") else None
     for key in pointed(ref):
         node = node.get(key) if is_object(node) else None
-    if not is_object(node):
-        raise ValueError("Unresolvable $ref")
-    return node
+    return node if is_object(node) else None
 
 
-def dereferenced(node: object, root: Schema) -> dict[str, Any]:
+def dereferenced(node: object, root: Schema) -> Object:
     """The schema *node*, or what its reference leads to; empty when that is nowhere."""
-    if not is_object(node):
-        return {}
-    try:
-        return resolve(node["$ref"], root) if "$ref" in node else node
-    except (ValueError, AttributeError):
-        return {}
+    if is_object(node) and "$ref" in node:
+        node = resolve(str(node["$ref"]), root)
+    return node if is_object(node) else {}
 
 
 def types_of(schema: Schema) -> list[Any]:
@@ -131,7 +128,7 @@ def text_property(schema: Schema | None) -> str | None:
     'city'
     """
     root = dereferenced(schema, schema or {})
-    properties: dict[str, Any] = root.get("properties") or {}
+    properties: Object = root.get("properties") or {}
     names: list[str] = list(properties) if len(properties) == 1 else root.get("required") or []
     if len(names) != 1:
         return None

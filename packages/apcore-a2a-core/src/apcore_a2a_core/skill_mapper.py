@@ -6,7 +6,7 @@ from typing import Any
 
 from a2a.types import AgentSkill
 
-from .schema import SchemaConverter, is_object, schema_of, text_property
+from .schema import Object, SchemaConverter, is_object, schema_of, text_property
 
 logger = logging.getLogger(__name__)
 
@@ -16,7 +16,7 @@ FLAGS = ("readonly", "destructive", "idempotent", "requires_approval")
 TAGGED = (*FLAGS, "streaming")
 
 
-def overlay_of(descriptor: object) -> dict[str, Any]:
+def overlay_of(descriptor: object) -> Object:
     """How the module wants to be shown over A2A: alias, description, tags, guidance, text_field.
 
     It is in ``metadata["display"]["a2a"]``, else in a ``display`` of the descriptor itself.
@@ -84,13 +84,13 @@ class SkillMapper:
         single = len(schema.get("properties") or ()) == 1 and text_property(schema) is not None
         return modes(schema, textual=single or "text_field" in overlay_of(descriptor))
 
-    def _build_extensions(self, annotations: object | None) -> dict[str, Any] | None:
+    def _build_extensions(self, annotations: object | None) -> Object | None:
         """What the SRS has beside a skill, ``{"apcore": {"annotations": {…}}}`` (FR-SKL-004)."""
         known = annotations_of(annotations)
         return {"apcore": {"annotations": known}} if known else None
 
 
-def annotations_of(annotations: object | None) -> dict[str, Any]:
+def annotations_of(annotations: object | None) -> Object:
     """All of the annotations that this apcore knows, with the SRS's five always among them."""
     if annotations is None:
         return {}
@@ -98,7 +98,7 @@ def annotations_of(annotations: object | None) -> dict[str, Any]:
     return dict.fromkeys(FLAGS, False) | {"open_world": True} | known
 
 
-def modes(schema: dict[str, Any], *, textual: bool) -> list[str]:
+def modes(schema: Object, *, textual: bool) -> list[str]:
     """JSON for what has a schema, and plain text where that is understood (FR-SKL-003)."""
     if not schema:
         return [TEXT]

@@ -1,22 +1,22 @@
 """Everything that can refuse a message before a task exists or goes on."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from a2a.types import Message, SendMessageRequest
-from a2a.utils.errors import (
-    InvalidParamsError,
-    TaskNotFoundError,
-    UnsupportedOperationError,
-)
+from a2a import types as a2a
+from a2a.utils.errors import InvalidParamsError, TaskNotFoundError, UnsupportedOperationError
 from apcore_a2a_core import PartConverter, PartError, TaskRecord, from_value
 
 from .decode import invalid
 from .ids import new_id
-from .journal import Journal, Query
-from .skills import Skill, Skills
+from .modules.skills import Skill, Skills
 from .states import INPUT_REQUIRED, PAUSED
+from .stores.journal import Journal, Query
+
+MAX_ID = 256
+CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,10 +25,7 @@ class Caller:
 
     owner: str = ""
     identity: Any = None
-    headers: Mapping[str, str] = field(default_factory=lambda: {})
-
-
-ANONYMOUS = Caller()
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +34,11 @@ class Call:
 
     skill: Skill
     inputs: dict[str, Any]
-    message: Message
+    message: a2a.Message
     caller: Caller
-    task_id: str
-    context_id: str
+    streaming: bool = False
     rest: Sequence[Any] = ()
     """The parts of the message that are not the input."""
-    streaming: bool = False
     granted: frozenset[str] = frozenset()
     """The calls that have been approved, as `approval.key` names them."""
     token: str | None = None
@@ -51,7 +46,14 @@ class Call:
 
 
 class Admission:
-    """Turns requests into calls, or refuses them."""
+    """Turns requests into calls, or refuses them.
+
+    Args:
+        skills: The modules.
+        journal: Where tasks live.
+        converter: From parts to inputs.
+        default_skill: The skill of messages that name none.
+    """
 
     def __init__(
         self,
@@ -65,25 +67,6 @@ class Admission:
         self._converter = converter
         self._default_skill = default_skill
 
-    async def paused(self, request: SendMessageRequest, caller: Caller) -> TaskRecord | None:
-        """The paused task that the message goes on with; None when it starts a new one.
-
-        Raises:
-            TaskNotFoundError: There is no such task, or it is somebody else's.
-            UnsupportedOperationError: The task is working or has ended.
-            InvalidParamsError: The message contradicts the task.
-        """
-        message = request.message
-        skill_id = self._named_skill(request)
-        if message.task_id:
-            record = await self.own_task(message.task_id, caller)
-            return _resumable(record, message, skill_id)
-        if not message.context_id:
-            return None
-        query = Query(caller.owner, message.context_id, state=INPUT_REQUIRED, limit=200)
-        found = (await self._journal.page(query)).records
-        return next((record for record in found if skill_id in (None, record.skill)), None)
-
     async def own_task(self, task_id: str, caller: Caller) -> TaskRecord:
         """The record of the caller's own task.
 
@@ -95,15 +78,34 @@ class Admission:
             raise TaskNotFoundError
         return record
 
+    async def paused(self, request: a2a.SendMessageRequest, caller: Caller) -> TaskRecord | None:
+        """The paused task that the message goes on with; None when it starts a new one.
+
+        Raises:
+            TaskNotFoundError: There is no such task, or it is somebody else's.
+            UnsupportedOperationError: The task is working or has ended.
+            InvalidParamsError: The message is malformed, or contradicts the task.
+        """
+        message, skill_id = request.message, _named_skill(request)
+        _check(message)
+        if message.task_id:
+            record = await self.own_task(message.task_id, caller)
+            return _resumable(record, message, skill_id)
+        if not message.context_id:
+            return None
+        query = Query(caller.owner, message.context_id, state=INPUT_REQUIRED, limit=200)
+        found = (await self._journal.page(query)).records
+        return next((record for record in found if skill_id in (None, record.skill)), None)
+
     def call(
         self,
-        request: SendMessageRequest,
+        request: a2a.SendMessageRequest,
         caller: Caller,
         parts: Sequence[Any] | None,
         *,
         streaming: bool,
     ) -> Call:
-        """The call of a new task.
+        """The call of a new task, whose ids the message gets.
 
         Args:
             request: The request in the SDK's types.
@@ -115,40 +117,46 @@ class Admission:
             InvalidParamsError: No skill is named, or the parts are no input for it.
             MethodNotFoundError: The skill does not exist.
         """
-        skill_id = self._named_skill(request) or self._default_skill
+        skill_id = _named_skill(request) or self._default_skill
         if not skill_id:
             raise InvalidParamsError("Missing required parameter: metadata.skillId")
-        skill = self._skills.get(skill_id)
-        inputs, rest = self._split(parts or request.message.parts, skill)
-        context_id = request.message.context_id or new_id()
-        task_id = new_id()
-        message = request.message
-        message.task_id, message.context_id = task_id, context_id
-        return Call(skill, inputs, message, caller, task_id, context_id, rest, streaming)
-
-    def _split(self, parts: Sequence[Any], skill: Skill) -> tuple[dict[str, Any], Sequence[Any]]:
+        skill, message = self._skills.get(skill_id), request.message
         try:
-            given, rest = self._converter.split(parts, skill.descriptor)
+            given, rest = self._converter.split(parts or message.parts, skill.descriptor)
         except PartError as error:
             raise InvalidParamsError(str(error)) from None
-        return given if isinstance(given, dict) else {"text": given}, rest
-
-    def _named_skill(self, request: SendMessageRequest) -> str | None:
-        """The skill the request names: in its metadata, else in its message's."""
-        for metadata in (request.metadata, request.message.metadata):
-            if "skillId" in metadata.fields:
-                skill_id = from_value(metadata.fields["skillId"])
-                if not isinstance(skill_id, str):
-                    raise invalid("metadata.skillId", "must be a string")
-                return skill_id
-        return None
+        message.task_id = new_id()
+        message.context_id = message.context_id or new_id()
+        inputs = given if isinstance(given, dict) else {"text": given}
+        return Call(skill, inputs, message, caller, streaming, rest)
 
 
-def _resumable(record: TaskRecord, message: Message, skill_id: str | None) -> TaskRecord:
+def _check(message: a2a.Message) -> None:
+    if not message.parts:
+        raise InvalidParamsError("Message must contain at least one Part")
+    for name in ("message_id", "context_id", "task_id"):
+        value = getattr(message, name)
+        if len(value) > MAX_ID or CONTROL.search(value):
+            raise invalid(f"message.{name}", f"must have at most {MAX_ID} plain characters")
+    message.message_id = message.message_id or new_id()
+
+
+def _named_skill(request: a2a.SendMessageRequest) -> str | None:
+    """The skill the request names: in its metadata, else in its message's."""
+    for metadata in (request.metadata, request.message.metadata):
+        if "skillId" in metadata.fields:
+            skill_id = from_value(metadata.fields["skillId"])
+            if not isinstance(skill_id, str):
+                raise invalid("metadata.skillId", "must be a string")
+            return skill_id
+    return None
+
+
+def _resumable(record: TaskRecord, message: a2a.Message, skill_id: str | None) -> TaskRecord:
     if message.context_id not in ("", record.task.context_id):
         raise InvalidParamsError("The task belongs to another context")
     if record.task.status.state not in PAUSED:
-        raise UnsupportedOperationError("The task does not accept messages in its state")
+        raise UnsupportedOperationError("The task takes no messages now")
     if skill_id not in (None, record.skill):
         raise InvalidParamsError("The task belongs to another skill")
     return record

@@ -8,32 +8,24 @@ import logging
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
-from a2a.types import (
-    Artifact,
-    Message,
-    Task,
-    TaskArtifactUpdateEvent,
-    TaskState,
-    TaskStatus,
-    TaskStatusUpdateEvent,
-)
+from a2a import types as a2a
 from apcore_a2a_core import TaskRecord, to_value
 
 from .errors import InvalidStateTransitionError, StaleTaskError
-from .ids import now
-from .journal import Journal, Payload
+from .ids import new_id, now
 from .states import NAMES, TRANSITIONS, WORKING
+from .stores.journal import Journal, Payload
 
-logger = logging.getLogger("apcore_a2a.change")
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class NewState:
     """The task goes into `state`, with what there is to say about it."""
 
-    state: TaskState
-    message: Message | None = None
-    received: Message | None = None
+    state: a2a.TaskState
+    message: a2a.Message | None = None
+    received: a2a.Message | None = None
     resume: bytes | None = None
 
 
@@ -41,9 +33,23 @@ class NewState:
 class NewParts:
     """The task's artifact gets the parts of `artifact`."""
 
-    artifact: Artifact
+    artifact: a2a.Artifact
     append: bool = False
     last: bool = False
+
+
+Update = NewState | NewParts
+
+
+def say(task: a2a.Task, text: str, *parts: a2a.Part) -> a2a.Message:
+    """A message of the agent about a task: *text*, then further parts."""
+    return a2a.Message(
+        message_id=new_id(),
+        task_id=task.id,
+        context_id=task.context_id,
+        role=a2a.Role.ROLE_AGENT,
+        parts=[a2a.Part(text=text, media_type="text/plain"), *parts],
+    )
 
 
 async def create(journal: Journal, record: TaskRecord) -> None:
@@ -52,17 +58,17 @@ async def create(journal: Journal, record: TaskRecord) -> None:
     Raises:
         StoreFullError: The task store has no room.
     """
-    submitted = Task()
+    submitted = a2a.Task()
     submitted.CopyFrom(record.task)
     working = _set_state(record, NewState(WORKING))
-    await journal.create(record, (submitted, working))
+    await journal.create(record, [submitted, working])
 
 
 async def change(
     journal: Journal,
     task_id: str,
-    *updates: NewState | NewParts,
-    expect: Collection[TaskState],
+    *updates: Update,
+    expect: Collection[a2a.TaskState],
 ) -> TaskRecord:
     """Apply *updates* to a task, all or none, and return its new record.
 
@@ -84,32 +90,32 @@ async def change(
         if record.task.status.state not in expect:
             raise StaleTaskError
         record = _successor(record, updates)
-        payloads = tuple(_apply(record, update) for update in updates)
+        payloads: list[Payload] = [_apply(record, update) for update in updates]
         await journal.write(entry, record, payloads)
     return record
 
 
-def _successor(record: TaskRecord, updates: tuple[NewState | NewParts, ...]) -> TaskRecord:
+def _successor(record: TaskRecord, updates: tuple[Update, ...]) -> TaskRecord:
     """The record the updates are made in: a copy, unless nothing but parts are added."""
     task = record.task
     if any(isinstance(update, NewState) for update in updates):
-        task = Task()
+        task = a2a.Task()
         task.CopyFrom(record.task)
     return replace(record, task=task, version=record.version + len(updates))
 
 
-def _apply(record: TaskRecord, update: NewState | NewParts) -> Payload:
+def _apply(record: TaskRecord, update: Update) -> Payload:
     if isinstance(update, NewParts):
         return _add_parts(record.task, update)
     return _set_state(record, update)
 
 
-def _set_state(record: TaskRecord, update: NewState) -> TaskStatusUpdateEvent:
+def _set_state(record: TaskRecord, update: NewState) -> a2a.TaskStatusUpdateEvent:
     task = record.task
     if update.state not in TRANSITIONS.get(task.status.state, ()):
         logger.error("Task %s: no way from %s to %s", task.id, task.status.state, update.state)
         raise InvalidStateTransitionError
-    status = TaskStatus(state=update.state, message=update.message, timestamp=now())
+    status = a2a.TaskStatus(state=update.state, message=update.message, timestamp=now())
     if "apcore" in task.metadata:
         _remember(record)
     if task.status.HasField("message"):
@@ -118,7 +124,7 @@ def _set_state(record: TaskRecord, update: NewState) -> TaskStatusUpdateEvent:
         task.history.append(update.received)
     task.status.CopyFrom(status)
     record.resume = update.resume
-    return TaskStatusUpdateEvent(task_id=task.id, context_id=task.context_id, status=status)
+    return a2a.TaskStatusUpdateEvent(task_id=task.id, context_id=task.context_id, status=status)
 
 
 def _remember(record: TaskRecord) -> None:
@@ -135,12 +141,12 @@ def _remember(record: TaskRecord) -> None:
     history.values.append(to_value(passed))
 
 
-def _add_parts(task: Task, update: NewParts) -> TaskArtifactUpdateEvent:
+def _add_parts(task: a2a.Task, update: NewParts) -> a2a.TaskArtifactUpdateEvent:
     if update.append:
         task.artifacts[0].parts.extend(update.artifact.parts)
     else:
         task.artifacts.append(update.artifact)
-    return TaskArtifactUpdateEvent(
+    return a2a.TaskArtifactUpdateEvent(
         task_id=task.id,
         context_id=task.context_id,
         artifact=update.artifact,

@@ -169,16 +169,25 @@ def _list(value: Any, path: str) -> list[Any]:
     return value
 
 
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise ValueError("must be a string")
-    return value
+def _a(kind: type, problem: str) -> Callable[[Any], Any]:
+    def convert(value: Any) -> Any:
+        if type(value) is not kind:
+            raise ValueError(problem)
+        return value
+
+    return convert
 
 
-def _flag(value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise ValueError("must be true or false")
-    return value
+def _one_of(known: dict[str, int], problem: str) -> Callable[[Any], int]:
+    def convert(value: Any) -> int:
+        if not isinstance(value, str) or value not in known:
+            raise ValueError(problem)
+        return known[value]
+
+    return convert
+
+
+_text = _a(str, "must be a string")
 
 
 def _whole(value: Any) -> int:
@@ -190,18 +199,6 @@ def _whole(value: Any) -> int:
     return value
 
 
-def _state(value: Any) -> int:
-    if value not in STATES:
-        raise ValueError("must be a task state")
-    return STATES[value]
-
-
-def _role(value: Any) -> int:
-    if value not in ROLES:
-        raise ValueError("must be user or agent")
-    return ROLES[value]
-
-
 def _bytes(value: Any) -> bytes:
     """Base64 in either alphabet, padded or not, as ProtoJSON takes it."""
     text = _text(value).replace("-", "+").replace("_", "/")
@@ -211,17 +208,13 @@ def _bytes(value: Any) -> bytes:
         raise ValueError("must be base64") from None
 
 
-def _time(value: Any) -> datetime:
-    try:
-        moment = datetime.fromisoformat(_text(value))
-    except ValueError:
-        raise ValueError("must be an ISO 8601 time") from None
-    return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
-
-
 def _timestamp(value: Any) -> Timestamp:
     result = Timestamp()
-    result.FromDatetime(_time(value))
+    try:
+        moment = datetime.fromisoformat(_text(value))
+        result.FromDatetime(moment.astimezone(UTC) if moment.tzinfo else moment)
+    except ValueError:
+        raise ValueError("must be an ISO 8601 time") from None
     return result
 
 
@@ -254,11 +247,11 @@ def _struct(value: Any) -> Struct:
 
 _CONVERT: dict[object, Callable[[Any], Any]] = {
     FieldDescriptor.TYPE_STRING: _text,
-    FieldDescriptor.TYPE_BOOL: _flag,
+    FieldDescriptor.TYPE_BOOL: _a(bool, "must be true or false"),
     FieldDescriptor.TYPE_INT32: _whole,
     FieldDescriptor.TYPE_BYTES: _bytes,
-    "TaskState": _state,
-    "Role": _role,
+    "TaskState": _one_of(STATES, "must be a task state"),
+    "Role": _one_of(ROLES, "must be user or agent"),
     "Value": carried,
     "Struct": _struct,
     "Timestamp": _timestamp,
@@ -291,31 +284,8 @@ def _send(value: Json, path: str) -> Json:
     return {**value, "message": {**beside, **message}} if beside else value
 
 
-def _push_config(value: Json, path: str) -> Json:
-    """1.0's flat configuration from 0.3's nested one."""
-    inner = value.get("pushNotificationConfig")
-    return {**value, **inner} if isinstance(inner, dict) else value
-
-
-def _authentication(value: Json, path: str) -> Json:
-    schemes = value.get("schemes")
-    return {"scheme": schemes[0], **value} if isinstance(schemes, list) and schemes else value
-
-
-def _push_ids(value: Json, path: str) -> Json:
-    """The ids of task and configuration; in 0.3, `id` is the task's."""
-    if value.get("taskId") is not None:
-        return value
-    return {"taskId": value.get("id"), "id": value.get("pushNotificationConfigId")}
-
-
 _MODERN: dict[str, Callable[[Json, str], Json]] = {
     "Part": _part,
     "SendMessageConfiguration": _configuration,
     "SendMessageRequest": _send,
-    "TaskPushNotificationConfig": _push_config,
-    "AuthenticationInfo": _authentication,
-    "GetTaskPushNotificationConfigRequest": _push_ids,
-    "DeleteTaskPushNotificationConfigRequest": _push_ids,
-    "ListTaskPushNotificationConfigsRequest": _push_ids,
 }

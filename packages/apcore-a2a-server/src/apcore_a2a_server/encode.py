@@ -14,8 +14,8 @@ from apcore_a2a_core import error_details, from_struct, from_value
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
-from .journal import Payload
 from .states import NAMES, SETTLED
+from .stores.journal import Payload
 
 Json: TypeAlias = dict[str, Any]
 

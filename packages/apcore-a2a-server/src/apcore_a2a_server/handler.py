@@ -6,25 +6,14 @@ Streams carry the versions of events, which the SDK's `RequestHandler` has no ro
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from typing import Any, NoReturn
+from dataclasses import dataclass
+from typing import Any, NoReturn, TypeAlias
 
-from a2a.types import (
-    AgentCard,
-    CancelTaskRequest,
-    GetExtendedAgentCardRequest,
-    GetTaskRequest,
-    ListTasksRequest,
-    ListTasksResponse,
-    SendMessageRequest,
-    SubscribeToTaskRequest,
-    Task,
-)
+from a2a import types as a2a
 from a2a.utils.errors import (
     ExtendedAgentCardNotConfiguredError,
-    InvalidParamsError,
     PushNotificationNotSupportedError,
     TaskNotCancelableError,
-    TaskNotFoundError,
     UnsupportedOperationError,
 )
 
@@ -32,14 +21,32 @@ from .admission import Admission, Caller
 from .decode import invalid
 from .engine import Engine, Ticket
 from .errors import StaleTaskError
-from .ids import new_id
-from .journal import Event, Journal, Order, Query
 from .states import NAMES, TERMINAL
-from .subscribers import attach, ending, follow
+from .stores.journal import Event, Journal, Order, Query
+from .subscribers import attach, ending, follow, settled
+
+Events: TypeAlias = AsyncIterator[Event | None]
 
 DEFAULT_PAGE = 50
 MAX_PAGE = 100
 MAX_CREATED_PAGE = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request that has been decoded.
+
+    Attributes:
+        message: The request in the SDK's types, such as `a2a.types.GetTaskRequest`.
+        caller: Who sends it.
+        parts: The parts of a message as they came in JSON, where integers are exact.
+        last_id: The last event that a reader has.
+    """
+
+    message: Any
+    caller: Caller
+    parts: Sequence[Any] | None = None
+    last_id: int | None = None
 
 
 class Handler:
@@ -60,145 +67,110 @@ class Handler:
         self._journal = journal
         self._keep_alive = keep_alive
 
-    async def admit(
-        self,
-        request: SendMessageRequest,
-        caller: Caller,
-        parts: Sequence[Any] | None = None,
-        *,
-        streaming: bool = False,
-    ) -> Ticket:
-        """Start the message's task, or go on with it; everything that refuses it is raised.
-
-        Args:
-            request: The message and its configuration.
-            caller: Who sends it.
-            parts: The message's parts as JSON, where integers are exact.
-            streaming: Whether the module's own stream is wanted.
-        """
-        message = request.message
-        if not message.parts:
-            raise InvalidParamsError("Message must contain at least one Part")
-        if request.configuration.HasField("task_push_notification_config"):
+    async def admit(self, request: Request, *, streaming: bool) -> Ticket:
+        """Start the message's task, or go on with it; everything that refuses it is raised."""
+        send: a2a.SendMessageRequest = request.message
+        if send.configuration.HasField("task_push_notification_config"):
             raise PushNotificationNotSupportedError
-        message.message_id = message.message_id or new_id()
-        record = await self._admission.paused(request, caller)
+        record = await self._admission.paused(send, request.caller)
         if record is not None:
-            return await self._engine.resume(record, message, caller, streaming=streaming)
-        call = self._admission.call(request, caller, parts, streaming=streaming)
+            caller = request.caller
+            return await self._engine.resume(record, send.message, caller, streaming=streaming)
+        call = self._admission.call(send, request.caller, request.parts, streaming=streaming)
         return await self._engine.start(call)
 
-    def follow(self, ticket: Ticket) -> AsyncIterator[Event | None]:
-        """The events of an admitted message."""
+    async def send(self, request: Request) -> a2a.Task:
+        """Send a message (§3.1.1): the task when it has settled, or at once if so asked for."""
+        ticket = await self.admit(request, streaming=False)
+        if not request.message.configuration.return_immediately:
+            await settled(self._journal, ticket.task_id)
+        return await self._task(ticket.task_id, request)
+
+    async def stream(self, request: Request) -> Events:
+        """Send a message (§3.1.2): the events of its task from here on."""
+        ticket = await self.admit(request, streaming=True)
         return follow(self._journal, ticket.task_id, ticket.since, idle=self._keep_alive)
 
-    async def send(
-        self, request: SendMessageRequest, caller: Caller, parts: Sequence[Any] | None = None
-    ) -> Task:
-        """Send a message; the task when it has ended or paused, or at once if so asked for."""
-        ticket = await self.admit(request, caller, parts)
-        if not request.configuration.return_immediately:
-            await self._journal.settled(ticket.task_id)
-        return await self._task(ticket.task_id)
-
-    async def attach(
-        self,
-        request: SubscribeToTaskRequest,
-        caller: Caller,
-        last_id: int | None = None,
-        *,
-        ended: bool = False,
-    ) -> AsyncIterator[Event | None]:
-        """The events of a task from now on, or all that came behind version *last_id*.
-
-        Args:
-            request: Names the task.
-            caller: Who asks.
-            last_id: The last version that the reader has.
-            ended: Whether a task that has ended is answered with its last status.
+    async def subscribe(self, request: Request) -> Events:
+        """A task's events from now on, or all behind the last that the reader has (§3.1.6).
 
         Raises:
-            TaskNotFoundError: There is no such task, or it is somebody else's.
-            UnsupportedOperationError: The task has ended.
+            UnsupportedOperationError: The task has ended, and the reader tells no last event.
         """
-        record = await self._admission.own_task(request.id, caller)
-        if last_id is not None and last_id <= record.version:
-            return follow(self._journal, request.id, last_id, idle=self._keep_alive)
-        if record.task.status.state not in TERMINAL:
-            return attach(self._journal, record, idle=self._keep_alive)
-        if not ended:
+        record = await self._admission.own_task(request.message.id, request.caller)
+        if request.last_id is not None and request.last_id <= record.version:
+            after = request.last_id
+            return follow(self._journal, record.task.id, after, idle=self._keep_alive)
+        if record.task.status.state in TERMINAL:
             raise UnsupportedOperationError("The task has ended")
-        return ending(record)
+        return attach(self._journal, record, idle=self._keep_alive)
 
-    async def get(self, request: GetTaskRequest, caller: Caller) -> Task:
+    async def resubscribe(self, request: Request) -> Events:
+        """The same for 0.3, where a task that has ended tells its last status (FR-MSG-006.4)."""
+        try:
+            return await self.subscribe(request)
+        except UnsupportedOperationError:
+            return ending(await self._admission.own_task(request.message.id, request.caller))
+
+    async def get(self, request: Request) -> a2a.Task:
         """The task as it is now (§3.1.3, FR-TSK-004)."""
-        return (await self._admission.own_task(request.id, caller)).task
+        return await self._task(request.message.id, request)
 
-    async def list(self, request: ListTasksRequest, caller: Caller) -> ListTasksResponse:
+    async def list(self, request: Request) -> a2a.ListTasksResponse:
         """The caller's tasks, latest status first (§3.1.4)."""
-        size = request.page_size if request.HasField("page_size") else DEFAULT_PAGE
+        asked: a2a.ListTasksRequest = request.message
+        size = asked.page_size if asked.HasField("page_size") else DEFAULT_PAGE
         if not 1 <= size <= MAX_PAGE:
             raise invalid("params.pageSize", f"must be from 1 to {MAX_PAGE}")
-        return await self._list(request, caller, "updated", size)
+        return await self._page(request, size, "updated")
 
-    async def list_created(self, request: ListTasksRequest, caller: Caller) -> ListTasksResponse:
+    async def list_created(self, request: Request) -> a2a.ListTasksResponse:
         """The caller's tasks, newest first: `tasks/list` (FR-TSK-006)."""
-        size = min(request.page_size or DEFAULT_PAGE, MAX_CREATED_PAGE)
-        return await self._list(request, caller, "created", size)
+        size = min(request.message.page_size or DEFAULT_PAGE, MAX_CREATED_PAGE)
+        return await self._page(request, size, "created")
 
-    async def _list(
-        self, request: ListTasksRequest, caller: Caller, order: Order, size: int
-    ) -> ListTasksResponse:
-        after = (
-            request.status_timestamp_after if request.HasField("status_timestamp_after") else None
-        )
-        query = Query(
-            owner=caller.owner,
-            context_id=request.context_id,
-            state=request.status or None,
-            after=after and after.seconds + after.nanos / 1e9,
-            order=order,
-            cursor=request.page_token or None,
-            limit=size,
-        )
-        page = await self._journal.page(query)
-        return ListTasksResponse(
-            tasks=[record.task for record in page.records],
-            next_page_token=page.next_cursor,
-            page_size=size,
-            total_size=page.total,
-        )
-
-    async def cancel(self, request: CancelTaskRequest, caller: Caller) -> Task:
+    async def cancel(self, request: Request) -> a2a.Task:
         """Cancel a task that has not ended (§3.1.5, FR-TSK-005).
 
         Raises:
             TaskNotCancelableError: It has ended.
         """
-        record = await self._admission.own_task(request.id, caller)
+        record = await self._admission.own_task(request.message.id, request.caller)
         try:
-            if record.task.status.state in TERMINAL:
-                raise StaleTaskError
             await asyncio.shield(self._engine.cancel(record))
         except StaleTaskError:
-            state = NAMES[(await self._admission.own_task(request.id, caller)).task.status.state]
-            raise TaskNotCancelableError(
-                f"Task is not cancelable: current state is {state}"
-            ) from None
-        return await self._task(request.id)
+            state = NAMES[(await self.get(request)).status.state]
+            message = f"Task is not cancelable: current state is {state}"
+            raise TaskNotCancelableError(message) from None
+        return await self.get(request)
 
-    async def push_config(self, request: object, caller: Caller) -> NoReturn:
+    async def push_config(self, request: Request) -> NoReturn:
         """Push notifications are not there (§3.3.4)."""
         raise PushNotificationNotSupportedError
 
-    async def extended_card(
-        self, request: GetExtendedAgentCardRequest, caller: Caller
-    ) -> AgentCard:
+    async def extended_card(self, request: Request) -> a2a.AgentCard:
         """There is no extended card without authentication (§3.1.11)."""
         raise ExtendedAgentCardNotConfiguredError
 
-    async def _task(self, task_id: str) -> Task:
-        record = await self._journal.get(task_id)
-        if record is None:
-            raise TaskNotFoundError
-        return record.task
+    async def _task(self, task_id: str, request: Request) -> a2a.Task:
+        return (await self._admission.own_task(task_id, request.caller)).task
+
+    async def _page(self, request: Request, size: int, order: Order) -> a2a.ListTasksResponse:
+        asked: a2a.ListTasksRequest = request.message
+        after = asked.status_timestamp_after
+        query = Query(
+            owner=request.caller.owner,
+            context_id=asked.context_id,
+            state=asked.status or None,
+            after=after.seconds + after.nanos / 1e9,
+            order=order,
+            cursor=asked.page_token or None,
+            limit=size,
+        )
+        page = await self._journal.page(query)
+        return a2a.ListTasksResponse(
+            tasks=[record.task for record in page.records],
+            next_page_token=page.next_cursor,
+            page_size=size,
+            total_size=page.total,
+        )

@@ -38,7 +38,7 @@ ROUTES = [
         ("GET", "extendedAgentCard", "GetExtendedAgentCard"),
     )
 ]
-STATUSES = {
+STATUSES: dict[type[Exception], tuple[int, str]] = {
     TooMuchError: (429, "RESOURCE_EXHAUSTED"),
     JSONParseError: (400, "INVALID_ARGUMENT"),
     **{kind: (row.http_code, row.grpc_status) for kind, row in A2A_ERROR_MAPPING.items()},

@@ -17,9 +17,9 @@ from .decode import Json, invalid, parse_json
 from .encode import V03, V1
 from .handler import Handler
 from .http import busy, caller_of, headers_of, read_body, respond
-from .journal import Payload
 from .operations import METHODS, perform
 from .sse import EventStream
+from .stores.journal import Payload
 
 VERSIONS = frozenset({"", "0.3", "1.0"})
 

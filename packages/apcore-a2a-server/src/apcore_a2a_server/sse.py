@@ -7,7 +7,7 @@ from typing import Any
 from starlette.types import Receive, Scope, Send
 
 from .http import dump
-from .journal import Event, Payload
+from .stores.journal import Event, Payload
 
 HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),

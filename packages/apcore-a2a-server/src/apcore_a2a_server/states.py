@@ -1,4 +1,4 @@
-"""The states of a task and the ways between them (FR-TSK-001, A2A 1.0 §4.1.3)."""
+"""The states of a task, the ways between them (FR-TSK-001), and what each dialect calls them."""
 
 from a2a.types import Role, TaskState
 
@@ -11,9 +11,9 @@ REJECTED = TaskState.TASK_STATE_REJECTED
 INPUT_REQUIRED = TaskState.TASK_STATE_INPUT_REQUIRED
 
 TERMINAL = frozenset({COMPLETED, FAILED, CANCELED, REJECTED})
-PAUSED = frozenset({INPUT_REQUIRED, TaskState.TASK_STATE_AUTH_REQUIRED})
+PAUSED = frozenset({INPUT_REQUIRED})
 SETTLED = TERMINAL | PAUSED
-RUNNING = frozenset({SUBMITTED, WORKING})
+OPEN = frozenset({SUBMITTED, WORKING}) | PAUSED
 
 TRANSITIONS: dict[TaskState, frozenset[TaskState]] = {
     SUBMITTED: frozenset({WORKING, CANCELED, FAILED, REJECTED}),
@@ -24,7 +24,6 @@ TRANSITIONS: dict[TaskState, frozenset[TaskState]] = {
 NAMES: dict[int, str] = {
     state: name.removeprefix("TASK_STATE_").lower().replace("_", "-")
     for name, state in TaskState.items()
-}
-NAMES[TaskState.TASK_STATE_UNSPECIFIED] = "unknown"
-STATES = {**{name: state for state, name in NAMES.items()}, **dict(TaskState.items())}
-ROLES = {"user": Role.ROLE_USER, "agent": Role.ROLE_AGENT, **dict(Role.items())}
+} | {TaskState.TASK_STATE_UNSPECIFIED: "unknown"}
+STATES = {name: state for state, name in NAMES.items()} | dict(TaskState.items())
+ROLES = {"user": Role.ROLE_USER, "agent": Role.ROLE_AGENT} | dict(Role.items())

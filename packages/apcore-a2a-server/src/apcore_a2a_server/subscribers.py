@@ -6,10 +6,10 @@ task; any can go on from the last id it saw.
 
 from collections.abc import AsyncIterator
 
-from a2a.types import Task, TaskStatusUpdateEvent
+from a2a import types as a2a
 from apcore_a2a_core import TaskRecord
 
-from .journal import Event, Journal
+from .stores.journal import Event, Journal
 
 
 async def follow(
@@ -32,10 +32,17 @@ async def follow(
             yield event
             after = event.version
         if not events:
-            if journal.resting(task_id):
+            if journal.is_settled(task_id):
                 return
             if not await journal.wait(task_id, after, idle):
                 yield None
+
+
+async def settled(journal: Journal, task_id: str) -> None:
+    """Wait until the task has ended or paused."""
+    while not journal.is_settled(task_id):
+        record = await journal.get(task_id)
+        await journal.wait(task_id, record.version if record else 0, 3600)
 
 
 async def attach(
@@ -51,12 +58,14 @@ async def attach(
 async def ending(record: TaskRecord) -> AsyncIterator[Event | None]:
     """The last status of a task that has ended (FR-MSG-006.4)."""
     task = record.task
-    status = TaskStatusUpdateEvent(task_id=task.id, context_id=task.context_id, status=task.status)
+    status = a2a.TaskStatusUpdateEvent(
+        task_id=task.id, context_id=task.context_id, status=task.status
+    )
     yield Event(record.version, status)
 
 
 def snapshot(record: TaskRecord) -> Event:
     """The task as it is now, as an event of its own."""
-    task = Task()
+    task = a2a.Task()
     task.CopyFrom(record.task)
     return Event(record.version, task)

@@ -1,34 +1,18 @@
 """`a2a.server.request_handlers.RequestHandler`, for who wants the SDK's gRPC or REST routes."""
 
 from collections.abc import AsyncGenerator
+from typing import Any
 
 from a2a.server.context import ServerCallContext
-from a2a.server.events.event_queue import Event
 from a2a.server.request_handlers.request_handler import RequestHandler
-from a2a.types import (
-    AgentCard,
-    CancelTaskRequest,
-    DeleteTaskPushNotificationConfigRequest,
-    GetExtendedAgentCardRequest,
-    GetTaskPushNotificationConfigRequest,
-    GetTaskRequest,
-    ListTaskPushNotificationConfigsRequest,
-    ListTaskPushNotificationConfigsResponse,
-    ListTasksRequest,
-    ListTasksResponse,
-    SendMessageRequest,
-    SubscribeToTaskRequest,
-    Task,
-    TaskPushNotificationConfig,
-)
 from starlette.applications import Starlette
 
 from apcore_a2a_server.admission import Caller
-from apcore_a2a_server.handler import Handler
+from apcore_a2a_server.handler import Events, Handler, Request
 
 
 class SdkRequestHandler(RequestHandler):
-    """The eleven methods of the SDK's interface, each one call of our handler.
+    """The SDK's interface, each of its eleven methods one call of our handler.
 
     Args:
         handler: Our own handler.
@@ -37,72 +21,49 @@ class SdkRequestHandler(RequestHandler):
     def __init__(self, handler: Handler) -> None:
         self._handler = handler
 
-    async def on_get_task(self, params: GetTaskRequest, context: ServerCallContext) -> Task | None:
+    async def on_get_task(self, params: Any, context: ServerCallContext) -> Any:
         """The task as it is now."""
-        return await self._handler.get(params, caller_of(context))
+        return await self._handler.get(_request(params, context))
 
-    async def on_list_tasks(
-        self, params: ListTasksRequest, context: ServerCallContext
-    ) -> ListTasksResponse:
+    async def on_list_tasks(self, params: Any, context: ServerCallContext) -> Any:
         """The caller's tasks, latest status first."""
-        return await self._handler.list(params, caller_of(context))
+        return await self._handler.list(_request(params, context))
 
-    async def on_cancel_task(
-        self, params: CancelTaskRequest, context: ServerCallContext
-    ) -> Task | None:
+    async def on_cancel_task(self, params: Any, context: ServerCallContext) -> Any:
         """The task, canceled."""
-        return await self._handler.cancel(params, caller_of(context))
+        return await self._handler.cancel(_request(params, context))
 
-    async def on_message_send(self, params: SendMessageRequest, context: ServerCallContext) -> Task:
+    async def on_message_send(self, params: Any, context: ServerCallContext) -> Any:
         """The task, when it has ended or paused."""
-        return await self._handler.send(params, caller_of(context))
+        return await self._handler.send(_request(params, context))
 
     async def on_message_send_stream(
-        self, params: SendMessageRequest, context: ServerCallContext
-    ) -> AsyncGenerator[Event, None]:
+        self, params: Any, context: ServerCallContext
+    ) -> AsyncGenerator[Any, None]:
         """The events of the message's task."""
-        ticket = await self._handler.admit(params, caller_of(context), streaming=True)
-        async for event in self._handler.follow(ticket):
-            if event is not None:
-                yield event.payload
+        async for payload in _payloads(await self._handler.stream(_request(params, context))):
+            yield payload
 
     async def on_subscribe_to_task(
-        self, params: SubscribeToTaskRequest, context: ServerCallContext
-    ) -> AsyncGenerator[Event, None]:
+        self, params: Any, context: ServerCallContext
+    ) -> AsyncGenerator[Any, None]:
         """The task as it is, and its events from now on."""
-        async for event in await self._handler.attach(params, caller_of(context)):
-            if event is not None:
-                yield event.payload
-
-    async def on_create_task_push_notification_config(
-        self, params: TaskPushNotificationConfig, context: ServerCallContext
-    ) -> TaskPushNotificationConfig:
-        """Refused."""
-        return await self._handler.push_config(params, caller_of(context))
+        async for payload in _payloads(await self._handler.subscribe(_request(params, context))):
+            yield payload
 
     async def on_get_task_push_notification_config(
-        self, params: GetTaskPushNotificationConfigRequest, context: ServerCallContext
-    ) -> TaskPushNotificationConfig:
-        """Refused."""
-        return await self._handler.push_config(params, caller_of(context))
+        self, params: Any, context: ServerCallContext
+    ) -> Any:
+        """Refused, as are the other push notification methods."""
+        return await self._handler.push_config(_request(params, context))
 
-    async def on_list_task_push_notification_configs(
-        self, params: ListTaskPushNotificationConfigsRequest, context: ServerCallContext
-    ) -> ListTaskPushNotificationConfigsResponse:
-        """Refused."""
-        return await self._handler.push_config(params, caller_of(context))
+    on_create_task_push_notification_config = on_get_task_push_notification_config
+    on_list_task_push_notification_configs = on_get_task_push_notification_config
+    on_delete_task_push_notification_config = on_get_task_push_notification_config
 
-    async def on_delete_task_push_notification_config(
-        self, params: DeleteTaskPushNotificationConfigRequest, context: ServerCallContext
-    ) -> None:
-        """Refused."""
-        await self._handler.push_config(params, caller_of(context))
-
-    async def on_get_extended_agent_card(
-        self, params: GetExtendedAgentCardRequest, context: ServerCallContext
-    ) -> AgentCard:
+    async def on_get_extended_agent_card(self, params: Any, context: ServerCallContext) -> Any:
         """The extended card."""
-        return await self._handler.extended_card(params, caller_of(context))
+        return await self._handler.extended_card(_request(params, context))
 
 
 def request_handler(app: Starlette) -> SdkRequestHandler:
@@ -121,7 +82,12 @@ def request_handler(app: Starlette) -> SdkRequestHandler:
     return SdkRequestHandler(app.state.agent.handler)
 
 
-def caller_of(context: ServerCallContext) -> Caller:
-    """The caller that the SDK's routes have found."""
+def _request(params: Any, context: ServerCallContext) -> Request:
     headers = context.state.get("headers", {})
-    return Caller(owner=context.user.user_name, headers=headers)
+    return Request(params, Caller(owner=context.user.user_name, headers=headers))
+
+
+async def _payloads(events: Events) -> AsyncGenerator[Any, None]:
+    async for event in events:
+        if event is not None:
+            yield event.payload

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any, Unpack
 
+from anyio import CapacityLimiter
 from apcore_a2a_core import ErrorMapper, PartConverter, SchemaConverter
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
@@ -16,10 +17,13 @@ from starlette.routing import Route
 from apcore_a2a_server.admission import Admission
 from apcore_a2a_server.engine import Engine
 from apcore_a2a_server.handler import Handler
-from apcore_a2a_server.journal import Journal
+from apcore_a2a_server.modules.approval import install as install_approval
+from apcore_a2a_server.modules.pipeline import install as install_steps
+from apcore_a2a_server.modules.skills import Skills
 from apcore_a2a_server.rest import Rest
 from apcore_a2a_server.rpc import JsonRpc
-from apcore_a2a_server.skills import Skills
+from apcore_a2a_server.run import Setup
+from apcore_a2a_server.stores.journal import Journal
 from apcore_a2a_server.stores.memory import InMemoryTaskStore
 from apcore_a2a_server.stores.simple import shelf_of
 
@@ -104,28 +108,28 @@ def _build(executor: Any, settings: Settings) -> tuple[Agent, list[Route]]:
     skills = Skills(executor.registry, memo=settings.schema_memo)
     if not len(skills):
         raise ValueError("There are no modules to serve: the registry is empty")
-    if settings.default_skill is not None:
-        skills.get(settings.default_skill)
     store = settings.task_store or InMemoryTaskStore(
         ttl=settings.task_ttl, max_capacity=settings.max_tasks
     )
-    journal = Journal(shelf_of(store))
+    journal = Journal(shelf_of(store), max_logs=settings.max_tasks)
     mapper, converter = ErrorMapper(), PartConverter(SchemaConverter())
-    engine = Engine(
-        executor,
-        journal,
-        skills,
-        converter,
-        mapper,
+    setup = Setup(
+        executor=executor,
+        journal=journal,
+        converter=converter,
+        mapper=mapper,
+        threads=CapacityLimiter(settings.max_threads),
         execution_timeout=settings.execution_timeout,
-        state_history=settings.state_history,
-        max_threads=settings.max_threads,
+        one_pass=install_steps(executor),
+        has_gate=install_approval(executor),
+        metadata={"apcore": {"stateHistory": []}} if settings.state_history else {},
     )
+    engine = Engine(setup, skills)
     admission = Admission(skills, journal, converter, settings.default_skill)
     handler = Handler(engine, admission, journal, keep_alive=settings.keep_alive)
     health = HealthPage(skills, journal)
-    url = (settings.url or "http://localhost:8000").rstrip("/") + "/"
-    card = CardPage(skills, settings, url, streaming=hasattr(executor, "stream"))
+    agent = Agent(engine, handler, skills, health, settings.shutdown_timeout)
+    card = CardPage(skills, settings, streaming=hasattr(executor, "stream"))
     routes = [
         Route("/", JsonRpc(handler, mapper, max_body=settings.max_body)),
         *(Route(path, card) for path in CARD_PATHS),
@@ -133,7 +137,6 @@ def _build(executor: Any, settings: Settings) -> tuple[Agent, list[Route]]:
         Route("/agent/authenticatedExtendedCard", no_extended_card),
         Route("/{path:path}", Rest(handler, mapper, max_body=settings.max_body)),
     ]
-    agent = Agent(engine, handler, skills, health, settings.shutdown_timeout)
     return agent, routes
 
 

@@ -11,13 +11,14 @@ from apcore_a2a_core import AgentCardBuilder, SkillMapper, card_to_dict
 from starlette.types import Receive, Scope, Send
 
 from apcore_a2a_server.http import dump, headers_of, respond
-from apcore_a2a_server.journal import Journal
-from apcore_a2a_server.skills import Skills
+from apcore_a2a_server.modules.skills import Skills
+from apcore_a2a_server.stores.journal import Journal
 
 from .options import Settings
 
 logger = logging.getLogger("apcore_a2a.health")
 
+DEFAULT_URL = "http://localhost:8000"
 PROBE_TIMEOUT = 1
 """Seconds that the task store has to answer in (FR-OPS-001)."""
 
@@ -28,14 +29,12 @@ class CardPage:
     Args:
         skills: The modules.
         settings: What the card says of the agent.
-        url: The agent's public address.
         streaming: Whether the executor can stream.
     """
 
-    def __init__(self, skills: Skills, settings: Settings, url: str, *, streaming: bool) -> None:
+    def __init__(self, skills: Skills, settings: Settings, *, streaming: bool) -> None:
         self._skills = skills
         self._settings = settings
-        self._url = url
         self._capabilities = AgentCapabilities(streaming=streaming, push_notifications=False)
         self._builder = AgentCardBuilder(SkillMapper())
         self._generation = -1
@@ -77,7 +76,7 @@ class CardPage:
             name=settings.name or settings.project("name"),
             description=settings.description or settings.project("description"),
             version=settings.version or settings.project("version"),
-            url=self._url,
+            url=(settings.url or DEFAULT_URL).rstrip("/") + "/",
             capabilities=self._capabilities,
         )
         document = card_to_dict(card, state_transition_history=settings.state_history)
@@ -117,7 +116,7 @@ class HealthPage:
     async def _trouble(self) -> str | None:
         try:
             async with asyncio.timeout(PROBE_TIMEOUT):
-                await self._journal.probe()
+                await self._journal.get("00000000-0000-0000-0000-000000000000")
         except Exception:  # a user's store may raise anything; what it says is for the log alone
             logger.exception("The task store does not answer")
             return "The task store does not answer"

@@ -28,9 +28,8 @@ def executor_of(source: Any) -> Any:
         return source
     missing = missing_methods(source, Registry)
     if missing:
-        raise TypeError(
-            f"Neither a Registry nor an Executor: {type(source).__name__} lacks {', '.join(missing)}"
-        )
+        kind = type(source).__name__
+        raise TypeError(f"Neither Registry nor Executor: {kind} lacks {', '.join(missing)}")
     return ApcoreExecutor(source)
 
 

@@ -2,46 +2,43 @@
 
 import asyncio
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import count, islice
 from operator import attrgetter
+from typing import Any
 
-from a2a.types import Task, TaskPushNotificationConfig, TaskState
+from a2a.types import Task, TaskPushNotificationConfig
 from a2a.utils.errors import InvalidParamsError
 from apcore_a2a_core import TaskListResult, TaskRecord
 
 from apcore_a2a_server.errors import StoreFullError
-from apcore_a2a_server.journal import Page, Query
 from apcore_a2a_server.states import TERMINAL
+from apcore_a2a_server.stores.journal import Page, Query
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Slot:
     """One stored task: its bytes, and what listing asks for without reading them."""
 
     data: bytes
-    owner: str
-    skill: str
-    version: int
-    resume: bytes | None
+    rest: tuple[str, str, int, bytes | None]
     context_id: str
-    state: TaskState
+    state: int
     timestamp: float
     created: int
     updated: int
     expires: float | None
 
     def record(self) -> TaskRecord:
-        task = Task.FromString(self.data)
-        return TaskRecord(task, self.owner, self.skill, self.version, self.resume)
+        return TaskRecord(Task.FromString(self.data), *self.rest)
 
     def matches(self, query: Query) -> bool:
         return (
-            self.owner == query.owner
+            self.rest[0] == query.owner
             and query.context_id in ("", self.context_id)
             and query.state in (None, self.state)
-            and (query.after is None or self.timestamp >= query.after)
+            and self.timestamp >= (query.after or 0)
         )
 
 
@@ -94,27 +91,22 @@ class InMemoryTaskStore:
         Raises:
             StoreFullError: It is a new task, and the store is full of running ones.
         """
-        task = record.task
+        task, status = record.task, record.task.status
         slot = self._slots.get(task.id)
         if slot is None and len(self._slots) >= self._max_capacity:
             self._make_room()
         updated = next(self._clock)
-        ended = task.status.state in TERMINAL
-        timestamp = task.status.timestamp
         self._slots[task.id] = _Slot(
-            data=task.SerializeToString(),
-            owner=record.owner,
-            skill=record.skill,
-            version=record.version,
-            resume=record.resume,
-            context_id=task.context_id,
-            state=task.status.state,
-            timestamp=timestamp.seconds + timestamp.nanos / 1e9,
-            created=slot.created if slot else updated,
-            updated=updated,
-            expires=time.monotonic() + self._ttl if ended else None,
+            task.SerializeToString(),
+            (record.owner, record.skill, record.version, record.resume),
+            task.context_id,
+            status.state,
+            status.timestamp.seconds + status.timestamp.nanos / 1e9,
+            slot.created if slot else updated,
+            updated,
+            time.monotonic() + self._ttl if status.state in TERMINAL else None,
         )
-        self._index(task, ended)
+        self._index(task)
 
     async def get(self, task_id: str) -> TaskRecord | None:
         """A copy of the task's record; None when it is unknown or expired."""
@@ -131,12 +123,11 @@ class InMemoryTaskStore:
     async def query(self, query: Query) -> Page:
         """A page of what *query* asks for."""
         slots = self._newest(query.context_id, query.order)
-        found = (slot for slot in slots if slot.matches(query))
-        total = 0
-        if query.order == "updated":  # ListTasks tells how many there are in all
-            found = list(found)
-            total = len(found)
+        found: Iterable[_Slot] = (slot for slot in slots if slot.matches(query))
+        if query.order == "updated":
+            found = [*found]
         page, next_cursor = _page(found, query.order, query.cursor, query.limit)
+        total = len(found) if isinstance(found, list) else 0
         return Page([slot.record() for slot in page], next_cursor, total)
 
     async def delete(self, task_id: str) -> bool:
@@ -161,17 +152,17 @@ class InMemoryTaskStore:
     def __len__(self) -> int:
         return len(self._slots)
 
-    def _index(self, task: Task, ended: bool) -> None:
+    def _index(self, task: Task) -> None:
         self._contexts.setdefault(task.context_id, {})[task.id] = None
         self._by_update.pop(task.id, None)
         self._by_update[task.id] = None
-        if ended:
+        if self._slots[task.id].expires is not None:
             self._by_end[task.id] = None
             if self._sweep is None:
                 self._sweep_in(self._ttl)
 
     def _newest(self, context_id: str, order: str = "created") -> Iterator[_Slot]:
-        ids: Mapping[str, object] = self._by_update if order == "updated" else self._slots
+        ids: dict[str, Any] = self._by_update if order == "updated" else self._slots
         if context_id and order == "created":
             ids = self._contexts.get(context_id, {})
         slots = (self._slots[task_id] for task_id in reversed(ids))
@@ -185,7 +176,8 @@ class InMemoryTaskStore:
 
     def _drop(self, task_id: str) -> None:
         slot = self._slots.pop(task_id)
-        for index in (self._push, self._by_update, self._by_end):
+        indexes: tuple[dict[str, Any], ...] = (self._push, self._by_update, self._by_end)
+        for index in indexes:
             index.pop(task_id, None)
         context = self._contexts[slot.context_id]
         del context[task_id]

@@ -16,7 +16,7 @@ from apcore_a2a_core import (
     to_value,
 )
 
-from apcore_a2a_server.journal import Page, Query, Shelf
+from apcore_a2a_server.stores.journal import Page, Query, Shelf
 
 logger = logging.getLogger("apcore_a2a.stores")
 

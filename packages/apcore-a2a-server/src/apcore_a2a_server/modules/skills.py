@@ -8,7 +8,7 @@ from typing import Any
 from a2a.utils.errors import MethodNotFoundError
 from apcore_a2a_core import Catalog, clean
 
-from .schema_memo import remember_schemas
+from .memo import remember_schemas
 
 MAX_ID = 512
 

@@ -100,14 +100,14 @@ def _ended(error: BaseException) -> RuntimeError:
     return RuntimeError(f"The module raised {type(error).__name__}")
 
 
-def install(executor: Any) -> None:
-    """Put the two steps into the pipeline of *executor*, once.
-
-    Raises:
-        apcore.errors.ModuleError: Its strategy has no `execute` step to replace.
-    """
+def install_steps(executor: Any) -> bool:
+    """Put the two steps into the pipeline of *executor*, once; False where that can't be."""
     strategy = executor.current_strategy
-    if "a2a_admit" not in strategy.step_names():
-        (builtin,) = [step for step in strategy.steps if step.name == "execute"]
-        strategy.replace("execute", Execute(builtin))
-        strategy.insert_before("execute", Admit())
+    if "a2a_admit" in strategy.step_names():
+        return True
+    builtin = [step for step in strategy.steps if step.name == "execute"]
+    if not builtin or not builtin[0].replaceable:
+        return False
+    strategy.replace("execute", Execute(builtin[0]))
+    strategy.insert_before("execute", Admit())
+    return True

@@ -8,8 +8,9 @@ from typing import Any
 from a2a.types import Message, Part
 from apcore_a2a_core import from_value
 
+from apcore_a2a_server.decode import carried
+
 from .current import current
-from .decode import carried
 
 YES = frozenset({"yes", "y", "approve", "approved", "ok"})
 NO = frozenset({"no", "n", "deny", "denied", "reject", "rejected"})
@@ -65,6 +66,10 @@ class Pause:
     def unpack(cls, data: bytes) -> "Pause":
         skill_id, inputs, granted, asked, token = json.loads(data)
         return cls(skill_id, inputs, tuple(granted), asked, token)
+
+    def approved(self) -> frozenset[str]:
+        """What has been approved when the client says yes."""
+        return frozenset((*self.granted, *([self.asked] if self.asked else ())))
 
     def question(self) -> Part:
         """What approval is asked for, as data."""

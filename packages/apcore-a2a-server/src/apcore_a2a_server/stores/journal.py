@@ -1,9 +1,8 @@
 """The journal of tasks: what the change function writes and subscribers read.
 
-Each task has a log of events with versions 1, 2, 3 … without gaps. While a task
-runs, its record and log are held here; the task store gets the record at every
-change of state. When the task has ended, its log is kept as bytes, so that a
-reader that comes back late can still have what it missed.
+Each task has a log of events with versions 1, 2, 3 … without gaps. While a task can still
+change, its record and log are held here, and the task store gets the record at every change
+of state. The log of a task that has ended is kept as bytes, for readers that come back late.
 """
 
 import asyncio
@@ -12,22 +11,15 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, TypeAlias
 
-from a2a.types import (
-    StreamResponse,
-    Task,
-    TaskArtifactUpdateEvent,
-    TaskState,
-    TaskStatusUpdateEvent,
-)
+from a2a import types as a2a
 from apcore_a2a_core import TaskRecord
 
-from .states import SETTLED, TERMINAL
+from apcore_a2a_server.states import SETTLED, TERMINAL
 
-logger = logging.getLogger("apcore_a2a.journal")
+logger = logging.getLogger(__name__)
 
-Payload: TypeAlias = Task | TaskStatusUpdateEvent | TaskArtifactUpdateEvent
 Order: TypeAlias = Literal["created", "updated"]
-PackedLog: TypeAlias = tuple[int, tuple[bytes, ...]]
+Payload: TypeAlias = a2a.Task | a2a.TaskStatusUpdateEvent | a2a.TaskArtifactUpdateEvent
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,21 +29,14 @@ class Event:
     version: int
     payload: Payload
 
-    @property
-    def state(self) -> TaskState | None:
-        """The state this event brought the task into, if it says so."""
-        return (
-            None if isinstance(self.payload, TaskArtifactUpdateEvent) else self.payload.status.state
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """What to list, newest first by creation or by last change of state."""
+    """What to list: newest first by creation, or by the last change of state."""
 
     owner: str
     context_id: str = ""
-    state: TaskState | None = None
+    state: int | None = None
     after: float | None = None
     order: Order = "created"
     cursor: str | None = None
@@ -60,11 +45,11 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A page of records; `next_cursor` is None on the last one."""
+    """A page of records. `total`, of all pages, is counted in the order "updated" alone."""
 
     records: list[TaskRecord]
     next_cursor: str | None
-    total: int
+    total: int = 0
 
 
 class Shelf(Protocol):
@@ -80,14 +65,9 @@ class Entry:
     """A task that may still change: the truth about it, and who waits for more."""
 
     record: TaskRecord
-    events: list[Event] = field(default_factory=lambda: [])
-    waiters: set[asyncio.Future[None]] = field(default_factory=lambda: set())
+    events: list[Event] = field(default_factory=list[Event])
+    waiters: set[asyncio.Future[None]] = field(default_factory=set[asyncio.Future[None]])
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-
-    def wake(self) -> None:
-        for waiter in self.waiters:
-            _wake(waiter)
-        self.waiters.clear()
 
 
 class Journal:
@@ -95,17 +75,16 @@ class Journal:
 
     Args:
         shelf: Where records are kept.
-        max_logs: How many logs of ended tasks are kept for replay; older ones
-            are answered with a snapshot of the task.
+        max_logs: How many logs of ended tasks are kept; who asks for others gets a snapshot.
     """
 
     def __init__(self, shelf: Shelf, *, max_logs: int = 10_000) -> None:
         self._shelf = shelf
         self._max_logs = max_logs
         self._live: dict[str, Entry] = {}
-        self._ended: OrderedDict[str, PackedLog] = OrderedDict()
+        self._ended: OrderedDict[str, tuple[int, list[bytes]]] = OrderedDict()
 
-    async def create(self, record: TaskRecord, payloads: tuple[Payload, ...]) -> None:
+    async def create(self, record: TaskRecord, payloads: list[Payload]) -> None:
         """Store a new task with its first events.
 
         Raises:
@@ -117,37 +96,40 @@ class Journal:
         self._live[record.task.id] = Entry(record, events)
 
     async def open(self, task_id: str) -> Entry | None:
-        """The live entry of a task that has not ended, read from the store if need be."""
-        entry = self._live.get(task_id)
-        if entry is None:
+        """The entry of a task that has not ended, made from the store if need be."""
+        if task_id not in self._live:
             record = await self._shelf.get(task_id)
             if record is None or record.task.status.state in TERMINAL:
                 return None
-            entry = self._live.setdefault(task_id, Entry(record))
-        return entry
+            self._live.setdefault(task_id, Entry(record))
+        return self._live[task_id]
 
-    async def write(self, entry: Entry, record: TaskRecord, payloads: tuple[Payload, ...]) -> None:
-        """Make *record* the truth, with the events that lead to it.
+    async def write(self, entry: Entry, record: TaskRecord, payloads: list[Payload]) -> None:
+        """Make *record* the truth, with the events that lead to it; its caller has the lock.
 
-        The caller holds the entry's lock. A write without a new state goes to the log alone.
+        Events of a running task's artifact go to the log alone, until its state changes.
         """
-        changed = any(isinstance(payload, TaskStatusUpdateEvent) for payload in payloads)
-        saved = await self._save(record) if changed else False
+        ended = record.task.status.state in TERMINAL
+        if any(isinstance(payload, a2a.TaskStatusUpdateEvent) for payload in payloads):
+            try:
+                await self._shelf.save(record)
+            except Exception:  # a user's store may raise anything; readers must hear of the end
+                if not ended:
+                    raise
+                logger.exception("The task store did not save the end of task %s", record.task.id)
+                ended = False
         first = record.version - len(payloads) + 1
         entry.events += [Event(number, payload) for number, payload in enumerate(payloads, first)]
         entry.record = record
-        if saved and record.task.status.state in TERMINAL:
+        if ended:
             self._end(entry)
-        entry.wake()
+        for waiter in entry.waiters:
+            _wake(waiter)
 
     async def get(self, task_id: str) -> TaskRecord | None:
-        """The record as it is now; its task must not be changed by the caller."""
+        """The record as it is now; whoever gets it must not change its task."""
         entry = self._live.get(task_id)
         return entry.record if entry is not None else await self._shelf.get(task_id)
-
-    async def probe(self) -> None:
-        """Raise what the task store raises, if it does not work."""
-        await self._shelf.get("00000000-0000-0000-0000-000000000000")
 
     async def page(self, query: Query) -> Page:
         """A page of the records that *query* asks for."""
@@ -161,7 +143,7 @@ class Journal:
         first = entry.events[0].version if entry.events else entry.record.version + 1
         return entry.events[after - first + 1 :] if after >= first - 1 else None
 
-    def resting(self, task_id: str) -> bool:
+    def is_settled(self, task_id: str) -> bool:
         """Whether nothing will happen to the task by itself: it has ended or paused."""
         entry = self._live.get(task_id)
         return entry is None or entry.record.task.status.state in SETTLED
@@ -182,41 +164,21 @@ class Journal:
             entry.waiters.discard(waiter)
         return entry.record.version > after
 
-    async def settled(self, task_id: str) -> None:
-        """Wait until the task has ended or paused."""
-        while not self.resting(task_id):
-            await self.wait(task_id, self._live[task_id].record.version, 3600)
-
-    @property
-    def live(self) -> list[TaskRecord]:
-        """The records of the tasks that have not ended."""
-        return [entry.record for entry in self._live.values()]
-
-    async def _save(self, record: TaskRecord) -> bool:
-        try:
-            await self._shelf.save(record)
-        except Exception:  # a user's store may raise anything; an end that nobody hears of is worse
-            logger.exception("The task store did not save task %s", record.task.id)
-            if record.task.status.state not in TERMINAL:
-                raise
-            return False
-        return True
-
     def _end(self, entry: Entry) -> None:
         task_id = entry.record.task.id
         if entry.events:
-            packed = tuple(_pack(event.payload) for event in entry.events)
+            packed = [_pack(event.payload) for event in entry.events]
             self._ended[task_id] = (entry.events[0].version, packed)
         del self._live[task_id]
         while len(self._ended) > self._max_logs:
             self._ended.popitem(last=False)
 
     def _replay(self, task_id: str, after: int) -> list[Event] | None:
-        first, packed = self._ended.get(task_id, (None, ()))
-        if first is None or after < first - 1:
+        first, packed = self._ended.get(task_id, (0, []))
+        if not packed or after < first - 1:
             return None
-        behind = packed[after - first + 1 :]
-        return [Event(version, _unpack(data)) for version, data in enumerate(behind, after + 1)]
+        behind = enumerate(packed[after - first + 1 :], after + 1)
+        return [Event(version, _unpack(data)) for version, data in behind]
 
 
 def _wake(waiter: asyncio.Future[None]) -> None:
@@ -225,18 +187,19 @@ def _wake(waiter: asyncio.Future[None]) -> None:
 
 
 _FIELDS: dict[type[Payload], str] = {
-    Task: "task",
-    TaskStatusUpdateEvent: "status_update",
-    TaskArtifactUpdateEvent: "artifact_update",
+    a2a.Task: "task",
+    a2a.TaskStatusUpdateEvent: "status_update",
+    a2a.TaskArtifactUpdateEvent: "artifact_update",
 }
 
 
 def _pack(payload: Payload) -> bytes:
-    response = StreamResponse()
+    response = a2a.StreamResponse()
     getattr(response, _FIELDS[type(payload)]).CopyFrom(payload)
     return response.SerializeToString()
 
 
 def _unpack(data: bytes) -> Payload:
-    response = StreamResponse.FromString(data)
-    return getattr(response, str(response.WhichOneof("payload")))
+    response = a2a.StreamResponse.FromString(data)
+    payload: Payload = getattr(response, str(response.WhichOneof("payload")))
+    return payload

@@ -12,7 +12,7 @@ from typing import Any
 
 from a2a.utils.errors import InvalidParamsError, MethodNotFoundError, TaskNotFoundError
 
-from .decode import invalid
+from apcore_a2a_server.decode import invalid
 
 
 async def preflight(executor: Any, skill_id: str, inputs: dict[str, Any], context: Any) -> None:

@@ -1,0 +1,36 @@
+"""The apcore Context that a module is called with."""
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from apcore import Context
+from apcore.trace_context import TraceContext
+
+
+def create_context(
+    executor: Any,
+    *,
+    token: Any,
+    seconds: float,
+    identity: Any = None,
+    headers: Mapping[str, str] | None = None,
+    data: dict[str, Any] | None = None,
+) -> Any:
+    """A Context for one call, made in the way that apcore 0.6 and the newest understand.
+
+    Args:
+        executor: What calls the module; nested calls go through it.
+        token: The call's CancelToken.
+        seconds: How long the call and all it calls may take.
+        identity: The apcore Identity of the caller.
+        headers: The request's; a `traceparent` in it is gone on with (W3C Trace Context).
+        data: What modules find in `context.data`.
+    """
+    trace_parent = TraceContext.extract(dict(headers or {}))
+    context: Any = Context.create(identity=identity, trace_parent=trace_parent, data=data)
+    context.cancel_token = token
+    context.global_deadline = time.time() + seconds
+    if not hasattr(context, "bind_executor"):
+        context.executor = executor
+    return context

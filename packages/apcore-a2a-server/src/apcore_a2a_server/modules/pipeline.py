@@ -1,0 +1,12 @@
+"""Where the server takes part in what an executor does."""
+
+from typing import Any
+
+
+def install(executor: Any) -> bool:
+    """Whether the executor's pipeline has our steps now (apcore 0.16 and later)."""
+    if not hasattr(executor, "current_strategy"):
+        return False
+    from .steps import install_steps  # apcore has had its parts since 0.16
+
+    return install_steps(executor)
