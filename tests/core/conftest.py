@@ -47,7 +47,7 @@ class OrderModule:
     def __init__(self, output: object = None) -> None:
         self.output = {"total": 1} if output is None else output
 
-    def execute(self, inputs: dict[str, Any], context: Context) -> object:
+    def execute(self, inputs: dict[str, Any], context: Context[Any]) -> object:
         return self.output
 
 
@@ -61,7 +61,7 @@ class Calling:
     def __init__(self, body: Callable[[Any], Awaitable[object]]) -> None:
         self.body = body
 
-    async def execute(self, inputs: dict[str, Any], context: Context) -> object:
+    async def execute(self, inputs: dict[str, Any], context: Context[Any]) -> object:
         return await self.body(context)
 
 
@@ -106,7 +106,12 @@ def failing(call: Callable[..., object]) -> Callable[..., BaseException]:
 
 def descriptor(**fields: Any) -> Any:
     """The least that converters ask of a descriptor."""
-    empty = {"module_id": "text.echo", "description": "Echoes", "tags": [], "examples": []}
+    empty: dict[str, Any] = {
+        "module_id": "text.echo",
+        "description": "Echoes",
+        "tags": [],
+        "examples": [],
+    }
     empty |= {"input_schema": {}, "output_schema": {}, "annotations": None, "metadata": {}}
     return SimpleNamespace(**{**empty, **fields})
 

@@ -54,7 +54,8 @@ def test_any_json_value_comes_back_with_its_integers(value: Any) -> None:
 def test_integral_floats_become_integers_and_nothing_else_changes(value: Any) -> None:
     assert narrow(value) == value
     assert not any(
-        isinstance(x, float) and x.is_integer() and abs(x) <= MAX_SAFE for x in leaves(narrow(value))
+        isinstance(x, float) and x.is_integer() and abs(x) <= MAX_SAFE
+        for x in leaves(narrow(value))
     )
 
 
@@ -197,7 +198,10 @@ class Score(int):
         ),
         ({}, {}),
         ([], []),
-        ({1: "a", None: "b", Color.RED: "c", 1.5: "d"}, {"1": "a", "None": "b", "red": "c", "1.5": "d"}),
+        (
+            {1: "a", None: "b", Color.RED: "c", 1.5: "d"},
+            {"1": "a", "None": "b", "red": "c", "1.5": "d"},
+        ),
     ],
 )
 def test_what_python_modules_put_out_has_its_form_in_json(output: object, carried: object) -> None:

@@ -12,15 +12,7 @@ from urllib.parse import urlsplit
 from a2a.types import Artifact, Part
 
 from .errors import PartError
-from .schema import (
-    Object,
-    SchemaConverter,
-    dereferenced,
-    is_object,
-    schema_of,
-    text_property,
-    types_of,
-)
+from .schema import Object, SchemaConverter, is_object, properties_of, schema_of, text_property
 from .skill_mapper import JSON, TEXT, overlay_of
 from .values import from_value, located, narrow, to_value
 
@@ -155,11 +147,6 @@ def parsed(text: str) -> Object:
     return as_inputs(value)
 
 
-def properties_of(schema: Object) -> Object:
-    """The properties that *schema* names."""
-    return dereferenced(schema, schema).get("properties") or {}
-
-
 def as_file(kind: str, content: Any, holder: JsonPart, schema: Object) -> Object:
     """A file as inputs: where it is or its bytes in base64, its name and its media type."""
     properties = properties_of(schema)
@@ -193,9 +180,9 @@ def unwrapped(output: object, schema: Object) -> object:
     """
     if not is_object(output) or list(output) != ["result"]:
         return output
+    root = schema.get("type", "object")  # a name, or several
     made = schema.get("title") == "OutputModel" and list(properties_of(schema)) == ["result"]
-    types = types_of(dereferenced(schema, schema))
-    bare = isinstance(output["result"], str | bytes) if made else types and "object" not in types
+    bare = isinstance(output["result"], str | bytes) if made else "object" not in root
     return output["result"] if bare else output
 
 

@@ -120,6 +120,11 @@ def is_string(schema: Schema, root: Schema) -> bool:
     return "string" in found and found <= {"string", "null"}
 
 
+def properties_of(schema: Schema) -> Object:
+    """The properties that *schema* names."""
+    return dereferenced(schema, schema).get("properties") or {}
+
+
 def text_property(schema: Schema | None) -> str | None:
     """The property that plain text goes to: the only one, or else the only required one.
 
@@ -127,10 +132,10 @@ def text_property(schema: Schema | None) -> str | None:
     >>> text_property(city)
     'city'
     """
-    root = dereferenced(schema, schema or {})
-    properties: Object = root.get("properties") or {}
-    names: list[str] = list(properties) if len(properties) == 1 else root.get("required") or []
+    root = schema or {}
+    found = properties_of(root)
+    required: list[str] = dereferenced(root, root).get("required") or []
+    names = list(found) if len(found) == 1 else required
     if len(names) != 1:
         return None
-    prop = dereferenced(properties.get(names[0]), schema or {})
-    return names[0] if is_string(prop, schema or {}) else None
+    return names[0] if is_string(dereferenced(found.get(names[0]), root), root) else None

@@ -41,12 +41,12 @@ class NewParts:
 Update = NewState | NewParts
 
 
-def say(task: a2a.Task, text: str, *parts: a2a.Part) -> a2a.Message:
-    """A message of the agent about a task: *text*, then further parts."""
+def say(about: a2a.Message, text: str, *parts: a2a.Part) -> a2a.Message:
+    """A message of the agent in the task of another message: *text*, then further parts."""
     return a2a.Message(
         message_id=new_id(),
-        task_id=task.id,
-        context_id=task.context_id,
+        task_id=about.task_id,
+        context_id=about.context_id,
         role=a2a.Role.ROLE_AGENT,
         parts=[a2a.Part(text=text, media_type="text/plain"), *parts],
     )

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
@@ -51,7 +52,7 @@ class Engine:
         """
         run = self._launch(Run(self._setup, call))
         try:
-            await run.admitted
+            await asyncio.shield(run.admitted)
         except StoreFullError:
             raise TooMuchError from None
         except Exception as error:  # modules, middleware and stores raise what they like
@@ -84,16 +85,15 @@ class Engine:
         Raises:
             StaleTaskError: It has ended meanwhile.
         """
-        await self._end(record.task, NewState(CANCELED, say(record.task, "Canceled by client")))
+        await self._end(record.task.history[0], CANCELED, "Canceled by client")
 
     async def drain(self, seconds: float) -> None:
         """Let what runs end for *seconds*; fail what has not ended then."""
         if self._runs:
             await asyncio.wait([task for _, task in self._runs.values()], timeout=seconds)
         for run, _ in list(self._runs.values()):
-            message = run.call.message
-            task = a2a.Task(id=message.task_id, context_id=message.context_id)
-            await self._end(task, NewState(FAILED, say(task, "Server shutdown")))
+            with suppress(StaleTaskError):  # it has ended by itself just now
+                await self._end(run.call.message, FAILED, "Server shutdown")
 
     def _launch(self, run: Run) -> Run:
         task = asyncio.create_task(run.main())
@@ -104,7 +104,7 @@ class Engine:
     def _on_done(self, run: Run, task: asyncio.Task[None]) -> None:
         """Clean up; a task that is canceled before its first step can't do so itself."""
         task_id = run.call.message.task_id
-        if self._runs[task_id][0] is run:
+        if self._runs.get(task_id) == (run, task):
             del self._runs[task_id]
         if not run.admitted.done():
             run.admitted.set_exception(InternalError())
@@ -112,12 +112,13 @@ class Engine:
         if not task.cancelled() and (error := task.exception()):
             logger.error("Task %s was left as it is", task_id, exc_info=error)
 
-    async def _end(self, task: a2a.Task, update: NewState) -> None:
-        await change(self._setup.journal, task.id, update, expect=OPEN)
-        if task.id in self._runs:
-            run, running = self._runs[task.id]
+    async def _end(self, about: a2a.Message, state: a2a.TaskState, text: str) -> None:
+        update = NewState(state, say(about, text))
+        await change(self._setup.journal, about.task_id, update, expect=OPEN)
+        if about.task_id in self._runs:
+            run, task = self._runs[about.task_id]
             run.token.cancel()
-            running.cancel()
+            task.cancel()
 
 
 def _answered(
@@ -127,6 +128,6 @@ def _answered(
     if agreed:
         return NewState(WORKING, received=message)
     if agreed is False:
-        return NewState(REJECTED, say(record.task, "Rejected by client"), received=message)
-    again = say(record.task, HOW_TO_ANSWER, pause.question())
+        return NewState(REJECTED, say(message, "Rejected by client"), received=message)
+    again = say(message, HOW_TO_ANSWER, pause.question())
     return NewState(INPUT_REQUIRED, again, received=message, resume=record.resume)

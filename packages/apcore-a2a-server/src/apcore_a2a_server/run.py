@@ -92,9 +92,10 @@ class Run:
             async with deadline:
                 updates = await self._execute()
             await self._change(*updates)
+        except StaleTaskError:  # somebody else has ended the task
+            return
         except TimeoutError as error:
-            milliseconds = int(self._seconds * 1000)
-            timeout = ModuleTimeoutError(self.call.skill.id, milliseconds)
+            timeout = ModuleTimeoutError(self.call.skill.id, int(self._seconds * 1000))
             await self._fail(timeout if deadline.expired() else error)
         except (Exception, SystemExit, KeyboardInterrupt) as error:
             # the one boundary: modules raise what they like, and only their task may fail
@@ -106,10 +107,12 @@ class Run:
         if not self._setup.one_pass and not self.admitted.done():
             await preflight(executor, call.skill.id, call.inputs, context)
             await self.admit()
-        if not self._setup.has_gate:
-            self._ask()
-        token = {"_approval_token": call.token} if call.token is not None else {}
-        inputs = {**call.inputs, **token}
+        if call.skill.needs_approval and not (self._setup.has_gate or call.granted):
+            self.asked = key(call.skill.id, call.inputs)
+            raise ApprovalPendingError
+        inputs = call.inputs
+        if call.token is not None:
+            inputs = {**inputs, "_approval_token": call.token}
         if call.streaming:
             return await self._stream(executor.stream(call.skill.id, inputs, context))
         return await self._complete(await executor.call_async(call.skill.id, inputs, context))
@@ -144,12 +147,6 @@ class Run:
 
     def _artifact(self, output: Any) -> a2a.Artifact:
         return self._setup.converter.output_to_parts(output, self.call.skill.descriptor)
-
-    def _ask(self) -> None:
-        """Stand in for the approval gate that apcore did not have before 0.7."""
-        self.asked = key(self.call.skill.id, self.call.inputs)
-        if self.call.skill.needs_approval and self.asked not in self.granted:
-            raise ApprovalPendingError
 
     async def _fail(self, error: BaseException) -> None:
         """Refuse the call when it has no task yet; else let the task say what happened."""
@@ -192,9 +189,7 @@ class Run:
         await change(self._setup.journal, task_id, *updates, expect=(WORKING,))
 
     def _say(self, text: str, *parts: a2a.Part) -> a2a.Message:
-        message = self.call.message
-        task = a2a.Task(id=message.task_id, context_id=message.context_id)
-        return say(task, text, *parts)
+        return say(self.call.message, text, *parts)
 
     def _context(self) -> Any:
         call = self.call

@@ -1,8 +1,32 @@
 """The `apcore-a2a` command, also as `python -m apcore_a2a`."""
 
+import os
+import signal
 import sys
+import threading
 
-from .cli import main
+from . import cli
+
+PATIENCE = 1
+"""Seconds that threads get to end in, when everything else has ended."""
+
+
+def main() -> int:
+    """Run the command as a process of its own; the exit code.
+
+    A signal before the server listens ends it as cleanly as one behind that. A module that
+    runs on in its thread would keep the process for ever: it is left PATIENCE, and none when
+    there is another signal.
+    """
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    code = cli.main()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: os._exit(code))
+    watchdog = threading.Timer(PATIENCE, os._exit, [code])
+    watchdog.daemon = True
+    watchdog.start()
+    return code
+
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -14,11 +14,16 @@ def part(name: str, feature: str) -> ModuleType:
     Raises:
         ImportError: It is not installed; the message says how to install it.
     """
-    package = f"apcore_a2a_{name}"
     try:
-        return import_module(package)
+        return import_module(f"apcore_a2a_{name}")
     except ModuleNotFoundError as error:
-        if error.name != package:
-            raise
-        message = f"{feature} needs the {name} part: pip install 'apcore-a2a[{name}]'"
-        raise ImportError(message, name=package) from None
+        raise missing(error, name, feature) from None
+
+
+def missing(error: ModuleNotFoundError, name: str, feature: str) -> ImportError:
+    """What to raise when *error* came from the import of a part, as `part` does."""
+    package = f"apcore_a2a_{name}"
+    if error.name != package:
+        return error
+    message = f"{feature} needs the {name} part: pip install 'apcore-a2a[{name}]'"
+    return ImportError(message, name=package)

@@ -10,10 +10,8 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from ._parts import part
 
@@ -28,33 +26,18 @@ class ConfigurationError(Exception):
 
 def _number(text: str) -> float:
     value = float(text)
-    if not 0 <= value < float("inf"):
-        raise ValueError
-    return value
-
-
-def _whole(text: str) -> int:
-    value = int(text)
-    if value < 0:
-        raise ValueError
-    return value
-
-
-def _port(text: str) -> int:
-    value = int(text)
-    if not 0 <= value < 65536:
+    if not abs(value) < float("inf"):
         raise ValueError
     return value
 
 
 def _switch(text: str) -> bool:
-    value = {"1": True, "true": True, "yes": True, "on": True}.get(text.lower())
-    if value is None and text.lower() not in ("0", "false", "no", "off", ""):
+    if text.lower() not in ("1", "true", "yes", "on", "0", "false", "no", "off"):
         raise ValueError
-    return bool(value)
+    return text.lower() in ("1", "true", "yes", "on")
 
 
-def _names(text: str) -> list[str]:
+def _list(text: str) -> list[str]:
     return [name for name in text.replace(",", " ").split() if name]
 
 
@@ -64,14 +47,32 @@ def _level(text: str) -> str:
     return text.lower()
 
 
-@dataclass(frozen=True, slots=True)
-class Option:
-    """One keyword of `serve`, as a flag, an environment variable and a config key."""
+class Kind(NamedTuple):
+    """What an option takes: how to read it, and how to tell it."""
+
+    parse: Callable[[str], Any]
+    wants: str
+
+
+TEXT = Kind(str, "text")
+WHOLE = Kind(int, "a whole number")
+NUMBER = Kind(_number, "a number")
+SWITCH = Kind(_switch, "on or off")
+LIST = Kind(_list, "a list")
+LEVEL = Kind(_level, ", ".join(LEVELS[:-1]) + " or " + LEVELS[-1])
+
+
+class Option(NamedTuple):
+    """One keyword of `serve`, as a flag, an environment variable and a config key.
+
+    `default` is for the help alone; `serve` has its own.
+    """
 
     name: str
-    parse: Callable[[str], Any]
+    kind: Kind
     metavar: str
     help: str
+    default: str = ""
 
     @property
     def flag(self) -> str:
@@ -81,110 +82,173 @@ class Option:
     def variable(self) -> str:
         return PREFIX + self.name.upper()
 
-    def read(self, value: object, source: str) -> Any:
+    def read(self, value: Any, source: str) -> Any:
         """*value* as it comes from *source*, as what the option takes."""
-        text = " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+        if self.kind is LIST and isinstance(value, list):
+            value = ",".join(map(str, value))
         try:
-            return self.parse(text)
+            if isinstance(value, list | dict):
+                raise ValueError
+            return self.kind.parse(str(value))
         except ValueError:
-            raise ConfigurationError(
-                f"{source}: {text!r} is not a valid {self.metavar.lower()}"
-            ) from None
+            raise ConfigurationError(f"{source} takes {self.kind.wants}, not {value!r}") from None
 
 
-OPTIONS = (
-    Option("extensions_dir", str, "DIR", "folder with the apcore modules (default: ./extensions)"),
-    Option("host", str, "HOST", "address to listen at (default: 0.0.0.0)"),
-    Option("port", _port, "PORT", "port to listen at (default: 8000)"),
-    Option("url", str, "URL", "public address for the Agent Card (default: made of host and port)"),
-    Option("root_path", str, "PATH", "path that a proxy puts before ours"),
-    Option("name", str, "NAME", "the agent's name (default: project.name, or apcore-agent)"),
-    Option("description", str, "TEXT", "what the agent does (default: project.description)"),
-    Option("version", str, "VERSION", "the agent's version (default: project.version, or 0.0.0)"),
-    Option("default_skill", str, "SKILL", "skill for messages that name none"),
-    Option("execution_timeout", _number, "SECONDS", "longest run of a skill (default: 300)"),
-    Option(
-        "shutdown_timeout", _number, "SECONDS", "time for tasks to end at shutdown (default: 30)"
+GROUPS = {
+    "what to serve": (
+        Option("extensions_dir", TEXT, "DIR", "folder with the apcore modules", "./extensions"),
+        Option("default_skill", TEXT, "SKILL", "skill for messages that name none"),
     ),
-    Option(
-        "keep_alive", _number, "SECONDS", "silence on a stream before a sign of life (default: 15)"
+    "addresses": (
+        Option("host", TEXT, "HOST", "address to listen at", "0.0.0.0"),
+        Option("port", WHOLE, "PORT", "port to listen at", "8000"),
+        Option("url", TEXT, "URL", "public address (default: made of host and port)"),
+        Option("root_path", TEXT, "PATH", "path that a proxy takes away"),
     ),
-    Option("state_history", _switch, "SWITCH", "let tasks remember their former states"),
-    Option("task_ttl", _number, "SECONDS", "how long ended tasks are kept (default: 3600)"),
-    Option("max_tasks", _whole, "NUMBER", "how many tasks are kept (default: 10000)"),
-    Option("max_body", _whole, "BYTES", "largest request body (default: 10485760)"),
-    Option("max_threads", _whole, "NUMBER", "synchronous modules at a time (default: 64)"),
-    Option("schema_memo", _switch, "SWITCH", "remember the modules' JSON Schemas (default: on)"),
-    Option("cors_origins", _names, "ORIGINS", "origins whose web pages may call, or *"),
-    Option("allowed_hosts", _names, "HOSTS", "Host headers that are answered (default: all)"),
-    Option("push_notifications", _switch, "SWITCH", "send webhooks (not in this version)"),
-    Option("explorer", _switch, "SWITCH", "serve the explorer page (not in this version)"),
-    Option("metrics", _switch, "SWITCH", "serve /metrics (not in this version)"),
-    Option("log_level", _level, "LEVEL", "debug, info, warning or error (default: info)"),
-)
-SWITCHES = frozenset(option.name for option in OPTIONS if option.parse is _switch)
-LISTS = frozenset(option.name for option in OPTIONS if option.parse is _names)
+    "identity": (
+        Option("name", TEXT, "NAME", "the agent's name (default: project.name)"),
+        Option("description", TEXT, "TEXT", "what it does (default: project.description)"),
+        Option("version", TEXT, "VERSION", "its version (default: project.version)"),
+    ),
+    "tasks": (
+        Option("execution_timeout", NUMBER, "SECONDS", "longest run of a skill", "300"),
+        Option("shutdown_timeout", NUMBER, "SECONDS", "time to end in at shutdown", "30"),
+        Option("keep_alive", NUMBER, "SECONDS", "longest silence on a stream", "15"),
+        Option("task_ttl", NUMBER, "SECONDS", "how long ended tasks are kept", "3600"),
+        Option("state_history", SWITCH, "", "let tasks remember their former states", "no"),
+    ),
+    "limits": (
+        Option("max_tasks", WHOLE, "NUMBER", "tasks that are kept", "10000"),
+        Option("max_body", WHOLE, "BYTES", "largest request", "10485760"),
+        Option("max_threads", WHOLE, "NUMBER", "synchronous modules at a time", "64"),
+        Option("schema_memo", SWITCH, "", "make JSON Schemas anew for each call", "yes"),
+    ),
+    "security": (
+        Option("cors_origins", LIST, "URL", "web pages that may call, * for all"),
+        Option("allowed_hosts", LIST, "HOST", "Host headers to answer (default: all)"),
+    ),
+    "not available in this version": (
+        Option("push_notifications", SWITCH, "", "call webhooks", "no"),
+        Option("explorer", SWITCH, "", "serve a page to try the skills on", "no"),
+        Option("metrics", SWITCH, "", "serve /metrics", "no"),
+    ),
+    "this command": (
+        Option("config", TEXT, "FILE", "apcore config file (default: apcore's own)"),
+        Option("log_level", LEVEL, "LEVEL", "debug, info, warning or error", "info"),
+    ),
+}
+OPTIONS = {option.name: option for group in GROUPS.values() for option in group}
 
 
 class Parser(argparse.ArgumentParser):
     """argparse, with the exit code for wrong configuration."""
 
+    def parse_known_args(self, *arguments: Any, **options: Any) -> Any:
+        """Refuse what is not known here, where the flags are known that may have been meant."""
+        found, unknown = super().parse_known_args(*arguments, **options)
+        if unknown:
+            self.error(f"unknown: {' '.join(unknown)}" + _meant(unknown[0], self._flags()))
+        return found, unknown
+
     def error(self, message: str) -> NoReturn:
         """Say what is wrong, and how to learn more."""
         self.exit(1, f"{self.prog}: {message}\nTry '{self.prog} --help'.\n")
+
+    def _flags(self) -> list[str]:
+        return [option.flag for option in OPTIONS.values()] if self.prog.endswith("serve") else []
+
+
+class Version(argparse.Action):
+    """Prints the version of this distribution, which is looked for only then."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any, **__: Any) -> None:
+        from importlib.metadata import version
+
+        print(f"apcore-a2a {version('apcore-a2a')}")
+        parser.exit()
 
 
 def parser() -> Parser:
     """The command line."""
     result = Parser(prog="apcore-a2a", description="Serve apcore modules as an A2A agent.")
-    number = version("apcore-a2a")
-    result.add_argument("--version", action="version", version=f"apcore-a2a {number}")
+    result.add_argument("--version", action=Version, nargs=0, help="print the version and exit")
     commands = result.add_subparsers(dest="command", required=True, metavar="COMMAND")
     serve = commands.add_parser(
         "serve",
-        help="serve a folder of modules",
-        description="Serve the apcore modules in a folder as an A2A agent.",
-        epilog=f"Each option can also be given as {PREFIX}… in the environment "
-        f"({PREFIX}PORT=9000), or under {NAMESPACE}: in the config file.",
+        help="serve the modules in a folder",
+        usage="%(prog)s [OPTION ...]",
+        description="Serve the apcore modules in a folder as an A2A agent, until Ctrl+C.",
+        epilog=f"Each option can also be set in the environment ({PREFIX}PORT=9000) or under "
+        f"{NAMESPACE}: in the config file (port: 9000). Flags go before the environment, and "
+        "that before the file. The exit code is 0 after a clean shutdown, 1 when the "
+        "configuration is wrong, 2 when the server could not run.",
         argument_default=argparse.SUPPRESS,
+        allow_abbrev=False,
+        formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=31),
     )
-    serve.add_argument(
-        "--config", metavar="FILE", help="apcore config file (default: apcore's own)"
-    )
-    for option in OPTIONS:
-        _add(serve, option)
+    for title, options in GROUPS.items():
+        group = serve.add_argument_group(title)
+        for option in options:
+            _add(group, option)
     return result
 
 
-def _add(command: argparse.ArgumentParser, option: Option) -> None:
-    if option.name in SWITCHES:
-        action = argparse.BooleanOptionalAction
-        command.add_argument(option.flag, dest=option.name, action=action, help=option.help)
+def _add(group: Any, option: Option) -> None:
+    told = option.help
+    if option.kind is SWITCH:
+        off = "--no-" + option.flag[2:]
+        shown = {option.default == "yes": told}.get
+        for flag, value in ((option.flag, True), (off, False)):
+            text = shown(not value, argparse.SUPPRESS)
+            group.add_argument(
+                flag, dest=option.name, action="store_const", const=value, help=text
+            )
         return
-    nargs = "+" if option.name in LISTS else None
-    command.add_argument(
-        option.flag, dest=option.name, metavar=option.metavar, nargs=nargs, help=option.help
-    )
+    if option.default:
+        told += f" (default: {option.default})"
+    more: dict[str, Any] = {"nargs": "+", "action": "extend"} if option.kind is LIST else {}
+    group.add_argument(option.flag, dest=option.name, metavar=option.metavar, help=told, **more)
+
+
+def _meant(name: str, names: Sequence[str]) -> str:
+    from difflib import get_close_matches
+
+    found = get_close_matches(name.partition("=")[0], names, 1)
+    return f" (is {found[0]} meant?)" if found else ""
 
 
 def settings(flags: Mapping[str, Any], environ: Mapping[str, str], config: Any) -> dict[str, Any]:
     """What each option is set to: by its flag, its variable or the config file, in this order.
 
+    An empty variable and an empty key say nothing.
+
     Raises:
-        ConfigurationError: A value is not what the option takes.
+        ConfigurationError: A value is not what the option takes, or a key is no option.
     """
-    section = config.get(NAMESPACE) if config is not None else None
-    section = section if isinstance(section, dict) else {}
+    section = _section(config)
     result: dict[str, Any] = {}
-    for option in OPTIONS:
-        if option.name in flags:
-            result[option.name] = option.read(flags[option.name], option.flag)
-        elif option.variable in environ:
-            result[option.name] = option.read(environ[option.variable], option.variable)
-        elif option.name in section:
-            key = f"{NAMESPACE}.{option.name}"
-            result[option.name] = option.read(section[option.name], key)
+    for name, option in OPTIONS.items():
+        if name in flags:
+            result[name] = option.read(flags[name], option.flag)
+        elif environ.get(option.variable):
+            result[name] = option.read(environ[option.variable], option.variable)
+        elif section.get(name) is not None:
+            result[name] = option.read(section[name], f"{NAMESPACE}.{name} in the config file")
     return result
+
+
+def _section(config: Any) -> dict[str, Any]:
+    """What the config file says under our name, with the keys spelt as keywords."""
+    found = config.get(NAMESPACE) if config is not None else None
+    if not isinstance(found, dict | None):
+        raise ConfigurationError(f"{NAMESPACE} in the config file takes keys, not {found!r}")
+    section = {str(key).replace("-", "_"): value for key, value in (found or {}).items()}
+    names = [name for name in OPTIONS if name != "config"]
+    for key in section:
+        if key not in names:
+            meant = _meant(key, names)
+            raise ConfigurationError(f"{NAMESPACE}.{key} in the config file is no option{meant}")
+    return section
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -198,37 +262,42 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     flags = vars(parser().parse_args(arguments))
     try:
-        return _serve(flags)
-    except ConfigurationError as error:
-        print(f"apcore-a2a: {error}", file=sys.stderr)
-        return 1
-    except Exception as error:  # the command's own boundary: whatever ended the server is told
-        logging.getLogger("apcore_a2a").debug("The server ended", exc_info=True)
-        print(f"apcore-a2a: the server ended: {error}", file=sys.stderr)
-        return 2
+        _serve(flags)
+    except KeyboardInterrupt:
+        return 0
+    except (ConfigurationError, ValueError, TypeError) as error:
+        return _fail(1, str(error))
+    except OSError as error:
+        return _fail(2, error.strerror or str(error))
+    except (Exception, SystemExit) as error:
+        # the command's own boundary: whatever ended the server is told
+        return _fail(2, f"The server ended: {error!r}")
+    return 0
 
 
-def _serve(flags: dict[str, Any]) -> int:
+def _fail(code: int, message: str) -> int:
+    logging.getLogger("apcore_a2a").debug("Exit code %d", code, exc_info=True)
+    print(f"apcore-a2a: {message}", file=sys.stderr)
+    return code
+
+
+def _serve(flags: dict[str, Any]) -> None:
     del flags["command"]
-    config = _config(flags.pop("config", None))
+    config = _config(flags.pop("config", None) or os.environ.get(f"{PREFIX}CONFIG"))
     options = settings(flags, os.environ, config)
-    folder = Path(options.pop("extensions_dir", "extensions"))
+    options.pop("config", None)
+    root = config.get("extensions.root") if config is not None else None
+    folder = Path(options.pop("extensions_dir", None) or root or "./extensions")
     if not folder.is_dir():
-        raise ConfigurationError(f"Extensions directory not found: {folder}")
-    logging.basicConfig(
-        level=options.setdefault("log_level", "info").upper(),
-        format="%(asctime)s %(levelname)-7s %(message)s",
-        datefmt="%H:%M:%S",
-    )
+        raise ConfigurationError(
+            f"Extensions directory not found: {folder}\n"
+            "Make it, or name another with --extensions-dir."
+        )
     try:
         serve = part("server", "apcore-a2a serve").serve
     except ImportError as error:
         raise ConfigurationError(str(error)) from None
-    try:
-        serve(folder, config=config, **options)
-    except (ValueError, TypeError) as error:
-        raise ConfigurationError(str(error)) from None
-    return 0
+    serve(folder, config=config, **options)
 
 
 def _config(path: str | None) -> Any:
@@ -237,23 +306,3 @@ def _config(path: str | None) -> Any:
     Raises:
         ConfigurationError: The file is missing or can't be read.
     """
-    if path is not None and not Path(path).is_file():
-        raise ConfigurationError(f"Config file not found: {path}")
-    if path is None and not any(Path(name).is_file() for name in _places()):
-        return None
-    import apcore
-
-    try:
-        return apcore.Config.load(path) if path else apcore.Config.load()
-    except (apcore.ModuleError, ValueError, OSError) as error:
-        raise ConfigurationError(f"Config file: {error}") from None
-
-
-def _places() -> list[str]:
-    home = Path.home()
-    return [
-        os.environ.get("APCORE_CONFIG_FILE", ""),
-        *("project.yaml", "project.yml", "apcore.yaml", "apcore.yml"),
-        str(home / ".config" / "apcore" / "config.yaml"),
-        str(home / ".apcore" / "config.yaml"),
-    ]

@@ -1,5 +1,10 @@
 """`apcore_a2a_server` under its `apcore_a2a` name."""
 
-from apcore_a2a_server import InMemoryTaskStore, async_serve, create_app, serve
+from ._parts import missing
+
+try:
+    from apcore_a2a_server import InMemoryTaskStore, async_serve, create_app, serve
+except ModuleNotFoundError as error:
+    raise missing(error, "server", "apcore_a2a.server") from None
 
 __all__ = ["InMemoryTaskStore", "async_serve", "create_app", "serve"]

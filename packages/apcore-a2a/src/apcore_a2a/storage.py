@@ -1,6 +1,12 @@
 """Task stores, and what it takes to write one, under their `apcore_a2a` name."""
 
 from apcore_a2a_core import TaskListResult, TaskRecord, TaskStore
-from apcore_a2a_server import InMemoryTaskStore
+
+from ._parts import missing
+
+try:
+    from apcore_a2a_server import InMemoryTaskStore
+except ModuleNotFoundError as error:
+    raise missing(error, "server", "apcore_a2a.storage") from None
 
 __all__ = ["InMemoryTaskStore", "TaskListResult", "TaskRecord", "TaskStore"]

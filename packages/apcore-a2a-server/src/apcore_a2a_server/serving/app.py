@@ -20,7 +20,6 @@ from apcore_a2a_server.handler import Handler
 from apcore_a2a_server.modules.approval import install as install_approval
 from apcore_a2a_server.modules.pipeline import install as install_steps
 from apcore_a2a_server.modules.skills import Skills
-from apcore_a2a_server.rest import Rest
 from apcore_a2a_server.rpc import JsonRpc
 from apcore_a2a_server.run import Setup
 from apcore_a2a_server.stores.journal import Journal
@@ -30,6 +29,7 @@ from apcore_a2a_server.stores.simple import shelf_of
 from .options import Options, Settings
 from .origin import OriginGuard
 from .pages import CardPage, HealthPage, no_extended_card
+from .rest import Rest
 from .source import executor_of
 
 logger = logging.getLogger("apcore_a2a")

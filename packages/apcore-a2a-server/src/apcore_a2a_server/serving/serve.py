@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import logging
+import socket
 from types import FrameType
 from typing import Any, Unpack
 
@@ -13,6 +14,10 @@ from .app import Agent, create_app
 from .options import Options
 
 logger = logging.getLogger("apcore_a2a")
+
+LEVELS = ("debug", "info", "warning", "error")
+CHATTY = ("apcore", "httpx", "uvicorn")
+"""Libraries whose INFO lines are for their own developers."""
 
 WILDCARDS = frozenset({"", "0.0.0.0", "::"})
 LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
@@ -34,20 +39,24 @@ class Server(uvicorn.Server):
         self.force_exit = self.should_exit
         self.should_exit = True
 
-    async def startup(self, sockets: Any = None) -> None:
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start to listen; what has been made by then is no work for the garbage collector."""
         await super().startup(sockets)
         gc.collect()
         gc.freeze()
 
-    async def shutdown(self, sockets: Any = None) -> None:
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Take no more connections, drain, then close."""
         for server in self.servers:
             server.close()
+        _announce_end(self._agent)
         drained = asyncio.ensure_future(self._agent.drain())
         while not drained.done() and not self.force_exit:
-            await asyncio.wait({drained}, timeout=0.05)
-        drained.cancel()
+            await asyncio.wait({drained}, timeout=0.1)
+        if not drained.done():
+            drained.cancel()
+            hurried = asyncio.ensure_future(self._agent.engine.drain(0))
+            await asyncio.wait({drained, hurried}, timeout=0.5)
         await super().shutdown(sockets)
 
 
@@ -62,12 +71,14 @@ def serve(
 ) -> None:
     """Serve apcore modules as an A2A agent, until SIGINT or SIGTERM (FR-SRV-001).
 
+    Logs to stderr, unless the program has set up its own logging.
+
     Args:
         source: An apcore Registry or Executor, or the path of a folder of modules.
         host: The address to listen at.
-        port: The port to listen at.
-        log_level: What uvicorn logs: debug, info, warning or error.
-        root_path: The path that a proxy puts before the agent's own.
+        port: The port to listen at; 0 for any that is free.
+        log_level: What is logged: debug, info, warning or error.
+        root_path: The path that a proxy puts before the agent's own, and takes away again.
         options: See `Settings`.
 
     Raises:
@@ -82,13 +93,15 @@ def serve(
         serve("./extensions", host="127.0.0.1", name="my-agent")
         ```
     """
-    options.setdefault("url", public_url(host, port) + root_path)
-    app = create_app(source, **options)
-    _announce(app.state.agent, host, options["url"] or "")
-    server = Server(_config(app, host, port, log_level, root_path), app.state.agent)
-    server.run()
-    if not server.started:
-        raise OSError(f"Can't listen at {host}:{port}")
+    _set_up_logging(log_level)
+    root_path = "/" + root_path.strip("/") if root_path.strip("/") else ""
+    with _bound(host, port) as listener:
+        if options.get("url") is None:
+            options["url"] = public_url(host, listener.getsockname()[1]) + root_path
+        app = create_app(source, **options)
+        agent = app.state.agent
+        _announce(agent, host, options["url"] or "")
+        Server(_config(app, log_level, root_path), agent).run([listener])
 
 
 def public_url(host: str, port: int) -> str:
@@ -106,12 +119,23 @@ def public_url(host: str, port: int) -> str:
     return f"http://[{name}]:{port}" if ":" in name else f"http://{name}:{port}"
 
 
-def _config(app: Starlette, host: str, port: int, log_level: str, root_path: str) -> uvicorn.Config:
+def _bound(host: str, port: int) -> socket.socket:
+    if not 0 <= port <= 65535:
+        raise ValueError(f"port must be from 0 to 65535, not {port}")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    dual = host == "::" and socket.has_dualstack_ipv6()
+    try:
+        return socket.create_server((host, port), family=family, dualstack_ipv6=dual)
+    except OSError as error:
+        place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        raise OSError(error.errno, f"Can't listen at {place}: {error.strerror}") from None
+
+
+def _config(app: Starlette, log_level: str, root_path: str) -> uvicorn.Config:
     return uvicorn.Config(
         app,
-        host=host,
-        port=port,
-        log_level=log_level,
+        log_config=None,
+        log_level="warning" if log_level == "info" else log_level,
         access_log=log_level == "debug",
         root_path=root_path,
         http="httptools",
@@ -120,11 +144,42 @@ def _config(app: Starlette, host: str, port: int, log_level: str, root_path: str
     )
 
 
+def _set_up_logging(level: str) -> None:
+    if level not in LEVELS:
+        raise ValueError(f"log_level must be {', '.join(LEVELS)}, not {level!r}")
+    if logging.root.handlers:
+        return
+    logging.basicConfig(
+        level=level.upper(), format="%(asctime)s %(levelname)-7s %(message)s", datefmt="%H:%M:%S"
+    )
+    for name in CHATTY if level == "info" else ():
+        logging.getLogger(name).setLevel("WARNING")
+
+
 def _announce(agent: Agent, host: str, url: str) -> None:
-    count = len(agent.skills)
-    logger.info("%d skill%s at %s", count, "" if count == 1 else "s", url)
+    logger.info("%s at %s", _count(len(agent.skills), "skill"), url)
     logger.info("Agent Card: %s/.well-known/agent-card.json", url.rstrip("/"))
     if host in WILDCARDS:
-        logger.info("Listening at all addresses; use --url or url= to tell clients another one")
+        logger.info("Listening at all addresses; url= or --url tells clients another one")
     if host not in LOOPBACK:
-        logger.warning("Anyone who can reach this address can call every skill: no authentication")
+        logger.warning(
+            "Anybody who can reach this address can call every skill, for there is no "
+            "authentication; host 127.0.0.1 keeps it to this machine"
+        )
+    logger.info("Ctrl+C ends it")
+
+
+def _announce_end(agent: Agent) -> None:
+    running = len(agent.engine.runs)
+    if running:
+        logger.info(
+            "Ending, when %s is through or in %g s; a second Ctrl+C ends it at once",
+            _count(running, "task"),
+            agent.shutdown_timeout,
+        )
+    else:
+        logger.info("Ending")
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

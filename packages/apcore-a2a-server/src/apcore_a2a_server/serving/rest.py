@@ -9,14 +9,14 @@ from a2a.utils.errors import A2A_ERROR_MAPPING, JSONParseError, VersionNotSuppor
 from apcore_a2a_core import ErrorMapper, error_details
 from starlette.types import Receive, Scope, Send
 
-from .decode import Json, invalid, parse_json
-from .encode import V1
-from .errors import TooMuchError
-from .handler import Handler
-from .http import busy, caller_of, headers_of, read_body, respond
-from .operations import perform
-from .rpc import check_media_type, version_of
-from .sse import EventStream
+from apcore_a2a_server.decode import Json, invalid, parse_json
+from apcore_a2a_server.encode import V1
+from apcore_a2a_server.errors import TooMuchError
+from apcore_a2a_server.handler import Handler
+from apcore_a2a_server.http import busy, caller_of, headers_of, read_body, respond
+from apcore_a2a_server.operations import perform
+from apcore_a2a_server.rpc import check_media_type, version_of
+from apcore_a2a_server.sse import EventStream
 
 MEDIA_TYPE = b"application/a2a+json"
 TASK = r"tasks/(?P<id>[^/:]+)"
@@ -97,7 +97,7 @@ def route(verb: str, path: str) -> tuple[str, Json] | None:
 
     Example:
         ```python
-        from apcore_a2a_server.rest import route
+        from apcore_a2a_server.serving.rest import route
 
         print(route("POST", "acme/tasks/t1:cancel"))
         #> ('CancelTask', {'tenant': 'acme', 'id': 't1'})

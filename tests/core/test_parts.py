@@ -1,0 +1,358 @@
+"""Parts as inputs, outputs as artifacts."""
+
+import base64
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from a2a.types import Message, Part
+from apcore import Registry
+from apcore.decorator import module
+from apcore_a2a_core import OutputError, PartConverter, PartError, SchemaConverter, from_value
+from google.protobuf.json_format import ParseDict
+from hypothesis import given
+from hypothesis import strategies as st
+
+from .test_values import json_values, text
+
+Describe = Callable[..., Any]
+converter = PartConverter(SchemaConverter())
+STRING = {"type": "string"}
+CITY = {"type": "object", "properties": {"city": STRING, "days": {}}, "required": ["city"]}
+FILE = {"type": "object", "properties": {"uri": STRING, "name": STRING, "mimeType": STRING}}
+BYTES = {"type": "object", "properties": {"bytes": STRING, "name": STRING, "mimeType": STRING}}
+PNG = b"\x89PNG\r\n\x1a\n...."
+
+
+def taken(part: Any, schema: Any, descriptor: Describe) -> Any:
+    return converter.parts_to_input([part], descriptor(input_schema=schema))
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"kind": "data", "data": {"n": 3.0, "x": 0.5}},
+        {"type": "data", "data": {"n": 3, "x": 0.5}},
+        {"data": {"n": 3.0, "x": 0.5}, "mediaType": "application/json"},
+        ParseDict({"data": {"n": 3, "x": 0.5}}, Part()),
+    ],
+)
+@pytest.mark.parametrize("schema", [None, {"type": "object"}, CITY, STRING])
+def test_an_object_is_the_input_in_every_dialect(
+    part: Any, schema: Any, descriptor: Describe
+) -> None:
+    assert repr(taken(part, schema, descriptor)) == "{'n': 3, 'x': 0.5}" or (
+        sorted(taken(part, schema, descriptor).items()) == [("n", 3), ("x", 0.5)]
+    )
+    assert type(taken(part, schema, descriptor)["n"]) is int
+
+
+@given(st.dictionaries(text, json_values, max_size=4))
+def test_json_and_the_sdks_parts_give_the_same_input(data: dict[str, Any]) -> None:
+    data.pop("_approval_token", None)
+    plain = converter.parts_to_input([{"data": data}], None)
+    message = ParseDict({"parts": [{"data": data}]}, Message())
+    assert converter.parts_to_input(message.parts, None) == plain == data
+
+
+@pytest.mark.parametrize("data", [[1], "x", 3, None, True])
+@pytest.mark.parametrize("wrap", [dict, lambda data: ParseDict({"data": data["data"]}, Part())])
+def test_data_that_is_no_object_is_refused(wrap: Any, data: Any, descriptor: Describe) -> None:
+    with pytest.raises(PartError, match="object"):
+        taken(wrap({"data": data}), CITY, descriptor)
+
+
+@pytest.mark.parametrize(
+    "part", [{"kind": "text", "text": "hi"}, {"type": "text", "text": "hi"}, Part(text="hi")]
+)
+@pytest.mark.parametrize(
+    ("schema", "inputs"),
+    [
+        (None, "hi"),
+        ({}, "hi"),
+        (STRING, "hi"),
+        (CITY, {"city": "hi"}),
+        ({"properties": {"q": {"anyOf": [STRING, {"type": "null"}]}}}, {"q": "hi"}),
+    ],
+)
+def test_plain_text_goes_where_plain_text_is_taken(
+    part: Any, schema: Any, inputs: Any, descriptor: Describe
+) -> None:
+    assert taken(part, schema, descriptor) == inputs
+
+
+def test_text_for_a_string_schema_is_never_parsed(descriptor: Describe) -> None:
+    assert taken({"text": '{"a": 1}'}, STRING, descriptor) == '{"a": 1}'
+
+
+@pytest.mark.parametrize(
+    ("content", "inputs"),
+    [
+        ('{"city": "Oslo", "days": 2.0}', {"city": "Oslo", "days": 2}),
+        ('{"days": 2}', {"days": 2}),
+        ('{"other": 1}', {"city": '{"other": 1}'}),
+        ("{}", {"city": "{}"}),
+        ("[1]", {"city": "[1]"}),
+        ("NaN", {"city": "NaN"}),
+        ('{"days": NaN}', {"city": '{"days": NaN}'}),
+        ('{"city": "Oslo", "_approval_token": "t"}', {"city": "Oslo"}),
+    ],
+)
+def test_text_for_one_property_may_be_the_whole_input_as_json(
+    content: str, inputs: Any, descriptor: Describe
+) -> None:
+    assert taken({"text": content}, CITY, descriptor) == inputs
+
+
+TWO = {"type": "object", "properties": {"a": {"type": "integer"}, "b": {}}}
+
+
+@pytest.mark.parametrize(
+    ("content", "inputs"), [('{"a": 1, "a": 2.0}', {"a": 2}), (' {"z": null} ', {"z": None})]
+)
+def test_text_for_an_object_is_parsed(content: str, inputs: Any, descriptor: Describe) -> None:
+    assert taken({"text": content}, TWO, descriptor) == inputs
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["", "no json", "{", "9" * 5000, '{"a": ' * 100_000, '{"a": ' + "9" * 5000 + "}"],
+)
+def test_text_that_is_no_json_is_refused_in_the_words_of_the_srs(
+    content: str, descriptor: Describe
+) -> None:
+    with pytest.raises(PartError) as caught:
+        taken({"text": content}, TWO, descriptor)
+    assert str(caught.value) == "Invalid JSON in TextPart"
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["[1]", '"x"', '{"a": NaN}', '{"a": -Infinity}', '{"a": 1e999}', '{"a":' * 40 + "1" + "}" * 40],
+)
+def test_json_that_is_no_input_is_refused(content: str, descriptor: Describe) -> None:
+    with pytest.raises(PartError):
+        taken({"text": content}, TWO, descriptor)
+
+
+URI = "https://example.org/docs/report%202.pdf?v=1"
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"kind": "file", "file": {"uri": URI}},
+        {"type": "file", "file": {"uri": URI}},
+        {"type": "file", "uri": URI},
+        {"url": URI},
+        Part(url=URI),
+    ],
+)
+def test_a_linked_file_has_all_three_members(part: Any, descriptor: Describe) -> None:
+    inputs = taken(part, FILE, descriptor)
+    assert inputs == {"uri": URI, "name": "report%202.pdf", "mimeType": "application/pdf"}
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"kind": "file", "file": {"bytes": "aGk_", "name": "a.txt", "mimeType": "text/x"}},
+        {"raw": "aGk/", "filename": "a.txt", "mediaType": "text/x"},
+        Part(raw=b"hi?", filename="a.txt", media_type="text/x"),
+    ],
+)
+def test_a_file_sent_along_is_given_in_base64(part: Any, descriptor: Describe) -> None:
+    inputs = taken(part, BYTES, descriptor)
+    assert inputs == {"bytes": "aGk/", "name": "a.txt", "mimeType": "text/x"}
+
+
+def test_what_is_not_known_of_a_file_is_filled_in(descriptor: Describe) -> None:
+    inputs = taken({"raw": "aGk="}, BYTES, descriptor)
+    assert inputs == {"bytes": "aGk=", "name": "", "mimeType": "application/octet-stream"}
+    inputs = taken({"url": "https://example.org"}, FILE, descriptor)
+    assert (inputs["name"], inputs["mimeType"]) == ("", "application/octet-stream")
+
+
+def test_a_file_goes_to_the_member_that_the_schema_has(descriptor: Describe) -> None:
+    inputs = taken({"raw": "aGk="}, {"properties": {"data": {}, "x": {}}}, descriptor)
+    assert inputs["data"] == "aGk="
+    inputs = taken({"url": URI}, {"properties": {"url": {}, "x": {}}}, descriptor)
+    assert inputs["url"] == URI
+    assert taken({"url": URI}, None, descriptor)["uri"] == URI
+
+
+@pytest.mark.parametrize(
+    ("part", "schema"),
+    [
+        ({"raw": "no base64!"}, BYTES),
+        ({"raw": "a"}, BYTES),
+        ({"raw": "\u00e4"}, BYTES),
+        ({"url": "http://[bad"}, FILE),
+        ({"url": URI}, TWO),
+        ({"raw": "aGk="}, FILE),
+        ({"kind": "text"}, CITY),
+        ({"kind": "text", "text": 7}, CITY),
+        ({"kind": "file", "file": {}}, FILE),
+        ({"raw": None}, BYTES),
+        ({}, CITY),
+    ],
+)
+def test_malformed_parts_are_refused(part: Any, schema: Any, descriptor: Describe) -> None:
+    with pytest.raises(PartError):
+        taken(part, schema, descriptor)
+
+
+def test_the_sdks_empty_part_is_empty_text(descriptor: Describe) -> None:
+    assert taken(Part(), STRING, descriptor) == ""
+
+
+def test_a_message_without_parts_is_refused(descriptor: Describe) -> None:
+    with pytest.raises(PartError) as caught:
+        converter.split([], descriptor(input_schema=CITY))
+    assert str(caught.value) == "Message must contain at least one Part"
+
+
+def test_the_first_part_that_fits_is_the_input_and_the_others_are_kept_as_they_came(
+    descriptor: Describe,
+) -> None:
+    described = descriptor(input_schema=TWO)
+    parts: list[Any] = [{"text": "look at this"}, {"data": {"a": 1}}, {"data": {"a": 2}}]
+    assert converter.split(parts, described) == ({"a": 1}, [parts[0], parts[2]])
+    message = ParseDict({"parts": parts}, Message())
+    inputs, others = converter.split(message.parts, described)
+    assert inputs == {"a": 1}
+    assert others == [message.parts[0], message.parts[2]]
+
+
+def test_when_no_part_fits_the_first_ones_error_is_told(descriptor: Describe) -> None:
+    with pytest.raises(PartError, match="Invalid JSON in TextPart"):
+        converter.split([{"text": "x"}, {"data": 3}], descriptor(input_schema=TWO))
+
+
+def test_an_approval_token_is_never_taken_from_a_client(descriptor: Describe) -> None:
+    data = {"_approval_token": "stolen", "a": 1, "inner": {"_approval_token": "mine"}}
+    kept = {"a": 1, "inner": {"_approval_token": "mine"}}
+    for part in ({"data": data}, {"text": json.dumps(data)}, ParseDict({"data": data}, Part())):
+        assert taken(part, TWO, descriptor) == kept
+
+
+def test_an_input_with_too_many_keys_is_refused(descriptor: Describe) -> None:
+    with pytest.raises(PartError, match="keys"):
+        taken({"data": {str(i): 1 for i in range(5001)}}, TWO, descriptor)
+
+
+def test_the_properties_of_a_referenced_root_are_found(descriptor: Describe) -> None:
+    schema = {"$ref": "#/$defs/City", "$defs": {"City": CITY}}
+    assert taken({"text": "Oslo"}, schema, descriptor) == {"city": "Oslo"}
+
+
+def parts_of(output: object, described: Any = None) -> list[Part]:
+    return list(converter.output_to_parts(output, described).parts)
+
+
+def test_no_output_has_no_parts() -> None:
+    artifact = converter.output_to_parts(None)
+    assert (artifact.artifact_id, artifact.name, len(artifact.parts)) == ("result", "result", 0)
+    assert converter.output_to_parts(None, artifact_id="a1").artifact_id == "a1"
+
+
+@pytest.mark.parametrize("output", [{"a": [1, None]}, {}, [1, {"b": True}], 3, 0.5, False])
+def test_json_is_one_data_part(output: object) -> None:
+    [part] = parts_of(output)
+    assert part.media_type == "application/json"
+    assert from_value(part.data) == output
+
+
+def test_text_is_one_text_part() -> None:
+    [part] = parts_of("hello")
+    assert (part.text, part.media_type) == ("hello", "text/plain")
+
+
+@pytest.mark.parametrize(
+    ("raw", "media_type"),
+    [
+        (PNG, "image/png"),
+        (b"\xff\xd8\xff\xe0", "image/jpeg"),
+        (b"GIF89a", "image/gif"),
+        (b"%PDF-1.7", "application/pdf"),
+        (b"PK\x03\x04..", "application/zip"),
+        (b"\x1f\x8b\x08", "application/gzip"),
+        (b"anything", "application/octet-stream"),
+        (b"", "application/octet-stream"),
+        (bytearray(PNG), "image/png"),
+    ],
+)
+def test_bytes_are_a_file_whose_type_is_seen_in_its_first_bytes(
+    raw: bytes, media_type: str
+) -> None:
+    [part] = parts_of(raw)
+    assert (part.raw, part.media_type) == (bytes(raw), media_type)
+
+
+def test_bytes_in_an_object_are_files_named_by_their_keys() -> None:
+    data, chart, table = parts_of({"chart": PNG, "n": 1, "table": b"a,b", "deep": {"x": b"a"}})
+    assert from_value(data.data) == {"n": 1, "deep": {"x": base64.b64encode(b"a").decode()}}
+    assert (chart.filename, chart.media_type, chart.raw) == ("chart", "image/png", PNG)
+    assert table.filename == "table"
+    assert [part.filename for part in parts_of({"only": b"x"})] == ["only"]
+
+
+def test_the_field_that_is_the_text_becomes_a_text_part(descriptor: Describe) -> None:
+    described = descriptor(metadata={"display": {"a2a": {"text_field": "answer"}}})
+    answer, rest = parts_of({"answer": "42", "sources": [1]}, described)
+    assert answer.text == "42"
+    assert from_value(rest.data) == {"sources": [1]}
+    assert [part.text for part in parts_of({"answer": "42"}, described)] == ["42"]
+    [data] = parts_of({"answer": 42}, described)
+    assert from_value(data.data) == {"answer": 42}
+
+
+def test_what_apcore_wrapped_for_a_function_that_returns_text_is_text_again(
+    registry: Registry, call: Callable[..., object]
+) -> None:
+    @module(id="text.upper", registry=registry, description="Upper case")  # type: ignore[untyped-decorator]
+    def upper(text: str) -> str:
+        return text.upper()
+
+    @module(id="text.words", registry=registry, description="Words")  # type: ignore[untyped-decorator]
+    def words(text: str) -> list[str]:
+        return text.split()
+
+    output = call("text.upper", {"text": "hi"})
+    assert output == {"result": "HI"}
+    [part] = parts_of(output, registry.get_definition("text.upper"))
+    assert part.text == "HI"
+    output = call("text.words", {"text": "a b"})
+    [part] = parts_of(output, registry.get_definition("text.words"))
+    assert from_value(part.data) == {"result": ["a", "b"]}
+
+
+@pytest.mark.parametrize(
+    ("schema", "unwrapped"),
+    [
+        ({"type": "array"}, True),
+        ({"type": "string"}, True),
+        ({"type": ["integer", "null"]}, True),
+        ({"type": ["object", "null"]}, False),
+        ({}, False),
+        (None, False),
+        ({"type": "object", "properties": {"result": {}}}, False),
+        ({"properties": {"result": {}}}, False),
+    ],
+)
+def test_a_wrapped_result_is_bare_again_where_the_schema_is_no_objects(
+    schema: Any, unwrapped: bool, descriptor: Describe
+) -> None:
+    [part] = parts_of({"result": [1]}, descriptor(output_schema=schema))
+    assert from_value(part.data) == ([1] if unwrapped else {"result": [1]})
+    [whole] = parts_of({"result": [1], "more": 2}, descriptor(output_schema=schema))
+    assert from_value(whole.data) == {"result": [1], "more": 2}
+
+
+@pytest.mark.parametrize(
+    "output", ["\ud800", {"a": "\ud800"}, {"a": float("nan")}, {"\ud800": b""}, object()]
+)
+def test_outputs_that_cant_be_carried_are_refused(output: object) -> None:
+    with pytest.raises(OutputError):
+        converter.output_to_parts(output)

@@ -1,0 +1,43 @@
+"""What users bring is checked by the methods it has."""
+
+from typing import Any
+
+from a2a.types import Task
+from apcore import Executor as ApcoreExecutor
+from apcore import Registry as ApcoreRegistry
+from apcore_a2a_core import (
+    Authenticator,
+    Executor,
+    Registry,
+    TaskListResult,
+    TaskRecord,
+    TaskStore,
+    missing_methods,
+)
+
+
+def test_apcores_own_registry_and_executor_fit(registry: ApcoreRegistry) -> None:
+    executor = ApcoreExecutor(registry)
+    assert isinstance(registry, Registry)
+    assert isinstance(executor, Executor)
+    assert missing_methods(registry, Registry) == []
+    assert missing_methods(executor, Executor) == []
+
+
+def test_what_is_missing_is_named_in_order() -> None:
+    class Half:
+        get = None
+
+        def save(self, record: Any) -> None: ...
+
+    assert missing_methods(Half(), TaskStore) == [
+        *("get", "list", "delete"),
+        *("save_push_config", "get_push_config", "delete_push_config"),
+    ]
+    assert missing_methods(Half(), Authenticator) == ["authenticate"]
+
+
+def test_a_record_is_its_task_until_more_is_known() -> None:
+    record = TaskRecord(Task(id="t"))
+    assert (record.owner, record.skill, record.version, record.resume) == ("", "", 0, None)
+    assert TaskListResult([record], None).records == [record]

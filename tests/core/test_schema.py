@@ -1,0 +1,152 @@
+"""Schemas without references, and where plain text goes."""
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from apcore import Registry
+from apcore_a2a_core import SchemaConverter, text_property
+
+Describe = Callable[..., Any]
+STRING = {"type": "string"}
+
+
+@pytest.fixture
+def convert(descriptor: Describe) -> Callable[[Any], dict[str, Any]]:
+    converter = SchemaConverter()
+    return lambda schema: converter.convert_input_schema(descriptor(input_schema=schema))
+
+
+Convert = Callable[[Any], dict[str, Any]]
+
+
+@pytest.mark.parametrize("schema", [None, {}])
+def test_no_schema_is_an_empty_object(convert: Convert, schema: Any) -> None:
+    assert convert(schema) == {"type": "object", "properties": {}}
+
+
+def test_the_root_is_an_object_unless_it_says_otherwise(convert: Convert) -> None:
+    assert convert({"properties": {"a": {}}})["type"] == "object"
+    assert convert(STRING) == STRING
+    assert convert({"anyOf": [STRING]}) == {"anyOf": [STRING]}
+
+
+def test_output_schemas_are_converted_likewise(descriptor: Describe) -> None:
+    described = descriptor(output_schema={"$ref": "#/$defs/A", "$defs": {"A": STRING}})
+    assert SchemaConverter().convert_output_schema(described) == STRING
+
+
+def test_the_models_of_a_real_module_are_inlined(registry: Registry) -> None:
+    definition = registry.get_definition("shop.order")
+    assert definition
+    before = copy.deepcopy(definition.input_schema)
+    assert "$defs" in before
+    converted = SchemaConverter().convert_input_schema(definition)
+    assert "$" not in str(converted).replace("'$schema'", "")
+    assert converted["properties"]["items"]["items"]["properties"]["name"]["type"] == "string"
+    assert definition.input_schema == before
+
+
+def test_what_is_converted_shares_nothing_with_the_original(convert: Convert) -> None:
+    schema = {"type": "object", "properties": {"a": {"enum": ["x"]}}}
+    convert(schema)["properties"]["a"]["enum"].append("y")
+    assert schema["properties"]["a"] == {"enum": ["x"]}  # type: ignore[index]
+
+
+def test_what_is_beside_a_reference_is_kept(convert: Convert) -> None:
+    schema = {
+        "properties": {"a": {"$ref": "#/definitions/A", "description": "mine"}},
+        "definitions": {"A": {"type": "string", "description": "theirs"}},
+    }
+    assert convert(schema)["properties"]["a"] == {"type": "string", "description": "mine"}
+
+
+def test_pointers_are_unescaped(convert: Convert) -> None:
+    schema = {"properties": {"a": {"$ref": "#/$defs/x~1y~0z"}}, "$defs": {"x/y~z": STRING}}
+    assert convert(schema)["properties"]["a"] == STRING
+
+
+def test_a_property_may_be_called_like_the_keyword(convert: Convert) -> None:
+    schema = {"type": "object", "properties": {"$ref": {"type": "string"}}}
+    assert convert(schema) == schema
+
+
+def test_one_definition_may_be_used_twice(convert: Convert) -> None:
+    schema = {
+        "properties": {"a": {"$ref": "#/$defs/A"}, "b": {"$ref": "#/$defs/B"}},
+        "$defs": {"A": STRING, "B": {"items": [{"$ref": "#/$defs/A"}, {"$ref": "#/$defs/A"}]}},
+    }
+    assert convert(schema)["properties"] == {"a": STRING, "b": {"items": [STRING, STRING]}}
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"$ref": "#/$defs/A", "$defs": {"A": {"items": {"$ref": "#/$defs/A"}}}},
+        {"properties": {"child": {"$ref": "#"}}},
+    ],
+)
+def test_circular_references_are_refused(convert: Convert, schema: Any) -> None:
+    with pytest.raises(ValueError, match="Circular"):
+        convert(schema)
+
+
+def chain(length: int) -> dict[str, Any]:
+    defs: dict[str, Any] = {f"D{i}": {"$ref": f"#/$defs/D{i + 1}"} for i in range(1, length)}
+    return {"$ref": "#/$defs/D1", "$defs": {**defs, f"D{length}": STRING}}
+
+
+def test_references_may_be_32_deep_and_no_deeper(convert: Convert) -> None:
+    assert convert(chain(32)) == STRING
+    with pytest.raises(ValueError, match="depth limit"):
+        convert(chain(33))
+
+
+@pytest.mark.parametrize("ref", ["#/$defs/None", "#/$defs/A/x", "other.json#/A", "A", "#/title"])
+def test_references_that_lead_nowhere_are_refused(convert: Convert, ref: str) -> None:
+    with pytest.raises(ValueError, match="Unresolvable"):
+        convert({"properties": {"a": {"$ref": ref}}, "$defs": {"A": STRING}, "title": "T"})
+
+
+@pytest.mark.parametrize(
+    ("schema", "kind"),
+    [
+        (None, "unknown"),
+        ({}, "unknown"),
+        (STRING, "string"),
+        ({"type": ["string", "null"]}, "string"),
+        ({"anyOf": [STRING, {"type": "null"}]}, "string"),
+        ({"anyOf": [STRING, {"type": "integer"}]}, "unknown"),
+        ({"type": "object"}, "object"),
+        ({"type": ["object", "null"]}, "object"),
+        ({"properties": {}}, "object"),
+        ({"type": "array"}, "unknown"),
+        ({"$ref": "#/$defs/A", "$defs": {"A": STRING}}, "string"),
+        ({"$ref": "#/$defs/B", "$defs": {"A": STRING}}, "unknown"),
+        ({"$ref": 7}, "unknown"),
+    ],
+)
+def test_the_root_type_is_found(schema: Any, kind: str) -> None:
+    assert SchemaConverter().detect_root_type(schema) == kind
+
+
+@pytest.mark.parametrize(
+    ("schema", "name"),
+    [
+        (None, None),
+        ({}, None),
+        ({"properties": {"a": STRING}}, "a"),
+        ({"properties": {"a": {"type": "integer"}}}, None),
+        ({"properties": {"a": {"anyOf": [STRING, {"type": "null"}]}}}, "a"),
+        ({"properties": {"a": STRING, "b": STRING}}, None),
+        ({"properties": {"a": STRING, "b": STRING}, "required": ["b"]}, "b"),
+        ({"properties": {"a": STRING, "b": STRING}, "required": ["a", "b"]}, None),
+        ({"properties": {"a": STRING, "b": {}}, "required": ["b"]}, None),
+        ({"properties": {"a": STRING, "b": STRING}, "required": ["c"]}, None),
+        ({"properties": {"a": True}}, None),
+        ({"properties": {"a": {"$ref": "#/$defs/A"}}, "$defs": {"A": {"type": "string"}}}, "a"),
+    ],
+)
+def test_plain_text_goes_to_the_one_property_that_it_can_go_to(schema: Any, name: Any) -> None:
+    assert text_property(schema) == name

@@ -1,0 +1,30 @@
+"""The agent that the tests talk to."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e import modules
+from tests.serving import running
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(scope="session")
+def sandbox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The folder that `files.delete` works in."""
+    folder = tmp_path_factory.mktemp("sandbox")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("APCORE_EXAMPLE_ROOT", str(folder))
+        yield folder
+
+
+@pytest.fixture(scope="session")
+def agent(sandbox: Path) -> Iterator[str]:
+    """The URL of an agent with the examples and the modules of `modules`."""
+    with running(modules.executor()) as url:
+        yield url

@@ -1,0 +1,86 @@
+"""Modules for the tests: what the examples have no reason to do."""
+
+import asyncio
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+from apcore import Context, Executor, ModuleAnnotations, Registry
+
+EXAMPLES = Path(__file__).parents[2] / "examples" / "extensions"
+
+
+class Plain:
+    """A module without schemas."""
+
+    input_schema = None
+    output_schema = None
+
+
+class Echo(Plain):
+    description = "Returns what it is given"
+
+    def execute(self, inputs: dict[str, Any], context: "Context[Any]") -> dict[str, Any]:
+        return inputs
+
+
+class Fail(Plain):
+    description = "Raises"
+
+    def execute(self, inputs: dict[str, Any], context: "Context[Any]") -> dict[str, Any]:
+        raise RuntimeError("a secret of the house")
+
+
+class Pack(Plain):
+    description = "Returns a file, and how large it is"
+
+    def execute(self, inputs: dict[str, Any], context: "Context[Any]") -> dict[str, Any]:
+        content = inputs["text"].encode()
+        return {"note.txt": content, "size": len(content)}
+
+
+class Gates:
+    """Gates with names, of which each is shut until somebody opens it."""
+
+    def __init__(self) -> None:
+        self.gates: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
+
+
+class Wait(Plain):
+    """A job that lasts until its gate is opened."""
+
+    description = "Streams a first report, then waits until a gate is open"
+    annotations = ModuleAnnotations(streaming=True)
+
+    def __init__(self, gates: Gates) -> None:
+        self.gates = gates.gates
+
+    async def execute(self, inputs: dict[str, Any], context: "Context[Any]") -> dict[str, Any]:
+        await self.gates[inputs["gate"]].wait()
+        return {"opened": inputs["gate"]}
+
+    async def stream(self, inputs: dict[str, Any], context: "Context[Any]") -> Any:
+        yield {"waiting": True}
+        yield await self.execute(inputs, context)
+
+
+class Open(Plain):
+    description = "Opens a gate"
+
+    def __init__(self, gates: Gates) -> None:
+        self.gates = gates.gates
+
+    async def execute(self, inputs: dict[str, Any], context: "Context[Any]") -> dict[str, Any]:
+        self.gates[inputs["gate"]].set()
+        return {}
+
+
+def executor() -> Executor:
+    """The examples and the modules of this file."""
+    registry = Registry(extensions_dir=str(EXAMPLES))
+    registry.discover()
+    gates = Gates()
+    own = {"echo": Echo(), "fail": Fail(), "pack": Pack(), "wait": Wait(gates), "open": Open(gates)}
+    for name, module in own.items():
+        registry.register(f"test.{name}", module)
+    return Executor(registry)

@@ -1,0 +1,364 @@
+"""The official Python SDK's client against the server, over each binding that both speak."""
+
+from collections.abc import AsyncIterator
+from contextlib import aclosing, asynccontextmanager
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import httpx
+import pytest
+from a2a.client import A2ACardResolver, A2AClientError, Client, ClientConfig, ClientFactory
+from a2a.helpers import get_data_parts, get_raw_parts, new_data_message, new_text_message
+from a2a.types import (
+    AgentCard,
+    CancelTaskRequest,
+    GetTaskRequest,
+    ListTasksRequest,
+    Message,
+    Role,
+    SendMessageRequest,
+    StreamResponse,
+    SubscribeToTaskRequest,
+    Task,
+    TaskState,
+)
+from a2a.utils.errors import (
+    A2AError,
+    InvalidParamsError,
+    MethodNotFoundError,
+    PushNotificationNotSupportedError,
+    TaskNotCancelableError,
+    TaskNotFoundError,
+    UnsupportedOperationError,
+)
+from google.protobuf.json_format import MessageToDict
+
+pytestmark = pytest.mark.anyio
+
+BINDINGS = {
+    "jsonrpc-1.0": ("JSONRPC", "1.0"),
+    "rest-1.0": ("HTTP+JSON", "1.0"),
+    "jsonrpc-0.3": ("JSONRPC", "0.3"),
+}
+COMPLETED = TaskState.TASK_STATE_COMPLETED
+CANCELED = TaskState.TASK_STATE_CANCELED
+WORKING = TaskState.TASK_STATE_WORKING
+INPUT_REQUIRED = TaskState.TASK_STATE_INPUT_REQUIRED
+TERMINAL = {COMPLETED, CANCELED, TaskState.TASK_STATE_FAILED, TaskState.TASK_STATE_REJECTED}
+
+
+@pytest.fixture
+async def http() -> AsyncIterator[httpx.AsyncClient]:
+    async with httpx.AsyncClient(timeout=20) as client:
+        yield client
+
+
+@pytest.fixture
+async def card(http: httpx.AsyncClient, agent: str) -> AgentCard:
+    return await A2ACardResolver(http, agent).get_agent_card()
+
+
+@pytest.fixture(params=BINDINGS)
+def binding(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+class Clients:
+    """A client that streams, one that waits for the end, and one that does not wait."""
+
+    def __init__(self, http: httpx.AsyncClient, card: AgentCard, binding: str) -> None:
+        protocol, version = BINDINGS[binding]
+        found = AgentCard()
+        found.CopyFrom(card)
+        del found.supported_interfaces[:]
+        found.supported_interfaces.extend(
+            interface
+            for interface in card.supported_interfaces
+            if (interface.protocol_binding, interface.protocol_version) == (protocol, version)
+        )
+        self._http, self._card, self._protocol = http, found, protocol
+        self.streaming = self._client(streaming=True)
+        self.blocking = self._client(streaming=False)
+        self.polling = self._client(streaming=False, polling=True)
+
+    def _client(self, **options: bool) -> Client:
+        bindings = [self._protocol]
+        config = ClientConfig(
+            httpx_client=self._http, supported_protocol_bindings=bindings, **options
+        )
+        return ClientFactory(config).create(self._card)
+
+    async def send(self, message: SendMessageRequest) -> Task:
+        """The task after it has settled."""
+        return await task_of(self.blocking, message)
+
+    async def start(self, message: SendMessageRequest) -> Task:
+        """The task as soon as it is there."""
+        return await task_of(self.polling, message)
+
+    async def stream(self, message: SendMessageRequest) -> list[StreamResponse]:
+        return [event async for event in self.streaming.send_message(message)]
+
+    async def get(self, task: Task) -> Task:
+        return await self.blocking.get_task(GetTaskRequest(id=task.id))
+
+    async def cancel(self, task: Task) -> Task:
+        return await self.blocking.cancel_task(CancelTaskRequest(id=task.id))
+
+    @asynccontextmanager
+    async def watching(self, task: Task) -> AsyncIterator[AsyncIterator[StreamResponse]]:
+        """The events of a task, after the first, which has been seen."""
+        request = SubscribeToTaskRequest(id=task.id)
+        async with aclosing(self.streaming.subscribe(request)) as events:  # type: ignore[type-var]
+            first = await anext(events)
+            assert first.task.id == task.id
+            yield events
+
+
+@pytest.fixture
+def clients(http: httpx.AsyncClient, card: AgentCard, binding: str) -> Clients:
+    return Clients(http, card, binding)
+
+
+async def task_of(client: Client, message: SendMessageRequest) -> Task:
+    (response,) = [event async for event in client.send_message(message)]
+    assert response.HasField("task")
+    return response.task
+
+
+def ask(skill: str | None, content: Any, **to: str) -> SendMessageRequest:
+    """A message to a skill, of data or of text."""
+    if isinstance(content, str):
+        message: Message = new_text_message(content, role=Role.ROLE_USER)
+    else:
+        message = new_data_message(content, role=Role.ROLE_USER)
+    message.MergeFrom(Message(**to))
+    request = SendMessageRequest(message=message)
+    if skill is not None:
+        request.metadata.update({"skillId": skill})
+    return request
+
+
+def output(task: Task) -> Any:
+    (artifact,) = task.artifacts
+    (data,) = get_data_parts(artifact.parts)
+    return data
+
+
+def state(event: StreamResponse) -> TaskState:
+    status = event.status_update if event.HasField("status_update") else event.task
+    return status.status.state
+
+
+async def test_the_card_tells_every_binding_and_every_skill(card: AgentCard, agent: str) -> None:
+    interfaces = [(i.protocol_binding, i.protocol_version) for i in card.supported_interfaces]
+    assert interfaces == [("JSONRPC", "1.0"), ("JSONRPC", "0.3"), ("HTTP+JSON", "1.0")]
+    assert {i.url for i in card.supported_interfaces} == {f"{agent}/"}
+    assert {skill.id for skill in card.skills} >= {"csv.summary", "jobs.countdown", "test.echo"}
+    assert all(skill.tags for skill in card.skills)
+    assert card.capabilities.streaming
+
+
+async def test_both_card_addresses_give_the_same_card(
+    http: httpx.AsyncClient, card: AgentCard, agent: str
+) -> None:
+    resolver = A2ACardResolver(http, agent, agent_card_path="/.well-known/agent.json")
+    assert await resolver.get_agent_card() == card
+
+
+async def test_a_blocking_send_brings_the_result(clients: Clients) -> None:
+    task = await clients.send(ask("csv.summary", {"text": "name,age\nAda,36\nAlan,41\n"}))
+    assert task.status.state == COMPLETED
+    assert output(task)["rows"] == 2
+    assert await clients.get(task) == task
+
+
+async def test_text_is_input_for_a_skill_that_takes_text(clients: Clients) -> None:
+    task = await clients.send(ask("markdown.html", "# Tea"))
+    assert output(task) == {"html": "<h1>Tea</h1>"}
+
+
+async def test_whole_numbers_arrive_exactly(clients: Clients) -> None:
+    order = {
+        "customer": {"name": "Ada", "address": {"city": "London", "country": "GB"}},
+        "lines": [{"sku": "tea", "quantity": 3, "unit_cents": 10_000_000}],
+    }
+    task = await clients.send(ask("orders.price", order))
+    assert output(task)["total_cents"] == 36_000_000
+    numbers = {"largest": 2**53, "smallest": -(2**53), "odd": 2**53 - 1, "half": 0.5}
+    assert output(await clients.send(ask("test.echo", numbers))) == numbers
+
+
+async def test_bytes_arrive_as_a_file(clients: Clients) -> None:
+    task = await clients.send(ask("test.pack", {"text": "grüße"}))
+    (artifact,) = task.artifacts
+    assert get_raw_parts(artifact.parts) == ["grüße".encode()]
+    assert [part.filename for part in artifact.parts if part.filename] == ["note.txt"]
+    assert get_data_parts(artifact.parts) == [{"size": 7}]
+
+
+async def test_a_send_that_does_not_wait_can_be_followed_to_its_end(clients: Clients) -> None:
+    gate = str(uuid4())
+    task = await clients.start(ask("test.wait", {"gate": gate}))
+    assert task.status.state not in TERMINAL
+    assert (await clients.get(task)).status.state not in TERMINAL
+    async with clients.watching(task) as events:
+        await clients.send(ask("test.open", {"gate": gate}))
+        *_, last = [event async for event in events]
+    assert state(last) == COMPLETED
+    assert output(await clients.get(task)) == {"opened": gate}
+
+
+async def test_a_stream_brings_chunks_then_the_end(clients: Clients) -> None:
+    events = await clients.stream(ask("text.stats", {"text": "To be\n\nor not\n\nto be"}))
+    first, *between, last = events
+    assert first.task.status.state == TaskState.TASK_STATE_SUBMITTED
+    assert state(between[0]) == WORKING
+    updates = [event.artifact_update for event in between[1:]]
+    assert [update.append for update in updates] == [False, True, True, True]
+    assert {update.artifact.artifact_id for update in updates} == {"result"}
+    assert state(last) == COMPLETED
+    (artifact,) = (await clients.get(first.task)).artifacts
+    assert list(artifact.parts) == [part for update in updates for part in update.artifact.parts]
+
+
+async def test_every_event_of_a_stream_tells_its_task_and_context(clients: Clients) -> None:
+    first, *rest = await clients.stream(ask("markdown.html", "tea", context_id="c-1"))
+    assert first.task.context_id == "c-1"
+    for event in rest:
+        update = event.status_update if event.HasField("status_update") else event.artifact_update
+        assert (update.task_id, update.context_id) == (first.task.id, "c-1")
+
+
+async def test_a_slow_job_can_be_canceled(clients: Clients) -> None:
+    events = clients.streaming.send_message(ask("jobs.countdown", {"seconds": 300, "step": 300}))
+    first = await anext(events)
+    while state(event := await anext(events)) != WORKING:
+        assert event.HasField("status_update")
+    canceled = await clients.cancel(first.task)
+    assert canceled.status.state == CANCELED
+    *_, last = [event async for event in events]
+    assert state(last) == CANCELED
+    with pytest.raises(TaskNotCancelableError):
+        await clients.cancel(first.task)
+
+
+async def test_two_watchers_see_the_same_end(clients: Clients) -> None:
+    gate = str(uuid4())
+    task = await clients.start(ask("test.wait", {"gate": gate}))
+    async with clients.watching(task) as one, clients.watching(task) as other:
+        await clients.send(ask("test.open", {"gate": gate}))
+        ends = [[event async for event in events][-1] for events in (one, other)]
+    assert ends[0] == ends[1]
+    assert state(ends[0]) == COMPLETED
+
+
+async def test_a_subscription_to_a_finished_task(clients: Clients, binding: str) -> None:
+    task = await clients.send(ask("test.echo", {}))
+    request = SubscribeToTaskRequest(id=task.id)
+    if binding == "jsonrpc-0.3":
+        (event,) = [event async for event in clients.streaming.subscribe(request)]
+        assert state(event) == COMPLETED
+    else:
+        with pytest.raises(UnsupportedOperationError):
+            await anext(clients.streaming.subscribe(request))
+
+
+@pytest.mark.parametrize(
+    ("message", "error"),
+    [
+        (ask("no.such", {}), MethodNotFoundError),
+        (ask(None, {}), InvalidParamsError),
+        (ask("csv.summary", {"text": 5}), InvalidParamsError),
+        (ask("test.echo", {}, task_id="no-such"), TaskNotFoundError),
+    ],
+)
+async def test_what_cannot_run_is_an_error_and_no_task(
+    clients: Clients, binding: str, message: SendMessageRequest, error: type[A2AError]
+) -> None:
+    message.message.context_id = context = str(uuid4())
+    for client in (clients.blocking, clients.streaming):
+        with pytest.raises(A2AError) as caught:
+            await anext(client.send_message(message))
+        if binding == "rest-1.0" and caught.type is A2AClientError:
+            assert "400 Bad Request" in str(caught.value)  # it knows the protocol's reasons alone
+        else:
+            assert caught.type is error
+    if binding != "jsonrpc-0.3":
+        found = await clients.blocking.list_tasks(ListTasksRequest(context_id=context))
+        assert not found.tasks
+
+
+async def test_an_unknown_task_is_not_found(clients: Clients) -> None:
+    unknown = Task(id=str(uuid4()))
+    for ask_for in (clients.get, clients.cancel):
+        with pytest.raises(TaskNotFoundError):
+            await ask_for(unknown)
+    with pytest.raises(TaskNotFoundError):
+        await anext(clients.streaming.subscribe(SubscribeToTaskRequest(id=unknown.id)))
+
+
+async def test_a_finished_task_takes_no_message(clients: Clients) -> None:
+    task = await clients.send(ask("test.echo", {}))
+    with pytest.raises(UnsupportedOperationError):
+        await clients.send(ask("test.echo", {}, task_id=task.id))
+
+
+async def test_a_module_that_raises_fails_its_task_and_tells_nothing(clients: Clients) -> None:
+    task = await clients.send(ask("test.fail", {}))
+    assert task.status.state == TaskState.TASK_STATE_FAILED
+    (reason,) = get_data_parts(task.status.message.parts)
+    assert reason["code"] == -32603
+    assert "secret" not in str(MessageToDict(task))
+
+
+async def test_push_notifications_are_refused(clients: Clients) -> None:
+    message = ask("test.echo", {})
+    config = message.configuration.task_push_notification_config
+    config.url = "https://example.com/hook"
+    with pytest.raises(PushNotificationNotSupportedError):
+        await clients.send(message)
+
+
+async def test_a_destructive_skill_runs_only_after_a_yes(clients: Clients, sandbox: Path) -> None:
+    file = sandbox / f"{uuid4()}.txt"
+    file.write_text("old", encoding="utf-8")
+    paused = await clients.send(ask("files.delete", {"path": file.name}))
+    assert paused.status.state == INPUT_REQUIRED
+    assert file.exists()
+    done = await clients.send(
+        ask(None, "yes", task_id=paused.id, context_id=paused.context_id)
+    )
+    assert done.id == paused.id
+    assert done.status.state == COMPLETED
+    assert output(done) == {"deleted": file.name, "size": 3}
+    assert not file.exists()
+
+
+async def test_a_destructive_skill_does_not_run_after_a_no(
+    clients: Clients, sandbox: Path
+) -> None:
+    file = sandbox / f"{uuid4()}.txt"
+    file.write_text("old", encoding="utf-8")
+    first, *_, pause = await clients.stream(ask("files.delete", {"path": file.name}))
+    assert state(pause) == INPUT_REQUIRED
+    events = await clients.stream(ask(None, {"approved": False}, task_id=first.task.id))
+    assert state(events[-1]) == TaskState.TASK_STATE_REJECTED
+    assert file.exists()
+
+
+async def test_tasks_are_listed_by_context_page_by_page(clients: Clients, binding: str) -> None:
+    context = str(uuid4())
+    sent = [await clients.send(ask("test.echo", {"n": n}, context_id=context)) for n in range(3)]
+    request = ListTasksRequest(context_id=context, page_size=2, include_artifacts=True)
+    if binding == "jsonrpc-0.3":
+        with pytest.raises(NotImplementedError):
+            await clients.blocking.list_tasks(request)
+        return
+    one = await clients.blocking.list_tasks(request)
+    assert (one.total_size, one.page_size, len(one.tasks)) == (3, 2, 2)
+    request.page_token = one.next_page_token
+    two = await clients.blocking.list_tasks(request)
+    assert two.next_page_token == ""
+    assert [*one.tasks, *two.tasks] == sent[::-1]

@@ -1,0 +1,71 @@
+"""One real server for all tests that only look at its answers."""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import httpx
+import pytest
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from tests.serving import PATIENCE, running
+
+from .asking import Agent
+from .modules import app
+
+
+class Host:
+    """An ASGI application that knows the event loop it is served by."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self.url = ""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.loop = asyncio.get_running_loop()
+        await self._app(scope, receive, send)
+
+    def tasks(self) -> int:
+        """How many asyncio tasks there are, beside the one that counts."""
+
+        async def count() -> int:
+            return len(asyncio.all_tasks()) - 1
+
+        assert self.loop is not None
+        return asyncio.run_coroutine_threadsafe(count(), self.loop).result(PATIENCE)
+
+
+def eventually(holds: Callable[[], Any]) -> Any:
+    """What *holds* gives, as soon as it is true: for what nobody sends word of."""
+    deadline = time.monotonic() + PATIENCE
+    while not (found := holds()):
+        assert time.monotonic() < deadline, "it never came true"
+        time.sleep(0.01)
+    return found
+
+
+@pytest.fixture(scope="session")
+def host() -> Iterator[Host]:
+    host = Host(app())
+    with running(host) as host.url:
+        yield host
+
+
+@pytest.fixture(scope="session")
+def client(host: Host) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=host.url, trust_env=False, timeout=PATIENCE) as client:
+        yield client
+
+
+@pytest.fixture(params=["0.3", "1.0", "REST"])
+def agent(client: httpx.Client, request: pytest.FixtureRequest) -> Agent:
+    """The agent, asked in all three ways."""
+    return Agent(client, request.param)
+
+
+@pytest.fixture(params=["0.3", "1.0"])
+def rpc(client: httpx.Client, request: pytest.FixtureRequest) -> Agent:
+    """The agent, asked in JSON-RPC."""
+    return Agent(client, request.param)

@@ -1,0 +1,243 @@
+"""Bodies that are no JSON, or JSON that nobody should send."""
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from .asking import QUICK, Agent
+from .modules import deep
+
+HOLE = "HOLE"
+SURROGATE = "\ud800"
+
+
+def body(agent: Agent, hole: str, params: Any = None, **envelope: Any) -> bytes:
+    """A send in which the text *hole* stands in the place of the string HOLE."""
+    filled: Any = agent.params() if params is None else params
+    if not agent.restful:
+        filled = {"jsonrpc": "2.0", "id": 1, "method": agent.method("send"), "params": filled}
+        filled |= envelope
+    return json.dumps(filled).replace(f'"{HOLE}"', hole).encode()
+
+
+def data(agent: Agent, skill: str = "mirror") -> Any:
+    """The params of a send with a hole in its data."""
+    return agent.params(skill, agent.part(data={"value": HOLE}))
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        b" \r\n\t",
+        b"{",
+        b"{'a': 1}",
+        b'{"a": 1}}',
+        b'{"a": 1} {"a": 1}',
+        b'{"a": tru}',
+        b'{"a": 01}',
+        b'{"a": "\n"}',
+        b'{"a": "\\x"}',
+        b"\xef\xbb\xbf{}",
+        b"\xff\xfe{\x00}\x00",
+        b"\x80",
+        b'{"a": "\xc3\x28"}',
+        b'{"a": "\xed\xa0\x80"}',
+        b'{"a": "\xf5\x80\x80\x80"}',
+        b"--boundary\r\nContent-Disposition: form-data\r\n",
+    ],
+)
+def test_what_is_no_json_in_utf_8_is_a_parse_error(agent: Agent, broken: bytes) -> None:
+    assert agent.post(broken).code == -32700
+
+
+def test_an_empty_body_is_a_parse_error(rpc: Agent) -> None:
+    answer = rpc.post(b"")
+    assert (answer.code, answer.body["id"]) == (-32700, None)
+
+
+@pytest.mark.parametrize("constant", ["NaN", "Infinity", "-Infinity"])
+def test_numbers_that_json_does_not_have_are_a_parse_error(agent: Agent, constant: str) -> None:
+    assert agent.post(body(agent, constant, data(agent))).code == -32700
+
+
+@pytest.mark.parametrize("number", ["1e999", "-1e999", "1" + "0" * 400, "-1" + "0" * 400])
+def test_numbers_that_nothing_holds_are_invalid_params(agent: Agent, number: str) -> None:
+    assert agent.post(body(agent, number, data(agent))).code == -32602
+    metadata = {**agent.params(), "metadata": {"skillId": "echo", "value": HOLE}}
+    assert agent.post(body(agent, number, metadata)).code == -32602
+    assert agent.post(body(agent, number, agent.params(metadata={"x": HOLE}))).code == -32602
+
+
+def test_an_integer_of_5000_digits_is_a_parse_error(agent: Agent) -> None:
+    assert agent.post(body(agent, "1" * 5000, data(agent))).code == -32700
+
+
+@pytest.mark.parametrize(
+    ("written", "seen"),
+    [
+        (str(2**53 + 1), 2**53 + 1),
+        (str(2**60), 2**60),
+        (str(-(2**63)), -(2**63)),
+        ("1.0", 1),
+        ("1e3", 1000),
+        ("-0.5", -0.5),
+        ('"\\u0000\\u001b\\ud83d\\ude00"', "\0\x1b😀"),
+        ("null", None),
+        ("[]", []),
+    ],
+)
+def test_values_reach_the_module_exactly(agent: Agent, written: str, seen: object) -> None:
+    answer = agent.post(body(agent, written, data(agent, "seen")))
+    assert json.loads(answer.data["seen"])["value"] == seen
+    assert type(json.loads(answer.data["seen"])["value"]) is type(seen)
+
+
+@pytest.mark.parametrize("opening", ["[", '{"a":', '[{"a":'])
+def test_json_without_a_bottom_is_a_parse_error(agent: Agent, opening: str) -> None:
+    assert agent.post(opening.encode() * 200_000).code == -32700
+    closing = {"[": "]", '{"a":': "}", '[{"a":': "}]"}[opening]
+    whole = opening * 200_000 + "1" + closing * 200_000
+    assert agent.post(whole.encode()).code == -32700
+    assert agent.post(body(agent, whole, data(agent))).code == -32700
+
+
+@pytest.mark.parametrize("levels", [31, 40, 64, 100, 300])
+def test_values_nested_too_deep_are_invalid_params(agent: Agent, levels: int) -> None:
+    nested = deep(levels)
+    lists: Any = []
+    for _ in range(levels):
+        lists = [lists]
+    for value in (nested, {"a": lists}):
+        assert agent.send("mirror", agent.part(data=value)).code == -32602
+        assert agent.send(metadata=value).code == -32602
+        with_metadata = {**agent.part(text="hello"), "metadata": value}
+        assert agent.send("echo", with_metadata).code == -32602
+        params = agent.params()
+        metadata = {**value, **params["metadata"]}
+        assert agent.ask("send", {**params, "metadata": metadata}).code == -32602
+
+
+@pytest.mark.parametrize("levels", [10, 25, 26, 27, 28, 29])
+@pytest.mark.parametrize("place", ["data", "message", "part"])
+def test_what_is_nested_and_accepted_can_be_read_again(
+    agent: Agent, place: str, levels: int
+) -> None:
+    value, part = deep(levels), agent.part(data={"a": 1})
+    if place == "data":
+        part = agent.part(data=value)
+    elif place == "part":
+        part["metadata"] = value
+    sent = agent.send("mirror", part, **({"metadata": value} if place == "message" else {}))
+    if sent.code is not None:
+        assert sent.code == -32602
+        return
+    assert sent.state == "completed"
+    read = agent.ask("get", {"id": sent.task["id"]}).task
+    assert read == sent.task
+    assert json.dumps(value) in json.dumps(read)
+    context = {"contextId": sent.task["contextId"]}
+    assert [task["id"] for task in agent.ask("list", context).result["tasks"]] == [read["id"]]
+    stream = agent.stream("mirror", part, **({"metadata": value} if place == "message" else {}))
+    again = agent.ask("get", {"id": stream.task_id}).task
+    assert json.dumps(value) in json.dumps(again)
+
+
+def test_duplicate_names_are_a_parse_error(agent: Agent) -> None:
+    once, twice = body(agent, '{"a": 1}', data(agent)), '{"a": 1, "b": 2, "a": 1}'
+    assert agent.post(once).code is None
+    assert agent.post(body(agent, twice, data(agent))).code == -32700
+    assert agent.post(once[:-1] + b', "params": {}, "params": {}}').code == -32700
+
+
+STRINGS = ["messageId", "contextId", "taskId", "text", "name", "value", "skillId", "type"]
+
+
+def params_with(agent: Agent, place: str, text: str) -> Any:
+    """The params of a send with *text* in one of its strings."""
+    members: dict[str, Any] = {}
+    part, skill = agent.part(text="hello"), "echo"
+    if place in {"messageId", "contextId", "taskId"}:
+        members = {place: text}
+    elif place == "text":
+        part = agent.part(text=text)
+    elif place == "name":
+        members = {"metadata": {text: 1}}
+    elif place == "value":
+        members = {"metadata": {"note": text}}
+    elif place == "type":
+        part["mediaType"] = text
+    else:
+        skill = text
+    return agent.params(skill, part, **members)
+
+
+@pytest.mark.parametrize("place", STRINGS)
+def test_lone_surrogates_are_a_parse_error_wherever_they_are(agent: Agent, place: str) -> None:
+    for text in (SURROGATE, "a\udfffb", "\ude00\ud83d"):
+        assert agent.post(body(agent, "", params_with(agent, place, text))).code == -32700
+
+
+def test_a_lone_surrogate_in_the_envelope_is_a_parse_error(rpc: Agent) -> None:
+    assert rpc.ask("send", rpc.params(), id=SURROGATE).code == -32700
+    assert rpc.ask("send", rpc.params(), method=SURROGATE).code == -32700
+    assert rpc.ask("send", rpc.params(), **{SURROGATE: 1}).code == -32700
+
+
+def test_json_in_a_text_is_held_to_the_same_rules(agent: Agent) -> None:
+    for text in (
+        '{"value": NaN}',
+        '{"value": 1e999}',
+        f'{{"value": {"1" * 5000}}}',
+        '{"value": "\\ud800"}',
+        '{"value": ' + "[" * 40 + "]" * 40 + "}",
+        '{"value": ' + "[" * 100_000 + "]" * 100_000 + "}",
+        '{"value": 1, "value": 2}',
+        "[1]",
+        "1",
+        "",
+    ):
+        answer = agent.send("order.total", agent.part(text=text))
+        assert answer.code == -32602, text[:100]
+
+
+@pytest.mark.parametrize("place", STRINGS)
+def test_control_characters_are_kept_or_refused_but_never_changed(agent: Agent, place: str) -> None:
+    for text in ("a\0b", "\0", "a\r\nb", "\x1b[31m", "\x7f\x85\u2028\u202e"):
+        answer = agent.ask("send", params_with(agent, place, text))
+        expected = {"skillId": {-32601, -32602}, "taskId": {-32001, -32602}}
+        assert answer.code in expected.get(place, {None, -32602})
+        if answer.code is None:
+            read = agent.ask("get", {"id": answer.task["id"]})
+            assert json.dumps(text)[1:-1] in json.dumps(read.task), place
+
+
+def test_an_object_of_500_000_keys_is_refused_and_holds_nobody_up(agent: Agent) -> None:
+    keys = json.dumps({str(number): 0 for number in range(500_000)})
+    params = data(agent)
+    whole = body(agent, keys, params)
+    assert len(whole) < 10 * 2**20
+    with ThreadPoolExecutor(1) as pool:
+        refusal = pool.submit(agent.post, whole)
+        slowest = 0.0
+        while not refusal.done():
+            slowest = max(slowest, agent.request("GET", "/health").response.elapsed.total_seconds())
+    assert refusal.result().code == -32602
+    assert slowest < QUICK
+
+
+@pytest.mark.parametrize("hole", [("0", 5_000_000), ('""', 3_000_000), ("[]", 3_000_000)])
+def test_an_array_of_millions_is_refused_and_holds_nobody_up(
+    agent: Agent, hole: tuple[str, int]
+) -> None:
+    item, count = hole
+    whole = body(agent, "[" + ",".join([item] * count) + "]", data(agent))
+    assert len(whole) <= 10 * 2**20
+    with ThreadPoolExecutor(1) as pool:
+        refusal = pool.submit(agent.post, whole)
+        slowest = 0.0
+        while not refusal.done():
+            slowest = max(slowest, agent.request("GET", "/health").response.elapsed.total_seconds())
+    assert refusal.result().code == -32602
+    assert slowest < QUICK

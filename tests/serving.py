@@ -1,0 +1,69 @@
+"""A real server on a real port, in a thread."""
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from os import PathLike
+from typing import Any
+
+import uvicorn
+from apcore import Executor, Registry
+
+from apcore_a2a_server import create_app
+
+PATIENCE = 20
+"""Seconds after which what has not happened is taken for a fault."""
+
+
+def listener() -> socket.socket:
+    """A socket of its own port on loopback.
+
+    Its protocol is spelled out because event loops switch Nagle's algorithm off by that alone.
+    """
+    found = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    found.bind(("127.0.0.1", 0))
+    return found
+
+
+class Server(uvicorn.Server):
+    """uvicorn's server, which tells when it listens."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.settled = threading.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.settled.set()
+
+    def serve_in_thread(self, sockets: list[socket.socket]) -> None:
+        try:
+            self.run(sockets)
+        finally:
+            self.settled.set()
+
+
+@contextmanager
+def running(source: Any, **options: Any) -> Iterator[str]:
+    """Serve *source* and give its base URL, such as `http://127.0.0.1:40123`.
+
+    Args:
+        source: What `create_app` takes (a folder, a Registry, an Executor), or an ASGI app.
+        options: For `create_app`; `url` is the server's own, and `shutdown_timeout` 0, unless given.
+    """
+    with listener() as sock:
+        url = f"http://127.0.0.1:{sock.getsockname()[1]}"
+        if isinstance(source, str | PathLike | Registry | Executor):
+            source = create_app(source, **{"url": url, "shutdown_timeout": 0, **options})
+        config = uvicorn.Config(source, log_level="warning", timeout_graceful_shutdown=1)
+        server = Server(config)
+        thread = threading.Thread(target=server.serve_in_thread, args=([sock],))
+        thread.start()
+        try:
+            assert server.settled.wait(PATIENCE) and server.started
+            yield url
+        finally:
+            server.should_exit = True
+            thread.join(PATIENCE)
+            assert not thread.is_alive()
