@@ -6,7 +6,6 @@ turn integers into floats. The tests hold the results against them.
 
 import base64
 from collections.abc import Callable
-from functools import cache
 from typing import Any, TypeAlias
 
 from a2a import types as a2a
@@ -32,21 +31,23 @@ class V1:
     version = "1.0"
 
     def __init__(self) -> None:
-        self._writer = cache(self._make_writer)
+        self._writers: dict[FieldDescriptor, tuple[str, Callable[[Any], Any]]] = {}
 
     def message(self, message: Message) -> Json:
         """Any message of the SDK."""
         result: Json = {}
         for field, value in message.ListFields():
-            name, write = self._writer(field)
+            name, write = self._writers.get(field) or self._writer(field)
             result[name] = write(value)
         return result
 
-    def _make_writer(self, field: FieldDescriptor) -> tuple[str, Callable[[Any], Any]]:
+    def _writer(self, field: FieldDescriptor) -> tuple[str, Callable[[Any], Any]]:
         write = self._write(field)
         if field.is_repeated:
-            return field.json_name, lambda values: [write(value) for value in values]
-        return field.json_name, write
+            self._writers[field] = field.json_name, lambda values: [write(v) for v in values]
+        else:
+            self._writers[field] = field.json_name, write
+        return self._writers[field]
 
     def _write(self, field: FieldDescriptor) -> Callable[[Any], Any]:
         if field.message_type is not None:
@@ -88,18 +89,8 @@ class V03(V1):
 
     def message(self, message: Message) -> Json:
         result = super().message(message)
-        match message:
-            case a2a.Part():
-                return _part(result)
-            case a2a.Message() | a2a.Task():
-                return {"kind": type(message).__name__.lower(), **result}
-            case a2a.TaskStatusUpdateEvent():
-                final = message.status.state in SETTLED
-                return {"kind": "status-update", **result, "final": final}
-            case a2a.TaskArtifactUpdateEvent():
-                return {"kind": "artifact-update", **result, "append": message.append}
-            case _:
-                return result
+        shape = _SHAPES.get(type(message))
+        return result if shape is None else shape(result)
 
     def _write(self, field: FieldDescriptor) -> Callable[[Any], Any]:
         if field.enum_type is None:
@@ -144,6 +135,18 @@ def _file(part: Json) -> Json:
     return {new: part[old] for old, new in names.items() if old in part}
 
 
+_FINAL = frozenset(NAMES[state] for state in SETTLED)
+_SHAPES: dict[type[Message], Callable[[Json], Json]] = {
+    a2a.Part: _part,
+    a2a.Message: lambda it: {"kind": "message", **it},
+    a2a.Task: lambda it: {"kind": "task", **it},
+    a2a.TaskStatusUpdateEvent: lambda it: {
+        "kind": "status-update",
+        **it,
+        "final": it["status"]["state"] in _FINAL,
+    },
+    a2a.TaskArtifactUpdateEvent: lambda it: {"kind": "artifact-update", "append": False, **it},
+}
 _WELL_KNOWN: dict[str, Callable[[Any], Any]] = {
     "Struct": from_struct,
     "Value": from_value,

@@ -42,7 +42,7 @@ class Engine:
     def __init__(self, setup: Setup, skills: Skills) -> None:
         self._setup = setup
         self._skills = skills
-        self._runs: dict[str, tuple[Run, asyncio.Task[None]]] = {}
+        self.runs: dict[str, tuple[Run, asyncio.Task[None]]] = {}
 
     async def start(self, call: Call) -> Ticket:
         """Run *call* as a new task; return when the task is there.
@@ -89,23 +89,23 @@ class Engine:
 
     async def drain(self, seconds: float) -> None:
         """Let what runs end for *seconds*; fail what has not ended then."""
-        if self._runs:
-            await asyncio.wait([task for _, task in self._runs.values()], timeout=seconds)
-        for run, _ in list(self._runs.values()):
+        if self.runs:
+            await asyncio.wait([task for _, task in self.runs.values()], timeout=seconds)
+        for run, _ in list(self.runs.values()):
             with suppress(StaleTaskError):  # it has ended by itself just now
                 await self._end(run.call.message, FAILED, "Server shutdown")
 
     def _launch(self, run: Run) -> Run:
         task = asyncio.create_task(run.main())
-        self._runs[run.call.message.task_id] = (run, task)
+        self.runs[run.call.message.task_id] = (run, task)
         task.add_done_callback(partial(self._on_done, run))
         return run
 
     def _on_done(self, run: Run, task: asyncio.Task[None]) -> None:
         """Clean up; a task that is canceled before its first step can't do so itself."""
         task_id = run.call.message.task_id
-        if self._runs.get(task_id) == (run, task):
-            del self._runs[task_id]
+        if self.runs.get(task_id) == (run, task):
+            del self.runs[task_id]
         if not run.admitted.done():
             run.admitted.set_exception(InternalError())
         run.admitted.exception()  # it may be that nobody waits for it any more
@@ -115,8 +115,8 @@ class Engine:
     async def _end(self, about: a2a.Message, state: a2a.TaskState, text: str) -> None:
         update = NewState(state, say(about, text))
         await change(self._setup.journal, about.task_id, update, expect=OPEN)
-        if about.task_id in self._runs:
-            run, task = self._runs[about.task_id]
+        if about.task_id in self.runs:
+            run, task = self.runs[about.task_id]
             run.token.cancel()
             task.cancel()
 

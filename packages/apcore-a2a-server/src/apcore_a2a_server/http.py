@@ -13,9 +13,12 @@ DRAIN_FACTOR = 8
 """A body over the limit is read on, up to so many times the limit, to keep the connection."""
 
 
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+
+
 def dump(value: Any) -> bytes:
     """Compact JSON; a number that is not finite is refused."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+    return _ENCODER.encode(value).encode()
 
 
 async def read_body(receive: Receive, send: Send, limit: int) -> bytes | None:

@@ -38,10 +38,10 @@ _TABLE: tuple[tuple[str, type[Any], Do], ...] = (
         Handler.extended_card,
     ),
 )
-_V1 = V1()
-_V03 = V03()
+DIALECT_1 = V1()
+DIALECT_03 = V03()
 METHODS = {
-    name: (_V03 if "/" in name else _V1, kind, do)
+    name: (DIALECT_03 if "/" in name else DIALECT_1, kind, do)
     for names, kind, do in _TABLE
     for name in names.split()
 }

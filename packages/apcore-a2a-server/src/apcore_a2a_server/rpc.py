@@ -14,10 +14,9 @@ from apcore_a2a_core import ErrorMapper
 from starlette.types import Receive, Scope, Send
 
 from .decode import Json, invalid, parse_json
-from .encode import V03, V1
 from .handler import Handler
 from .http import busy, caller_of, headers_of, read_body, respond
-from .operations import METHODS, perform
+from .operations import DIALECT_03, DIALECT_1, METHODS, perform
 from .sse import EventStream
 from .stores.journal import Payload
 
@@ -51,7 +50,7 @@ class JsonRpc:
     async def _answer(self, body: bytes, scope: Scope, receive: Receive, send: Send) -> None:
         headers = headers_of(scope)
         version = version_of(scope, headers)
-        dialect: V1 = V1() if version == "1.0" else V03()
+        dialect = DIALECT_1 if version == "1.0" else DIALECT_03
         reply: Json = {"jsonrpc": "2.0", "id": None}
         try:
             check_media_type(headers)

@@ -10,6 +10,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
@@ -96,14 +97,14 @@ class Option(NamedTuple):
 
 GROUPS = {
     "what to serve": (
-        Option("extensions_dir", TEXT, "DIR", "folder with the apcore modules", "./extensions"),
+        Option("extensions_dir", TEXT, "DIR", "the apcore modules", "./extensions"),
         Option("default_skill", TEXT, "SKILL", "skill for messages that name none"),
     ),
     "addresses": (
         Option("host", TEXT, "HOST", "address to listen at", "0.0.0.0"),
         Option("port", WHOLE, "PORT", "port to listen at", "8000"),
         Option("url", TEXT, "URL", "public address (default: made of host and port)"),
-        Option("root_path", TEXT, "PATH", "path that a proxy takes away"),
+        Option("root_path", TEXT, "PATH", "prefix that a proxy strips"),
     ),
     "identity": (
         Option("name", TEXT, "NAME", "the agent's name (default: project.name)"),
@@ -124,7 +125,7 @@ GROUPS = {
         Option("schema_memo", SWITCH, "", "make JSON Schemas anew for each call", "yes"),
     ),
     "security": (
-        Option("cors_origins", LIST, "URL", "web pages that may call, * for all"),
+        Option("cors_origins", LIST, "ORIGIN", "origins whose pages may call; * for all"),
         Option("allowed_hosts", LIST, "HOST", "Host headers to answer (default: all)"),
     ),
     "not available in this version": (
@@ -172,7 +173,9 @@ def parser() -> Parser:
     """The command line."""
     result = Parser(prog="apcore-a2a", description="Serve apcore modules as an A2A agent.")
     result.add_argument("--version", action=Version, nargs=0, help="print the version and exit")
-    commands = result.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    commands = result.add_subparsers(
+        dest="command", required=True, metavar="COMMAND", title="commands"
+    )
     serve = commands.add_parser(
         "serve",
         help="serve the modules in a folder",
@@ -180,7 +183,7 @@ def parser() -> Parser:
         description="Serve the apcore modules in a folder as an A2A agent, until Ctrl+C.",
         epilog=f"Each option can also be set in the environment ({PREFIX}PORT=9000) or under "
         f"{NAMESPACE}: in the config file (port: 9000). Flags go before the environment, and "
-        "that before the file. The exit code is 0 after a clean shutdown, 1 when the "
+        "that before the file; --no-explorer and the like turn a switch off. The exit code is 0 after a clean shutdown, 1 when the "
         "configuration is wrong, 2 when the server could not run.",
         argument_default=argparse.SUPPRESS,
         allow_abbrev=False,
@@ -200,9 +203,7 @@ def _add(group: Any, option: Option) -> None:
         shown = {option.default == "yes": told}.get
         for flag, value in ((option.flag, True), (off, False)):
             text = shown(not value, argparse.SUPPRESS)
-            group.add_argument(
-                flag, dest=option.name, action="store_const", const=value, help=text
-            )
+            group.add_argument(flag, dest=option.name, action="store_const", const=value, help=text)
         return
     if option.default:
         told += f" (default: {option.default})"
@@ -283,6 +284,10 @@ def _fail(code: int, message: str) -> int:
 
 def _serve(flags: dict[str, Any]) -> None:
     del flags["command"]
+    try:
+        server = part("server", "apcore-a2a serve")
+    except ImportError as error:
+        raise ConfigurationError(str(error)) from None
     config = _config(flags.pop("config", None) or os.environ.get(f"{PREFIX}CONFIG"))
     options = settings(flags, os.environ, config)
     options.pop("config", None)
@@ -293,11 +298,7 @@ def _serve(flags: dict[str, Any]) -> None:
             f"Extensions directory not found: {folder}\n"
             "Make it, or name another with --extensions-dir."
         )
-    try:
-        serve = part("server", "apcore-a2a serve").serve
-    except ImportError as error:
-        raise ConfigurationError(str(error)) from None
-    serve(folder, config=config, **options)
+    server.serve(folder, config=config, **options)
 
 
 def _config(path: str | None) -> Any:
@@ -306,3 +307,23 @@ def _config(path: str | None) -> Any:
     Raises:
         ConfigurationError: The file is missing or can't be read.
     """
+    apcore = import_module("apcore")  # it comes with the server part
+    discover = getattr(import_module("apcore.config"), "discover_config_file", str)
+    found = path or discover()
+    if not found:
+        return None
+    if not Path(found).is_file():
+        raise ConfigurationError(f"Config file not found: {found}")
+    if hasattr(apcore.Config, "register_namespace"):  # apcore 0.15
+        _register(apcore.Config)
+    logging.getLogger("apcore.config").setLevel("ERROR")  # warns of what others may make of it
+    try:
+        return apcore.Config.load(found) if path else apcore.Config.load()
+    except (apcore.ModuleError, ValueError, OSError) as error:
+        raise ConfigurationError(f"Config file {found}: {error}") from None
+
+
+def _register(config: Any) -> None:
+    """Make our namespace known, without a prefix: the environment is read here."""
+    if NAMESPACE not in [known["name"] for known in config.registered_namespaces()]:
+        config.register_namespace(NAMESPACE, env_prefix="")

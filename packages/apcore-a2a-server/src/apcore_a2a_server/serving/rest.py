@@ -10,11 +10,10 @@ from apcore_a2a_core import ErrorMapper, error_details
 from starlette.types import Receive, Scope, Send
 
 from apcore_a2a_server.decode import Json, invalid, parse_json
-from apcore_a2a_server.encode import V1
 from apcore_a2a_server.errors import TooMuchError
 from apcore_a2a_server.handler import Handler
 from apcore_a2a_server.http import busy, caller_of, headers_of, read_body, respond
-from apcore_a2a_server.operations import perform
+from apcore_a2a_server.operations import DIALECT_1, perform
 from apcore_a2a_server.rpc import check_media_type, version_of
 from apcore_a2a_server.sse import EventStream
 
@@ -58,7 +57,6 @@ class Rest:
         self._handler = handler
         self._mapper = mapper
         self._max_body = max_body
-        self._encode = V1().event
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one HTTP request."""
@@ -89,7 +87,7 @@ class Rest:
         if isinstance(result, dict):
             await respond(send, result, media_type=MEDIA_TYPE)
         else:
-            await EventStream(result, self._encode)(scope, receive, send)
+            await EventStream(result, DIALECT_1.event)(scope, receive, send)
 
 
 def route(verb: str, path: str) -> tuple[str, Json] | None:

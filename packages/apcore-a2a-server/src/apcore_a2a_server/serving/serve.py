@@ -96,11 +96,10 @@ def serve(
     _set_up_logging(log_level)
     root_path = "/" + root_path.strip("/") if root_path.strip("/") else ""
     with _bound(host, port) as listener:
-        if options.get("url") is None:
-            options["url"] = public_url(host, listener.getsockname()[1]) + root_path
-        app = create_app(source, **options)
+        url = options.get("url") or public_url(host, listener.getsockname()[1]) + root_path
+        app = create_app(source, **{**options, "url": url})
         agent = app.state.agent
-        _announce(agent, host, options["url"] or "")
+        _announce(agent, host, url)
         Server(_config(app, log_level, root_path), agent).run([listener])
 
 
@@ -128,7 +127,8 @@ def _bound(host: str, port: int) -> socket.socket:
         return socket.create_server((host, port), family=family, dualstack_ipv6=dual)
     except OSError as error:
         place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        raise OSError(error.errno, f"Can't listen at {place}: {error.strerror}") from None
+        reason = str(error.strerror).partition(" (while")[0]
+        raise OSError(error.errno, f"Can't listen at {place}: {reason}") from None
 
 
 def _config(app: Starlette, log_level: str, root_path: str) -> uvicorn.Config:
@@ -159,8 +159,8 @@ def _set_up_logging(level: str) -> None:
 def _announce(agent: Agent, host: str, url: str) -> None:
     logger.info("%s at %s", _count(len(agent.skills), "skill"), url)
     logger.info("Agent Card: %s/.well-known/agent-card.json", url.rstrip("/"))
-    if host in WILDCARDS:
-        logger.info("Listening at all addresses; url= or --url tells clients another one")
+    if host in WILDCARDS and "//localhost:" in url:
+        logger.info("That is for this machine; give url= or --url for clients elsewhere")
     if host not in LOOPBACK:
         logger.warning(
             "Anybody who can reach this address can call every skill, for there is no "
