@@ -1,6 +1,7 @@
 """The agent that the tests talk to."""
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -26,5 +27,5 @@ def sandbox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @pytest.fixture(scope="session")
 def agent(sandbox: Path) -> Iterator[str]:
     """The URL of an agent with the examples and the modules of `modules`."""
-    with running(modules.executor()) as url:
+    with closing(modules.executor()) as executor, running(executor) as url:
         yield url

@@ -65,7 +65,7 @@ BUILTINS = [
     if isinstance(kind, type) and issubclass(kind, BaseException) and name != "ModuleNotFoundError"
 ]
 LEAK = re.compile(
-    r"Traceback|File \"|\.py\b|site-packages|/(?:usr|home|work|root|etc|tmp|var)/|\bline \d+"
+    r"Traceback|File \"|\.py\b|site-packages|/(?:usr|home|work|root|etc|tmp|var)/|\bline \d+, in"
     r"|hunter2|<class|<function|object at 0x|NoneType|\bself\b|apcore_a2a|google\.protobuf|pydantic"
     rf"|\b(?:{'|'.join(BUILTINS)})\b"
     # what Python says when it does not like a value

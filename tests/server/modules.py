@@ -63,6 +63,12 @@ class Seen(Module):
         return {"seen": json.dumps(inputs)}
 
 
+class Anything(Seen):
+    """Takes any object."""
+
+    input_schema: ClassVar[Any] = {"type": "object"}
+
+
 class OrderTotal(Module):
     input_schema = Order
 
@@ -201,6 +207,7 @@ def registry() -> Registry:
         "echo": Echo(),
         "mirror": Mirror(),
         "seen": Seen(),
+        "anything": Anything(),
         "order.total": OrderTotal(),
         "slow": Slow(),
         "nested": Nested(),

@@ -65,10 +65,7 @@ async def create(journal: Journal, record: TaskRecord) -> None:
 
 
 async def change(
-    journal: Journal,
-    task_id: str,
-    *updates: Update,
-    expect: Collection[a2a.TaskState],
+    journal: Journal, task_id: str, *updates: Update, expect: Collection[a2a.TaskState]
 ) -> TaskRecord:
     """Apply *updates* to a task, all or none, and return its new record.
 

@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import cache
-from typing import Any, NoReturn, TypeAlias, TypeVar
+from typing import Any, NoReturn, TypeAlias, TypeGuard, TypeVar
 
 from a2a.utils.errors import InvalidParamsError, JSONParseError
 from apcore_a2a_core import OutputError, narrow, to_value
@@ -36,6 +36,11 @@ ALIASES: dict[str, dict[str, str]] = {
 }
 
 PART_CONTENTS = ("text", "data", "raw", "bytes", "url", "uri")
+
+
+def is_object(value: Any) -> TypeGuard[Json]:
+    """Whether a parsed JSON value is an object."""
+    return isinstance(value, dict)
 
 
 def invalid(field: str, description: str) -> InvalidParamsError:
@@ -100,7 +105,7 @@ def decode(kind: type[M], value: Any, path: str = "params") -> M:
 
 
 def _fill(message: Message, value: Any, path: str) -> None:
-    if not isinstance(value, dict):
+    if not is_object(value):
         raise invalid(path, "must be an object")
     descriptor = message.DESCRIPTOR
     modern = _MODERN.get(descriptor.name)
@@ -232,7 +237,7 @@ def carried(value: Any) -> Value:
 
 
 def _rounded(value: Any) -> Any:
-    if isinstance(value, dict):
+    if is_object(value):
         return {name: _rounded(item) for name, item in value.items()}
     if isinstance(value, list):
         return [_rounded(item) for item in value]
@@ -240,7 +245,7 @@ def _rounded(value: Any) -> Any:
 
 
 def _struct(value: Any) -> Struct:
-    if not isinstance(value, dict):
+    if not is_object(value):
         raise ValueError("must be an object")
     return carried(value).struct_value
 
@@ -261,7 +266,7 @@ _CONVERT: dict[object, Callable[[Any], Any]] = {
 def _part(value: Json, path: str) -> Json:
     """A part without 0.3's discriminator and its `file` object."""
     file = value.get("file")
-    if isinstance(file, dict):
+    if is_object(file):
         value = {**value, **file}
     contents = [name for name in PART_CONTENTS if value.get(name) is not None]
     if len(contents) != 1:
@@ -278,7 +283,7 @@ def _configuration(value: Json, path: str) -> Json:
 def _send(value: Json, path: str) -> Json:
     """A send with what stands beside the message, as the SRS has it, in the message."""
     message = value.get("message")
-    if not isinstance(message, dict):
+    if not is_object(message):
         raise invalid(f"{path}.message", "must be an object")
     beside = {name: value[name] for name in ("contextId", "taskId") if value.get(name)}
     return {**value, "message": {**beside, **message}} if beside else value

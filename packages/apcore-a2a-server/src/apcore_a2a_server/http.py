@@ -60,11 +60,11 @@ def caller_of(scope: Scope, headers: Mapping[str, str]) -> Caller:
     return Caller(headers=headers)
 
 
-def busy(error: Exception) -> dict[str, Any]:
-    """How an error that is no fault of the request shows in HTTP."""
+def retry_after(error: Exception) -> list[tuple[bytes, bytes]]:
+    """The headers of an error that is no fault of the request (RFC 9110 §10.2.3)."""
     if isinstance(error, TooMuchError):
-        return {"status": 429, "headers": [(b"retry-after", b"%d" % error.retry_after)]}
-    return {}
+        return [(b"retry-after", b"%d" % error.retry_after)]
+    return []
 
 
 async def respond(

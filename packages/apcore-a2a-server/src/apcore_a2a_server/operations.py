@@ -55,18 +55,17 @@ async def perform(method: str, params: Json, handler: Handler, caller: Caller) -
         A2AError: Whatever stands against it.
     """
     dialect, kind, do = METHODS[method]
-    message = decode(kind, params)
-    parts = params["message"].get("parts") if kind is a2a.SendMessageRequest else None
-    result = await do(handler, Request(message, caller, parts, _last_event_id(caller)))
-    match result:
-        case a2a.Task() if kind is a2a.SendMessageRequest:
-            return dialect.sent(result, _history_length(message.configuration))
-        case a2a.Task():
-            return dialect.task(result, _history_length(message))
-        case a2a.ListTasksResponse():
-            return _page(dialect, message, result)
-        case a2a.AgentCard():
-            return card_to_dict(result)
+    asked: Any = decode(kind, params)
+    sends = kind is a2a.SendMessageRequest
+    parts = params["message"].get("parts") if sends else None
+    result = await do(handler, Request(asked, caller, parts, _last_event_id(caller)))
+    if isinstance(result, a2a.Task):
+        length = _history_length(asked.configuration if sends else asked)
+        return dialect.sent(result, length) if sends else dialect.task(result, length)
+    if isinstance(result, a2a.ListTasksResponse):
+        return _page(dialect, asked, result)
+    if isinstance(result, a2a.AgentCard):
+        return card_to_dict(result)
     events: Events = result
     return events
 

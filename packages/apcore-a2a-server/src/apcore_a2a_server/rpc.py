@@ -13,9 +13,10 @@ from a2a.utils.errors import (
 from apcore_a2a_core import ErrorMapper
 from starlette.types import Receive, Scope, Send
 
-from .decode import Json, invalid, parse_json
+from .decode import Json, invalid, is_object, parse_json
+from .errors import TooMuchError
 from .handler import Handler
-from .http import busy, caller_of, headers_of, read_body, respond
+from .http import caller_of, headers_of, read_body, respond, retry_after
 from .operations import DIALECT_03, DIALECT_1, METHODS, perform
 from .sse import EventStream
 from .stores.journal import Payload
@@ -64,7 +65,8 @@ class JsonRpc:
             result = await perform(method, _params(request), self._handler, caller)
         except Exception as error:  # whatever it is, the client gets what the map says
             reply["error"] = dialect.error(self._mapper.to_jsonrpc_error(error))
-            await respond(send, reply, **busy(error))
+            status = 429 if isinstance(error, TooMuchError) else 200
+            await respond(send, reply, status=status, headers=retry_after(error))
             return
         if isinstance(result, dict):
             await respond(send, {**reply, "result": result})
@@ -98,7 +100,7 @@ def check_media_type(headers: Mapping[str, str]) -> None:
 
 def _id(request: Any) -> Any:
     """The id of a request that is one (JSON-RPC 2.0 §4); batches and notifications are not."""
-    if not isinstance(request, dict):
+    if not is_object(request):
         raise InvalidRequestError("The request must be one JSON object")
     request_id = request.get("id", False)
     if isinstance(request_id, bool) or not isinstance(request_id, str | int | float | None):
@@ -117,6 +119,6 @@ def _method(request: Json) -> str:
 
 def _params(request: Json) -> Json:
     params = request.get("params")
-    if params is not None and not isinstance(params, dict):
+    if params is not None and not is_object(params):
         raise invalid("params", "must be an object")
     return params or {}

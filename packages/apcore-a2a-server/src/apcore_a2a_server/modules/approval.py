@@ -8,7 +8,7 @@ from typing import Any
 from a2a.types import Message, Part
 from apcore_a2a_core import from_value
 
-from apcore_a2a_server.decode import carried
+from apcore_a2a_server.decode import carried, is_object
 
 from .current import current
 
@@ -82,7 +82,7 @@ def answer(message: Message) -> bool | None:
     for part in message.parts:
         if part.HasField("data"):
             value = from_value(part.data)
-            approved = value.get("approved") if isinstance(value, dict) else None
+            approved = value.get("approved") if is_object(value) else None
             if isinstance(approved, bool):
                 return approved
         word = part.text.strip().rstrip(".!").lower()

@@ -7,54 +7,40 @@ before it validates.
 
 import asyncio
 import inspect
-from collections.abc import Mapping
 from typing import Any
 
-from a2a.utils.errors import InvalidParamsError, MethodNotFoundError, TaskNotFoundError
-
-from apcore_a2a_server.decode import invalid
+from apcore.errors import (
+    ACLDeniedError,
+    InvalidInputError,
+    ModuleNotFoundError,
+    SchemaValidationError,
+)
 
 
 async def preflight(executor: Any, skill_id: str, inputs: dict[str, Any], context: Any) -> None:
     """Raise what would refuse the call; run no module code on the event loop.
 
     Raises:
-        InvalidParamsError: The input does not fit the schema.
-        TaskNotFoundError: The ACL denies the call (FR-ERR-003).
-        MethodNotFoundError: There is no such module.
+        SchemaValidationError: The input does not fit the schema.
+        ACLDeniedError: The caller may not call the module.
+        ModuleNotFoundError: There is no such module.
+        InvalidInputError: The module's own preflight refuses.
     """
-    arguments = [skill_id, inputs]
+    arguments: list[Any] = [skill_id, inputs]
     if "context" in inspect.signature(executor.validate).parameters:
         arguments.append(context)
-    result = await asyncio.to_thread(executor.validate, *arguments)
-    if result is None or getattr(result, "valid", True):
-        return
-    for check in getattr(result, "checks", ()):
-        if not check.passed:
-            raise _refusal(check.check, check.error or {}, skill_id)
-    raise _invalid_input({"errors": result.errors})
+    result: Any = await asyncio.to_thread(executor.validate, *arguments)
+    if result is not None and not getattr(result, "valid", True):
+        checks: list[Any] = [check for check in getattr(result, "checks", ()) if not check.passed]
+        raise _refusal(checks[0].check if checks else "schema", result.errors, skill_id)
 
 
-def _refusal(check: str, error: Mapping[str, Any], skill_id: str) -> Exception:
+def _refusal(check: str, errors: list[dict[str, Any]], skill_id: str) -> Exception:
     if check == "acl":
-        return TaskNotFoundError()
+        return ACLDeniedError(None, skill_id)
     if check in ("module_lookup", "module_id"):
-        data = {"type": "ModuleNotFoundError"}
-        return MethodNotFoundError(f"Skill not found: {skill_id}", data=data)
+        return ModuleNotFoundError(skill_id)
     if check == "schema":
-        return _invalid_input(error)
-    return invalid("message", "was refused by the module")
-
-
-def _invalid_input(error: Mapping[str, Any]) -> InvalidParamsError:
-    found = error.get("errors") or error.get("details", {}).get("errors") or []
-    errors = [
-        {
-            "field": str(item.get("path") or item.get("field") or "").strip("/").replace("/", "."),
-            "code": str(item.get("keyword") or item.get("code") or "invalid"),
-            "message": str(item.get("message", "")),
-        }
-        for item in found
-        if isinstance(item, Mapping)
-    ]
-    return InvalidParamsError(data={"type": "SchemaValidationError", "errors": errors})
+        found = [item for error in errors for item in error.get("errors", [error])]
+        return SchemaValidationError("Input validation failed", errors=found)
+    return InvalidInputError("The module refuses it")

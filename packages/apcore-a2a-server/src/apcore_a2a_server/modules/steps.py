@@ -64,8 +64,9 @@ class Execute(BuiltinExecute):
 
     async def _within_limit(self, ctx: Any, inputs: Any, threads: CapacityLimiter) -> Any:
         seconds = time_limit(ctx.module)
+        limit = asyncio.timeout(seconds)
         try:
-            async with asyncio.timeout(seconds) as limit:
+            async with limit:
                 return await _call(ctx.module, inputs, ctx.context, threads)
         except TimeoutError:
             if not limit.expired():

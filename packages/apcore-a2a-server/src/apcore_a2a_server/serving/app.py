@@ -2,7 +2,7 @@
 
 import contextlib
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import Any, Unpack
 
@@ -90,7 +90,7 @@ def create_app(source: Any, **options: Unpack[Options]) -> Starlette:
     agent, routes = _build(executor_of(source), settings)
 
     @contextlib.asynccontextmanager
-    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+    async def lifespan(app: Starlette) -> AsyncGenerator[None]:
         yield
         await agent.drain()
 
@@ -132,8 +132,8 @@ def _build(executor: Any, settings: Settings) -> tuple[Agent, list[Route]]:
     card = CardPage(skills, settings, streaming=hasattr(executor, "stream"))
     routes = [
         Route("/", JsonRpc(handler, mapper, max_body=settings.max_body)),
-        *(Route(path, card) for path in CARD_PATHS),
-        Route("/health", health),
+        *(Route(path, card.show) for path in CARD_PATHS),
+        Route("/health", health.show),
         Route("/agent/authenticatedExtendedCard", no_extended_card),
         Route("/{path:path}", Rest(handler, mapper, max_body=settings.max_body)),
     ]

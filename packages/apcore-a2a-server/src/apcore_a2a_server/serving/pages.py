@@ -2,21 +2,21 @@
 
 import asyncio
 import hashlib
+import json
 import logging
 import time
-from typing import Any
 
 from a2a.types import AgentCapabilities
 from apcore_a2a_core import AgentCardBuilder, SkillMapper, card_to_dict
-from starlette.types import Receive, Scope, Send
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
 
-from apcore_a2a_server.http import dump, headers_of, respond
 from apcore_a2a_server.modules.skills import Skills
 from apcore_a2a_server.stores.journal import Journal
 
 from .options import Settings
 
-logger = logging.getLogger("apcore_a2a.health")
+logger = logging.getLogger(__name__)
 
 DEFAULT_URL = "http://localhost:8000"
 PROBE_TIMEOUT = 1
@@ -38,35 +38,17 @@ class CardPage:
         self._capabilities = AgentCapabilities(streaming=streaming, push_notifications=False)
         self._builder = AgentCardBuilder(SkillMapper())
         self._generation = -1
-        self._body = b""
-        self._headers: list[tuple[bytes, bytes]] = []
         self._refresh()
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer GET and HEAD; 304 when the client has it already (RFC 9110 §13.1.2)."""
-        if scope["method"] not in ("GET", "HEAD"):
-            await respond(
-                send, {"error": "Use GET"}, status=405, headers=[(b"allow", b"GET, HEAD")]
-            )
-            return
+    async def show(self, request: Request) -> Response:
+        """The card; 304 when the client has it already (RFC 9110 §13.1.2)."""
         if self._generation != self._skills.generation:
             self._refresh()
-        known = headers_of(scope).get("if-none-match", "")
-        if known == "*" or self._etag in [
-            tag.strip().removeprefix("W/") for tag in known.split(",")
-        ]:
-            await send({"type": "http.response.start", "status": 304, "headers": self._headers})
-            await send({"type": "http.response.body", "body": b""})
-            return
-        body = self._body if scope["method"] == "GET" else b""
-        length = str(len(self._body)).encode()
-        headers = [
-            *self._headers,
-            (b"content-type", b"application/json"),
-            (b"content-length", length),
-        ]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
-        await send({"type": "http.response.body", "body": body})
+        known = request.headers.get("if-none-match", "")
+        tags = [tag.strip().removeprefix("W/") for tag in known.split(",")]
+        if known == "*" or self._headers["etag"] in tags:
+            return Response(status_code=304, headers=self._headers)
+        return Response(self._body, media_type="application/json", headers=self._headers)
 
     def _refresh(self) -> None:
         self._generation = self._skills.generation
@@ -80,13 +62,13 @@ class CardPage:
             capabilities=self._capabilities,
         )
         document = card_to_dict(card, state_transition_history=settings.state_history)
-        self._body = dump(document)
-        self._etag = f'"{hashlib.sha256(self._body).hexdigest()[:32]}"'
-        self._headers = [(b"cache-control", b"max-age=300"), (b"etag", self._etag.encode())]
+        self._body = json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
+        tag = hashlib.sha256(self._body).hexdigest()[:32]
+        self._headers = {"cache-control": "max-age=300", "etag": f'"{tag}"'}
 
 
 class HealthPage:
-    """Whether the server works: `{"status", "module_count", "uptime_seconds"}` (FR-OPS-001).
+    """Whether the server works (FR-OPS-001).
 
     Args:
         skills: The modules.
@@ -99,30 +81,23 @@ class HealthPage:
         self._started = time.monotonic()
         self.draining = False
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer GET and HEAD with 200, or 503 and a fixed reason."""
-        reason = "draining" if self.draining else await self._trouble()
-        if reason is None:
-            document: dict[str, Any] = {
-                "status": "healthy",
-                "module_count": len(self._skills),
-                "uptime_seconds": round(time.monotonic() - self._started, 3),
-            }
-            await respond(send, document, headers=[(b"cache-control", b"no-store")])
-        else:
-            status = "draining" if self.draining else "unhealthy"
-            await respond(send, {"status": status, "reason": reason}, status=503)
-
-    async def _trouble(self) -> str | None:
+    async def show(self, request: Request) -> Response:
+        """`{"status", "module_count", "uptime_seconds"}`, or 503 and a fixed reason."""
+        if self.draining:
+            document = {"status": "draining", "reason": "The server is shutting down"}
+            return JSONResponse(document, 503, {"connection": "close"})
         try:
             async with asyncio.timeout(PROBE_TIMEOUT):
                 await self._journal.get("00000000-0000-0000-0000-000000000000")
         except Exception:  # a user's store may raise anything; what it says is for the log alone
             logger.exception("The task store does not answer")
-            return "The task store does not answer"
-        return None
+            reason = "The task store does not answer"
+            return JSONResponse({"status": "unhealthy", "reason": reason}, 503)
+        uptime = round(time.monotonic() - self._started, 3)
+        healthy = {"status": "healthy", "module_count": len(self._skills)}
+        return JSONResponse({**healthy, "uptime_seconds": uptime})
 
 
-async def no_extended_card(scope: Scope, receive: Receive, send: Send) -> None:
+async def no_extended_card(request: Request) -> Response:
     """There is no extended card without authentication (FR-AGC-004.6)."""
-    await respond(send, {"error": "Authentication is not configured"}, status=404)
+    return JSONResponse({"error": "Authentication is not configured"}, 404)

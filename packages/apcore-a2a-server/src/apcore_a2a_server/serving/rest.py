@@ -9,10 +9,10 @@ from a2a.utils.errors import A2A_ERROR_MAPPING, JSONParseError, VersionNotSuppor
 from apcore_a2a_core import ErrorMapper, error_details
 from starlette.types import Receive, Scope, Send
 
-from apcore_a2a_server.decode import Json, invalid, parse_json
+from apcore_a2a_server.decode import Json, invalid, is_object, parse_json
 from apcore_a2a_server.errors import TooMuchError
 from apcore_a2a_server.handler import Handler
-from apcore_a2a_server.http import busy, caller_of, headers_of, read_body, respond
+from apcore_a2a_server.http import caller_of, headers_of, read_body, respond, retry_after
 from apcore_a2a_server.operations import DIALECT_1, perform
 from apcore_a2a_server.rpc import check_media_type, version_of
 from apcore_a2a_server.sse import EventStream
@@ -81,8 +81,8 @@ class Rest:
             mapped = self._mapper.to_jsonrpc_error(error)
             code, name = STATUSES.get(type(error), (500, "INTERNAL"))
             status = _status(code, mapped["message"], name, error_details(mapped))
-            extra = {"media_type": MEDIA_TYPE, "status": code, **busy(error)}
-            await respond(send, status, **extra)
+            extra = retry_after(error)
+            await respond(send, status, status=code, media_type=MEDIA_TYPE, headers=extra)
             return
         if isinstance(result, dict):
             await respond(send, result, media_type=MEDIA_TYPE)
@@ -127,7 +127,7 @@ def _body(body: bytes, headers: dict[str, str]) -> Json:
         return {}
     check_media_type(headers)
     value = parse_json(body)
-    if not isinstance(value, dict):
+    if not is_object(value):
         raise invalid("body", "must be an object")
     return value
 

@@ -105,9 +105,9 @@ class SdkStore:
         """Save the task with the record in its metadata."""
         task = Task()
         task.CopyFrom(record.task)
-        kept = {"owner": record.owner, "skill": record.skill, "version": record.version}
-        resume = base64.b64encode(record.resume).decode() if record.resume else None
-        task.metadata.fields[RECORD].CopyFrom(to_value({**kept, "resume": resume}))
+        resume = base64.b64encode(record.resume or b"").decode()
+        kept = [record.owner, record.skill, record.version, resume]
+        task.metadata.fields[RECORD].CopyFrom(to_value(kept))
         await self._store.save(task, self._context)
 
     async def get(self, task_id: str) -> TaskRecord | None:
@@ -137,16 +137,9 @@ class SdkStore:
 def _record(stored: Task) -> TaskRecord:
     task = Task()
     task.CopyFrom(stored)
-    kept = from_value(task.metadata.fields[RECORD]) or {}
+    owner, skill, version, resume = from_value(task.metadata.fields[RECORD])
     del task.metadata.fields[RECORD]
-    resume = kept.get("resume")
-    return TaskRecord(
-        task,
-        kept.get("owner", ""),
-        kept.get("skill", ""),
-        kept.get("version", 0),
-        base64.b64decode(resume) if resume else None,
-    )
+    return TaskRecord(task, owner, skill, version, base64.b64decode(resume) or None)
 
 
 def shelf_of(store: Any) -> Shelf:

@@ -1,0 +1,78 @@
+"""JSON-RPC and Server-Sent Events with nothing between: what is on the wire, byte by byte."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import count
+from typing import Any, NoReturn
+
+import httpx
+
+Json = dict[str, Any]
+
+
+def refuse(name: str) -> NoReturn:
+    raise AssertionError(f"{name} is no JSON")
+
+
+def parse(text: str) -> Any:
+    """JSON, strictly (RFC 8259)."""
+    return json.loads(text, parse_constant=refuse)
+
+
+def events(response: httpx.Response) -> Iterator[tuple[int, Any]]:
+    """The id and the data of each event, as they come."""
+    assert response.headers["content-type"].split(";")[0] == "text/event-stream"
+    fields: dict[str, str] = {}
+    for line in response.iter_lines():
+        name, _, value = line.partition(":")
+        if line and name:
+            assert name in {"id", "data"} and name not in fields, line
+            fields[name] = value.removeprefix(" ")
+        elif not line and fields:
+            yield int(fields["id"]), parse(fields["data"])
+            fields = {}
+    assert not fields, "the stream ends in the middle of an event"
+
+
+class Rpc:
+    """A JSON-RPC client."""
+
+    def __init__(self, http: httpx.Client, **headers: str) -> None:
+        self.http = http
+        self.headers = {name.replace("_", "-"): value for name, value in headers.items()}
+        self.ids = count(1)
+
+    def call(self, method: str, params: Any = None) -> Json:
+        """The response to a request that has one."""
+        request = self.request(method, params)
+        answer = self.post(json.dumps(request).encode())
+        assert answer["id"] == request["id"]
+        return answer
+
+    def post(self, body: bytes, **headers: str) -> Json:
+        """The response to any bytes."""
+        headers = {"content-type": "application/json", **self.headers, **headers}
+        response = self.http.post("/", content=body, headers=headers)
+        assert response.headers["content-type"] == "application/json"
+        answer: Json = parse(response.text)
+        return answer
+
+    @contextmanager
+    def stream(
+        self, method: str, params: Any, last_event_id: int | None = None
+    ) -> Iterator[Iterator[tuple[int, Json]]]:
+        """The ids and responses of a stream, while it is open."""
+        replay = {} if last_event_id is None else {"last-event-id": str(last_event_id)}
+        request = self.request(method, params)
+        options: Json = {"json": request, "headers": {**self.headers, **replay}}
+        with self.http.stream("POST", "/", **options) as response:
+            yield events(response)
+
+    def read(self, method: str, params: Any, last_event_id: int | None = None) -> list[Json]:
+        """All responses of a stream."""
+        with self.stream(method, params, last_event_id) as stream:
+            return [answer for _, answer in stream]
+
+    def request(self, method: str, params: Any) -> Json:
+        return {"jsonrpc": "2.0", "id": next(self.ids), "method": method, "params": params or {}}

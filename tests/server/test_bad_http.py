@@ -1,0 +1,184 @@
+"""Requests that are not what the agent takes: verbs, addresses, types, versions."""
+
+import json
+
+import pytest
+
+from .asking import STATUSES, Agent, Json
+
+
+def sent(agent: Agent) -> bytes:
+    """The body of a send that would do."""
+    params = agent.params()
+    request = {"jsonrpc": "2.0", "id": 1, "method": agent.method("send"), "params": params}
+    return json.dumps(params if agent.restful else request).encode()
+
+
+@pytest.mark.parametrize(
+    "media_type",
+    [
+        "text/plain",
+        "text/plain;charset=UTF-8",
+        "application/x-www-form-urlencoded",
+        "multipart/form-data; boundary=x",
+        "application/octet-stream",
+        "application/jsonx",
+        "json",
+        "*/*",
+    ],
+)
+def test_another_content_type_is_not_supported(agent: Agent, media_type: str) -> None:
+    """A web page can send the first three without asking the agent first (CORS)."""
+    assert agent.post(sent(agent), {"Content-Type": media_type}).code == -32005
+
+
+@pytest.mark.parametrize(
+    "media_type",
+    [
+        "application/json",
+        "Application/JSON; charset=utf-8",
+        "application/json;charset=UTF-8",
+        "application/a2a+json",
+        "application/vnd.x+json ; v=1",
+    ],
+)
+def test_every_content_type_of_json_is_taken(agent: Agent, media_type: str) -> None:
+    assert agent.post(sent(agent), {"Content-Type": media_type}).state == "completed"
+
+
+def test_a_missing_content_type_is_taken_for_json(agent: Agent) -> None:
+    path = "/message:send" if agent.restful else "/"
+    answer = agent.request("POST", path, content=sent(agent), headers=agent.headers)
+    assert "content-type" not in answer.response.request.headers
+    assert answer.state == "completed"
+
+
+@pytest.mark.parametrize("verb", ["GET", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS", "FROBNICATE"])
+def test_json_rpc_takes_post_alone(rpc: Agent, verb: str) -> None:
+    response = rpc.client.request(verb, "/", content=sent(rpc))
+    assert response.status_code == 405
+    assert response.headers["allow"] == "POST"
+    assert rpc.send().state == "completed"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/nothing",
+        "/index.html",
+        "/message:send/x",
+        "/message:shout",
+        "/tasks/a/b",
+        "/tasks/a:explode",
+        "/.well-known/agent-card.json/x",
+        "/agent",
+        "/v1/x/message:send/y",
+        "/..%2f..%2fetc/passwd",
+        "/%00",
+        "/%0d%0aSet-Cookie:x=1",
+        "/%ff%fe",
+        "/" + "a" * 8000,
+    ],
+)
+@pytest.mark.parametrize("verb", ["GET", "POST", "PUT", "DELETE"])
+def test_there_is_nothing_at_other_addresses(rpc: Agent, verb: str, path: str) -> None:
+    response = rpc.client.request(verb, path)
+    assert response.status_code == 404
+    assert len(response.content) < 1000
+    assert "set-cookie" not in response.headers
+    assert "Traceback" not in response.text
+
+
+@pytest.mark.parametrize(
+    ("verb", "path"),
+    [
+        ("GET", "/message:send"),
+        ("PUT", "/message:stream"),
+        ("DELETE", "/tasks/a"),
+        ("PUT", "/tasks"),
+        ("GET", "/tasks/a:cancel"),
+        ("PATCH", "/extendedAgentCard"),
+    ],
+)
+def test_another_verb_is_not_found_or_not_allowed_in_rest(
+    rpc: Agent, verb: str, path: str
+) -> None:
+    assert rpc.client.request(verb, path).status_code in {404, 405}
+
+
+@pytest.mark.parametrize("path", ["/health", "/.well-known/agent-card.json"])
+@pytest.mark.parametrize("verb", ["POST", "PUT", "DELETE"])
+def test_pages_can_only_be_read(rpc: Agent, verb: str, path: str) -> None:
+    response = rpc.client.request(verb, path, content=b"x")
+    assert response.status_code == 405
+    assert response.headers["allow"] == "GET, HEAD"
+
+
+@pytest.mark.parametrize("version", ["2.0", "0.2", "0.1", "1.1", "10", "1", "one", "1,0", "-", "٣"])
+def test_an_unknown_version_is_not_supported(agent: Agent, version: str) -> None:
+    raw = version.encode()
+    for answer in (
+        agent.post(sent(agent), {"A2A-Version": raw}),
+        agent.post(sent(agent), {"A2A-Version": raw, "Accept": "text/event-stream"}),
+    ):
+        assert answer.code == -32009
+
+
+@pytest.mark.parametrize("version", ["1.0", "1.0.1", "1.0.17", " 1.0 ", ""])
+def test_patches_of_a_known_version_are_accepted(agent: Agent, version: str) -> None:
+    assert agent.post(sent(agent), {"A2A-Version": version}).state == "completed"
+
+
+@pytest.mark.parametrize("version", ["0.3", "0.3.0", "0.3.7"])
+def test_version_0_3_is_known_in_json_rpc_alone(agent: Agent, version: str) -> None:
+    answer = agent.post(sent(agent), {"A2A-Version": version})
+    assert answer.code == (-32009 if agent.restful else None)
+
+
+@pytest.mark.parametrize(("version", "code"), [("1.0", None), ("1.0.1", None), ("7.0", -32009)])
+@pytest.mark.parametrize("name", ["A2A-Version", "a2a-version"])
+def test_the_version_may_be_a_query_parameter(
+    agent: Agent, name: str, version: str, code: int | None
+) -> None:
+    path = f"{'/message:send' if agent.restful else '/'}?{name}={version}"
+    answer = agent.request(
+        "POST", path, content=sent(agent), headers={"Content-Type": "application/json"}
+    )
+    assert answer.code == code
+
+
+def test_the_method_decides_the_dialect_whatever_the_version_says(rpc: Agent) -> None:
+    other = "0.3" if rpc.modern else "1.0"
+    answer = rpc.post(sent(rpc), {"A2A-Version": other})
+    assert answer.state == "completed"
+    assert ("kind" in answer.task) == (not rpc.modern)
+
+
+@pytest.mark.parametrize("query", ["?", "?%", "?a=%zz", "?=&&=", "?a2a-version", "?x=" + "a" * 5000])
+def test_a_strange_query_is_passed_over(agent: Agent, query: str) -> None:
+    path = "/message:send" if agent.restful else "/"
+    assert agent.post(sent(agent), path=path + query).state == "completed"
+
+
+@pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://localhost", "x", ""])
+def test_a_web_page_of_another_origin_may_not_call(agent: Agent, origin: str) -> None:
+    path = "/message:send" if agent.restful else "/"
+    response = agent.client.post(path, content=sent(agent), headers={"Origin": origin})
+    assert response.status_code == 403
+    assert "access-control-allow-origin" not in response.headers
+
+
+def test_answers_in_rest_have_the_status_of_their_error(agent: Agent) -> None:
+    if agent.restful:
+        found: dict[int, int] = {}
+        for answer in (
+            agent.ask("get", {"id": "unknown"}),
+            agent.send("no.such"),
+            agent.ask("card"),
+            agent.post(b"{"),
+        ):
+            assert answer.code is not None
+            body: Json = answer.body["error"]
+            assert body["code"] == answer.response.status_code
+            found[answer.code] = body["code"]
+        assert found == {code: STATUSES[code] for code in found}

@@ -1,0 +1,147 @@
+"""Modules that do what no module should: only their task may fail."""
+
+import json
+import logging
+
+import httpx
+import pytest
+
+from .asking import Agent, Answer, state_of
+from .modules import MISDEEDS, OUTPUTS, SECRET
+
+FAULTS = [*MISDEEDS]
+INSIDE = -32603
+
+
+def reason(answer: Answer) -> tuple[int, str]:
+    """The code and message of the error that a failed task tells."""
+    error = answer.task["status"]["message"]["parts"][1]["data"]
+    return error["code"], error["message"]
+
+
+def ask(agent: Agent, skill: str, what: str, operation: str = "send") -> Answer:
+    return agent.ask(operation, agent.params(skill, agent.part(data={"what": what})))
+
+
+@pytest.mark.parametrize("skill", ["raises", "raises.later", "raises.stream"])
+@pytest.mark.parametrize("what", FAULTS)
+def test_what_a_module_raises_fails_its_task_alone_and_tells_nothing(
+    agent: Agent, skill: str, what: str
+) -> None:
+    answer = ask(agent, skill, what)
+    if what in {"input", "schema", "details"} and answer.code is not None:
+        assert answer.code == -32602
+    else:
+        assert answer.state == "failed"
+    assert agent.send().state == "completed"
+
+
+@pytest.mark.parametrize("skill", ["raises", "raises.later", "raises.stream"])
+@pytest.mark.parametrize("what", FAULTS)
+def test_what_a_module_raises_ends_its_stream(agent: Agent, skill: str, what: str) -> None:
+    answer = ask(agent, skill, what, "stream")
+    last = answer.events[-1]
+    assert state_of(last.get("statusUpdate") or last) == "failed"
+    assert agent.ask("get", {"id": answer.task_id}).state == "failed"
+    assert agent.send().state == "completed"
+
+
+@pytest.mark.parametrize("what", ["value", "key", "exit", "interrupt", "memory"])
+def test_a_failed_task_has_the_code_of_an_internal_error(agent: Agent, what: str) -> None:
+    assert reason(ask(agent, "raises", what)) == (INSIDE, "Internal error")
+
+
+@pytest.mark.parametrize("what", OUTPUTS)
+def test_an_output_that_cannot_be_carried_fails_its_task_alone(agent: Agent, what: str) -> None:
+    answer = ask(agent, "puts", what)
+    assert answer.state == "failed"
+    assert reason(answer)[0] == INSIDE
+    assert "artifacts" not in answer.task
+    listed = agent.ask("list", {"contextId": answer.task["contextId"]}).result["tasks"]
+    assert [task["id"] for task in listed] == [answer.task["id"]]
+
+
+@pytest.mark.parametrize("what", OUTPUTS)
+def test_a_chunk_that_cannot_be_carried_fails_its_task_alone(agent: Agent, what: str) -> None:
+    answer = ask(agent, "puts.stream", what, "stream")
+    last = answer.events[-1]
+    assert state_of(last.get("statusUpdate") or last) == "failed"
+    read = agent.ask("get", {"id": answer.task_id})
+    assert read.state == "failed"
+    assert len(read.task["artifacts"][0]["parts"]) == 1
+
+
+@pytest.mark.parametrize("what", ["nan", "infinity", "large integer", "object", "deep", "surrogate"])
+def test_the_task_says_clearly_what_could_not_be_carried(agent: Agent, what: str) -> None:
+    message = reason(ask(agent, "puts", what))[1]
+    assert "output" in message.lower()
+    assert message != "Internal error"
+
+
+@pytest.mark.parametrize("skill", ["order.total", "echo", "no.such"])
+def test_what_a_module_asks_of_another_is_not_its_callers_fault(agent: Agent, skill: str) -> None:
+    for operation in ("send", "stream"):
+        answer = ask(agent, "nested", skill, operation)
+        if operation == "stream":
+            answer = agent.ask("get", {"id": answer.task_id})
+        assert answer.state == "failed"
+        assert reason(answer) == (INSIDE, "Internal error")
+
+
+@pytest.mark.parametrize("ending", ["\r\n", "\n", "\x1b[2K", "\u2028", "\x85", "\0"])
+def test_nobody_forges_a_line_of_the_log(
+    agent: Agent, caplog: pytest.LogCaptureFixture, ending: str
+) -> None:
+    forged = f"x{ending}FORGED all is well"
+    with caplog.at_level(logging.DEBUG):
+        agent.send(forged)
+        agent.stream(forged)
+        agent.send("echo", agent.part(data={forged: forged}), contextId=forged, messageId=forged)
+        agent.send("raises", agent.part(data={"what": forged}), metadata={forged: forged})
+        agent.send(taskId=forged)
+        if not agent.restful:
+            agent.ask("get", {"id": forged})
+            agent.ask("get", {"id": forged}, method=forged)
+            agent.ask("get", {"id": forged}, id=forged)
+        agent.post(b"{", {"X-Forged": b"FORGED", "traceparent": forged.encode("latin-1", "ignore")}
+                   if ending in {"\x85"} else {})
+    logged = logging.Formatter("%(message)s")
+    for record in caplog.records:
+        if record.name.startswith("httpx"):
+            continue
+        for line in logged.format(record).splitlines():
+            assert not line.startswith("FORGED"), record
+        assert "\x1b" not in record.getMessage()
+
+
+def test_the_operator_reads_what_the_client_does_not(
+    agent: Agent, caplog: pytest.LogCaptureFixture
+) -> None:
+    ask(agent, "raises", "value")
+    assert SECRET in caplog.text
+
+
+def test_inputs_and_outputs_are_not_logged(
+    agent: Agent, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.DEBUG):
+        agent.send("echo", agent.part(text="private-7319"))
+        agent.send("order.total", agent.part(data={"customer": "private-7319"}))
+        agent.send("puts", agent.part(data={"what": "private-7319"}))
+    assert caplog.records or agent
+    ours = [r for r in caplog.records if r.name.startswith("apcore_a2a")]
+    for record in ours:
+        assert "private-7319" not in record.getMessage()
+
+
+def test_lists_still_work_when_all_kinds_of_tasks_have_failed(client: httpx.Client) -> None:
+    agent = Agent(client, "1.0")
+    for what in OUTPUTS:
+        agent.send("puts", agent.part(data={"what": what}), contextId="all-kinds")
+    found = agent.ask("list", {"contextId": "all-kinds", "includeArtifacts": True}).result
+    assert {state_of(task) for task in found["tasks"]} == {"failed"}
+    assert found["totalSize"] == len(OUTPUTS)
+    old = Agent(client, "0.3").ask("list", {"contextId": "all-kinds"}).result["tasks"]
+    assert {json.dumps(task["id"]) for task in old} == {
+        json.dumps(task["id"]) for task in found["tasks"]
+    }

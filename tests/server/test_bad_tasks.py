@@ -1,0 +1,218 @@
+"""Tasks that are not there, and questions about tasks that make no sense."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from .asking import Agent, Json, state_of
+
+NOT_STRINGS = [5, 1.5, True, [], ["a"], {}, {"a": 1}]
+UNKNOWN = [
+    "unknown",
+    "00000000-0000-4000-8000-000000000000",
+    "x" * 300,
+    "a\0b",
+    "a\r\nb",
+    "\x1b[31m",
+    "..",
+    "%00",
+    "💥",
+]
+
+
+@pytest.fixture
+def working(agent: Agent) -> Iterator[Json]:
+    """A task that works until it is canceled."""
+    task = agent.start("slow")
+    yield task
+    agent.ask("cancel", {"id": task["id"]})
+
+
+@pytest.fixture
+def finished(agent: Agent) -> Json:
+    return agent.send().task
+
+
+@pytest.mark.parametrize("operation", ["get", "cancel", "subscribe"])
+@pytest.mark.parametrize("task_id", UNKNOWN)
+def test_an_unknown_task_is_not_found(rpc: Agent, operation: str, task_id: str) -> None:
+    answer = rpc.ask(operation, {"id": task_id})
+    assert answer.code == -32001
+    assert answer.error == rpc.ask(operation, {"id": "another"}).error
+
+
+@pytest.mark.parametrize("task_id", ["unknown", "a%00b", "a%0D%0Ab", "%1B[31m", "%F0%9F%92%A5"])
+def test_an_unknown_task_is_not_found_in_rest(agent: Agent, task_id: str) -> None:
+    if agent.restful:
+        for operation in ("get", "cancel", "subscribe"):
+            assert agent.ask(operation, {"id": task_id}).response.status_code == 404
+
+
+@pytest.mark.parametrize("task_id", UNKNOWN)
+def test_a_message_to_an_unknown_task_is_refused(agent: Agent, task_id: str) -> None:
+    assert agent.send(taskId=task_id).code in {-32001, -32602}
+    assert agent.stream(taskId=task_id).code in {-32001, -32602}
+
+
+@pytest.mark.parametrize("operation", ["get", "cancel", "subscribe"])
+@pytest.mark.parametrize("task_id", NOT_STRINGS)
+def test_a_task_id_of_another_type_is_invalid_params(
+    rpc: Agent, operation: str, task_id: object
+) -> None:
+    assert rpc.ask(operation, {"id": task_id}).code == -32602
+
+
+@pytest.mark.parametrize("operation", ["get", "cancel", "subscribe"])
+@pytest.mark.parametrize("params", [{}, {"id": None}, {"id": ""}])
+def test_a_missing_task_id_is_refused(rpc: Agent, operation: str, params: Json) -> None:
+    assert rpc.ask(operation, params).code in {-32602, -32001}
+
+
+def test_a_message_to_a_finished_task_is_refused(agent: Agent, finished: Json) -> None:
+    for answer in (agent.send(taskId=finished["id"]), agent.stream(taskId=finished["id"])):
+        assert answer.code == -32004
+    assert agent.ask("get", {"id": finished["id"]}).task == finished
+
+
+def test_a_message_to_a_working_task_is_refused_at_once(agent: Agent, working: Json) -> None:
+    assert state_of(working) == "working"
+    for answer in (agent.send(taskId=working["id"]), agent.stream(taskId=working["id"])):
+        assert answer.code == -32004
+    assert agent.ask("get", {"id": working["id"]}).task == working
+
+
+def test_a_message_to_a_task_of_another_context_is_invalid_params(
+    agent: Agent, working: Json, finished: Json
+) -> None:
+    for task in (working, finished):
+        for context in ("another", finished["contextId"] + " ", "x" * 300):
+            assert agent.send(taskId=task["id"], contextId=context).code == -32602
+
+
+def test_a_finished_task_is_not_canceled_again(agent: Agent, finished: Json) -> None:
+    assert agent.ask("cancel", {"id": finished["id"]}).code == -32002
+    assert agent.ask("get", {"id": finished["id"]}).state == "completed"
+
+
+def test_a_finished_task_gives_a_subscriber_its_end_or_an_error(
+    agent: Agent, finished: Json
+) -> None:
+    answer = agent.ask("subscribe", {"id": finished["id"]})
+    if agent.modern:
+        assert answer.code == -32004
+    else:
+        assert [state_of(event) for event in answer.events] == ["completed"]
+
+
+@pytest.mark.parametrize("last", ["-1", "x", "1.5", "9" * 30, "", "\u00b2", "99"])
+def test_a_last_event_id_that_was_never_sent_is_passed_over(
+    agent: Agent, working: Json, last: str
+) -> None:
+    """It names no event, so that the reader begins with the task as it is."""
+    params, headers = {"id": working["id"]}, {"Last-Event-ID": last.encode("latin-1")}
+    request = {"jsonrpc": "2.0", "id": 1, "method": agent.method("subscribe"), "params": params}
+    path, body = "/", request
+    if agent.restful:
+        path, body = f"/tasks/{working['id']}:subscribe", {}
+    with agent.client.stream(
+        "POST", path, json=body, headers={**agent.headers, **headers}
+    ) as response:
+        lines = response.iter_lines()
+        assert next(lines).startswith("id: ")
+        assert working["id"] in next(lines)
+
+
+PAGE_SIZES = [-1, 0, 101, "x", 1.5, 2**31, 10**30, True, [], {}]
+
+
+@pytest.mark.parametrize("size", PAGE_SIZES)
+def test_a_page_size_out_of_bounds_is_invalid_params(agent: Agent, size: object) -> None:
+    if agent.modern and not (agent.restful and isinstance(size, list | dict)):
+        assert agent.ask("list", {"pageSize": size}).code == -32602
+
+
+@pytest.mark.parametrize("limit", [-1, "x", "", 1.5, 10**30, True, [], {}])
+def test_a_limit_that_is_no_count_is_invalid_params(rpc: Agent, limit: object) -> None:
+    if not rpc.modern:
+        assert rpc.ask("list", {"limit": limit}).code == -32602
+
+
+@pytest.mark.parametrize("token", ["x", "-1", "1.5", "9" * 30, "\u00b2", "٣", "a\0b", "1 OR 1=1"])
+def test_a_page_token_that_was_never_given_is_invalid_params(agent: Agent, token: str) -> None:
+    name = "pageToken" if agent.modern else "cursor"
+    assert agent.ask("list", {name: token}).code == -32602
+
+
+@pytest.mark.parametrize("token", NOT_STRINGS)
+def test_a_page_token_of_another_type_is_invalid_params(rpc: Agent, token: object) -> None:
+    assert rpc.ask("list", {"pageToken" if rpc.modern else "cursor": token}).code == -32602
+
+
+@pytest.mark.parametrize("status", ["done", "TASK_STATE_DONE", 3, True, [], ["working"], {}])
+def test_an_unknown_status_is_invalid_params(agent: Agent, status: object) -> None:
+    if not agent.restful or isinstance(status, str):
+        assert agent.ask("list", {"status": status}).code == -32602
+
+
+@pytest.mark.parametrize(
+    "moment",
+    [
+        "yesterday",
+        "2026-13-01T00:00:00Z",
+        "2026-01-01T25:00:00Z",
+        "0001-01-01T00:00:00+14:00",
+        "9999-12-31T23:59:59-14:00",
+        "99999-01-01T00:00:00Z",
+        5,
+        True,
+        [],
+        {"seconds": 1},
+    ],
+)
+def test_a_time_that_is_none_is_invalid_params(agent: Agent, moment: object) -> None:
+    if not agent.restful or isinstance(moment, str):
+        assert agent.ask("list", {"statusTimestampAfter": moment}).code == -32602
+
+
+@pytest.mark.parametrize("context", NOT_STRINGS)
+def test_a_context_of_another_type_is_invalid_params(rpc: Agent, context: object) -> None:
+    assert rpc.ask("list", {"contextId": context}).code == -32602
+
+
+@pytest.mark.parametrize("context", ["unknown", "a\0b", "x" * 3000, "' OR 1=1"])
+def test_an_unknown_context_has_no_tasks(agent: Agent, context: str) -> None:
+    answer = agent.ask("list", {"contextId": context})
+    assert answer.code == -32602 or answer.result["tasks"] == []
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_push_notifications_are_not_supported(agent: Agent, finished: Json, known: bool) -> None:
+    task_id = finished["id"] if known else "unknown"
+    url = "https://hooks.example.com/a2a"
+    config = {"pushNotificationConfig": {"id": "c1", "url": url}}
+    if agent.modern:
+        config = {"id": "c1", "url": url}  # type: ignore[dict-item]
+    one = {"taskId": task_id, "id": "c1"}
+    if not agent.modern:
+        one = {"id": task_id, "pushNotificationConfigId": "c1"}
+    every = {"taskId": task_id} if agent.modern else {"id": task_id}
+    assert agent.ask("push set", {"taskId": task_id, **config}).code == -32003
+    assert agent.ask("push get", one).code == -32003
+    assert agent.ask("push delete", one).code == -32003
+    assert agent.ask("push list", every).code == -32003
+
+
+def test_a_send_with_a_push_configuration_is_refused(agent: Agent) -> None:
+    name = "taskPushNotificationConfig" if agent.modern else "pushNotificationConfig"
+    wish = {name: {"url": "https://hooks.example.com/a2a"}}
+    for operation in ("send", "stream"):
+        assert agent.ask(operation, {**agent.params(), "configuration": wish}).code == -32003
+
+
+def test_there_is_no_extended_card_without_authentication(agent: Agent) -> None:
+    assert agent.ask("card").code == -32007
+    assert agent.client.get("/agent/authenticatedExtendedCard").status_code == 404
+
+
+def test_the_other_name_of_the_extended_card_is_answered_alike(rpc: Agent) -> None:
+    assert rpc.ask("card", method="agentCard/get").code == -32007
