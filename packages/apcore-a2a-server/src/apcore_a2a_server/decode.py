@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import cache
-from typing import Any, NoReturn, TypeAlias, TypeGuard, TypeVar
+from typing import Any, NoReturn, TypeAlias, TypeGuard, TypeVar, cast
 
 from a2a.utils.errors import InvalidParamsError, JSONParseError
 from apcore_a2a_core import OutputError, narrow, to_value
@@ -171,7 +171,7 @@ def _converted(convert: Any, value: Any, path: str) -> Any:
 def _list(value: Any, path: str) -> list[Any]:
     if not isinstance(value, list):
         raise invalid(path, "must be an array")
-    return value
+    return cast("list[Any]", value)
 
 
 def _a(kind: type, problem: str) -> Callable[[Any], Any]:
@@ -240,7 +240,7 @@ def _rounded(value: Any) -> Any:
     if is_object(value):
         return {name: _rounded(item) for name, item in value.items()}
     if isinstance(value, list):
-        return [_rounded(item) for item in value]
+        return [_rounded(item) for item in cast("list[Any]", value)]
     return float(value) if type(value) is int else value
 
 

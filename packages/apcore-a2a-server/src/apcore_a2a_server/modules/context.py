@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from apcore import Context
 from apcore.trace_context import TraceContext
@@ -28,7 +28,8 @@ def create_context(
         data: What modules find in `context.data`.
     """
     trace_parent = TraceContext.extract(dict(headers or {}))
-    context: Any = Context.create(identity=identity, trace_parent=trace_parent, data=data)
+    factory = cast("Any", Context)
+    context = factory.create(identity=identity, trace_parent=trace_parent, data=data)
     context.cancel_token = token
     context.global_deadline = time.time() + seconds
     if not hasattr(context, "bind_executor"):

@@ -13,13 +13,13 @@ class SchemaMemo:
 
     def __init__(self, model: type[Any]) -> None:
         self._model = model
-        self._schema: dict[str, Any] | None = None
+        self._schema: dict[str, Any] = {}
 
     def model_json_schema(self, *args: Any, **options: Any) -> dict[str, Any]:
         """The model's JSON Schema; remembered when asked for without options."""
         if args or options:
             return dict(self._model.model_json_schema(*args, **options))
-        if self._schema is None:
+        if not self._schema:
             self._schema = self._model.model_json_schema()
         return self._schema
 

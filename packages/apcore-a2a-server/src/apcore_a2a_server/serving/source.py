@@ -2,7 +2,7 @@
 
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from apcore_a2a_core import Executor, Registry, missing_methods
 
@@ -20,7 +20,7 @@ def executor_of(source: Any) -> Any:
     from apcore import Executor as ApcoreExecutor
 
     if isinstance(source, str | PathLike):
-        return ApcoreExecutor(discover(Path(source)))
+        return ApcoreExecutor(discover(Path(cast("str", source))))
     source = getattr(source, "executor", source)
     if not missing_methods(source, Executor):
         if missing_methods(getattr(source, "registry", None), Registry):

@@ -1,0 +1,312 @@
+"""An agent in the test's own event loop: for what depends on the order of things."""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, cast
+
+import httpx
+import uvicorn
+from apcore import Context, ModuleAnnotations, Registry
+from starlette.applications import Starlette
+
+from apcore_a2a_server import create_app
+from apcore_a2a_server.serving.app import Agent as Served
+from tests.serving import PATIENCE, listener
+
+from .asking import ROUTES, Agent, Answer, Json, look_over, state_of
+from .modules import Inputs, Module
+
+WAYS = ["0.3", "1.0", "REST"]
+NEEDS_APPROVAL = ModuleAnnotations(requires_approval=True)
+
+
+class Does(Module):
+    """Does *action*; *attributes* are those of a module, such as `annotations`."""
+
+    def __init__(
+        self, action: Callable[[Inputs, "Context[Any]"], Awaitable[Any]], **attributes: Any
+    ) -> None:
+        self._action = action
+        vars(self).update(attributes)
+
+    async def execute(self, inputs: Inputs, context: "Context[Any]") -> Any:
+        return await self._action(inputs, context)
+
+
+class DoesInThread(Module):
+    """Does *action*, which is synchronous."""
+
+    def __init__(
+        self, action: Callable[[Inputs, "Context[Any]"], Any], **attributes: Any
+    ) -> None:
+        self._action = action
+        vars(self).update(attributes)
+
+    def execute(self, inputs: Inputs, context: "Context[Any]") -> Any:
+        return self._action(inputs, context)
+
+
+class Streams(Module):
+    """Streams what *source* gives."""
+
+    def __init__(
+        self, source: Callable[[Inputs, "Context[Any]"], AsyncIterator[Any]], **attributes: Any
+    ) -> None:
+        self._source = source
+        vars(self).update(attributes)
+
+    async def execute(self, inputs: Inputs, context: "Context[Any]") -> Any:
+        return {"streamed": False}
+
+    async def stream(self, inputs: Inputs, context: "Context[Any]") -> AsyncIterator[Any]:
+        async for chunk in self._source(inputs, context):
+            yield chunk
+
+
+class Gate:
+    """An action that waits until it is opened, and remembers what has happened to it."""
+
+    def __init__(self) -> None:
+        self.reached = asyncio.Event()
+        self.opened = asyncio.Event()
+        self.canceled = asyncio.Event()
+        self.calls: list[Inputs] = []
+        self.contexts: list[Any] = []
+
+    async def __call__(self, inputs: Inputs, context: "Context[Any]") -> Inputs:
+        self.calls.append(inputs)
+        self.contexts.append(context)
+        self.reached.set()
+        try:
+            await self.opened.wait()
+        except asyncio.CancelledError:
+            self.canceled.set()
+            raise
+        return {"done": True}
+
+
+async def give_back(inputs: Inputs, context: "Context[Any]") -> Inputs:
+    return inputs
+
+
+def always(output: Any) -> Does:
+    """A module that puts out the same every time."""
+
+    async def action(inputs: Inputs, context: "Context[Any]") -> Any:
+        return output
+
+    return Does(action)
+
+
+def registry_of(modules: Mapping[str, object]) -> Registry:
+    registry = Registry()
+    for name, module in modules.items():
+        registry.register(name, module)
+    return registry
+
+
+def app_of(source: Any, **options: Any) -> Starlette:
+    """The application of modules by their ids, or of anything that `create_app` takes."""
+    source = registry_of(source) if isinstance(source, dict) else source
+    return create_app(source, **{"url": "http://127.0.0.1", "shutdown_timeout": 0, **options})
+
+
+@dataclass(frozen=True)
+class Frame:
+    """An event of a stream, in the same form whichever way it came."""
+
+    id: int
+    kind: str
+    body: Json
+
+    @property
+    def state(self) -> str:
+        return state_of(self.body)
+
+    @property
+    def parts(self) -> list[Any]:
+        """What the parts of the artifact hold."""
+        return [content_of(part) for part in self.body["artifact"].get("parts", [])]
+
+    @property
+    def says(self) -> str:
+        """The text of the status."""
+        found: str = self.body["status"]["message"]["parts"][0]["text"]
+        return found
+
+    def __str__(self) -> str:
+        return self.kind if self.kind == "artifact" else f"{self.kind} {self.state}"
+
+
+class Stream:
+    """A stream of events that is being read."""
+
+    def __init__(self, response: httpx.Response, way: str) -> None:
+        self.response = response
+        self._way = way
+        self._frames = self._read()
+
+    def __aiter__(self) -> AsyncIterator[Frame]:
+        return self._frames
+
+    async def next(self) -> Frame:
+        return await anext(self._frames)
+
+    async def rest(self) -> list[Frame]:
+        return [frame async for frame in self._frames]
+
+    async def close(self) -> None:
+        await self._frames.aclose()
+
+    async def _read(self) -> AsyncGenerator[Frame]:
+        number = 0
+        async with aclosing(cast("AsyncGenerator[str]", self.response.aiter_lines())) as lines:
+            async for line in lines:
+                look_over(line)
+                name, _, value = line.partition(": ")
+                if name == "id":
+                    number = int(value)
+                elif name == "data":
+                    yield self._frame(number, json.loads(value))
+
+    def _frame(self, number: int, data: Json) -> Frame:
+        result = data if self._way == "REST" else data["result"]
+        if self._way == "0.3":
+            return Frame(number, result["kind"].removesuffix("-update"), result)
+        ((kind, body),) = result.items()
+        return Frame(number, kind.removesuffix("Update"), body)
+
+
+class Peer:
+    """An agent that is served in this event loop, asked in one way."""
+
+    def __init__(self, app: Starlette, client: httpx.AsyncClient, way: str = "1.0") -> None:
+        self.app = app
+        self.client = client
+        self.way = way
+        self.wire = Agent(cast(Any, None), way)
+        self.served: Served = app.state.agent
+
+    def by(self, way: str) -> "Peer":
+        """The same, asked in another way."""
+        return Peer(self.app, self.client, way)
+
+    def part(self, **content: Any) -> Json:
+        return self.wire.part(**content)
+
+    async def ask(
+        self, operation: str, params: Json | None = None, headers: Json | None = None
+    ) -> Answer:
+        """Ask for an operation and read all of the answer."""
+        response = await self.client.send(self._request(operation, params or {}, headers or {}))
+        answer = Answer(response, self.wire.restful)
+        answer.check()
+        return answer
+
+    async def send(self, skill: Any = "work", *parts: Any, **members: Any) -> Answer:
+        """Send a message and wait for its task."""
+        return await self.ask("send", self.wire.params(skill, *parts, **members))
+
+    async def start(self, skill: str = "work", *parts: Any, **members: Any) -> str:
+        """Send a message and do not wait: the id of its task."""
+        wish = {"returnImmediately": True} if self.wire.modern else {"blocking": False}
+        params = {**self.wire.params(skill, *parts, **members), "configuration": wish}
+        found: str = (await self.ask("send", params)).task["id"]
+        return found
+
+    async def get(self, task_id: str) -> Json:
+        return (await self.ask("get", {"id": task_id})).task
+
+    async def state(self, task_id: str) -> str:
+        return state_of(await self.get(task_id))
+
+    @asynccontextmanager
+    async def streaming(
+        self, operation: str, params: Json, headers: Json | None = None
+    ) -> AsyncIterator[Stream]:
+        """The stream that answers, read as the test likes."""
+        request = self._request(operation, params, headers or {})
+        response = await self.client.send(request, stream=True)
+        try:
+            if not response.headers["content-type"].startswith("text/event-stream"):
+                await response.aread()
+                raise AssertionError(response.text)
+            stream = Stream(response, self.way)
+            yield stream
+            await stream.close()
+        finally:
+            await response.aclose()
+
+    def stream(
+        self, skill: str = "work", *parts: Any, **members: Any
+    ) -> AbstractAsyncContextManager[Stream]:
+        """The stream of a new message."""
+        return self.streaming("stream", self.wire.params(skill, *parts, **members))
+
+    def subscribe(self, task_id: str, last: int | None = None) -> AbstractAsyncContextManager[Stream]:
+        """The stream of a task that is there."""
+        headers = {} if last is None else {"Last-Event-ID": str(last)}
+        return self.streaming("subscribe", {"id": task_id}, headers)
+
+    def _request(self, operation: str, params: Json, headers: Json) -> httpx.Request:
+        headers = {**self.wire.headers, **headers}
+        if not self.wire.restful:
+            method = self.wire.method(operation)
+            body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+            return self.client.build_request("POST", "/", json=body, headers=headers)
+        verb, path = ROUTES[operation]
+        rest = {name: item for name, item in params.items() if f"{{{name}}}" not in path}
+        path = path.format(**params)
+        if verb == "POST":
+            return self.client.build_request(verb, path, json=rest, headers=headers)
+        return self.client.build_request(verb, path, params=rest, headers=headers)
+
+
+@asynccontextmanager
+async def serving(source: Any, way: str = "1.0", **options: Any) -> AsyncIterator[Peer]:
+    """Serve *source* with uvicorn in this event loop, for as long as a test may take."""
+    app = source if isinstance(source, Starlette) else app_of(source, **options)
+    with listener() as sock:
+        url = f"http://127.0.0.1:{sock.getsockname()[1]}"
+        config = uvicorn.Config(app, log_level="warning", lifespan="on")
+        config.load()
+        server = uvicorn.Server(config)
+        server.lifespan = config.lifespan_class(config)
+        await server.startup([sock])
+        try:
+            async with (
+                httpx.AsyncClient(base_url=url, trust_env=False, timeout=PATIENCE) as client,
+                asyncio.timeout(PATIENCE),
+            ):
+                yield Peer(app, client, way)
+        finally:
+            for listening in server.servers:
+                listening.close()
+            await server.lifespan.shutdown()
+
+
+async def true(holds: Callable[[], Any]) -> None:
+    """Wait for what nobody sends word of."""
+    async with asyncio.timeout(PATIENCE):
+        while not holds():  # noqa: ASYNC110  # there is no event to wait for
+            await asyncio.sleep(0.002)
+
+
+def content_of(part: Json) -> Any:
+    """What a part holds, in 1.0 and in 0.3."""
+    return next(part[name] for name in ("text", "data", "raw", "url", "file") if name in part)
+
+
+def contents(task: Json) -> list[Any]:
+    """What the parts of a task's artifact hold."""
+    (artifact,) = task["artifacts"]
+    return [content_of(part) for part in artifact["parts"]]
+
+
+def gapless(frames: Iterable[Frame], first: int = 1) -> bool:
+    """Whether the ids of *frames* are first, first + 1 and so on."""
+    ids = [frame.id for frame in frames]
+    return ids == list(range(first, first + len(ids)))
