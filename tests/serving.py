@@ -9,7 +9,6 @@ from typing import Any
 
 import uvicorn
 from apcore import Executor, Registry
-
 from apcore_a2a_server import create_app
 
 PATIENCE = 20
@@ -50,7 +49,7 @@ def running(source: Any, **options: Any) -> Iterator[str]:
 
     Args:
         source: What `create_app` takes (a folder, a Registry, an Executor), or an ASGI app.
-        options: For `create_app`; `url` is the server's own, and `shutdown_timeout` 0, unless given.
+        options: For `create_app`; unless given, `url` is the server's own and `shutdown_timeout` 0.
     """
     with listener() as sock:
         url = f"http://127.0.0.1:{sock.getsockname()[1]}"
@@ -61,7 +60,8 @@ def running(source: Any, **options: Any) -> Iterator[str]:
         thread = threading.Thread(target=server.serve_in_thread, args=([sock],))
         thread.start()
         try:
-            assert server.settled.wait(PATIENCE) and server.started
+            assert server.settled.wait(PATIENCE)
+            assert server.started
             yield url
         finally:
             server.should_exit = True

@@ -82,11 +82,9 @@ class Clients:
         self.blocking = self._client(streaming=False)
         self.polling = self._client(streaming=False, polling=True)
 
-    def _client(self, **options: bool) -> Client:
-        bindings = [self._protocol]
-        config = ClientConfig(
-            httpx_client=self._http, supported_protocol_bindings=bindings, **options
-        )
+    def _client(self, streaming: bool, polling: bool = False) -> Client:
+        config = ClientConfig(streaming, polling, self._http)
+        config.supported_protocol_bindings = [self._protocol]
         return ClientFactory(config).create(self._card)
 
     async def send(self, message: SendMessageRequest) -> Task:
@@ -127,13 +125,15 @@ async def task_of(client: Client, message: SendMessageRequest) -> Task:
     return response.task
 
 
-def ask(skill: str | None, content: Any, **to: str) -> SendMessageRequest:
+def ask(
+    skill: str | None, content: Any, task_id: str = "", context_id: str = ""
+) -> SendMessageRequest:
     """A message to a skill, of data or of text."""
     if isinstance(content, str):
         message: Message = new_text_message(content, role=Role.ROLE_USER)
     else:
         message = new_data_message(content, role=Role.ROLE_USER)
-    message.MergeFrom(Message(**to))
+    message.MergeFrom(Message(task_id=task_id, context_id=context_id))
     request = SendMessageRequest(message=message)
     if skill is not None:
         request.metadata.update({"skillId": skill})
@@ -327,18 +327,14 @@ async def test_a_destructive_skill_runs_only_after_a_yes(clients: Clients, sandb
     paused = await clients.send(ask("files.delete", {"path": file.name}))
     assert paused.status.state == INPUT_REQUIRED
     assert file.exists()
-    done = await clients.send(
-        ask(None, "yes", task_id=paused.id, context_id=paused.context_id)
-    )
+    done = await clients.send(ask(None, "yes", task_id=paused.id, context_id=paused.context_id))
     assert done.id == paused.id
     assert done.status.state == COMPLETED
     assert output(done) == {"deleted": file.name, "size": 3}
     assert not file.exists()
 
 
-async def test_a_destructive_skill_does_not_run_after_a_no(
-    clients: Clients, sandbox: Path
-) -> None:
+async def test_a_destructive_skill_does_not_run_after_a_no(clients: Clients, sandbox: Path) -> None:
     file = sandbox / f"{uuid4()}.txt"
     file.write_text("old", encoding="utf-8")
     first, *_, pause = await clients.stream(ask("files.delete", {"path": file.name}))

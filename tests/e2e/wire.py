@@ -27,7 +27,7 @@ def events(response: httpx.Response) -> Iterator[tuple[int, Any]]:
     for line in response.iter_lines():
         name, _, value = line.partition(":")
         if line and name:
-            assert name in {"id", "data"} and name not in fields, line
+            assert name in {"id", "data"} - fields.keys(), line
             fields[name] = value.removeprefix(" ")
         elif not line and fields:
             yield int(fields["id"]), parse(fields["data"])

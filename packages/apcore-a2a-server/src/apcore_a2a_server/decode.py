@@ -240,7 +240,7 @@ def _rounded(value: Any) -> Any:
     if is_object(value):
         return {name: _rounded(item) for name, item in value.items()}
     if isinstance(value, list):
-        return [_rounded(item) for item in cast("list[Any]", value)]
+        return [_rounded(item) for item in value]
     return float(value) if type(value) is int else value
 
 

@@ -12,7 +12,7 @@ from apcore_a2a_core import TaskRecord
 
 from .admission import Call, Caller
 from .change import NewState, change, say
-from .errors import StaleTaskError, StoreFullError, TooMuchError, refusal
+from .errors import StaleTaskError, refusal
 from .modules.approval import Pause, answer
 from .modules.skills import Skills
 from .run import Run, Setup
@@ -53,8 +53,6 @@ class Engine:
         run = self._launch(Run(self._setup, call))
         try:
             await asyncio.shield(run.admitted)
-        except StoreFullError:
-            raise TooMuchError from None
         except Exception as error:  # modules, middleware and stores raise what they like
             raise refusal(self._setup.explain(error, call)) from None
         return Ticket(call.message.task_id, 0)

@@ -2,10 +2,10 @@
 
 A2AError                      (a2a-sdk)
 ├── TooMuchError              -32029, HTTP 429
+│   └── StoreFullError
 └── InternalError             (a2a-sdk) -32603
     └── InvalidStateTransitionError
 StaleTaskError                never leaves the server
-StoreFullError                becomes TooMuchError
 """
 
 from typing import Any
@@ -30,11 +30,12 @@ class StaleTaskError(Exception):
     """The task is no longer in the state a change was made for."""
 
 
-class StoreFullError(Exception):
+class StoreFullError(TooMuchError):
     """The task store has no room and nothing it may drop."""
 
 
 _KINDS = {code: kind for kind, code in JSON_RPC_ERROR_CODE_MAP.items()}
+_KINDS[TooMuchError.code] = TooMuchError
 
 
 def refusal(error: dict[str, Any]) -> A2AError:

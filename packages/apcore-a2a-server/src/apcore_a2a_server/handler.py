@@ -10,12 +10,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn, TypeAlias
 
 from a2a import types as a2a
-from a2a.utils.errors import (
-    ExtendedAgentCardNotConfiguredError,
-    PushNotificationNotSupportedError,
-    TaskNotCancelableError,
-    UnsupportedOperationError,
-)
+from a2a.utils import errors
 
 from .admission import Admission, Caller
 from .decode import invalid
@@ -71,7 +66,7 @@ class Handler:
         """Start the message's task, or go on with it; everything that refuses it is raised."""
         send: a2a.SendMessageRequest = request.message
         if send.configuration.HasField("task_push_notification_config"):
-            raise PushNotificationNotSupportedError
+            raise errors.PushNotificationNotSupportedError
         record = await self._admission.paused(send, request.caller)
         if record is not None:
             caller = request.caller
@@ -102,14 +97,14 @@ class Handler:
             after = request.last_id
             return follow(self._journal, record.task.id, after, idle=self._keep_alive)
         if record.task.status.state in TERMINAL:
-            raise UnsupportedOperationError("The task has ended")
+            raise errors.UnsupportedOperationError("The task has ended")
         return attach(self._journal, record, idle=self._keep_alive)
 
     async def resubscribe(self, request: Request) -> Events:
         """The same for 0.3, where a task that has ended tells its last status (FR-MSG-006.4)."""
         try:
             return await self.subscribe(request)
-        except UnsupportedOperationError:
+        except errors.UnsupportedOperationError:
             return ending(await self._admission.own_task(request.message.id, request.caller))
 
     async def get(self, request: Request) -> a2a.Task:
@@ -141,16 +136,16 @@ class Handler:
         except StaleTaskError:
             state = NAMES[(await self.get(request)).status.state]
             message = f"Task is not cancelable: current state is {state}"
-            raise TaskNotCancelableError(message) from None
+            raise errors.TaskNotCancelableError(message) from None
         return await self.get(request)
 
     async def push_config(self, request: Request) -> NoReturn:
         """Push notifications are not there (§3.3.4)."""
-        raise PushNotificationNotSupportedError
+        raise errors.PushNotificationNotSupportedError
 
     async def extended_card(self, request: Request) -> a2a.AgentCard:
         """There is no extended card without authentication (§3.1.11)."""
-        raise ExtendedAgentCardNotConfiguredError
+        raise errors.ExtendedAgentCardNotConfiguredError
 
     async def _task(self, task_id: str, request: Request) -> a2a.Task:
         return (await self._admission.own_task(task_id, request.caller)).task

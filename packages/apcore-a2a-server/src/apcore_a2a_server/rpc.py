@@ -4,12 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import parse_qs
 
-from a2a.utils.errors import (
-    ContentTypeNotSupportedError,
-    InvalidRequestError,
-    MethodNotFoundError,
-    VersionNotSupportedError,
-)
+from a2a.utils import errors
 from apcore_a2a_core import ErrorMapper
 from starlette.types import Receive, Scope, Send
 
@@ -60,7 +55,7 @@ class JsonRpc:
             method = _method(request)
             dialect = METHODS[method][0]
             if version not in VERSIONS:
-                raise VersionNotSupportedError
+                raise errors.VersionNotSupportedError
             caller = caller_of(scope, headers)
             result = await perform(method, _params(request), self._handler, caller)
         except Exception as error:  # whatever it is, the client gets what the map says
@@ -95,25 +90,25 @@ def check_media_type(headers: Mapping[str, str]) -> None:
     """
     media_type = headers.get("content-type", "application/json").split(";")[0].strip().lower()
     if media_type != "application/json" and not media_type.endswith("+json"):
-        raise ContentTypeNotSupportedError("The body must be application/json")
+        raise errors.ContentTypeNotSupportedError("The body must be application/json")
 
 
 def _id(request: Any) -> Any:
     """The id of a request that is one (JSON-RPC 2.0 §4); batches and notifications are not."""
     if not is_object(request):
-        raise InvalidRequestError("The request must be one JSON object")
+        raise errors.InvalidRequestError("The request must be one JSON object")
     request_id = request.get("id", False)
     if isinstance(request_id, bool) or not isinstance(request_id, str | int | float | None):
-        raise InvalidRequestError("The request must have an id: a string or a number")
+        raise errors.InvalidRequestError("The request must have an id: a string or a number")
     return request_id
 
 
 def _method(request: Json) -> str:
     method = request.get("method")
     if request.get("jsonrpc") != "2.0" or not isinstance(method, str):
-        raise InvalidRequestError('The request must have "jsonrpc": "2.0" and a method')
+        raise errors.InvalidRequestError('The request must have "jsonrpc": "2.0" and a method')
     if method not in METHODS:
-        raise MethodNotFoundError
+        raise errors.MethodNotFoundError
     return method
 
 

@@ -4,6 +4,7 @@ import os
 import signal
 import sys
 import threading
+from typing import NoReturn
 
 from . import cli
 
@@ -20,9 +21,13 @@ def main() -> int:
     """
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     code = cli.main()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: os._exit(code))
-    watchdog = threading.Timer(PATIENCE, os._exit, [code])
+
+    def leave(*_: object) -> NoReturn:
+        os._exit(code)
+
+    signal.signal(signal.SIGINT, leave)
+    signal.signal(signal.SIGTERM, leave)
+    watchdog = threading.Timer(PATIENCE, leave)
     watchdog.daemon = True
     watchdog.start()
     return code

@@ -85,12 +85,11 @@ class Option(NamedTuple):
 
     def read(self, value: Any, source: str) -> Any:
         """*value* as it comes from *source*, as what the option takes."""
-        if self.kind is LIST and isinstance(value, list):
-            value = ",".join(map(str, value))
+        items: list[Any] = value if self.kind is LIST and isinstance(value, list) else [value]
         try:
-            if isinstance(value, list | dict):
+            if any(isinstance(item, list | dict) for item in items):
                 raise ValueError
-            return self.kind.parse(str(value))
+            return self.kind.parse(",".join(map(str, items)))
         except ValueError:
             raise ConfigurationError(f"{source} takes {self.kind.wants}, not {value!r}") from None
 
@@ -243,7 +242,8 @@ def _section(config: Any) -> dict[str, Any]:
     found = config.get(NAMESPACE) if config is not None else None
     if not isinstance(found, dict | None):
         raise ConfigurationError(f"{NAMESPACE} in the config file takes keys, not {found!r}")
-    section = {str(key).replace("-", "_"): value for key, value in (found or {}).items()}
+    written: dict[Any, Any] = found or {}
+    section = {str(key).replace("-", "_"): value for key, value in written.items()}
     names = [name for name in OPTIONS if name != "config"]
     for key in section:
         if key not in names:

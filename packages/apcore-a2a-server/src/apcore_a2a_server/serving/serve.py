@@ -4,6 +4,8 @@ import asyncio
 import gc
 import logging
 import socket
+import time
+from collections.abc import Coroutine
 from types import FrameType
 from typing import Any, Unpack
 
@@ -19,6 +21,9 @@ LEVELS = ("debug", "info", "warning", "error")
 CHATTY = ("apcore", "httpx", "uvicorn")
 """Libraries whose INFO lines are for their own developers."""
 
+ECHO = 0.1
+"""Seconds in which a second signal is taken for the first one's echo."""
+
 WILDCARDS = frozenset({"", "0.0.0.0", "::"})
 LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 
@@ -33,11 +38,14 @@ class Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, agent: Agent) -> None:
         super().__init__(config)
         self._agent = agent
+        self._signalled = 0.0
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Note a signal."""
-        self.force_exit = self.should_exit
+        """Note a signal; who signals a process and its group, as timeout(1) does, means one."""
+        now = time.monotonic()
+        self.force_exit |= self.should_exit and now - self._signalled > ECHO
         self.should_exit = True
+        self._signalled = now
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start to listen; what has been made by then is no work for the garbage collector."""
@@ -55,9 +63,15 @@ class Server(uvicorn.Server):
             await asyncio.wait({drained}, timeout=0.1)
         if not drained.done():
             drained.cancel()
-            hurried = asyncio.ensure_future(self._agent.engine.drain(0))
-            await asyncio.wait({drained, hurried}, timeout=0.5)
+            await _hurry(self._agent.engine.drain(0))
         await super().shutdown(sockets)
+        if self.force_exit:
+            await _hurry(self.lifespan.shutdown())
+
+
+async def _hurry(end: Coroutine[Any, Any, None]) -> None:
+    """Let *end* do what it can in half a second: failing tasks, telling their watchers."""
+    await asyncio.wait({asyncio.ensure_future(end)}, timeout=0.5)
 
 
 def serve(
@@ -97,7 +111,8 @@ def serve(
     root_path = "/" + root_path.strip("/") if root_path.strip("/") else ""
     with _bound(host, port) as listener:
         url = options.get("url") or public_url(host, listener.getsockname()[1]) + root_path
-        app = create_app(source, **{**options, "url": url})
+        options["url"] = url
+        app = create_app(source, **options)
         agent = app.state.agent
         _announce(agent, host, url)
         Server(_config(app, log_level, root_path), agent).run([listener])
