@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 import httpx
+import pytest
 import uvicorn
 from apcore import Context, ModuleAnnotations, Registry
-from starlette.applications import Starlette
-
 from apcore_a2a_server import create_app
 from apcore_a2a_server.serving.app import Agent as Served
+from starlette.applications import Starlette
+
 from tests.serving import PATIENCE, listener
 
 from .asking import ROUTES, Agent, Answer, Json, look_over, state_of
@@ -39,9 +40,7 @@ class Does(Module):
 class DoesInThread(Module):
     """Does *action*, which is synchronous."""
 
-    def __init__(
-        self, action: Callable[[Inputs, "Context[Any]"], Any], **attributes: Any
-    ) -> None:
+    def __init__(self, action: Callable[[Inputs, "Context[Any]"], Any], **attributes: Any) -> None:
         self._action = action
         vars(self).update(attributes)
 
@@ -246,7 +245,9 @@ class Peer:
         """The stream of a new message."""
         return self.streaming("stream", self.wire.params(skill, *parts, **members))
 
-    def subscribe(self, task_id: str, last: int | None = None) -> AbstractAsyncContextManager[Stream]:
+    def subscribe(
+        self, task_id: str, last: int | None = None
+    ) -> AbstractAsyncContextManager[Stream]:
         """The stream of a task that is there."""
         headers = {} if last is None else {"Last-Event-ID": str(last)}
         return self.streaming("subscribe", {"id": task_id}, headers)
@@ -310,3 +311,8 @@ def gapless(frames: Iterable[Frame], first: int = 1) -> bool:
     """Whether the ids of *frames* are first, first + 1 and so on."""
     ids = [frame.id for frame in frames]
     return ids == list(range(first, first + len(ids)))
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"

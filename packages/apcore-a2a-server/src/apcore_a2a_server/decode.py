@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import cache
-from typing import Any, NoReturn, TypeAlias, TypeGuard, TypeVar, cast
+from typing import Any, NoReturn, TypeAlias, TypeGuard, TypeVar
 
 from a2a.utils.errors import InvalidParamsError, JSONParseError
 from apcore_a2a_core import OutputError, narrow, to_value
@@ -164,14 +164,17 @@ def _type_of(field: FieldDescriptor) -> object:
 def _converted(convert: Any, value: Any, path: str) -> Any:
     try:
         return convert(value)
-    except (ValueError, OverflowError) as error:
+    except OverflowError:
+        raise invalid(path, "has a number that is too large") from None
+    except ValueError as error:  # its text is one of ours, here or in core
         raise invalid(path, str(error)) from None
 
 
 def _list(value: Any, path: str) -> list[Any]:
     if not isinstance(value, list):
         raise invalid(path, "must be an array")
-    return cast("list[Any]", value)
+    items: list[Any] = value
+    return items
 
 
 def _a(kind: type, problem: str) -> Callable[[Any], Any]:
@@ -240,7 +243,8 @@ def _rounded(value: Any) -> Any:
     if is_object(value):
         return {name: _rounded(item) for name, item in value.items()}
     if isinstance(value, list):
-        return [_rounded(item) for item in value]
+        items: list[Any] = value
+        return [_rounded(item) for item in items]
     return float(value) if type(value) is int else value
 
 

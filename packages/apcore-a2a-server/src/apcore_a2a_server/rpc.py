@@ -1,6 +1,7 @@
 """JSON-RPC 2.0 over HTTP: parse, find the method, answer (FR-SRV-004, A2A 1.0 §9)."""
 
 from collections.abc import Mapping
+from math import inf
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -98,7 +99,8 @@ def _id(request: Any) -> Any:
     if not is_object(request):
         raise errors.InvalidRequestError("The request must be one JSON object")
     request_id = request.get("id", False)
-    if isinstance(request_id, bool) or not isinstance(request_id, str | int | float | None):
+    known = isinstance(request_id, str | int | float | None) and not isinstance(request_id, bool)
+    if not known or request_id in (inf, -inf):
         raise errors.InvalidRequestError("The request must have an id: a string or a number")
     return request_id
 

@@ -10,7 +10,9 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from importlib import import_module
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
@@ -18,34 +20,25 @@ from ._parts import part
 
 PREFIX = "APCORE_A2A_"
 NAMESPACE = "apcore-a2a"
-LEVELS = ("debug", "info", "warning", "error")
+SEQUENCE: type[Any] = list
+MAPPING: type[Any] = dict
+"""What YAML makes of lists and of keys with values."""
+
+ON_OR_OFF = {"on": True, "yes": True, "true": True, "1": True}
+ON_OR_OFF |= {"off": False, "no": False, "false": False, "0": False}
+LEVELS = {level: level for level in ("debug", "info", "warning", "error")}
 
 
-class ConfigurationError(Exception):
+class ConfigurationError(ValueError):
     """What was asked for can't be done as it was asked."""
 
 
-def _number(text: str) -> float:
-    value = float(text)
-    if not abs(value) < float("inf"):
-        raise ValueError
-    return value
-
-
-def _switch(text: str) -> bool:
-    if text.lower() not in ("1", "true", "yes", "on", "0", "false", "no", "off"):
-        raise ValueError
-    return text.lower() in ("1", "true", "yes", "on")
-
-
 def _list(text: str) -> list[str]:
-    return [name for name in text.replace(",", " ").split() if name]
+    return text.replace(",", " ").split()
 
 
-def _level(text: str) -> str:
-    if text.lower() not in LEVELS:
-        raise ValueError
-    return text.lower()
+def _one_of(words: Mapping[str, Any]) -> Callable[[str], Any]:
+    return lambda text: words[text.lower()]
 
 
 class Kind(NamedTuple):
@@ -57,10 +50,10 @@ class Kind(NamedTuple):
 
 TEXT = Kind(str, "text")
 WHOLE = Kind(int, "a whole number")
-NUMBER = Kind(_number, "a number")
-SWITCH = Kind(_switch, "on or off")
+NUMBER = Kind(float, "a number")
+SWITCH = Kind(_one_of(ON_OR_OFF), "on or off")
 LIST = Kind(_list, "a list")
-LEVEL = Kind(_level, ", ".join(LEVELS[:-1]) + " or " + LEVELS[-1])
+LEVEL = Kind(_one_of(LEVELS), "debug, info, warning or error")
 
 
 class Option(NamedTuple):
@@ -85,12 +78,12 @@ class Option(NamedTuple):
 
     def read(self, value: Any, source: str) -> Any:
         """*value* as it comes from *source*, as what the option takes."""
-        items: list[Any] = value if self.kind is LIST and isinstance(value, list) else [value]
+        items = value if self.kind is LIST and isinstance(value, SEQUENCE) else [value]
         try:
-            if any(isinstance(item, list | dict) for item in items):
+            if any(isinstance(item, (SEQUENCE, MAPPING)) for item in items):
                 raise ValueError
             return self.kind.parse(",".join(map(str, items)))
-        except ValueError:
+        except (ValueError, KeyError):
             raise ConfigurationError(f"{source} takes {self.kind.wants}, not {value!r}") from None
 
 
@@ -134,7 +127,7 @@ GROUPS = {
     ),
     "this command": (
         Option("config", TEXT, "FILE", "apcore config file (default: apcore's own)"),
-        Option("log_level", LEVEL, "LEVEL", "debug, info, warning or error", "info"),
+        Option("log_level", LEVEL, "LEVEL", LEVEL.wants, "info"),
     ),
 }
 OPTIONS = {option.name: option for group in GROUPS.values() for option in group}
@@ -147,43 +140,30 @@ class Parser(argparse.ArgumentParser):
         """Refuse what is not known here, where the flags are known that may have been meant."""
         found, unknown = super().parse_known_args(*arguments, **options)
         if unknown:
-            self.error(f"unknown: {' '.join(unknown)}" + _meant(unknown[0], self._flags()))
+            meant = _meant(unknown[0], [*self._option_string_actions])
+            self.error(f"unknown: {' '.join(unknown)}{meant}")
         return found, unknown
 
     def error(self, message: str) -> NoReturn:
         """Say what is wrong, and how to learn more."""
         self.exit(1, f"{self.prog}: {message}\nTry '{self.prog} --help'.\n")
 
-    def _flags(self) -> list[str]:
-        return [option.flag for option in OPTIONS.values()] if self.prog.endswith("serve") else []
-
-
-class Version(argparse.Action):
-    """Prints the version of this distribution, which is looked for only then."""
-
-    def __call__(self, parser: argparse.ArgumentParser, *_: Any, **__: Any) -> None:
-        from importlib.metadata import version
-
-        print(f"apcore-a2a {version('apcore-a2a')}")
-        parser.exit()
-
 
 def parser() -> Parser:
     """The command line."""
     result = Parser(prog="apcore-a2a", description="Serve apcore modules as an A2A agent.")
-    result.add_argument("--version", action=Version, nargs=0, help="print the version and exit")
-    commands = result.add_subparsers(
-        dest="command", required=True, metavar="COMMAND", title="commands"
-    )
+    ours = f"apcore-a2a {version('apcore-a2a')}"
+    result.add_argument("--version", action="version", version=ours, help="print it and exit")
+    commands = result.add_subparsers(required=True, metavar="COMMAND", title="commands")
     serve = commands.add_parser(
         "serve",
         help="serve the modules in a folder",
         usage="%(prog)s [OPTION ...]",
         description="Serve the apcore modules in a folder as an A2A agent, until Ctrl+C.",
-        epilog=f"Each option can also be set in the environment ({PREFIX}PORT=9000) or under "
-        f"{NAMESPACE}: in the config file (port: 9000). Flags go before the environment, and "
-        "that before the file; --no-explorer and the like turn a switch off. The exit code is 0 after a clean shutdown, 1 when the "
-        "configuration is wrong, 2 when the server could not run.",
+        epilog=f"Each option is also a variable ({PREFIX}PORT=9000) and a key under "
+        f"{NAMESPACE}: in the config file (port: 9000). Flags win over variables, variables over "
+        "the file. --no-explorer and the like turn a switch off. Exit codes: 0 ended cleanly, "
+        "1 wrong configuration, 2 could not run.",
         argument_default=argparse.SUPPRESS,
         allow_abbrev=False,
         formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=31),
@@ -196,18 +176,17 @@ def parser() -> Parser:
 
 
 def _add(group: Any, option: Option) -> None:
-    told = option.help
     if option.kind is SWITCH:
-        off = "--no-" + option.flag[2:]
-        shown = {option.default == "yes": told}.get
-        for flag, value in ((option.flag, True), (off, False)):
-            text = shown(not value, argparse.SUPPRESS)
-            group.add_argument(flag, dest=option.name, action="store_const", const=value, help=text)
+        for flag, value in ((option.flag, True), ("--no-" + option.flag[2:], False)):
+            usual = value is ON_OR_OFF[option.default]
+            shown = argparse.SUPPRESS if usual else option.help
+            group.add_argument(
+                flag, dest=option.name, action="store_const", const=value, help=shown
+            )
         return
-    if option.default:
-        told += f" (default: {option.default})"
-    more: dict[str, Any] = {"nargs": "+", "action": "extend"} if option.kind is LIST else {}
-    group.add_argument(option.flag, dest=option.name, metavar=option.metavar, help=told, **more)
+    told = option.help + (f" (default: {option.default})" if option.default else "")
+    many = {"nargs": "+", "action": "extend"} if option.kind is LIST else {}
+    group.add_argument(option.flag, dest=option.name, metavar=option.metavar, help=told, **many)
 
 
 def _meant(name: str, names: Sequence[str]) -> str:
@@ -239,11 +218,12 @@ def settings(flags: Mapping[str, Any], environ: Mapping[str, str], config: Any) 
 
 def _section(config: Any) -> dict[str, Any]:
     """What the config file says under our name, with the keys spelt as keywords."""
-    found = config.get(NAMESPACE) if config is not None else None
-    if not isinstance(found, dict | None):
+    found = config.get(NAMESPACE) if config else None
+    if found is None:
+        return {}
+    if not isinstance(found, MAPPING):
         raise ConfigurationError(f"{NAMESPACE} in the config file takes keys, not {found!r}")
-    written: dict[Any, Any] = found or {}
-    section = {str(key).replace("-", "_"): value for key, value in written.items()}
+    section = {str(key).replace("-", "_"): value for key, value in found.items()}
     names = [name for name in OPTIONS if name != "config"]
     for key in section:
         if key not in names:
@@ -266,7 +246,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _serve(flags)
     except KeyboardInterrupt:
         return 0
-    except (ConfigurationError, ValueError, TypeError) as error:
+    except (ImportError, TypeError, ValueError) as error:
         return _fail(1, str(error))
     except OSError as error:
         return _fail(2, error.strerror or str(error))
@@ -282,23 +262,16 @@ def _fail(code: int, message: str) -> int:
     return code
 
 
-def _serve(flags: dict[str, Any]) -> None:
-    del flags["command"]
-    try:
-        server = part("server", "apcore-a2a serve")
-    except ImportError as error:
-        raise ConfigurationError(str(error)) from None
-    config = _config(flags.pop("config", None) or os.environ.get(f"{PREFIX}CONFIG"))
+def _serve(flags: Mapping[str, Any]) -> None:
+    server = part("server", "apcore-a2a serve")
+    config = _config(flags.get("config") or os.environ.get(f"{PREFIX}CONFIG"))
     options = settings(flags, os.environ, config)
-    options.pop("config", None)
-    root = config.get("extensions.root") if config is not None else None
+    root = config.get("extensions.root") if config else None
     folder = Path(options.pop("extensions_dir", None) or root or "./extensions")
     if not folder.is_dir():
-        raise ConfigurationError(
-            f"Extensions directory not found: {folder}\n"
-            "Make it, or name another with --extensions-dir."
-        )
-    server.serve(folder, config=config, **options)
+        hint = "Make it, or name another with --extensions-dir."
+        raise ConfigurationError(f"Extensions directory not found: {folder}\n{hint}")
+    server.serve(folder, **{**options, "config": config})
 
 
 def _config(path: str | None) -> Any:
@@ -314,16 +287,11 @@ def _config(path: str | None) -> Any:
         return None
     if not Path(found).is_file():
         raise ConfigurationError(f"Config file not found: {found}")
-    if hasattr(apcore.Config, "register_namespace"):  # apcore 0.15
-        _register(apcore.Config)
-    logging.getLogger("apcore.config").setLevel("ERROR")  # warns of what others may make of it
+    with suppress(AttributeError, apcore.ModuleError):  # before apcore 0.15; known already
+        # without a prefix, for the environment is read here
+        apcore.Config.register_namespace(NAMESPACE, env_prefix="")
+    logging.getLogger("apcore.config").setLevel("ERROR")  # warns of folders that we do not use
     try:
         return apcore.Config.load(found) if path else apcore.Config.load()
     except (apcore.ModuleError, ValueError, OSError) as error:
         raise ConfigurationError(f"Config file {found}: {error}") from None
-
-
-def _register(config: Any) -> None:
-    """Make our namespace known, without a prefix: the environment is read here."""
-    if NAMESPACE not in [known["name"] for known in config.registered_namespaces()]:
-        config.register_namespace(NAMESPACE, env_prefix="")

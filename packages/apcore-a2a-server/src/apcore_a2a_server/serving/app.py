@@ -87,7 +87,7 @@ def create_app(source: Any, **options: Unpack[Options]) -> Starlette:
         ```
     """
     settings = Settings(**options)
-    agent, routes = _build(executor_of(source), settings)
+    agent, routes, rest = _build(executor_of(source), settings)
 
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncGenerator[None]:
@@ -95,6 +95,7 @@ def create_app(source: Any, **options: Unpack[Options]) -> Starlette:
         await agent.drain()
 
     app = Starlette(routes=routes, middleware=_middleware(settings), lifespan=lifespan)
+    app.router.default = rest  # behind the routes, whose 405 a catch-all route would hide
     app.state.agent = agent
     return app
 
@@ -104,13 +105,13 @@ async def async_serve(source: Any, **options: Unpack[Options]) -> Starlette:
     return create_app(source, **options)
 
 
-def _build(executor: Any, settings: Settings) -> tuple[Agent, list[Route]]:
+def _build(executor: Any, settings: Settings) -> tuple[Agent, list[Route], Rest]:
     skills = Skills(executor.registry, memo=settings.schema_memo)
     if not len(skills):
         raise ValueError("There are no modules to serve: the registry is empty")
-    store = settings.task_store or InMemoryTaskStore(
-        ttl=settings.task_ttl, max_capacity=settings.max_tasks
-    )
+    store = settings.task_store
+    if store is None:
+        store = InMemoryTaskStore(ttl=settings.task_ttl, max_capacity=settings.max_tasks)
     journal = Journal(shelf_of(store), max_logs=settings.max_tasks)
     mapper, converter = ErrorMapper(), PartConverter(SchemaConverter())
     setup = Setup(
@@ -135,28 +136,23 @@ def _build(executor: Any, settings: Settings) -> tuple[Agent, list[Route]]:
         *(Route(path, card.show) for path in CARD_PATHS),
         Route("/health", health.show),
         Route("/agent/authenticatedExtendedCard", no_extended_card),
-        Route("/{path:path}", Rest(handler, mapper, max_body=settings.max_body)),
     ]
-    return agent, routes
+    return agent, routes, Rest(handler, mapper, max_body=settings.max_body)
 
 
 def _middleware(settings: Settings) -> list[Middleware]:
     origins = list(settings.cors_origins or ())
     if "*" in origins:
         logger.warning("cors_origins=['*'] lets web pages of any origin call this agent")
-    found = [Middleware(OriginGuard, allowed=origins)]
-    if origins:
-        found.insert(
-            0,
-            Middleware(
-                CORSMiddleware,
-                allow_origins=origins,
-                allow_methods=["GET", "POST", "DELETE"],
-                allow_headers=["*"],
-                expose_headers=["ETag", "Retry-After"],
-            ),
-        )
+    found: list[Middleware] = []
     if settings.allowed_hosts:
-        hosts = list(settings.allowed_hosts)
-        found.insert(0, Middleware(TrustedHostMiddleware, allowed_hosts=hosts))
-    return found
+        found.append(Middleware(TrustedHostMiddleware, allowed_hosts=[*settings.allowed_hosts]))
+    if origins:
+        cors: dict[str, Any] = {
+            "allow_origins": origins,
+            "allow_methods": ["GET", "POST", "DELETE"],
+            "allow_headers": ["*"],
+            "expose_headers": ["ETag", "Retry-After"],
+        }
+        found.append(Middleware(CORSMiddleware, **cors))
+    return [*found, Middleware(OriginGuard, allowed=origins)]

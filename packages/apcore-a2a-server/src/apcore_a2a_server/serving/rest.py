@@ -21,7 +21,7 @@ MEDIA_TYPE = b"application/a2a+json"
 TASK = r"tasks/(?P<id>[^/:]+)"
 PUSH = r"tasks/(?P<taskId>[^/:]+)/pushNotificationConfigs"
 ROUTES = [
-    (verb, re.compile(rf"(?:(?P<tenant>(?!tasks/)[^/]+)/)?{path}/?"), method)
+    (verb, re.compile(rf"(?:(?P<tenant>(?!tasks/)[^/]+)/)?{path}"), method)
     for verb, path, method in (
         ("POST", "message:send", "SendMessage"),
         ("POST", "message:stream", "SendStreamingMessage"),
@@ -60,7 +60,7 @@ class Rest:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one HTTP request."""
-        found = route(scope["method"], scope["path_params"]["path"])
+        found = route(scope["method"], get_path(scope))
         if found is None:
             await respond(send, _status(404, "There is nothing at this address"), status=404)
             return
@@ -106,6 +106,12 @@ def route(verb: str, path: str) -> tuple[str, Json] | None:
         if match is not None:
             return method, {name: text for name, text in match.groupdict().items() if text}
     return None
+
+
+def get_path(scope: Scope) -> str:
+    """The path without its slashes at the ends, and without what the agent is mounted at."""
+    path: str = scope["path"]
+    return path.removeprefix(scope.get("root_path", "")).strip("/")
 
 
 def _query(scope: Scope) -> Json:

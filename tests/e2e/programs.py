@@ -1,0 +1,48 @@
+"""Programs in other environments, which do the same with an agent and tell what came of it."""
+
+import json
+import subprocess
+from typing import Any
+
+from tests.serving import PATIENCE
+
+SKILLS = {"csv.summary", "files.delete", "jobs.countdown", "markdown.html", "orders.price"}
+
+
+def told(*command: str) -> dict[str, Any]:
+    """What a program tells, a JSON line for each step: the facts by the step's name."""
+    result = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+    assert result.returncode == 0, result.stdout + result.stderr
+    return {fact.pop("step"): fact for fact in map(json.loads, result.stdout.splitlines())}
+
+
+def spelled(name: str) -> str:
+    """A kind or state as 0.3 spells it, however a library does."""
+    dashed = "".join(f"-{letter.lower()}" if letter.isupper() else letter for letter in name)
+    return dashed.replace("_", "-")
+
+
+def check(steps: dict[str, Any], url: str) -> None:
+    """What holds for every program that has done all the steps."""
+    card = steps["card"]
+    assert card["url"] == f"{url}/"
+    assert card["streaming"]
+    assert set(card["skills"]) >= SKILLS
+    assert steps["send"] == {
+        "state": "completed",
+        "output": {"html": "<h1>Tea</h1>"},
+        "same": True,
+    }
+    assert steps["numbers"] == {"output": {"n": 2**53, "half": 0.5}}
+    kinds = [spelled(kind) for kind in steps["stream"]["kinds"]]
+    assert kinds == ["task", "status-update", *["artifact-update"] * 3, "status-update"]
+    assert steps["stream"]["state"] == "completed"
+    assert steps["cancel"]["before"] in {"submitted", "working"}
+    assert steps["cancel"]["after"] == "canceled"
+    kinds = [spelled(kind) for kind in steps["resubscribe"]["kinds"]]
+    assert (kinds[0], kinds[-1]) == ("task", "status-update")
+    assert steps["resubscribe"]["state"] == "completed"
+    assert steps["resubscribe"]["output"]
+    assert spelled(steps["approve"]["before"]) == "input-required"
+    assert steps["approve"]["after"] == "rejected"
+    assert steps["approve"]["same"]

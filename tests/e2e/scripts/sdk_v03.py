@@ -1,0 +1,153 @@
+"""What a program with the SDK for A2A 0.3 does with an agent; one JSON line for each step.
+
+Runs in an environment of its own, with the agent's URL as its argument.
+"""
+
+# mypy: ignore-errors
+# The types are those of the other version.
+
+import asyncio
+import json
+import sys
+from collections.abc import Awaitable
+from contextlib import aclosing
+from typing import Any
+from uuid import uuid4
+
+import httpx
+from a2a.client import A2ACardResolver, Client, ClientConfig, ClientFactory
+from a2a.client.errors import A2AClientError, A2AClientJSONRPCError
+from a2a.types import (
+    AgentCard,
+    DataPart,
+    Message,
+    Part,
+    Role,
+    Task,
+    TaskIdParams,
+    TaskQueryParams,
+    TextPart,
+)
+
+
+def tell(step: str, **facts: Any) -> None:
+    print(json.dumps({"step": step, **facts}), flush=True)
+
+
+def ask(skill: str | None, content: Any, **to: str) -> dict[str, Any]:
+    """The arguments of `Client.send_message`."""
+    root = TextPart(text=content) if isinstance(content, str) else DataPart(data=content)
+    parts = [Part(root=root)]
+    message = Message(message_id=str(uuid4()), role=Role.user, parts=parts, **to)
+    return {"request": message, "request_metadata": {"skillId": skill} if skill else None}
+
+
+def output(task: Task) -> Any:
+    (artifact,) = task.artifacts or []
+    (part,) = artifact.parts
+    return part.root.data
+
+
+async def task_of(client: Client, message: dict[str, Any]) -> Task:
+    ((task, _),) = [event async for event in client.send_message(**message)]
+    return task
+
+
+def kind(update: Any) -> str:
+    """What an update of a stream is; the first is the task itself."""
+    return "task" if update is None else update.kind
+
+
+def state(task: Task) -> str:
+    return task.status.state.value
+
+
+class Clients:
+    """A client that streams, one that waits, and one that does not."""
+
+    def __init__(self, card: AgentCard, http: httpx.AsyncClient) -> None:
+        self.streaming = ClientFactory(ClientConfig(httpx_client=http)).create(card)
+        waiting = ClientConfig(httpx_client=http, streaming=False)
+        self.blocking = ClientFactory(waiting).create(card)
+        polling = ClientConfig(httpx_client=http, streaming=False, polling=True)
+        self.polling = ClientFactory(polling).create(card)
+
+    async def send(self) -> None:
+        task = await task_of(self.blocking, ask("markdown.html", "# Tea"))
+        again = await self.blocking.get_task(TaskQueryParams(id=task.id))
+        tell("send", state=state(task), output=output(task), same=again == task)
+
+    async def numbers(self) -> None:
+        task = await task_of(self.blocking, ask("test.echo", {"n": 2**53, "half": 0.5}))
+        tell("numbers", output=output(task))
+
+    async def stream(self) -> None:
+        message = ask("text.stats", "To be\n\nor not")
+        events = [event async for event in self.streaming.send_message(**message)]
+        tell("stream", kinds=[kind(update) for _, update in events], state=state(events[-1][0]))
+
+    async def cancel(self) -> None:
+        task = await task_of(self.polling, ask("jobs.countdown", {"seconds": 300}))
+        canceled = await self.blocking.cancel_task(TaskIdParams(id=task.id))
+        tell("cancel", before=state(task), after=state(canceled))
+
+    async def resubscribe(self) -> None:
+        gate = str(uuid4())
+        task = await task_of(self.polling, ask("test.wait", {"gate": gate}))
+        async with aclosing(self.streaming.resubscribe(TaskIdParams(id=task.id))) as events:
+            first = [kind((await anext(events))[1])]
+            await task_of(self.blocking, ask("test.open", {"gate": gate}))
+            rest = [event async for event in events]
+        last = rest[-1][0]
+        tell(
+            "resubscribe",
+            kinds=first + [kind(update) for _, update in rest],
+            state=state(last),
+            output=output(last)["opened"] == gate,
+        )
+
+    async def approve(self) -> None:
+        paused = await task_of(self.blocking, ask("files.delete", {"path": "none.txt"}))
+        answered = await task_of(self.blocking, ask(None, "no", task_id=paused.id))
+        tell("approve", before=state(paused), after=state(answered), same=paused.id == answered.id)
+
+    async def error(self) -> None:
+        attempts = [
+            task_of(client, ask(skill, content))
+            for skill, content in (("no.such", {}), ("csv.summary", {"text": 5}))
+            for client in (self.blocking, self.streaming)
+        ]
+        attempts.append(self.blocking.get_task(TaskQueryParams(id="no-such")))
+        tell("error", codes=[await code(attempt) for attempt in attempts])
+
+
+async def code(attempt: Awaitable[Task]) -> Any:
+    """The code that the SDK tells of a refusal; None when it tells none."""
+    try:
+        task = await attempt
+    except A2AClientError as error:
+        return error.error.code if isinstance(error, A2AClientJSONRPCError) else None
+    return state(task)
+
+
+async def main(url: str) -> None:
+    async with httpx.AsyncClient(timeout=20, trust_env=False) as http:
+        card = await A2ACardResolver(http, url).get_agent_card()
+        tell(
+            "card",
+            version=card.protocol_version,
+            url=card.url,
+            streaming=card.capabilities.streaming,
+            skills=[skill.id for skill in card.skills],
+        )
+        clients = Clients(card, http)
+        await clients.send()
+        await clients.numbers()
+        await clients.stream()
+        await clients.cancel()
+        await clients.resubscribe()
+        await clients.approve()
+        await clients.error()
+
+
+asyncio.run(main(sys.argv[1]))

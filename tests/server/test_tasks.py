@@ -1,0 +1,487 @@
+"""Tasks: what a send makes of a message, and how tasks are read back."""
+
+import json
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from enum import Enum
+from typing import Any
+from uuid import UUID
+
+import pytest
+from a2a import types as a2a
+from apcore import Registry, module
+from apcore_a2a_core import TaskRecord
+from apcore_a2a_server import InMemoryTaskStore
+from apcore_a2a_server.change import NewState, change
+from apcore_a2a_server.errors import InvalidStateTransitionError
+from apcore_a2a_server.states import NAMES, STATES, TERMINAL
+from apcore_a2a_server.stores.journal import Journal
+from pydantic import BaseModel
+
+from .asking import Agent, Json, state_of
+from .inloop import NEEDS_APPROVAL, WAYS, Does, Gate, always, contents, give_back, serving
+from .inloop import anyio_backend as anyio_backend
+
+pytestmark = pytest.mark.anyio
+
+
+class Color(Enum):
+    RED = "red"
+
+
+@dataclass
+class Point:
+    x: int
+    y: float
+
+
+class Count(BaseModel):
+    count: int
+
+
+def v4(text: str) -> bool:
+    return UUID(text).version == 4 and str(UUID(text)) == text
+
+
+def texts(task: Json) -> list[str]:
+    """The first words of each message of the history."""
+    return [message["parts"][0]["text"] for message in task.get("history", [])]
+
+
+def test_a_send_waits_until_the_task_has_completed(agent: Agent) -> None:
+    task = agent.send("echo").task
+    assert state_of(task) == "completed"
+    assert contents(task) == [{"text": "hello"}]
+    assert agent.ask("get", {"id": task["id"]}).task == task
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_send_that_does_not_wait_gives_a_working_task(way: str) -> None:
+    gate = Gate()
+    async with serving({"work": Does(gate)}, way) as peer:
+        task_id = await peer.start()
+        assert await peer.state(task_id) == "working"
+        assert "artifacts" not in await peer.get(task_id)
+        async with peer.subscribe(task_id) as stream:
+            gate.opened.set()
+            await stream.rest()
+        assert contents(await peer.get(task_id)) == [{"done": True}]
+
+
+def test_a_task_has_ids_a_time_and_the_message_it_began_with(agent: Agent) -> None:
+    before = datetime.now().astimezone()
+    task = agent.send("echo", messageId="the first").task
+    assert v4(task["id"])
+    assert v4(task["contextId"])
+    moment = datetime.fromisoformat(task["status"]["timestamp"])
+    assert moment.utcoffset() == timedelta(0)
+    assert abs(moment - before) < timedelta(seconds=20)
+    (message,) = task["history"]
+    assert message["messageId"] == "the first"
+    assert (message["taskId"], message["contextId"]) == (task["id"], task["contextId"])
+    assert task["metadata"] == {"skillId": "echo"}
+
+
+def test_a_message_without_an_id_gets_one(agent: Agent) -> None:
+    (message,) = agent.send("echo", messageId="").task["history"]
+    assert v4(message["messageId"])
+
+
+def test_the_context_of_the_message_is_kept(agent: Agent) -> None:
+    tasks = [agent.send("echo", contextId="my context").task for _ in range(2)]
+    assert {task["contextId"] for task in tasks} == {"my context"}
+    assert tasks[0]["id"] != tasks[1]["id"]
+
+
+def test_a_context_beside_the_message_is_kept(rpc: Agent) -> None:
+    params = {**rpc.params("echo"), "contextId": "beside"}
+    assert rpc.ask("send", params).task["contextId"] == "beside"
+
+
+def test_the_params_name_the_skill_or_else_the_message(agent: Agent) -> None:
+    params = agent.params("echo")
+    named = {**params["message"], "metadata": {"skillId": "mirror"}}
+    both = agent.ask("send", {"message": named, "metadata": {"skillId": "echo"}})
+    assert both.task["metadata"]["skillId"] == "echo"
+    alone = agent.ask("send", {"message": named})
+    assert alone.task["metadata"]["skillId"] == "mirror"
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_default_skill_gets_what_names_no_skill(way: str) -> None:
+    modules = {"work": always({"by": "work"}), "other": always({"by": "other"})}
+    async with serving(modules, way, default_skill="other") as peer:
+        message = peer.wire.params()["message"]
+        assert (await peer.ask("send", {"message": message})).data == {"by": "other"}
+        assert (await peer.send("work")).data == {"by": "work"}
+
+
+def test_text_is_the_input_of_a_module_without_a_schema(agent: Agent) -> None:
+    assert agent.send("mirror", agent.part(text="[1]")).data == {"text": "[1]"}
+
+
+def test_text_in_json_is_the_input_of_a_module_that_takes_objects(agent: Agent) -> None:
+    order = {"customer": {"text": "me"}, "items": [{"name": "x", "count": 2}]}
+    answer = agent.send("order.total", agent.part(text=json.dumps(order)))
+    assert answer.data == {"total": 2}
+
+
+def test_integers_go_both_ways_exactly(agent: Agent) -> None:
+    numbers = {"n": [2**53, -(2**53), 2**53 - 1, 0, 1.5, -0.1, 1e300]}
+    assert agent.send("mirror", agent.part(data=numbers)).data == numbers
+    assert '"n":[9007199254740992,-9007199254740992,9007199254740991,0,1.5,' in (
+        agent.send("mirror", agent.part(data=numbers)).response.text
+    )
+
+
+def test_a_whole_number_written_as_a_float_is_an_integer(agent: Agent) -> None:
+    order = {"customer": {"text": "me"}, "items": [{"name": "x", "count": 3.0}]}
+    answer = agent.send("order.total", agent.part(data=order))
+    assert answer.data == {"total": 3}
+    assert '"total":3}' in answer.response.text
+
+
+def test_a_file_with_an_address_is_its_name_and_type(agent: Agent) -> None:
+    part: Json = {"url": "https://example.com/a/b.csv", "mediaType": "text/csv"}
+    if not agent.modern:
+        part = {"kind": "file", "file": {"uri": part["url"], "mimeType": "text/csv"}}
+    seen = {"uri": "https://example.com/a/b.csv", "name": "b.csv", "mimeType": "text/csv"}
+    assert agent.send("mirror", part).data == seen
+
+
+def test_a_file_with_bytes_is_base64(agent: Agent) -> None:
+    part: Json = {"raw": "aGk=", "filename": "a.txt"}
+    if not agent.modern:
+        part = {"kind": "file", "file": {"bytes": "aGk=", "name": "a.txt"}}
+    seen = {"bytes": "aGk=", "name": "a.txt", "mimeType": "text/plain"}
+    assert agent.send("mirror", part).data == seen
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_the_first_part_that_fits_is_the_input_and_the_others_are_at_hand(way: str) -> None:
+    gate = Gate()
+    gate.opened.set()
+    modules = {"work": Does(gate, input_schema=Count)}
+    async with serving(modules, way) as peer:
+        sent = [
+            peer.part(text="please"),
+            peer.part(data={"count": 2}),
+            peer.part(data={"n": 2**53}),
+        ]
+        await peer.send("work", *sent)
+    (context,) = gate.contexts
+    assert gate.calls == [{"count": 2}]
+    assert context.data["ext.a2a.parts"] == [sent[0], sent[2]]
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_module_knows_its_task_and_its_context(way: str) -> None:
+    gate = Gate()
+    gate.opened.set()
+    async with serving({"work": Does(gate)}, way) as peer:
+        task = (await peer.send(contextId="ours")).task
+    data = gate.contexts[0].data
+    assert (data["ext.a2a.task_id"], data["ext.a2a.context_id"]) == (task["id"], "ours")
+    assert data["ext.a2a.parts"] == []
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_trace_goes_on_in_the_module(way: str) -> None:
+    gate, trace = Gate(), "0af7651916cd43dd8448eb211c80319c"
+    gate.opened.set()
+    async with serving({"work": Does(gate)}, way) as peer:
+        headers = {"traceparent": f"00-{trace}-b7ad6b7169203331-01"}
+        await peer.ask("send", peer.wire.params("work"), headers)
+        await peer.send()
+    assert gate.contexts[0].trace_id == trace
+    assert gate.contexts[1].trace_id not in ("", trace)
+
+
+OUTPUTS: dict[str, tuple[Any, Any]] = {
+    "object": ({"a": {"b": [1, None, True, "x"]}}, {"a": {"b": [1, None, True, "x"]}}),
+    "empty": ({}, {}),
+    "date": ({"day": date(2026, 1, 2)}, {"day": "2026-01-02"}),
+    "time": ({"at": datetime(2026, 1, 2, 3, 4, 5)}, {"at": "2026-01-02T03:04:05"}),
+    "span": ({"took": timedelta(minutes=1)}, {"took": 60}),
+    "uuid": ({"id": UUID(int=1)}, {"id": "00000000-0000-0000-0000-000000000001"}),
+    "enum": ({"color": Color.RED}, {"color": "red"}),
+    "dataclass": ({"at": Point(1, 2.5)}, {"at": {"x": 1, "y": 2.5}}),
+    "model": ({"is": Count(count=1)}, {"is": {"count": 1}}),
+    "set": ({"only": {1}, "pair": (1, 2)}, {"only": [1], "pair": [1, 2]}),
+    "inner bytes": ({"in": {"x": b"hi"}}, {"in": {"x": "aGk="}}),
+}
+
+
+@pytest.mark.parametrize("name", OUTPUTS)
+@pytest.mark.parametrize("way", WAYS)
+async def test_what_a_module_puts_out_is_the_artifact(way: str, name: str) -> None:
+    output, seen = OUTPUTS[name]
+    async with serving({"work": always(output)}, way) as peer:
+        assert contents((await peer.send()).task) == [seen]
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_bytes_in_an_output_are_files_with_the_names_of_their_keys(way: str) -> None:
+    output = {"a.png": b"\x89PNG\r\n\x1a\n", "n": 1, "b": b"b"}
+    async with serving({"work": always(output)}, way) as peer:
+        (artifact,) = (await peer.send()).task["artifacts"]
+    first, *files = artifact["parts"]
+    assert first["data"] == {"n": 1}
+    if way == "0.3":
+        files = [part["file"] for part in files]
+    assert [file.get("filename") or file["name"] for file in files] == ["a.png", "b"]
+    assert [file.get("raw") or file["bytes"] for file in files] == ["iVBORw0KGgo=", "Yg=="]
+    kinds = [file.get("mediaType") or file["mimeType"] for file in files]
+    assert kinds == ["image/png", "application/octet-stream"]
+
+
+def functions() -> Registry:
+    """Functions as modules, whose values apcore puts into an object."""
+    registry = Registry()
+
+    @module(id="text", registry=registry, description="Gives text")
+    def text() -> str:
+        return "hello"
+
+    @module(id="bytes", registry=registry, description="Gives bytes")
+    def raw() -> bytes:
+        return b"hi"
+
+    return registry
+
+
+async def test_functions_that_give_text_or_bytes_give_text_or_a_file() -> None:
+    async with serving(functions()) as peer:
+        assert contents((await peer.send("text", {"data": {}})).task) == ["hello"]
+        assert contents((await peer.send("bytes", {"data": {}})).task) == ["aGk="]
+
+
+class Duck:
+    """An executor that gives what it is made with, as no apcore executor does."""
+
+    def __init__(self, output: Any) -> None:
+        self.registry = Registry()
+        self.registry.register("work", always(output))
+        self._output = output
+
+    async def call_async(self, module_id: str, inputs: Any = None, context: Any = None) -> Any:
+        return self._output
+
+    async def stream(self, module_id: str, inputs: Any = None, context: Any = None) -> Any:
+        yield self._output
+
+    def validate(self, module_id: str, inputs: Any = None, context: Any = None) -> None:
+        return None
+
+
+BARE: list[tuple[Any, list[Any]]] = [
+    ("text", ["text"]),
+    (b"hi", ["aGk="]),
+    ([1, {"a": None}], [[1, {"a": None}]]),
+    (5, [5]),
+]
+
+
+@pytest.mark.parametrize(("output", "seen"), BARE)
+async def test_outputs_that_are_no_objects_are_parts_of_their_kind(output: Any, seen: Any) -> None:
+    async with serving(Duck(output)) as peer:
+        assert contents((await peer.send()).task) == seen
+        async with peer.stream() as stream:
+            frames = await stream.rest()
+        assert [frame.parts for frame in frames if frame.kind == "artifact"] == [seen]
+
+
+async def test_an_output_of_none_completes_without_parts() -> None:
+    async with serving(Duck(None)) as peer:
+        task = (await peer.send()).task
+        assert state_of(task) == "completed"
+        assert [artifact.get("parts") for artifact in task.get("artifacts", [])] in ([], [[]])
+        async with peer.stream() as stream:
+            frames = await stream.rest()
+        assert [str(frame) for frame in frames][-1] == "status completed"
+
+
+async def told_and_asked(peer: Any) -> str:
+    """A task with a history of three messages: the call, the question, the answer."""
+    task = (await peer.send("work", peer.part(text="call"))).task
+    await peer.send("work", peer.part(text="yes"), taskId=task["id"])
+    found: str = task["id"]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("length", "kept"),
+    [
+        (None, ["call", "Approval required for module work", "yes"]),
+        (0, []),
+        (1, ["yes"]),
+        (1.0, ["yes"]),
+        (2, ["Approval required for module work", "yes"]),
+        (50, ["call", "Approval required for module work", "yes"]),
+    ],
+)
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_task_shows_as_much_history_as_is_asked_for(
+    way: str, length: float | None, kept: list[str]
+) -> None:
+    modules = {"work": Does(give_back, annotations=NEEDS_APPROVAL)}
+    async with serving(modules, way) as peer:
+        task_id = await told_and_asked(peer)
+        wish = {} if length is None else {"historyLength": int(length)}
+        got = await peer.ask("get", {"id": task_id, **wish})
+        (listed,) = (await peer.ask("list", wish)).result["tasks"]
+        assert texts(got.task) == texts(listed) == kept
+        assert ("history" in got.task) == bool(kept)
+
+
+@pytest.mark.parametrize(("length", "kept"), [(None, 3), (0, 0), (1, 1), (2, 2), (9, 3)])
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_send_shows_as_much_history_as_is_asked_for(
+    way: str, length: int | None, kept: int
+) -> None:
+    modules = {"work": Does(give_back, annotations=NEEDS_APPROVAL)}
+    async with serving(modules, way) as peer:
+        task_id = (await peer.send()).task["id"]
+        params = peer.wire.params("work", peer.part(text="yes"), taskId=task_id)
+        wish = {} if length is None else {"historyLength": length}
+        answer = await peer.ask("send", {**params, "configuration": wish})
+        assert len(texts(answer.task)) == kept
+
+
+def test_tasks_are_listed_by_context_newest_first(rpc: Agent) -> None:
+    context = f"listed {rpc.way}"
+    made = [rpc.send("echo", contextId=context).task for _ in range(3)]
+    other = rpc.send("echo").task
+    tasks = rpc.ask("list", {"contextId": context}).result["tasks"]
+    assert [task["id"] for task in tasks] == [task["id"] for task in reversed(made)]
+    everything = rpc.ask("list", {}).result["tasks"]
+    assert everything[0]["id"] == other["id"]
+
+
+async def test_a_list_of_1_0_is_by_status_and_leaves_artifacts_out() -> None:
+    gate = Gate()
+    async with serving({"work": Does(gate), "echo": Does(give_back)}) as peer:
+        first = await peer.start()
+        second = (await peer.send("echo")).task["id"]
+        before = (await peer.ask("list")).result
+        assert [task["id"] for task in before["tasks"]] == [second, first]
+        async with peer.subscribe(first) as stream:
+            gate.opened.set()
+            await stream.rest()
+        after = (await peer.ask("list", {"pageSize": 1})).result
+        assert [task["id"] for task in after["tasks"]] == [first]
+        assert (after["pageSize"], after["totalSize"]) == (1, 2)
+        assert "artifacts" not in after["tasks"][0]
+        full = (await peer.ask("list", {"includeArtifacts": True})).result
+        assert all("artifacts" in task for task in full["tasks"])
+        assert full["nextPageToken"] == ""
+        params = {"pageSize": 1, "pageToken": after["nextPageToken"]}
+        (last,) = (await peer.ask("list", params)).result["tasks"]
+        assert last["id"] == second
+        old = await peer.by("0.3").ask("list")
+        assert [task["id"] for task in old.result["tasks"]] == [second, first]
+        assert all("artifacts" in task for task in old.result["tasks"])
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_tasks_are_listed_by_state_and_time(way: str) -> None:
+    gate = Gate()
+    async with serving({"work": Does(gate), "echo": Does(give_back)}, way) as peer:
+        working = await peer.start()
+        task = (await peer.send("echo")).task
+        name = "TASK_STATE_WORKING" if peer.wire.modern else "working"
+        found = await peer.ask("list", {"status": name})
+        assert [found["id"] for found in found.result["tasks"]] == [working]
+        since = {"statusTimestampAfter": task["status"]["timestamp"]}
+        found = await peer.ask("list", since)
+        assert task["id"] in [found["id"] for found in found.result["tasks"]]
+        found = await peer.ask("list", {"statusTimestampAfter": "2100-01-01T00:00:00Z"})
+        assert found.result["tasks"] == []
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_the_former_states_are_kept_when_that_is_asked_for(way: str) -> None:
+    modules = {"work": Does(give_back, annotations=NEEDS_APPROVAL)}
+    async with serving(modules, way, state_history=True) as peer:
+        task = await peer.get(await told_and_asked(peer))
+        history = task["metadata"]["apcore"]["stateHistory"]
+        assert [entry["state"] for entry in history] == [
+            "submitted",
+            "working",
+            "input-required",
+            "working",
+        ]
+        times = [datetime.fromisoformat(entry["timestamp"]) for entry in history]
+        assert times == sorted(times)
+        assert {entry["principal"] for entry in history} == {""}
+        assert [entry.get("message") for entry in history] == [
+            None,
+            None,
+            "Approval required for module work",
+            None,
+        ]
+        card = (await peer.client.get("/.well-known/agent-card.json")).json()
+        assert card["capabilities"]["stateTransitionHistory"] is True
+
+
+async def test_the_former_states_are_not_kept_otherwise() -> None:
+    async with serving({"work": Does(give_back)}) as peer:
+        assert (await peer.send()).task["metadata"] == {"skillId": "work"}
+        card = (await peer.client.get("/.well-known/agent-card.json")).json()
+        assert card["capabilities"]["stateTransitionHistory"] is False
+
+
+WAYS_ON = {
+    "submitted": {"working", "canceled", "failed", "rejected"},
+    "working": {"completed", "failed", "canceled", "rejected", "input-required"},
+    "input-required": {"working", "canceled", "failed", "rejected", "input-required"},
+}
+EVERY_STEP = [
+    (old, new)
+    for old in NAMES.values()
+    for new in NAMES.values()
+    if "unknown" not in (old, new) and "auth-required" not in (old, new)
+]
+
+
+async def in_state(name: str) -> Journal:
+    """A journal with one task, in this state."""
+    journal = Journal(InMemoryTaskStore())
+    state = STATES[name]
+    task = a2a.Task(id="t", context_id="c", status=a2a.TaskStatus(state=state))
+    await journal.create(TaskRecord(task), [task])
+    return journal
+
+
+@pytest.mark.parametrize(("old", "new"), EVERY_STEP)
+async def test_a_task_goes_only_the_ways_of_the_state_machine(
+    old: str, new: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    journal = await in_state(old)
+    step = NewState(a2a.TaskState.ValueType(STATES[new]))
+    try:
+        record = await change(journal, "t", step, expect=list(NAMES))
+    except InvalidStateTransitionError:
+        assert new not in WAYS_ON.get(old, ())
+        (said,) = caplog.records
+        assert said.levelname == "ERROR"
+        kept = await journal.get("t")
+        assert kept is not None
+        assert (kept.task.status.state, kept.version) == (STATES[old], 1)
+    else:
+        assert new in WAYS_ON[old]
+        assert (record.task.status.state, record.version) == (STATES[new], 2)
+        assert not caplog.records
+
+
+def test_what_has_ended_is_final() -> None:
+    assert {NAMES[state] for state in TERMINAL} == {"completed", "failed", "canceled", "rejected"}
+    assert not {NAMES[state] for state in TERMINAL} & set(WAYS_ON)
+
+
+async def test_an_error_of_the_state_machine_is_an_internal_error_to_clients() -> None:
+    from apcore_a2a_core import ErrorMapper
+
+    told = ErrorMapper().to_jsonrpc_error(InvalidStateTransitionError())
+    assert told["code"] == -32603
+    assert "transition" not in json.dumps(told).lower().replace("invalidstatetransition", "")
