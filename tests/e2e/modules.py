@@ -75,11 +75,11 @@ class Open(Plain):
         return {}
 
 
-def executor() -> Executor:
+def executor(gates: Gates | None = None) -> Executor:
     """The examples and the modules of this file."""
     registry = Registry(extensions_dir=str(EXAMPLES))
     registry.discover()
-    gates = Gates()
+    gates = gates or Gates()
     own = {"echo": Echo(), "fail": Fail(), "pack": Pack(), "wait": Wait(gates), "open": Open(gates)}
     for name, module in own.items():
         registry.register(f"test.{name}", module)

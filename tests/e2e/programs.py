@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+from pathlib import Path
 from typing import Any
 
 from tests.serving import PATIENCE
@@ -9,9 +10,9 @@ from tests.serving import PATIENCE
 SKILLS = {"csv.summary", "files.delete", "jobs.countdown", "markdown.html", "orders.price"}
 
 
-def told(*command: str) -> dict[str, Any]:
+def told(*command: str, cwd: Path | None = None) -> dict[str, Any]:
     """What a program tells, a JSON line for each step: the facts by the step's name."""
-    result = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+    result = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, cwd=cwd)
     assert result.returncode == 0, result.stdout + result.stderr
     return {fact.pop("step"): fact for fact in map(json.loads, result.stdout.splitlines())}
 

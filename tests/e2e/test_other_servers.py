@@ -3,21 +3,23 @@
 import asyncio
 import gc
 import json
+from asyncio import Future
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager, closing, suppress
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
-from a2a.client import Client, ClientConfig, ClientFactory
+from a2a.client import ClientConfig, ClientFactory
 from a2a.helpers import get_data_parts, new_data_message
-from a2a.types import Role, SendMessageRequest, Task, TaskState
+from a2a.types import GetTaskRequest, Role, SendMessageRequest, TaskState
 from apcore_a2a_server import InMemoryTaskStore, create_app
 from hypercorn.asyncio import serve
 from hypercorn.config import Config
 from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
-from starlette.routing import Mount, Route
+from starlette.routing import Route
 
 from tests.e2e import modules
 from tests.e2e.wire import Json, Rpc
@@ -35,36 +37,213 @@ def ask(skill: str, **inputs: Any) -> Json:
     return {"message": message, "metadata": {"skillId": skill}}
 
 
-class Hypercorn:
-    """hypercorn, serving in this event loop."""
+class Served:
+    """An application that hypercorn serves in this event loop."""
 
-    def __init__(self, url: str) -> None:
-        self.http = httpx.AsyncClient(base_url=url, timeout=PATIENCE, trust_env=False)
-        self.stop = asyncio.Event()
-        self.done: asyncio.Task[None]
+    def __init__(self, http: httpx.AsyncClient, stop: asyncio.Event, server: Future[None]) -> None:
+        self._http = http
+        self.stop = stop
+        self.server = server
 
-    async def call(self, method: str, params: Json) -> Json:
-        request = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
-        response = await self.http.post("/", json=request)
-        answer: Json = response.json()
-        return answer
+    async def send(self, params: Json) -> Json:
+        request = {"jsonrpc": "2.0", "id": 1, "method": "message/send", "params": params}
+        response = await self._http.post("/", json=request)
+        task: Json = response.json()["result"]
+        return task
 
     @asynccontextmanager
     async def stream(self, params: Json) -> AsyncIterator[AsyncIterator[Json]]:
+        """The events of a stream, while it is open."""
         request = {"jsonrpc": "2.0", "id": 1, "method": "message/stream", "params": params}
-        async with self.http.stream("POST", "/", json=request) as response:
+        async with self._http.stream("POST", "/", json=request) as response:
             lines = response.aiter_lines()
             yield (json.loads(line[5:])["result"] async for line in lines if line[:5] == "data:")
 
 
 @asynccontextmanager
-async def hypercorn(app: Starlette, *, grace: float) -> AsyncIterator[Hypercorn]:
-    with listener() as sock:
-        sock.listen()
-        config = Config()
-        config.bind = [f"fd://{sock.detach()}"]
-        config.graceful_timeout = grace
-        config.errorlog = None
-        host, port = sock.getsockname() if sock.fileno() >= 0 else ("", 0)
-    raise NotImplementedError(host, port)
-    yield
+async def hypercorn(app: Any, grace: float = PATIENCE) -> AsyncIterator[Served]:
+    """Serve *app*; *grace* is how many seconds connections have to end in."""
+    sock = listener()
+    sock.listen()
+    config = Config()
+    config.bind = [f"fd://{sock.fileno()}"]
+    config.graceful_timeout = grace
+    config.errorlog = None
+    url = f"http://127.0.0.1:{sock.getsockname()[1]}"
+    sock.detach()  # it is the server's from here on
+    stop = asyncio.Event()
+    server = asyncio.ensure_future(serve(app, config, shutdown_trigger=stop.wait))
+    async with httpx.AsyncClient(base_url=url, timeout=PATIENCE, trust_env=False) as http:
+        try:
+            yield Served(http, stop, server)
+        finally:
+            stop.set()
+            await asyncio.wait_for(server, PATIENCE)
+
+
+@pytest.mark.anyio
+async def test_hypercorn_serves_messages_and_streams() -> None:
+    with closing(modules.executor()) as executor:
+        async with hypercorn(create_app(executor)) as served:
+            task = await served.send(ask("test.echo", n=1))
+            async with served.stream(ask("text.stats", text="tea")) as stream:
+                events = [event async for event in stream]
+    assert task["artifacts"][0]["parts"] == [{"kind": "data", "data": {"n": 1}}]
+    assert events[0]["kind"] == "task"
+    assert events[-1]["status"]["state"] == "completed"
+
+
+@pytest.mark.anyio
+async def test_hypercorn_lets_a_running_stream_end() -> None:
+    gates = modules.Gates()
+    with closing(modules.executor(gates)) as executor:
+        async with hypercorn(create_app(executor)) as served:
+            async with served.stream(ask("test.wait", gate="a")) as stream:
+                while (await anext(stream))["kind"] != "artifact-update":
+                    continue
+                served.stop.set()
+                gates.gates["a"].set()
+                *_, last = [event async for event in stream]
+            await asyncio.wait_for(served.server, PATIENCE)
+    assert last["status"]["state"] == "completed"
+
+
+@pytest.mark.anyio
+async def test_a_job_that_outlives_hypercorns_patience_fails() -> None:
+    store = InMemoryTaskStore()
+    with closing(modules.executor()) as executor:
+        app = create_app(executor, task_store=store, shutdown_timeout=0)
+        async with hypercorn(app, grace=0.1) as served:
+            async with served.stream(ask("test.wait", gate="never")) as stream:
+                task = await anext(stream)
+                served.stop.set()
+                with suppress(httpx.RemoteProtocolError):  # the stream may be cut off
+                    async for _ in stream:
+                        continue
+            await asyncio.wait_for(served.server, PATIENCE)
+    record = await store.get(task["id"])
+    assert record is not None
+    assert record.task.status.state == TaskState.TASK_STATE_FAILED
+    assert record.task.status.message.parts[0].text == "Server shutdown"
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("binding", ["JSONRPC", "HTTP+JSON"])
+async def test_an_agent_under_a_prefix_is_found_and_answers(binding: str) -> None:
+    outer = Starlette(routes=[Route("/", lambda request: PlainTextResponse("somebody else"))])
+    with closing(modules.executor()) as executor, running(outer) as url:
+        outer.mount(PREFIX, create_app(executor, url=url + PREFIX))
+        async with httpx.AsyncClient(timeout=PATIENCE, trust_env=False) as http:
+            assert (await http.get(url)).text == "somebody else"
+            assert (await http.get(f"{url}{PREFIX}/health")).json()["status"] == "healthy"
+            config = ClientConfig(httpx_client=http, supported_protocol_bindings=[binding])
+            client = await ClientFactory(config).create_from_url(url + PREFIX)
+            message = new_data_message({"n": 1}, role=Role.ROLE_USER)
+            request = SendMessageRequest(message=message)
+            request.metadata.update({"skillId": "test.echo"})
+            first, *_, last = [event async for event in client.send_message(request)]
+            task = await client.get_task(GetTaskRequest(id=first.task.id))
+    assert last.status_update.status.state == TaskState.TASK_STATE_COMPLETED
+    assert get_data_parts(task.artifacts[0].parts) == [{"n": 1}]
+
+
+@pytest.mark.anyio
+async def test_an_agent_under_a_prefix_tells_an_address_under_that_prefix() -> None:
+    outer = Starlette()
+    with closing(modules.executor()) as executor, running(outer) as url:
+        outer.mount(PREFIX, create_app(executor))
+        async with httpx.AsyncClient(timeout=PATIENCE, trust_env=False) as http:
+            card = await http.get(f"{url}{PREFIX}/.well-known/agent-card.json")
+    assert urlsplit(card.json()["url"]).path == f"{PREFIX}/"
+
+
+@pytest.fixture(scope="module")
+def guarded() -> Iterator[str]:
+    """The URL of an agent that the web pages of one origin may call."""
+    with closing(modules.executor()) as executor, running(executor, cors_origins=[PAGE]) as url:
+        yield url
+
+
+def post(url: str, **headers: str) -> httpx.Response:
+    """The answer to a message that is sent with *headers*."""
+    request = {"jsonrpc": "2.0", "id": 1, "method": "message/send", "params": ask("test.echo")}
+    return httpx.post(url, json=request, headers=headers, trust_env=False, timeout=PATIENCE)
+
+
+def preflight(url: str, origin: str, method: str = "POST") -> httpx.Response:
+    """The answer to a browser that asks whether a page may send what it wants to."""
+    headers = {
+        "origin": origin,
+        "access-control-request-method": method,
+        "access-control-request-headers": "a2a-version,authorization,content-type,last-event-id",
+    }
+    return httpx.options(url, headers=headers, trust_env=False, timeout=PATIENCE)
+
+
+@pytest.mark.parametrize("path", ["/", "/message:send", "/.well-known/agent-card.json"])
+def test_a_page_of_an_allowed_origin_may_ask(guarded: str, path: str) -> None:
+    answer = preflight(guarded + path, PAGE)
+    assert answer.status_code == 200
+    assert answer.headers["access-control-allow-origin"] == PAGE
+    assert "POST" in answer.headers["access-control-allow-methods"]
+    allowed = answer.headers["access-control-allow-headers"].lower()
+    assert {"a2a-version", "content-type", "last-event-id"} <= set(
+        allowed.replace(" ", "").split(",")
+    )
+
+
+def test_a_page_of_another_origin_may_not_ask(guarded: str) -> None:
+    answer = preflight(guarded, FOREIGN)
+    assert answer.status_code == 400
+    assert "access-control-allow-origin" not in answer.headers
+
+
+def test_without_allowed_origins_no_page_may_ask(agent: str) -> None:
+    answer = preflight(agent, PAGE)
+    assert answer.is_error
+    assert "access-control-allow-origin" not in answer.headers
+
+
+def test_a_page_of_an_allowed_origin_can_read_the_answer(guarded: str) -> None:
+    answer = post(guarded, origin=PAGE)
+    assert answer.json()["result"]["status"]["state"] == "completed"
+    assert answer.headers["access-control-allow-origin"] == PAGE
+    assert "origin" in answer.headers["vary"].lower()
+
+
+@pytest.mark.parametrize("origin", [FOREIGN, "null", "http://127.0.0.1:1", f"{PAGE}:8443", ""])
+def test_a_message_from_a_foreign_page_is_refused(guarded: str, origin: str) -> None:
+    for path in ("/", "/message:send"):
+        answer = post(guarded + path, origin=origin)
+        assert answer.status_code == 403
+        assert "access-control-allow-origin" not in answer.headers
+
+
+def test_a_message_from_the_agents_own_page_is_served(guarded: str, agent: str) -> None:
+    for url in (guarded, agent):
+        assert post(url, origin=url).json()["result"]["status"]["state"] == "completed"
+
+
+def test_a_message_from_no_page_is_served(guarded: str) -> None:
+    assert post(guarded).json()["result"]["status"]["state"] == "completed"
+
+
+def test_anybody_may_read_the_card(guarded: str) -> None:
+    card = "/.well-known/agent-card.json"
+    assert httpx.get(guarded + card, headers={"origin": FOREIGN}, trust_env=False).is_success
+
+
+def test_only_the_allowed_hosts_are_answered() -> None:
+    hosts = ["agent.example"]
+    with closing(modules.executor()) as executor, running(executor, allowed_hosts=hosts) as url:
+        assert post(url, host="agent.example").is_success
+        assert post(url, host="foreign.example").status_code == 400
+        assert post(url).status_code == 400
+
+
+def test_a_server_of_a_folder_leaves_nothing_open() -> None:
+    with running(modules.EXAMPLES) as url, httpx.Client(base_url=url, trust_env=False) as http:
+        params = ask("files.delete", path="none.txt")
+        paused = Rpc(http).call("message/send", params)["result"]
+    assert paused["status"]["state"] == "input-required"
+    gc.collect()  # what is still open is a warning now, and so an error

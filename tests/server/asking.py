@@ -55,9 +55,9 @@ CODES = {
 }
 """The JSON-RPC code of the reason that HTTP+JSON gives instead."""
 
-STATUSES = {
-    CODES[mapping.reason]: mapping.http_code for mapping in A2A_ERROR_MAPPING.values()
-} | {-32700: 400}
+STATUSES = {CODES[mapping.reason]: mapping.http_code for mapping in A2A_ERROR_MAPPING.values()} | {
+    -32700: 400
+}
 
 BUILTINS = [
     name
@@ -217,10 +217,14 @@ class Agent:
         (kind,) = content
         if self.modern:
             return content
-        return {"kind": "file", "file": {"bytes": content[kind]}} if kind == "raw" else {
-            "kind": kind,
-            **content,
-        }
+        return (
+            {"kind": "file", "file": {"bytes": content[kind]}}
+            if kind == "raw"
+            else {
+                "kind": kind,
+                **content,
+            }
+        )
 
     def params(self, skill: Any = "echo", *parts: Any, **members: Any) -> Json:
         """The params of a send; *members* are the message's."""
@@ -253,4 +257,5 @@ class Agent:
         path = path.format(**params)
         if verb == "POST":
             return self.post(json.dumps(rest).encode(), path=path)
-        return self.request(verb, path, params=rest)
+        query = {k: v if isinstance(v, str) else json.dumps(v) for k, v in rest.items()}
+        return self.request(verb, path, params=query)

@@ -69,3 +69,21 @@ def agent(client: httpx.Client, request: pytest.FixtureRequest) -> Agent:
 def rpc(client: httpx.Client, request: pytest.FixtureRequest) -> Agent:
     """The agent, asked in JSON-RPC."""
     return Agent(client, request.param)
+
+
+@pytest.fixture
+def old(client: httpx.Client) -> Agent:
+    """The agent, asked in JSON-RPC of A2A 0.3."""
+    return Agent(client, "0.3")
+
+
+@pytest.fixture
+def new(client: httpx.Client) -> Agent:
+    """The agent, asked in JSON-RPC of A2A 1.0."""
+    return Agent(client, "1.0")
+
+
+@pytest.fixture
+def rest(client: httpx.Client) -> Agent:
+    """The agent, asked in HTTP+JSON."""
+    return Agent(client, "REST")

@@ -3,14 +3,20 @@
 import asyncio
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
+from contextlib import (
+    AbstractAsyncContextManager,
+    ExitStack,
+    aclosing,
+    asynccontextmanager,
+    closing,
+)
 from dataclasses import dataclass
 from typing import Any, cast
 
 import httpx
 import pytest
 import uvicorn
-from apcore import Context, ModuleAnnotations, Registry
+from apcore import Context, Executor, ModuleAnnotations, Registry
 from apcore_a2a_server import create_app
 from apcore_a2a_server.serving.app import Agent as Served
 from starlette.applications import Starlette
@@ -108,8 +114,7 @@ def registry_of(modules: Mapping[str, object]) -> Registry:
 
 
 def app_of(source: Any, **options: Any) -> Starlette:
-    """The application of modules by their ids, or of anything that `create_app` takes."""
-    source = registry_of(source) if isinstance(source, dict) else source
+    """The application of anything that `create_app` takes."""
     return create_app(source, **{"url": "http://127.0.0.1", "shutdown_timeout": 0, **options})
 
 
@@ -164,7 +169,7 @@ class Stream:
         number = 0
         async with aclosing(cast("AsyncGenerator[str]", self.response.aiter_lines())) as lines:
             async for line in lines:
-                look_over(line)
+                look_over(line[:10_000])
                 name, _, value = line.partition(": ")
                 if name == "id":
                     number = int(value)
@@ -200,7 +205,7 @@ class Peer:
         self, operation: str, params: Json | None = None, headers: Json | None = None
     ) -> Answer:
         """Ask for an operation and read all of the answer."""
-        response = await self.client.send(self._request(operation, params or {}, headers or {}))
+        response = await self.client.send(self.request(operation, params or {}, headers))
         answer = Answer(response, self.wire.restful)
         answer.check()
         return answer
@@ -227,7 +232,7 @@ class Peer:
         self, operation: str, params: Json, headers: Json | None = None
     ) -> AsyncIterator[Stream]:
         """The stream that answers, read as the test likes."""
-        request = self._request(operation, params, headers or {})
+        request = self.request(operation, params, headers)
         response = await self.client.send(request, stream=True)
         try:
             if not response.headers["content-type"].startswith("text/event-stream"):
@@ -252,8 +257,11 @@ class Peer:
         headers = {} if last is None else {"Last-Event-ID": str(last)}
         return self.streaming("subscribe", {"id": task_id}, headers)
 
-    def _request(self, operation: str, params: Json, headers: Json) -> httpx.Request:
-        headers = {**self.wire.headers, **headers}
+    def request(
+        self, operation: str, params: Json, headers: Json | None = None
+    ) -> httpx.Request:
+        """The HTTP request that asks for an operation."""
+        headers = {**self.wire.headers, **(headers or {})}
         if not self.wire.restful:
             method = self.wire.method(operation)
             body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
@@ -268,24 +276,41 @@ class Peer:
 
 @asynccontextmanager
 async def serving(source: Any, way: str = "1.0", **options: Any) -> AsyncIterator[Peer]:
-    """Serve *source* with uvicorn in this event loop, for as long as a test may take."""
-    app = source if isinstance(source, Starlette) else app_of(source, **options)
+    """Serve *source* in this event loop, for as long as a test may take.
+
+    Args:
+        source: Modules by their ids, what `create_app` takes, or an application.
+        way: How the peer asks.
+        options: For `create_app`.
+    """
+    with ExitStack() as stack:
+        if isinstance(source, dict):
+            source = registry_of(source)
+        if isinstance(source, Registry):
+            source = stack.enter_context(closing(Executor(source)))
+        app = source if isinstance(source, Starlette) else app_of(source, **options)
+        async with (
+            listening(app) as url,
+            httpx.AsyncClient(base_url=url, trust_env=False, timeout=PATIENCE) as client,
+            asyncio.timeout(PATIENCE),
+        ):
+            yield Peer(app, client, way)
+
+
+@asynccontextmanager
+async def listening(app: Starlette) -> AsyncIterator[str]:
+    """uvicorn without its main loop, whose ticks would make every test wait at its end."""
+    config = uvicorn.Config(app, log_level="warning", lifespan="on")
+    config.load()
+    server = uvicorn.Server(config)
+    server.lifespan = config.lifespan_class(config)
     with listener() as sock:
-        url = f"http://127.0.0.1:{sock.getsockname()[1]}"
-        config = uvicorn.Config(app, log_level="warning", lifespan="on")
-        config.load()
-        server = uvicorn.Server(config)
-        server.lifespan = config.lifespan_class(config)
         await server.startup([sock])
         try:
-            async with (
-                httpx.AsyncClient(base_url=url, trust_env=False, timeout=PATIENCE) as client,
-                asyncio.timeout(PATIENCE),
-            ):
-                yield Peer(app, client, way)
+            yield f"http://127.0.0.1:{sock.getsockname()[1]}"
         finally:
-            for listening in server.servers:
-                listening.close()
+            for each in server.servers:
+                each.close()
             await server.lifespan.shutdown()
 
 

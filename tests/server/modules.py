@@ -6,10 +6,9 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any, ClassVar
 
 from apcore import Context, InvalidInputError, Registry, SchemaValidationError
+from apcore_a2a_server import create_app
 from pydantic import BaseModel, Field
 from starlette.applications import Starlette
-
-from apcore_a2a_server import create_app
 
 Inputs = dict[str, Any]
 
@@ -45,21 +44,21 @@ class Echo(Module):
     input_schema = Text
     output_schema = Text
 
-    def execute(self, inputs: Inputs, context: Context) -> Inputs:
+    def execute(self, inputs: Inputs, context: Context[Any]) -> Inputs:
         return {"text": inputs["text"]}
 
 
 class Mirror(Module):
     """Gives back what it gets."""
 
-    async def execute(self, inputs: Inputs, context: Context) -> Inputs:
+    async def execute(self, inputs: Inputs, context: Context[Any]) -> Inputs:
         return inputs
 
 
 class Seen(Module):
     """Tells in text what it has got, to the last digit."""
 
-    async def execute(self, inputs: Inputs, context: Context) -> Inputs:
+    async def execute(self, inputs: Inputs, context: Context[Any]) -> Inputs:
         return {"seen": json.dumps(inputs)}
 
 
@@ -72,14 +71,14 @@ class Anything(Seen):
 class OrderTotal(Module):
     input_schema = Order
 
-    async def execute(self, inputs: Inputs, context: Context) -> Inputs:
+    async def execute(self, inputs: Inputs, context: Context[Any]) -> Inputs:
         return {"total": sum(item["count"] for item in inputs["items"])}
 
 
 class Slow(Module):
     """Works until somebody stops it."""
 
-    async def execute(self, inputs: Inputs, context: Context) -> None:
+    async def execute(self, inputs: Inputs, context: Context[Any]) -> None:
         await asyncio.Event().wait()
 
 
@@ -88,7 +87,7 @@ class Nested(Module):
 
     input_schema = What
 
-    async def execute(self, inputs: Inputs, context: Context) -> Any:
+    async def execute(self, inputs: Inputs, context: Context[Any]) -> Any:
         executor: Any = context.executor
         return await executor.call_async(inputs["what"], {"wrong": SECRET}, context)
 
@@ -124,7 +123,7 @@ MISDEEDS: dict[str, Callable[[], BaseException]] = {
     "canceled": lambda: asyncio.CancelledError(SECRET),
     "unspeakable": UnspeakableError,
     "memory": lambda: MemoryError(SECRET),
-    "recursion": lambda: RecursionError(SECRET),
+    "depth": lambda: RecursionError(SECRET),
     "stop": lambda: StopAsyncIteration(SECRET),
     "group": lambda: ExceptionGroup(SECRET, [ValueError(SECRET)]),
 }
@@ -137,20 +136,20 @@ def misdeed(inputs: Inputs) -> BaseException:
 class Raises(Module):
     input_schema = What
 
-    def execute(self, inputs: Inputs, context: Context) -> None:
+    def execute(self, inputs: Inputs, context: Context[Any]) -> None:
         raise misdeed(inputs)
 
 
 class RaisesLater(Module):
     input_schema = What
 
-    async def execute(self, inputs: Inputs, context: Context) -> None:
+    async def execute(self, inputs: Inputs, context: Context[Any]) -> None:
         await asyncio.sleep(0)
         raise misdeed(inputs)
 
 
 class RaisesInStream(RaisesLater):
-    async def stream(self, inputs: Inputs, context: Context) -> AsyncIterator[Inputs]:
+    async def stream(self, inputs: Inputs, context: Context[Any]) -> AsyncIterator[Inputs]:
         yield {"chunk": 1}
         raise misdeed(inputs)
 
@@ -191,12 +190,12 @@ class Puts(Module):
 
     input_schema = What
 
-    async def execute(self, inputs: Inputs, context: Context) -> Any:
+    async def execute(self, inputs: Inputs, context: Context[Any]) -> Any:
         return OUTPUTS[inputs["what"]]
 
 
 class PutsInStream(Puts):
-    async def stream(self, inputs: Inputs, context: Context) -> AsyncIterator[Any]:
+    async def stream(self, inputs: Inputs, context: Context[Any]) -> AsyncIterator[Any]:
         yield {"chunk": 1}
         yield OUTPUTS[inputs["what"]]
 

@@ -24,9 +24,8 @@ def test_json_that_is_no_request_is_an_invalid_request(rpc: Agent, value: object
 
 
 @pytest.mark.parametrize("value", [None, True, 1, 1.5, "text", [], [{}]])
-def test_json_that_is_no_object_is_invalid_in_rest(agent: Agent, value: object) -> None:
-    if agent.restful:
-        assert agent.post(json.dumps(value).encode()).code == -32602
+def test_json_that_is_no_object_is_invalid_in_rest(rest: Agent, value: object) -> None:
+    assert rest.post(json.dumps(value).encode()).code == -32602
 
 
 def test_a_batch_is_an_invalid_request(rpc: Agent) -> None:

@@ -58,6 +58,10 @@ def test_an_empty_body_is_a_parse_error(rpc: Agent) -> None:
     assert (answer.code, answer.body["id"]) == (-32700, None)
 
 
+def test_an_empty_body_is_a_send_without_a_message_in_rest(rest: Agent) -> None:
+    assert rest.post(b"").code == -32602
+
+
 @pytest.mark.parametrize("constant", ["NaN", "Infinity", "-Infinity"])
 def test_numbers_that_json_does_not_have_are_a_parse_error(agent: Agent, constant: str) -> None:
     assert agent.post(body(agent, constant, data(agent))).code == -32700
@@ -239,21 +243,21 @@ def test_an_object_of_500_000_keys_is_refused_and_holds_nobody_up(
 
 
 @pytest.mark.parametrize("item", ["0", '""', "[]", "{}"])
-def test_an_array_of_300_000_items_holds_nobody_up(client: httpx.Client, item: str) -> None:
-    agent = Agent(client, "1.0")
-    whole = body(agent, "[" + ",".join([item] * 300_000) + "]", data(agent, "echo"))
+def test_an_array_of_300_000_items_holds_nobody_up(
+    client: httpx.Client, new: Agent, item: str
+) -> None:
+    whole = body(new, "[" + ",".join([item] * 300_000) + "]", data(new, "echo"))
     with ThreadPoolExecutor(1) as pool:
-        refusal = pool.submit(agent.post, whole)
+        refusal = pool.submit(new.post, whole)
         slowest = slowest_while(refusal, client)
     assert refusal.result().code == -32602
     assert slowest < QUICK
 
 
-def test_a_message_of_100_000_parts_holds_nobody_up(client: httpx.Client) -> None:
-    agent = Agent(client, "1.0")
-    whole = body(agent, "", agent.params("echo", *[agent.part(text="")] * 100_000))
+def test_a_message_of_100_000_parts_holds_nobody_up(client: httpx.Client, new: Agent) -> None:
+    whole = body(new, "", new.params("echo", *[new.part(text="")] * 100_000))
     with ThreadPoolExecutor(1) as pool:
-        refusal = pool.submit(agent.post, whole)
+        refusal = pool.submit(new.post, whole)
         slowest = slowest_while(refusal, client)
     assert refusal.result().code in {None, -32602}
     assert slowest < QUICK

@@ -27,7 +27,7 @@ def ask(agent: Agent, skill: str, what: str, operation: str = "send") -> Answer:
 @pytest.fixture
 def impatient(host: Host) -> Iterator[Agent]:
     """The agent, asked by a client that does not wait for what will never come."""
-    with httpx.Client(base_url=host.url, trust_env=False, timeout=1.5) as client:
+    with httpx.Client(base_url=host.url, trust_env=False, timeout=1) as client:
         yield Agent(client, "1.0")
 
 
@@ -77,7 +77,9 @@ def test_a_chunk_that_cannot_be_carried_fails_its_task_alone(agent: Agent, what:
     assert len(read.task["artifacts"][0]["parts"]) == 1
 
 
-@pytest.mark.parametrize("what", ["nan", "infinity", "large integer", "object", "deep", "surrogate"])
+@pytest.mark.parametrize(
+    "what", ["nan", "infinity", "large integer", "object", "deep", "surrogate"]
+)
 def test_the_task_says_clearly_what_could_not_be_carried(agent: Agent, what: str) -> None:
     message = reason(ask(agent, "puts", what))[1]
     assert "output" in message.lower()
@@ -107,17 +109,13 @@ def test_nobody_forges_a_line_of_the_log(
         agent.send(taskId=forged)
         if not agent.restful:
             agent.ask("get", {"id": forged})
-            agent.ask("get", {"id": forged}, method=forged)
-            agent.ask("get", {"id": forged}, id=forged)
-        agent.post(b"{", {"X-Forged": b"FORGED", "traceparent": forged.encode("latin-1", "ignore")}
-                   if ending in {"\x85"} else {})
-    logged = logging.Formatter("%(message)s")
-    for record in caplog.records:
-        if record.name.startswith("httpx"):
-            continue
-        for line in logged.format(record).splitlines():
-            assert not line.startswith("FORGED"), record
-        assert "\x1b" not in record.getMessage()
+            agent.ask("get", {"id": forged}, method=forged, id=forged)
+    records = [record for record in caplog.records if not record.name.startswith("http")]
+    assert records
+    for record in records:
+        text = logging.Formatter("%(message)s").format(record)
+        assert not any(line.startswith("FORGED") for line in text.splitlines())
+        assert "\x1b" not in text
 
 
 def test_the_operator_reads_what_the_client_does_not(
@@ -127,17 +125,15 @@ def test_the_operator_reads_what_the_client_does_not(
     assert SECRET in caplog.text
 
 
-def test_inputs_and_outputs_are_not_logged(
-    agent: Agent, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_inputs_and_outputs_are_not_logged(agent: Agent, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG):
         agent.send("echo", agent.part(text="private-7319"))
         agent.send("order.total", agent.part(data={"customer": "private-7319"}))
-        agent.send("puts", agent.part(data={"what": "private-7319"}))
-    assert caplog.records or agent
-    ours = [r for r in caplog.records if r.name.startswith("apcore_a2a")]
-    for record in ours:
-        assert "private-7319" not in record.getMessage()
+        agent.send("raises", agent.part(data={"what": "value", "note": "private-7319"}))
+    records = [record for record in caplog.records if not record.name.startswith("http")]
+    assert records
+    for record in records:
+        assert "private-7319" not in logging.Formatter("%(message)s").format(record)
 
 
 def test_lists_still_work_when_all_kinds_of_tasks_have_failed(client: httpx.Client) -> None:

@@ -24,8 +24,8 @@ SEQUENCE: type[Any] = list
 MAPPING: type[Any] = dict
 """What YAML makes of lists and of keys with values."""
 
-ON_OR_OFF = {"on": True, "yes": True, "true": True, "1": True}
-ON_OR_OFF |= {"off": False, "no": False, "false": False, "0": False}
+ON = ("on", "yes", "true", "1")
+ON_OR_OFF = {word: word in ON for word in (*ON, "off", "no", "false", "0")}
 LEVELS = {level: level for level in ("debug", "info", "warning", "error")}
 
 
@@ -264,7 +264,7 @@ def _fail(code: int, message: str) -> int:
 
 def _serve(flags: Mapping[str, Any]) -> None:
     server = part("server", "apcore-a2a serve")
-    config = _config(flags.get("config") or os.environ.get(f"{PREFIX}CONFIG"))
+    config = load_config(flags.get("config") or os.environ.get(f"{PREFIX}CONFIG"))
     options = settings(flags, os.environ, config)
     root = config.get("extensions.root") if config else None
     folder = Path(options.pop("extensions_dir", None) or root or "./extensions")
@@ -274,7 +274,7 @@ def _serve(flags: Mapping[str, Any]) -> None:
     server.serve(folder, **{**options, "config": config})
 
 
-def _config(path: str | None) -> Any:
+def load_config(path: str | None) -> Any:
     """The apcore Config in the file at *path*, or where apcore looks for one; None without one.
 
     Raises:
@@ -287,6 +287,8 @@ def _config(path: str | None) -> Any:
         return None
     if not Path(found).is_file():
         raise ConfigurationError(f"Config file not found: {found}")
+    if not hasattr(apcore.Config, "load"):
+        raise ConfigurationError("Config files need a newer apcore: pip install 'apcore>=0.8'")
     with suppress(AttributeError, apcore.ModuleError):  # before apcore 0.15; known already
         # without a prefix, for the environment is read here
         apcore.Config.register_namespace(NAMESPACE, env_prefix="")

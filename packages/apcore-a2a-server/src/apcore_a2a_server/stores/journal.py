@@ -42,6 +42,15 @@ class Query:
     cursor: str | None = None
     limit: int = 50
 
+    def takes(self, owner: str, context_id: str, state: int, seconds: float) -> bool:
+        """Whether a task is asked for, by what its store knows of it."""
+        return (
+            owner == self.owner
+            and self.context_id in ("", context_id)
+            and self.state in (None, state)
+            and seconds >= (self.after or 0)
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Page:

@@ -33,14 +33,6 @@ class _Slot:
     def record(self) -> TaskRecord:
         return TaskRecord(Task.FromString(self.data), *self.rest)
 
-    def matches(self, query: Query) -> bool:
-        return (
-            self.rest[0] == query.owner
-            and query.context_id in ("", self.context_id)
-            and query.state in (None, self.state)
-            and self.timestamp >= (query.after or 0)
-        )
-
 
 class InMemoryTaskStore:
     """Keeps tasks in a dict, as bytes, until they have ended and their time is over.
@@ -122,8 +114,11 @@ class InMemoryTaskStore:
 
     async def query(self, query: Query) -> Page:
         """A page of what *query* asks for."""
-        slots = self._newest(query.context_id, query.order)
-        found: Iterable[_Slot] = (slot for slot in slots if slot.matches(query))
+        found: Iterable[_Slot] = (
+            slot
+            for slot in self._newest(query.context_id, query.order)
+            if query.takes(slot.rest[0], slot.context_id, slot.state, slot.timestamp)
+        )
         if query.order == "updated":
             found = [*found]
         page, next_cursor = _page(found, query.order, query.cursor, query.limit)

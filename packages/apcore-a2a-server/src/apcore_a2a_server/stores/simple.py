@@ -44,7 +44,7 @@ class ScannedStore:
 
     async def query(self, query: Query) -> Page:
         """A page of what *query* asks for; reads all records of the context."""
-        found = [record async for record in self._scan(query.context_id) if _matches(record, query)]
+        found = [record async for record in self._scan(query.context_id) if _takes(query, record)]
         if query.order == "updated":
             found.sort(
                 key=lambda record: record.task.status.timestamp.ToNanoseconds(), reverse=True
@@ -65,14 +65,10 @@ class ScannedStore:
                 return
 
 
-def _matches(record: TaskRecord, query: Query) -> bool:
-    status = record.task.status
-    return (
-        record.owner == query.owner
-        and query.context_id in ("", record.task.context_id)
-        and query.state in (None, status.state)
-        and (query.after is None or status.timestamp.ToNanoseconds() >= query.after * 1e9)
-    )
+def _takes(query: Query, record: TaskRecord) -> bool:
+    task, moment = record.task, record.task.status.timestamp
+    seconds = moment.seconds + moment.nanos / 1e9
+    return query.takes(record.owner, task.context_id, task.status.state, seconds)
 
 
 def _position(found: list[TaskRecord], cursor: str | None) -> int:

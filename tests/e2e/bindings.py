@@ -1,0 +1,235 @@
+"""The bindings of both protocols: whatever comes back is held against their definitions."""
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import ClassVar
+
+import httpx
+from a2a import types as a2a
+from google.protobuf.any_pb2 import Any as AnyMessage
+from google.protobuf.json_format import ParseDict
+from google.protobuf.message import Message
+from google.rpc import code_pb2, error_details_pb2  # type: ignore[import-untyped]
+from jsonschema import Draft7Validator
+
+from tests.e2e.wire import Json, Rpc, events, parse
+
+SCHEMA = Path(__file__).parents[1] / "data" / "a2a-0.3.0.schema.json"
+OLD = {
+    "SendMessage": ("message/send", "SendMessageResponse"),
+    "SendStreamingMessage": ("message/stream", "SendStreamingMessageResponse"),
+    "GetTask": ("tasks/get", "GetTaskResponse"),
+    "CancelTask": ("tasks/cancel", "CancelTaskResponse"),
+    "SubscribeToTask": ("tasks/resubscribe", "SendStreamingMessageResponse"),
+    "CreateTaskPushNotificationConfig": (
+        "tasks/pushNotificationConfig/set",
+        "SetTaskPushNotificationConfigResponse",
+    ),
+    "GetTaskPushNotificationConfig": (
+        "tasks/pushNotificationConfig/get",
+        "GetTaskPushNotificationConfigResponse",
+    ),
+    "ListTaskPushNotificationConfigs": (
+        "tasks/pushNotificationConfig/list",
+        "ListTaskPushNotificationConfigResponse",
+    ),
+    "DeleteTaskPushNotificationConfig": (
+        "tasks/pushNotificationConfig/delete",
+        "DeleteTaskPushNotificationConfigResponse",
+    ),
+    "GetExtendedAgentCard": (
+        "agent/getAuthenticatedExtendedCard",
+        "GetAuthenticatedExtendedCardResponse",
+    ),
+}
+"""What the methods of 1.0 are called in 0.3, and the schema of their responses."""
+
+RESULTS: dict[str, type[Message]] = {
+    "SendMessage": a2a.SendMessageResponse,
+    "SendStreamingMessage": a2a.StreamResponse,
+    "GetTask": a2a.Task,
+    "ListTasks": a2a.ListTasksResponse,
+    "CancelTask": a2a.Task,
+    "SubscribeToTask": a2a.StreamResponse,
+}
+"""The types of results in 1.0."""
+
+ROUTES = {
+    "SendMessage": ("POST", "/message:send"),
+    "SendStreamingMessage": ("POST", "/message:stream"),
+    "GetTask": ("GET", "/tasks/{id}"),
+    "ListTasks": ("GET", "/tasks"),
+    "CancelTask": ("POST", "/tasks/{id}:cancel"),
+    "SubscribeToTask": ("POST", "/tasks/{id}:subscribe"),
+    "CreateTaskPushNotificationConfig": ("POST", "/tasks/{taskId}/pushNotificationConfigs"),
+    "GetTaskPushNotificationConfig": ("GET", "/tasks/{taskId}/pushNotificationConfigs/{id}"),
+    "ListTaskPushNotificationConfigs": ("GET", "/tasks/{taskId}/pushNotificationConfigs"),
+    "DeleteTaskPushNotificationConfig": ("DELETE", "/tasks/{taskId}/pushNotificationConfigs/{id}"),
+    "GetExtendedAgentCard": ("GET", "/extendedAgentCard"),
+}
+
+
+def schema_of(name: str, *, closed: bool = True) -> Draft7Validator:
+    """A definition of 0.3; *closed*: without room for members that it does not name."""
+    schema: Json = json.loads(SCHEMA.read_text(encoding="utf-8"))
+    for definition in schema["definitions"].values() if closed else ():
+        if "properties" in definition:
+            definition["additionalProperties"] = False
+    return Draft7Validator({**schema, "$ref": f"#/definitions/{name}"})
+
+
+SCHEMAS = {name: schema_of(name) for name in {name for _, name in OLD.values()} | {"Task"}}
+
+
+class Wire(ABC):
+    """One binding. It is asked in the terms of 1.0, and checks every answer before it gives it."""
+
+    def __init__(self, http: httpx.Client) -> None:
+        self.http = http
+
+    @abstractmethod
+    def ask(self, method: str, params: Json) -> Json:
+        """The result, or an object with the `error`."""
+
+    @abstractmethod
+    def open(
+        self, method: str, params: Json, last_id: int | None = None
+    ) -> AbstractContextManager[Iterator[Json]]:
+        """The events of a stream, while it is open."""
+
+    def read(self, method: str, params: Json, last_id: int | None = None) -> list[Json]:
+        """All events of a stream."""
+        with self.open(method, params, last_id) as stream:
+            return list(stream)
+
+    def send(self, params: Json) -> Json:
+        """The task of a message."""
+        result = self.ask("SendMessage", params)
+        found: Json = result.get("task") or result
+        return found
+
+
+class JsonRpc(Wire):
+    """1.0 over JSON-RPC."""
+
+    headers: ClassVar = {"a2a-version": "1.0"}
+
+    def __init__(self, http: httpx.Client) -> None:
+        super().__init__(http)
+        self.rpc = Rpc(http, **self.headers)
+
+    def name(self, method: str) -> str:
+        return method
+
+    def old(self, params: Json) -> Json:
+        return params
+
+    def ask(self, method: str, params: Json) -> Json:
+        return self.checked(method, self.rpc.call(self.name(method), self.old(params)))
+
+    @contextmanager
+    def open(
+        self, method: str, params: Json, last_id: int | None = None
+    ) -> Iterator[Iterator[Json]]:
+        with self.rpc.stream(self.name(method), self.old(params), last_id) as stream:
+            yield (self.checked(method, answer) for _, answer in stream)
+
+    def checked(self, method: str, answer: Json) -> Json:
+        """The result of a response, or its error."""
+        assert set(answer) in ({"jsonrpc", "id", "result"}, {"jsonrpc", "id", "error"})
+        if "error" in answer:
+            check_details(answer["error"]["data"])
+            return answer
+        ParseDict(answer["result"], RESULTS[method]())
+        result: Json = answer["result"]
+        return result
+
+
+class OldJsonRpc(JsonRpc):
+    """0.3 over JSON-RPC."""
+
+    headers: ClassVar = {}
+
+    def name(self, method: str) -> str:
+        return OLD[method][0] if method in OLD else "tasks/list"
+
+    def old(self, params: Json) -> Json:
+        """The params of 1.0 as 0.3 has them."""
+        if "message" in params:
+            parts = [old_part(part) for part in params["message"]["parts"]]
+            base = {"kind": "message", "role": "user"}
+            params = {**params, "message": {**params["message"], **base, "parts": parts}}
+        if "configuration" in params:
+            wait = not params["configuration"]["returnImmediately"]
+            params = {**params, "configuration": {"blocking": wait}}
+        if "url" in params:
+            return {"taskId": params["taskId"], "pushNotificationConfig": {"url": params["url"]}}
+        if "taskId" in params:
+            return {"id": params["taskId"], "pushNotificationConfigId": params["id"]}
+        return params
+
+    def checked(self, method: str, answer: Json) -> Json:
+        if method in OLD:
+            SCHEMAS[OLD[method][1]].validate(answer)
+        else:
+            for task in answer["result"]["tasks"]:
+                SCHEMAS["Task"].validate(task)
+        result: Json = answer if "error" in answer else answer["result"]
+        return result
+
+
+class Rest(Wire):
+    """1.0 over HTTP+JSON."""
+
+    def ask(self, method: str, params: Json) -> Json:
+        verb, url, options = self.request(method, params)
+        response = self.http.request(verb, url, **options)
+        assert response.headers["content-type"] == "application/a2a+json"
+        answer: Json = parse(response.text)
+        if response.is_error:
+            error = answer["error"]
+            assert set(error) == {"code", "status", "message", "details"}
+            assert error["code"] == response.status_code
+            assert code_pb2.Code.Value(error["status"])
+            check_details(error["details"])
+        else:
+            ParseDict(answer, RESULTS[method]())
+        return answer
+
+    @contextmanager
+    def open(
+        self, method: str, params: Json, last_id: int | None = None
+    ) -> Iterator[Iterator[Json]]:
+        verb, url, options = self.request(method, params)
+        headers = {} if last_id is None else {"last-event-id": str(last_id)}
+        with self.http.stream(verb, url, headers=headers, **options) as response:
+            yield (self.checked(method, event) for _, event in events(response))
+
+    def checked(self, method: str, event: Json) -> Json:
+        ParseDict(event, RESULTS[method]())
+        return event
+
+    def request(self, method: str, params: Json) -> tuple[str, str, Json]:
+        verb, path = ROUTES[method]
+        rest = {name: value for name, value in params.items() if f"{{{name}}}" not in path}
+        options: Json = {"json": rest} if verb == "POST" else {"params": rest}
+        return verb, path.format(**params), options
+
+
+def check_details(details: list[Json]) -> None:
+    """The details of an error are typed, the first an ErrorInfo (A2A 1.0 §9.5, §11.6)."""
+    kind = error_details_pb2.ErrorInfo.DESCRIPTOR.full_name
+    assert details[0]["@type"] == f"type.googleapis.com/{kind}"
+    for detail in details:
+        ParseDict(detail, AnyMessage())
+
+
+def old_part(part: Json) -> Json:
+    """A part as 0.3 has it."""
+    if "text" in part or "data" in part:
+        return {"kind": "text" if "text" in part else "data", **part}
+    names = {"raw": "bytes", "url": "uri", "filename": "name", "mediaType": "mimeType"}
+    return {"kind": "file", "file": {names[name]: value for name, value in part.items()}}

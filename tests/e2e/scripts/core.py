@@ -1,0 +1,160 @@
+"""What must work with every apcore: a folder of modules, served and used; a JSON line each step.
+
+Runs as a module of the repository's root, in an environment with some apcore, with the folder as
+its argument.
+"""
+
+import json
+import os
+import sys
+import traceback
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from tests.e2e.wire import Json, Rpc
+from tests.serving import PATIENCE, running
+
+
+def ask(skill: str, content: Json | str, *, modern: bool, **more: Any) -> Json:
+    """The params of a send."""
+    kind = "text" if isinstance(content, str) else "data"
+    part = {kind: content} if modern else {"kind": kind, kind: content}
+    message = {"messageId": "m1", "role": "ROLE_USER" if modern else "user", "parts": [part]}
+    if not modern:
+        message["kind"] = "message"
+    return {"message": message, "metadata": {"skillId": skill}, **more}
+
+
+class Steps:
+    """The steps, one method each."""
+
+    def __init__(self, http: httpx.Client) -> None:
+        self.http = http
+        self.old = Rpc(http)
+        self.new = Rpc(http, a2a_version="1.0")
+
+    def discover(self) -> Json:
+        card = self.http.get("/.well-known/agent-card.json").json()
+        health = self.http.get("/health").json()
+        return {
+            "apcore": version("apcore"),
+            "skills": {skill["id"]: skill["tags"] for skill in card["skills"]},
+            "health": health["status"],
+            "modules": health["module_count"],
+        }
+
+    def send_0_3(self) -> Json:
+        inputs = {"text": "name,age\nAda,36\nAlan,41\n"}
+        answer = self.old.call("message/send", ask("csv.summary", inputs, modern=False))
+        task = answer["result"]
+        again = self.old.call("tasks/get", {"id": task["id"]})["result"]
+        (part,) = task["artifacts"][0]["parts"]
+        columns = [[column["name"], column["max"]] for column in part["data"]["columns"]]
+        return {"state": task["status"]["state"], "columns": columns, "same": task == again}
+
+    def send_1_0(self) -> Json:
+        answer = self.new.call("SendMessage", ask("text.stats", "to be", modern=True))
+        task = answer["result"]["task"]
+        (part,) = task["artifacts"][0]["parts"]
+        return {"state": task["status"]["state"], "total": part["data"]["total"]}
+
+    def stream(self) -> Json:
+        params = ask("text.stats", "a\n\nb", modern=False)
+        with self.old.stream("message/stream", params) as stream:
+            events = [(number, answer["result"]) for number, answer in stream]
+        return {
+            "ids": [number for number, _ in events],
+            "kinds": [event["kind"] for _, event in events],
+            "state": events[-1][1]["status"]["state"],
+        }
+
+    def cancel(self) -> Json:
+        params = ask("jobs.countdown", {"seconds": 300}, modern=False)
+        with self.old.stream("message/stream", params) as stream:
+            for _, answer in stream:
+                event = answer["result"]
+                if event["kind"] == "artifact-update":
+                    break
+            canceled = self.old.call("tasks/cancel", {"id": event["taskId"]})["result"]
+            *_, last = stream
+        return {
+            "state": canceled["status"]["state"],
+            "last": last[1]["result"]["status"]["state"],
+        }
+
+    def cancel_sent(self) -> Json:
+        wish = {"configuration": {"returnImmediately": True}}
+        params = ask("jobs.countdown", {"seconds": 300}, modern=True, **wish)
+        task = self.new.call("SendMessage", params)["result"]["task"]
+        with self.new.stream("SubscribeToTask", {"id": task["id"]}) as stream:
+            next(stream)
+            canceled = self.new.call("CancelTask", {"id": task["id"]})["result"]
+            *_, last = stream
+        return {
+            "state": canceled["status"]["state"],
+            "last": last[1]["result"]["statusUpdate"]["status"]["state"],
+        }
+
+    def bad_input(self) -> Json:
+        old = self.old.call("message/send", ask("csv.summary", {"text": 5}, modern=False))
+        new = self.new.call("SendMessage", ask("jobs.countdown", {}, modern=True))
+        violations = new["error"]["data"][1]["fieldViolations"]
+        return {
+            "wrong": [old["error"]["code"], fields(old["error"])],
+            "missing": [new["error"]["code"], [entry["field"] for entry in violations]],
+        }
+
+    def unknown_input(self) -> Json:
+        params = ask("csv.summary", {"text": "a", "color": "red"}, modern=False)
+        error = self.old.call("message/send", params)["error"]
+        return {"code": error["code"], "fields": fields(error)}
+
+    def refused(self) -> Json:
+        answer = self.old.call("message/send", ask("csv.summary", {"text": "a,a"}, modern=False))
+        task = answer["result"]
+        reason = task["status"]["message"]["parts"][1]["data"]
+        return {"state": task["status"]["state"], "code": reason["code"]}
+
+    def approve(self) -> Json:
+        file = Path(os.environ["APCORE_EXAMPLE_ROOT"], "old.txt")
+        file.write_text("old", encoding="utf-8")
+        params = ask("files.delete", {"path": file.name}, modern=False)
+        paused = self.old.call("message/send", params)["result"]
+        kept = file.exists()
+        yes = ask("files.delete", "yes", modern=False)
+        yes["message"]["taskId"] = paused["id"]
+        done = self.old.call("message/send", yes)["result"]
+        return {
+            "before": paused["status"]["state"],
+            "kept": kept,
+            "after": done["status"]["state"],
+            "gone": not file.exists(),
+        }
+
+    def approve_bad_input(self) -> Json:
+        params = ask("files.delete", {"path": 5}, modern=False)
+        error = self.old.call("message/send", params)["error"]
+        return {"code": error["code"], "fields": fields(error)}
+
+
+def fields(error: Json) -> list[str]:
+    """The names of the fields that an error of 0.3 is about."""
+    return [entry["field"] for entry in error["data"]["errors"]]
+
+
+def main(folder: str) -> None:
+    with running(folder) as url, httpx.Client(base_url=url, timeout=PATIENCE) as http:
+        steps = Steps(http)
+        for name in [name for name in vars(Steps) if not name.startswith("_")]:
+            try:
+                facts = getattr(steps, name)()
+            except Exception:  # a step that fails is for the test to tell, and others go on
+                facts = {"failed": traceback.format_exc()}
+            print(json.dumps({"step": name, **facts}), flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,212 @@
+"""Agents in processes of their own, started as users start them."""
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from tests.server.asking import Agent
+
+PATIENCE = 20
+"""Seconds after which what has not happened is taken for a fault."""
+
+COMMAND = [sys.executable, "-m", "apcore_a2a"]
+SERVE = """
+import json, sys
+from apcore_a2a_server import serve
+serve(sys.argv[1], **json.loads(sys.argv[2]))
+"""
+
+MODULES = {
+    "echo.py": """
+from pydantic import BaseModel
+
+class Text(BaseModel):
+    text: str
+
+class Echo:
+    description = "Says what it is told"
+    input_schema = Text
+    output_schema = Text
+
+    def execute(self, inputs, context):
+        return {"text": inputs["text"]}
+""",
+    "nap.py": """
+import asyncio
+from pydantic import BaseModel
+
+class Length(BaseModel):
+    seconds: float
+
+class Nap:
+    description = "Works for some time"
+    input_schema = Length
+    output_schema = Length
+
+    async def execute(self, inputs, context):
+        await asyncio.sleep(inputs["seconds"])
+        return inputs
+""",
+    "block.py": """
+import threading
+from pydantic import BaseModel
+
+class Nothing(BaseModel):
+    pass
+
+class Block:
+    description = "Never gives its thread back"
+    input_schema = Nothing
+    output_schema = Nothing
+
+    def execute(self, inputs, context):
+        threading.Event().wait()
+""",
+    "crash.py": """
+import asyncio
+from pydantic import BaseModel
+
+class Nothing(BaseModel):
+    pass
+
+class Crash:
+    description = "Stops the event loop"
+    input_schema = Nothing
+    output_schema = Nothing
+
+    async def execute(self, inputs, context):
+        asyncio.get_running_loop().stop()
+""",
+}
+
+
+def extensions(folder: Path, *names: str) -> Path:
+    """A folder of modules: those with these names, or all."""
+    folder = folder / "extensions"
+    folder.mkdir()
+    for name in names or MODULES:
+        (folder / name).write_text(MODULES[name], encoding="utf-8")
+    return folder
+
+
+def environment(home: Path, variables: Mapping[str, str] | None = None) -> dict[str, str]:
+    """This process's environment, without what it says to apcore."""
+    kept = {name: text for name, text in os.environ.items() if not name.startswith("APCORE")}
+    return {**kept, "HOME": str(home), **(variables or {})}
+
+
+def free_port() -> int:
+    """A port that nobody listens at."""
+    with socket.create_server(("127.0.0.1", 0)) as found:
+        port: int = found.getsockname()[1]
+    return port
+
+
+class Process:
+    """A process that serves, and what it writes to stderr."""
+
+    def __init__(self, command: list[str], home: Path, variables: Mapping[str, str]) -> None:
+        self.begun = time.perf_counter()
+        self._popen = subprocess.Popen(
+            command,
+            cwd=home,
+            env=environment(home, variables),
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.log = ""
+
+    def wait_for(self, pattern: str) -> str:
+        """What *pattern* finds in the log, as soon as it is there."""
+        assert self._popen.stderr is not None
+        while not (found := re.search(pattern, self.log)):
+            line = self._popen.stderr.readline()
+            assert line, f"{pattern} did not come in {self.log}"
+            self.log += line
+        return found[1]
+
+    @property
+    def url(self) -> str:
+        """Where it listens, as it says itself."""
+        port = self.wait_for(r"skills? at http://[^ ]*:(\d+)")
+        return f"http://127.0.0.1:{port}"
+
+    def answers_at(self, url: str) -> Any:
+        """Its Agent Card, as soon as it answers."""
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            try:
+                card = f"{url}/.well-known/agent-card.json"
+                return httpx.get(card, trust_env=False, timeout=PATIENCE).json()
+            except httpx.ConnectError:
+                assert self._popen.poll() is None, self.end()
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+
+    def signal(self, number: int) -> None:
+        self._popen.send_signal(number)
+
+    def end(self, number: int | None = None, *, within: float = PATIENCE) -> int:
+        """The exit code, after the signal *number*, if any."""
+        if number is not None:
+            self.signal(number)
+        self.log += self._popen.communicate(timeout=within)[1]
+        return self._popen.returncode
+
+    def kill(self) -> None:
+        self._popen.kill()
+        self._popen.communicate()
+
+
+@contextmanager
+def process(
+    command: list[str], home: Path, variables: Mapping[str, str] | None = None
+) -> Iterator[Process]:
+    """A process in the folder *home*, that is gone afterwards."""
+    found = Process(command, home, variables or {})
+    try:
+        yield found
+    finally:
+        found.kill()
+
+
+def served(folder: Path, **options: Any) -> list[str]:
+    """The command that calls `serve` for a folder of modules."""
+    options = {"host": "127.0.0.1", "port": 0, **options}
+    return [sys.executable, "-c", SERVE, str(folder), json.dumps(options)]
+
+
+@contextmanager
+def asking(process: Process, way: str = "1.0") -> Iterator[Agent]:
+    """The agent that *process* serves, over connections that are kept."""
+    with httpx.Client(base_url=process.url, trust_env=False, timeout=PATIENCE) as client:
+        yield Agent(client, way)
+
+
+def run(
+    arguments: list[str], home: Path, variables: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run the command to its end."""
+    return subprocess.run(
+        [*COMMAND, *arguments],
+        check=False,
+        cwd=home,
+        env=environment(home, variables),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    )
+
+
+SIGNALS = [signal.SIGTERM, signal.SIGINT]

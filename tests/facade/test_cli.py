@@ -1,0 +1,566 @@
+"""The command: what it takes and from where, what it prints, how it ends."""
+
+import inspect
+import json
+import re
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import httpx
+import pytest
+from apcore_a2a.cli import (
+    GROUPS,
+    LEVEL,
+    LIST,
+    NUMBER,
+    OPTIONS,
+    SWITCH,
+    TEXT,
+    WHOLE,
+    ConfigurationError,
+    Option,
+    load_config,
+    main,
+    parser,
+    settings,
+)
+from apcore_a2a_server import serve
+from apcore_a2a_server.serving.options import Options, Settings
+from apcore_a2a_server.serving.serve import LEVELS
+
+from .processes import (
+    COMMAND,
+    SIGNALS,
+    asking,
+    environment,
+    extensions,
+    free_port,
+    process,
+    run,
+)
+
+LOCAL = ["serve", "--host", "127.0.0.1", "--port", "0"]
+NOT_FOR_A_SHELL = {"auth", "task_store"}
+HEADERS: dict[str, Any] = {
+    "legacy": {"version": "1", "project": {"name": "Legacy", "description": "Old", "version": 2}},
+    "namespace": {
+        "apcore": {"project": {"name": "Spaced", "description": "New", "version": 3}},
+        "_config": {"allow_unknown": False},
+    },
+    "strict": {"apcore": {"project": {"name": "Strict"}}, "_config": {"strict": True}},
+}
+"""What is in a config file beside our keys, in apcore's modes."""
+
+Write = Callable[..., Any]
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A home and a working directory without configuration."""
+    monkeypatch.chdir(tmp_path)
+    for name, value in environment(tmp_path).items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    """Writes a config file: its path."""
+
+    def write(mode: str = "legacy", file: str = "config.yaml", /, **keys: Any) -> str:
+        path = tmp_path / file
+        document = {**HEADERS[mode], "apcore-a2a": keys} if keys else HEADERS[mode]
+        path.write_text(json.dumps(document), encoding="utf-8")
+        return str(path)
+
+    return write
+
+
+def flags(*arguments: str) -> dict[str, Any]:
+    return vars(parser().parse_args(["serve", *arguments]))
+
+
+# What the options are
+
+
+def keywords() -> dict[str, Any]:
+    """The types of serve's keywords."""
+    hints = get_type_hints(serve)
+    found = {name: hints[name] for name in inspect.signature(serve).parameters}
+    del found["source"], found["options"]
+    return {**found, **get_type_hints(Options)}
+
+
+def defaults() -> dict[str, Any]:
+    """The defaults of serve's keywords."""
+    plain = inspect.signature(serve).parameters.values()
+    found = {one.name: one.default for one in plain if one.default is not one.empty}
+    return {**found, **{name: getattr(Settings(), name) for name in get_type_hints(Options)}}
+
+
+def test_every_keyword_of_serve_has_its_option() -> None:
+    assert {*keywords()} - NOT_FOR_A_SHELL | {"extensions_dir"} == {*OPTIONS}
+    assert len(OPTIONS) == sum(map(len, GROUPS.values()))
+
+
+@pytest.mark.parametrize("option", OPTIONS.values(), ids=lambda option: option.name)
+def test_an_option_takes_what_its_keyword_takes(option: Option) -> None:
+    kinds = {str: TEXT, int: WHOLE, float: NUMBER, bool: SWITCH, Sequence[str] | None: LIST}
+    kind = keywords().get(option.name, str)
+
+    if option.name == "log_level":
+        assert option.kind is LEVEL
+    else:
+        assert option.kind is kinds.get(kind, TEXT)
+
+
+@pytest.mark.parametrize("option", OPTIONS.values(), ids=lambda option: option.name)
+def test_the_default_that_is_told_is_the_one_of_serve(option: Option) -> None:
+    default = defaults().get(option.name, "./extensions")
+
+    if option.default:
+        assert option.read(option.default, "") == default
+    else:
+        assert not default
+
+
+def test_the_log_levels_are_those_of_serve() -> None:
+    assert LEVEL.wants == "debug, info, warning or error"
+    assert [LEVEL.parse(level.upper()) for level in LEVELS] == [*LEVELS]
+
+
+# Where their values come from
+
+VALUES = {
+    TEXT: ["one", "two", "three"],
+    WHOLE: ["1", "2", "3"],
+    NUMBER: ["1.5", "2", "3.25"],
+    SWITCH: ["yes", "no", "on"],
+    LIST: ["https://a", "https://b,https://c", "*"],
+    LEVEL: ["debug", "warning", "error"],
+}
+IN_FILES = [option for option in OPTIONS.values() if option.name != "config"]
+
+
+@pytest.mark.parametrize("mode", HEADERS)
+@pytest.mark.parametrize("option", IN_FILES, ids=lambda option: option.name)
+def test_flags_win_over_variables_and_variables_over_the_file(
+    option: Option, mode: str, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = option.name
+    flag, variable, written = VALUES[option.kind]
+    given = [option.flag] if option.kind is SWITCH else [option.flag, flag]
+    key = name if mode == "strict" else name.replace("_", "-")
+    path = write(mode, **{key: json.loads(written) if option.kind in (WHOLE, NUMBER) else written})
+
+    monkeypatch.delenv(option.variable, raising=False)
+    assert settings(flags(), {}, load_config(path)) == {name: option.kind.parse(written)}
+
+    monkeypatch.setenv(option.variable, variable)
+    config, environ = load_config(path), {option.variable: variable}
+    assert settings(flags(), environ, config) == {name: option.kind.parse(variable)}
+    assert settings(flags(*given), environ, config) == {name: option.kind.parse(flag)}
+    assert settings(flags(*given), {}, None) == {name: option.kind.parse(flag)}
+
+
+@pytest.mark.parametrize("mode", HEADERS)
+def test_what_nobody_sets_is_left_to_serve(
+    mode: str, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("APCORE_A2A_URL", "")
+    config = load_config(write(mode, port=None, url="https://a"))
+
+    assert settings(flags(), {"APCORE_A2A_URL": "", "APCORE_PORT": "1"}, config) == {
+        "url": "https://a"
+    }
+    assert settings(flags(), {}, load_config(write(mode))) == {}
+
+
+def test_a_switch_can_be_turned_off_by_its_flag(write: Write) -> None:
+    config = load_config(write(explorer=True))
+
+    assert settings(flags("--no-explorer"), {}, config) == {"explorer": False}
+    assert settings(flags("--no-schema-memo"), {}, None) == {"schema_memo": False}
+    assert settings(flags("--schema-memo"), {}, None) == {"schema_memo": True}
+
+
+def test_a_list_can_be_given_in_all_forms(write: Write) -> None:
+    expected = {"cors_origins": ["https://a", "https://b"]}
+
+    for given in (
+        ["--cors-origins", "https://a", "https://b"],
+        ["--cors-origins", "https://a,https://b"],
+        ["--cors-origins", "https://a", "--cors-origins", "https://b"],
+    ):
+        assert settings(flags(*given), {}, None) == expected
+    for written in (["https://a", "https://b"], "https://a https://b"):
+        assert settings(flags(), {}, load_config(write(cors_origins=written))) == expected
+    assert settings(flags(), {"APCORE_A2A_CORS_ORIGINS": "https://a https://b"}, None) == expected
+    assert settings(flags("--cors-origins", ""), {}, None) == {"cors_origins": []}
+
+
+@pytest.mark.parametrize("mode", HEADERS)
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("port", "many"),
+        ("port", True),
+        ("port", [1]),
+        ("name", {"a": 1}),
+        ("name", ["a"]),
+        ("state-history", "maybe"),
+        ("cors_origins", {"a": 1}),
+        ("cors_origins", [["a"]]),
+        ("log_level", False),
+    ],
+)
+def test_a_wrong_value_in_the_file_is_named(mode: str, key: str, value: Any, write: Write) -> None:
+    name = key.replace("-", "_")
+
+    with pytest.raises(ConfigurationError, match=rf"apcore-a2a\.{name} in the config file takes"):
+        settings({}, {}, load_config(write(mode, **{key: value})))
+
+
+@pytest.mark.parametrize("mode", HEADERS)
+def test_a_misspelt_key_in_the_file_is_named_with_the_right_one(mode: str, write: Write) -> None:
+    with pytest.raises(ConfigurationError, match=r"apcore-a2a\.max_taks .* \(is max_tasks meant\?"):
+        settings({}, {}, load_config(write(mode, **{"max-taks": 1})))
+
+
+def test_our_part_of_the_file_has_keys(tmp_path: Path) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text("apcore: {}\napcore-a2a: 8000\n", encoding="utf-8")
+
+    with pytest.raises(ConfigurationError, match="takes keys, not 8000"):
+        settings({}, {}, load_config(str(path)))
+
+
+def test_without_a_config_file_there_is_no_config() -> None:
+    assert load_config(None) is None
+
+
+def test_the_config_file_is_found_where_apcore_looks(
+    write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write("legacy", "apcore.yaml", port=1)
+    assert load_config(None).get("apcore-a2a.port") == 1
+
+    monkeypatch.setenv("APCORE_CONFIG_FILE", write("legacy", "other.yaml", port=2))
+    assert load_config(None).get("apcore-a2a.port") == 2
+    assert load_config(write("legacy", "third.yaml", port=3)).get("apcore-a2a.port") == 3
+
+
+# How it ends when it can't serve
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return extensions(tmp_path, "echo.py")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--port", "http"], "--port takes a whole number, not 'http'"),
+        (["--port", "70000"], "port must be from 0 to 65535, not 70000"),
+        (["--port", "-1"], "port must be from 0 to 65535, not -1"),
+        (["--keep-alive", "long"], "--keep-alive takes a number, not 'long'"),
+        (["--log-level", "loud"], "--log-level takes debug, info, warning or error, not 'loud'"),
+        (["--extensions-dir", "nope"], "Extensions directory not found: nope\n"),
+        (["--extensions-dir", "empty"], "There are no modules to serve"),
+        (["--extensions-dir", "config.yaml"], "Extensions directory not found: config.yaml\n"),
+        (["--config", "nope.yaml"], "Config file not found: nope.yaml"),
+        (["--config", "extensions"], "Config file not found: extensions"),
+        (["--config", "bad.yaml"], "Config file bad.yaml: "),
+        (["--config", "incomplete.yaml"], "'project.name'"),
+        (["--max-tasks", "0"], "max_tasks must be greater than 0"),
+        (["--url", "agent.example.com"], "url must begin with http:// or https://"),
+        (["--push-notifications"], "push_notifications"),
+        (["--explorer"], "explorer"),
+        (["--metrics"], "metrics"),
+    ],
+)
+def test_wrong_configuration_ends_with_1_and_says_what_is_wrong(
+    arguments: list[str],
+    message: str,
+    folder: Path,
+    tmp_path: Path,
+    write: Write,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "bad.yaml").write_text("a: [", encoding="utf-8")
+    (tmp_path / "incomplete.yaml").write_text("version: 1", encoding="utf-8")
+    write()
+
+    assert main([*LOCAL, *arguments]) == 1
+    printed = capfd.readouterr().err
+    assert message in printed
+    assert printed.splitlines()[0].startswith("apcore-a2a: ")
+
+
+def test_a_wrong_variable_is_named(
+    folder: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("APCORE_A2A_MAX_BODY", "10MB")
+
+    assert main(LOCAL) == 1
+    assert "APCORE_A2A_MAX_BODY takes a whole number, not '10MB'" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "COMMAND"),
+        (["sevre"], "invalid choice: 'sevre'"),
+        (["--prot", "serve"], "unknown: --prot\n"),
+        (["serve", "--prot", "9000"], "unknown: --prot 9000 (is --port meant?)"),
+        (["serve", "--qqqqqq"], "unknown: --qqqqqq\n"),
+        (["serve", "--exec", "5"], "unknown: --exec 5"),
+        (["serve", "extensions"], "unknown: extensions"),
+        (["serve", "--port"], "expected one argument"),
+    ],
+)
+def test_what_is_not_understood_ends_with_1_and_points_to_the_help(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+
+    assert ended.value.code == 1
+    printed = capsys.readouterr().err
+    assert message in printed
+    assert re.search(r"^Try 'apcore-a2a( serve)? --help'\.$", printed, re.MULTILINE)
+
+
+def test_an_unknown_default_skill_ends_with_1(folder: Path, tmp_path: Path) -> None:
+    with process([*COMMAND, *LOCAL, "--default-skill", "nope"], tmp_path) as agent:
+        assert agent.end(within=5) == 1
+    assert "nope" in agent.log
+
+
+def test_a_port_in_use_ends_with_2(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+
+        assert main([*LOCAL, "--port", port]) == 2
+    expected = f"apcore-a2a: Can't listen at 127.0.0.1:{port}: Address already in use\n"
+    assert capfd.readouterr().err == expected
+
+
+def test_a_host_that_is_none_ends_with_2(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main([*LOCAL, "--host", "256.0.0.1"]) == 2
+    assert "Can't listen at 256.0.0.1:0" in capfd.readouterr().err
+
+
+def test_a_crash_ends_with_2(tmp_path: Path) -> None:
+    extensions(tmp_path, "crash.py")
+
+    with process([*COMMAND, *LOCAL], tmp_path) as agent, asking(agent) as client:
+        with suppress(httpx.RemoteProtocolError):
+            client.send("crash", client.part(data={}))
+        assert agent.end() == 2
+    assert "apcore-a2a: The server ended: RuntimeError(" in agent.log
+
+
+def test_a_module_that_exits_while_it_is_loaded_ends_with_2(tmp_path: Path) -> None:
+    folder = extensions(tmp_path, "echo.py")
+    (folder / "leaves.py").write_text("raise SystemExit(0)", encoding="utf-8")
+
+    done = run(LOCAL, tmp_path)
+
+    assert done.returncode == 2
+    assert "apcore-a2a: The server ended: SystemExit(0)" in done.stderr
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_a_signal_before_it_listens_ends_it_cleanly(number: int, tmp_path: Path) -> None:
+    folder = extensions(tmp_path, "echo.py")
+    signalling = f"import os; os.kill(os.getpid(), {number})"
+    (folder / "early.py").write_text(signalling, encoding="utf-8")
+
+    done = run(LOCAL, tmp_path)
+
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_module_that_keeps_its_thread_does_not_keep_the_process(tmp_path: Path) -> None:
+    extensions(tmp_path, "block.py")
+    command = [*COMMAND, *LOCAL, "--shutdown-timeout", "0"]
+
+    with process(command, tmp_path) as agent, asking(agent) as client:
+        client.start("block", parts=[client.part(data={})])
+        begun = time.perf_counter()
+
+        assert agent.end(SIGNALS[0]) == 0
+        assert time.perf_counter() - begun < 3
+
+
+# What it prints
+
+
+def test_the_help_and_the_version_load_nothing_heavy() -> None:
+    code = """
+import sys
+from apcore_a2a.__main__ import main
+try:
+    sys.argv[1:] = sys.argv[1].split()
+    main()
+finally:
+    print(*sys.modules)
+"""
+    for arguments in ("--help", "serve --help", "--version"):
+        command = [sys.executable, "-c", code, arguments]
+        done = subprocess.run(command, check=True, capture_output=True, text=True)
+        loaded = {name.partition(".")[0] for name in done.stdout.splitlines()[-1].split()}
+
+        assert not loaded & {"a2a", "apcore", "pydantic", "starlette", "uvicorn", "yaml"}
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["serve", "--help"]])
+def test_the_help_is_there_at_once(arguments: list[str], tmp_path: Path) -> None:
+    took = []
+    for _ in range(5):
+        begun = time.perf_counter()
+        assert run(arguments, tmp_path).returncode == 0
+        took.append(time.perf_counter() - begun)
+
+    assert min(took) < 0.3
+
+
+def test_the_help_names_every_flag_and_fits_a_terminal(tmp_path: Path) -> None:
+    printed = run(["serve", "--help"], tmp_path, {"COLUMNS": "80"}).stdout
+    shown = re.findall(r"^  (--[a-z-]+)", printed, re.MULTILINE)
+    expected = {option.flag for option in OPTIONS.values()}
+
+    assert {flag.replace("--no-", "--") for flag in shown} == expected
+    assert "(default: 8000)" in printed
+    assert max(map(len, printed.splitlines())) <= 80
+    assert "serve" in run(["--help"], tmp_path).stdout
+
+
+def test_the_version_is_that_of_the_distribution(tmp_path: Path) -> None:
+    done = run(["--version"], tmp_path)
+
+    assert re.fullmatch(r"apcore-a2a \d+\.\d+\.\d+\S*\n", done.stdout)
+    assert not done.returncode
+
+
+def test_the_script_is_the_module(tmp_path: Path) -> None:
+    script = Path(sys.executable).with_name("apcore-a2a")
+    command = [str(script), "--version"]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+
+    assert done.stdout == run(["--version"], tmp_path).stdout
+
+
+LINE = r"\d\d:\d\d:\d\d (INFO   |WARNING) "
+
+
+def test_it_starts_with_a_few_friendly_lines(folder: Path, tmp_path: Path) -> None:
+    with process([*COMMAND, *LOCAL], tmp_path) as agent:
+        url = agent.url
+        agent.answers_at(url)
+        assert agent.end(SIGNALS[1]) == 0
+
+    assert [re.sub(LINE, "", line) for line in agent.log.splitlines()] == [
+        f"1 skill at {url}",
+        f"Agent Card: {url}/.well-known/agent-card.json",
+        "Ctrl+C ends it",
+        "Ending",
+    ]
+
+
+def test_it_warns_when_anybody_can_call_it(folder: Path, tmp_path: Path) -> None:
+    with process([*COMMAND, "serve", "--port", "0"], tmp_path) as agent:
+        agent.wait_for("(Ctrl)")
+        agent.end(SIGNALS[0])
+
+    assert re.search(LINE + "Anybody who can reach this address can call", agent.log)
+    assert " at http://localhost:" in agent.log
+    assert "--url" in agent.log
+
+
+def test_it_prints_nothing_at_log_level_error(folder: Path, tmp_path: Path) -> None:
+    port = free_port()
+    command = [*COMMAND, "serve", "--port", str(port), "--log-level", "error"]
+
+    with process(command, tmp_path) as agent:
+        agent.answers_at(f"http://127.0.0.1:{port}")
+        assert agent.end(SIGNALS[0]) == 0
+
+    assert agent.log == ""
+
+
+def test_it_shows_all_at_log_level_debug(folder: Path, tmp_path: Path) -> None:
+    command = [*COMMAND, *LOCAL, "--log-level", "debug"]
+    with process(command, tmp_path) as agent, asking(agent) as client:
+        assert client.send().state == "completed"
+        assert agent.end(SIGNALS[0]) == 0
+
+    assert "Started server process" in agent.log
+    assert '"POST / HTTP/1.1" 200' in agent.log
+
+
+def test_it_warns_of_modules_that_can_not_be_loaded(folder: Path, tmp_path: Path) -> None:
+    (folder / "broken.py").write_text("def (", encoding="utf-8")
+
+    with process([*COMMAND, *LOCAL], tmp_path) as agent:
+        assert agent.url
+        agent.end(SIGNALS[0])
+
+    assert re.search(LINE + r".*broken", agent.log)
+
+
+# From end to end
+
+
+@pytest.mark.parametrize("mode", ["legacy", "namespace"])
+def test_the_card_tells_what_flags_variables_and_the_file_say(
+    mode: str, folder: Path, tmp_path: Path, write: Write
+) -> None:
+    folder.rename(tmp_path / "modules")
+    port = free_port()
+    keys = {"extensions-dir": "modules", "url": "https://file", "port": 1, "state_history": True}
+    variables = {
+        "APCORE_A2A_CONFIG": write(mode, **keys),
+        "APCORE_A2A_URL": "https://variable",
+        "APCORE_A2A_VERSION": "2.5",
+        "APCORE_A2A_PORT": "2",
+    }
+    command = [*COMMAND, "serve", "--host", "127.0.0.1", "--port", str(port)]
+
+    with process(command, tmp_path, variables) as agent:
+        card = agent.answers_at(f"http://127.0.0.1:{port}")
+        assert agent.end(SIGNALS[0]) == 0
+
+    project = HEADERS[mode].get("apcore", HEADERS[mode])["project"]
+    assert (card["name"], card["description"]) == (project["name"], project["description"])
+    assert (card["version"], card["url"]) == ("2.5", "https://variable/")
+    assert card["capabilities"]["stateTransitionHistory"] is True
+    assert "WARNING" not in agent.log
+
+
+def test_the_modules_are_where_apcore_is_told_to_look(
+    folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    text = "apcore: {extensions: {root: ./elsewhere}}"
+    (tmp_path / "apcore.yaml").write_text(text, encoding="utf-8")
+
+    assert main(LOCAL) == 1
+    assert "Extensions directory not found: elsewhere\n" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("mode", HEADERS)
+def test_the_config_file_is_read_without_a_word(
+    mode: str, write: Write, capfd: pytest.CaptureFixture[str]
+) -> None:
+    code = f"from apcore_a2a.cli import load_config; load_config({write(mode, port=1)!r})"
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+
+    assert (done.stdout, done.stderr) == ("", "")

@@ -1,0 +1,109 @@
+"""`apcore_a2a` offers the names of its parts without loading them."""
+
+import subprocess
+import sys
+from importlib import import_module
+
+import apcore_a2a
+import apcore_a2a_core
+import apcore_a2a_server
+import pytest
+
+HEAVY = {"a2a", "apcore", "apcore_a2a_core", "apcore_a2a_server", "starlette", "uvicorn"}
+SERVER_NAMES = ["InMemoryTaskStore", "async_serve", "create_app", "serve"]
+WITHOUT_SERVER = "import sys; sys.modules['apcore_a2a_server'] = None; "
+
+
+def python(code: str) -> subprocess.CompletedProcess[str]:
+    """Run *code* in a fresh interpreter."""
+    command = [sys.executable, "-c", code]
+    return subprocess.run(command, check=False, capture_output=True, text=True, timeout=20)
+
+
+def loaded_by(statement: str) -> set[str]:
+    """The top-level modules a fresh interpreter has loaded after *statement*."""
+    done = python(f"{statement}\nimport sys\nprint(*{{m.partition('.')[0] for m in sys.modules}})")
+    assert not done.returncode, done.stderr
+    return set(done.stdout.split())
+
+
+@pytest.mark.parametrize("statement", ["import apcore_a2a", "import apcore_a2a.cli"])
+def test_importing_the_package_loads_no_part(statement: str) -> None:
+    assert not loaded_by(statement) & HEAVY
+
+
+def test_the_adapters_need_no_server() -> None:
+    loaded = loaded_by(f"{WITHOUT_SERVER}\nfrom apcore_a2a import SkillMapper")
+    loaded |= loaded_by(f"{WITHOUT_SERVER}\nfrom apcore_a2a.adapters import PartConverter")
+
+    assert "apcore_a2a_core" in loaded
+    assert not loaded & {"apcore", "uvicorn"}
+
+
+def test_serve_loads_the_server() -> None:
+    assert {"starlette", "uvicorn"} <= loaded_by("from apcore_a2a import serve")
+
+
+@pytest.mark.parametrize("name", apcore_a2a.__all__)
+def test_a_name_is_the_one_of_its_part(name: str) -> None:
+    home = apcore_a2a_server if name in SERVER_NAMES else apcore_a2a_core
+
+    assert getattr(apcore_a2a, name) is getattr(home, name)
+    assert name in dir(apcore_a2a)
+    assert name in vars(apcore_a2a)
+
+
+def test_the_names_are_sorted_and_in_the_directory() -> None:
+    assert apcore_a2a.__all__ == sorted(apcore_a2a.__all__)
+    assert set(apcore_a2a.__all__) <= set(dir(apcore_a2a))
+    assert dir(apcore_a2a) == sorted(dir(apcore_a2a))
+
+
+def test_an_unknown_name_fails_as_in_any_module() -> None:
+    with pytest.raises(AttributeError, match="module 'apcore_a2a' has no attribute 'nope'"):
+        _ = apcore_a2a.nope  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("mirror", ["adapters", "server", "storage"])
+def test_a_mirror_has_the_names_of_its_parts(mirror: str) -> None:
+    module = import_module(f"apcore_a2a.{mirror}")
+    parts = [apcore_a2a_core, apcore_a2a_server]
+
+    assert module.__all__ == sorted(module.__all__)
+    for name in module.__all__:
+        assert any(getattr(module, name) is getattr(part, name, None) for part in parts)
+
+
+def test_the_mirrors_together_have_every_name() -> None:
+    adapters, server = map(import_module, ["apcore_a2a.adapters", "apcore_a2a.server"])
+
+    assert server.__all__ == apcore_a2a_server.__all__
+    assert {*adapters.__all__, *server.__all__} == {*apcore_a2a.__all__}
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "from apcore_a2a import serve",
+        "from apcore_a2a import create_app",
+        "import apcore_a2a.server",
+        "import apcore_a2a.storage",
+    ],
+)
+def test_a_missing_server_part_names_the_command_that_installs_it(statement: str) -> None:
+    done = python(f"{WITHOUT_SERVER}{statement}")
+    last = done.stderr.splitlines()[-1]
+
+    assert done.returncode == 1
+    assert last.startswith("ImportError: ")
+    assert last.endswith("needs the server part: pip install 'apcore-a2a[server]'")
+    assert "During handling" not in done.stderr
+
+
+def test_another_missing_module_is_told_as_it_is() -> None:
+    code = "import sys; sys.modules['apcore_a2a_server.stores.memory'] = None; "
+    for statement in ("from apcore_a2a import InMemoryTaskStore", "import apcore_a2a.storage"):
+        done = python(code + statement)
+
+        assert "apcore_a2a_server.stores.memory" in done.stderr.splitlines()[-1]
+        assert "pip install" not in done.stderr

@@ -1,0 +1,499 @@
+"""Calls that need approval: they wait for a yes, and run only what was asked for."""
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import pytest
+from apcore import AlwaysDenyHandler, ApprovalResult, AutoApproveHandler, Executor
+from apcore_a2a_server import InMemoryTaskStore
+from pydantic import BaseModel
+
+from .asking import Json, state_of
+from .inloop import (
+    NEEDS_APPROVAL,
+    WAYS,
+    Does,
+    DoesInThread,
+    Gate,
+    Peer,
+    Streams,
+    content_of,
+    contents,
+    give_back,
+    registry_of,
+    serving,
+)
+from .inloop import anyio_backend as anyio_backend
+from .modules import Inputs
+
+pytestmark = pytest.mark.anyio
+
+
+class Amount(BaseModel):
+    amount: int
+
+
+class Till:
+    """An action that counts what it has paid."""
+
+    def __init__(self) -> None:
+        self.paid: list[Inputs] = []
+
+    async def __call__(self, inputs: Inputs, context: Any) -> Inputs:
+        self.paid.append(inputs)
+        return {"paid": inputs.get("amount")}
+
+    async def stream(self, inputs: Inputs, context: Any) -> Any:
+        yield await self(inputs, context)
+        yield {"receipt": 1}
+
+
+@pytest.fixture
+def till() -> Till:
+    return Till()
+
+
+def paying(till: Till, **others: object) -> dict[str, object]:
+    return {"work": Does(till, input_schema=Amount, annotations=NEEDS_APPROVAL), **others}
+
+
+def asked(task: Json) -> tuple[str, Any]:
+    """What a paused task says, and the data with it."""
+    text, data = task["status"]["message"]["parts"]
+    return content_of(text), content_of(data)
+
+
+async def pause(peer: Peer, amount: int = 5, **members: Any) -> Json:
+    task = (await peer.send("work", peer.part(data={"amount": amount}), **members)).task
+    assert state_of(task) == "input-required"
+    return task
+
+
+async def say(peer: Peer, task: Json, *parts: Json, **members: Any) -> Json:
+    """Answer a paused task: the task after that."""
+    params = peer.wire.params("work", *parts, taskId=task["id"], **members)
+    return (await peer.ask("send", {"message": params["message"]})).task
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_call_that_needs_approval_pauses_and_tells_what_it_is_about(
+    way: str, till: Till
+) -> None:
+    async with serving(paying(till), way) as peer:
+        text, data = asked(await pause(peer))
+        assert text == "Approval required for module work"
+        assert data == {"approval": {"skill": "work", "arguments": {"amount": 5}}}
+        assert not till.paid
+
+
+YES = ["yes", "Yes", " YES ", "y", "ok", "OK.", "approve", "approved", "Approved!"]
+NO = ["no", "No", "n", "deny", "Denied.", "reject", "rejected"]
+
+
+@pytest.mark.parametrize("word", YES)
+async def test_a_yes_runs_the_call(word: str, till: Till) -> None:
+    async with serving(paying(till)) as peer:
+        task = await say(peer, await pause(peer), peer.part(text=word))
+        assert contents(task) == [{"paid": 5}]
+        assert till.paid == [{"amount": 5}]
+
+
+@pytest.mark.parametrize("word", NO)
+async def test_a_no_rejects_the_task_for_good(word: str, till: Till) -> None:
+    async with serving(paying(till)) as peer:
+        task = await say(peer, await pause(peer), peer.part(text=word))
+        assert state_of(task) == "rejected"
+        late = await peer.send("work", peer.part(text="yes"), taskId=task["id"])
+        assert late.code == -32004
+        assert await peer.get(task["id"]) == task
+        assert not till.paid
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(("approved", "state"), [(True, "completed"), (False, "rejected")])
+async def test_an_answer_can_be_data(way: str, approved: bool, state: str, till: Till) -> None:
+    async with serving(paying(till), way) as peer:
+        data = peer.part(data={"approved": approved})
+        task = await say(peer, await pause(peer), data)
+        assert state_of(task) == state
+        assert bool(till.paid) == approved
+
+
+UNCLEAR: list[Json] = [
+    {"text": "maybe"},
+    {"text": "yes or no?"},
+    {"text": ""},
+    {"text": "not yes"},
+    {"data": {"approved": "true"}},
+    {"data": {"approved": 1}},
+    {"data": {"approved": None}},
+    {"data": {}},
+    {"raw": "aGk="},
+]
+
+
+@pytest.mark.parametrize("part", UNCLEAR)
+async def test_an_unclear_answer_is_asked_for_again(part: Json, till: Till) -> None:
+    async with serving(paying(till)) as peer:
+        task = await say(peer, await pause(peer), part)
+        assert state_of(task) == "input-required"
+        text, data = asked(task)
+        assert "yes" in text
+        assert '{"approved": true}' in text
+        assert data["approval"]["arguments"] == {"amount": 5}
+        assert not till.paid
+        task = await say(peer, task, peer.part(text="yes"))
+        assert state_of(task) == "completed"
+        assert till.paid == [{"amount": 5}]
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_question_and_answer_are_in_the_history(way: str, till: Till) -> None:
+    async with serving(paying(till), way) as peer:
+        task = await pause(peer)
+        question = task["status"]["message"]
+        task = await say(peer, task, peer.part(text="yes"), messageId="the answer")
+        first, second, third = task["history"]
+        assert (first["messageId"], second) == ("m1", question)
+        assert third["messageId"] == "the answer"
+        assert third["taskId"] == task["id"]
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_the_context_alone_finds_the_newest_paused_task(way: str, till: Till) -> None:
+    other = Does(give_back, annotations=NEEDS_APPROVAL)
+    async with serving(paying(till, other=other), way) as peer:
+        older = await pause(peer, 1, contextId="ours")
+        newer = (await peer.send("other", contextId="ours")).task
+        await pause(peer, 3, contextId="theirs")
+        message = peer.wire.params("", peer.part(text="yes"), contextId="ours")["message"]
+        answer = await peer.ask("send", {"message": message})
+        assert (answer.task["id"], answer.state) == (newer["id"], "completed")
+        answer = await peer.ask("send", {"message": message})
+        assert (answer.task["id"], answer.state) == (older["id"], "completed")
+        assert till.paid == [{"amount": 1}]
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_the_context_and_the_skill_find_the_paused_task(way: str, till: Till) -> None:
+    other = Does(give_back, annotations=NEEDS_APPROVAL)
+    async with serving(paying(till, other=other), way) as peer:
+        older = await pause(peer, contextId="ours")
+        newer = (await peer.send("other", contextId="ours")).task
+        answer = await peer.send("work", peer.part(text="yes"), contextId="ours")
+        assert (answer.task["id"], answer.state) == (older["id"], "completed")
+        assert await peer.get(newer["id"]) == newer
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_another_skill_in_the_context_starts_a_task_of_its_own(way: str, till: Till) -> None:
+    async with serving(paying(till, other=Does(give_back)), way) as peer:
+        task = await pause(peer, contextId="ours")
+        answer = await peer.send("other", peer.part(text="yes"), contextId="ours")
+        assert answer.task["id"] != task["id"]
+        assert contents(answer.task) == [{"text": "yes"}]
+        assert await peer.state(task["id"]) == "input-required"
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_another_skill_for_the_paused_task_is_refused(way: str, till: Till) -> None:
+    async with serving(paying(till, other=Does(give_back)), way) as peer:
+        task = await pause(peer)
+        answer = await peer.send("other", peer.part(text="yes"), taskId=task["id"])
+        assert answer.code == -32602
+        assert await peer.get(task["id"]) == task
+        assert not till.paid
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("data", [{"amount": "many"}, {}, {"amount": 1.5}])
+async def test_what_would_be_refused_anyway_is_not_asked_about(
+    way: str, data: Json, till: Till
+) -> None:
+    async with serving(paying(till), way) as peer:
+        answer = await peer.send("work", peer.part(data=data))
+        assert (answer.code, answer.fields) == (-32602, ["amount"])
+        assert not (await peer.ask("list")).result["tasks"]
+        answer = await peer.ask("stream", peer.wire.params("work", peer.part(data=data)))
+        assert answer.code == -32602
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_the_arguments_are_those_that_were_asked_about(way: str, till: Till) -> None:
+    async with serving(paying(till), way) as peer:
+        task = await pause(peer)
+        more = peer.part(data={"approved": True, "amount": 5000})
+        task = await say(peer, task, more, peer.part(data={"amount": 6000}))
+        assert contents(task) == [{"paid": 5}]
+        assert till.paid == [{"amount": 5}]
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_stream_is_paused_and_goes_on_in_a_stream(way: str, till: Till) -> None:
+    modules = {"work": Streams(till.stream, annotations=NEEDS_APPROVAL)}
+    async with serving(modules, way) as peer:
+        async with peer.stream("work", peer.part(data={"amount": 7})) as stream:
+            end = (await stream.rest())[-1]
+            assert end.state == "input-required"
+            assert not till.paid
+        task_id = end.body["taskId"]
+        async with peer.stream("work", peer.part(text="yes"), taskId=task_id) as stream:
+            frames = await stream.rest()
+        assert [frame.parts for frame in frames if frame.kind == "artifact"] == [
+            [{"paid": 7}],
+            [{"receipt": 1}],
+        ]
+        assert till.paid == [{"amount": 7}]
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_an_answer_need_not_wait_for_the_end(way: str) -> None:
+    gate = Gate()
+    async with serving({"work": Does(gate, annotations=NEEDS_APPROVAL)}, way) as peer:
+        task = (await peer.send()).task
+        await peer.start("work", peer.part(text="yes"), taskId=task["id"])
+        await gate.reached.wait()
+        assert await peer.state(task["id"]) == "working"
+        async with peer.subscribe(task["id"]) as stream:
+            gate.opened.set()
+            await stream.rest()
+        assert await peer.state(task["id"]) == "completed"
+
+
+async def test_a_synchronous_module_waits_for_approval_too() -> None:
+    calls: list[str] = []
+
+    def pay(inputs: Inputs, context: Any) -> Inputs:
+        calls.append(threading.current_thread().name)
+        return {}
+
+    async with serving({"work": DoesInThread(pay, annotations=NEEDS_APPROVAL)}) as peer:
+        task = (await peer.send()).task
+        assert not calls
+        assert state_of(await say(peer, task, peer.part(text="yes"))) == "completed"
+        assert len(calls) == 1
+        assert calls[0] != threading.main_thread().name
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_call_within_a_call_is_asked_about_too(way: str, till: Till) -> None:
+    async def pays_twice(inputs: Inputs, context: Any) -> Any:
+        executor = context.executor
+        first = await executor.call_async("pay", {"amount": 1}, context)
+        second = await executor.call_async("pay", {"amount": 2}, context)
+        return {"both": [first, second]}
+
+    modules = {"outer": Does(pays_twice), "pay": paying(till)["work"]}
+    async with serving(modules, way) as peer:
+        task = (await peer.send("outer")).task
+        assert state_of(task) == "input-required"
+        assert not till.paid
+        task = await say(peer, task, peer.part(text="yes"))
+        assert state_of(task) == "input-required"
+        assert till.paid == [{"amount": 1}]
+        task = await say(peer, task, peer.part(text="yes"))
+        assert contents(task) == [{"both": [{"paid": 1}, {"paid": 2}]}]
+        assert {"amount": 2} in till.paid
+
+
+async def test_the_question_about_a_call_within_a_call_tells_of_that_call(till: Till) -> None:
+    async def pays(inputs: Inputs, context: Any) -> Any:
+        return await context.executor.call_async("pay", {"amount": 1000}, context)
+
+    async with serving({"outer": Does(pays), "pay": paying(till)["work"]}) as peer:
+        text, data = asked((await peer.send("outer")).task)
+        assert data["approval"] == {"skill": "pay", "arguments": {"amount": 1000}}
+        assert text == "Approval required for module pay"
+
+
+async def test_a_no_to_a_call_within_a_call_rejects_the_task(till: Till) -> None:
+    async def pays(inputs: Inputs, context: Any) -> Any:
+        return await context.executor.call_async("pay", {"amount": 1}, context)
+
+    async with serving({"outer": Does(pays), "pay": paying(till)["work"]}) as peer:
+        task = (await peer.send("outer")).task
+        assert state_of(await say(peer, task, peer.part(text="no"))) == "rejected"
+        assert not till.paid
+
+
+async def test_an_approval_is_for_just_these_arguments() -> None:
+    till, amounts = Till(), iter([1, 2, 3, 4])
+
+    async def pays(inputs: Inputs, context: Any) -> Any:
+        amount = next(amounts)
+        return await context.executor.call_async("pay", {"amount": amount}, context)
+
+    async with serving({"outer": Does(pays), "pay": paying(till)["work"]}) as peer:
+        task = (await peer.send("outer")).task
+        task = await say(peer, task, peer.part(text="yes"))
+        assert state_of(task) == "input-required"
+        assert not till.paid
+
+
+class Desk:
+    """An approval handler of a user: gives out tokens, and decides when it is asked again."""
+
+    def __init__(self, decision: Any = "approved") -> None:
+        self.decision = decision
+        self.requests: list[Any] = []
+        self.checked: list[str] = []
+
+    async def request_approval(self, request: Any) -> ApprovalResult:
+        self.requests.append(request)
+        return ApprovalResult(status="pending", approval_id=f"token {len(self.requests)}")
+
+    async def check_approval(self, approval_id: str) -> ApprovalResult:
+        self.checked.append(approval_id)
+        return ApprovalResult(status=self.decision, approval_id=approval_id)
+
+
+@pytest.fixture
+def executors() -> Iterator[list[Executor]]:
+    """The executors of a test, which are closed after it."""
+    found: list[Executor] = []
+    yield found
+    for executor in found:
+        executor.close()
+
+
+def with_handler(handler: Any, till: Till, executors: list[Executor]) -> Executor:
+    executors.append(Executor(registry_of(paying(till)), approval_handler=handler))
+    return executors[-1]
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("schema", [None, Amount])
+async def test_a_token_from_a_client_never_counts(
+    way: str, schema: Any, executors: list[Executor]
+) -> None:
+    desk, till = Desk(), Till()
+    modules = {"work": Does(till, input_schema=schema, annotations=NEEDS_APPROVAL)}
+    executors.append(Executor(registry_of(modules), approval_handler=desk))
+    async with serving(executors[-1], way) as peer:
+        data = {"amount": 5, "_approval_token": "token 1"}
+        answer = await peer.send("work", peer.part(data=data))
+        assert answer.state == "input-required"
+        assert (desk.checked, till.paid) == ([], [])
+        assert desk.requests[0].arguments == {"amount": 5}
+        text = peer.part(text='{"amount": 5, "_approval_token": "token 1"}')
+        assert (await peer.send("work", text)).state == "input-required"
+        assert (desk.checked, till.paid) == ([], [])
+
+
+async def test_a_token_from_a_client_never_counts_without_a_handler_either(till: Till) -> None:
+    async with serving(paying(till)) as peer:
+        data = {"amount": 5, "_approval_token": "token"}
+        task = (await peer.send("work", peer.part(data=data))).task
+        assert asked(task)[1]["approval"]["arguments"] == {"amount": 5}
+        assert not till.paid
+
+
+async def test_a_handler_that_approves_everything_is_not_overruled(
+    till: Till, executors: list[Executor]
+) -> None:
+    async with serving(with_handler(AutoApproveHandler(), till, executors)) as peer:
+        answer = await peer.send("work", peer.part(data={"amount": 5}))
+        assert answer.data == {"paid": 5}
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_handler_that_denies_everything_is_not_overruled(
+    way: str, till: Till, executors: list[Executor]
+) -> None:
+    async with serving(with_handler(AlwaysDenyHandler(), till, executors), way) as peer:
+        params = peer.wire.params("work", peer.part(data={"amount": 5}))
+        error = (await peer.client.send(peer.request("send", params))).json()["error"]
+        assert error["message"] == "Approval denied"
+        assert error["code"] == (500 if way == "REST" else -32603)
+        assert not (await peer.ask("list")).result["tasks"]
+        assert not till.paid
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_handler_that_gives_tokens_is_asked_again_with_its_token(
+    way: str, till: Till, executors: list[Executor]
+) -> None:
+    desk = Desk()
+    async with serving(with_handler(desk, till, executors), way) as peer:
+        task = await pause(peer)
+        assert not desk.checked
+        assert "token" not in str(task)
+        task = await say(peer, task, peer.part(text="any word will do"))
+        assert contents(task) == [{"paid": 5}]
+        assert desk.checked == ["token 1"]
+        assert till.paid == [{"amount": 5}]
+
+
+async def test_a_handler_that_has_not_decided_yet_keeps_the_task_paused(
+    till: Till, executors: list[Executor]
+) -> None:
+    desk = Desk("pending")
+    async with serving(with_handler(desk, till, executors)) as peer:
+        task = await pause(peer)
+        task = await say(peer, task, peer.part(text="now?"))
+        assert state_of(task) == "input-required"
+        desk.decision = "approved"
+        task = await say(peer, task, peer.part(text="now?"))
+        assert state_of(task) == "completed"
+        assert set(desk.checked) == {"token 1"}
+        assert till.paid == [{"amount": 5}]
+
+
+async def test_a_handler_that_decides_against_it_ends_the_task(
+    till: Till, executors: list[Executor]
+) -> None:
+    desk = Desk("rejected")
+    async with serving(with_handler(desk, till, executors)) as peer:
+        task = await say(peer, await pause(peer), peer.part(text="now?"))
+        assert state_of(task) == "rejected"
+        assert not till.paid
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_paused_task_outlives_the_server(way: str, till: Till) -> None:
+    store = InMemoryTaskStore()
+    async with serving(paying(till), way, task_store=store) as peer:
+        task = await pause(peer)
+    async with serving(paying(till), way, task_store=store) as peer:
+        assert await peer.get(task["id"]) == task
+        assert contents(await say(peer, task, peer.part(text="yes"))) == [{"paid": 5}]
+
+
+async def test_a_paused_task_whose_module_is_gone_stays_as_it_is(till: Till) -> None:
+    registry = registry_of(paying(till, other=Does(give_back)))
+    async with serving(registry) as peer:
+        task = await pause(peer)
+        registry.unregister("work")
+        answer = await peer.send("work", peer.part(text="yes"), taskId=task["id"])
+        assert answer.code == -32601
+        assert await peer.get(task["id"]) == task
+        assert (await peer.ask("cancel", {"id": task["id"]})).state == "canceled"
+
+
+class Careful(Executor):
+    """Notices when two threads are in `validate` at once, which apcore's loop can't bear."""
+
+    crowded = False
+    busy = 0
+    lock = threading.Lock()
+
+    def validate(self, *args: Any, **options: Any) -> Any:
+        with self.lock:
+            self.busy += 1
+            self.crowded |= self.busy > 1
+        try:
+            threading.Event().wait(0.005)
+            return super().validate(*args, **options)
+        finally:
+            with self.lock:
+                self.busy -= 1
+
+
+async def test_calls_that_pause_at_the_same_time_do_not_get_in_each_others_way(till: Till) -> None:
+    with closing(Careful(registry_of(paying(till)))) as executor:
+        async with serving(executor) as peer:
+            await asyncio.gather(*(pause(peer) for _ in range(8)))
+        assert not executor.crowded

@@ -1,0 +1,232 @@
+"""Bodies that are too large, too slow, or never come to their end, on both of uvicorn's parsers."""
+
+import json
+import re
+import socket
+import struct
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass
+from http.client import HTTPResponse
+from itertools import repeat
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.serving import PATIENCE, listener
+
+from .asking import MODERN, QUICK, Agent
+from .conftest import Host, eventually
+
+ROOT = Path(__file__).parents[2]
+LIMIT = 10 * 2**20
+MB = 2**20
+PIECE = b" " * 2**16
+
+
+@dataclass(frozen=True)
+class Process:
+    """A server in a process of its own, whose memory can be seen."""
+
+    address: tuple[str, int]
+    pid: int
+
+    def connect(self) -> socket.socket:
+        return socket.create_connection(self.address, timeout=PATIENCE)
+
+    def resident(self) -> int:
+        """Its memory, in bytes."""
+        status = Path(f"/proc/{self.pid}/status").read_text()
+        found = re.search(r"VmRSS:\s+(\d+) kB", status)
+        assert found
+        return int(found[1]) * 1024
+
+
+@pytest.fixture(scope="module", params=["httptools", "h11"])
+def process(request: pytest.FixtureRequest) -> Iterator[Process]:
+    uvicorn = [sys.executable, "-m", "uvicorn", "--factory", "tests.server.modules:app"]
+    with listener() as sock:
+        sock.listen()
+        options = ["--fd", str(sock.fileno()), "--http", request.param, "--log-level", "warning"]
+        child = subprocess.Popen([*uvicorn, *options], pass_fds=[sock.fileno()], cwd=ROOT)
+        try:
+            process = Process(sock.getsockname(), child.pid)
+            with process.connect() as first:
+                assert ask(first, send_body()).state == "completed"
+            yield process
+        finally:
+            child.terminate()
+            child.wait(PATIENCE)
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What a raw connection got back."""
+
+    status: int
+    closes: bool
+    body: Any
+
+    @property
+    def state(self) -> str:
+        found: str = self.body["result"]["task"]["status"]["state"]
+        return found.removeprefix("TASK_STATE_").lower()
+
+
+def send_body(size: int = 0) -> bytes:
+    """A send that would do, blown up with white space to *size* bytes."""
+    message = {"messageId": "m1", "role": "ROLE_USER", "parts": [{"text": "hello"}]}
+    params = {"message": message, "metadata": {"skillId": "echo"}}
+    request = {"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": params}
+    return json.dumps(request).encode().ljust(size)
+
+
+def head(length: int | None, path: str = "/", verb: str = "POST") -> bytes:
+    """The head of a request; chunked when it has no *length*."""
+    framing = "Transfer-Encoding: chunked" if length is None else f"Content-Length: {length}"
+    lines = [f"{verb} {path} HTTP/1.1", "Host: x", "Content-Type: application/json", framing]
+    lines += [f"{name}: {value}" for name, value in MODERN.items()]
+    return "\r\n".join([*lines, "", ""]).encode()
+
+
+def chunks(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    for piece in pieces:
+        yield b"%x\r\n%b\r\n" % (len(piece), piece)
+    yield b"0\r\n\r\n"
+
+
+def reply(sock: socket.socket) -> Reply:
+    with closing(HTTPResponse(sock)) as response:
+        response.begin()
+        text = response.read()
+        return Reply(response.status, response.will_close, json.loads(text))
+
+
+def ask(sock: socket.socket, body: bytes, path: str = "/") -> Reply:
+    sock.sendall(head(len(body), path) + body)
+    return reply(sock)
+
+
+def pour(sock: socket.socket, pieces: Iterable[bytes]) -> int:
+    """Send until the other side has had enough, or all is sent; how many bytes that were."""
+    count = 0
+    try:
+        for piece in pieces:
+            sock.sendall(piece)
+            count += len(piece)
+    except (BrokenPipeError, ConnectionResetError):
+        pass
+    return count
+
+
+@pytest.mark.parametrize("path", ["/", "/message:send"])
+@pytest.mark.parametrize("size", [LIMIT + 1, 2 * LIMIT])
+def test_a_body_over_the_limit_is_refused_and_its_connection_kept(
+    process: Process, path: str, size: int
+) -> None:
+    with process.connect() as sock:
+        for _ in range(2):
+            refusal = ask(sock, b" " * size, path)
+            assert (refusal.status, refusal.closes) == (413, False)
+            assert ask(sock, send_body()).state == "completed"
+
+
+@pytest.mark.parametrize("path", ["/", "/message:send"])
+def test_a_chunked_body_over_the_limit_is_refused_and_its_connection_kept(
+    process: Process, path: str
+) -> None:
+    with process.connect() as sock:
+        for _ in range(2):
+            sock.sendall(head(None, path))
+            pour(sock, chunks(repeat(PIECE, LIMIT // len(PIECE) + 1)))
+            refusal = reply(sock)
+            assert (refusal.status, refusal.closes) == (413, False)
+            assert ask(sock, send_body()).state == "completed"
+
+
+def test_a_body_of_just_the_limit_is_taken(process: Process) -> None:
+    with process.connect() as sock:
+        assert ask(sock, send_body(LIMIT)).state == "completed"
+        sock.sendall(
+            head(None) + b"".join(chunks([send_body(), b" " * (LIMIT - len(send_body()))]))
+        )
+        assert reply(sock).state == "completed"
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_a_body_of_500_mb_is_cut_off(process: Process, chunked: bool) -> None:
+    pieces: Iterable[bytes] = repeat(PIECE, 500 * MB // len(PIECE))
+    before = process.resident()
+    with process.connect() as sock:
+        sock.sendall(head(None if chunked else 500 * MB))
+        sent = pour(sock, chunks(pieces) if chunked else pieces)
+        assert sent < 150 * MB
+    assert process.resident() - before < 20 * MB
+
+
+@pytest.mark.parametrize(("clients", "bound"), [(1, 20 * MB), (4, 4 * LIMIT + 20 * MB)])
+def test_large_bodies_take_no_more_memory_than_the_limit(
+    process: Process, clients: int, bound: int
+) -> None:
+    def one(_: int) -> int:
+        with process.connect() as sock:
+            sock.sendall(head(None))
+            pour(sock, chunks(repeat(PIECE, 50 * MB // len(PIECE))))
+            return reply(sock).status
+
+    before = process.resident()
+    with ThreadPoolExecutor(clients) as pool:
+        assert set(pool.map(one, range(8))) == {413}
+    assert process.resident() - before < bound
+
+
+def test_a_slow_body_holds_nobody_up_and_is_answered(process: Process) -> None:
+    body = send_body()
+    with process.connect() as slow, process.connect() as other:
+        slow.sendall(head(len(body)))
+        for index in range(len(body)):
+            if index % 50 == 0:
+                other.settimeout(QUICK * 5)
+                assert ask(other, body).state == "completed"
+            slow.sendall(body[index : index + 1])
+        assert reply(slow).state == "completed"
+
+
+def test_a_body_that_nobody_reads_does_not_spoil_the_next_request(process: Process) -> None:
+    with process.connect() as sock:
+        for verb, path in (
+            ("PUT", "/"),
+            ("POST", "/nothing"),
+            ("POST", "/agent/authenticatedExtendedCard"),
+        ):
+            sock.sendall(head(len(send_body()), path, verb) + send_body())
+            with closing(HTTPResponse(sock)) as response:
+                response.begin()
+                response.read()
+                assert response.status in {404, 405}
+                assert not response.will_close
+        assert ask(sock, send_body()).state == "completed"
+
+
+@pytest.mark.parametrize("reset", [False, True])
+@pytest.mark.parametrize("length", [None, 1000, LIMIT + 1])
+@pytest.mark.parametrize("path", ["/", "/message:send"])
+def test_a_client_that_hangs_up_in_its_body_leaves_nothing_behind(
+    host: Host, new: Agent, reset: bool, length: int | None, path: str
+) -> None:
+    """Not even a task that waits for the rest."""
+    address = ("127.0.0.1", int(host.url.rpartition(":")[2]))
+    new.send()
+    before = host.tasks()
+    for _ in range(10):
+        with socket.create_connection(address, timeout=PATIENCE) as sock:
+            sock.sendall(head(length, path) + (b"64\r\n" if length is None else b"") + b"{")
+            eventually(lambda: host.tasks() > before)
+            if reset:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    eventually(lambda: host.tasks() <= before)
+    assert new.send().state == "completed"

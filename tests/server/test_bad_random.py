@@ -1,0 +1,111 @@
+"""Requests that nobody thought of."""
+
+import json
+from typing import Any
+from urllib.parse import urlencode
+
+import httpx
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from .asking import METHODS, Agent, Answer
+
+lightly = settings(
+    max_examples=60,
+    deadline=None,
+    database=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+
+INTEGERS = st.sampled_from([0, -1, 2**31, 2**53 + 1, 2**63, 10**400]) | st.integers()
+LEAVES = st.none() | st.booleans() | INTEGERS | st.floats(allow_nan=False) | st.text(max_size=20)
+NAMES = st.sampled_from(["id", "kind", "text", "data", "file", "parts", "skillId", "metadata"])
+VALUES: st.SearchStrategy[Any] = st.recursive(
+    LEAVES,
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(NAMES | st.text(max_size=5), inner, max_size=4)
+    ),
+    max_leaves=12,
+)
+OPERATIONS = st.sampled_from(sorted(METHODS))
+
+
+def well_behaved(answer: Answer) -> None:
+    """Whatever came in: no fault of the server, and a proper answer."""
+    assert answer.response.status_code not in range(500, 600)
+    assert answer.code != -32603
+
+
+def places(value: Any) -> list[tuple[Any, Any]]:
+    """Every place in a JSON value: what holds it, and its name or index there."""
+    if isinstance(value, dict | list):
+        items = list(value.items() if isinstance(value, dict) else enumerate(value))
+        return [(value, key) for key, _ in items] + [p for _, v in items for p in places(v)]
+    return []
+
+
+def request(agent: Agent, operation: str, params: Any) -> Any:
+    return {"jsonrpc": "2.0", "id": 1, "method": agent.method(operation), "params": params}
+
+
+@lightly
+@given(body=st.binary(max_size=200))
+def test_random_bytes_are_answered(agent: Agent, body: bytes) -> None:
+    well_behaved(agent.post(body))
+
+
+@lightly
+@given(value=VALUES)
+def test_random_json_is_answered(agent: Agent, value: Any) -> None:
+    well_behaved(agent.post(json.dumps(value).encode()))
+
+
+@lightly
+@given(operation=OPERATIONS, params=VALUES)
+def test_random_params_are_answered(rpc: Agent, operation: str, params: Any) -> None:
+    well_behaved(rpc.post(json.dumps(request(rpc, operation, params)).encode()))
+
+
+@settings(lightly, max_examples=200)
+@given(
+    data=st.data(),
+    operation=st.sampled_from(["send", "stream"]),
+    skill=st.sampled_from(["echo", "mirror", "anything", "order.total"]),
+)
+def test_random_changes_of_a_send_are_answered(
+    agent: Agent, data: st.DataObject, operation: str, skill: str
+) -> None:
+    params = agent.params(
+        skill,
+        agent.part(data={"text": "hello", "customer": {"text": "x"}, "items": []}),
+        agent.part(text="hello"),
+        agent.part(raw="aGVsbG8="),
+        contextId="c1",
+        metadata={"skillId": skill, "note": [1]},
+        extensions=["https://example.com/x"],
+        referenceTaskIds=["t1"],
+    )
+    params["configuration"] = {"historyLength": 1, "acceptedOutputModes": ["text/plain"]}
+    whole = params if agent.restful else request(agent, operation, params)
+    for _ in range(data.draw(st.integers(1, 3))):
+        holder, name = data.draw(st.sampled_from(places(whole)))
+        if data.draw(st.booleans()) or not isinstance(holder, dict):
+            holder[name] = data.draw(VALUES)
+        else:
+            del holder[name]
+        if not places(whole):
+            break
+    path = ("/message:stream" if operation == "stream" else "/message:send") * agent.restful
+    well_behaved(agent.post(json.dumps(whole).encode(), path=path))
+
+
+@lightly
+@given(query=st.text(max_size=60), name=NAMES | st.sampled_from(["pageSize", "status"]))
+@pytest.mark.parametrize("path", ["/tasks", "/tasks/x", "/extendedAgentCard"])
+def test_random_queries_are_answered(
+    client: httpx.Client, path: str, query: str, name: str
+) -> None:
+    well_behaved(Agent(client, "REST").request("GET", f"{path}?{urlencode({name: query})}"))

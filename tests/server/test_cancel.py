@@ -1,0 +1,325 @@
+"""How tasks end before their time: by their client, or by the clock."""
+
+import asyncio
+import threading
+import time
+from collections.abc import AsyncIterator
+from contextlib import closing
+from typing import Any
+
+import pytest
+from a2a import types as a2a
+from apcore import Config, Executor
+from apcore.cancel import ExecutionCancelledError
+from apcore_a2a_core import TaskRecord
+from apcore_a2a_server import InMemoryTaskStore
+
+from .asking import Json, state_of
+from .inloop import (
+    NEEDS_APPROVAL,
+    WAYS,
+    Does,
+    DoesInThread,
+    Gate,
+    Streams,
+    always,
+    content_of,
+    contents,
+    give_back,
+    registry_of,
+    serving,
+    true,
+)
+from .inloop import anyio_backend as anyio_backend
+from .modules import Inputs
+
+pytestmark = pytest.mark.anyio
+
+
+def says(task: Json) -> str:
+    """The text of the task's status."""
+    found: str = task["status"]["message"]["parts"][0]["text"]
+    return found
+
+
+class Blocking:
+    """A synchronous action that lasts until it is told to end."""
+
+    def __init__(self) -> None:
+        self.started = threading.Event()
+        self.end = threading.Event()
+        self.ended = threading.Event()
+        self.token: Any = None
+
+    def __call__(self, inputs: Inputs, context: Any) -> Inputs:
+        self.token = context.cancel_token
+        self.started.set()
+        self.end.wait(20)
+        self.ended.set()
+        return {"done": True}
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_working_task_is_canceled_and_its_module_is_told(way: str) -> None:
+    gate = Gate()
+    async with serving({"work": Does(gate)}, way) as peer:
+        task_id = await peer.start()
+        await gate.reached.wait()
+        answer = await peer.ask("cancel", {"id": task_id})
+        assert (answer.state, says(answer.task)) == ("canceled", "Canceled by client")
+        await gate.canceled.wait()
+        assert gate.contexts[0].cancel_token.is_cancelled
+        assert "artifacts" not in answer.task
+        assert await peer.get(task_id) == answer.task
+        await true(lambda: not peer.served.engine.runs)
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_paused_task_is_canceled(way: str) -> None:
+    modules = {"work": Does(give_back, annotations=NEEDS_APPROVAL)}
+    async with serving(modules, way) as peer:
+        task_id = (await peer.send()).task["id"]
+        answer = await peer.ask("cancel", {"id": task_id})
+        assert (answer.state, says(answer.task)) == ("canceled", "Canceled by client")
+        late = await peer.send("work", peer.part(text="yes"), taskId=task_id)
+        assert late.code == -32004
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_submitted_task_in_the_store_is_canceled(way: str) -> None:
+    store, message = InMemoryTaskStore(), a2a.Message(message_id="m", task_id="t", context_id="c")
+    status = a2a.TaskStatus(state=a2a.TaskState.TASK_STATE_SUBMITTED)
+    task = a2a.Task(id="t", context_id="c", status=status, history=[message])
+    await store.save(TaskRecord(task, "", "work", 1))
+    async with serving({"work": always({})}, way, task_store=store) as peer:
+        answer = await peer.ask("cancel", {"id": "t"})
+        assert (answer.state, says(answer.task)) == ("canceled", "Canceled by client")
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("end", ["completed", "failed", "canceled", "rejected"])
+async def test_what_has_ended_is_not_canceled(way: str, end: str) -> None:
+    async def fails(inputs: Inputs, context: Any) -> None:
+        raise ValueError
+
+    modules: dict[str, object] = {"completed": always({}), "failed": Does(fails)}
+    modules |= dict.fromkeys(("canceled", "rejected"), Does(give_back, annotations=NEEDS_APPROVAL))
+    async with serving(modules, way) as peer:
+        task_id = (await peer.send(end)).task["id"]
+        if end == "canceled":
+            await peer.ask("cancel", {"id": task_id})
+        if end == "rejected":
+            await peer.send(end, peer.part(text="no"), taskId=task_id)
+        before = await peer.get(task_id)
+        answer = await peer.ask("cancel", {"id": task_id})
+        assert answer.code == -32002
+        assert answer.error is not None
+        assert answer.error["message"] == f"Task is not cancelable: current state is {end}"
+        assert await peer.get(task_id) == before
+
+
+async def test_a_synchronous_module_is_left_alone_and_its_result_discarded() -> None:
+    action = Blocking()
+    async with serving({"work": DoesInThread(action)}) as peer:
+        task_id = await peer.start()
+        await asyncio.to_thread(action.started.wait)
+        try:
+            answer = await peer.ask("cancel", {"id": task_id})
+            assert answer.state == "canceled"
+            assert action.token.is_cancelled
+            await true(lambda: not peer.served.engine.runs)
+            assert not action.ended.is_set()
+        finally:
+            action.end.set()
+        await asyncio.to_thread(action.ended.wait)
+        await asyncio.sleep(0.02)
+        assert await peer.get(task_id) == answer.task
+
+
+async def test_a_module_that_heeds_its_token_ends_as_canceled() -> None:
+    async def gives_up(inputs: Inputs, context: Any) -> None:
+        context.cancel_token.cancel()
+        context.cancel_token.check()
+
+    async with serving({"work": Does(gives_up)}) as peer:
+        assert (await peer.send()).state == "canceled"
+
+
+async def test_a_module_that_raises_apcores_cancellation_ends_as_canceled() -> None:
+    async def gives_up(inputs: Inputs, context: Any) -> None:
+        raise ExecutionCancelledError
+
+    async with serving({"work": Does(gives_up)}) as peer:
+        assert (await peer.send()).state == "canceled"
+
+
+async def test_a_module_that_swallows_its_cancellation_changes_nothing() -> None:
+    reached, ended = asyncio.Event(), asyncio.Event()
+
+    async def goes_on(inputs: Inputs, context: Any) -> Inputs:
+        reached.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            ended.set()
+        return {"done": True}
+
+    async with serving({"work": Does(goes_on)}) as peer, peer.stream() as stream:
+        task_id = (await stream.next()).body["id"]
+        await reached.wait()
+        answer = await peer.ask("cancel", {"id": task_id})
+        await ended.wait()
+        await true(lambda: not peer.served.engine.runs)
+        assert await peer.get(task_id) == answer.task
+        assert [str(frame) for frame in await stream.rest()] == [
+            "status working",
+            "status canceled",
+        ]
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_stream_ends_with_the_cancellation_and_nothing_after_it(way: str) -> None:
+    closed = asyncio.Event()
+
+    async def endless(inputs: Inputs, context: Any) -> AsyncIterator[Inputs]:
+        try:
+            yield {"n": 0}
+            await asyncio.Event().wait()
+        finally:
+            closed.set()
+
+    async with serving({"work": Streams(endless)}, way) as peer, peer.stream() as stream:
+        begun = [await stream.next() for _ in range(3)]
+        task_id = begun[0].body["id"]
+        answer = await peer.ask("cancel", {"id": task_id})
+        (end,) = await stream.rest()
+        assert (str(end), end.id, end.says) == ("status canceled", 4, "Canceled by client")
+        await closed.wait()
+        assert contents(answer.task) == [{"n": 0}]
+        async with peer.subscribe(task_id, 3) as back:
+            assert await back.rest() == [end]
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_of_several_cancellations_one_counts(way: str) -> None:
+    gate = Gate()
+    async with serving({"work": Does(gate)}, way) as peer:
+        task_id = await peer.start()
+        wishes = [peer.ask("cancel", {"id": task_id}) for _ in range(8)]
+        answers = await asyncio.gather(*wishes)
+        assert sorted(str(answer.code) for answer in answers) == ["-32002"] * 7 + ["None"]
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_call_that_takes_too_long_fails(way: str) -> None:
+    gate = Gate()
+    async with serving({"work": Does(gate)}, way, execution_timeout=0.05) as peer:
+        task = (await peer.send()).task
+        assert (state_of(task), says(task)) == ("failed", "Execution timed out")
+        detail = content_of(task["status"]["message"]["parts"][1])
+        assert (detail["code"], detail["data"]["type"]) == (-32603, "ModuleTimeoutError")
+        await gate.canceled.wait()
+        await true(lambda: not peer.served.engine.runs)
+
+
+async def test_a_synchronous_module_that_takes_too_long_fails() -> None:
+    action = Blocking()
+    async with serving({"work": DoesInThread(action)}, execution_timeout=0.05) as peer:
+        try:
+            task = (await peer.send()).task
+            assert (state_of(task), says(task)) == ("failed", "Execution timed out")
+        finally:
+            action.end.set()
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_stream_that_stalls_fails(way: str) -> None:
+    async def stalls(inputs: Inputs, context: Any) -> AsyncIterator[Inputs]:
+        yield {"n": 0}
+        await asyncio.Event().wait()
+
+    modules = {"work": Streams(stalls)}
+    async with serving(modules, way, execution_timeout=0.05) as peer, peer.stream() as stream:
+        frames = await stream.rest()
+        assert [str(frame) for frame in frames][2:] == ["artifact", "status failed"]
+        assert frames[-1].says == "Execution timed out"
+
+
+@pytest.mark.parametrize("streams", [False, True])
+async def test_a_modules_own_limit_counts_when_it_is_shorter(streams: bool) -> None:
+    gate, closed = Gate(), asyncio.Event()
+
+    async def stalls(inputs: Inputs, context: Any) -> AsyncIterator[Inputs]:
+        try:
+            yield await gate(inputs, context)
+        finally:
+            closed.set()
+
+    limits = {"timeout": 50}
+    module = Streams(stalls, resources=limits) if streams else Does(gate, resources=limits)
+    async with serving({"work": module}) as peer, peer.stream() as stream:
+        frames = await stream.rest()
+        assert (str(frames[-1]), frames[-1].says) == ("status failed", "Execution timed out")
+        await gate.canceled.wait()
+
+
+async def test_a_modules_own_limit_does_not_lengthen_that_of_the_server() -> None:
+    module = Does(Gate(), resources={"timeout": 60_000})
+    async with serving({"work": module}, execution_timeout=0.05) as peer:
+        assert says((await peer.send()).task) == "Execution timed out"
+
+
+async def test_the_limit_of_a_module_that_is_called_by_another_counts() -> None:
+    async def calls(inputs: Inputs, context: Any) -> Any:
+        return await context.executor.call_async("inner", {}, context)
+
+    modules = {"work": Does(calls), "inner": Does(Gate(), resources={"timeout": 30})}
+    async with serving(modules) as peer:
+        assert (await peer.send()).state == "failed"
+
+
+@pytest.mark.parametrize("streams", [False, True])
+async def test_a_timeout_of_the_modules_own_making_is_an_error_like_others(streams: bool) -> None:
+    async def gives_up(inputs: Inputs, context: Any) -> None:
+        async with asyncio.timeout(0):
+            await asyncio.Event().wait()
+
+    async def gives_up_in_stream(inputs: Inputs, context: Any) -> AsyncIterator[Inputs]:
+        yield {"n": 0}
+        raise TimeoutError
+
+    module = Streams(gives_up_in_stream) if streams else Does(gives_up)
+    async with serving({"work": module}) as peer, peer.stream() as stream:
+        end = (await stream.rest())[-1]
+        assert (str(end), end.says) == ("status failed", "Internal error")
+
+
+@pytest.mark.parametrize("limit", [5, 1000])
+async def test_the_deadline_in_the_context_is_that_of_the_server(limit: float) -> None:
+    gate = Gate()
+    gate.opened.set()
+    async with serving({"work": Does(gate)}, execution_timeout=limit) as peer:
+        assert (await peer.send()).state == "completed"
+    left = gate.contexts[0].global_deadline - time.time()
+    assert limit - 5 < left <= limit
+
+
+async def test_apcores_default_limit_does_not_cut_a_longer_one() -> None:
+    async def takes_its_time(inputs: Inputs, context: Any) -> Inputs:
+        await asyncio.sleep(0.06)
+        return {"done": True}
+
+    config = Config({"executor": {"default_timeout": 20, "global_timeout": 30}})
+    modules = registry_of({"work": Does(takes_its_time)})
+    with closing(Executor(modules, config=config)) as executor:
+        async with serving(executor) as peer:
+            assert (await peer.send()).data == {"done": True}
+
+
+async def test_the_clock_does_not_run_while_a_task_is_paused() -> None:
+    modules = {"work": Does(give_back, annotations=NEEDS_APPROVAL)}
+    async with serving(modules, execution_timeout=0.15) as peer:
+        task_id = (await peer.send()).task["id"]
+        await asyncio.sleep(0.2)
+        answer = await peer.send("work", peer.part(text="yes"), taskId=task_id)
+        assert answer.state == "completed"

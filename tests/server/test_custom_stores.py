@@ -1,0 +1,391 @@
+"""Task stores that users bring, and those of the official SDK, behind the server."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import pytest
+from a2a.server.tasks import InMemoryTaskStore as SdkStore
+from apcore_a2a_core import TaskListResult, TaskRecord, TaskStore
+
+from .inloop import (
+    NEEDS_APPROVAL,
+    WAYS,
+    Does,
+    Gate,
+    Peer,
+    Streams,
+    app_of,
+    contents,
+    gapless,
+    give_back,
+    registry_of,
+    serving,
+    true,
+)
+from .inloop import anyio_backend as anyio_backend
+from .modules import SECRET, Inputs
+
+pytestmark = pytest.mark.anyio
+
+
+class DictStore:
+    """A user's store: the seven methods of FR-STR-001 over a dict, and nothing else."""
+
+    def __init__(self) -> None:
+        self.records: dict[str, TaskRecord] = {}
+        self.configs: dict[str, Any] = {}
+        self.saves: list[tuple[str, int]] = []
+
+    async def save(self, record: TaskRecord) -> None:
+        await asyncio.sleep(0)
+        self.saves.append((record.task.id, record.version))
+        self.records[record.task.id] = record
+
+    async def get(self, task_id: str) -> TaskRecord | None:
+        await asyncio.sleep(0)
+        return self.records.get(task_id)
+
+    async def list(self, context_id: str | None, cursor: str | None, limit: int) -> TaskListResult:
+        found = [
+            record
+            for record in reversed(self.records.values())
+            if context_id in (None, record.task.context_id)
+        ]
+        first = int(cursor or 0)
+        more = len(found) > first + limit
+        return TaskListResult(found[first : first + limit], str(first + limit) if more else None)
+
+    async def delete(self, task_id: str) -> bool:
+        return self.records.pop(task_id, None) is not None
+
+    async def save_push_config(self, task_id: str, config: dict[str, Any]) -> None:
+        self.configs[task_id] = config
+
+    async def get_push_config(self, task_id: str) -> dict[str, Any] | None:
+        return self.configs.get(task_id)
+
+    async def delete_push_config(self, task_id: str) -> bool:
+        return self.configs.pop(task_id, None) is not None
+
+
+class BrokenStore(DictStore):
+    """Raises when a record is saved that *broken* is true of."""
+
+    def __init__(self, broken: Callable[[TaskRecord], bool]) -> None:
+        super().__init__()
+        self._broken = broken
+
+    async def save(self, record: TaskRecord) -> None:
+        if self._broken(record):
+            raise RuntimeError(SECRET)
+        await super().save(record)
+
+
+STORES = [DictStore, SdkStore]
+GIVEN: dict[str, object] = {
+    "work": Does(give_back),
+    "pay": Does(give_back, annotations=NEEDS_APPROVAL),
+}
+
+
+async def three(inputs: Inputs, context: Any) -> Any:
+    for number in range(3):
+        yield {"n": number}
+
+
+@pytest.mark.parametrize("store", STORES)
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_task_is_sent_read_and_listed(way: str, store: Any) -> None:
+    async with serving(GIVEN, way, task_store=store()) as peer:
+        task = (await peer.send(contextId="ours")).task
+        assert contents(task) == [{"text": "hello"}]
+        assert task["metadata"] == {"skillId": "work"}
+        assert await peer.get(task["id"]) == task
+        other = (await peer.send()).task
+        wish = {"includeArtifacts": "true" if way == "REST" else True} if way != "0.3" else {}
+        listed = (await peer.ask("list", wish)).result["tasks"]
+        assert {each["id"]: each for each in listed} == {task["id"]: task, other["id"]: other}
+        ours = (await peer.ask("list", {"contextId": "ours"})).result["tasks"]
+        assert [each["id"] for each in ours] == [task["id"]]
+        assert (await peer.ask("get", {"id": "unknown"})).code == -32001
+
+
+@pytest.mark.parametrize("store", STORES)
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_task_is_canceled(way: str, store: Any) -> None:
+    gate = Gate()
+    async with serving({"work": Does(gate)}, way, task_store=store()) as peer:
+        task_id = await peer.start()
+        answer = await peer.ask("cancel", {"id": task_id})
+        assert answer.state == "canceled"
+        assert await peer.get(task_id) == answer.task
+        assert (await peer.ask("cancel", {"id": task_id})).code == -32002
+
+
+@pytest.mark.parametrize("store", STORES)
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_task_is_streamed_and_read_again(way: str, store: Any) -> None:
+    async with serving({"work": Streams(three)}, way, task_store=store()) as peer:
+        async with peer.stream() as stream:
+            frames = await stream.rest()
+        assert gapless(frames)
+        task_id = frames[0].body["id"]
+        assert contents(await peer.get(task_id)) == [{"n": 0}, {"n": 1}, {"n": 2}]
+        async with peer.subscribe(task_id, 2) as back:
+            assert await back.rest() == frames[2:]
+
+
+@pytest.mark.parametrize("store", STORES)
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_paused_task_is_found_and_resumed_by_a_new_server(way: str, store: Any) -> None:
+    kept = store()
+    async with serving(GIVEN, way, task_store=kept) as peer:
+        task = (await peer.send("pay", contextId="ours")).task
+        assert task["metadata"] == {"skillId": "pay"}
+    async with serving(GIVEN, way, task_store=kept) as peer:
+        assert await peer.get(task["id"]) == task
+        message = peer.wire.params("", peer.part(text="yes"), contextId="ours")["message"]
+        answer = await peer.ask("send", {"message": message})
+        assert answer.task["id"] == task["id"]
+        assert contents(answer.task) == [{"text": "hello"}]
+    async with serving(GIVEN, way, task_store=kept) as peer:
+        assert await peer.get(task["id"]) == answer.task
+        assert (await peer.send("pay", taskId=task["id"])).code == -32004
+
+
+@pytest.mark.parametrize("store", STORES)
+async def test_events_go_on_with_the_next_number_in_a_new_server(store: Any) -> None:
+    kept = store()
+    async with serving(GIVEN, task_store=kept) as peer, peer.stream("pay") as stream:
+        before = await stream.rest()
+    task_id = before[0].body["id"]
+    async with (
+        serving(GIVEN, task_store=kept) as peer,
+        peer.stream("pay", peer.part(text="yes"), taskId=task_id) as stream,
+    ):
+        after = await stream.rest()
+    assert [str(frame) for frame in after] == ["status working", "artifact", "status completed"]
+    assert gapless([*before, *after])
+
+
+@pytest.mark.parametrize("store", STORES)
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_paused_task_is_canceled_by_a_new_server(way: str, store: Any) -> None:
+    kept = store()
+    async with serving(GIVEN, way, task_store=kept) as peer:
+        task = (await peer.send("pay")).task
+    async with serving(GIVEN, way, task_store=kept) as peer:
+        assert (await peer.ask("cancel", {"id": task["id"]})).state == "canceled"
+
+
+@pytest.mark.parametrize("store", STORES)
+async def test_250_tasks_are_listed_page_by_page(store: Any) -> None:
+    async with serving(GIVEN, task_store=store()) as peer:
+        made = [task["id"] for task in [(await peer.send()).task for _ in range(230)]]
+        for asked, token in ((peer, "nextPageToken"), (peer.by("0.3"), "nextCursor")):
+            found: list[str] = []
+            cursor: Any = None
+            while cursor != "":
+                size = {"pageSize": 90} if asked is peer else {"limit": 90}
+                name = "pageToken" if asked is peer else "cursor"
+                page = (await asked.ask("list", {**size, name: cursor})).result
+                found += [task["id"] for task in page["tasks"]]
+                cursor = page.get(token, "")
+            assert sorted(found) == sorted(made)
+            assert len(page["tasks"]) == 50
+
+
+async def test_a_store_lists_newest_created_first_in_0_3() -> None:
+    gate = Gate()
+    modules = {**GIVEN, "wait": Does(gate)}
+    async with serving(modules, "0.3", task_store=DictStore()) as peer:
+        first = await peer.start("wait")
+        second = (await peer.send()).task["id"]
+        gate.opened.set()
+        await true(lambda: not peer.served.engine.runs)
+        listed = (await peer.ask("list")).result["tasks"]
+        assert [task["id"] for task in listed] == [second, first]
+
+
+async def test_what_is_saved_is_not_changed_afterwards() -> None:
+    """For a store may keep the very object it gets."""
+    store = DictStore()
+    async with serving({"work": Streams(three)}, task_store=store) as peer:
+        async with peer.stream() as stream:
+            task_id = (await stream.next()).body["id"]
+            (saved,) = store.records.values()
+            before = saved.task.SerializeToString(deterministic=True)
+            await stream.rest()
+        assert saved.task.SerializeToString(deterministic=True) == before
+        assert store.records[task_id] is not saved
+
+
+async def test_a_store_gets_each_state_with_its_version() -> None:
+    store = DictStore()
+    modules = {"work": Streams(three)}
+    async with serving(modules, task_store=store) as peer, peer.stream() as stream:
+        frames = await stream.rest()
+    task_id = frames[0].body["id"]
+    assert store.saves == [(task_id, 2), (task_id, len(frames))]
+    assert (store.records[task_id].skill, store.records[task_id].owner) == ("work", "")
+
+
+async def test_a_store_may_be_empty_and_falsy() -> None:
+    class Sized(DictStore):
+        def __len__(self) -> int:
+            return len(self.records)
+
+    store = Sized()
+    async with serving(GIVEN, task_store=store) as peer:
+        await peer.send()
+    assert len(store) == 1
+
+
+def test_the_users_store_of_these_tests_is_a_task_store() -> None:
+    assert isinstance(DictStore(), TaskStore)
+
+
+@pytest.mark.parametrize(
+    ("store", "missing"),
+    [
+        (
+            {},
+            "save, list, delete, save_push_config, get_push_config, delete_push_config",
+        ),
+        (
+            object(),
+            "save, get, list, delete, save_push_config, get_push_config, delete_push_config",
+        ),
+    ],
+)
+def test_a_store_that_lacks_methods_is_refused_with_their_names(
+    store: object, missing: str
+) -> None:
+    with pytest.raises(TypeError, match=missing):
+        app_of(registry_of(GIVEN), task_store=store)
+
+
+@pytest.mark.parametrize("method", [name for name in vars(DictStore) if name[0] != "_"])
+def test_each_of_the_seven_methods_is_needed(method: str) -> None:
+    store = DictStore()
+    setattr(store, method, None)
+    with pytest.raises(TypeError, match=f"{method}$"):
+        app_of(registry_of(GIVEN), task_store=store)
+
+
+@pytest.mark.parametrize("operation", ["send", "stream"])
+@pytest.mark.parametrize("skill", ["work", "pay"])
+async def test_a_store_that_fails_at_the_start_refuses_the_message(
+    skill: str, operation: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    gate, store = Gate(), BrokenStore(lambda record: True)
+    modules = {"work": Does(gate), "pay": Does(gate, annotations=NEEDS_APPROVAL)}
+    async with serving(modules, task_store=store) as peer:
+        before = asyncio.all_tasks()
+        for way in ("1.0", "0.3"):
+            asked = peer.by(way)
+            answer = await asked.ask(operation, asked.wire.params(skill))
+            assert answer.error is not None
+            assert (answer.code, answer.error["message"]) == (-32603, "Internal error")
+        assert SECRET in caplog.text
+        await true(lambda: asyncio.all_tasks() == before)
+        assert not peer.served.engine.runs
+        assert not store.records
+        assert (await peer.ask("list")).result["tasks"] == []
+    assert not gate.calls
+
+
+def ended(record: TaskRecord) -> bool:
+    return record.task.status.state in (3, 4, 5, 7)
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_store_that_fails_at_the_end_does_not_keep_the_end_from_the_client(
+    way: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = BrokenStore(ended)
+    async with serving({"work": Streams(three)}, way, task_store=store) as peer:
+        assert (await peer.send()).state == "completed"
+        async with peer.stream() as stream:
+            frames = await stream.rest()
+        assert str(frames[-1]) == "status completed"
+        assert gapless(frames)
+        task = await peer.get(frames[0].body["id"])
+        assert contents(task) == [{"n": 0}, {"n": 1}, {"n": 2}]
+        assert not peer.served.engine.runs
+    assert "did not save the end of task" in caplog.text
+
+
+async def test_a_cancellation_that_can_not_be_saved_still_cancels() -> None:
+    gate = Gate()
+    async with serving({"work": Does(gate)}, task_store=BrokenStore(ended)) as peer:
+        task_id = await peer.start()
+        await gate.reached.wait()
+        assert (await peer.ask("cancel", {"id": task_id})).state == "canceled"
+        await gate.canceled.wait()
+
+
+async def health(peer: Peer) -> httpx.Response:
+    return await peer.client.get("/health")
+
+
+async def test_health_is_well_while_the_store_answers() -> None:
+    async with serving(GIVEN, task_store=DictStore()) as peer:
+        response = await health(peer)
+        assert response.status_code == 200
+        body = response.json()
+        assert set(body) == {"status", "module_count", "uptime_seconds"}
+        assert (body["status"], body["module_count"]) == ("healthy", 2)
+
+
+async def test_health_tells_that_the_store_fails_but_not_how(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Down(DictStore):
+        async def get(self, task_id: str) -> TaskRecord | None:
+            raise ConnectionError(SECRET)
+
+    async with serving(GIVEN, task_store=Down()) as peer:
+        response = await health(peer)
+        assert response.status_code == 503
+        body = response.json()
+        assert body == {"status": "unhealthy", "reason": "The task store does not answer"}
+        assert SECRET in caplog.text
+        answer = await peer.ask("get", {"id": "t"})
+        assert answer.code == -32603
+
+
+async def test_health_does_not_wait_for_a_store_that_hangs() -> None:
+    class Hangs(DictStore):
+        async def get(self, task_id: str) -> TaskRecord | None:
+            await asyncio.Event().wait()
+            return None
+
+    async with serving(GIVEN, task_store=Hangs()) as peer:
+        start = asyncio.get_running_loop().time()
+        response = await health(peer)
+        took = asyncio.get_running_loop().time() - start
+        assert (response.status_code, response.json()["status"]) == (503, "unhealthy")
+        assert 0.9 < took < 2
+
+
+async def test_a_store_that_hangs_at_the_start_does_not_outlive_the_limit() -> None:
+    class Hangs(DictStore):
+        async def save(self, record: TaskRecord) -> None:
+            await asyncio.Event().wait()
+
+    store = Hangs()
+    async with serving(GIVEN, task_store=store, execution_timeout=0.05) as peer:
+        assert (await peer.send()).code == -32603
+        assert not peer.served.engine.runs
+
+
+def test_a_store_of_the_sdk_comes_with_a_warning_of_what_it_lacks(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.WARNING)
+    app_of(registry_of(GIVEN), task_store=SdkStore())
+    assert "push configurations" in caplog.text

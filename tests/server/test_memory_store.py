@@ -1,0 +1,309 @@
+"""The task store in memory: how long it keeps what, and how it lists."""
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+from a2a import types as a2a
+from a2a.utils.errors import InvalidParamsError
+from apcore_a2a_core import TaskRecord, TaskStore
+from apcore_a2a_server import InMemoryTaskStore
+from apcore_a2a_server.errors import StoreFullError
+from apcore_a2a_server.states import COMPLETED, FAILED, INPUT_REQUIRED, WORKING
+from apcore_a2a_server.stores.journal import Query
+
+from .inloop import NEEDS_APPROVAL, WAYS, Does, Gate, Streams, always, give_back, serving, true
+from .inloop import anyio_backend as anyio_backend
+from .modules import Inputs
+
+pytestmark = pytest.mark.anyio
+
+
+def record(
+    task_id: str,
+    state: a2a.TaskState = COMPLETED,
+    *,
+    context: str = "c",
+    owner: str = "",
+    seconds: int = 0,
+    **others: Any,
+) -> TaskRecord:
+    status = a2a.TaskStatus(state=state)
+    status.timestamp.seconds = seconds
+    task = a2a.Task(id=task_id, context_id=context, status=status)
+    return TaskRecord(task, owner, "skill", **others)
+
+
+async def kept(store: InMemoryTaskStore, **query: Any) -> list[str]:
+    """The ids of the tasks that are listed."""
+    page = await store.query(Query(**{"owner": "", "limit": 1000, **query}))
+    return [found.task.id for found in page.records]
+
+
+def test_it_has_the_methods_of_a_task_store() -> None:
+    assert isinstance(InMemoryTaskStore(), TaskStore)
+
+
+async def test_what_is_saved_comes_back_whole() -> None:
+    store = InMemoryTaskStore()
+    saved = record("t", INPUT_REQUIRED, owner="me", version=7, resume=b"call")
+    await store.save(saved)
+    assert await store.get("t") == saved
+    assert len(store) == 1
+
+
+async def test_what_it_hands_out_is_a_copy() -> None:
+    store, saved = InMemoryTaskStore(), record("t")
+    await store.save(saved)
+    saved.task.context_id = "changed"
+    found = await store.get("t")
+    assert found is not None
+    found.task.context_id = "changed"
+    again = await store.get("t")
+    assert again is not None
+    assert again.task.context_id == "c"
+
+
+async def test_a_task_is_forgotten_once() -> None:
+    store = InMemoryTaskStore()
+    await store.save(record("t"))
+    assert [await store.delete("t"), await store.delete("t")] == [True, False]
+    assert await store.get("t") is None
+    assert await kept(store) == await kept(store, context_id="c") == []
+
+
+async def test_push_configurations_go_with_their_task() -> None:
+    store, config = InMemoryTaskStore(), a2a.TaskPushNotificationConfig(url="http://x")
+    await store.save(record("t"))
+    assert await store.get_push_config("t") is None
+    await store.save_push_config("t", config)
+    assert await store.get_push_config("t") == config
+    await store.delete("t")
+    assert await store.get_push_config("t") is None
+    await store.save_push_config("t", config)
+    assert [await store.delete_push_config("t") for _ in range(2)] == [True, False]
+
+
+async def test_the_time_of_a_task_runs_from_its_end() -> None:
+    store = InMemoryTaskStore(ttl=0.1)
+    await store.save(record("ends", WORKING))
+    await store.save(record("works", WORKING))
+    await store.save(record("paused", INPUT_REQUIRED))
+    await asyncio.sleep(0.15)
+    assert len(store) == 3
+    await store.save(record("ends"))
+    assert await store.get("ends") is not None
+    await true(lambda: len(store) == 2)
+    assert await store.get("ends") is None
+    assert await kept(store) == ["paused", "works"]
+
+
+async def test_expired_tasks_leave_without_traffic() -> None:
+    store = InMemoryTaskStore(ttl=0.05)
+    for number in range(10):
+        await store.save(record(str(number)))
+    assert len(store) == 10
+    await true(lambda: len(store) == 0)
+    for number in range(10):
+        await store.save(record(str(number)))
+    await true(lambda: len(store) == 0)
+
+
+async def test_an_expired_task_is_not_found_even_before_it_has_left() -> None:
+    """As when the event loop has been busy with other things."""
+    store = InMemoryTaskStore(ttl=0.01)
+    await store.save(record("t"))
+    time.sleep(0.02)  # noqa: ASYNC251  # nothing may run meanwhile
+    assert len(store) == 1
+    assert await store.get("t") is None
+    assert await kept(store) == await kept(store, order="updated") == []
+    assert (await store.list()).records == []
+
+
+async def test_the_oldest_ended_tasks_make_room_for_new_ones() -> None:
+    store = InMemoryTaskStore(max_capacity=3)
+    await store.save(record("works", WORKING))
+    await store.save(record("second", WORKING))
+    await store.save(record("first"))
+    await store.save(record("second"))
+    await store.save(record("new 1"))
+    assert await kept(store) == ["new 1", "second", "works"]
+    await store.save(record("new 2"))
+    assert await kept(store) == ["new 2", "new 1", "works"]
+    assert len(store) == 3
+
+
+async def test_tasks_that_have_not_ended_never_make_room() -> None:
+    store = InMemoryTaskStore(max_capacity=2)
+    await store.save(record("works", WORKING))
+    await store.save(record("waits", INPUT_REQUIRED))
+    with pytest.raises(StoreFullError):
+        await store.save(record("new"))
+    await store.save(record("works", FAILED))
+    await store.save(record("new"))
+    assert await kept(store) == ["new", "waits"]
+
+
+async def test_ten_thousand_tasks_are_the_default() -> None:
+    store = InMemoryTaskStore()
+    for number in range(10_001):
+        await store.save(record(str(number)))
+    assert len(store) == 10_000
+    assert await store.get("0") is None
+
+
+@pytest.mark.parametrize("order", ["created", "updated"])
+async def test_pages_hang_together_while_tasks_are_added(order: str) -> None:
+    store = InMemoryTaskStore()
+    for number in range(10):
+        await store.save(record(str(number)))
+    found: list[str] = []
+    cursor: str | None = None
+    for turn in range(4):
+        page = await store.query(Query("", order=order, cursor=cursor, limit=3))  # type: ignore[arg-type]
+        found += [each.task.id for each in page.records]
+        cursor = page.next_cursor
+        assert (cursor is None) == (turn == 3)
+        await store.save(record(f"added {turn}"))
+    assert found == [str(number) for number in reversed(range(10))]
+
+
+async def test_a_change_moves_a_task_to_the_front_of_the_updated_alone() -> None:
+    store = InMemoryTaskStore()
+    for number in range(3):
+        await store.save(record(str(number), WORKING))
+    await store.save(record("0"))
+    assert await kept(store, order="updated") == ["0", "2", "1"]
+    assert await kept(store, order="created") == ["2", "1", "0"]
+
+
+async def test_the_last_page_has_no_cursor_even_when_it_is_full() -> None:
+    store = InMemoryTaskStore()
+    for number in range(4):
+        await store.save(record(str(number)))
+    first = await store.list(None, None, 2)
+    assert first.next_cursor
+    second = await store.list(None, first.next_cursor, 2)
+    assert [found.task.id for found in second.records] == ["1", "0"]
+    assert second.next_cursor is None
+
+
+@pytest.mark.parametrize("cursor", ["x", "-1", "", "1.5", "9" * 30])
+async def test_a_cursor_that_was_never_given_is_refused(cursor: str) -> None:
+    with pytest.raises(InvalidParamsError):
+        await InMemoryTaskStore().list(None, cursor, 10)
+
+
+async def test_a_page_tells_how_many_there_are_by_update() -> None:
+    store = InMemoryTaskStore()
+    for number in range(5):
+        await store.save(record(str(number), owner="me" if number else "you"))
+    page = await store.query(Query("me", order="updated", limit=2))
+    assert (len(page.records), page.total) == (2, 4)
+
+
+async def test_owners_see_only_their_own() -> None:
+    store = InMemoryTaskStore()
+    for owner in ("me", "you", ""):
+        await store.save(record(f"of {owner}", owner=owner))
+    for owner in ("me", "you", ""):
+        for order in ("created", "updated"):
+            assert await kept(store, owner=owner, order=order) == [f"of {owner}"]
+            assert await kept(store, owner=owner, order=order, context_id="c") == [f"of {owner}"]
+    assert await kept(store, owner="nobody") == []
+
+
+@pytest.mark.parametrize("order", ["created", "updated"])
+async def test_tasks_are_found_by_context_state_and_time(order: str) -> None:
+    store = InMemoryTaskStore()
+    await store.save(record("a", WORKING, context="one", seconds=10))
+    await store.save(record("b", COMPLETED, context="one", seconds=20))
+    await store.save(record("c", WORKING, context="two", seconds=30))
+    assert await kept(store, order=order, context_id="one") == ["b", "a"]
+    assert await kept(store, order=order, state=WORKING) == ["c", "a"]
+    assert await kept(store, order=order, state=WORKING, context_id="one") == ["a"]
+    assert await kept(store, order=order, after=20.0) == ["c", "b"]
+    assert await kept(store, order=order, context_id="three") == []
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_store_full_of_running_tasks_refuses_a_message(way: str) -> None:
+    gate = Gate()
+    modules = {"work": Does(gate), "pay": Does(give_back, annotations=NEEDS_APPROVAL)}
+    async with serving(modules, way, max_tasks=2) as peer:
+        working = await peer.start()
+        await gate.reached.wait()
+        await peer.send("pay")
+        for operation in ("send", "stream"):
+            request = peer.request(operation, peer.wire.params("work"))
+            response = await peer.client.send(request)
+            assert response.status_code == 429
+            assert int(response.headers["retry-after"]) >= 1
+            error = response.json()["error"]
+            assert error["code"] == (429 if way == "REST" else -32029)
+        assert len((await peer.ask("list")).result["tasks"]) == 2
+        assert len(gate.calls) == 1
+        assert set(peer.served.engine.runs) == {working}
+        gate.opened.set()
+        await true(lambda: not peer.served.engine.runs)
+        assert (await peer.send()).state == "completed"
+        assert (await peer.ask("get", {"id": working})).code == -32001
+
+
+async def test_ended_tasks_make_room_for_new_messages() -> None:
+    async with serving({"work": always({})}, max_tasks=3) as peer:
+        made = [(await peer.send()).task["id"] for _ in range(5)]
+        listed = (await peer.by("0.3").ask("list")).result["tasks"]
+        assert [task["id"] for task in listed] == made[:1:-1]
+        assert (await peer.ask("get", {"id": made[0]})).code == -32001
+
+
+async def test_an_ended_task_expires_as_the_option_says() -> None:
+    async with serving({"work": always({})}, task_ttl=0.05) as peer:
+        task_id = (await peer.send()).task["id"]
+        await asyncio.sleep(0.1)
+        assert (await peer.ask("get", {"id": task_id})).code == -32001
+        assert (await peer.ask("cancel", {"id": task_id})).code == -32001
+        assert (await peer.ask("list")).result["tasks"] == []
+
+
+async def test_a_task_that_runs_longer_than_the_time_of_ended_ones_stays() -> None:
+    gate = Gate()
+    async with serving({"work": Does(gate)}, task_ttl=0.1) as peer:
+        task_id = await peer.start()
+        await asyncio.sleep(0.15)
+        gate.opened.set()
+        await true(lambda: not peer.served.engine.runs)
+        assert await peer.state(task_id) == "completed"
+
+
+async def test_a_limit_above_200_counts_as_200_in_0_3() -> None:
+    async def quick(inputs: Inputs, context: Any) -> Inputs:
+        return {}
+
+    store = InMemoryTaskStore()
+    for number in range(230):
+        await store.save(record(str(number)))
+    async with serving({"work": Does(quick)}, "0.3", task_store=store) as peer:
+        first = (await peer.ask("list", {"limit": 1000})).result
+        assert [task["id"] for task in first["tasks"]] == [str(229 - n) for n in range(200)]
+        await peer.send()
+        rest = (await peer.ask("list", {"limit": 1000, "cursor": first["nextCursor"]})).result
+        assert [task["id"] for task in rest["tasks"]] == [str(29 - n) for n in range(30)]
+        assert "nextCursor" not in rest
+        default = (await peer.ask("list")).result
+        assert len(default["tasks"]) == 50
+        (one,) = (await peer.ask("list", {"limit": 1.0})).result["tasks"]
+        assert one == default["tasks"][0]
+
+
+async def test_a_stream_of_a_task_that_expires_at_once_still_has_its_end() -> None:
+    async def one(inputs: Inputs, context: Any) -> Any:
+        yield {"n": 1}
+
+    async with serving({"work": Streams(one)}, task_ttl=0.0001) as peer:
+        async with peer.stream() as stream:
+            frames = await stream.rest()
+        assert [str(frame) for frame in frames][-1] == "status completed"
+        assert (await peer.send()).state == "completed"

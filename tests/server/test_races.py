@@ -1,0 +1,360 @@
+"""What happens at the same time: each task ends once, and nothing is left over."""
+
+import asyncio
+from collections import Counter
+from typing import Any
+
+import pytest
+from a2a import types as a2a
+from a2a.utils.errors import (
+    A2AError,
+    TaskNotCancelableError,
+    TaskNotFoundError,
+    UnsupportedOperationError,
+)
+from apcore_a2a_core import TaskRecord
+from apcore_a2a_server import InMemoryTaskStore
+from apcore_a2a_server.admission import Caller
+from apcore_a2a_server.handler import Handler, Request
+from apcore_a2a_server.states import CANCELED, COMPLETED, TERMINAL
+from apcore_a2a_server.stores.journal import Page, Query
+
+from .inloop import NEEDS_APPROVAL, Does, Gate, Streams, always, gapless, give_back, serving, true
+from .inloop import anyio_backend as anyio_backend
+from .modules import Inputs
+
+pytestmark = pytest.mark.anyio
+
+
+class SlowStore(InMemoryTaskStore):
+    """Takes a millisecond for everything, as one behind a network does."""
+
+    async def save(self, record: TaskRecord) -> None:
+        await asyncio.sleep(0.001)
+        await super().save(record)
+        await asyncio.sleep(0)
+
+    async def get(self, task_id: str) -> TaskRecord | None:
+        await asyncio.sleep(0.001)
+        return await super().get(task_id)
+
+    async def query(self, query: Query) -> Page:
+        await asyncio.sleep(0.001)
+        return await super().query(query)
+
+
+STORES = [InMemoryTaskStore, SlowStore]
+
+
+def ask(message: Any, **options: Any) -> Request:
+    return Request(message, Caller(), **options)
+
+
+def sending(text: str = "hello", wait: bool = True, **members: Any) -> Request:
+    """A message to the skill `work`."""
+    message = a2a.Message(
+        message_id="m", role=a2a.Role.ROLE_USER, parts=[a2a.Part(text=text)], **members
+    )
+    configuration = a2a.SendMessageConfiguration(return_immediately=not wait)
+    send = a2a.SendMessageRequest(message=message, configuration=configuration)
+    send.metadata["skillId"] = "work"
+    return ask(send)
+
+
+def cancel(task_id: str) -> Request:
+    return ask(a2a.CancelTaskRequest(id=task_id))
+
+
+def get(task_id: str) -> Request:
+    return ask(a2a.GetTaskRequest(id=task_id))
+
+
+async def events(handler: Handler, task_id: str, last: int = 0) -> list[Any]:
+    """Every event of a task that has ended or paused."""
+    stream = await handler.subscribe(ask(a2a.SubscribeToTaskRequest(id=task_id), last_id=last))
+    return [event async for event in stream]
+
+
+def ends(found: list[Any]) -> list[int]:
+    """The terminal states among the events."""
+    statuses = [
+        event.payload.status.state
+        for event in found
+        if isinstance(event.payload, a2a.TaskStatusUpdateEvent)
+    ]
+    return [state for state in statuses if state in TERMINAL]
+
+
+async def outcome(asked: Any) -> str:
+    """What became of a request: "done", or the name of the error."""
+    try:
+        await asked
+    except A2AError as error:
+        return type(error).__name__
+    return "done"
+
+
+class Yielding:
+    """An action, and a source of chunks, that gives way a few times before it ends."""
+
+    def __init__(self) -> None:
+        self.times = 0
+
+    async def __call__(self, inputs: Inputs, context: Any) -> Inputs:
+        self.times = (self.times + 1) % 12
+        for _ in range(self.times):
+            await asyncio.sleep(0)
+        return {"done": True}
+
+    async def stream(self, inputs: Inputs, context: Any) -> Any:
+        self.times = (self.times + 1) % 12
+        for number in range(self.times):
+            await asyncio.sleep(0)
+            yield {"n": number}
+
+
+@pytest.mark.parametrize("streams", [False, True])
+@pytest.mark.parametrize(("store", "rounds"), [(InMemoryTaskStore, 300), (SlowStore, 100)])
+async def test_a_task_that_is_canceled_as_it_completes_ends_once(
+    store: Any, rounds: int, streams: bool
+) -> None:
+    action = Yielding()
+    module = Streams(action.stream) if streams else Does(action)
+    async with serving({"work": module}, task_store=store()) as peer:
+        handler, before = peer.served.handler, asyncio.all_tasks()
+        seen: Counter[int] = Counter()
+
+        async def race(number: int) -> None:
+            request = sending(wait=False)
+            if streams:
+                task_id = (await handler.admit(request, streaming=True)).task_id
+            else:
+                task_id = (await handler.send(request)).id
+            for _ in range(number % 15):
+                await asyncio.sleep(0)
+            done = await outcome(handler.cancel(cancel(task_id)))
+            assert done in {"done", "TaskNotCancelableError"}
+            found = await events(handler, task_id)
+            assert [event.version for event in found] == list(range(1, len(found) + 1))
+            (end,) = ends(found)
+            assert found[-1].payload.status.state == end
+            assert (end == CANCELED) == (done == "done")
+            assert (await handler.get(get(task_id))).status.state == end
+            seen[end] += 1
+
+        await asyncio.gather(*map(race, range(rounds)))
+        await true(lambda: asyncio.all_tasks() == before)
+        assert not peer.served.engine.runs
+        assert set(seen) == {CANCELED, COMPLETED}, "there was no race"
+
+
+@pytest.mark.parametrize("store", STORES)
+async def test_a_task_that_is_canceled_at_once_leaves_nothing_over(store: Any) -> None:
+    async with serving({"work": Does(Gate())}, task_store=store()) as peer:
+        handler, before = peer.served.handler, asyncio.all_tasks()
+
+        async def race() -> None:
+            task = await handler.send(sending(wait=False))
+            assert await outcome(handler.cancel(cancel(task.id))) == "done"
+
+        await asyncio.gather(*(race() for _ in range(100)))
+        await true(lambda: asyncio.all_tasks() == before)
+        assert not peer.served.engine.runs
+
+
+@pytest.mark.parametrize("store", STORES)
+async def test_a_client_that_gives_up_its_send_leaves_a_task_that_ends(store: Any) -> None:
+    """Whatever moment it gives up at."""
+    async with serving({"work": Does(Yielding())}, task_store=store()) as peer:
+        handler, before = peer.served.handler, asyncio.all_tasks()
+
+        async def race(number: int) -> None:
+            sends = asyncio.create_task(handler.send(sending()))
+            for _ in range(number % 40):
+                await asyncio.sleep(0)
+            sends.cancel()
+            await asyncio.wait({sends})
+
+        await asyncio.gather(*map(race, range(120)))
+        await true(lambda: asyncio.all_tasks() == before)
+        assert not peer.served.engine.runs
+        page = await handler.list_created(ask(a2a.ListTasksRequest(page_size=200)))
+        assert {task.status.state for task in page.tasks} == {COMPLETED}
+
+
+@pytest.mark.parametrize("store", STORES)
+async def test_a_client_that_gives_up_its_cancellation_still_cancels(store: Any) -> None:
+    async with serving({"work": Does(Gate())}, task_store=store()) as peer:
+        handler, before = peer.served.handler, asyncio.all_tasks()
+
+        async def race(number: int) -> None:
+            task = await handler.send(sending(wait=False))
+            cancels = asyncio.create_task(handler.cancel(cancel(task.id)))
+            for _ in range(2 + number % 8):
+                await asyncio.sleep(0)
+            cancels.cancel()
+            await asyncio.wait({cancels})
+
+        await asyncio.gather(*map(race, range(40)))
+        page = await handler.list_created(ask(a2a.ListTasksRequest(page_size=200)))
+        for task in page.tasks:
+            await outcome(handler.cancel(cancel(task.id)))
+        await true(lambda: asyncio.all_tasks() == before)
+        for task in page.tasks:
+            found = await events(handler, task.id)
+            assert ends(found) == [CANCELED]
+            assert [event.version for event in found] == [1, 2, 3]
+        assert not peer.served.engine.runs
+
+
+@pytest.mark.parametrize(("store", "rounds"), [(InMemoryTaskStore, 100), (SlowStore, 30)])
+async def test_of_eight_answers_at_once_one_resumes_the_task(store: Any, rounds: int) -> None:
+    calls: Counter[str] = Counter()
+
+    async def count(inputs: Inputs, context: Any) -> Inputs:
+        calls[context.data["ext.a2a.task_id"]] += 1
+        await asyncio.sleep(0)
+        return {}
+
+    modules = {"work": Does(count, annotations=NEEDS_APPROVAL)}
+    async with serving(modules, task_store=store()) as peer:
+        handler, before = peer.served.handler, asyncio.all_tasks()
+
+        async def race() -> None:
+            task = await handler.send(sending())
+            answers = [outcome(handler.send(sending("yes", task_id=task.id))) for _ in range(8)]
+            done = await asyncio.gather(*answers)
+            assert "done" in done
+            assert set(done) <= {"done", "UnsupportedOperationError"}
+            found = await events(handler, task.id)
+            assert [event.version for event in found] == list(range(1, len(found) + 1))
+            assert ends(found) == [COMPLETED]
+            assert calls.pop(task.id) == 1
+
+        for _ in range(rounds // 10):
+            await asyncio.gather(*(race() for _ in range(10)))
+        assert not calls
+        await true(lambda: asyncio.all_tasks() == before)
+        assert not peer.served.engine.runs
+
+
+@pytest.mark.parametrize("store", STORES)
+async def test_a_yes_and_a_no_at_once_have_one_outcome(store: Any) -> None:
+    calls: Counter[str] = Counter()
+
+    async def count(inputs: Inputs, context: Any) -> Inputs:
+        calls[context.data["ext.a2a.task_id"]] += 1
+        return {}
+
+    modules = {"work": Does(count, annotations=NEEDS_APPROVAL)}
+    async with serving(modules, task_store=store()) as peer:
+        handler = peer.served.handler
+
+        async def race(number: int) -> None:
+            task = await handler.send(sending())
+            words = ["yes", "no"] if number % 2 else ["no", "yes"]
+            answers = [outcome(handler.send(sending(word, task_id=task.id))) for word in words]
+            wishes = [*answers, outcome(handler.cancel(cancel(task.id)))]
+            await asyncio.gather(*(wishes if number % 3 else reversed(wishes)))
+            await true(lambda: task.id not in peer.served.engine.runs)
+            found = await events(handler, task.id)
+            assert [event.version for event in found] == list(range(1, len(found) + 1))
+            (end,) = ends(found)
+            assert calls[task.id] == (end == COMPLETED) or end == CANCELED
+
+        await asyncio.gather(*map(race, range(30)))
+
+
+@pytest.mark.parametrize("store", STORES)
+async def test_messages_to_a_working_task_are_refused_and_change_nothing(store: Any) -> None:
+    gate = Gate()
+    async with serving({"work": Does(gate)}, task_store=store()) as peer:
+        handler = peer.served.handler
+        task = await handler.send(sending(wait=False))
+        for request in (sending(task_id=task.id), sending("yes", task_id=task.id)):
+            with pytest.raises(UnsupportedOperationError):
+                await handler.send(request)
+        with pytest.raises(UnsupportedOperationError):
+            await handler.stream(sending(task_id=task.id))
+        gate.opened.set()
+        await true(lambda: not peer.served.engine.runs)
+        assert len(gate.calls) == 1
+        assert [event.version for event in await events(handler, task.id)] == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("store", STORES)
+async def test_a_hundred_tasks_at_once_do_not_get_mixed_up(store: Any) -> None:
+    async def mine(inputs: Inputs, context: Any) -> Inputs:
+        await asyncio.sleep(0.005)
+        return {**inputs, "task": context.data["ext.a2a.task_id"]}
+
+    async with serving({"work": Does(mine)}, task_store=store()) as peer:
+
+        async def one(number: int) -> None:
+            task = (await peer.send("work", peer.part(data={"n": number}))).task
+            assert task["artifacts"][0]["parts"][0]["data"] == {"n": number, "task": task["id"]}
+
+        await asyncio.gather(*map(one, range(100)))
+        assert not peer.served.engine.runs
+
+
+@pytest.mark.parametrize("store", STORES)
+async def test_readers_that_come_at_any_time_get_every_event_once(store: Any) -> None:
+    async with serving({"work": Streams(Yielding().stream)}, task_store=store()) as peer:
+        handler = peer.served.handler
+
+        async def read(task_id: str, wait: int) -> None:
+            for _ in range(wait):
+                await asyncio.sleep(0)
+            found = await events(handler, task_id)
+            assert [event.version for event in found] == list(range(1, len(found) + 1))
+            assert ends(found) == [COMPLETED]
+
+        for _ in range(12):
+            ticket = await handler.admit(sending(), streaming=True)
+            await asyncio.gather(*(read(ticket.task_id, wait) for wait in range(12)))
+
+
+async def test_subscribers_over_http_are_gapless_when_the_store_is_slow() -> None:
+    gate = Gate()
+    async with serving({"work": Does(gate)}, task_store=SlowStore()) as peer:
+        async with peer.stream() as first:
+            task_id = (await first.next()).body["id"]
+            async with peer.subscribe(task_id, 1) as second:
+                gate.opened.set()
+                frames = await first.rest()
+                assert await second.rest() == frames
+        assert gapless(frames, 2)
+
+
+@pytest.mark.parametrize("store", STORES)
+async def test_the_end_of_the_server_and_of_a_task_at_once_is_one_end(store: Any) -> None:
+    async with serving({"work": Does(Yielding())}, task_store=store()) as peer:
+        handler, before = peer.served.handler, asyncio.all_tasks()
+        tasks = await asyncio.gather(*(handler.send(sending(wait=False)) for _ in range(60)))
+        await peer.served.engine.drain(0)
+        await true(lambda: asyncio.all_tasks() == before)
+        assert not peer.served.engine.runs
+        for task in tasks:
+            assert len(ends(await events(handler, task.id))) == 1
+
+
+@pytest.mark.parametrize("store", STORES)
+async def test_an_unknown_or_ended_task_is_told_apart_under_load(store: Any) -> None:
+    async with serving({"work": always({})}, task_store=store()) as peer:
+        handler = peer.served.handler
+        task = await handler.send(sending())
+        with pytest.raises(TaskNotCancelableError):
+            await handler.cancel(cancel(task.id))
+        with pytest.raises(TaskNotFoundError):
+            await handler.cancel(cancel("unknown"))
+
+
+async def test_two_apps_do_not_see_each_others_runs() -> None:
+    gate = Gate()
+    async with serving({"work": Does(gate)}) as one, serving({"work": Does(give_back)}) as two:
+        task_id = await one.start()
+        assert (await two.ask("get", {"id": task_id})).code == -32001
+        assert (await two.ask("cancel", {"id": task_id})).code == -32001
+        gate.opened.set()
+        await true(lambda: not one.served.engine.runs)

@@ -1,0 +1,551 @@
+"""`serve` and its options: starting, serving, ending."""
+
+import json
+import re
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from apcore import APCore, Config, Context, Executor, Registry
+from apcore_a2a_server import InMemoryTaskStore, create_app, serve
+from apcore_a2a_server.serving.options import LATER
+
+from tests.facade.processes import SIGNALS, Process, asking, extensions, process, served
+from tests.serving import PATIENCE, running
+
+from .asking import Agent, Answer, Json, state_of
+from .conftest import eventually
+from .modules import Echo, Inputs, Module, Slow
+
+CARD = "/.well-known/agent-card.json"
+SERVER_SHUTDOWN = "Server shutdown"
+
+
+def registry_of(**modules: object) -> Registry:
+    found = Registry()
+    for name, module in modules.items():
+        found.register(name, module)
+    return found
+
+
+@contextmanager
+def agent_with(source: Any = None, way: str = "1.0", **options: Any) -> Iterator[Agent]:
+    """An agent with these options, in a thread."""
+    source = source or registry_of(echo=Echo(), slow=Slow())
+    with running(source, **options) as url, httpx.Client(base_url=url, trust_env=False) as client:
+        yield Agent(client, way)
+
+
+def card_of(agent: Agent) -> Json:
+    card: Json = agent.client.get(CARD).json()
+    return card
+
+
+# Starting and ending, in a process of its own
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return extensions(tmp_path_factory.mktemp("served"))
+
+
+def nap(agent: Agent, seconds: float) -> Json:
+    """The params of a message that takes *seconds*."""
+    return agent.params("nap", agent.part(data={"seconds": seconds}))
+
+
+class Watched:
+    """A request that somebody waits for, in a thread."""
+
+    def __init__(self, ask: Callable[[], Answer]) -> None:
+        self._answer = Future[Answer]()
+        threading.Thread(target=self._wait, args=(ask,)).start()
+
+    def _wait(self, ask: Callable[[], Answer]) -> None:
+        try:
+            self._answer.set_result(ask())
+        except Exception as error:  # whatever the one who wants the answer is to see
+            self._answer.set_exception(error)
+
+    @property
+    def answer(self) -> Answer:
+        return self._answer.result(PATIENCE)
+
+
+@contextmanager
+def watching(process: Process, operation: str, seconds: float) -> Iterator[Watched]:
+    """A message that takes *seconds*, once its task is there."""
+    with asking(process) as agent, asking(process) as other:
+        watched = Watched(lambda: agent.ask(operation, nap(agent, seconds)))
+        eventually(lambda: other.ask("list", {}).result["tasks"])
+        yield watched
+
+
+def last_state(answer: Answer) -> tuple[str, str]:
+    """The state of the last event, and what it says."""
+    (status,) = answer.events[-1].values()
+    message = status["status"].get("message", {"parts": [{"text": ""}]})
+    return state_of(status), message["parts"][0]["text"]
+
+
+def test_it_answers_within_two_seconds_of_its_start(folder: Path, tmp_path: Path) -> None:
+    took = []
+    for number in SIGNALS:
+        with process(served(folder), tmp_path) as agent:
+            agent.answers_at(agent.url)
+            took.append(time.perf_counter() - agent.begun)
+            agent.end(number)
+
+    assert min(took) < 2
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_a_signal_ends_it_cleanly_and_at_once_when_nothing_runs(
+    number: int, folder: Path, tmp_path: Path
+) -> None:
+    with process(served(folder), tmp_path) as agent, asking(agent) as client:
+        assert client.send().state == "completed"
+        begun = time.perf_counter()
+
+        assert agent.end(number) == 0
+        assert time.perf_counter() - begun < 1
+    assert "Traceback" not in agent.log
+
+
+def test_a_running_task_gets_time_to_end_in(folder: Path, tmp_path: Path) -> None:
+    with (
+        process(served(folder, shutdown_timeout=20), tmp_path) as agent,
+        watching(agent, "stream", 1) as stream,
+        watching(agent, "send", 1) as send,
+    ):
+        assert agent.end(signal.SIGTERM) == 0
+        assert send.answer.state == "completed"
+        assert last_state(stream.answer) == ("completed", "")
+    assert re.search("2 tasks .* 20 s", agent.log)
+
+
+def test_a_task_that_does_not_end_in_time_fails(folder: Path, tmp_path: Path) -> None:
+    with (
+        process(served(folder, shutdown_timeout=0.2), tmp_path) as agent,
+        watching(agent, "stream", 60) as stream,
+        watching(agent, "send", 60) as send,
+    ):
+        assert agent.end(signal.SIGINT) == 0
+        assert last_state(stream.answer) == ("failed", SERVER_SHUTDOWN)
+        task = send.answer.task
+        assert state_of(task) == "failed"
+        assert task["status"]["message"]["parts"][0]["text"] == SERVER_SHUTDOWN
+    assert "Traceback" not in agent.log
+
+
+def refuses(url: str) -> bool:
+    try:
+        httpx.get(url, trust_env=False)
+    except httpx.ConnectError:
+        return True
+    return False
+
+
+def test_while_it_drains_it_refuses_what_is_new(folder: Path, tmp_path: Path) -> None:
+    with (
+        process(served(folder, shutdown_timeout=20), tmp_path) as agent,
+        asking(agent) as kept,
+        watching(agent, "stream", 2) as stream,
+    ):
+        assert kept.client.get("/health").status_code == 200
+        begun = time.perf_counter()
+        agent.signal(signal.SIGTERM)
+        eventually(lambda: refuses(agent.url))
+
+        assert time.perf_counter() - begun < 1
+        health = kept.client.get("/health")
+        assert (health.status_code, health.json()["status"]) == (503, "draining")
+        assert last_state(stream.answer) == ("completed", "")
+        assert agent.end() == 0
+
+
+def test_while_it_drains_it_starts_no_task(folder: Path, tmp_path: Path) -> None:
+    with (
+        process(served(folder, shutdown_timeout=20), tmp_path) as agent,
+        asking(agent) as kept,
+        watching(agent, "stream", 1),
+    ):
+        assert kept.client.get("/health").status_code == 200
+        agent.signal(signal.SIGTERM)
+        agent.wait_for("(a second Ctrl)")
+        sent = kept.client.post("/message:send", json=kept.params())
+
+        assert sent.status_code == 503
+        assert {"retry-after", "connection"} <= {*sent.headers}
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_a_second_signal_ends_it_at_once(number: int, folder: Path, tmp_path: Path) -> None:
+    with (
+        process(served(folder, shutdown_timeout=60), tmp_path) as agent,
+        watching(agent, "stream", 60) as stream,
+    ):
+        agent.signal(number)
+        agent.wait_for("(a second Ctrl)")
+        time.sleep(0.2)  # what comes at once is taken for an echo
+        begun = time.perf_counter()
+
+        assert agent.end(number) == 0
+        assert time.perf_counter() - begun < 1
+        assert last_state(stream.answer) == ("failed", SERVER_SHUTDOWN)
+    assert "Traceback" not in agent.log
+
+
+def test_the_echo_of_a_signal_is_no_second_one(folder: Path, tmp_path: Path) -> None:
+    with (
+        process(served(folder, shutdown_timeout=20), tmp_path) as agent,
+        watching(agent, "stream", 1) as stream,
+    ):
+        agent.signal(signal.SIGTERM)
+        agent.signal(signal.SIGINT)
+
+        assert agent.end() == 0
+        assert last_state(stream.answer) == ("completed", "")
+
+
+def test_a_thread_that_a_module_keeps_does_not_keep_serve(folder: Path, tmp_path: Path) -> None:
+    with process(served(folder, shutdown_timeout=0), tmp_path) as agent, asking(agent) as client:
+        task = client.start("block", parts=[client.part(data={})])
+        assert state_of(task) == "working"
+        agent.signal(signal.SIGTERM)
+
+        agent.wait_for("(Ending)")
+        eventually(lambda: refuses(agent.url))
+
+
+def test_the_program_may_log_as_it_likes(folder: Path, tmp_path: Path) -> None:
+    setup = "import logging; logging.basicConfig(format='mine: %(message)s', level='INFO')"
+    command = served(folder)
+    command[2] = setup + command[2]
+
+    with process(command, tmp_path) as agent:
+        agent.answers_at(agent.url)
+        agent.end(signal.SIGTERM)
+
+    assert all(line.startswith("mine: ") for line in agent.log.splitlines())
+
+
+# Where it listens
+
+
+def test_a_port_in_use_is_an_oserror() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        place = f"127.0.0.1:{taken.getsockname()[1]}"
+
+        with pytest.raises(OSError, match=f"Can't listen at {place}: Address already in use"):
+            serve(registry_of(echo=Echo()), host="127.0.0.1", port=taken.getsockname()[1])
+
+
+def test_a_port_that_is_none_and_a_log_level_that_is_none_are_refused() -> None:
+    with pytest.raises(ValueError, match="port must be from 0 to 65535"):
+        serve(registry_of(echo=Echo()), port=65536)
+    with pytest.raises(ValueError, match="log_level must be debug, info, warning, error"):
+        serve(registry_of(echo=Echo()), log_level="loud")
+
+
+def test_it_listens_with_ipv6(folder: Path, tmp_path: Path) -> None:
+    with process(served(folder, host="::1"), tmp_path) as agent:
+        port = agent.wait_for(r"at http://\[::1\]:(\d+)")
+        card = agent.answers_at(f"http://[::1]:{port}")
+        agent.end(signal.SIGTERM)
+
+    assert card["url"] == f"http://[::1]:{port}/"
+
+
+def test_a_wildcard_has_both_families_and_warns(folder: Path, tmp_path: Path) -> None:
+    with process(served(folder, host="::"), tmp_path) as agent:
+        for host in (agent.url, agent.url.replace("127.0.0.1", "[::1]")):
+            assert (
+                agent.answers_at(host)["url"] == agent.url.replace("127.0.0.1", "localhost") + "/"
+            )
+        agent.end(signal.SIGTERM)
+
+    assert "WARNING Anybody who can reach this address" in agent.log
+
+
+def test_a_root_path_is_in_the_card_and_not_in_the_way(folder: Path, tmp_path: Path) -> None:
+    with (
+        process(served(folder, root_path="agents/one/"), tmp_path) as agent,
+        asking(agent) as client,
+    ):
+        port = agent.url.rpartition(":")[2]
+
+        assert card_of(client)["url"] == f"http://127.0.0.1:{port}/agents/one/"
+        assert client.send().state == "completed"
+        assert Agent(client.client, "REST").send().state == "completed"
+        assert client.client.get("/health").status_code == 200
+        agent.end(signal.SIGTERM)
+
+
+# What is served
+
+
+def test_it_serves_a_registry_an_executor_a_client_and_a_folder(folder: Path) -> None:
+    registry = registry_of(echo=Echo())
+    for source in (registry, Executor(registry), APCore(registry=registry), folder, str(folder)):
+        with agent_with(create_app(source, url="http://127.0.0.1")) as agent:
+            assert agent.send().state == "completed"
+
+
+@pytest.mark.parametrize("source", [Registry, lambda: Executor(Registry())])
+def test_there_must_be_modules(source: Callable[[], Any]) -> None:
+    with pytest.raises(ValueError, match="no modules"):
+        create_app(source())
+
+
+class Lister:
+    def list(self) -> list[str]:
+        return []
+
+
+class Caller:
+    """Calls, but has no registry."""
+
+    async def call_async(self, *_: Any, **__: Any) -> None: ...
+    async def stream(self, *_: Any, **__: Any) -> None: ...
+    def validate(self, *_: Any, **__: Any) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("source", "lacks"),
+    [
+        (object(), "object lacks .*get_definition"),
+        (Lister(), "Lister lacks .*get_definition"),
+        (None, "NoneType lacks"),
+        (8000, "int lacks"),
+        (Caller(), "registry"),
+    ],
+)
+def test_what_can_not_be_served_is_told_what_it_lacks(source: Any, lacks: str) -> None:
+    with pytest.raises(TypeError, match=lacks):
+        create_app(source)
+
+
+def test_a_folder_must_be_there(tmp_path: Path) -> None:
+    with pytest.raises(NotADirectoryError, match=r"Extensions directory not found: .*nope"):
+        create_app(tmp_path / "nope")
+
+
+# The card
+
+
+def test_the_agent_is_named_by_its_options() -> None:
+    named = {"name": "Echoes", "description": "Says it again", "version": "1.2.3"}
+    with agent_with(**named) as agent:
+        assert named.items() <= card_of(agent).items()
+
+
+def test_the_agent_is_named_by_its_config() -> None:
+    project = {"name": "Echoes", "description": "Says it again", "version": 1.5}
+    config = Config(data={"project": project})
+    with agent_with(config=config, description="Something else") as agent:
+        card = card_of(agent)
+
+    assert (card["name"], card["version"]) == ("Echoes", "1.5")
+    assert card["description"] == "Something else"
+
+
+def test_the_agent_has_a_name_without_any() -> None:
+    with agent_with() as agent:
+        card = card_of(agent)
+
+    assert (card["name"], card["version"]) == ("apcore-agent", "0.0.0")
+    assert "2" in card["description"]
+
+
+@pytest.mark.parametrize("url", ["https://a.example/one", "https://a.example/one/"])
+def test_the_card_tells_the_public_url_with_one_slash_at_its_end(url: str) -> None:
+    with agent_with(url=url) as agent:
+        card = card_of(agent)
+
+    assert card["url"] == "https://a.example/one/"
+    assert card["url"] in {one["url"] for one in card["supportedInterfaces"]}
+
+
+# What options do
+
+
+def test_the_default_skill_gets_messages_that_name_none() -> None:
+    message = {"message": Agent(httpx.Client(), "1.0").params()["message"]}
+    with agent_with(default_skill="echo") as agent:
+        assert agent.ask("send", message).state == "completed"
+        assert agent.send("nope").code == -32601
+    with agent_with() as agent:
+        assert agent.ask("send", message).error
+
+
+def test_an_unknown_default_skill_is_refused() -> None:
+    with pytest.raises(ValueError, match="nope"):
+        create_app(registry_of(echo=Echo()), default_skill="nope")
+
+
+def test_a_run_ends_at_the_execution_timeout() -> None:
+    with agent_with(execution_timeout=0.1) as agent:
+        assert agent.send("slow").state == "failed"
+
+
+def test_a_silent_stream_gives_signs_of_life() -> None:
+    with agent_with(keep_alive=0.05, execution_timeout=0.5) as agent:
+        seen = agent.stream("slow").response.text
+    assert seen.count(": keep-alive") > 3
+    with agent_with(execution_timeout=0.5) as agent:
+        assert ": keep-alive" not in agent.stream("slow").response.text
+
+
+def test_a_task_is_forgotten_after_its_time() -> None:
+    with agent_with(task_ttl=0.3) as agent:
+        task = agent.send().task
+
+        assert agent.ask("get", {"id": task["id"]}).state == "completed"
+        eventually(lambda: agent.ask("get", {"id": task["id"]}).code == -32001)
+
+
+def test_the_oldest_task_makes_room() -> None:
+    with agent_with(max_tasks=2) as agent:
+        ids = [agent.send().task["id"] for _ in range(3)]
+        codes = [agent.ask("get", {"id": one}).code for one in ids]
+
+    assert codes == [-32001, None, None]
+
+
+def test_a_body_may_be_as_large_as_max_body() -> None:
+    with agent_with(max_body=1000) as agent:
+        body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "GetTask", "params": {}}).encode()
+
+        assert agent.client.post("/", content=body + b" " * 1000).status_code == 413
+        assert agent.client.post("/", content=body.ljust(1000)).status_code == 200
+
+
+def test_tasks_remember_their_states_when_told_to() -> None:
+    with agent_with(state_history=True) as agent:
+        history = agent.send().task["metadata"]["apcore"]["stateHistory"]
+        assert card_of(agent)["capabilities"]["stateTransitionHistory"] is True
+    with agent_with() as agent:
+        assert "apcore" not in agent.send().task["metadata"]
+        assert not card_of(agent)["capabilities"].get("stateTransitionHistory")
+
+    assert [state_of({"status": entry}) for entry in history][-1] in ("working", "completed")
+
+
+ORIGIN = {"Origin": "https://page.example"}
+
+
+def test_a_web_page_of_another_origin_may_call_only_when_it_is_named() -> None:
+    for origins, allowed in (
+        (None, None),
+        (["https://page.example"], ORIGIN["Origin"]),
+        (["*"], "*"),
+    ):
+        with agent_with(cors_origins=origins) as agent:
+            preflight = {**ORIGIN, "Access-Control-Request-Method": "POST"}
+            options = agent.client.options("/", headers=preflight)
+            answer = agent.client.post("/", json={}, headers=ORIGIN)
+            other = agent.client.post("/", json={}, headers={"Origin": "https://other.example"})
+
+            assert answer.headers.get("access-control-allow-origin") == allowed
+            assert (answer.status_code == 403) is (allowed is None)
+            assert (other.status_code == 403) is (allowed != "*")
+            assert (options.status_code == 200) is (allowed is not None)
+
+
+def test_only_allowed_hosts_are_answered() -> None:
+    with agent_with(allowed_hosts=["agent.example"]) as agent:
+        assert agent.client.get("/health").status_code == 400
+        assert agent.client.get("/health", headers={"Host": "agent.example"}).status_code == 200
+    with agent_with() as agent:
+        assert agent.client.get("/health", headers={"Host": "any"}).status_code == 200
+
+
+def test_remembered_schemas_change_nothing() -> None:
+    def seen(memo: bool) -> list[Any]:
+        with agent_with(schema_memo=memo) as agent:
+            sent = [agent.send(), agent.send("echo", agent.part(data={"text": 5})), agent.send()]
+            answers = [(one.code, one.code is None and one.data) for one in sent]
+            return [*answers, sent[1].error, card_of(agent)["skills"]]
+
+    assert seen(memo=True) == seen(memo=False)
+
+
+class Meets(Module):
+    """Waits for another call of itself, on another thread."""
+
+    def __init__(self) -> None:
+        self._barrier = threading.Barrier(2)
+
+    def execute(self, inputs: Inputs, context: "Context[Any]") -> Inputs:
+        try:
+            self._barrier.wait(0.5)
+        except threading.BrokenBarrierError:
+            return {"met": False}
+        return {"met": True}
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_so_many_synchronous_modules_run_at_a_time(threads: int) -> None:
+    with agent_with(registry_of(meets=Meets()), max_threads=threads) as agent:
+        both = [Watched(lambda: agent.send("meets")) for _ in range(2)]
+
+        assert [one.answer.data for one in both] == [{"met": threads == 2}] * 2
+
+
+def test_tasks_go_to_the_store_that_is_given() -> None:
+    store = InMemoryTaskStore()
+    with agent_with(task_store=store) as agent:
+        agent.send()
+
+    assert len(store) == 1
+
+
+def test_a_store_must_have_the_methods_of_one() -> None:
+    with pytest.raises(TypeError, match=r"task_store lacks .*save.*get"):
+        create_app(registry_of(echo=Echo()), task_store=object())
+
+
+@pytest.mark.parametrize("option", [*LATER])
+def test_an_option_that_is_not_available_yet_is_refused_by_name(option: str) -> None:
+    options: Any = {option: True}
+    with pytest.raises(ValueError, match=f"^{option}: .* not available in this version"):
+        create_app(registry_of(echo=Echo()), **options)
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("cors_origins", "https://page.example"),
+        ("allowed_hosts", "agent.example"),
+        ("url", "agent.example"),
+        ("execution_timeout", 0),
+        ("execution_timeout", float("nan")),
+        ("keep_alive", -1),
+        ("keep_alive", float("inf")),
+        ("task_ttl", float("nan")),
+        ("shutdown_timeout", -1),
+        ("shutdown_timeout", float("nan")),
+        ("max_tasks", 0),
+        ("max_body", 0),
+        ("max_threads", 0),
+    ],
+)
+def test_an_option_that_makes_no_sense_is_refused_by_name(option: str, value: Any) -> None:
+    options: Any = {option: value}
+    with pytest.raises(ValueError, match=option):
+        create_app(registry_of(echo=Echo()), **options)
+
+
+def test_an_option_that_is_none_is_refused_by_name() -> None:
+    options: Any = {"keepalive": 1}
+    with pytest.raises(TypeError, match="keepalive"):
+        create_app(registry_of(echo=Echo()), **options)

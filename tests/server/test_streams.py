@@ -1,0 +1,420 @@
+"""Streams of events: their order, their numbers, and how readers come, leave and come back."""
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from apcore_a2a_server import InMemoryTaskStore
+
+from .asking import Json
+from .inloop import (
+    NEEDS_APPROVAL,
+    WAYS,
+    Does,
+    Frame,
+    Gate,
+    Peer,
+    Streams,
+    always,
+    content_of,
+    contents,
+    gapless,
+    give_back,
+    serving,
+    true,
+)
+from .inloop import anyio_backend as anyio_backend
+from .modules import Inputs
+
+pytestmark = pytest.mark.anyio
+
+
+async def three(inputs: Inputs, context: Any) -> AsyncIterator[Inputs]:
+    for number in range(3):
+        yield {"n": number}
+
+
+async def none(inputs: Inputs, context: Any) -> AsyncIterator[Inputs]:
+    if inputs is None:
+        yield inputs
+
+
+class Steps:
+    """A source of chunks that goes on when it is told to."""
+
+    def __init__(self) -> None:
+        self.told: asyncio.Queue[Inputs | None] = asyncio.Queue()
+        self.started = asyncio.Event()
+        self.closed = asyncio.Event()
+
+    async def __call__(self, inputs: Inputs, context: Any) -> AsyncIterator[Inputs]:
+        self.started.set()
+        try:
+            while (chunk := await self.told.get()) is not None:
+                yield chunk
+        finally:
+            self.closed.set()
+
+    def tell(self, *chunks: Inputs) -> None:
+        for chunk in chunks:
+            self.told.put_nowait(chunk)
+
+    def end(self) -> None:
+        self.told.put_nowait(None)
+
+
+def names(frames: list[Frame]) -> list[str]:
+    return [str(frame) for frame in frames]
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_stream_has_the_task_its_states_its_chunks_and_its_end(way: str) -> None:
+    async with serving({"work": Streams(three)}, way) as peer, peer.stream() as stream:
+        kind = stream.response.headers["content-type"]
+        frames = await stream.rest()
+        assert kind.startswith("text/event-stream")
+        assert names(frames) == [
+            "task submitted",
+            "status working",
+            "artifact",
+            "artifact",
+            "artifact",
+            "status completed",
+        ]
+        assert gapless(frames)
+        chunks = [frame for frame in frames if frame.kind == "artifact"]
+        assert [chunk.parts for chunk in chunks] == [[{"n": 0}], [{"n": 1}], [{"n": 2}]]
+        assert [chunk.body.get("append", False) for chunk in chunks] == [False, True, True]
+        assert len({chunk.body["artifact"]["artifactId"] for chunk in chunks}) == 1
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_every_event_tells_its_task_and_its_context(way: str) -> None:
+    async with serving({"work": Streams(three)}, way) as peer:
+        async with peer.stream(contextId="ours") as stream:
+            first, *others = await stream.rest()
+        assert first.body["contextId"] == "ours"
+        ids = {(frame.body["taskId"], frame.body["contextId"]) for frame in others}
+        assert ids == {(first.body["id"], "ours")}
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_the_task_has_the_sum_of_the_chunks_as_its_one_artifact(way: str) -> None:
+    async with serving({"work": Streams(three)}, way) as peer:
+        async with peer.stream() as stream:
+            frames = await stream.rest()
+        task = await peer.get(frames[0].body["id"])
+        assert contents(task) == [{"n": 0}, {"n": 1}, {"n": 2}]
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_module_that_does_not_stream_ends_with_its_one_result(way: str) -> None:
+    async with serving({"work": always({"a": 1})}, way) as peer, peer.stream() as stream:
+        frames = await stream.rest()
+        assert names(frames) == [
+            "task submitted",
+            "status working",
+            "artifact",
+            "status completed",
+        ]
+        assert gapless(frames)
+        result = frames[2].body
+        assert (result.get("append", False), result["lastChunk"]) == (False, True)
+        assert frames[2].parts == [{"a": 1}]
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_stream_without_chunks_completes(way: str) -> None:
+    async with serving({"work": Streams(none)}, way) as peer, peer.stream() as stream:
+        frames = await stream.rest()
+        assert names(frames) == ["task submitted", "status working", "status completed"]
+        assert gapless(frames)
+
+
+async def test_a_send_to_a_module_that_streams_gives_what_it_executes() -> None:
+    async with serving({"work": Streams(three)}) as peer:
+        assert (await peer.send()).data == {"streamed": False}
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_an_error_in_the_middle_of_a_stream_fails_the_task(way: str) -> None:
+    async def breaks(inputs: Inputs, context: Any) -> AsyncIterator[Inputs]:
+        yield {"n": 0}
+        raise ValueError("a secret")
+
+    async with serving({"work": Streams(breaks)}, way) as peer, peer.stream() as stream:
+        frames = await stream.rest()
+        assert names(frames)[-2:] == ["artifact", "status failed"]
+        assert gapless(frames)
+        assert frames[-1].says == "Internal error"
+        assert content_of(frames[-1].body["status"]["message"]["parts"][1])["code"] == -32603
+
+
+@pytest.mark.parametrize("modules", [{"work": Streams(three)}, {"work": always({})}])
+async def test_only_the_last_event_of_0_3_is_final(modules: dict[str, Any]) -> None:
+    async with serving(modules, "0.3") as peer, peer.stream() as stream:
+        statuses = [frame for frame in await stream.rest() if frame.kind == "status"]
+        assert [frame.body["final"] for frame in statuses] == [False, True]
+
+
+async def test_a_stream_ends_at_a_pause_and_that_is_final_in_0_3() -> None:
+    modules = {"work": Does(give_back, annotations=NEEDS_APPROVAL)}
+    async with serving(modules, "0.3") as peer, peer.stream() as stream:
+        frames = await stream.rest()
+        assert names(frames) == ["task submitted", "status working", "status input-required"]
+        assert [frame.body["final"] for frame in frames[1:]] == [False, True]
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_stream_that_goes_on_after_a_pause_has_no_gap(way: str) -> None:
+    modules = {"work": Does(give_back, annotations=NEEDS_APPROVAL)}
+    async with serving(modules, way) as peer:
+        async with peer.stream() as stream:
+            before = await stream.rest()
+        task_id = before[0].body["id"]
+        async with peer.stream("work", peer.part(text="yes"), taskId=task_id) as stream:
+            after = await stream.rest()
+        assert names(after) == ["status working", "artifact", "status completed"]
+        assert gapless([*before, *after])
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_the_first_events_come_before_the_module_has_done_anything(way: str) -> None:
+    steps = Steps()
+    async with serving({"work": Streams(steps)}, way) as peer, peer.stream() as stream:
+        assert str(await stream.next()) == "task submitted"
+        assert str(await stream.next()) == "status working"
+        steps.tell({"n": 0})
+        assert (await stream.next()).parts == [{"n": 0}]
+        steps.end()
+        assert names(await stream.rest()) == ["status completed"]
+
+
+async def test_a_silent_stream_says_that_it_is_alive() -> None:
+    gate = Gate()
+    async with serving({"work": Does(gate)}, keep_alive=0.02) as peer, peer.stream() as stream:
+        alive = 0
+        async for line in stream.response.aiter_lines():
+            alive += line.startswith(":")
+            if alive == 3:
+                gate.opened.set()
+            if line.startswith("data:"):
+                last = json.loads(line[5:])["result"]
+        assert alive >= 3
+        assert last["statusUpdate"]["status"]["state"] == "TASK_STATE_COMPLETED"
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_subscribers_get_the_task_as_it_is_and_then_the_same_events(way: str) -> None:
+    steps = Steps()
+    async with serving({"work": Streams(steps)}, way) as peer, peer.stream() as first:
+        begun = [await first.next() for _ in range(2)]
+        steps.tell({"n": 0}, {"n": 1})
+        begun += [await first.next() for _ in range(2)]
+        async with (
+            peer.subscribe(begun[0].body["id"]) as second,
+            peer.subscribe(begun[0].body["id"]) as third,
+        ):
+            snapshots = [await second.next(), await third.next()]
+            steps.tell({"n": 2})
+            steps.end()
+            rest = await first.rest()
+            assert await second.rest() == await third.rest() == rest
+    assert names(rest) == ["artifact", "status completed"]
+    assert gapless([*begun, *rest])
+    for snapshot in snapshots:
+        assert (str(snapshot), snapshot.id) == ("task working", 4)
+        assert contents(snapshot.body) == [{"n": 0}, {"n": 1}]
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_reader_that_comes_back_gets_just_what_it_has_missed(way: str) -> None:
+    steps = Steps()
+    async with serving({"work": Streams(steps)}, way) as peer, peer.stream() as stream:
+        steps.tell({"n": 0}, {"n": 1})
+        begun = [await stream.next() for _ in range(4)]
+        task_id = begun[0].body["id"]
+        for last in range(5):
+            async with peer.subscribe(task_id, last) as back:
+                missed = [await back.next() for _ in begun[last:]]
+                assert missed == begun[last:]
+        async with peer.subscribe(task_id, 3) as back:
+            steps.end()
+            ended = [*begun, *(await stream.rest())]
+            assert await back.rest() == ended[3:]
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_reader_gets_what_it_has_missed_of_a_task_that_has_ended(way: str) -> None:
+    async with serving({"work": Streams(three)}, way) as peer:
+        async with peer.stream() as stream:
+            frames = await stream.rest()
+        for last in range(len(frames) + 1):
+            async with peer.subscribe(frames[0].body["id"], last) as back:
+                assert await back.rest() == frames[last:]
+
+
+async def test_a_subscriber_to_an_ended_task_gets_its_end_in_0_3() -> None:
+    async with serving({"work": Streams(three)}, "0.3") as peer:
+        async with peer.stream() as stream:
+            frames = await stream.rest()
+        async with peer.subscribe(frames[0].body["id"]) as back:
+            assert await back.rest() == frames[-1:]
+
+
+@pytest.mark.parametrize("way", ["1.0", "REST"])
+async def test_a_subscription_to_an_ended_task_is_an_error_in_1_0(way: str) -> None:
+    async with serving({"work": always({})}, way) as peer:
+        task_id = (await peer.send()).task["id"]
+        assert (await peer.ask("subscribe", {"id": task_id})).code == -32004
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("headers", [{}, {"Last-Event-ID": "1"}])
+async def test_a_subscription_to_an_unknown_task_is_refused(way: str, headers: Json) -> None:
+    async with serving({"work": always({})}, way) as peer:
+        assert (await peer.ask("subscribe", {"id": "unknown"}, headers)).code == -32001
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_subscription_to_a_paused_task_gives_the_task_and_ends(way: str) -> None:
+    modules = {"work": Does(give_back, annotations=NEEDS_APPROVAL)}
+    async with serving(modules, way) as peer:
+        task_id = (await peer.send()).task["id"]
+        async with peer.subscribe(task_id) as stream:
+            (snapshot,) = await stream.rest()
+        assert (str(snapshot), snapshot.id) == ("task input-required", 3)
+
+
+async def test_a_log_that_does_not_reach_back_gives_a_snapshot() -> None:
+    """As it is after a restart, when the store alone has the task."""
+    store = InMemoryTaskStore()
+    async with serving({"work": Streams(three)}, task_store=store) as peer, peer.stream() as stream:
+        frames = await stream.rest()
+    task_id = frames[0].body["id"]
+    async with serving({"work": Streams(three)}, task_store=store) as peer:
+        async with peer.subscribe(task_id, 2) as back:
+            (snapshot,) = await back.rest()
+        assert (str(snapshot), snapshot.id) == ("task completed", len(frames))
+        assert contents(snapshot.body) == [{"n": 0}, {"n": 1}, {"n": 2}]
+        async with peer.subscribe(task_id, len(frames)) as back:
+            assert await back.rest() == []
+
+
+async def test_the_logs_of_the_newest_ended_tasks_alone_are_kept() -> None:
+    store = InMemoryTaskStore(max_capacity=100)
+    modules = {"work": Streams(three)}
+    async with serving(modules, task_store=store, max_tasks=2) as peer:
+        ended = []
+        for _ in range(3):
+            async with peer.stream() as stream:
+                ended.append(await stream.rest())
+        seen = []
+        for frames in ended:
+            async with peer.subscribe(frames[0].body["id"], 2) as back:
+                seen.append(await back.rest())
+        (snapshot,) = seen[0]
+        assert (str(snapshot), snapshot.id) == ("task completed", 6)
+        assert seen[1:] == [frames[2:] for frames in ended[1:]]
+
+
+@pytest.mark.parametrize("seconds", [0, 0.6])
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_reader_that_leaves_leaves_nothing_behind(way: str, seconds: float) -> None:
+    """Soon after the start, and when somebody watches for its going already."""
+    steps = Steps()
+    async with serving({"work": Streams(steps)}, way) as peer:
+        before = asyncio.all_tasks()
+        async with peer.stream() as stream:
+            task_id = (await stream.next()).body["id"]
+            await steps.started.wait()
+            await asyncio.sleep(seconds)
+            working = len(asyncio.all_tasks() - before)
+        run = peer.served.engine.runs[task_id][1]
+        await true(lambda: asyncio.all_tasks() - before == {run})
+        assert working > 1
+        steps.tell({"n": 0})
+        steps.end()
+        await true(lambda: not asyncio.all_tasks() - before)
+        task = await peer.get(task_id)
+        assert contents(task) == [{"n": 0}]
+        assert task["status"]["state"].lower().endswith("completed")
+
+
+async def test_a_reader_that_leaves_does_not_disturb_another() -> None:
+    steps = Steps()
+    async with serving({"work": Streams(steps)}) as peer, peer.stream() as stays:
+        begun = [await stays.next() for _ in range(2)]
+        async with peer.subscribe(begun[0].body["id"]) as leaves:
+            await leaves.next()
+        steps.tell({"n": 0})
+        steps.end()
+        assert gapless([*begun, *(await stays.rest())])
+
+
+async def test_a_finished_stream_leaves_nothing_behind() -> None:
+    async with serving({"work": Streams(three)}) as peer:
+        before = asyncio.all_tasks()
+        for _ in range(5):
+            async with peer.stream() as stream:
+                await stream.rest()
+        await true(lambda: asyncio.all_tasks() == before)
+        assert not peer.served.engine.runs
+
+
+async def lazily(peer: Peer) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """A client that asks for a stream and then reads nothing of it."""
+    url = peer.client.base_url
+    reader, writer = await asyncio.open_connection(url.host, url.port, limit=1024)
+    request = {
+        "jsonrpc": "2.0",
+        "id": 1,
+        "method": "message/stream",
+        "params": peer.by("0.3").wire.params("work"),
+    }
+    body = json.dumps(request).encode()
+    head = f"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: {len(body)}\r\nconnection: close\r\n"
+    writer.write(f"{head}content-type: application/json\r\n\r\n".encode() + body)
+    await writer.drain()
+    return reader, writer
+
+
+async def test_a_slow_reader_holds_nobody_up_and_misses_nothing() -> None:
+    steps, chunk, many = Steps(), {"much": "x" * 1_000_000}, 20
+    async with serving({"work": Streams(steps)}, "0.3") as peer:
+        before = asyncio.all_tasks()
+        reader, writer = await lazily(peer)
+        await steps.started.wait()
+        (task_id,) = peer.served.engine.runs
+        async with peer.subscribe(task_id) as quick:
+            await quick.next()
+            steps.tell(*[chunk] * many)
+            steps.end()
+            frames = await quick.rest()
+        assert names(frames) == ["artifact"] * many + ["status completed"]
+        assert gapless(frames, 3)
+        await true(lambda: not peer.served.engine.runs)
+        assert asyncio.all_tasks() - before, "the slow reader has had all of it already"
+        received = (await reader.read()).decode()
+        writer.close()
+        with suppress(ConnectionError):
+            await writer.wait_closed()
+    assert received.count("x" * 1_000_000) == many
+    assert '"state":"completed"' in received
+
+
+async def test_nothing_is_logged_when_a_reader_leaves(caplog: pytest.LogCaptureFixture) -> None:
+    steps = Steps()
+    caplog.set_level(logging.WARNING)
+    async with serving({"work": Streams(steps)}) as peer:
+        before = asyncio.all_tasks()
+        async with peer.stream() as stream:
+            await stream.next()
+        steps.tell({"n": 0})
+        steps.end()
+        await true(lambda: asyncio.all_tasks() == before)
+    assert [record.message for record in caplog.records] == []
