@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -126,14 +127,23 @@ class Process:
             text=True,
         )
         self.log = ""
+        self._written = threading.Condition()
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self._popen.stderr is not None
+        with self._popen.stderr as lines:
+            for line in lines:
+                with self._written:
+                    self.log += line
+                    self._written.notify_all()
 
     def wait_for(self, pattern: str) -> str:
         """What *pattern* finds in the log, as soon as it is there."""
-        assert self._popen.stderr is not None
-        while not (found := re.search(pattern, self.log)):
-            line = self._popen.stderr.readline()
-            assert line, f"{pattern} did not come in {self.log}"
-            self.log += line
+        with self._written:
+            found = self._written.wait_for(lambda: re.search(pattern, self.log), PATIENCE)
+        assert found, f"{pattern} did not come in {self.log}"
         return found[1]
 
     @property
@@ -161,12 +171,13 @@ class Process:
         """The exit code, after the signal *number*, if any."""
         if number is not None:
             self.signal(number)
-        self.log += self._popen.communicate(timeout=within)[1]
-        return self._popen.returncode
+        code = self._popen.wait(within)
+        self._reader.join(PATIENCE)
+        return code
 
     def kill(self) -> None:
         self._popen.kill()
-        self._popen.communicate()
+        self.end()
 
 
 @contextmanager

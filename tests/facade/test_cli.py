@@ -368,25 +368,23 @@ def test_a_crash_ends_with_2(tmp_path: Path) -> None:
     assert "apcore-a2a: The server ended: RuntimeError(" in agent.log
 
 
-def test_a_module_that_exits_while_it_is_loaded_ends_with_2(tmp_path: Path) -> None:
-    folder = extensions(tmp_path, "echo.py")
+def test_a_module_that_exits_while_it_is_loaded_ends_with_2(
+    folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     (folder / "leaves.py").write_text("raise SystemExit(0)", encoding="utf-8")
 
+    assert main(LOCAL) == 2
+    assert "apcore-a2a: The server ended: SystemExit(0)" in capfd.readouterr().err
+
+
+def test_a_signal_before_it_listens_ends_it_cleanly(folder: Path, tmp_path: Path) -> None:
+    early = "import os, signal; os.kill(os.getpid(), signal.SIGTERM)"
+    (folder / "early.py").write_text(early, encoding="utf-8")
     done = run(LOCAL, tmp_path)
-
-    assert done.returncode == 2
-    assert "apcore-a2a: The server ended: SystemExit(0)" in done.stderr
-
-
-@pytest.mark.parametrize("number", SIGNALS)
-def test_a_signal_before_it_listens_ends_it_cleanly(number: int, tmp_path: Path) -> None:
-    folder = extensions(tmp_path, "echo.py")
-    signalling = f"import os; os.kill(os.getpid(), {number})"
-    (folder / "early.py").write_text(signalling, encoding="utf-8")
-
-    done = run(LOCAL, tmp_path)
-
     assert (done.returncode, done.stderr) == (0, "")
+
+    (folder / "early.py").write_text("raise KeyboardInterrupt", encoding="utf-8")
+    assert main(LOCAL) == 0
 
 
 def test_a_module_that_keeps_its_thread_does_not_keep_the_process(tmp_path: Path) -> None:
@@ -476,13 +474,18 @@ def test_it_starts_with_a_few_friendly_lines(folder: Path, tmp_path: Path) -> No
     ]
 
 
-def test_it_warns_when_anybody_can_call_it(folder: Path, tmp_path: Path) -> None:
+def test_it_warns_of_modules_that_fail_and_when_anybody_can_call(
+    folder: Path, tmp_path: Path
+) -> None:
+    (folder / "broken.py").write_text("def (", encoding="utf-8")
+
     with process([*COMMAND, "serve", "--port", "0"], tmp_path) as agent:
         agent.wait_for("(Ctrl)")
         agent.end(SIGNALS[0])
 
+    assert re.search(LINE + ".*broken", agent.log)
     assert re.search(LINE + "Anybody who can reach this address can call", agent.log)
-    assert " at http://localhost:" in agent.log
+    assert "1 skill at http://localhost:" in agent.log
     assert "--url" in agent.log
 
 
@@ -505,16 +508,6 @@ def test_it_shows_all_at_log_level_debug(folder: Path, tmp_path: Path) -> None:
 
     assert "Started server process" in agent.log
     assert '"POST / HTTP/1.1" 200' in agent.log
-
-
-def test_it_warns_of_modules_that_can_not_be_loaded(folder: Path, tmp_path: Path) -> None:
-    (folder / "broken.py").write_text("def (", encoding="utf-8")
-
-    with process([*COMMAND, *LOCAL], tmp_path) as agent:
-        assert agent.url
-        agent.end(SIGNALS[0])
-
-    assert re.search(LINE + r".*broken", agent.log)
 
 
 # From end to end

@@ -257,9 +257,7 @@ class Peer:
         headers = {} if last is None else {"Last-Event-ID": str(last)}
         return self.streaming("subscribe", {"id": task_id}, headers)
 
-    def request(
-        self, operation: str, params: Json, headers: Json | None = None
-    ) -> httpx.Request:
+    def request(self, operation: str, params: Json, headers: Json | None = None) -> httpx.Request:
         """The HTTP request that asks for an operation."""
         headers = {**self.wire.headers, **(headers or {})}
         if not self.wire.restful:

@@ -1,6 +1,7 @@
 """Calls that need approval: they wait for a yes, and run only what was asked for."""
 
 import asyncio
+import gc
 import threading
 from collections.abc import Iterator
 from contextlib import closing
@@ -20,6 +21,7 @@ from .inloop import (
     Gate,
     Peer,
     Streams,
+    app_of,
     content_of,
     contents,
     give_back,
@@ -497,3 +499,20 @@ async def test_calls_that_pause_at_the_same_time_do_not_get_in_each_others_way(t
         async with serving(executor) as peer:
             await asyncio.gather(*(pause(peer) for _ in range(8)))
         assert not executor.crowded
+
+
+async def test_an_executor_that_the_server_has_made_ends_with_it(till: Till) -> None:
+    """apcore's has an event loop of its own since the first question."""
+
+    async def serve() -> None:
+        app = app_of(registry_of(paying(till)))
+        async with serving(app) as peer:
+            await pause(peer)
+
+    def idle() -> int:
+        loops = [it for it in gc.get_objects() if isinstance(it, asyncio.AbstractEventLoop)]
+        return sum(not (loop.is_closed() or loop.is_running()) for loop in loops)
+
+    before = idle()
+    await serve()
+    assert idle() == before

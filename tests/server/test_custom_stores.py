@@ -212,15 +212,21 @@ async def test_a_store_lists_newest_created_first_in_0_3() -> None:
 
 async def test_what_is_saved_is_not_changed_afterwards() -> None:
     """For a store may keep the very object it gets."""
-    store = DictStore()
-    async with serving({"work": Streams(three)}, task_store=store) as peer:
-        async with peer.stream() as stream:
-            task_id = (await stream.next()).body["id"]
-            (saved,) = store.records.values()
-            before = saved.task.SerializeToString(deterministic=True)
-            await stream.rest()
-        assert saved.task.SerializeToString(deterministic=True) == before
-        assert store.records[task_id] is not saved
+    gate, store = Gate(), DictStore()
+
+    async def source(inputs: Inputs, context: Any) -> Any:
+        yield await gate(inputs, context)
+        yield {"n": 1}
+
+    modules = {"work": Streams(source)}
+    async with serving(modules, task_store=store) as peer, peer.stream() as stream:
+        await gate.reached.wait()
+        (saved,) = store.records.values()
+        before = saved.task.SerializeToString(deterministic=True), saved.version
+        gate.opened.set()
+        await stream.rest()
+        assert (saved.task.SerializeToString(deterministic=True), saved.version) == before
+        assert store.records[saved.task.id].version == 5
 
 
 async def test_a_store_gets_each_state_with_its_version() -> None:

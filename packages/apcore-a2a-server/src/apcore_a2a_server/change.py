@@ -93,9 +93,9 @@ async def change(
 
 
 def _successor(record: TaskRecord, updates: tuple[Update, ...]) -> TaskRecord:
-    """The record the updates are made in: a copy, unless nothing but parts are added."""
+    """The record the updates are made in: a copy, unless parts are added to one of our own."""
     task = record.task
-    if any(isinstance(update, NewState) for update in updates):
+    if not all(isinstance(update, NewParts) and update.append for update in updates):
         task = a2a.Task()
         task.CopyFrom(record.task)
     return replace(record, task=task, version=record.version + len(updates))

@@ -6,7 +6,6 @@ the member. The types of the members come from the SDK's own descriptors.
 """
 
 import base64
-import binascii
 import json
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -35,7 +34,17 @@ ALIASES: dict[str, dict[str, str]] = {
     "SendMessageConfiguration": {"pushNotificationConfig": "taskPushNotificationConfig"},
 }
 
-PART_CONTENTS = ("text", "data", "raw", "bytes", "url", "uri")
+MAX_MEMBERS = 100_000
+MAX_ITEMS = 1000
+CONTENTS = {
+    "text": "text",
+    "data": "data",
+    "raw": "file",
+    "bytes": "file",
+    "url": "file",
+    "uri": "file",
+}
+"""The members that hold a part's content, and the `kind` of such a part in 0.3."""
 
 
 def is_object(value: Any) -> TypeGuard[Json]:
@@ -68,7 +77,10 @@ def parse_json(body: bytes) -> Any:
 
     Raises:
         JSONParseError: It is not JSON, or nested too deep to be read.
+        InvalidParamsError: It has so many members that reading it would hold up others.
     """
+    if body.count(b'":') > MAX_MEMBERS:
+        raise invalid("params", f"must have at most {MAX_MEMBERS} members")
     try:
         text = body.decode()
         value = _DECODER.decode(text)
@@ -114,7 +126,7 @@ def _fill(message: Message, value: Any, path: str) -> None:
     message.SetInParent()
     for name, item in members.items():
         reader = readers.get(name)
-        if reader is not None and item is not None:
+        if reader is not None and (item is not None or name == "data"):
             reader(message, item, f"{path}.{name}")
 
 
@@ -171,8 +183,8 @@ def _converted(convert: Any, value: Any, path: str) -> Any:
 
 
 def _list(value: Any, path: str) -> list[Any]:
-    if not isinstance(value, list):
-        raise invalid(path, "must be an array")
+    if not isinstance(value, list) or len(value) > MAX_ITEMS:
+        raise invalid(path, f"must be an array of at most {MAX_ITEMS} items")
     items: list[Any] = value
     return items
 
@@ -212,7 +224,7 @@ def _bytes(value: Any) -> bytes:
     text = _text(value).replace("-", "+").replace("_", "/")
     try:
         return base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
-    except binascii.Error:
+    except ValueError:
         raise ValueError("must be base64") from None
 
 
@@ -268,20 +280,29 @@ _CONVERT: dict[object, Callable[[Any], Any]] = {
 
 
 def _part(value: Json, path: str) -> Json:
-    """A part without 0.3's discriminator and its `file` object."""
+    """A part without 0.3's `file` object and wrapping of data, and with one content."""
     file = value.get("file")
-    if is_object(file):
-        value = {**value, **file}
-    contents = [name for name in PART_CONTENTS if value.get(name) is not None]
-    if len(contents) != 1:
-        raise invalid(path, "must have exactly one of text, data and file")
-    return value
+    value = {**value, **file} if is_object(file) else value
+    contents = [name for name in CONTENTS if value.get(name) is not None]
+    if not contents and "data" in value:
+        contents = ["data"]
+    kind = value.get("kind", value.get("type"))
+    if len(contents) != 1 or kind not in (None, CONTENTS[contents[0]]):
+        raise invalid(path, "must be one text, one piece of data, or one file")
+    metadata = value.get("metadata")
+    if is_object(metadata) and metadata.get("data_part_compat") is True:
+        rest = {name: item for name, item in metadata.items() if name != "data_part_compat"}
+        value = {**value, "data": value["data"]["value"], "metadata": rest or None}
+    return {name: item for name, item in value.items() if name in contents or name not in CONTENTS}
 
 
 def _configuration(value: Json, path: str) -> Json:
-    if value.get("blocking") is None:
+    blocking = value.get("blocking")
+    if blocking is None:
         return value
-    return {"returnImmediately": value["blocking"] is False, **value}
+    if not isinstance(blocking, bool):
+        raise invalid(f"{path}.blocking", "must be true or false")
+    return {"returnImmediately": not blocking, **value}
 
 
 def _send(value: Json, path: str) -> Json:

@@ -12,7 +12,7 @@ from apcore_a2a_core import TaskRecord
 
 from .admission import Call, Caller
 from .change import NewState, change, say
-from .errors import StaleTaskError, refusal
+from .errors import DrainingError, StaleTaskError, refusal
 from .modules.approval import Pause, answer
 from .modules.skills import Skills
 from .run import Run, Setup
@@ -42,6 +42,7 @@ class Engine:
     def __init__(self, setup: Setup, skills: Skills) -> None:
         self._setup = setup
         self._skills = skills
+        self.draining = False
         self.runs: dict[str, tuple[Run, asyncio.Task[None]]] = {}
 
     async def start(self, call: Call) -> Ticket:
@@ -50,6 +51,8 @@ class Engine:
         Raises:
             A2AError: Whatever refuses the call, as clients may see it.
         """
+        if self.draining:
+            raise DrainingError
         run = self._launch(Run(self._setup, call))
         try:
             await asyncio.shield(run.admitted)
@@ -61,6 +64,8 @@ class Engine:
         self, record: TaskRecord, message: a2a.Message, caller: Caller, *, streaming: bool
     ) -> Ticket:
         """Go on with a paused task, as *message* says; of several answers the first counts."""
+        if self.draining:
+            raise DrainingError
         task, pause = record.task, Pause.unpack(record.resume or b"")
         message.task_id, message.context_id = task.id, task.context_id
         agreed = answer(message) if pause.token is None else True
@@ -86,7 +91,8 @@ class Engine:
         await self._end(record.task.history[0], CANCELED, "Canceled by client")
 
     async def drain(self, seconds: float) -> None:
-        """Let what runs end for *seconds*; fail what has not ended then."""
+        """Start nothing more; let what runs end for *seconds*, and fail what has not then."""
+        self.draining = True
         if self.runs:
             await asyncio.wait([task for _, task in self.runs.values()], timeout=seconds)
         for run, _ in list(self.runs.values()):

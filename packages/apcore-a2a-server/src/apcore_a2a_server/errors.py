@@ -2,6 +2,7 @@
 
 A2AError                      (a2a-sdk)
 ├── TooMuchError              -32029, HTTP 429
+│   ├── DrainingError         HTTP 503
 │   └── StoreFullError
 └── InternalError             (a2a-sdk) -32603
     └── InvalidStateTransitionError
@@ -18,8 +19,17 @@ class TooMuchError(A2AError):
 
     code = -32029
     message = "Too many requests"
+    status = 429
+    """The HTTP status that says so."""
     retry_after = 1
     """Seconds after which to try again (RFC 9110 §10.2.3)."""
+
+
+class DrainingError(TooMuchError):
+    """The server is about to end, and starts nothing any more."""
+
+    message = "The server is shutting down"
+    status = 503
 
 
 class InvalidStateTransitionError(InternalError):

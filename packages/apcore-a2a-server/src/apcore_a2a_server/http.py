@@ -62,9 +62,10 @@ def caller_of(scope: Scope, headers: Mapping[str, str]) -> Caller:
 
 def retry_after(error: Exception) -> list[tuple[bytes, bytes]]:
     """The headers of an error that is no fault of the request (RFC 9110 §10.2.3)."""
-    if isinstance(error, TooMuchError):
-        return [(b"retry-after", b"%d" % error.retry_after)]
-    return []
+    if not isinstance(error, TooMuchError):
+        return []
+    close = [(b"connection", b"close")] if error.status == 503 else []
+    return [(b"retry-after", b"%d" % error.retry_after), *close]
 
 
 async def respond(

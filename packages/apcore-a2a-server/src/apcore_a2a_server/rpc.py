@@ -61,7 +61,7 @@ class JsonRpc:
             result = await perform(method, _params(request), self._handler, caller)
         except Exception as error:  # whatever it is, the client gets what the map says
             reply["error"] = dialect.error(self._mapper.to_jsonrpc_error(error))
-            status = 429 if isinstance(error, TooMuchError) else 200
+            status = error.status if isinstance(error, TooMuchError) else 200
             await respond(send, reply, status=status, headers=retry_after(error))
             return
         if isinstance(result, dict):

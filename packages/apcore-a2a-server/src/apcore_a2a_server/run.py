@@ -75,13 +75,18 @@ class Run:
         self._setup = setup
         self._seconds = min(call.skill.time_limit or float("inf"), setup.execution_timeout)
         self._streamed = False
+        self._refusal: Exception | None = None
         if admitted:
             self.admitted.set_result(None)
 
     async def admit(self) -> None:
         """Create the task; the first time only."""
         if not self.admitted.done():
-            await create(self._setup.journal, self._new_record())
+            try:
+                await create(self._setup.journal, self._new_record())
+            except Exception as error:  # apcore would wrap it as a failure of the module
+                self._refusal = error
+                raise
             self.admitted.set_result(None)
 
     async def main(self) -> None:
@@ -97,8 +102,10 @@ class Run:
         except TimeoutError as error:
             timeout = ModuleTimeoutError(self.call.skill.id, int(self._seconds * 1000))
             await self._fail(timeout if deadline.expired() else error)
-        except (Exception, SystemExit, KeyboardInterrupt) as error:
-            # the one boundary: modules raise what they like, and only their task may fail
+        except BaseException as error:  # modules raise what they like: only their task may fail
+            task = asyncio.current_task()
+            if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+                raise
             await self._fail(error)
 
     async def _execute(self) -> list[Update]:
@@ -154,8 +161,8 @@ class Run:
         if name == "ApprovalPendingError":
             await self._pause(error)
         elif not self.admitted.done():
-            refusal = error if isinstance(error, Exception) else RuntimeError(name)
-            self.admitted.set_exception(refusal)
+            raised = error if isinstance(error, Exception) else RuntimeError(name)
+            self.admitted.set_exception(self._refusal or raised)
         elif name == "ExecutionCancelledError":
             await self._settle(NewState(CANCELED, self._say("Canceled")))
         else:

@@ -88,9 +88,10 @@ class Option(NamedTuple):
 
 
 GROUPS = {
-    "what to serve": (
+    "this command": (
         Option("extensions_dir", TEXT, "DIR", "the apcore modules", "./extensions"),
-        Option("default_skill", TEXT, "SKILL", "skill for messages that name none"),
+        Option("config", TEXT, "FILE", "apcore config file (default: apcore's own)"),
+        Option("log_level", LEVEL, "LEVEL", LEVEL.wants, "info"),
     ),
     "addresses": (
         Option("host", TEXT, "HOST", "address to listen at", "0.0.0.0"),
@@ -104,6 +105,7 @@ GROUPS = {
         Option("version", TEXT, "VERSION", "its version (default: project.version)"),
     ),
     "tasks": (
+        Option("default_skill", TEXT, "SKILL", "skill for messages that name none"),
         Option("execution_timeout", NUMBER, "SECONDS", "longest run of a skill", "300"),
         Option("shutdown_timeout", NUMBER, "SECONDS", "time to end in at shutdown", "30"),
         Option("keep_alive", NUMBER, "SECONDS", "longest silence on a stream", "15"),
@@ -124,10 +126,6 @@ GROUPS = {
         Option("push_notifications", SWITCH, "", "call webhooks", "no"),
         Option("explorer", SWITCH, "", "serve a page to try the skills on", "no"),
         Option("metrics", SWITCH, "", "serve /metrics", "no"),
-    ),
-    "this command": (
-        Option("config", TEXT, "FILE", "apcore config file (default: apcore's own)"),
-        Option("log_level", LEVEL, "LEVEL", LEVEL.wants, "info"),
     ),
 }
 OPTIONS = {option.name: option for group in GROUPS.values() for option in group}

@@ -41,6 +41,10 @@ def _refusal(check: str, errors: list[dict[str, Any]], skill_id: str) -> Excepti
     if check in ("module_lookup", "module_id"):
         return ModuleNotFoundError(skill_id)
     if check == "schema":
-        found = [item for error in errors for item in error.get("errors", [error])]
+        found = [
+            item
+            for error in errors
+            for item in error.get("errors") or error.get("details", {}).get("errors", [error])
+        ]
         return SchemaValidationError("Input validation failed", errors=found)
     return InvalidInputError("The module refuses it")

@@ -84,7 +84,7 @@ async def _call(module: Any, inputs: Any, context: Any, threads: CapacityLimiter
         return await to_thread.run_sync(
             module.execute, inputs, context, abandon_on_cancel=True, limiter=threads
         )
-    except (SystemExit, KeyboardInterrupt) as error:
+    except (SystemExit, KeyboardInterrupt, TimeoutError) as error:
         raise _ended(error) from None
 
 

@@ -1,11 +1,13 @@
 """Puts the application together."""
 
+import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import Any, Unpack
 
+from a2a.utils.errors import MethodNotFoundError
 from anyio import CapacityLimiter
 from apcore_a2a_core import ErrorMapper, PartConverter, SchemaConverter
 from starlette.applications import Starlette
@@ -87,12 +89,15 @@ def create_app(source: Any, **options: Unpack[Options]) -> Starlette:
         ```
     """
     settings = Settings(**options)
-    agent, routes, rest = _build(executor_of(source), settings)
+    executor, made_here = executor_of(source)
+    agent, routes, rest = _build(executor, settings)
 
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncGenerator[None]:
         yield
         await agent.drain()
+        if made_here and hasattr(executor, "close"):
+            await asyncio.to_thread(executor.close)
 
     app = Starlette(routes=routes, middleware=_middleware(settings), lifespan=lifespan)
     app.router.default = rest  # behind the routes, whose 405 a catch-all route would hide
@@ -109,6 +114,11 @@ def _build(executor: Any, settings: Settings) -> tuple[Agent, list[Route], Rest]
     skills = Skills(executor.registry, memo=settings.schema_memo)
     if not len(skills):
         raise ValueError("There are no modules to serve: the registry is empty")
+    if settings.default_skill is not None:
+        try:
+            skills.get(settings.default_skill)
+        except MethodNotFoundError as error:
+            raise ValueError(f"default_skill: {error}") from None
     store = settings.task_store
     if store is None:
         store = InMemoryTaskStore(ttl=settings.task_ttl, max_capacity=settings.max_tasks)

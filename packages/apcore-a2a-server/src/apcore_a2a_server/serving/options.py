@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import Any, TypedDict
 
 LATER = {
@@ -97,10 +98,12 @@ class Settings:
             if getattr(self, option):
                 raise ValueError(f"{option}: {what} is not available in this version")
         for option in ("execution_timeout", "keep_alive", "task_ttl", "max_tasks", "max_body"):
-            if getattr(self, option) <= 0:
-                raise ValueError(f"{option} must be greater than 0")
-        if self.max_threads < 1 or self.shutdown_timeout < 0:
-            raise ValueError("max_threads must be at least 1, and shutdown_timeout not negative")
+            if not 0 < getattr(self, option) < inf:
+                raise ValueError(f"{option} must be greater than 0, and finite")
+        if self.max_threads < 1:
+            raise ValueError("max_threads must be at least 1")
+        if not 0 <= self.shutdown_timeout < inf:
+            raise ValueError("shutdown_timeout must be 0 or more, and finite")
         if self.url is not None and not self.url.startswith(("http://", "https://")):
             raise ValueError("url must begin with http:// or https://")
         for option in ("cors_origins", "allowed_hosts"):

@@ -37,28 +37,28 @@ class CardPage:
         self._settings = settings
         self._capabilities = AgentCapabilities(streaming=streaming, push_notifications=False)
         self._builder = AgentCardBuilder(SkillMapper())
-        self._generation = -1
-        self._refresh()
+        self._refresh(skills.generation)
 
     async def show(self, request: Request) -> Response:
         """The card; 304 when the client has it already (RFC 9110 §13.1.2)."""
-        if self._generation != self._skills.generation:
-            self._refresh()
+        state = (self._skills.generation, str(request.scope.get("root_path", "")))
+        if self._state != state:
+            self._refresh(*state)
         known = request.headers.get("if-none-match", "")
         tags = [tag.strip().removeprefix("W/") for tag in known.split(",")]
         if known == "*" or self._headers["etag"] in tags:
             return Response(status_code=304, headers=self._headers)
         return Response(self._body, media_type="application/json", headers=self._headers)
 
-    def _refresh(self) -> None:
-        self._generation = self._skills.generation
+    def _refresh(self, generation: int, root_path: str = "") -> None:
+        self._state = (generation, root_path)
         settings = self._settings
         card = self._builder.build(
             self._skills.catalog,
             name=settings.name or settings.project("name"),
             description=settings.description or settings.project("description"),
             version=settings.version or settings.project("version"),
-            url=(settings.url or DEFAULT_URL).rstrip("/") + "/",
+            url=(settings.url or DEFAULT_URL + root_path).rstrip("/") + "/",
             capabilities=self._capabilities,
         )
         document = card_to_dict(card, state_transition_history=settings.state_history)

@@ -10,7 +10,7 @@ from apcore_a2a_core import ErrorMapper, error_details
 from starlette.types import Receive, Scope, Send
 
 from apcore_a2a_server.decode import Json, invalid, is_object, parse_json
-from apcore_a2a_server.errors import TooMuchError
+from apcore_a2a_server.errors import DrainingError, TooMuchError
 from apcore_a2a_server.handler import Handler
 from apcore_a2a_server.http import caller_of, headers_of, read_body, respond, retry_after
 from apcore_a2a_server.operations import DIALECT_1, perform
@@ -39,6 +39,7 @@ ROUTES = [
 ]
 STATUSES: dict[type[Exception], tuple[int, str]] = {
     TooMuchError: (429, "RESOURCE_EXHAUSTED"),
+    DrainingError: (503, "UNAVAILABLE"),
     JSONParseError: (400, "INVALID_ARGUMENT"),
     **{kind: (row.http_code, row.grpc_status) for kind, row in A2A_ERROR_MAPPING.items()},
 }

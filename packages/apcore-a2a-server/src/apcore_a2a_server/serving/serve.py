@@ -101,7 +101,7 @@ def serve(
         OSError: The address can't be listened at.
 
     Example:
-        ```python test="skip"
+        ```python test="lint"
         from apcore_a2a_server import serve
 
         serve("./extensions", host="127.0.0.1", name="my-agent")

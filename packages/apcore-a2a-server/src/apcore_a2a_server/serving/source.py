@@ -7,8 +7,8 @@ from typing import Any, cast
 from apcore_a2a_core import Executor, Registry, missing_methods
 
 
-def executor_of(source: Any) -> Any:
-    """The executor of *source*: itself, or one made for it (FR-SRV-001).
+def executor_of(source: Any) -> tuple[Any, bool]:
+    """The executor of *source*, and whether it was made for it (FR-SRV-001).
 
     Args:
         source: An Executor, a Registry, an APCore client, or the path of a folder of modules.
@@ -20,17 +20,17 @@ def executor_of(source: Any) -> Any:
     from apcore import Executor as ApcoreExecutor
 
     if isinstance(source, str | PathLike):
-        return ApcoreExecutor(discover(Path(cast("str", source))))
+        return ApcoreExecutor(discover(Path(cast("str", source)))), True
     source = getattr(source, "executor", source)
     if not missing_methods(source, Executor):
         if missing_methods(getattr(source, "registry", None), Registry):
             raise TypeError("The executor has no registry with list() and get_definition()")
-        return source
+        return source, False
     missing = missing_methods(source, Registry)
     if missing:
         kind = type(source).__name__
         raise TypeError(f"Neither Registry nor Executor: {kind} lacks {', '.join(missing)}")
-    return ApcoreExecutor(source)
+    return ApcoreExecutor(source), True
 
 
 def discover(folder: Path) -> Any:

@@ -1,0 +1,208 @@
+"""The official SDK's routes on this server's engine, by the SDK's `RequestHandler` interface."""
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import closing
+from typing import Any
+
+import httpx
+import pytest
+from a2a.server.request_handlers.request_handler import RequestHandler
+from a2a.server.routes import create_jsonrpc_routes, create_rest_routes
+from apcore import Executor
+from apcore_a2a_server.compat import SdkRequestHandler, request_handler
+from starlette.applications import Starlette
+
+from tests.serving import PATIENCE
+
+from .asking import MODERN, Json, state_of
+from .inloop import (
+    NEEDS_APPROVAL,
+    Does,
+    Gate,
+    Streams,
+    app_of,
+    contents,
+    give_back,
+    listening,
+    registry_of,
+)
+from .inloop import anyio_backend as anyio_backend
+
+pytestmark = pytest.mark.anyio
+
+
+async def three(inputs: Any, context: Any) -> Any:
+    for number in range(3):
+        yield {"n": number}
+
+
+class Sdk:
+    """An agent behind the SDK's own routes."""
+
+    def __init__(self, client: httpx.AsyncClient, gate: Gate, app: Starlette) -> None:
+        self.client = client
+        self.gate = gate
+        self.app = app
+
+    async def call(self, method: str, params: Json) -> Json:
+        body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+        response = await self.client.post("/rpc", json=body, headers=MODERN)
+        found: Json = response.json()
+        return found
+
+    async def events(self, path: str, body: Json) -> AsyncIterator[Json]:
+        """The events of a stream, from either route."""
+        async with self.client.stream("POST", path, json=body, headers=MODERN) as response:
+            async for line in response.aiter_lines():
+                if line.startswith("data:"):
+                    event = json.loads(line[5:])
+                    yield event.get("result", event)
+
+
+def message(skill: str = "work", text: str = "hello", **members: Any) -> Json:
+    parts = [{"text": text}]
+    return {
+        "message": {"messageId": "m1", "role": "ROLE_USER", "parts": parts, **members},
+        "metadata": {"skillId": skill},
+    }
+
+
+@pytest.fixture
+async def sdk(anyio_backend: str) -> AsyncIterator[Sdk]:
+    gate = Gate()
+    modules = {
+        "work": Does(give_back),
+        "wait": Does(gate),
+        "stream": Streams(three),
+        "pay": Does(give_back, annotations=NEEDS_APPROVAL),
+    }
+    executor = Executor(registry_of(modules))
+    ours = app_of(executor)
+    handler = request_handler(ours)
+    routes = [*create_jsonrpc_routes(handler, "/rpc"), *create_rest_routes(handler)]
+    with closing(executor):
+        async with (
+            listening(Starlette(routes=routes)) as url,
+            httpx.AsyncClient(base_url=url, trust_env=False, timeout=PATIENCE) as client,
+        ):
+            yield Sdk(client, gate, ours)
+        await ours.state.agent.drain()
+
+
+def test_it_is_the_sdks_handler() -> None:
+    handler = request_handler(app_of(registry_of({"work": Does(give_back)})))
+    assert isinstance(handler, RequestHandler)
+    assert isinstance(handler, SdkRequestHandler)
+    assert not SdkRequestHandler.__abstractmethods__
+
+
+async def test_a_message_is_sent(sdk: Sdk) -> None:
+    task = (await sdk.call("SendMessage", message()))["result"]["task"]
+    assert state_of(task) == "completed"
+    assert contents(task) == [{"text": "hello"}]
+    found = (await sdk.call("GetTask", {"id": task["id"]}))["result"]
+    assert found == task
+    response = await sdk.client.post("/message:send", json=message(), headers=MODERN)
+    assert contents(response.json()["task"]) == [{"text": "hello"}]
+    found = await sdk.client.get(f"/tasks/{task['id']}", headers=MODERN)
+    assert found.json()["id"] == task["id"]
+
+
+@pytest.mark.parametrize("path", ["/rpc", "/message:stream"])
+async def test_a_message_is_streamed(sdk: Sdk, path: str) -> None:
+    body = message("stream")
+    if path == "/rpc":
+        body = {"jsonrpc": "2.0", "id": 1, "method": "SendStreamingMessage", "params": body}
+    events = [event async for event in sdk.events(path, body)]
+    assert [next(iter(event)) for event in events] == [
+        "task",
+        "statusUpdate",
+        "artifactUpdate",
+        "artifactUpdate",
+        "artifactUpdate",
+        "statusUpdate",
+    ]
+    assert state_of(events[-1]["statusUpdate"]) == "completed"
+
+
+@pytest.mark.parametrize("path", ["/rpc", "/tasks/{}:subscribe"])
+async def test_a_task_is_subscribed_to(sdk: Sdk, path: str) -> None:
+    wait = message("wait") | {"configuration": {"returnImmediately": True}}
+    task_id = (await sdk.call("SendMessage", wait))["result"]["task"]["id"]
+    body: Json = {"id": task_id}
+    if path == "/rpc":
+        body = {"jsonrpc": "2.0", "id": 1, "method": "SubscribeToTask", "params": body}
+    events = []
+    async for event in sdk.events(path.format(task_id), body):
+        events.append(event)
+        sdk.gate.opened.set()
+    assert state_of(events[0]["task"]) == "working"
+    assert [next(iter(event)) for event in events[1:]] == ["artifactUpdate", "statusUpdate"]
+
+
+async def test_tasks_are_listed(sdk: Sdk) -> None:
+    made = [(await sdk.call("SendMessage", message()))["result"]["task"] for _ in range(3)]
+    page = (await sdk.call("ListTasks", {"pageSize": 2, "includeArtifacts": True}))["result"]
+    assert [task["id"] for task in page["tasks"]] == [made[2]["id"], made[1]["id"]]
+    assert page["totalSize"] == 3
+    params = {"pageSize": 2, "pageToken": page["nextPageToken"]}
+    (last,) = (await sdk.client.get("/tasks", params=params, headers=MODERN)).json()["tasks"]
+    assert last["id"] == made[0]["id"]
+
+
+async def test_a_task_is_canceled(sdk: Sdk) -> None:
+    wait = message("wait") | {"configuration": {"returnImmediately": True}}
+    task_id = (await sdk.call("SendMessage", wait))["result"]["task"]["id"]
+    await sdk.gate.reached.wait()
+    task = (await sdk.call("CancelTask", {"id": task_id}))["result"]
+    assert state_of(task) == "canceled"
+    await sdk.gate.canceled.wait()
+    again = await sdk.client.post(f"/tasks/{task_id}:cancel", json={}, headers=MODERN)
+    assert again.status_code == 409 or again.json()["error"]["code"] in (400, 409)
+    assert (await sdk.call("CancelTask", {"id": task_id}))["error"]["code"] == -32002
+
+
+async def test_a_task_is_approved(sdk: Sdk) -> None:
+    task = (await sdk.call("SendMessage", message("pay")))["result"]["task"]
+    assert state_of(task) == "input-required"
+    answer = message("pay", "yes", taskId=task["id"])
+    task = (await sdk.call("SendMessage", answer))["result"]["task"]
+    assert contents(task) == [{"text": "hello"}]
+
+
+async def test_both_faces_have_the_same_tasks(sdk: Sdk) -> None:
+    task = (await sdk.call("SendMessage", message()))["result"]["task"]
+    async with (
+        listening(sdk.app) as url,
+        httpx.AsyncClient(base_url=url, trust_env=False) as client,
+    ):
+        found = await client.get(f"/tasks/{task['id']}")
+        assert found.json() == task
+
+
+@pytest.mark.parametrize(
+    ("method", "params", "code"),
+    [
+        ("GetTask", {"id": "unknown"}, -32001),
+        ("CancelTask", {"id": "unknown"}, -32001),
+        ("SendMessage", message("unknown"), -32601),
+        ("CreateTaskPushNotificationConfig", {"taskId": "t", "url": "http://127.0.0.1"}, -32003),
+        ("GetTaskPushNotificationConfig", {"taskId": "t", "id": "c"}, -32003),
+        ("ListTaskPushNotificationConfigs", {"taskId": "t"}, -32003),
+        ("DeleteTaskPushNotificationConfig", {"taskId": "t", "id": "c"}, -32003),
+        ("GetExtendedAgentCard", {}, -32007),
+    ],
+)
+async def test_errors_have_the_codes_of_the_protocol(
+    sdk: Sdk, method: str, params: Json, code: int
+) -> None:
+    assert (await sdk.call(method, params))["error"]["code"] == code
+
+
+async def test_a_trace_goes_on_in_the_module(sdk: Sdk) -> None:
+    trace = "0af7651916cd43dd8448eb211c80319c"
+    sdk.gate.opened.set()
+    headers = {**MODERN, "traceparent": f"00-{trace}-b7ad6b7169203331-01"}
+    await sdk.client.post("/message:send", json=message("wait"), headers=headers)
+    assert sdk.gate.contexts[0].trace_id == trace

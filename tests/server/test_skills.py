@@ -1,0 +1,249 @@
+"""Modules that come and go while the server runs, and those that nobody may see or call."""
+
+import asyncio
+import logging
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import pytest
+from apcore import Executor, ModuleAnnotations, Registry
+
+from .inloop import WAYS, Does, Gate, Peer, Streams, always, app_of, give_back, registry_of, serving
+from .inloop import anyio_backend as anyio_backend
+from .modules import Inputs, Module, Text
+
+pytestmark = pytest.mark.anyio
+
+CARD = "/.well-known/agent-card.json"
+
+
+@pytest.fixture
+def registry() -> Registry:
+    return registry_of({"work": Does(give_back)})
+
+
+@pytest.fixture
+def executor(registry: Registry) -> Iterator[Executor]:
+    with closing(Executor(registry)) as executor:
+        yield executor
+
+
+async def card(peer: Peer) -> tuple[list[str], str]:
+    """The ids of the skills on the card, and its tag."""
+    response = await peer.client.get(CARD)
+    assert response.status_code == 200
+    return [skill["id"] for skill in response.json()["skills"]], response.headers["etag"]
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_module_that_is_registered_later_is_there(way: str, executor: Executor) -> None:
+    async with serving(executor, way) as peer:
+        before = await card(peer)
+        assert (await peer.send("new")).code == -32601
+        executor.registry.register("new", always({"new": True}))
+        skills, tag = await card(peer)
+        assert (sorted(skills), tag != before[1]) == (["new", "work"], True)
+        assert (await peer.send("new")).data == {"new": True}
+        assert (await peer.client.get("/health")).json()["module_count"] == 2
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_module_that_is_taken_away_is_gone(way: str, executor: Executor) -> None:
+    executor.registry.register("old", always({}))
+    async with serving(executor, way) as peer:
+        before = await card(peer)
+        assert (await peer.send("old")).state == "completed"
+        executor.registry.unregister("old")
+        skills, tag = await card(peer)
+        assert (skills, tag != before[1]) == (["work"], True)
+        for operation in ("send", "stream"):
+            answer = await peer.ask(operation, peer.wire.params("old"))
+            assert answer.code == -32601
+
+
+async def test_a_module_that_is_put_in_place_of_another_answers(executor: Executor) -> None:
+    registry = executor.registry
+    async with serving(executor) as peer:
+        assert (await peer.send()).data == {"text": "hello"}
+        before = await card(peer)
+        registry.unregister("work")
+        registry.register("work", Does(give_back, input_schema=Text, description="Another"))
+        after = await card(peer)
+        assert after[1] != before[1]
+        assert (await peer.send("work", peer.part(data={"text": 1}))).code == -32602
+
+        async def two(inputs: Inputs, context: Any) -> Any:
+            yield {"n": 0}
+            yield {"n": 1}
+
+        registry.unregister("work")
+        registry.register("work", Streams(two))
+        async with peer.stream() as stream:
+            frames = await stream.rest()
+        assert [frame.parts for frame in frames if frame.kind == "artifact"] == [
+            [{"n": 0}],
+            [{"n": 1}],
+        ]
+
+
+async def test_modules_may_come_and_go_in_another_thread(executor: Executor) -> None:
+    stop = threading.Event()
+
+    def churn() -> None:
+        while not stop.is_set():
+            executor.registry.register("new", always({"new": True}))
+            executor.registry.unregister("new")
+            stop.wait(0.0002)  # others need the interpreter too
+        executor.registry.register("last", always({"last": True}))
+
+    async with serving(executor) as peer:
+        churning = asyncio.create_task(asyncio.to_thread(churn))
+        for _ in range(60):
+            answer = await peer.send("new")
+            # found by the server, and gone when apcore looked for it, or either in order
+            assert answer.code in (None, -32601)
+            assert set((await card(peer))[0]) <= {"work", "new"}
+            assert (await peer.send()).state == "completed"
+        stop.set()
+        await churning
+        assert sorted((await card(peer))[0]) == ["last", "work"]
+        assert (await peer.send("new")).code == -32601
+        assert (await peer.send("last")).data == {"last": True}
+
+
+async def test_a_running_task_of_a_module_that_is_taken_away_goes_on(executor: Executor) -> None:
+    gate = Gate()
+
+    async def source(inputs: Inputs, context: Any) -> Any:
+        yield {"n": 0}
+        yield await gate(inputs, context)
+
+    executor.registry.register("old", Does(gate))
+    executor.registry.register("stream", Streams(source))
+    async with serving(executor) as peer, peer.stream("stream") as stream:
+        task_id = await peer.start("old")
+        await gate.reached.wait()
+        executor.registry.unregister("old")
+        executor.registry.unregister("stream")
+        gate.opened.set()
+        async with peer.subscribe(task_id, 2) as other:
+            await other.rest()
+        assert await peer.state(task_id) == "completed"
+        assert (await stream.rest())[-1].state == "completed"
+
+
+HIDDEN = ModuleAnnotations(discoverable=False)
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_module_that_is_not_to_be_discovered_can_be_called(way: str) -> None:
+    modules = {"work": Does(give_back), "secret": Does(give_back, annotations=HIDDEN)}
+    async with serving(modules, way) as peer:
+        response = await peer.client.get(CARD)
+        assert "secret" not in response.text
+        assert (await peer.send("secret")).data == {"text": "hello"}
+
+
+class Systematic(Registry):
+    """Has modules of the system among the others, as apcore has after `register_sys_modules`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register("work", always({}))
+        self.system: Any = always({"system": True})
+
+    def list(self, *args: Any, **options: Any) -> Any:
+        return [*super().list(*args, **options), "system.health"]
+
+    def get_definition(self, module_id: str, *args: Any, **options: Any) -> Any:
+        name = "work" if module_id == "system.health" else module_id
+        return super().get_definition(name, *args, **options)
+
+    def get(self, module_id: str, *args: Any, **options: Any) -> Any:
+        if module_id == "system.health":
+            return self.system
+        return super().get(module_id, *args, **options)
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_modules_of_the_system_are_neither_shown_nor_called(way: str) -> None:
+    with closing(Executor(Systematic())) as executor:
+        assert await executor.call_async("system.health", {}) == {"system": True}
+        async with serving(executor, way, default_skill="system.health") as peer:
+            assert (await card(peer))[0] == ["work"]
+            assert (await peer.client.get("/health")).json()["module_count"] == 1
+            for operation in ("send", "stream"):
+                answer = await peer.ask(operation, peer.wire.params("system.health"))
+                assert answer.code == -32601
+                message = peer.wire.params()["message"]
+                assert (await peer.ask(operation, {"message": message})).code == -32601
+
+
+class BadAnnotations(Module):
+    annotations: Any = 5
+
+    def execute(self, inputs: Inputs, context: Any) -> Inputs:
+        return inputs
+
+
+class BadTags(BadAnnotations):
+    annotations = None
+    tags = 5
+
+
+class Late(Registry):
+    """A registry whose description of one module fails."""
+
+    def get_definition(self, module_id: str, *args: Any, **options: Any) -> Any:
+        if module_id == "bad":
+            raise RuntimeError("no description today")
+        return super().get_definition(module_id, *args, **options)
+
+
+async def test_a_module_that_can_not_be_described_costs_the_others_nothing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    registry = Late()
+    registry.register("bad", always({}))
+    registry.register("work", Does(give_back))
+    async with serving(registry) as peer:
+        assert (await card(peer))[0] == ["work"]
+        assert (await peer.send()).state == "completed"
+        assert (await peer.send("bad")).code == -32601
+        assert (await peer.client.get("/health")).status_code == 200
+    assert "bad" in caplog.text
+
+
+@pytest.mark.parametrize("kind", [BadAnnotations, BadTags])
+async def test_a_broken_module_costs_the_others_nothing(kind: Any) -> None:
+    async with serving({"work": Does(give_back), "bad": kind()}) as peer:
+        assert "work" in (await card(peer))[0]
+        assert (await peer.send()).state == "completed"
+        assert (await peer.send("bad")).response.status_code == 200
+
+
+async def test_a_module_without_a_description_is_not_on_the_card_and_can_be_called(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.WARNING)
+    modules = {"work": Does(give_back), "mute": Does(give_back, description="")}
+    async with serving(modules) as peer:
+        assert (await card(peer))[0] == ["work"]
+        assert (await peer.send("mute")).state == "completed"
+    assert "mute" in caplog.text
+
+
+def test_no_modules_are_an_error() -> None:
+    with pytest.raises(ValueError, match="no modules"):
+        app_of(Registry())
+
+
+async def test_the_last_module_may_be_taken_away(executor: Executor) -> None:
+    async with serving(executor) as peer:
+        executor.registry.unregister("work")
+        assert (await card(peer))[0] == []
+        assert (await peer.send()).code == -32601
+        executor.registry.register("work", Does(give_back))
+        assert (await peer.send()).state == "completed"
