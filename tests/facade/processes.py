@@ -149,7 +149,7 @@ class Process:
     @property
     def url(self) -> str:
         """Where it listens, as it says itself."""
-        port = self.wait_for(r"skills? at http://[^ ]*:(\d+)")
+        port = self.wait_for(r"skills? at http://\S*:(\d+)")
         return f"http://127.0.0.1:{port}"
 
     def answers_at(self, url: str) -> Any:

@@ -16,7 +16,7 @@ from apcore_a2a_core import TaskRecord
 from apcore_a2a_server import InMemoryTaskStore
 from apcore_a2a_server.admission import Caller
 from apcore_a2a_server.handler import Handler, Request
-from apcore_a2a_server.states import CANCELED, COMPLETED, TERMINAL
+from apcore_a2a_server.states import CANCELED, COMPLETED, INPUT_REQUIRED, TERMINAL, WORKING
 from apcore_a2a_server.stores.journal import Page, Query
 
 from .inloop import NEEDS_APPROVAL, Does, Gate, Streams, always, gapless, give_back, serving, true
@@ -207,6 +207,31 @@ async def test_a_client_that_gives_up_its_cancellation_still_cancels(store: Any)
         assert not peer.served.engine.runs
 
 
+async def test_a_client_that_gives_up_its_answer_leaves_no_task_that_nobody_works_for() -> None:
+    saved, go = asyncio.Event(), asyncio.Event()
+
+    class LateStore(InMemoryTaskStore):
+        async def save(self, record: TaskRecord) -> None:
+            await super().save(record)
+            if record.version == 4:  # the answer
+                saved.set()
+                await go.wait()
+
+    store, modules = LateStore(), {"work": Does(give_back, annotations=NEEDS_APPROVAL)}
+    async with serving(modules, task_store=store) as peer:
+        handler, before = peer.served.handler, asyncio.all_tasks()
+        task = await handler.send(sending())
+        answers = asyncio.create_task(handler.send(sending("yes", task_id=task.id)))
+        await saved.wait()
+        answers.cancel()
+        await asyncio.wait({answers})
+        go.set()
+        await true(lambda: asyncio.all_tasks() == before)
+        (listed,) = (await handler.list_created(ask(a2a.ListTasksRequest()))).tasks
+        assert listed.status.state in {COMPLETED, INPUT_REQUIRED}
+        assert (await handler.get(get(task.id))).status.state == listed.status.state
+
+
 @pytest.mark.parametrize(("store", "rounds"), [(InMemoryTaskStore, 100), (SlowStore, 30)])
 async def test_of_eight_answers_at_once_one_resumes_the_task(store: Any, rounds: int) -> None:
     calls: Counter[str] = Counter()
@@ -337,6 +362,27 @@ async def test_the_end_of_the_server_and_of_a_task_at_once_is_one_end(store: Any
         assert not peer.served.engine.runs
         for task in tasks:
             assert len(ends(await events(handler, task.id))) == 1
+
+
+async def test_a_task_that_is_stored_as_the_server_ends_ends_too() -> None:
+    saving = asyncio.Event()
+
+    class LateStore(InMemoryTaskStore):
+        async def save(self, record: TaskRecord) -> None:
+            saving.set()
+            await asyncio.sleep(0.02)
+            await super().save(record)
+
+    store = LateStore()
+    async with serving({"work": Does(Gate())}, task_store=store) as peer:
+        before = asyncio.all_tasks()
+        sends = asyncio.create_task(outcome(peer.served.handler.send(sending(wait=False))))
+        await saving.wait()
+        await peer.served.engine.drain(0)
+        await sends
+        page = await store.query(Query(""))
+        assert WORKING not in {record.task.status.state for record in page.records}
+        await true(lambda: asyncio.all_tasks() == before)
 
 
 @pytest.mark.parametrize("store", STORES)

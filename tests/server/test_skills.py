@@ -171,14 +171,18 @@ class Systematic(Registry):
 async def test_modules_of_the_system_are_neither_shown_nor_called(way: str) -> None:
     with closing(Executor(Systematic())) as executor:
         assert await executor.call_async("system.health", {}) == {"system": True}
-        async with serving(executor, way, default_skill="system.health") as peer:
+        async with serving(executor, way) as peer:
             assert (await card(peer))[0] == ["work"]
             assert (await peer.client.get("/health")).json()["module_count"] == 1
             for operation in ("send", "stream"):
                 answer = await peer.ask(operation, peer.wire.params("system.health"))
                 assert answer.code == -32601
-                message = peer.wire.params()["message"]
-                assert (await peer.ask(operation, {"message": message})).code == -32601
+
+
+@pytest.mark.parametrize("name", ["system.health", "unknown"])
+def test_what_can_not_be_called_is_no_default_skill(name: str) -> None:
+    with closing(Executor(Systematic())) as executor, pytest.raises(ValueError, match=name):
+        app_of(executor, default_skill=name)
 
 
 class BadAnnotations(Module):

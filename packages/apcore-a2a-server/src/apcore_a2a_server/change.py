@@ -41,14 +41,14 @@ class NewParts:
 Update = NewState | NewParts
 
 
-def say(about: a2a.Message, text: str, *parts: a2a.Part) -> a2a.Message:
-    """A message of the agent in the task of another message: *text*, then further parts."""
+def say(about: a2a.Message, *parts: str | a2a.Part) -> a2a.Message:
+    """A message of the agent in the task of another message."""
     return a2a.Message(
         message_id=new_id(),
         task_id=about.task_id,
         context_id=about.context_id,
         role=a2a.Role.ROLE_AGENT,
-        parts=[a2a.Part(text=text, media_type="text/plain"), *parts],
+        parts=[a2a.Part(text=part) if isinstance(part, str) else part for part in parts],
     )
 
 

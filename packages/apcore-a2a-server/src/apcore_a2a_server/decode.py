@@ -8,7 +8,6 @@ the member. The types of the members come from the SDK's own descriptors.
 import base64
 import json
 from collections.abc import Callable
-from datetime import UTC, datetime
 from functools import cache
 from typing import Any, NoReturn, TypeAlias, TypeGuard, TypeVar
 
@@ -36,14 +35,8 @@ ALIASES: dict[str, dict[str, str]] = {
 
 MAX_MEMBERS = 100_000
 MAX_ITEMS = 1000
-CONTENTS = {
-    "text": "text",
-    "data": "data",
-    "raw": "file",
-    "bytes": "file",
-    "url": "file",
-    "uri": "file",
-}
+FILES = ("raw", "bytes", "url", "uri")
+CONTENTS = {"text": "text", "data": "data"} | dict.fromkeys(FILES, "file")
 """The members that hold a part's content, and the `kind` of such a part in 0.3."""
 
 
@@ -231,8 +224,7 @@ def _bytes(value: Any) -> bytes:
 def _timestamp(value: Any) -> Timestamp:
     result = Timestamp()
     try:
-        moment = datetime.fromisoformat(_text(value))
-        result.FromDatetime(moment.astimezone(UTC) if moment.tzinfo else moment)
+        result.FromJsonString(_text(value))
     except ValueError:
         raise ValueError("must be an ISO 8601 time") from None
     return result
@@ -289,10 +281,10 @@ def _part(value: Json, path: str) -> Json:
     kind = value.get("kind", value.get("type"))
     if len(contents) != 1 or kind not in (None, CONTENTS[contents[0]]):
         raise invalid(path, "must be one text, one piece of data, or one file")
-    metadata = value.get("metadata")
-    if is_object(metadata) and metadata.get("data_part_compat") is True:
+    metadata, data = value.get("metadata"), value.get("data")
+    if is_object(metadata) and metadata.get("data_part_compat") is True and is_object(data):
         rest = {name: item for name, item in metadata.items() if name != "data_part_compat"}
-        value = {**value, "data": value["data"]["value"], "metadata": rest or None}
+        value = {**value, "data": data.get("value"), "metadata": rest or None}
     return {name: item for name, item in value.items() if name in contents or name not in CONTENTS}
 
 

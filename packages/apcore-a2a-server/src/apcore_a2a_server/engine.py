@@ -95,9 +95,11 @@ class Engine:
         self.draining = True
         if self.runs:
             await asyncio.wait([task for _, task in self.runs.values()], timeout=seconds)
-        for run, _ in list(self.runs.values()):
+        for run, task in list(self.runs.values()):
+            await asyncio.wait({run.admitted}, timeout=1)  # its task may be on its way to the store
             with suppress(StaleTaskError):  # it has ended by itself just now
                 await self._end(run.call.message, FAILED, "Server shutdown")
+            task.cancel()
 
     def _launch(self, run: Run) -> Run:
         task = asyncio.create_task(run.main())
@@ -133,5 +135,5 @@ def _answered(
         return NewState(WORKING, received=message)
     if agreed is False:
         return NewState(REJECTED, say(message, "Rejected by client"), received=message)
-    again = say(message, HOW_TO_ANSWER, pause.question())
+    again = say(message, HOW_TO_ANSWER, *pause.question())
     return NewState(INPUT_REQUIRED, again, received=message, resume=record.resume)

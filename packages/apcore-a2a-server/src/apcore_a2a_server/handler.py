@@ -70,7 +70,8 @@ class Handler:
         record = await self._admission.paused(send, request.caller)
         if record is not None:
             caller = request.caller
-            return await self._engine.resume(record, send.message, caller, streaming=streaming)
+            answered = self._engine.resume(record, send.message, caller, streaming=streaming)
+            return await asyncio.shield(answered)
         call = self._admission.call(send, request.caller, request.parts, streaming=streaming)
         return await self._engine.start(call)
 

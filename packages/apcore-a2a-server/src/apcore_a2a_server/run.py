@@ -19,7 +19,7 @@ from .modules.approval import ApprovalPendingError, Pause, key
 from .modules.context import create_context
 from .modules.current import current
 from .modules.preflight import preflight
-from .states import CANCELED, COMPLETED, FAILED, INPUT_REQUIRED, SUBMITTED, WORKING
+from .states import CANCELED, COMPLETED, FAILED, INPUT_REQUIRED, REJECTED, SUBMITTED, WORKING
 from .stores.journal import Journal
 
 
@@ -33,6 +33,7 @@ class Setup:
         converter: Between parts and module inputs and outputs.
         mapper: From exceptions to errors.
         threads: Bounds the threads of synchronous modules.
+        preflights: Has one preflight wait for the other.
         execution_timeout: Seconds that a run may take.
         one_pass: Whether the executor's pipeline has our steps.
         has_gate: Whether the executor asks for approval (apcore 0.7 and later).
@@ -44,6 +45,7 @@ class Setup:
     converter: PartConverter
     mapper: ErrorMapper
     threads: CapacityLimiter
+    preflights: CapacityLimiter
     execution_timeout: float = 300
     one_pass: bool = True
     has_gate: bool = True
@@ -74,6 +76,7 @@ class Run:
         self.admitted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._setup = setup
         self._seconds = min(call.skill.time_limit or float("inf"), setup.execution_timeout)
+        self._deadline = asyncio.timeout(self._seconds)
         self._streamed = False
         self._refusal: Exception | None = None
         if admitted:
@@ -82,26 +85,30 @@ class Run:
     async def admit(self) -> None:
         """Create the task; the first time only."""
         if not self.admitted.done():
-            try:
-                await create(self._setup.journal, self._new_record())
-            except Exception as error:  # apcore would wrap it as a failure of the module
-                self._refusal = error
-                raise
-            self.admitted.set_result(None)
+            self._deadline.reschedule(None)  # a store may be slow, but must not be interrupted
+            await self._create()
+            self._deadline.reschedule(asyncio.get_running_loop().time() + self._seconds)
+
+    async def _create(self) -> None:
+        try:
+            await create(self._setup.journal, self._new_record())
+        except Exception as error:  # apcore would wrap it as a failure of the module
+            self._refusal = error
+            raise
+        self.admitted.set_result(None)
 
     async def main(self) -> None:
         """Run the call to its end, whatever that is."""
         current.set(self)
-        deadline = asyncio.timeout(self._seconds)
         try:
-            async with deadline:
+            async with self._deadline:
                 updates = await self._execute()
             await self._change(*updates)
         except StaleTaskError:  # somebody else has ended the task
             return
         except TimeoutError as error:
             timeout = ModuleTimeoutError(self.call.skill.id, int(self._seconds * 1000))
-            await self._fail(timeout if deadline.expired() else error)
+            await self._fail(timeout if self._deadline.expired() else error)
         except BaseException as error:  # modules raise what they like: only their task may fail
             task = asyncio.current_task()
             if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
@@ -112,7 +119,7 @@ class Run:
         """Call the module; the updates that complete the task."""
         call, executor, context = self.call, self._setup.executor, self._context()
         if not self._setup.one_pass and not self.admitted.done():
-            await preflight(executor, call.skill.id, call.inputs, context)
+            await preflight(executor, call.skill.id, call.inputs, context, self._setup.preflights)
             await self.admit()
         if call.skill.needs_approval and not (self._setup.has_gate or call.granted):
             self.asked = key(call.skill.id, call.inputs)
@@ -165,6 +172,8 @@ class Run:
             self.admitted.set_exception(self._refusal or raised)
         elif name == "ExecutionCancelledError":
             await self._settle(NewState(CANCELED, self._say("Canceled")))
+        elif name == "ApprovalDeniedError":
+            await self._settle(NewState(REJECTED, self._say("Approval denied")))
         else:
             reason = self._setup.explain(error, self.call)
             detail = a2a.Part(data=to_value(reason), media_type="application/json")
@@ -175,14 +184,16 @@ class Run:
         call, executor = self.call, self._setup.executor
         try:
             if not self.admitted.done():
-                await preflight(executor, call.skill.id, call.inputs, self._context())
-                await self.admit()
+                await preflight(
+                    executor, call.skill.id, call.inputs, self._context(), self._setup.preflights
+                )
+                await self._create()
         except Exception as refusal:  # whatever it is, it is for the one who sent the call
             self.admitted.set_exception(refusal)
             return
         token = getattr(error, "approval_id", None) if self.asked is None else None
         pause = Pause(call.skill.id, call.inputs, tuple(call.granted), self.asked, token)
-        question = self._say(f"Approval required for module {call.skill.id}", pause.question())
+        question = self._say(*pause.question())
         await self._settle(NewState(INPUT_REQUIRED, question, resume=pause.pack()))
 
     async def _settle(self, update: NewState) -> None:
@@ -195,8 +206,8 @@ class Run:
         task_id = self.call.message.task_id
         await change(self._setup.journal, task_id, *updates, expect=(WORKING,))
 
-    def _say(self, text: str, *parts: a2a.Part) -> a2a.Message:
-        return say(self.call.message, text, *parts)
+    def _say(self, *parts: str | a2a.Part) -> a2a.Message:
+        return say(self.call.message, *parts)
 
     def _context(self) -> Any:
         call = self.call

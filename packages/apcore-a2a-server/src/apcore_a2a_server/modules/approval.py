@@ -71,10 +71,12 @@ class Pause:
         """What has been approved when the client says yes."""
         return frozenset((*self.granted, *([self.asked] if self.asked else ())))
 
-    def question(self) -> Part:
-        """What approval is asked for, as data."""
-        data = {"approval": {"skill": self.skill_id, "arguments": self.inputs}}
-        return Part(data=carried(data), media_type="application/json")
+    def question(self) -> list[Part]:
+        """What approval is asked for: it may be a call that the skill makes."""
+        skill_id, arguments = json.loads(self.asked or "null") or (self.skill_id, self.inputs)
+        data = {"approval": {"skill": skill_id, "arguments": arguments}}
+        text = f"Approval required for module {skill_id}"
+        return [Part(text=text), Part(data=carried(data), media_type="application/json")]
 
 
 def answer(message: Message) -> bool | None:

@@ -5,10 +5,10 @@ before 0.16, duck-typed ones), and calls that wait for approval, which apcore as
 before it validates.
 """
 
-import asyncio
 import inspect
 from typing import Any
 
+from anyio import CapacityLimiter, to_thread
 from apcore.errors import (
     ACLDeniedError,
     InvalidInputError,
@@ -17,8 +17,13 @@ from apcore.errors import (
 )
 
 
-async def preflight(executor: Any, skill_id: str, inputs: dict[str, Any], context: Any) -> None:
+async def preflight(
+    executor: Any, skill_id: str, inputs: dict[str, Any], context: Any, turns: CapacityLimiter
+) -> None:
     """Raise what would refuse the call; run no module code on the event loop.
+
+    It is done one at a time, for which *turns* is: apcore's `validate` has one event loop of
+    its own for all threads.
 
     Raises:
         SchemaValidationError: The input does not fit the schema.
@@ -29,7 +34,7 @@ async def preflight(executor: Any, skill_id: str, inputs: dict[str, Any], contex
     arguments: list[Any] = [skill_id, inputs]
     if "context" in inspect.signature(executor.validate).parameters:
         arguments.append(context)
-    result: Any = await asyncio.to_thread(executor.validate, *arguments)
+    result: Any = await to_thread.run_sync(executor.validate, *arguments, limiter=turns)
     if result is not None and not getattr(result, "valid", True):
         checks: list[Any] = [check for check in getattr(result, "checks", ()) if not check.passed]
         raise _refusal(checks[0].check if checks else "schema", result.errors, skill_id)

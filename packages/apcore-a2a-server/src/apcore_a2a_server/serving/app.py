@@ -130,6 +130,7 @@ def _build(executor: Any, settings: Settings) -> tuple[Agent, list[Route], Rest]
         converter=converter,
         mapper=mapper,
         threads=CapacityLimiter(settings.max_threads),
+        preflights=CapacityLimiter(1),
         execution_timeout=settings.execution_timeout,
         one_pass=install_steps(executor),
         has_gate=install_approval(executor),

@@ -57,7 +57,8 @@ class Server(uvicorn.Server):
         """Take no more connections, drain, then close."""
         for server in self.servers:
             server.close()
-        _announce_end(self._agent)
+        running, grace = len(self._agent.engine.runs), self._agent.shutdown_timeout
+        logger.info("Ending: %d tasks have %g s (a second Ctrl+C ends them)", running, grace)
         drained = asyncio.ensure_future(self._agent.drain())
         while not drained.done() and not self.force_exit:
             await asyncio.wait({drained}, timeout=0.1)
@@ -172,7 +173,8 @@ def _set_up_logging(level: str) -> None:
 
 
 def _announce(agent: Agent, host: str, url: str) -> None:
-    logger.info("%s at %s", _count(len(agent.skills), "skill"), url)
+    count = len(agent.skills)
+    logger.info("%d skill%s at %s", count, "" if count == 1 else "s", url)
     logger.info("Agent Card: %s/.well-known/agent-card.json", url.rstrip("/"))
     if host in WILDCARDS and "//localhost:" in url:
         logger.info("That is for this machine; give url= or --url for clients elsewhere")
@@ -182,19 +184,3 @@ def _announce(agent: Agent, host: str, url: str) -> None:
             "authentication; host 127.0.0.1 keeps it to this machine"
         )
     logger.info("Ctrl+C ends it")
-
-
-def _announce_end(agent: Agent) -> None:
-    running = len(agent.engine.runs)
-    if running:
-        logger.info(
-            "Ending, when %s is through or in %g s; a second Ctrl+C ends it at once",
-            _count(running, "task"),
-            agent.shutdown_timeout,
-        )
-    else:
-        logger.info("Ending")
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
