@@ -24,9 +24,7 @@ PLUGINS = {
     "uvloop": "uvicorn's event loop, which uvicorn finds by itself",
 }
 # Imported, though not declared.
-PROVIDED = {
-    "protobuf": "a2a-sdk's types are protobuf messages, in the version that a2a-sdk chooses",
-}
+PROVIDED: dict[str, str] = {}
 # What the metadata of the installed distributions does not tell: `google` belongs to several of
 # them, and an editable installation, as the members are, lists no modules.
 OWNERS = {"google.protobuf": "protobuf", **{module: name for name, module in MODULES.items()}}

@@ -81,11 +81,10 @@ def call(registry: Registry) -> Callable[..., object]:
         inputs: dict[str, Any] | None = None,
         *,
         acl: ACL | None = None,
-        version: str | None = None,
         context: Context[Any] | None = None,
     ) -> object:
         executor = Executor(registry, acl=acl)
-        return asyncio.run(executor.call_async(module_id, inputs or {}, context, version))
+        return asyncio.run(executor.call_async(module_id, inputs or {}, context))
 
     return run
 

@@ -39,8 +39,13 @@ def test_a_real_module_is_a_skill(registry: Registry) -> None:
 
 
 @pytest.mark.parametrize("description", ["", None])
-def test_a_module_without_description_is_no_skill(description: Any, descriptor: Describe) -> None:
+def test_a_module_without_description_is_no_skill(
+    description: Any, descriptor: Describe, caplog: pytest.LogCaptureFixture
+) -> None:
     assert mapper.to_skill(descriptor(description=description)) is None
+    assert [record.getMessage() for record in caplog.records] == [
+        "Skipping module text.echo: missing description"
+    ]
 
 
 def test_names_are_made_of_ids(descriptor: Describe) -> None:
@@ -48,20 +53,16 @@ def test_names_are_made_of_ids(descriptor: Describe) -> None:
 
 
 def test_the_overlay_changes_what_is_shown_but_never_the_id(descriptor: Describe) -> None:
-    overlay = {"alias": "Shout", "description": "Louder", "tags": ["loud"], "guidance": "Be brief."}
-    for described in (
-        descriptor(metadata={"display": {"a2a": overlay}}),
-        descriptor(metadata=None, display={"a2a": overlay}),
-    ):
-        found = skill(described)
-        assert (found.id, found.name) == ("text.echo", "Shout")
-        assert found.description == "Louder\n\nBe brief."
-        assert list(found.tags) == ["loud"]
+    overlay = {"alias": "Shout", "description": "Louder", "tags": ["loud"]}
+    found = skill(descriptor(metadata={"display": {"a2a": overlay}}))
+    assert (found.id, found.name, found.description) == ("text.echo", "Shout", "Louder")
+    assert list(found.tags) == ["loud"]
 
 
 @pytest.mark.parametrize("display", [None, "x", {"a2a": "x"}, {"mcp": {}}])
 def test_a_display_for_others_changes_nothing(display: Any, descriptor: Describe) -> None:
     assert skill(descriptor(metadata={"display": display})).name == "Text Echo"
+    assert skill(descriptor(metadata=None)).name == "Text Echo"
 
 
 def test_flags_that_are_up_are_tags_too(descriptor: Describe) -> None:
@@ -144,8 +145,8 @@ def test_annotations_of_apcore_are_all_there(registry: Registry) -> None:
     assert len(annotations) == 13
 
 
-def test_the_five_of_the_srs_are_always_there_and_none_stays_none() -> None:
-    older = SimpleNamespace(destructive=True)
+def test_the_five_of_the_srs_are_there_as_they_are_and_none_stays_none() -> None:
+    older = SimpleNamespace(**{**FIVE, "destructive": True})
     assert mapper._build_extensions(older) == {
         "apcore": {"annotations": {**FIVE, "destructive": True}}
     }

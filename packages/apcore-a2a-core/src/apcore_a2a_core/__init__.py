@@ -1,18 +1,11 @@
 """Adapters between apcore modules and A2A types: pure, without I/O and without an event loop."""
 
-from .agent_card import EXTENSION_URI, AgentCardBuilder, Catalog, card_to_dict
+from .agent_card import EXTENSION_URI, AgentCardBuilder, card_to_dict
 from .errors import ErrorMapper, OutputError, PartError, clean, error_details
 from .parts import PartConverter
-from .protocols import (
-    Authenticator,
-    Executor,
-    Registry,
-    TaskListResult,
-    TaskRecord,
-    TaskStore,
-    missing_methods,
-)
-from .schema import SchemaConverter, text_property
+from .protocols import Authenticator, Executor, Registry, TaskStore, missing_methods
+from .records import TaskListResult, TaskRecord
+from .schema import SchemaConverter
 from .skill_mapper import SkillMapper
 from .values import from_struct, from_value, narrow, to_struct, to_value
 
@@ -20,7 +13,6 @@ __all__ = [
     "EXTENSION_URI",
     "AgentCardBuilder",
     "Authenticator",
-    "Catalog",
     "ErrorMapper",
     "Executor",
     "OutputError",
@@ -39,7 +31,6 @@ __all__ = [
     "from_value",
     "missing_methods",
     "narrow",
-    "text_property",
     "to_struct",
     "to_value",
 ]

@@ -1,42 +1,37 @@
 """What can't be converted, and what callers are told of errors.
 
-ValueError
-└── ConversionError
-    ├── PartError       a message's parts can't be a skill's input
-    └── OutputError     a module's output can't be carried by the protocol
+ValueError          their texts are safe to show to a caller
+├── PartError       a message's parts can't be a skill's input
+└── OutputError     a module's output can't be carried by the protocol
 """
 
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from a2a.utils.errors import A2A_ERROR_MAPPING, JSON_RPC_ERROR_CODE_MAP, A2AError
+from a2a.utils.errors import A2A_ERROR_REASONS, JSON_RPC_ERROR_CODE_MAP, A2AError
 
-from .schema import Object, Schema, is_object, pointed
+from .schema import Object, Schema, is_array, is_object, object_of, pointed, properties_of
 
 logger = logging.getLogger(__name__)
 
 
-class ConversionError(ValueError):
-    """The root of this distribution's errors; its text is safe to show to a caller."""
-
-
-class PartError(ConversionError):
+class PartError(ValueError):
     """A message's parts can't be the skill's input (FR-MSG-003)."""
 
 
-class OutputError(ConversionError):
+class OutputError(ValueError):
     """A module's output can't be carried; its text tells what is in the way and where.
 
     Attributes:
         path: where it is, from the output on: ``.rows[3].price``.
     """
 
-    path = ""
-
-    def __str__(self) -> str:
-        return f"{self.args[0]} at ${self.path}"
+    def __init__(self, what: str, keys: Iterable[str | int] = ()) -> None:
+        steps = [f"[{key}]" if isinstance(key, int) else f".{clean(key, 60)}" for key in keys]
+        self.path = "".join(steps)
+        super().__init__(f"{what} at ${self.path}")
 
 
 class Answer(NamedTuple):
@@ -52,7 +47,6 @@ MISSING, SAFETY = "Skill not found: {}", "Safety limit exceeded"
 ANSWERS = {
     "ACLDeniedError": Answer(-32001, "Task not found", "ACL_DENIED", "TaskNotFoundError"),
     "ApprovalDeniedError": Answer(-32603, "Approval denied", "APPROVAL_DENIED"),
-    "ApprovalPendingError": Answer(-32603, "Approval pending", "APPROVAL_PENDING"),
     "ApprovalTimeoutError": Answer(-32603, "Approval timed out", "APPROVAL_TIMEOUT"),
     "CallDepthExceededError": Answer(-32603, SAFETY, "CALL_DEPTH_EXCEEDED"),
     "CallFrequencyExceededError": Answer(-32603, SAFETY, "CALL_FREQUENCY_EXCEEDED"),
@@ -67,11 +61,8 @@ ANSWERS = {
     "OutputError": Answer(-32603, "Module output can't be carried: {}", "OUTPUT_ERROR"),
     "PartError": Answer(-32602, "{}", "INVALID_PARAMS", "InvalidParamsError"),
     "SchemaValidationError": Answer(-32602, "Invalid params", "SCHEMA_VALIDATION_ERROR"),
-    "VersionConstraintError": Answer(-32602, "Invalid version", "VERSION_CONSTRAINT_INVALID"),
 }
-UNLOGGED = ("Approval", "ExecutionCancelled")
-NAMES = {answer.reason: name for name, answer in ANSWERS.items()}
-PROTOCOL = {cls.__name__: mapping.reason for cls, mapping in A2A_ERROR_MAPPING.items()}
+PROTOCOL = {kind.__name__: reason for kind, reason in A2A_ERROR_REASONS.items()}
 PROTOCOL["JSONParseError"] = "PARSE_ERROR"
 
 CONTROL = dict.fromkeys([*range(32), *range(127, 160)]) | {9: "\t", 10: "\\n"}
@@ -125,7 +116,7 @@ class ErrorMapper:
         error: BaseException,
         *,
         skill: str | None = None,
-        inputs: object = None,
+        inputs: Mapping[str, Any] | None = None,
         schema: Schema | None = None,
     ) -> Object:
         """What the caller is told of *error*: ``{"code", "message", "data"}`` (FR-ERR-001..008).
@@ -138,15 +129,16 @@ class ErrorMapper:
         """
         if isinstance(error, A2AError):
             return protocol_error(error)
-        raised = name_of(error)
+        names = (kind.__name__ for kind in type(error).__mro__ if kind.__module__ != "builtins")
+        raised = next((name for name in names if name in ANSWERS), "InternalError")
         told = ANSWERS[raised].code == -32603 or is_callers_fault(error, skill)
         name = raised if told else "ModuleExecuteError"
         log(error, raised, name, clean(skill or ""))
         answer = ANSWERS[name]
         data: Object = {"type": answer.shown or name}
         if name == "SchemaValidationError":
-            data |= self._build_validation_data(error, inputs, schema)
-        named = details_of(error).get("module_id", skill)
+            data |= self._build_validation_data(error, inputs or {}, schema or {})
+        named = object_of(error, "details").get("module_id", skill)
         text = self._sanitize_message(str(named) if answer.message is MISSING else text_of(error))
         return {"code": answer.code, "message": answer.message.format(text), "data": data}
 
@@ -155,18 +147,22 @@ class ErrorMapper:
         return clean(PATH.sub("", TRACEBACK.sub("", message[:10_000])).strip(), 500)
 
     def _build_validation_data(
-        self, error: BaseException, inputs: object = None, schema: Schema | None = None
+        self, error: BaseException, inputs: Schema, schema: Schema
     ) -> Object:
         """``{"errors": [{"field", "code", "message"}]}``, of both forms that apcore has."""
-        given = inputs if is_object(inputs) else {}
-        missing = iter([name for name in (schema or {}).get("required", ()) if name not in given])
+        known = properties_of(schema)
+        missing = (name for name in schema.get("required", ()) if name not in inputs)
+        unknown = (name for name in inputs if name not in known)
         errors: list[dict[str, str]] = []
-        for entry in details_of(error).get("errors") or ():
+        entries = object_of(error, "details").get("errors")
+        for entry in filter(is_object, entries[:100] if is_array(entries) else ()):
             field = entry.get("field") or ".".join(pointed(entry.get("path", "")))
             code = str(entry.get("keyword") or entry.get("code") or "invalid")
             message = self._sanitize_message(str(entry.get("message", "")))
             if code in {"required", "missing"}:
                 field, message = field or next(missing, ""), "Field required"
+            elif code in {"additionalProperties", "extra_forbidden"}:
+                field, message = field or next(unknown, ""), "Unknown field"
             elif TELLING.match(message):
                 message = f"Invalid value ({code})"
             errors.append({"field": clean(field), "code": code, "message": message})
@@ -176,20 +172,9 @@ class ErrorMapper:
 def protocol_error(error: A2AError) -> Object:
     """The error object of one of the SDK's errors, or of ours that derive from them."""
     known: Mapping[type, int] = JSON_RPC_ERROR_CODE_MAP
-    codes = [getattr(error, "code", None), *map(known.get, type(error).__mro__)]
-    code = next((code for code in codes if isinstance(code, int)), -32603)
-    more: Object = getattr(error, "data", None) or {}
-    return {"code": code, "message": error.message, "data": {"type": type(error).__name__, **more}}
-
-
-def name_of(error: BaseException) -> str:
-    """The name in the table for *error*: of a class along the MRO, else by its apcore code.
-
-    Python's own ``ModuleNotFoundError`` is no missing skill.
-    """
-    names = (cls.__name__ for cls in type(error).__mro__ if cls.__module__ != "builtins")
-    coded = NAMES.get(str(getattr(error, "code", "")), "InternalError")
-    return next((name for name in names if name in ANSWERS), coded)
+    inherited = next((known[cls] for cls in type(error).__mro__ if cls in known), -32603)
+    data: Object = {"type": type(error).__name__, **(getattr(error, "data", None) or {})}
+    return {"code": getattr(error, "code", inherited), "message": error.message, "data": data}
 
 
 def is_callers_fault(error: BaseException, skill: str | None) -> bool:
@@ -198,26 +183,20 @@ def is_callers_fault(error: BaseException, skill: str | None) -> bool:
     apcore has one class for both: of the caller is what names no other module, has no longer a
     call chain, and comes neither of the output's validation nor of a malformed chunk.
     """
-    details = details_of(error)
-    nested = len(details.get("call_chain") or ()) > 1
+    details = object_of(error, "details")
+    chain = details.get("call_chain")
+    nested = is_array(chain) and len(chain) > 1
     foreign = skill is not None and details.get("module_id", skill) != skill
-    step = getattr(error.__context__, "step_name", None)
-    output = step == "output_validation" or text_of(error).startswith("Output validation")
+    output = text_of(error).startswith("Output validation")
     return not (nested or foreign or output or details.get("code") == "STREAM_CHUNK_NOT_OBJECT")
 
 
 def log(error: BaseException, raised: str, name: str, skill: str) -> None:
     """Tell the operator: denials with their details, what failed inside with its stack."""
     if raised == "ACLDeniedError":
-        logger.warning("Access denied: skill=%s %s", skill, clean(str(details_of(error))))
-    elif ANSWERS[name].code == -32603 and not name.startswith(UNLOGGED):
+        logger.warning("Access denied: skill=%s %s", skill, clean(str(object_of(error, "details"))))
+    elif ANSWERS[name].code == -32603 and not name.startswith(("Approval", "ExecutionCancelled")):
         logger.error("Skill failed: %s", skill, exc_info=error)
-
-
-def details_of(error: BaseException) -> Object:
-    """The ``details`` that apcore gave *error*, or none."""
-    details = getattr(error, "details", None)
-    return details if is_object(details) else {}
 
 
 def text_of(error: BaseException) -> str:

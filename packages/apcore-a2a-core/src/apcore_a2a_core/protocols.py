@@ -1,37 +1,11 @@
-"""What users bring: the shapes that the server asks for, and what it keeps of a task."""
+"""What users bring: the shapes that the server asks for."""
 
 from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
-from a2a.types import Task
+from a2a import types as a2a
 
-
-@dataclass(slots=True)
-class TaskRecord:
-    """A task, and what the server has to know of it beside.
-
-    Attributes:
-        task: the task as clients see it.
-        owner: the id of the principal that it belongs to; empty when nobody is known.
-        skill: the id of the skill that it runs.
-        version: the number of its latest change.
-        resume: the call that a paused task goes on with.
-    """
-
-    task: Task
-    owner: str = ""
-    skill: str = ""
-    version: int = 0
-    resume: bytes | None = None
-
-
-@dataclass(slots=True)
-class TaskListResult:
-    """A page of records; `next_cursor` is ``None`` on the last."""
-
-    records: list[TaskRecord]
-    next_cursor: str | None = None
+from .records import TaskListResult, TaskRecord
 
 
 @runtime_checkable
@@ -69,11 +43,11 @@ class TaskStore(Protocol):
         """Forget the task; returns whether there was one."""
         ...
 
-    async def save_push_config(self, task_id: str, config: dict[str, Any]) -> None:
+    async def save_push_config(self, task_id: str, config: a2a.TaskPushNotificationConfig) -> None:
         """Keep where the task's events are to be sent."""
         ...
 
-    async def get_push_config(self, task_id: str) -> dict[str, Any] | None:
+    async def get_push_config(self, task_id: str) -> a2a.TaskPushNotificationConfig | None:
         """Where the task's events are to be sent, or ``None``."""
         ...
 

@@ -1,19 +1,15 @@
 """JSON values and protobuf's: walked by hand, since every request and every result passes here."""
 
 from base64 import b64encode
-from collections.abc import Callable, Mapping
-from dataclasses import fields, is_dataclass
-from datetime import date, time, timedelta
-from decimal import Decimal
-from enum import Enum
+from collections.abc import Mapping
+from datetime import date, time
 from math import isfinite
-from pathlib import PurePath
 from typing import Any
-from uuid import UUID
 
-from google.protobuf.struct_pb2 import NULL_VALUE, ListValue, Struct, Value
+from google.protobuf.struct_pb2 import NULL_VALUE, Struct, Value
+from pydantic_core import to_jsonable_python
 
-from .errors import OutputError, PartError, clean
+from .errors import OutputError, PartError
 
 MAX_SAFE = 2**53
 """Up to here a double, and so a protobuf number, holds every integer."""
@@ -24,6 +20,9 @@ MAX_DEPTH = 30
 
 MAX_KEYS = 5000
 """Object keys in one input: apcore's redaction takes some 24 us for each, on the event loop."""
+
+KEY = 20
+"""How many items of an array cost as much as a key, or as another object or array."""
 
 
 def narrow(value: Any, *, max_keys: int = MAX_KEYS, max_depth: int = MAX_DEPTH) -> Any:
@@ -37,7 +36,7 @@ def narrow(value: Any, *, max_keys: int = MAX_KEYS, max_depth: int = MAX_DEPTH) 
     >>> narrow({"n": 3.0, "x": [0.5]})
     {'n': 3, 'x': [0.5]}
     """
-    return _narrow(value, max_depth, [max_keys])
+    return _narrow(value, max_depth, [(max_keys + 1) * KEY - 1])
 
 
 def _narrow(value: Any, depth: int, room: list[int]) -> Any:
@@ -48,9 +47,11 @@ def _narrow(value: Any, depth: int, room: list[int]) -> Any:
         return _number(value)
     if kind is not dict and kind is not list:
         return value
-    room[0] -= len(value) if kind is dict else 0
+    room[0] -= len(value) * KEY if kind is dict else len(value)
     if not depth or room[0] < 0:
-        raise PartError("Input is nested too deep" if not depth else "Input has too many keys")
+        raise PartError(
+            "Input is nested too deep" if not depth else "Input has too many keys or items"
+        )
     if kind is list:
         return [v if type(v) is str else _narrow(v, depth - 1, room) for v in value]
     return {k: v if type(v) is str else _narrow(v, depth - 1, room) for k, v in value.items()}
@@ -77,25 +78,28 @@ def from_value(value: Value) -> Any:
 
 
 def from_struct(struct: Struct) -> dict[str, Any]:
-    """A protobuf struct as a JSON object, with integral floats as integers."""
-    return {key: from_value(value) for key, value in struct.fields.items()}
+    """A protobuf struct as a JSON object with its keys sorted: protobuf keeps them in no order."""
+    return {key: from_value(struct.fields[key]) for key in sorted(struct.fields)}
 
 
 def to_value(obj: object, *, max_depth: int = MAX_DEPTH) -> Value:
     """What a module puts out as a protobuf value.
 
-    Takes what JSON has, and dates and times (ISO 8601), time spans (seconds), enums (their value),
-    UUIDs, decimals and paths (text), bytes (base64), sets, dataclasses and pydantic models.
+    Takes what JSON has, dates and times (ISO 8601), bytes (base64), and all that pydantic has a
+    form for, as enums, UUIDs, decimals, sets, dataclasses and models; time spans are seconds.
 
     Raises:
         OutputError: there is something else, a number that is not finite, an integer beyond 2^53,
             text that is no Unicode, or it is nested too deep, as a cycle is.
     """
     value = Value()
+    path: list[str | int] = []
     try:
-        _fill(value, obj, max_depth)
-    except UnicodeEncodeError as error:
-        raise located(error) from None
+        _fill(value, obj, path, max_depth)
+    except OutputError:
+        raise
+    except ValueError as error:  # protobuf's or pydantic's, with the rejected value in its text
+        raise OutputError("something that has no form in JSON", path) from error
     return value
 
 
@@ -104,7 +108,8 @@ def to_struct(obj: Mapping[Any, object]) -> Struct:
     return to_value(dict(obj)).struct_value
 
 
-def _fill(value: Value, obj: Any, depth: int) -> None:
+def _fill(value: Value, obj: Any, path: list[str | int], max_depth: int) -> None:
+    """Put *obj* into *value*; *path*, the keys that lead there, stays where an error is."""
     kind = obj.__class__
     if kind is str:
         value.string_value = obj
@@ -114,75 +119,30 @@ def _fill(value: Value, obj: Any, depth: int) -> None:
         value.bool_value = obj
     elif kind is int or kind is float:
         if (kind is int and abs(obj) > MAX_SAFE) or not isfinite(obj):
-            raise OutputError("a number that is not finite, or an integer beyond 2^53,")
+            raise OutputError("a number that is not finite, or an integer beyond 2^53,", path)
         value.number_value = obj
-    elif kind is not dict and kind is not list:
-        _fill(value, plain(obj), depth)
-    elif not depth:
-        raise OutputError("nesting that is too deep or endless")
+    elif kind in (dict, list) and len(path) == max_depth:
+        raise OutputError("nesting that is too deep or endless", path)
     elif kind is dict:
-        _fill_struct(value.struct_value, obj, depth - 1)
+        value.struct_value.SetInParent()
+        slots = value.struct_value.fields
+        for key, item in obj.items():
+            if isinstance(key, tuple):
+                raise OutputError("a key that has no form in JSON", path)
+            name = key if type(key) is str else next(iter(to_jsonable_python({key: None})))
+            path.append(name)
+            _fill(slots[name], item, path, max_depth)
+            path.pop()
+    elif kind is list:
+        value.list_value.SetInParent()
+        for index, item in enumerate(obj):
+            path.append(index)
+            _fill(value.list_value.values.add(), item, path, max_depth)
+            path.pop()
+    elif isinstance(obj, date | time):
+        value.string_value = obj.isoformat()
+    elif isinstance(obj, bytes | bytearray):
+        value.string_value = b64encode(obj).decode()
     else:
-        _fill_list(value.list_value, obj, depth - 1)
-
-
-def _fill_struct(struct: Struct, obj: dict[Any, object], depth: int) -> None:
-    struct.SetInParent()
-    slots = struct.fields
-    for key, item in obj.items():
-        name = key if type(key) is str else _key(key)
-        try:
-            _fill(slots[name], item, depth)
-        except (OutputError, UnicodeEncodeError) as error:
-            raise located(error, f".{clean(name, 60)}") from error.__cause__
-
-
-def _fill_list(values: ListValue, items: list[object], depth: int) -> None:
-    values.SetInParent()
-    add = values.values.add
-    for index, item in enumerate(items):
-        try:
-            _fill(add(), item, depth)
-        except (OutputError, UnicodeEncodeError) as error:
-            raise located(error, f"[{index}]") from error.__cause__
-
-
-def _key(key: object) -> str:
-    name = key if key is None else plain(key)
-    if isinstance(name, dict | list):
-        raise OutputError("a key that has no form in JSON")
-    return str(name)
-
-
-def located(error: Exception, step: str = "") -> OutputError:
-    """*error*, a step nearer to the root of the output; protobuf refuses lone surrogates."""
-    refusal = error if isinstance(error, OutputError) else OutputError("text that is not Unicode")
-    refusal.path = step + refusal.path
-    return refusal
-
-
-PLAIN: tuple[tuple[Any, Callable[[Any], object]], ...] = (
-    (Enum, lambda obj: obj.value),
-    (str, str.__str__),
-    (int, int),
-    (float, float),
-    (Mapping, dict),
-    ((list, tuple, set, frozenset), list),
-    ((date, time), lambda obj: obj.isoformat()),
-    (timedelta, timedelta.total_seconds),
-    ((bytes, bytearray, memoryview), lambda obj: b64encode(obj).decode()),
-    ((UUID, Decimal, PurePath), str),
-)
-
-
-def plain(obj: Any) -> object:
-    """*obj* in JSON's own types, one level deep; see `to_value`."""
-    convert = next((convert for kinds, convert in PLAIN if isinstance(obj, kinds)), None)
-    if convert:
-        return convert(obj)
-    try:
-        if is_dataclass(obj):
-            return {field.name: getattr(obj, field.name) for field in fields(obj)}
-        return obj.model_dump(mode="json")
-    except (AttributeError, TypeError, ValueError) as error:
-        raise OutputError("an object that has no form in JSON") from error
+        plain = to_jsonable_python(obj, timedelta_mode="float", bytes_mode="base64")
+        _fill(value, plain, path, max_depth)

@@ -135,5 +135,5 @@ def _answered(
         return NewState(WORKING, received=message)
     if agreed is False:
         return NewState(REJECTED, say(message, "Rejected by client"), received=message)
-    again = say(message, HOW_TO_ANSWER, *pause.question())
+    again = say(message, HOW_TO_ANSWER, pause.question()[1])
     return NewState(INPUT_REQUIRED, again, received=message, resume=record.resume)

@@ -76,7 +76,6 @@ class Run:
         self.admitted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._setup = setup
         self._seconds = min(call.skill.time_limit or float("inf"), setup.execution_timeout)
-        self._deadline = asyncio.timeout(self._seconds)
         self._streamed = False
         self._refusal: Exception | None = None
         if admitted:
@@ -85,30 +84,26 @@ class Run:
     async def admit(self) -> None:
         """Create the task; the first time only."""
         if not self.admitted.done():
-            self._deadline.reschedule(None)  # a store may be slow, but must not be interrupted
-            await self._create()
-            self._deadline.reschedule(asyncio.get_running_loop().time() + self._seconds)
-
-    async def _create(self) -> None:
-        try:
-            await create(self._setup.journal, self._new_record())
-        except Exception as error:  # apcore would wrap it as a failure of the module
-            self._refusal = error
-            raise
-        self.admitted.set_result(None)
+            try:
+                await create(self._setup.journal, self._new_record())
+            except Exception as error:  # apcore would wrap it as a failure of the module
+                self._refusal = error
+                raise
+            self.admitted.set_result(None)
 
     async def main(self) -> None:
         """Run the call to its end, whatever that is."""
         current.set(self)
+        deadline = asyncio.timeout(self._seconds)
         try:
-            async with self._deadline:
+            async with deadline:
                 updates = await self._execute()
             await self._change(*updates)
         except StaleTaskError:  # somebody else has ended the task
             return
         except TimeoutError as error:
             timeout = ModuleTimeoutError(self.call.skill.id, int(self._seconds * 1000))
-            await self._fail(timeout if self._deadline.expired() else error)
+            await self._fail(timeout if deadline.expired() else error)
         except BaseException as error:  # modules raise what they like: only their task may fail
             task = asyncio.current_task()
             if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
@@ -170,6 +165,7 @@ class Run:
         elif not self.admitted.done():
             raised = error if isinstance(error, Exception) else RuntimeError(name)
             self.admitted.set_exception(self._refusal or raised)
+            await self._settle(NewState(FAILED, self._say("Not admitted")))
         elif name == "ExecutionCancelledError":
             await self._settle(NewState(CANCELED, self._say("Canceled")))
         elif name == "ApprovalDeniedError":
@@ -187,7 +183,7 @@ class Run:
                 await preflight(
                     executor, call.skill.id, call.inputs, self._context(), self._setup.preflights
                 )
-                await self._create()
+                await self.admit()
         except Exception as refusal:  # whatever it is, it is for the one who sent the call
             self.admitted.set_exception(refusal)
             return

@@ -1,14 +1,18 @@
 """The modules of an executor as this server sees them."""
 
+import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
 from a2a.utils.errors import MethodNotFoundError
-from apcore_a2a_core import Catalog, clean
+from apcore_a2a_core import clean
 
 from .memo import remember_schemas
+
+logger = logging.getLogger("apcore_a2a.skills")
 
 MAX_ID = 512
 
@@ -21,6 +25,7 @@ class Skill:
     descriptor: Any
     streams: bool
     needs_approval: bool
+    discoverable: bool
     time_limit: float | None
     """The module's own limit in seconds."""
 
@@ -32,7 +37,9 @@ class Skill:
 
 
 class Skills:
-    """Looks skills up, and forgets them when the registry changes.
+    """Looks skills up, and forgets them when the registry changes; from any thread.
+
+    apcore makes a descriptor anew for every `get_definition`, which takes up to a millisecond.
 
     Args:
         registry: An apcore Registry, or what looks like one.
@@ -41,18 +48,27 @@ class Skills:
 
     def __init__(self, registry: Any, *, memo: bool = True) -> None:
         self.registry = registry
-        self.catalog = Catalog(registry)
         self.generation = 0
         """Grows with every change of the registry."""
         self._memo = memo
-        self._skills: dict[str, Skill] = {}
+        self._skills: dict[str, Skill | None] = {}
         self._lock = threading.Lock()
         for event in ("register", "unregister"):
             if hasattr(registry, "on"):
                 registry.on(event, self._on_change)
 
     def __len__(self) -> int:
-        return len(self.catalog.ids())
+        return len(self.list())
+
+    def list(self) -> Sequence[str]:
+        """The ids of the skills that may be shown: not ``system.*``, and none that is broken."""
+        found = [self._find(skill_id) for skill_id in self.registry.list()]
+        return [skill.id for skill in found if skill and skill.discoverable]
+
+    def get_definition(self, module_id: str) -> Any | None:
+        """The descriptor of the skill, the same until it changes; None when there is none."""
+        skill = self._find(module_id)
+        return skill.descriptor if skill else None
 
     def get(self, skill_id: str) -> Skill:
         """The skill with this id.
@@ -60,39 +76,65 @@ class Skills:
         Raises:
             MethodNotFoundError: There is none, or it is not for callers (FR-MSG-001.9).
         """
-        return self._skills.get(skill_id) or self._load(skill_id)
-
-    def _load(self, skill_id: str) -> Skill:
-        generation = self.generation
-        callable_by_strangers = len(skill_id) <= MAX_ID and not skill_id.startswith("system.")
-        descriptor = self.catalog.descriptor(skill_id) if callable_by_strangers else None
-        if descriptor is None:
+        skill = self._find(skill_id)
+        if skill is None:
             raise MethodNotFoundError(
                 f"Skill not found: {clean(skill_id, 200)}", data={"type": "ModuleNotFoundError"}
             )
+        return skill
+
+    def _find(self, skill_id: str) -> Skill | None:
+        try:
+            return self._skills[skill_id]
+        except KeyError:
+            return self._load(skill_id)
+
+    def _load(self, skill_id: str) -> Skill | None:
+        """Read the skill from the registry, and keep what is found: a broken module as None."""
+        if len(skill_id) > MAX_ID or skill_id.startswith("system."):
+            return None
+        generation = self.generation
+        try:
+            found = self._read(skill_id)
+        except Exception:  # a module that can't describe itself must not cost others anything
+            logger.exception("Module %s can't be described", clean(skill_id))
+            found = {skill_id: None}
+        with self._lock:
+            if generation == self.generation:
+                self._skills |= found
+        return found.get(skill_id)
+
+    def _read(self, skill_id: str) -> dict[str, Skill | None]:
+        descriptor = self.registry.get_definition(skill_id)
+        if descriptor is None:
+            return {}
         get = getattr(self.registry, "get", None)
         module = get(skill_id) if get is not None else None
         if self._memo and module is not None:
             remember_schemas(module)
-        skill = _skill(skill_id, descriptor, module)
-        with self._lock:
-            if generation == self.generation:
-                self._skills[skill_id] = skill
-        return skill
+        return {skill_id: _skill(skill_id, _displayed(descriptor, module), module)}
 
     def _on_change(self, module_id: str, module: object) -> None:
         """Called by the registry, from any thread."""
         with self._lock:
             self.generation += 1
             self._skills.pop(module_id, None)
-        self.catalog.invalidate(module_id)
 
 
 def time_limit(module: object) -> float | None:
     """The module's own `resources["timeout"]`, in seconds (apcore has milliseconds)."""
-    resources = getattr(module, "resources", None)
+    resources: dict[str, Any] | None = getattr(module, "resources", None)
     timeout = resources.get("timeout") if isinstance(resources, dict) else None
     return timeout / 1000 if isinstance(timeout, int | float) and timeout > 0 else None
+
+
+def _displayed(descriptor: Any, module: object) -> Any:
+    """The descriptor, with the ``display`` that apcore's decorator leaves on the module."""
+    display = getattr(module, "display", None)
+    if isinstance(display, dict):
+        descriptor = copy(descriptor)
+        descriptor.metadata = {"display": display, **(descriptor.metadata or {})}
+    return descriptor
 
 
 def _skill(skill_id: str, descriptor: Any, module: object) -> Skill:
@@ -102,5 +144,6 @@ def _skill(skill_id: str, descriptor: Any, module: object) -> Skill:
         descriptor=descriptor,
         streams=hasattr(module, "stream"),
         needs_approval=bool(getattr(annotations, "requires_approval", False)),
+        discoverable=getattr(annotations, "discoverable", True) is not False,
         time_limit=time_limit(module),
     )

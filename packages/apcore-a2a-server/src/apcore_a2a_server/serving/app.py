@@ -34,7 +34,7 @@ from .pages import CardPage, HealthPage, no_extended_card
 from .rest import Rest
 from .source import executor_of
 
-logger = logging.getLogger("apcore_a2a")
+logger = logging.getLogger("apcore_a2a_server")
 
 CARD_PATHS = ("/.well-known/agent-card.json", "/.well-known/agent.json")
 

@@ -54,7 +54,7 @@ class CardPage:
         self._state = (generation, root_path)
         settings = self._settings
         card = self._builder.build(
-            self._skills.catalog,
+            self._skills,
             name=settings.name or settings.project("name"),
             description=settings.description or settings.project("description"),
             version=settings.version or settings.project("version"),

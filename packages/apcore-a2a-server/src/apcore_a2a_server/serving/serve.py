@@ -15,7 +15,7 @@ from starlette.applications import Starlette
 from .app import Agent, create_app
 from .options import Options
 
-logger = logging.getLogger("apcore_a2a")
+logger = logging.getLogger("apcore_a2a_server")
 
 LEVELS = ("debug", "info", "warning", "error")
 CHATTY = ("apcore", "httpx", "uvicorn")

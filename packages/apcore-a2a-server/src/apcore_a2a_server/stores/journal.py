@@ -100,9 +100,14 @@ class Journal:
             StoreFullError: The store has no room and nothing it may drop.
         """
         record.version = len(payloads)
-        await self._shelf.save(record)
         events = [Event(number, payload) for number, payload in enumerate(payloads, 1)]
-        self._live[record.task.id] = Entry(record, events)
+        entry = Entry(record, events)
+        try:
+            await self._shelf.save(record)
+        except asyncio.CancelledError:  # it may be there already: somebody must end it
+            self._live[record.task.id] = entry
+            raise
+        self._live[record.task.id] = entry
 
     async def open(self, task_id: str) -> Entry | None:
         """The entry of a task that has not ended, made from the store if need be."""
