@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 from a2a.server.tasks import InMemoryTaskStore as SdkStore
-from apcore_a2a_core import TaskListResult, TaskRecord, TaskStore
+from apcore_a2a_store import TaskListResult, TaskRecord, TaskStore
 
 from .inloop import (
     NEEDS_APPROVAL,

@@ -12,12 +12,11 @@ from a2a.utils.errors import (
     TaskNotFoundError,
     UnsupportedOperationError,
 )
-from apcore_a2a_core import TaskRecord
 from apcore_a2a_server import InMemoryTaskStore
 from apcore_a2a_server.admission import Caller
 from apcore_a2a_server.handler import Handler, Request
-from apcore_a2a_server.states import CANCELED, COMPLETED, INPUT_REQUIRED, TERMINAL, WORKING
-from apcore_a2a_server.stores.journal import Page, Query
+from apcore_a2a_store import Page, Query, TaskRecord
+from apcore_a2a_store.states import CANCELED, COMPLETED, INPUT_REQUIRED, TERMINAL, WORKING
 
 from .inloop import NEEDS_APPROVAL, Does, Gate, Streams, always, gapless, give_back, serving, true
 from .inloop import anyio_backend as anyio_backend

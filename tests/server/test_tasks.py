@@ -10,11 +10,12 @@ from uuid import UUID
 import pytest
 from a2a import types as a2a
 from apcore import Registry, module
-from apcore_a2a_core import ErrorMapper, TaskRecord
+from apcore_a2a_core import ErrorMapper
 from apcore_a2a_server import InMemoryTaskStore
 from apcore_a2a_server.change import NewState, change
 from apcore_a2a_server.errors import InvalidStateTransitionError
-from apcore_a2a_server.states import (
+from apcore_a2a_store import Journal, TaskRecord
+from apcore_a2a_store.states import (
     CANCELED,
     COMPLETED,
     FAILED,
@@ -24,7 +25,6 @@ from apcore_a2a_server.states import (
     SUBMITTED,
     WORKING,
 )
-from apcore_a2a_server.stores.journal import Journal
 from pydantic import BaseModel
 
 from .asking import Agent, Json, state_of

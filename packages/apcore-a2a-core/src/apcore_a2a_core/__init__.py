@@ -3,8 +3,7 @@
 from .agent_card import EXTENSION_URI, AgentCardBuilder, card_to_dict
 from .errors import ErrorMapper, OutputError, PartError, clean, error_details
 from .parts import PartConverter
-from .protocols import Authenticator, Executor, Registry, TaskStore, missing_methods
-from .records import TaskListResult, TaskRecord
+from .protocols import Authenticator, Executor, Registry, missing_methods
 from .schema import SchemaConverter
 from .skill_mapper import SkillMapper
 from .values import from_struct, from_value, narrow, to_struct, to_value
@@ -21,9 +20,6 @@ __all__ = [
     "Registry",
     "SchemaConverter",
     "SkillMapper",
-    "TaskListResult",
-    "TaskRecord",
-    "TaskStore",
     "card_to_dict",
     "clean",
     "error_details",

@@ -3,10 +3,6 @@
 from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
-from a2a import types as a2a
-
-from .records import TaskListResult, TaskRecord
-
 
 @runtime_checkable
 class Authenticator(Protocol):
@@ -20,39 +16,6 @@ class Authenticator(Protocol):
 
     def authenticate(self, headers: Mapping[str, str]) -> object | Awaitable[object | None] | None:
         """The identity behind *headers* (names in lower case), or ``None`` for nobody."""
-        ...
-
-
-@runtime_checkable
-class TaskStore(Protocol):
-    """Keeps tasks and their push configurations (FR-STR-001)."""
-
-    async def save(self, record: TaskRecord) -> None:
-        """Keep *record*, in place of an earlier one of the same task."""
-        ...
-
-    async def get(self, task_id: str) -> TaskRecord | None:
-        """The record of the task, or ``None``."""
-        ...
-
-    async def list(self, context_id: str | None, cursor: str | None, limit: int) -> TaskListResult:
-        """At most *limit* records after *cursor*, newest created first, of one context or all."""
-        ...
-
-    async def delete(self, task_id: str) -> bool:
-        """Forget the task; returns whether there was one."""
-        ...
-
-    async def save_push_config(self, task_id: str, config: a2a.TaskPushNotificationConfig) -> None:
-        """Keep where the task's events are to be sent."""
-        ...
-
-    async def get_push_config(self, task_id: str) -> a2a.TaskPushNotificationConfig | None:
-        """Where the task's events are to be sent, or ``None``."""
-        ...
-
-    async def delete_push_config(self, task_id: str) -> bool:
-        """Forget where the task's events are to be sent; returns whether that was known."""
         ...
 
 

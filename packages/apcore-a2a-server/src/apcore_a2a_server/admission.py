@@ -7,13 +7,13 @@ from typing import Any
 
 from a2a import types as a2a
 from a2a.utils.errors import InvalidParamsError, TaskNotFoundError, UnsupportedOperationError
-from apcore_a2a_core import PartConverter, PartError, TaskRecord, from_value
+from apcore_a2a_core import PartConverter, PartError, from_value
+from apcore_a2a_store import Journal, Query, TaskRecord
+from apcore_a2a_store.states import INPUT_REQUIRED, PAUSED
 
 from .decode import invalid
 from .ids import new_id
 from .modules.skills import Skill, Skills
-from .states import INPUT_REQUIRED, PAUSED
-from .stores.journal import Journal, Query
 
 MAX_ID = 256
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")

@@ -9,12 +9,12 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from a2a import types as a2a
-from apcore_a2a_core import TaskRecord, to_value
+from apcore_a2a_core import to_value
+from apcore_a2a_store import Journal, Payload, TaskRecord
+from apcore_a2a_store.states import NAMES, TRANSITIONS, WORKING
 
 from .errors import InvalidStateTransitionError, StaleTaskError
 from .ids import new_id, now
-from .states import NAMES, TRANSITIONS, WORKING
-from .stores.journal import Journal, Payload
 
 logger = logging.getLogger(__name__)
 

@@ -13,12 +13,11 @@ from typing import Any, NoReturn, TypeAlias, TypeGuard, TypeVar
 
 from a2a.utils.errors import InvalidParamsError, JSONParseError
 from apcore_a2a_core import OutputError, narrow, to_value
+from apcore_a2a_store.states import ROLES, STATES
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 from google.protobuf.struct_pb2 import Struct, Value
 from google.protobuf.timestamp_pb2 import Timestamp
-
-from .states import ROLES, STATES
 
 Json: TypeAlias = dict[str, Any]
 Reader: TypeAlias = Callable[[Any, Any, str], None]

@@ -10,11 +10,10 @@ from typing import Any, TypeAlias
 
 from a2a import types as a2a
 from apcore_a2a_core import error_details, from_struct, from_value
+from apcore_a2a_store import Payload
+from apcore_a2a_store.states import NAMES, SETTLED
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
-
-from .states import NAMES, SETTLED
-from .stores.journal import Payload
 
 Json: TypeAlias = dict[str, Any]
 

@@ -8,7 +8,16 @@ from functools import partial
 
 from a2a import types as a2a
 from a2a.utils.errors import InternalError
-from apcore_a2a_core import TaskRecord
+from apcore_a2a_store import TaskRecord
+from apcore_a2a_store.states import (
+    CANCELED,
+    FAILED,
+    INPUT_REQUIRED,
+    OPEN,
+    PAUSED,
+    REJECTED,
+    WORKING,
+)
 
 from .admission import Call, Caller
 from .change import NewState, change, say
@@ -16,7 +25,6 @@ from .errors import DrainingError, StaleTaskError, refusal
 from .modules.approval import Pause, answer
 from .modules.skills import Skills
 from .run import Run, Setup
-from .states import CANCELED, FAILED, INPUT_REQUIRED, OPEN, PAUSED, REJECTED, WORKING
 
 logger = logging.getLogger(__name__)
 

@@ -2,8 +2,7 @@
 
 A2AError                      (a2a-sdk)
 ├── TooMuchError              -32029, HTTP 429
-│   ├── DrainingError         HTTP 503
-│   └── StoreFullError
+│   └── DrainingError         HTTP 503
 └── InternalError             (a2a-sdk) -32603
     └── InvalidStateTransitionError
 StaleTaskError                never leaves the server
@@ -38,10 +37,6 @@ class InvalidStateTransitionError(InternalError):
 
 class StaleTaskError(Exception):
     """The task is no longer in the state a change was made for."""
-
-
-class StoreFullError(TooMuchError):
-    """The task store has no room and nothing it may drop."""
 
 
 _KINDS = {code: kind for kind, code in JSON_RPC_ERROR_CODE_MAP.items()}

@@ -11,13 +11,13 @@ from typing import Any, NoReturn, TypeAlias
 
 from a2a import types as a2a
 from a2a.utils import errors
+from apcore_a2a_store import Event, Journal, Order, Query
+from apcore_a2a_store.states import NAMES, TERMINAL
 
 from .admission import Admission, Caller
 from .decode import invalid
 from .engine import Engine, Ticket
 from .errors import StaleTaskError
-from .states import NAMES, TERMINAL
-from .stores.journal import Event, Journal, Order, Query
 from .subscribers import attach, ending, follow, settled
 
 Events: TypeAlias = AsyncIterator[Event | None]

@@ -7,6 +7,7 @@ from urllib.parse import parse_qs
 
 from a2a.utils import errors
 from apcore_a2a_core import ErrorMapper
+from apcore_a2a_store import Payload
 from starlette.types import Receive, Scope, Send
 
 from .decode import Json, invalid, is_object, parse_json
@@ -15,7 +16,6 @@ from .handler import Handler
 from .http import caller_of, headers_of, read_body, respond, retry_after
 from .operations import DIALECT_03, DIALECT_1, METHODS, perform
 from .sse import EventStream
-from .stores.journal import Payload
 
 VERSIONS = frozenset({"", "0.3", "1.0"})
 

@@ -9,7 +9,17 @@ from a2a import types as a2a
 from anyio import CapacityLimiter
 from apcore.cancel import CancelToken
 from apcore.errors import ModuleTimeoutError
-from apcore_a2a_core import ErrorMapper, PartConverter, TaskRecord, to_struct, to_value
+from apcore_a2a_core import ErrorMapper, PartConverter, to_struct, to_value
+from apcore_a2a_store import Journal, TaskRecord
+from apcore_a2a_store.states import (
+    CANCELED,
+    COMPLETED,
+    FAILED,
+    INPUT_REQUIRED,
+    REJECTED,
+    SUBMITTED,
+    WORKING,
+)
 
 from .admission import Call
 from .change import NewParts, NewState, Update, change, create, say
@@ -19,8 +29,6 @@ from .modules.approval import ApprovalPendingError, Pause, key
 from .modules.context import create_context
 from .modules.current import current
 from .modules.preflight import preflight
-from .states import CANCELED, COMPLETED, FAILED, INPUT_REQUIRED, REJECTED, SUBMITTED, WORKING
-from .stores.journal import Journal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

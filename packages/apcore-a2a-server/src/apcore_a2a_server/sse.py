@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
+from apcore_a2a_store import Event, Payload
 from starlette.types import Receive, Scope, Send
 
 from .http import dump
-from .stores.journal import Event, Payload
 
 HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),

@@ -7,9 +7,7 @@ task; any can go on from the last id it saw.
 from collections.abc import AsyncIterator
 
 from a2a import types as a2a
-from apcore_a2a_core import TaskRecord
-
-from .stores.journal import Event, Journal
+from apcore_a2a_store import Event, Journal, TaskRecord
 
 
 async def follow(

@@ -1,6 +1,6 @@
 """Task stores, and what it takes to write one, under their `apcore_a2a` name."""
 
-from apcore_a2a_core import TaskListResult, TaskRecord, TaskStore
+from apcore_a2a_store import TaskListResult, TaskRecord, TaskStore
 
 from ._parts import missing
 

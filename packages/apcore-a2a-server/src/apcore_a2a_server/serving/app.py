@@ -10,6 +10,7 @@ from typing import Any, Unpack
 from a2a.utils.errors import MethodNotFoundError
 from anyio import CapacityLimiter
 from apcore_a2a_core import ErrorMapper, PartConverter, SchemaConverter
+from apcore_a2a_store import InMemoryTaskStore, Journal, shelf_of
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
@@ -24,9 +25,6 @@ from apcore_a2a_server.modules.pipeline import install as install_steps
 from apcore_a2a_server.modules.skills import Skills
 from apcore_a2a_server.rpc import JsonRpc
 from apcore_a2a_server.run import Setup
-from apcore_a2a_server.stores.journal import Journal
-from apcore_a2a_server.stores.memory import InMemoryTaskStore
-from apcore_a2a_server.stores.simple import shelf_of
 
 from .options import Options, Settings
 from .origin import OriginGuard

@@ -7,16 +7,10 @@ from typing import Any
 
 from a2a.types import ListTasksRequest, Task
 from a2a.utils.errors import InvalidParamsError
-from apcore_a2a_core import (
-    TaskListResult,
-    TaskRecord,
-    TaskStore,
-    from_value,
-    missing_methods,
-    to_value,
-)
+from apcore_a2a_core import from_value, missing_methods, to_value
 
-from apcore_a2a_server.stores.journal import Page, Query, Shelf
+from .journal import Page, Query, Shelf
+from .records import TaskListResult, TaskRecord, TaskStore
 
 logger = logging.getLogger("apcore_a2a.stores")
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol, TypeAlias
 
 from a2a import types as a2a
-from apcore_a2a_core import TaskRecord
 
-from apcore_a2a_server.states import SETTLED, TERMINAL
+from .records import TaskRecord
+from .states import SETTLED, TERMINAL
 
 logger = logging.getLogger(__name__)
 

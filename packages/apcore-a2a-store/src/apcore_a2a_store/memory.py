@@ -10,11 +10,11 @@ from typing import Any
 
 from a2a.types import Task, TaskPushNotificationConfig
 from a2a.utils.errors import InvalidParamsError
-from apcore_a2a_core import TaskListResult, TaskRecord
 
-from apcore_a2a_server.errors import StoreFullError
-from apcore_a2a_server.states import TERMINAL
-from apcore_a2a_server.stores.journal import Page, Query
+from .errors import StoreFullError
+from .journal import Page, Query
+from .records import TaskListResult, TaskRecord
+from .states import TERMINAL
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +50,7 @@ class InMemoryTaskStore:
         import asyncio
 
         from a2a.types import Task
-        from apcore_a2a_core import TaskRecord
-        from apcore_a2a_server import InMemoryTaskStore
+        from apcore_a2a_store import InMemoryTaskStore, TaskRecord
 
 
         async def main() -> None:

@@ -1,0 +1,66 @@
+"""What is kept of a task, and what a store of users must be able to do (FR-STR-001)."""
+
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+from a2a import types as a2a
+
+
+@dataclass(slots=True)
+class TaskRecord:
+    """A task, and what the server has to know of it beside.
+
+    Attributes:
+        task: the task as clients see it.
+        owner: the id of the principal that it belongs to; empty when nobody is known.
+        skill: the id of the skill that it runs.
+        version: the number of its latest change.
+        resume: the call that a paused task goes on with.
+    """
+
+    task: a2a.Task
+    owner: str = ""
+    skill: str = ""
+    version: int = 0
+    resume: bytes | None = None
+
+
+@dataclass(slots=True)
+class TaskListResult:
+    """A page of records; `next_cursor` is ``None`` on the last."""
+
+    records: list[TaskRecord]
+    next_cursor: str | None = None
+
+
+@runtime_checkable
+class TaskStore(Protocol):
+    """Keeps tasks and their push configurations (FR-STR-001)."""
+
+    async def save(self, record: TaskRecord) -> None:
+        """Keep *record*, in place of an earlier one of the same task."""
+        ...
+
+    async def get(self, task_id: str) -> TaskRecord | None:
+        """The record of the task, or ``None``."""
+        ...
+
+    async def list(self, context_id: str | None, cursor: str | None, limit: int) -> TaskListResult:
+        """At most *limit* records after *cursor*, newest created first, of one context or all."""
+        ...
+
+    async def delete(self, task_id: str) -> bool:
+        """Forget the task; returns whether there was one."""
+        ...
+
+    async def save_push_config(self, task_id: str, config: a2a.TaskPushNotificationConfig) -> None:
+        """Keep where the task's events are to be sent."""
+        ...
+
+    async def get_push_config(self, task_id: str) -> a2a.TaskPushNotificationConfig | None:
+        """Where the task's events are to be sent, or ``None``."""
+        ...
+
+    async def delete_push_config(self, task_id: str) -> bool:
+        """Forget where the task's events are to be sent; returns whether that was known."""
+        ...
