@@ -7,6 +7,7 @@ from importlib import import_module
 import apcore_a2a
 import apcore_a2a_core
 import apcore_a2a_server
+import apcore_a2a_store
 import pytest
 
 HEAVY = {"a2a", "apcore", "apcore_a2a_core", "apcore_a2a_server", "starlette", "uvicorn"}
@@ -67,7 +68,7 @@ def test_an_unknown_name_fails_as_in_any_module() -> None:
 @pytest.mark.parametrize("mirror", ["adapters", "server", "storage"])
 def test_a_mirror_has_the_names_of_its_parts(mirror: str) -> None:
     module = import_module(f"apcore_a2a.{mirror}")
-    parts = [apcore_a2a_core, apcore_a2a_server]
+    parts = [apcore_a2a_core, apcore_a2a_server, apcore_a2a_store]
 
     assert module.__all__ == sorted(module.__all__)
     for name in module.__all__:
@@ -87,7 +88,6 @@ def test_the_mirrors_together_have_every_name() -> None:
         "from apcore_a2a import serve",
         "from apcore_a2a import create_app",
         "import apcore_a2a.server",
-        "import apcore_a2a.storage",
     ],
 )
 def test_a_missing_server_part_names_the_command_that_installs_it(statement: str) -> None:
@@ -101,9 +101,9 @@ def test_a_missing_server_part_names_the_command_that_installs_it(statement: str
 
 
 def test_another_missing_module_is_told_as_it_is() -> None:
-    code = "import sys; sys.modules['apcore_a2a_server.stores.memory'] = None; "
+    code = "import sys; sys.modules['apcore_a2a_store.memory'] = None; "
     for statement in ("from apcore_a2a import InMemoryTaskStore", "import apcore_a2a.storage"):
         done = python(code + statement)
 
-        assert "apcore_a2a_server.stores.memory" in done.stderr.splitlines()[-1]
+        assert "apcore_a2a_store.memory" in done.stderr.splitlines()[-1]
         assert "pip install" not in done.stderr

@@ -8,8 +8,7 @@ import pytest
 from a2a import types as a2a
 from a2a.utils.errors import InvalidParamsError
 from apcore_a2a_server import InMemoryTaskStore
-from apcore_a2a_server.errors import StoreFullError
-from apcore_a2a_store import Query, TaskRecord, TaskStore
+from apcore_a2a_store import Query, StoreFullError, TaskRecord, TaskStore
 from apcore_a2a_store.states import COMPLETED, FAILED, INPUT_REQUIRED, WORKING
 
 from .inloop import NEEDS_APPROVAL, WAYS, Does, Gate, Streams, always, give_back, serving, true

@@ -6,7 +6,7 @@ from .parts import PartConverter
 from .protocols import Authenticator, Executor, Registry, missing_methods
 from .schema import SchemaConverter
 from .skill_mapper import SkillMapper
-from .values import from_struct, from_value, narrow, to_struct, to_value
+from .values import from_struct, from_value, load_json, narrow, to_struct, to_value
 
 __all__ = [
     "EXTENSION_URI",
@@ -25,6 +25,7 @@ __all__ = [
     "error_details",
     "from_struct",
     "from_value",
+    "load_json",
     "missing_methods",
     "narrow",
     "to_struct",

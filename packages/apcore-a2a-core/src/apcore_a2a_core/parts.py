@@ -1,6 +1,5 @@
 """Messages' parts as inputs of modules, and modules' outputs as artifacts."""
 
-import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from mimetypes import types_map
@@ -14,7 +13,7 @@ from google.protobuf.json_format import MessageToDict
 from .errors import PartError
 from .schema import Object, SchemaConverter, is_object, object_of, properties_of, text_property
 from .skill_mapper import JSON, TEXT, overlay_of
-from .values import narrow, to_value
+from .values import load_json, narrow, to_value
 
 Parts = Sequence[Mapping[str, Any] | a2a.Part]
 """Parts in the JSON form of A2A 1.0, of 0.3, or of the SRS, or the SDK's."""
@@ -115,11 +114,11 @@ def as_inputs(value: object) -> Object:
 def parsed(text: str) -> Object:
     """The JSON object in *text*."""
     try:
-        value = json.loads(text)
-        json.dumps(value, ensure_ascii=False).encode()  # finds lone surrogates
-    except (ValueError, RecursionError):
+        return as_inputs(load_json(text))
+    except PartError:
+        raise
+    except ValueError:
         raise PartError("Invalid JSON in TextPart") from None
-    return as_inputs(value)
 
 
 def as_file(content: str, keys: Sequence[str], file: Mapping[str, Any], schema: Object) -> Object:

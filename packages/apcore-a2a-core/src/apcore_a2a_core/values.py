@@ -1,10 +1,11 @@
 """JSON values and protobuf's: walked by hand, since every request and every result passes here."""
 
+import json
 from base64 import b64encode
 from collections.abc import Mapping
 from datetime import date, time
 from math import isfinite
-from typing import Any
+from typing import Any, NoReturn
 
 from google.protobuf.struct_pb2 import NULL_VALUE, Struct, Value
 from pydantic_core import to_jsonable_python
@@ -23,6 +24,38 @@ MAX_KEYS = 5000
 
 KEY = 20
 """How many items of an array cost as much as a key, or as another object or array."""
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(constant)
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("duplicate names")
+    return found
+
+
+_DECODER = json.JSONDecoder(parse_constant=_refuse, object_pairs_hook=_unique)
+
+
+def load_json(text: str) -> Any:
+    """The JSON value that *text* is (RFC 8259): no NaN, no name twice, nothing but Unicode.
+
+    Raises:
+        ValueError: it is none, or nested too deep to be read; the error's text is not for callers.
+
+    >>> load_json('{"n": 1}')
+    {'n': 1}
+    """
+    try:
+        value = _DECODER.decode(text)
+    except RecursionError:
+        raise ValueError("nested too deep") from None
+    if "\\u" in text:
+        json.dumps(value, ensure_ascii=False).encode()  # finds lone surrogates
+    return value
 
 
 def narrow(value: Any, *, max_keys: int = MAX_KEYS, max_depth: int = MAX_DEPTH) -> Any:

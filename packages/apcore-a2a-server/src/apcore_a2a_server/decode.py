@@ -6,13 +6,13 @@ the member. The types of the members come from the SDK's own descriptors.
 """
 
 import base64
-import json
 from collections.abc import Callable
 from functools import cache
-from typing import Any, NoReturn, TypeAlias, TypeGuard, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from a2a.utils.errors import InvalidParamsError, JSONParseError
-from apcore_a2a_core import OutputError, narrow, to_value
+from apcore_a2a_core import OutputError, load_json, narrow, to_value
+from apcore_a2a_core.schema import is_array, is_object
 from apcore_a2a_store.states import ROLES, STATES
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
@@ -39,29 +39,10 @@ CONTENTS = {"text": "text", "data": "data"} | dict.fromkeys(FILES, "file")
 """The members that hold a part's content, and the `kind` of such a part in 0.3."""
 
 
-def is_object(value: Any) -> TypeGuard[Json]:
-    """Whether a parsed JSON value is an object."""
-    return isinstance(value, dict)
-
-
 def invalid(field: str, description: str) -> InvalidParamsError:
     """The error for one wrong member."""
     errors = [{"field": field, "code": "invalid", "message": description}]
     return InvalidParamsError(f"Invalid params: {field} {description}", data={"errors": errors})
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(name)
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> Json:
-    values = dict(pairs)
-    if len(values) != len(pairs):
-        raise ValueError("duplicate names")
-    return values
-
-
-_DECODER = json.JSONDecoder(parse_constant=_refuse_constant, object_pairs_hook=_unique)
 
 
 def parse_json(body: bytes) -> Any:
@@ -74,13 +55,9 @@ def parse_json(body: bytes) -> Any:
     if body.count(b'":') > MAX_MEMBERS:
         raise invalid("params", f"must have at most {MAX_MEMBERS} members")
     try:
-        text = body.decode()
-        value = _DECODER.decode(text)
-        if "\\u" in text:
-            json.dumps(value, ensure_ascii=False).encode()  # finds lone surrogates
-    except (ValueError, RecursionError):
+        return load_json(body.decode())
+    except ValueError:
         raise JSONParseError from None
-    return value
 
 
 def decode(kind: type[M], value: Any, path: str = "params") -> M:
@@ -175,10 +152,9 @@ def _converted(convert: Any, value: Any, path: str) -> Any:
 
 
 def _list(value: Any, path: str) -> list[Any]:
-    if not isinstance(value, list) or len(value) > MAX_ITEMS:
+    if not is_array(value) or len(value) > MAX_ITEMS:
         raise invalid(path, f"must be an array of at most {MAX_ITEMS} items")
-    items: list[Any] = value
-    return items
+    return value
 
 
 def _a(kind: type, problem: str) -> Callable[[Any], Any]:
@@ -245,9 +221,8 @@ def carried(value: Any) -> Value:
 def _rounded(value: Any) -> Any:
     if is_object(value):
         return {name: _rounded(item) for name, item in value.items()}
-    if isinstance(value, list):
-        items: list[Any] = value
-        return [_rounded(item) for item in items]
+    if is_array(value):
+        return [_rounded(item) for item in value]
     return float(value) if type(value) is int else value
 
 

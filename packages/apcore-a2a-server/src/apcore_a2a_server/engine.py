@@ -23,8 +23,9 @@ from .admission import Call, Caller
 from .change import NewState, change, say
 from .errors import DrainingError, StaleTaskError, refusal
 from .modules.approval import Pause, answer
+from .modules.setup import Setup
 from .modules.skills import Skills
-from .run import Run, Setup
+from .run import Run
 
 logger = logging.getLogger(__name__)
 

@@ -7,10 +7,11 @@ from urllib.parse import parse_qs
 
 from a2a.utils import errors
 from apcore_a2a_core import ErrorMapper
+from apcore_a2a_core.schema import is_object
 from apcore_a2a_store import Payload
 from starlette.types import Receive, Scope, Send
 
-from .decode import Json, invalid, is_object, parse_json
+from .decode import Json, invalid, parse_json
 from .errors import TooMuchError
 from .handler import Handler
 from .http import caller_of, headers_of, read_body, respond, retry_after

@@ -1,16 +1,13 @@
 """One run of a module for one call: what happens in it becomes changes of its task."""
 
 import asyncio
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from a2a import types as a2a
-from anyio import CapacityLimiter
 from apcore.cancel import CancelToken
 from apcore.errors import ModuleTimeoutError
-from apcore_a2a_core import ErrorMapper, PartConverter, to_struct, to_value
-from apcore_a2a_store import Journal, TaskRecord
+from apcore_a2a_core import to_struct, to_value
+from apcore_a2a_store import TaskRecord
 from apcore_a2a_store.states import (
     CANCELED,
     COMPLETED,
@@ -28,42 +25,7 @@ from .ids import now
 from .modules.approval import ApprovalPendingError, Pause, key
 from .modules.context import create_context
 from .modules.current import current
-from .modules.preflight import preflight
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Setup:
-    """What all runs share.
-
-    Attributes:
-        executor: The apcore Executor, or what looks like one.
-        journal: Where tasks live.
-        converter: Between parts and module inputs and outputs.
-        mapper: From exceptions to errors.
-        threads: Bounds the threads of synchronous modules.
-        preflights: Has one preflight wait for the other.
-        execution_timeout: Seconds that a run may take.
-        one_pass: Whether the executor's pipeline has our steps.
-        has_gate: Whether the executor asks for approval (apcore 0.7 and later).
-        metadata: What each task's metadata begin with.
-    """
-
-    executor: Any
-    journal: Journal
-    converter: PartConverter
-    mapper: ErrorMapper
-    threads: CapacityLimiter
-    preflights: CapacityLimiter
-    execution_timeout: float = 300
-    one_pass: bool = True
-    has_gate: bool = True
-    metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
-
-    def explain(self, error: BaseException, call: Call) -> dict[str, Any]:
-        """The error of a run, as clients may see it."""
-        return self.mapper.to_jsonrpc_error(
-            error, skill=call.skill.id, inputs=call.inputs, schema=call.skill.schema
-        )
+from .modules.setup import Setup
 
 
 class Run:
@@ -122,7 +84,7 @@ class Run:
         """Call the module; the updates that complete the task."""
         call, executor, context = self.call, self._setup.executor, self._context()
         if not self._setup.one_pass and not self.admitted.done():
-            await preflight(executor, call.skill.id, call.inputs, context, self._setup.preflights)
+            await self._setup.preflight(call, context)
             await self.admit()
         if call.skill.needs_approval and not (self._setup.has_gate or call.granted):
             self.asked = key(call.skill.id, call.inputs)
@@ -185,12 +147,10 @@ class Run:
 
     async def _pause(self, error: BaseException) -> None:
         """Wait for approval; a call that would be refused anyway is refused instead."""
-        call, executor = self.call, self._setup.executor
+        call = self.call
         try:
             if not self.admitted.done():
-                await preflight(
-                    executor, call.skill.id, call.inputs, self._context(), self._setup.preflights
-                )
+                await self._setup.preflight(call, self._context())
                 await self.admit()
         except Exception as refusal:  # whatever it is, it is for the one who sent the call
             self.admitted.set_exception(refusal)

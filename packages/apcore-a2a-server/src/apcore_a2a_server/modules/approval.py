@@ -7,8 +7,9 @@ from typing import Any
 
 from a2a.types import Message, Part
 from apcore_a2a_core import from_value
+from apcore_a2a_core.schema import is_object
 
-from apcore_a2a_server.decode import carried, is_object
+from apcore_a2a_server.decode import carried
 
 from .current import current
 

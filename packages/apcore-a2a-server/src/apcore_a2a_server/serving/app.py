@@ -22,9 +22,9 @@ from apcore_a2a_server.engine import Engine
 from apcore_a2a_server.handler import Handler
 from apcore_a2a_server.modules.approval import install as install_approval
 from apcore_a2a_server.modules.pipeline import install as install_steps
+from apcore_a2a_server.modules.setup import Setup
 from apcore_a2a_server.modules.skills import Skills
 from apcore_a2a_server.rpc import JsonRpc
-from apcore_a2a_server.run import Setup
 
 from .options import Options, Settings
 from .origin import OriginGuard

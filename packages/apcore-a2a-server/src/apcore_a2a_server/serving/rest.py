@@ -7,9 +7,10 @@ from urllib.parse import parse_qsl
 
 from a2a.utils.errors import A2A_ERROR_MAPPING, JSONParseError, VersionNotSupportedError
 from apcore_a2a_core import ErrorMapper, error_details
+from apcore_a2a_core.schema import is_object
 from starlette.types import Receive, Scope, Send
 
-from apcore_a2a_server.decode import Json, invalid, is_object, parse_json
+from apcore_a2a_server.decode import Json, invalid, parse_json
 from apcore_a2a_server.errors import DrainingError, TooMuchError
 from apcore_a2a_server.handler import Handler
 from apcore_a2a_server.http import caller_of, headers_of, read_body, respond, retry_after

@@ -1,0 +1,50 @@
+"""What all runs share."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from anyio import CapacityLimiter
+from apcore_a2a_core import ErrorMapper, PartConverter
+from apcore_a2a_store import Journal
+
+from .preflight import preflight
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setup:
+    """What all runs share.
+
+    Attributes:
+        executor: The apcore Executor, or what looks like one.
+        journal: Where tasks live.
+        converter: Between parts and module inputs and outputs.
+        mapper: From exceptions to errors.
+        threads: Bounds the threads of synchronous modules.
+        preflights: Has one preflight wait for the other.
+        execution_timeout: Seconds that a run may take.
+        one_pass: Whether the executor's pipeline has our steps.
+        has_gate: Whether the executor asks for approval (apcore 0.7 and later).
+        metadata: What each task's metadata begin with.
+    """
+
+    executor: Any
+    journal: Journal
+    converter: PartConverter
+    mapper: ErrorMapper
+    threads: CapacityLimiter
+    preflights: CapacityLimiter
+    execution_timeout: float = 300
+    one_pass: bool = True
+    has_gate: bool = True
+    metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    def explain(self, error: BaseException, call: Any) -> dict[str, Any]:
+        """The error of a run, as clients may see it."""
+        return self.mapper.to_jsonrpc_error(
+            error, skill=call.skill.id, inputs=call.inputs, schema=call.skill.schema
+        )
+
+    async def preflight(self, call: Any, context: Any) -> None:
+        """Raise what would refuse the call."""
+        await preflight(self.executor, call.skill.id, call.inputs, context, self.preflights)
