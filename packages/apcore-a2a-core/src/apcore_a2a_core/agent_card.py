@@ -111,6 +111,7 @@ def details_of(descriptor: Any) -> Value:
         "inputSchema": lambda: SchemaConverter().convert_input_schema(descriptor),
         "outputSchema": lambda: SchemaConverter().convert_output_schema(descriptor),
         "examples": lambda: descriptor.examples,
+        "documentation": lambda: descriptor.documentation,
     }
     details: dict[str, Value] = {}
     for key, piece in pieces.items():
@@ -141,11 +142,12 @@ def card_to_dict(card: a2a.AgentCard, *, state_transition_history: bool = False)
         skill.setdefault("examples", [])
         more = object_at(params, EXTENSION_URI, "skills", skill["id"], "annotations")
         skill |= {"extensions": {"apcore": {"annotations": more}}} if more else {}
+    if capabilities["extendedAgentCard"]:
+        result["supportsAuthenticatedExtendedCard"] = True
     url = card.supported_interfaces[0].url
     return result | {
         "protocolVersion": "0.3.0",
         "url": url,
         "preferredTransport": "JSONRPC",
         "additionalInterfaces": [{"url": url, "transport": "JSONRPC"}],
-        "supportsAuthenticatedExtendedCard": capabilities["extendedAgentCard"],
     }

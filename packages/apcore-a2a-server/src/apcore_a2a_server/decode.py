@@ -32,7 +32,7 @@ ALIASES: dict[str, dict[str, str]] = {
     "SendMessageConfiguration": {"pushNotificationConfig": "taskPushNotificationConfig"},
 }
 
-MAX_MEMBERS = 100_000
+MAX_MEMBERS = 250_000
 MAX_ITEMS = 1000
 FILES = ("raw", "bytes", "url", "uri")
 CONTENTS = {"text": "text", "data": "data"} | dict.fromkeys(FILES, "file")

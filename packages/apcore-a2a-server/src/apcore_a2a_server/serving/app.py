@@ -72,11 +72,10 @@ def create_app(source: Any, **options: Unpack[Options]) -> Starlette:
 
         class Hello:
             description = "Says hello."
-            input_schema = {"type": "object", "properties": {"name": {"type": "string"}}}
-            output_schema = None
+            input_schema = output_schema = None
 
             def execute(self, inputs, context):
-                return {"greeting": f"Hello {inputs['name']}"}
+                return {"greeting": f"Hello {inputs['text']}"}
 
 
         registry = Registry()

@@ -13,7 +13,14 @@ from apcore_a2a_core import AgentCardBuilder, SkillMapper
 from apcore_a2a_server.modules.skills import Skills
 from pydantic import BaseModel
 
-from .conftest import OrderModule
+from tests.core.conftest import OrderModule
+
+
+@pytest.fixture
+def registry() -> Registry:
+    found = Registry()
+    found.register("shop.order", OrderModule())
+    return found
 
 
 def module_with(**members: Any) -> OrderModule:
