@@ -1,7 +1,8 @@
 """Import every built wheel on its own: `uv run tools/check_wheels.py DIRECTORY`.
 
 Each wheel goes into an environment that holds nothing but what it declares: once without its
-extras, and once for each of them, where every public name must resolve.
+extras, and once for each of them, with the part that the extra is named after; with `all`,
+every public name must resolve.
 """
 
 import os
@@ -36,7 +37,9 @@ def check(wheel: Path) -> int:
     """Report on *wheel*, alone and with each extra; returns how many of these failed."""
     module = wheel.name.partition("-")[0]
     cases = {"": f"import {module}"}
-    cases |= {f"[{extra}]": f"from {module} import *" for extra in extras_of(wheel)}
+    for extra in extras_of(wheel):
+        part = f"import {module}_{extra}"
+        cases[f"[{extra}]"] = f"from {module} import *" if extra == "all" else part
     failures = 0
     for extra, statement in cases.items():
         ok = runs(wheel, extra, statement)

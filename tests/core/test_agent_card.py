@@ -5,7 +5,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from apcore_a2a_core import EXTENSION_URI, AgentCardBuilder, SkillMapper, card_t
 from google.protobuf.json_format import ParseDict
 from pydantic import BaseModel
 
-from .conftest import Item, OrderModule
+from .conftest import OrderModule
 
 SCHEMA = json.loads((Path(__file__).parents[1] / "data/a2a-0.3.0.schema.json").read_text())
 ALL_SCHEMES = {
@@ -284,7 +283,7 @@ def test_the_merged_card_tells_every_flag_and_the_annotations_of_the_srs(
         "stateTransitionHistory": False,
         "extendedAgentCard": False,
     }
-    assert result["supportsAuthenticatedExtendedCard"] is False
+    assert "supportsAuthenticatedExtendedCard" not in result
     look, order = result["skills"]
     assert look["extensions"]["apcore"]["annotations"]["readonly"] is True
     assert "extensions" not in order
@@ -321,26 +320,44 @@ def test_a_card_is_the_same_text_in_every_process(shown: AgentCard) -> None:
         assert done.stdout.decode().strip() == json.dumps(card_to_dict(shown))
 
 
-@pytest.mark.skipif(sys.gettrace() is not None, reason="a tracer takes most of the time")
-def test_a_card_of_a_hundred_modules_takes_at_most_100_ms(
-    tmp_path: Path,
-) -> None:
-    registry = Registry(extensions_dir=str(tmp_path))
-    for i in range(100):
-        described = module_with(annotations=ModuleAnnotations(), input_schema=Item)
-        registry.register(f"many.m{i}", described)
+MANY = """
+import time
+from a2a.types import AgentCapabilities
+from apcore import ModuleAnnotations, Registry
+from apcore_a2a_core import AgentCardBuilder, SkillMapper
+from pydantic import BaseModel, Field
 
-    def took() -> float:
-        start = time.process_time()
-        card = AgentCardBuilder(SkillMapper()).build(
-            registry,
-            name="",
-            description="",
-            version="",
-            url="http://localhost/",
-            capabilities=AgentCapabilities(),
-        )
-        assert len(card.skills) == 100
-        return time.process_time() - start
+class Item(BaseModel):
+    name: str = Field(description="What it is called.")
+    count: int = Field(default=1, ge=0)
 
-    assert min(took() for _ in range(3)) <= 0.1
+class Module:
+    description = "One of many."
+    tags = ["many"]
+    annotations = ModuleAnnotations()
+    input_schema = output_schema = Item
+    def execute(self, inputs, context): return inputs
+
+registry = Registry()
+for i in range(100):
+    registry.register(f"many.m{i}", Module())
+
+def took():
+    start = time.process_time()
+    card = AgentCardBuilder(SkillMapper()).build(
+        registry, name="", description="", version="", url="http://localhost/",
+        capabilities=AgentCapabilities())
+    assert len(card.skills) == 100
+    return time.process_time() - start
+
+print(min(took() for _ in range(5)))
+"""
+
+
+def test_a_card_of_a_hundred_modules_takes_at_most_100_ms() -> None:
+    """In a process of its own, without the tracer that measures coverage."""
+    env = {name: value for name, value in os.environ.items() if not name.startswith("COV")}
+    done = subprocess.run(
+        [sys.executable, "-c", MANY], env=env, check=True, capture_output=True, text=True
+    )
+    assert float(done.stdout) <= 0.1

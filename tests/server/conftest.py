@@ -1,6 +1,7 @@
 """One real server for all tests that only look at its answers."""
 
 import asyncio
+import gc
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -49,6 +50,8 @@ def eventually(holds: Callable[[], Any]) -> Any:
 @pytest.fixture(scope="session")
 def host() -> Iterator[Host]:
     host = Host(app())
+    gc.collect()
+    gc.freeze()  # as `serve` does: what the tests themselves have made is no work for the server
     with running(host) as host.url:
         yield host
 

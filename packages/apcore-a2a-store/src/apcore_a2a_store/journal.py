@@ -7,9 +7,10 @@ of state. The log of a task that has ended is kept as bytes, for readers that co
 
 import asyncio
 import logging
+from abc import ABC, abstractmethod
 from collections import OrderedDict
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, TypeAlias
 
 from a2a import types as a2a
 
@@ -61,12 +62,23 @@ class Page:
     total: int = 0
 
 
-class Shelf(Protocol):
-    """The part of a task store that the journal needs."""
+class Shelf(ABC):
+    """What the journal keeps its records in: a task store that answers queries.
 
-    async def save(self, record: TaskRecord) -> None: ...
-    async def get(self, task_id: str) -> TaskRecord | None: ...
-    async def query(self, query: Query) -> Page: ...
+    Stores that list in their own way derive from it; others are read page by page.
+    """
+
+    @abstractmethod
+    async def save(self, record: TaskRecord) -> None:
+        """Keep *record*, in place of the one with the same task id."""
+
+    @abstractmethod
+    async def get(self, task_id: str) -> TaskRecord | None:
+        """A copy of the task's record, or None."""
+
+    @abstractmethod
+    async def query(self, query: Query) -> Page:
+        """A page of what *query* asks for."""
 
 
 @dataclass(slots=True)

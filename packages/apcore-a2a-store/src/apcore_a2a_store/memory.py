@@ -12,7 +12,7 @@ from a2a.types import Task, TaskPushNotificationConfig
 from a2a.utils.errors import InvalidParamsError
 
 from .errors import StoreFullError
-from .journal import Page, Query
+from .journal import Page, Query, Shelf
 from .records import TaskListResult, TaskRecord
 from .states import TERMINAL
 
@@ -34,7 +34,7 @@ class _Slot:
         return TaskRecord(Task.FromString(self.data), *self.rest)
 
 
-class InMemoryTaskStore:
+class InMemoryTaskStore(Shelf):
     """Keeps tasks in a dict, as bytes, until they have ended and their time is over.
 
     Every method runs to its end without giving way to another, so that no lock is

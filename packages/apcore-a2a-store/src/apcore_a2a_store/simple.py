@@ -18,7 +18,7 @@ PAGE = 200
 RECORD = "apcoreRecord"
 
 
-class ScannedStore:
+class ScannedStore(Shelf):
     """Queries over a store that can only list: it is read page by page, and sifted.
 
     Args:
@@ -138,8 +138,8 @@ def shelf_of(store: Any) -> Shelf:
     Raises:
         TypeError: It is no task store; the message lists the methods it lacks.
     """
-    if hasattr(store, "query"):
-        return store  # type: ignore[no-any-return]  # told by its methods, as all that users bring
+    if isinstance(store, Shelf):
+        return store
     if _is_sdk_store(store):
         logger.warning("The SDK's task store keeps no push configurations and lists by update")
         return ScannedStore(SdkStore(store))

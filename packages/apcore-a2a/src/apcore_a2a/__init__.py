@@ -26,7 +26,8 @@ if TYPE_CHECKING:
         SchemaConverter,
         SkillMapper,
     )
-    from apcore_a2a_server import InMemoryTaskStore, async_serve, create_app, serve
+    from apcore_a2a_server import async_serve, create_app, serve
+    from apcore_a2a_store import InMemoryTaskStore
 else:
     from ._parts import part
 
@@ -37,7 +38,8 @@ else:
     def __getattr__(name):
         if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        home = import_module("apcore_a2a_core") if name in _CORE else part("server", name)
+        extra = "store" if name == "InMemoryTaskStore" else "server"
+        home = import_module("apcore_a2a_core") if name in _CORE else part(extra, name)
         value = globals()[name] = getattr(home, name)
         return value
 

@@ -1,0 +1,91 @@
+"""The page on the requirements is complete, and what it names exists."""
+
+import re
+from collections import Counter
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+TEXT = (ROOT / "docs" / "requirements.md").read_text(encoding="utf-8")
+ROWS = [
+    [cell.strip() for cell in line.strip("|").split("|")]
+    for line in TEXT.splitlines()
+    if line.startswith(("| FR-", "| NFR-"))
+]
+"""Of each requirement its id, title, status, place, test, and what there is to say."""
+
+STATUSES = ["met", "deviates", "in part", "waits"]
+COUNTS = (
+    r"(\d+) requirements\s(\d+) are met, (\d+) deviate, (\d+) are met in part, and (\d+) wait\."
+)
+RANGES = """
+    FR-SRV-001..005 FR-AGC-001..005 FR-SKL-001..004 FR-MSG-001..006 FR-TSK-001..006
+    FR-EXE-001..003 FR-ERR-001..008 FR-CLI-001..005 FR-CTX-001..004 FR-PSH-001..004
+    FR-AUT-001..004 FR-STR-001..003 FR-CMD-001..002 FR-EXP-001..001 FR-OPS-001..003
+    NFR-PERF-001..008 NFR-SEC-001..005 NFR-REL-001..004 NFR-CMP-001..005 NFR-MNT-001..005
+    NFR-SCA-001..003
+"""
+FOLDERS = ("docs/", "examples/", "packages/", "tests/", "tools/")
+
+
+def every_id() -> list[str]:
+    """The ids in RANGES, one by one."""
+    spans = [re.fullmatch(r"(.+-)(\d{3})\.\.(\d{3})", span) for span in RANGES.split()]
+    return [
+        f"{span[1]}{number:03}"
+        for span in spans
+        if span
+        for number in range(int(span[2]), int(span[3]) + 1)
+    ]
+
+
+def named(text: str) -> list[str]:
+    """What stands in backticks in *text*."""
+    return re.findall(r"`([^`]+)`", text)
+
+
+def is_there(name: str) -> bool:
+    """Whether the file *name* exists, and has the test behind its ``::``."""
+    path, _, test = name.partition("::")
+    found = ROOT / path
+    if not test:
+        return found.exists()
+    return found.is_file() and f"def {test}(" in found.read_text(encoding="utf-8")
+
+
+def is_module(name: str) -> bool:
+    """Whether a distribution has the module or the package *name*."""
+    path = name.replace(".", "/")
+    patterns = (f"packages/*/src/{path}{end}" for end in (".py", "/__init__.py"))
+    return any(found for pattern in patterns for found in ROOT.glob(pattern))
+
+
+def test_every_requirement_has_its_row() -> None:
+    assert [row[0] for row in ROWS] == every_id()
+
+
+def test_every_row_has_a_title_a_status_and_what_there_is_to_say() -> None:
+    for requirement, title, status, _, test, why in ROWS:
+        assert title, requirement
+        assert status in STATUSES, requirement
+        assert bool(why) == (status != "met"), requirement
+        assert named(test) or status == "waits", requirement
+
+
+def test_every_path_and_every_test_exists() -> None:
+    names = [name for name in named(TEXT) if name.startswith(FOLDERS)]
+    assert names
+    assert [name for name in names if not is_there(name)] == []
+    assert [name for row in ROWS for name in named(row[4]) if name not in names] == []
+
+
+def test_every_place_is_a_module() -> None:
+    names = [name for row in ROWS for name in named(row[3])]
+    assert names
+    assert [name for name in names if not is_module(name)] == []
+
+
+def test_the_counts_are_right() -> None:
+    told = re.search(COUNTS, TEXT)
+    found = Counter(row[2] for row in ROWS)
+    assert told is not None
+    assert [*map(int, told.groups())] == [len(ROWS), *(found[status] for status in STATUSES)]
