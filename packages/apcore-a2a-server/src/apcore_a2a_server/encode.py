@@ -6,7 +6,7 @@ turn integers into floats. The tests hold the results against them.
 
 import base64
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from a2a import types as a2a
 from apcore_a2a_core import error_details, from_struct, from_value
@@ -28,6 +28,8 @@ class V1:
     """JSON as A2A 1.0 has it (ProtoJSON, §5.5)."""
 
     version = "1.0"
+    shapes: ClassVar[dict[type[Message], Callable[[Json], Json]]] = {}
+    """What a dialect makes of the JSON of a message."""
 
     def __init__(self) -> None:
         self._writers: dict[FieldDescriptor, tuple[str, Callable[[Any], Any]]] = {}
@@ -38,7 +40,8 @@ class V1:
         for field, value in message.ListFields():
             name, write = self._writers.get(field) or self._writer(field)
             result[name] = write(value)
-        return result
+        shape = self.shapes.get(type(message))
+        return result if shape is None else shape(result)
 
     def _writer(self, field: FieldDescriptor) -> tuple[str, Callable[[Any], Any]]:
         write = self._write(field)
@@ -86,11 +89,6 @@ class V03(V1):
 
     version = "0.3"
 
-    def message(self, message: Message) -> Json:
-        result = super().message(message)
-        shape = _SHAPES.get(type(message))
-        return result if shape is None else shape(result)
-
     def _write(self, field: FieldDescriptor) -> Callable[[Any], Any]:
         if field.enum_type is None:
             return super()._write(field)
@@ -134,8 +132,14 @@ def _file(part: Json) -> Json:
     return {new: part[old] for old, new in names.items() if old in part}
 
 
+_WELL_KNOWN: dict[str, Callable[[Any], Any]] = {
+    "Struct": from_struct,
+    "Value": from_value,
+    "Timestamp": lambda value: value.ToJsonString(),
+}
 _FINAL = frozenset(NAMES[state] for state in SETTLED)
-_SHAPES: dict[type[Message], Callable[[Json], Json]] = {
+
+V03.shapes = {
     a2a.Part: _part,
     a2a.Message: lambda it: {"kind": "message", **it},
     a2a.Task: lambda it: {"kind": "task", **it},
@@ -145,9 +149,4 @@ _SHAPES: dict[type[Message], Callable[[Json], Json]] = {
         "final": it["status"]["state"] in _FINAL,
     },
     a2a.TaskArtifactUpdateEvent: lambda it: {"kind": "artifact-update", "append": False, **it},
-}
-_WELL_KNOWN: dict[str, Callable[[Any], Any]] = {
-    "Struct": from_struct,
-    "Value": from_value,
-    "Timestamp": lambda value: value.ToJsonString(),
 }

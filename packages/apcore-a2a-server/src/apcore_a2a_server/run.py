@@ -6,7 +6,7 @@ from typing import Any
 from a2a import types as a2a
 from apcore.cancel import CancelToken
 from apcore.errors import ModuleTimeoutError
-from apcore_a2a_core import to_struct, to_value
+from apcore_a2a_core import to_value
 from apcore_a2a_store import TaskRecord
 from apcore_a2a_store.states import (
     CANCELED,
@@ -195,6 +195,6 @@ class Run:
             context_id=message.context_id,
             status=a2a.TaskStatus(state=SUBMITTED, timestamp=now()),
             history=[message],
-            metadata=to_struct({"skillId": call.skill.id, **self._setup.metadata}),
+            metadata={"skillId": call.skill.id, **self._setup.metadata},
         )
         return TaskRecord(task, call.caller.owner, call.skill.id)
