@@ -113,6 +113,20 @@ def test_it_answers_within_two_seconds_and_ends_cleanly_within_one(
     assert min(took) < 2
 
 
+def test_without_uvloop_no_answer_waits_for_nagles_delay(folder: Path, tmp_path: Path) -> None:
+    command = served(folder)
+    command[2] = f"import sys\nsys.modules['uvloop'] = None\n{command[2]}"
+    took = []
+    with process(command, tmp_path) as agent, asking(agent) as client:
+        for _ in range(15):
+            begun = time.perf_counter()
+            client.ask("get", {"id": "none"})
+            took.append(time.perf_counter() - begun)
+        agent.end(signal.SIGTERM)
+
+    assert sorted(took)[5] < 0.03
+
+
 def test_a_running_task_gets_time_to_end_in(folder: Path, tmp_path: Path) -> None:
     with (
         process(served(folder, shutdown_timeout=20), tmp_path) as agent,
@@ -122,7 +136,7 @@ def test_a_running_task_gets_time_to_end_in(folder: Path, tmp_path: Path) -> Non
         assert agent.end(signal.SIGTERM) == 0
         assert send.answer.state == "completed"
         assert last_state(stream.answer) == ("completed", "")
-    assert "Ending: 2 tasks have 20 s" in agent.log
+    assert "Ending; running tasks: 2, for 20 s at most" in agent.log
 
 
 def test_a_task_that_does_not_end_in_time_fails(folder: Path, tmp_path: Path) -> None:

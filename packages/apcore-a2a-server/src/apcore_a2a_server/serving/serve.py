@@ -58,7 +58,11 @@ class Server(uvicorn.Server):
         for server in self.servers:
             server.close()
         running, grace = len(self._agent.engine.runs), self._agent.shutdown_timeout
-        logger.info("Ending: %d tasks have %g s (a second Ctrl+C ends them)", running, grace)
+        if running:
+            told = "Ending; running tasks: %d, for %g s at most (a second Ctrl+C ends them)"
+            logger.info(told, running, grace)
+        else:
+            logger.info("Ending")
         drained = asyncio.ensure_future(self._agent.drain())
         while not drained.done() and not self.force_exit:
             await asyncio.wait({drained}, timeout=0.1)
@@ -140,11 +144,13 @@ def _bound(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     dual = host == "::" and socket.has_dualstack_ipv6()
     try:
-        return socket.create_server((host, port), family=family, dualstack_ipv6=dual)
+        listener = socket.create_server((host, port), family=family, dualstack_ipv6=dual)
     except OSError as error:
         place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         reason = str(error.strerror).partition(" (while")[0]
         raise OSError(error.errno, f"Can't listen at {place}: {reason}") from None
+    # Named as TCP: asyncio's own loop takes Nagle's delay off such connections only (40 ms).
+    return socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP, listener.detach())
 
 
 def _config(app: Starlette, log_level: str, root_path: str) -> uvicorn.Config:
