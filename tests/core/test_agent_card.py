@@ -189,7 +189,7 @@ def test_one_broken_module_costs_nobody_else_their_place(
     build: Build, registry: Registry, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Unfinished(BaseModel):
-        later: "Missing"  # type: ignore[name-defined]  # noqa: F821
+        later: "Missing"  # type: ignore[name-defined]  # noqa: F821  # missing on purpose
 
     registry.register("bad.model", module_with(input_schema=Unfinished))
     with pytest.raises(Exception, match="not fully defined"):

@@ -85,7 +85,7 @@ def test_json_schemas_messages_which_begin_with_the_value_are_replaced(
 ) -> None:
     module = OrderModule()
     properties = {"n": {"type": "integer"}, "s": {"type": "string", "maxLength": 3}}
-    module.input_schema = {"type": "object", "properties": properties}  # type: ignore[assignment]
+    module.input_schema = {"type": "object", "properties": properties}
     registry.register("dict.schema", module)
     for inputs in ({"n": "hunter2"}, {"n": {"hunter2": 1}}, {"s": "hunter2"}, {"n": [1]}):
         answer = mapped(failing("dict.schema", inputs), skill="dict.schema", inputs=inputs)

@@ -304,14 +304,14 @@ def test_the_field_that_is_the_text_becomes_a_text_part(descriptor: Describe) ->
 def test_what_apcore_wrapped_for_a_function_that_returns_text_is_text_again(
     registry: Registry, call: Callable[..., object]
 ) -> None:
-    @module(id="text.upper", registry=registry, description="Upper case")  # type: ignore[untyped-decorator]
     def upper(text: str) -> str:
         return text.upper()
 
-    @module(id="text.words", registry=registry, description="Words")  # type: ignore[untyped-decorator]
     def words(text: str) -> list[str]:
         return text.split()
 
+    module(id="text.upper", registry=registry, description="Upper case")(upper)
+    module(id="text.words", registry=registry, description="Words")(words)
     output = call("text.upper", {"text": "hi"})
     assert output == {"result": "HI"}
     [part] = parts_of(output, registry.get_definition("text.upper"))

@@ -133,9 +133,10 @@ def test_an_object_that_is_no_descriptor_is_skipped(caplog: pytest.LogCaptureFix
 
 
 def test_annotations_of_apcore_are_all_there(registry: Registry) -> None:
-    module = OrderModule()
-    module.annotations = ModuleAnnotations(readonly=True)  # type: ignore[attr-defined]
-    registry.register("shop.look", module)
+    class Look(OrderModule):
+        annotations = ModuleAnnotations(readonly=True)
+
+    registry.register("shop.look", Look())
     definition = registry.get_definition("shop.look")
     assert definition
     found = mapper._build_extensions(definition.annotations)

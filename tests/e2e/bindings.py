@@ -12,7 +12,7 @@ from a2a import types as a2a
 from google.protobuf.any_pb2 import Any as AnyMessage
 from google.protobuf.json_format import ParseDict
 from google.protobuf.message import Message
-from google.rpc import code_pb2, error_details_pb2  # type: ignore[import-untyped]
+from google.rpc import code_pb2, error_details_pb2  # type: ignore[import-untyped]  # no py.typed
 from jsonschema import Draft7Validator
 
 from tests.e2e.wire import Json, Rpc, events, parse

@@ -1,6 +1,6 @@
 """The official Python SDK's client against the server, over each binding that both speak."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -108,7 +108,9 @@ class Clients:
     async def watching(self, task: Task) -> AsyncIterator[AsyncIterator[StreamResponse]]:
         """The events of a task, after the first, which has been seen."""
         request = SubscribeToTaskRequest(id=task.id)
-        async with aclosing(self.streaming.subscribe(request)) as events:  # type: ignore[type-var]
+        subscription = self.streaming.subscribe(request)
+        assert isinstance(subscription, AsyncGenerator)
+        async with aclosing(subscription) as events:
             first = await anext(events)
             assert first.task.id == task.id
             yield events

@@ -62,7 +62,7 @@ def test_the_names_are_sorted_and_in_the_directory() -> None:
 
 def test_an_unknown_name_fails_as_in_any_module() -> None:
     with pytest.raises(AttributeError, match="module 'apcore_a2a' has no attribute 'nope'"):
-        _ = apcore_a2a.nope  # type: ignore[attr-defined]
+        _ = apcore_a2a.nope  # type: ignore[attr-defined]  # missing on purpose
 
 
 @pytest.mark.parametrize("mirror", ["adapters", "server", "storage"])

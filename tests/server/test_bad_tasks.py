@@ -185,9 +185,9 @@ def test_an_unknown_context_has_no_tasks(agent: Agent, context: str) -> None:
 def test_push_notifications_are_not_supported(agent: Agent, finished: Json, known: bool) -> None:
     task_id = finished["id"] if known else "unknown"
     url = "https://hooks.example.com/a2a"
-    config = {"pushNotificationConfig": {"id": "c1", "url": url}}
+    config: Json = {"pushNotificationConfig": {"id": "c1", "url": url}}
     if agent.modern:
-        config = {"id": "c1", "url": url}  # type: ignore[dict-item]
+        config = {"id": "c1", "url": url}
     one = {"taskId": task_id, "id": "c1"}
     if not agent.modern:
         one = {"id": task_id, "pushNotificationConfigId": "c1"}

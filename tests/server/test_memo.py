@@ -146,8 +146,8 @@ def test_a_schema_with_options_is_made_anew() -> None:
     memo = SchemaMemo(Item)
     assert memo.model_json_schema() is memo.model_json_schema()
     assert memo.model_json_schema() == Item.model_json_schema()
-    options = {"mode": "serialization", "by_alias": False}
-    assert memo.model_json_schema(**options) == Item.model_json_schema(**options)  # type: ignore[arg-type]
+    options: dict[str, Any] = {"mode": "serialization", "by_alias": False}
+    assert memo.model_json_schema(**options) == Item.model_json_schema(**options)
     assert memo.model_json_schema(True) == Item.model_json_schema(True)
 
 

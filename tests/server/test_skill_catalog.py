@@ -89,7 +89,7 @@ def test_a_module_that_cannot_be_described_is_no_skill_and_is_logged_once(
     registry: Registry, names: Names, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Unfinished(BaseModel):
-        later: "Missing"  # type: ignore[name-defined]  # noqa: F821
+        later: "Missing"  # type: ignore[name-defined]  # noqa: F821  # missing on purpose
 
     registry.register("bad.model", module_with(input_schema=Unfinished))
     skills = Skills(registry)
@@ -124,10 +124,10 @@ def test_system_modules_and_undiscoverable_ones_are_not_listed() -> None:
 def test_the_display_of_a_decorated_function_is_found(registry: Registry, names: Names) -> None:
     display = {"a2a": {"alias": "Shout"}}
 
-    @module(id="text.upper", registry=registry, description="Upper case", display=display)  # type: ignore[untyped-decorator]
     def upper(text: str) -> str:
         return text.upper()
 
+    module(id="text.upper", registry=registry, description="Upper case", display=display)(upper)
     assert names(Skills(registry)) == ["Shop Order", "Shout"]
     definition = registry.get_definition("text.upper")
     assert definition
