@@ -278,11 +278,14 @@ def folder(tmp_path: Path) -> Path:
         (["--config", "extensions"], "Config file not found: extensions"),
         (["--config", "bad.yaml"], "Config file bad.yaml: "),
         (["--config", "incomplete.yaml"], "'project.name'"),
-        (["--max-tasks", "0"], "max_tasks must be greater than 0"),
+        (["--max-tasks", "0"], "max_tasks must be a whole number, 1 or more"),
+        (["--max-runs", "many"], "--max-runs takes a whole number, not 'many'"),
+        (["--max-parts", "1001"], "max_parts must be at most 1000"),
+        (["--input-timeout", "0"], "input_timeout must be greater than 0, and finite"),
+        (["--disconnect-grace", "-1"], "disconnect_grace must be 0 or more, and finite"),
         (["--url", "agent.example.com"], "url must begin with http:// or https://"),
         (["--push-notifications"], "push_notifications"),
         (["--explorer"], "explorer"),
-        (["--metrics"], "metrics"),
     ],
 )
 def test_wrong_configuration_ends_with_1_and_says_what_is_wrong(

@@ -6,6 +6,7 @@ from importlib import import_module
 
 import apcore_a2a
 import apcore_a2a_core
+import apcore_a2a_modules
 import apcore_a2a_server
 import apcore_a2a_store
 import pytest
@@ -65,10 +66,10 @@ def test_an_unknown_name_fails_as_in_any_module() -> None:
         _ = apcore_a2a.nope  # type: ignore[attr-defined]  # missing on purpose
 
 
-@pytest.mark.parametrize("mirror", ["adapters", "server", "storage"])
+@pytest.mark.parametrize("mirror", ["adapters", "modules", "server", "storage"])
 def test_a_mirror_has_the_names_of_its_parts(mirror: str) -> None:
     module = import_module(f"apcore_a2a.{mirror}")
-    parts = [apcore_a2a_core, apcore_a2a_server, apcore_a2a_store]
+    parts = [apcore_a2a_core, apcore_a2a_modules, apcore_a2a_server, apcore_a2a_store]
 
     assert module.__all__ == sorted(module.__all__)
     for name in module.__all__:

@@ -5,6 +5,7 @@ import gc
 import threading
 from collections.abc import Iterator
 from contextlib import closing
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -86,8 +87,12 @@ async def test_a_call_that_needs_approval_pauses_and_tells_what_it_is_about(
 ) -> None:
     async with serving(paying(till), way) as peer:
         text, data = asked(await pause(peer))
-        assert text == "Approval required for module work"
-        assert data == {"approval": {"skill": "work", "arguments": {"amount": 5}}}
+        assert text == "Approval required for module work\namount: 5"
+        approval = data["approval"]
+        assert (approval["skill"], approval["arguments"]) == ("work", {"amount": 5})
+        seconds = (datetime.fromisoformat(approval["expiresAt"]) - datetime.now(UTC)).seconds
+        assert 3500 < seconds <= 3600
+        assert len(approval["id"]) == 36
         assert not till.paid
 
 
@@ -108,7 +113,8 @@ async def test_a_no_rejects_the_task_for_good(word: str, till: Till) -> None:
     async with serving(paying(till)) as peer:
         task = await say(peer, await pause(peer), peer.part(text=word))
         assert state_of(task) == "rejected"
-        late = await peer.send("work", peer.part(text="yes"), taskId=task["id"])
+        assert await say(peer, task, peer.part(text="yes")) == task
+        late = await peer.send("work", peer.part(text="Hello"), taskId=task["id"])
         assert late.code == -32004
         assert await peer.get(task["id"]) == task
         assert not till.paid
@@ -307,8 +313,9 @@ async def test_the_question_about_a_call_within_a_call_tells_of_that_call(till: 
 
     async with serving({"outer": Does(pays), "pay": paying(till)["work"]}) as peer:
         text, data = asked((await peer.send("outer")).task)
-        assert data["approval"] == {"skill": "pay", "arguments": {"amount": 1000}}
-        assert text == "Approval required for module pay"
+        approval = data["approval"]
+        assert (approval["skill"], approval["arguments"]) == ("pay", {"amount": 1000})
+        assert text == "Approval required for module pay\namount: 1000"
 
 
 async def test_a_no_to_a_call_within_a_call_rejects_the_task(till: Till) -> None:

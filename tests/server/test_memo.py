@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from apcore import Registry
-from apcore_a2a_server.modules.memo import SchemaMemo, remember_schemas
+from apcore_a2a_modules.memo import SchemaMemo, remember_schemas
 from pydantic import BaseModel, Field, ValidationError
 
 from .asking import Json
@@ -60,6 +60,9 @@ def told(answer: Any) -> Any:
         return answer.error
     status = answer.task["status"]
     said = [part.get("text") or part["data"] for part in status.get("message", {}).get("parts", [])]
+    for part in said:
+        if "approval" in part and not isinstance(part, str):
+            del part["approval"]["id"], part["approval"]["expiresAt"]
     return answer.state, said, answer.task.get("artifacts")
 
 

@@ -8,7 +8,7 @@ import pytest
 from a2a import types as a2a
 from a2a.utils.errors import InvalidParamsError
 from apcore_a2a_server import InMemoryTaskStore
-from apcore_a2a_store import Query, StoreFullError, TaskRecord, TaskStore
+from apcore_a2a_store import Order, Query, StoreFullError, TaskRecord, TaskStore
 from apcore_a2a_store.states import COMPLETED, FAILED, INPUT_REQUIRED, WORKING
 
 from .inloop import NEEDS_APPROVAL, WAYS, Does, Gate, Streams, always, give_back, serving, true
@@ -37,6 +37,20 @@ async def kept(store: InMemoryTaskStore, **query: Any) -> list[str]:
     """The ids of the tasks that are listed."""
     page = await store.query(Query(**{"owner": "", "limit": 1000, **query}))
     return [found.task.id for found in page.records]
+
+
+def said(task_id: str, *messages: str, state: a2a.TaskState = COMPLETED, **others: Any) -> Any:
+    """The record of a task with these messages."""
+    found = record(task_id, state, **{"messages": len(messages), **others})
+    found.task.history.extend(a2a.Message(parts=[a2a.Part(text=text)]) for text in messages)
+    return found
+
+
+async def texts(
+    store: InMemoryTaskStore, owner: str = "", context: str = "c", limit: int = 100
+) -> list[str]:
+    """What has been said in a conversation."""
+    return [found.parts[0].text for found in await store.conversation(owner, context, limit)]
 
 
 def test_it_has_the_methods_of_a_task_store() -> None:
@@ -85,22 +99,85 @@ async def test_push_configurations_go_with_their_task() -> None:
 
 async def test_the_time_of_a_task_runs_from_its_end() -> None:
     store = InMemoryTaskStore(ttl=0.1)
-    await store.save(record("ends", WORKING))
-    await store.save(record("works", WORKING))
-    await store.save(record("paused", INPUT_REQUIRED))
+    await store.save(record("ends", WORKING, context="1"))
+    await store.save(record("works", WORKING, context="2"))
+    await store.save(record("paused", INPUT_REQUIRED, context="3"))
     await asyncio.sleep(0.15)
     assert len(store) == 3
-    await store.save(record("ends"))
+    await store.save(record("ends", context="1"))
     assert await store.get("ends") is not None
     await true(lambda: len(store) == 2)
     assert await store.get("ends") is None
     assert await kept(store) == ["paused", "works"]
 
 
+async def test_the_tasks_of_a_conversation_leave_together() -> None:
+    """When all of them have ended and the time since the last end is over (FR-CTX-004)."""
+    store = InMemoryTaskStore(ttl=0.2)
+    await store.save(record("first", context="talk"))
+    await store.save(record("last", WORKING, context="talk"))
+    await store.save(record("foreign", context="talk", owner="somebody else"))
+    await true(lambda: len(store) == 2)
+    assert await kept(store, context_id="talk") == ["last", "first"]
+    await store.save(record("last", context="talk"))
+    await asyncio.sleep(0.1)
+    await store.save(record("again", context="talk"))
+    await asyncio.sleep(0.15)
+    assert await kept(store, context_id="talk") == ["again", "last", "first"]
+    await true(lambda: len(store) == 0)
+    assert await kept(store, context_id="talk") == []
+
+
+async def test_a_conversation_that_is_over_begins_anew() -> None:
+    """Even before it has left, as when the event loop has been busy with other things."""
+    store = InMemoryTaskStore(ttl=0.01)
+    await store.save(said("first", "hello"))
+    time.sleep(0.02)  # noqa: ASYNC251  # nothing may run meanwhile
+    assert await texts(store) == []
+    await store.save(said("second", "hello again"))
+    assert await texts(store) == ["hello again"]
+    assert len(store) == 1
+
+
+async def test_a_conversation_has_its_messages_in_the_order_in_which_they_came() -> None:
+    store = InMemoryTaskStore()
+    await store.save(said("first", "Delete it", state=INPUT_REQUIRED))
+    await store.save(said("second", "How many?"))
+    await store.save(said("first", "Delete it", "Really?", "yes"))
+    await store.save(said("else", "Hello", owner="somebody else"))
+    await store.save(said("else", "Hello", context="another"))
+    assert await texts(store) == ["Delete it", "How many?", "Really?", "yes"]
+    assert await texts(store, limit=2) == ["Really?", "yes"]
+    assert await texts(store, "nobody") == await texts(store, context="unknown") == []
+
+
+async def test_a_conversation_holds_its_latest_messages() -> None:
+    store = InMemoryTaskStore(max_history=3)
+    for number in range(5):
+        await store.save(said(f"t{number}", str(number)))
+    assert await texts(store) == ["2", "3", "4"]
+    cut = said("cut", "8", "9", state=INPUT_REQUIRED)
+    cut.messages = 9
+    await store.save(cut)
+    assert await texts(store) == ["4", "8", "9"]
+    await store.save(cut)
+    assert await texts(store) == ["4", "8", "9"]
+
+
+async def test_a_large_conversation_is_dropped_at_once() -> None:
+    store = InMemoryTaskStore(ttl=0.2, max_capacity=10_000)
+    for number in range(10_000):
+        await store.save(record(str(number)))
+    await asyncio.sleep(0.2)
+    began = time.process_time()
+    await true(lambda: len(store) == 0)
+    assert time.process_time() - began < 1
+
+
 async def test_expired_tasks_leave_without_traffic() -> None:
     store = InMemoryTaskStore(ttl=0.05)
     for number in range(10):
-        await store.save(record(str(number)))
+        await store.save(record(str(number), context=str(number)))
     assert len(store) == 10
     await true(lambda: len(store) == 0)
     for number in range(10):
@@ -152,14 +229,14 @@ async def test_ten_thousand_tasks_are_the_default() -> None:
 
 
 @pytest.mark.parametrize("order", ["created", "updated"])
-async def test_pages_hang_together_while_tasks_are_added(order: str) -> None:
+async def test_pages_hang_together_while_tasks_are_added(order: Order) -> None:
     store = InMemoryTaskStore()
     for number in range(10):
         await store.save(record(str(number)))
     found: list[str] = []
     cursor: str | None = None
     for turn in range(4):
-        page = await store.query(Query("", order=order, cursor=cursor, limit=3))  # type: ignore[arg-type]
+        page = await store.query(Query("", order=order, cursor=cursor, limit=3))
         found += [each.task.id for each in page.records]
         cursor = page.next_cursor
         assert (cursor is None) == (turn == 3)

@@ -311,6 +311,9 @@ async def test_an_output_of_none_completes_without_parts() -> None:
         assert [str(frame) for frame in frames][-1] == "status completed"
 
 
+QUESTION = "Approval required for module work\ntext: call"
+
+
 async def told_and_asked(peer: Any) -> str:
     """A task with a history of three messages: the call, the question, the answer."""
     task = (await peer.send("work", peer.part(text="call"))).task
@@ -322,12 +325,12 @@ async def told_and_asked(peer: Any) -> str:
 @pytest.mark.parametrize(
     ("length", "kept"),
     [
-        (None, ["call", "Approval required for module work", "yes"]),
+        (None, ["call", QUESTION, "yes"]),
         (0, []),
         (1, ["yes"]),
         (1.0, ["yes"]),
-        (2, ["Approval required for module work", "yes"]),
-        (50, ["call", "Approval required for module work", "yes"]),
+        (2, [QUESTION, "yes"]),
+        (50, ["call", QUESTION, "yes"]),
     ],
 )
 @pytest.mark.parametrize("way", WAYS)
@@ -427,7 +430,7 @@ async def test_the_former_states_are_kept_when_that_is_asked_for(way: str) -> No
         assert [entry.get("message") for entry in history] == [
             None,
             None,
-            "Approval required for module work",
+            QUESTION,
             None,
         ]
         card = (await peer.client.get("/.well-known/agent-card.json")).json()

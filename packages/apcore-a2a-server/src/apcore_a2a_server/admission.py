@@ -2,18 +2,22 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from a2a import types as a2a
 from a2a.utils.errors import InvalidParamsError, TaskNotFoundError, UnsupportedOperationError
 from apcore_a2a_core import PartConverter, PartError, from_value
+from apcore_a2a_modules import Skill, Skills
 from apcore_a2a_store import Journal, Query, TaskRecord
 from apcore_a2a_store.states import INPUT_REQUIRED, PAUSED
 
+from .clients.connection import Connection
 from .decode import invalid
-from .ids import new_id
-from .modules.skills import Skill, Skills
+from .encode import V1
+from .pausing.answer import is_late_answer
+from .pausing.pause import Pause
+from .shared.ids import new_id
 
 MAX_ID = 256
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
@@ -26,6 +30,7 @@ class Caller:
     owner: str = ""
     identity: Any = None
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    connection: Connection = field(default_factory=Connection)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +43,13 @@ class Call:
     caller: Caller
     streaming: bool = False
     rest: Sequence[Any] = ()
-    """The parts of the message that are not the input."""
+    """The parts of the message that are not the input, as JSON."""
+    continues: bool = False
+    """Whether it belongs to a conversation that has begun."""
+    detached: bool = False
+    """Whether it goes on without anybody who waits for it."""
     granted: frozenset[str] = frozenset()
-    """The calls that have been approved, as `approval.key` names them."""
+    """The calls that have been approved, as `call_key` names them."""
     token: str | None = None
     """The approval id to resume with, when the executor has its user's approval handler."""
 
@@ -53,6 +62,7 @@ class Admission:
         journal: Where tasks live.
         converter: From parts to inputs.
         default_skill: The skill of messages that name none.
+        max_parts: How many parts a message may have.
     """
 
     def __init__(
@@ -61,11 +71,14 @@ class Admission:
         journal: Journal,
         converter: PartConverter,
         default_skill: str | None = None,
+        max_parts: int = 1000,
     ) -> None:
         self._skills = skills
         self._journal = journal
         self._converter = converter
         self._default_skill = default_skill
+        self._max_parts = max_parts
+        self._dialect = V1()
 
     async def own_task(self, task_id: str, caller: Caller) -> TaskRecord:
         """The record of the caller's own task.
@@ -78,8 +91,10 @@ class Admission:
             raise TaskNotFoundError
         return record
 
-    async def paused(self, request: a2a.SendMessageRequest, caller: Caller) -> TaskRecord | None:
-        """The paused task that the message goes on with; None when it starts a new one.
+    async def addressed(self, request: a2a.SendMessageRequest, caller: Caller) -> TaskRecord | None:
+        """The task that the message goes on with; None when it starts a new one.
+
+        It is paused, or has been: one more answer to a question that is answered gets it as it is.
 
         Raises:
             TaskNotFoundError: There is no such task, or it is somebody else's.
@@ -87,7 +102,7 @@ class Admission:
             InvalidParamsError: The message is malformed, or contradicts the task.
         """
         message, skill_id = request.message, _named_skill(request)
-        _check(message)
+        self._check(message)
         if message.task_id:
             record = await self.own_task(message.task_id, caller)
             return _resumable(record, message, skill_id)
@@ -121,24 +136,64 @@ class Admission:
         if not skill_id:
             raise InvalidParamsError("Missing required parameter: metadata.skillId")
         skill, message = self._skills.get(skill_id), request.message
-        try:
-            given, rest = self._converter.split(parts or message.parts, skill.descriptor)
-        except PartError as error:
-            raise InvalidParamsError(str(error)) from None
+        inputs, rest = self._input(parts or message.parts, skill)
+        continues = bool(message.context_id)
         message.task_id = new_id()
         message.context_id = message.context_id or new_id()
+        detached = is_detached(request, streaming)
+        return Call(skill, inputs, message, caller, streaming, rest, continues, detached)
+
+    def reply(
+        self,
+        record: TaskRecord,
+        request: a2a.SendMessageRequest,
+        caller: Caller,
+        parts: Sequence[Any] | None,
+        *,
+        streaming: bool,
+    ) -> tuple[Call, Pause]:
+        """The call with which a paused task goes on if the message says so.
+
+        Raises:
+            InvalidParamsError: More input is asked for, and the parts are none.
+            MethodNotFoundError: The skill does not exist any more.
+        """
+        skill, message = self._skills.get(record.skill), request.message
+        pause = Pause.unpack(record.resume or b"")
+        message.task_id, message.context_id = record.task.id, record.task.context_id
+        inputs, rest = pause.inputs, pause.parts
+        if pause.question is not None:
+            more, rest = self._input(parts or message.parts, skill)
+            inputs = {**inputs, **more}
+        detached, granted = is_detached(request, streaming), pause.approved()
+        call = Call(skill, inputs, message, caller, streaming, rest, True, detached)
+        return replace(call, granted=granted, token=pause.token), pause
+
+    def _input(self, parts: Sequence[Any], skill: Skill) -> tuple[dict[str, Any], list[Any]]:
+        """The inputs that a message has for a skill, and its other parts as JSON."""
+        try:
+            given, rest = self._converter.split(parts, skill.descriptor)
+        except PartError as error:
+            raise InvalidParamsError(str(error)) from None
         inputs = given if isinstance(given, dict) else {"text": given}
-        return Call(skill, inputs, message, caller, streaming, rest)
+        left = [self._dialect.message(p) if isinstance(p, a2a.Part) else p for p in rest]
+        return inputs, left
+
+    def _check(self, message: a2a.Message) -> None:
+        if not message.parts:
+            raise InvalidParamsError("Message must contain at least one Part")
+        if len(message.parts) > self._max_parts:
+            raise invalid("message.parts", f"must be at most {self._max_parts}")
+        for name in ("message_id", "context_id", "task_id"):
+            value = getattr(message, name)
+            if len(value) > MAX_ID or CONTROL.search(value):
+                raise invalid(f"message.{name}", f"must have at most {MAX_ID} plain characters")
+        message.message_id = message.message_id or new_id()
 
 
-def _check(message: a2a.Message) -> None:
-    if not message.parts:
-        raise InvalidParamsError("Message must contain at least one Part")
-    for name in ("message_id", "context_id", "task_id"):
-        value = getattr(message, name)
-        if len(value) > MAX_ID or CONTROL.search(value):
-            raise invalid(f"message.{name}", f"must have at most {MAX_ID} plain characters")
-    message.message_id = message.message_id or new_id()
+def is_detached(request: a2a.SendMessageRequest, streaming: bool) -> bool:
+    """Whether the client does not wait for the task that it starts."""
+    return request.configuration.return_immediately and not streaming
 
 
 def _named_skill(request: a2a.SendMessageRequest) -> str | None:
@@ -155,7 +210,7 @@ def _named_skill(request: a2a.SendMessageRequest) -> str | None:
 def _resumable(record: TaskRecord, message: a2a.Message, skill_id: str | None) -> TaskRecord:
     if message.context_id not in ("", record.task.context_id):
         raise InvalidParamsError("The task belongs to another context")
-    if record.task.status.state not in PAUSED:
+    if record.task.status.state not in PAUSED and not is_late_answer(record.task, message):
         raise UnsupportedOperationError("The task takes no messages now")
     if skill_id not in (None, record.skill):
         raise InvalidParamsError("The task belongs to another skill")

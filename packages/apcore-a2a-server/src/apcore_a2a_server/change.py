@@ -14,9 +14,12 @@ from apcore_a2a_store import Journal, Payload, TaskRecord
 from apcore_a2a_store.states import NAMES, TRANSITIONS, WORKING
 
 from .errors import InvalidStateTransitionError, StaleTaskError
-from .ids import new_id, now
+from .shared.ids import new_id, now
 
 logger = logging.getLogger(__name__)
+
+MAX_STATES = 100
+"""How many former states a task remembers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +34,7 @@ class NewState:
 
 @dataclass(frozen=True, slots=True)
 class NewParts:
-    """The task's artifact gets the parts of `artifact`."""
+    """The task's artifact gets the parts of `artifact`, or becomes it."""
 
     artifact: a2a.Artifact
     append: bool = False
@@ -60,12 +63,17 @@ async def create(journal: Journal, record: TaskRecord) -> None:
     """
     submitted = a2a.Task()
     submitted.CopyFrom(record.task)
+    record.messages = len(submitted.history)
     working = _set_state(record, NewState(WORKING))
     await journal.create(record, [submitted, working])
 
 
 async def change(
-    journal: Journal, task_id: str, *updates: Update, expect: Collection[a2a.TaskState]
+    journal: Journal,
+    task_id: str,
+    *updates: Update,
+    expect: Collection[a2a.TaskState],
+    pause: bytes | None = None,
 ) -> TaskRecord:
     """Apply *updates* to a task, all or none, and return its new record.
 
@@ -74,9 +82,10 @@ async def change(
         task_id: The task's id.
         updates: What changes, in order; each becomes one event.
         expect: The states the task must be in for this change to make sense.
+        pause: The paused call that the change is about, when it is about one.
 
     Raises:
-        StaleTaskError: The task is in another state (somebody was faster) or gone.
+        StaleTaskError: The task is in another state or pause (somebody was faster), or gone.
         InvalidStateTransitionError: The state machine has no such way.
     """
     entry = await journal.open(task_id)
@@ -84,10 +93,11 @@ async def change(
         raise StaleTaskError
     async with entry.lock:
         record = entry.record
-        if record.task.status.state not in expect:
+        if record.task.status.state not in expect or pause not in (None, record.resume):
             raise StaleTaskError
         record = _successor(record, updates)
         payloads: list[Payload] = [_apply(record, update) for update in updates]
+        del record.task.history[: -journal.max_history]
         await journal.write(entry, record, payloads)
     return record
 
@@ -115,10 +125,10 @@ def _set_state(record: TaskRecord, update: NewState) -> a2a.TaskStatusUpdateEven
     status = a2a.TaskStatus(state=update.state, message=update.message, timestamp=now())
     if "apcore" in task.metadata:
         _remember(record)
-    if task.status.HasField("message"):
-        task.history.append(task.status.message)
-    if update.received is not None:
-        task.history.append(update.received)
+    said = [task.status.message] if task.status.HasField("message") else []
+    said += [update.received] if update.received is not None else []
+    task.history.extend(said)
+    record.messages += len(said)
     task.status.CopyFrom(status)
     record.resume = update.resume
     return a2a.TaskStatusUpdateEvent(task_id=task.id, context_id=task.context_id, status=status)
@@ -136,12 +146,14 @@ def _remember(record: TaskRecord) -> None:
         passed["message"] = status.message.parts[0].text
     history = apcore.struct_value.fields["stateHistory"].list_value
     history.values.append(to_value(passed))
+    del history.values[:-MAX_STATES]
 
 
 def _add_parts(task: a2a.Task, update: NewParts) -> a2a.TaskArtifactUpdateEvent:
     if update.append:
         task.artifacts[0].parts.extend(update.artifact.parts)
     else:
+        del task.artifacts[:]
         task.artifacts.append(update.artifact)
     return a2a.TaskArtifactUpdateEvent(
         task_id=task.id,

@@ -75,9 +75,14 @@ class V1:
         """The result of a send."""
         return {"task": self.task(task, history_length)}
 
-    def event(self, payload: Payload) -> Json:
+    def event(self, payload: Payload, history_length: int | None = None) -> Json:
         """The result of one event of a stream (§3.2.3)."""
-        return {STREAMED[type(payload)]: self.message(payload)}
+        return {STREAMED[type(payload)]: self._payload(payload, history_length)}
+
+    def _payload(self, payload: Payload, history_length: int | None) -> Json:
+        if isinstance(payload, a2a.Task):
+            return self.task(payload, history_length)
+        return self.message(payload)
 
     def error(self, error: Json) -> Json:
         """A JSON-RPC error object (§9.5), whose details are a list of typed objects."""
@@ -97,8 +102,8 @@ class V03(V1):
     def sent(self, task: a2a.Task, history_length: int | None) -> Json:
         return self.task(task, history_length)
 
-    def event(self, payload: Payload) -> Json:
-        return self.message(payload)
+    def event(self, payload: Payload, history_length: int | None = None) -> Json:
+        return self._payload(payload, history_length)
 
     def error(self, error: Json) -> Json:
         return error

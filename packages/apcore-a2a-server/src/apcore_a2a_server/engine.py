@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -9,27 +10,18 @@ from functools import partial
 from a2a import types as a2a
 from a2a.utils.errors import InternalError
 from apcore_a2a_store import TaskRecord
-from apcore_a2a_store.states import (
-    CANCELED,
-    FAILED,
-    INPUT_REQUIRED,
-    OPEN,
-    PAUSED,
-    REJECTED,
-    WORKING,
-)
+from apcore_a2a_store.states import CANCELED, FAILED, INPUT_REQUIRED, OPEN, PAUSED, WORKING
 
-from .admission import Call, Caller
+from .admission import Call
 from .change import NewState, change, say
-from .errors import DrainingError, StaleTaskError, refusal
-from .modules.approval import Pause, answer
-from .modules.setup import Setup
-from .modules.skills import Skills
+from .errors import DrainingError, StaleTaskError, TooMuchError, refusal
+from .pausing.answer import answered
+from .pausing.expiry import Expiries
+from .pausing.pause import Pause
 from .run import Run
+from .shared.setup import Setup
 
 logger = logging.getLogger(__name__)
-
-HOW_TO_ANSWER = 'Please answer yes or no, or {"approved": true} or {"approved": false}'
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +37,11 @@ class Engine:
 
     Args:
         setup: What runs share.
-        skills: The modules.
     """
 
-    def __init__(self, setup: Setup, skills: Skills) -> None:
+    def __init__(self, setup: Setup) -> None:
         self._setup = setup
-        self._skills = skills
+        self._expiries = Expiries(setup.journal)
         self.draining = False
         self.runs: dict[str, tuple[Run, asyncio.Task[None]]] = {}
 
@@ -60,8 +51,7 @@ class Engine:
         Raises:
             A2AError: Whatever refuses the call, as clients may see it.
         """
-        if self.draining:
-            raise DrainingError
+        self._make_sure_of_room(call)
         run = self._launch(Run(self._setup, call))
         try:
             await asyncio.shield(run.admitted)
@@ -69,27 +59,31 @@ class Engine:
             raise refusal(self._setup.explain(error, call)) from None
         return Ticket(call.message.task_id, 0)
 
-    async def resume(
-        self, record: TaskRecord, message: a2a.Message, caller: Caller, *, streaming: bool
-    ) -> Ticket:
-        """Go on with a paused task, as *message* says; of several answers the first counts."""
-        if self.draining:
-            raise DrainingError
-        task, pause = record.task, Pause.unpack(record.resume or b"")
-        message.task_id, message.context_id = task.id, task.context_id
-        agreed = answer(message) if pause.token is None else True
-        skill = self._skills.get(record.skill)
-        call = Call(
-            skill, pause.inputs, message, caller, streaming, (), pause.approved(), pause.token
-        )
-        try:
-            update = _answered(record, message, pause, agreed)
-            await change(self._setup.journal, task.id, update, expect=PAUSED)
-        except StaleTaskError:  # somebody else has answered
-            agreed = False
-        if agreed:
-            self._launch(Run(self._setup, call, admitted=True))
-        return Ticket(task.id, record.version)
+    async def resume(self, record: TaskRecord, call: Call, pause: Pause) -> Ticket:
+        """Go on with a paused task as the message says; of several answers the first counts.
+
+        Raises:
+            A2AError: Whatever refuses the answer; the task waits for another one then.
+        """
+        ticket = Ticket(record.task.id, record.version)
+        self._make_sure_of_room(call)
+        if pause.is_over():
+            await self._expiries.end(call.message, pause)
+            return ticket
+        run = Run(self._setup, call, admitted=True)
+        if pause.question is not None:
+            try:
+                await run.check()
+            except Exception as error:  # modules and middleware raise what they like
+                raise refusal(self._setup.explain(error, call)) from None
+        update, packed = answered(pause, call.message), record.resume
+        with suppress(StaleTaskError):  # somebody else has answered
+            await change(self._setup.journal, ticket.task_id, update, expect=PAUSED, pause=packed)
+            if update.state != INPUT_REQUIRED:
+                self._expiries.forget(ticket.task_id)
+            if update.state == WORKING:
+                self._launch(run)
+        return ticket
 
     async def cancel(self, record: TaskRecord) -> None:
         """Cancel a task that has not ended, and the run that works for it.
@@ -97,11 +91,21 @@ class Engine:
         Raises:
             StaleTaskError: It has ended meanwhile.
         """
-        await self._end(record.task.history[0], CANCELED, "Canceled by client")
+        about = a2a.Message(task_id=record.task.id, context_id=record.task.context_id)
+        await self._end(about, CANCELED, "Canceled by client", OPEN)
+        self._expiries.forget(record.task.id)
+
+    async def abandon(self, task_id: str) -> None:
+        """Cancel a running task that nobody waits for any more (FR-MSG-005)."""
+        run, _ = self.runs.get(task_id, (None, None))
+        if run is not None and not run.call.detached:
+            with suppress(StaleTaskError):  # it has ended by itself just now
+                await self._end(run.call.message, CANCELED, "Client disconnected")
 
     async def drain(self, seconds: float) -> None:
         """Start nothing more; let what runs end for *seconds*, and fail what has not then."""
         self.draining = True
+        self._expiries.forget_all()
         if self.runs:
             await asyncio.wait([task for _, task in self.runs.values()], timeout=seconds)
         for run, task in list(self.runs.values()):
@@ -109,6 +113,14 @@ class Engine:
             with suppress(StaleTaskError):  # it has ended by itself just now
                 await self._end(run.call.message, FAILED, "Server shutdown")
             task.cancel()
+
+    def _make_sure_of_room(self, call: Call) -> None:
+        if self.draining:
+            raise DrainingError
+        if len(self.runs) >= self._setup.max_runs:
+            raise TooMuchError("Too many tasks are running")
+        if call.skill.in_thread and self._setup.threads.full:
+            raise TooMuchError("Too many synchronous skills do not end")
 
     def _launch(self, run: Run) -> Run:
         task = asyncio.create_task(run.main())
@@ -121,28 +133,24 @@ class Engine:
         task_id = run.call.message.task_id
         if self.runs.get(task_id) == (run, task):
             del self.runs[task_id]
+        if run.paused is not None and not self.draining:
+            self._expiries.expect(run.call.message, run.paused)
         if not run.admitted.done():
             run.admitted.set_exception(InternalError())
         run.admitted.exception()  # it may be that nobody waits for it any more
         if not task.cancelled() and (error := task.exception()):
             logger.error("Task %s was left as it is", task_id, exc_info=error)
 
-    async def _end(self, about: a2a.Message, state: a2a.TaskState, text: str) -> None:
+    async def _end(
+        self,
+        about: a2a.Message,
+        state: a2a.TaskState,
+        text: str,
+        expect: Collection[a2a.TaskState] = (WORKING,),
+    ) -> None:
         update = NewState(state, say(about, text))
-        await change(self._setup.journal, about.task_id, update, expect=OPEN)
+        await change(self._setup.journal, about.task_id, update, expect=expect)
         if about.task_id in self.runs:
             run, task = self.runs[about.task_id]
             run.token.cancel()
             task.cancel()
-
-
-def _answered(
-    record: TaskRecord, message: a2a.Message, pause: Pause, agreed: bool | None
-) -> NewState:
-    """The state that an answer brings a paused task into."""
-    if agreed:
-        return NewState(WORKING, received=message)
-    if agreed is False:
-        return NewState(REJECTED, say(message, "Rejected by client"), received=message)
-    again = say(message, HOW_TO_ANSWER, pause.question()[1])
-    return NewState(INPUT_REQUIRED, again, received=message, resume=record.resume)

@@ -5,22 +5,23 @@ Streams carry the versions of events, which the SDK's `RequestHandler` has no ro
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn, TypeAlias
 
 from a2a import types as a2a
 from a2a.utils import errors
 from apcore_a2a_store import Event, Journal, Order, Query
-from apcore_a2a_store.states import NAMES, TERMINAL
+from apcore_a2a_store.states import NAMES, PAUSED, TERMINAL
 
 from .admission import Admission, Caller
+from .clients.waiting import Streams, Watchers
 from .decode import invalid
 from .engine import Engine, Ticket
 from .errors import StaleTaskError
 from .subscribers import attach, ending, follow, settled
 
-Events: TypeAlias = AsyncIterator[Event | None]
+Events: TypeAlias = AsyncGenerator[Event | None]
 
 DEFAULT_PAGE = 50
 MAX_PAGE = 100
@@ -51,15 +52,26 @@ class Handler:
         engine: Runs calls.
         admission: Decides which messages may run.
         journal: Where tasks live.
+        watchers: Knows who waits for which task.
+        streams: Limits the streams that are open.
         keep_alive: Seconds of silence after which a stream says that it is alive.
     """
 
     def __init__(
-        self, engine: Engine, admission: Admission, journal: Journal, *, keep_alive: float = 15
+        self,
+        engine: Engine,
+        admission: Admission,
+        journal: Journal,
+        watchers: Watchers,
+        streams: Streams,
+        *,
+        keep_alive: float = 15,
     ) -> None:
         self._engine = engine
         self._admission = admission
         self._journal = journal
+        self._watchers = watchers
+        self._streams = streams
         self._keep_alive = keep_alive
 
     async def admit(self, request: Request, *, streaming: bool) -> Ticket:
@@ -67,24 +79,39 @@ class Handler:
         send: a2a.SendMessageRequest = request.message
         if send.configuration.HasField("task_push_notification_config"):
             raise errors.PushNotificationNotSupportedError
-        record = await self._admission.paused(send, request.caller)
-        if record is not None:
-            caller = request.caller
-            answered = self._engine.resume(record, send.message, caller, streaming=streaming)
-            return await asyncio.shield(answered)
-        call = self._admission.call(send, request.caller, request.parts, streaming=streaming)
-        return await self._engine.start(call)
+        caller, parts = request.caller, request.parts
+        record = await self._admission.addressed(send, caller)
+        if record is None:
+            call = self._admission.call(send, caller, parts, streaming=streaming)
+            return await self._engine.start(call)
+        if record.task.status.state not in PAUSED:
+            return Ticket(record.task.id, record.version - 1)
+        answer = self._admission.reply(record, send, caller, parts, streaming=streaming)
+        return await asyncio.shield(self._engine.resume(record, *answer))
 
     async def send(self, request: Request) -> a2a.Task:
-        """Send a message (§3.1.1): the task when it has settled, or at once if so asked for."""
+        """Send a message (§3.1.1): the task when it has settled, or at once if so asked for.
+
+        Raises:
+            HungUpError: The client has gone before the task has settled.
+        """
         ticket = await self.admit(request, streaming=False)
         if not request.message.configuration.return_immediately:
-            await settled(self._journal, ticket.task_id)
+            connection = request.caller.connection
+            self._watchers.enter(ticket.task_id, connection)
+            with connection.watched():
+                await settled(self._journal, ticket.task_id)
         return await self._task(ticket.task_id, request)
 
     async def stream(self, request: Request) -> Events:
-        """Send a message (§3.1.2): the events of its task from here on."""
+        """Send a message (§3.1.2): the events of its task from here on.
+
+        Raises:
+            TooMuchError: Too many streams are open.
+        """
+        self._enter_stream(request)
         ticket = await self.admit(request, streaming=True)
+        self._watchers.enter(ticket.task_id, request.caller.connection)
         return follow(self._journal, ticket.task_id, ticket.since, idle=self._keep_alive)
 
     async def subscribe(self, request: Request) -> Events:
@@ -92,13 +119,17 @@ class Handler:
 
         Raises:
             UnsupportedOperationError: The task has ended, and the reader tells no last event.
+            TooMuchError: Too many streams are open.
         """
         record = await self._admission.own_task(request.message.id, request.caller)
-        if request.last_id is not None and request.last_id <= record.version:
-            after = request.last_id
-            return follow(self._journal, record.task.id, after, idle=self._keep_alive)
-        if record.task.status.state in TERMINAL:
+        missed = request.last_id is not None and request.last_id <= record.version
+        if record.task.status.state in TERMINAL and not missed:
             raise errors.UnsupportedOperationError("The task has ended")
+        self._enter_stream(request)
+        self._watchers.enter(record.task.id, request.caller.connection)
+        if missed:
+            after = request.last_id or 0
+            return follow(self._journal, record.task.id, after, idle=self._keep_alive)
         return attach(self._journal, record, idle=self._keep_alive)
 
     async def resubscribe(self, request: Request) -> Events:
@@ -147,6 +178,10 @@ class Handler:
     async def extended_card(self, request: Request) -> a2a.AgentCard:
         """There is no extended card without authentication (§3.1.11)."""
         raise errors.ExtendedAgentCardNotConfiguredError
+
+    def _enter_stream(self, request: Request) -> None:
+        caller = request.caller
+        self._streams.enter(caller.owner or caller.connection.host, caller.connection)
 
     async def _task(self, task_id: str, request: Request) -> a2a.Task:
         return (await self._admission.own_task(task_id, request.caller)).task

@@ -1,10 +1,12 @@
 """The methods of both dialects: what each reads, does, and answers."""
 
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeAlias
+from functools import partial
+from typing import Any, NamedTuple, TypeAlias
 
 from a2a import types as a2a
 from apcore_a2a_core import card_to_dict
+from apcore_a2a_store import Payload
 
 from .admission import Caller
 from .decode import Json, decode
@@ -48,8 +50,15 @@ METHODS = {
 """Each method's dialect, the message that its params are, and what it does."""
 
 
-async def perform(method: str, params: Json, handler: Handler, caller: Caller) -> Json | Events:
-    """Do what *method* says: its result as JSON, or the events of a stream.
+class Stream(NamedTuple):
+    """Events, and what makes the JSON of one."""
+
+    events: Events
+    encode: Callable[[Payload], Json]
+
+
+async def perform(method: str, params: Json, handler: Handler, caller: Caller) -> Json | Stream:
+    """Do what *method* says: its result as JSON, or a stream.
 
     Raises:
         A2AError: Whatever stands against it.
@@ -59,21 +68,21 @@ async def perform(method: str, params: Json, handler: Handler, caller: Caller) -
     sends = kind is a2a.SendMessageRequest
     parts = params["message"].get("parts") if sends else None
     result = await do(handler, Request(asked, caller, parts, _last_event_id(caller)))
+    length = _history_length(asked.configuration if sends else asked)
     if isinstance(result, a2a.Task):
-        length = _history_length(asked.configuration if sends else asked)
         return dialect.sent(result, length) if sends else dialect.task(result, length)
     if isinstance(result, a2a.ListTasksResponse):
-        return _page(dialect, asked, result)
+        return _page(dialect, asked, result, length)
     if isinstance(result, a2a.AgentCard):
         return card_to_dict(result)
-    events: Events = result
-    return events
+    return Stream(result, partial(dialect.event, history_length=length))
 
 
-def _page(dialect: V1, asked: a2a.ListTasksRequest, page: a2a.ListTasksResponse) -> Json:
+def _page(
+    dialect: V1, asked: a2a.ListTasksRequest, page: a2a.ListTasksResponse, length: int | None
+) -> Json:
     """1.0 always has all four members, and artifacts only if asked for (§3.1.4)."""
     artifacts = dialect.version == "0.3" or asked.include_artifacts
-    length = _history_length(asked)
     tasks = [dialect.task(task, length, artifacts=artifacts) for task in page.tasks]
     if dialect.version == "0.3":
         more = {"nextCursor": page.next_page_token} if page.next_page_token else {}

@@ -6,62 +6,50 @@ from typing import Any
 from urllib.parse import parse_qs
 
 from a2a.utils import errors
-from apcore_a2a_core import ErrorMapper
 from apcore_a2a_core.schema import is_object
 from apcore_a2a_store import Payload
-from starlette.types import Receive, Scope, Send
+from starlette.types import Scope, Send
 
+from .clients.connection import HungUpError
 from .decode import Json, invalid, parse_json
 from .errors import TooMuchError
-from .handler import Handler
-from .http import caller_of, headers_of, read_body, respond, retry_after
+from .http.endpoint import Endpoint
+from .http.exchange import Asked, respond, retry_after
+from .http.sse import EventStream
 from .operations import DIALECT_03, DIALECT_1, METHODS, perform
-from .sse import EventStream
 
 VERSIONS = frozenset({"", "0.3", "1.0"})
 
 
-class JsonRpc:
-    """The ASGI endpoint for JSON-RPC.
+class JsonRpc(Endpoint):
+    """The ASGI endpoint for JSON-RPC."""
 
-    Args:
-        handler: Does what is asked for.
-        mapper: From exceptions to errors.
-        max_body: The largest body, in bytes.
-    """
+    async def find(self, scope: Scope, send: Send) -> bool | None:
+        """True for what may be JSON-RPC."""
+        if scope["method"] == "POST":
+            return True
+        hint = {"error": "Send JSON-RPC 2.0 here with POST"}
+        await respond(send, hint, status=405, headers=[(b"allow", b"POST")])
+        return None
 
-    def __init__(self, handler: Handler, mapper: ErrorMapper, *, max_body: int) -> None:
-        self._handler = handler
-        self._mapper = mapper
-        self._max_body = max_body
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one HTTP request."""
-        if scope["method"] != "POST":
-            hint = {"error": "Send JSON-RPC 2.0 here with POST"}
-            await respond(send, hint, status=405, headers=[(b"allow", b"POST")])
-            return
-        body = await read_body(receive, send, self._max_body)
-        if body is not None:
-            await self._answer(body, scope, receive, send)
-
-    async def _answer(self, body: bytes, scope: Scope, receive: Receive, send: Send) -> None:
-        headers = headers_of(scope)
-        version = version_of(scope, headers)
+    async def answer(self, found: object, asked: Asked, send: Send) -> None:
+        """Do what the body says."""
+        version = version_of(asked)
         dialect = DIALECT_1 if version == "1.0" else DIALECT_03
         reply: Json = {"jsonrpc": "2.0", "id": None}
         try:
-            check_media_type(headers)
-            request = parse_json(body)
+            check_media_type(asked.headers)
+            request = parse_json(asked.body)
             reply["id"] = _id(request)
             method = _method(request)
             dialect = METHODS[method][0]
             if version not in VERSIONS:
                 raise errors.VersionNotSupportedError
-            caller = caller_of(scope, headers)
-            result = await perform(method, _params(request), self._handler, caller)
+            result = await perform(method, _params(request), self.handler, asked.caller)
+        except HungUpError:
+            raise
         except Exception as error:  # whatever it is, the client gets what the map says
-            reply["error"] = dialect.error(self._mapper.to_jsonrpc_error(error))
+            reply["error"] = dialect.error(self.mapper.to_jsonrpc_error(error))
             status = error.status if isinstance(error, TooMuchError) else 200
             await respond(send, reply, status=status, headers=retry_after(error))
             return
@@ -70,16 +58,16 @@ class JsonRpc:
             return
 
         def encode(payload: Payload) -> Json:
-            return {**reply, "result": dialect.event(payload)}
+            return {**reply, "result": result.encode(payload)}
 
-        await EventStream(result, encode)(scope, receive, send)
+        await EventStream(result.events, encode).send(send, asked.connection)
 
 
-def version_of(scope: Scope, headers: Mapping[str, str]) -> str:
+def version_of(asked: Asked) -> str:
     """The protocol version asked for, without its patch number (A2A 1.0 §3.6)."""
-    version = headers.get("a2a-version", "")
-    if not version and scope["query_string"]:
-        query = parse_qs(scope["query_string"].decode("latin-1"))
+    version = asked.headers.get("a2a-version", "")
+    if not version and asked.scope["query_string"]:
+        query = parse_qs(asked.scope["query_string"].decode("latin-1"))
         version = next((query[name][0] for name in query if name.lower() == "a2a-version"), "")
     return ".".join(version.strip().split(".")[:2])
 

@@ -1,12 +1,20 @@
 """One run of a module for one call: what happens in it becomes changes of its task."""
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 from a2a import types as a2a
 from apcore.cancel import CancelToken
 from apcore.errors import ModuleTimeoutError
-from apcore_a2a_core import to_value
+from apcore_a2a_core import OutputError, to_value
+from apcore_a2a_modules import (
+    ApprovalPendingError,
+    Conversation,
+    call_key,
+    create_context,
+    current,
+)
 from apcore_a2a_store import TaskRecord
 from apcore_a2a_store.states import (
     CANCELED,
@@ -20,12 +28,14 @@ from apcore_a2a_store.states import (
 
 from .admission import Call
 from .change import NewParts, NewState, Update, change, create, say
+from .encode import V1
 from .errors import StaleTaskError
-from .ids import now
-from .modules.approval import ApprovalPendingError, Pause, key
-from .modules.context import create_context
-from .modules.current import current
-from .modules.setup import Setup
+from .pausing.pause import Pause, is_for_input
+from .shared.ids import now
+from .shared.setup import Setup
+
+JSON = V1()
+"""The form in which modules get messages."""
 
 
 class Run:
@@ -43,10 +53,12 @@ class Run:
         self.threads = setup.threads
         self.granted = call.granted
         self.asked: str | None = None
+        self.paused: Pause | None = None
         self.admitted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._setup = setup
         self._seconds = min(call.skill.time_limit or float("inf"), setup.execution_timeout)
         self._streamed = False
+        self._size = 0
         self._refusal: Exception | None = None
         if admitted:
             self.admitted.set_result(None)
@@ -61,6 +73,10 @@ class Run:
                 raise
             self.admitted.set_result(None)
 
+    async def check(self) -> None:
+        """Raise what would refuse the call."""
+        await self._setup.preflight(self.call, await self._context())
+
     async def main(self) -> None:
         """Run the call to its end, whatever that is."""
         current.set(self)
@@ -73,6 +89,8 @@ class Run:
             return
         except TimeoutError as error:
             timeout = ModuleTimeoutError(self.call.skill.id, int(self._seconds * 1000))
+            if deadline.expired():
+                self.token.cancel()
             await self._fail(timeout if deadline.expired() else error)
         except BaseException as error:  # modules raise what they like: only their task may fail
             task = asyncio.current_task()
@@ -82,13 +100,14 @@ class Run:
 
     async def _execute(self) -> list[Update]:
         """Call the module; the updates that complete the task."""
-        call, executor, context = self.call, self._setup.executor, self._context()
+        call, executor, context = self.call, self._setup.executor, await self._context()
         if not self._setup.one_pass and not self.admitted.done():
             await self._setup.preflight(call, context)
             await self.admit()
-        if call.skill.needs_approval and not (self._setup.has_gate or call.granted):
-            self.asked = key(call.skill.id, call.inputs)
-            raise ApprovalPendingError
+        if call.skill.needs_approval and not self._setup.has_gate:
+            self.asked = call_key(call.skill.id, call.inputs)
+            if self.asked not in call.granted:
+                raise ApprovalPendingError
         inputs = call.inputs
         if call.token is not None:
             inputs = {**inputs, "_approval_token": call.token}
@@ -125,12 +144,17 @@ class Run:
         return [NewParts(artifact, last=True), completed] if artifact.parts else [completed]
 
     def _artifact(self, output: Any) -> a2a.Artifact:
-        return self._setup.converter.output_to_parts(output, self.call.skill.descriptor)
+        setup = self._setup
+        artifact = setup.converter.output_to_parts(output, self.call.skill.descriptor)
+        self._size += artifact.ByteSize()
+        if self._size > setup.max_artifact:
+            raise OutputError(f"more than {setup.max_artifact} bytes")
+        return artifact
 
     async def _fail(self, error: BaseException) -> None:
         """Refuse the call when it has no task yet; else let the task say what happened."""
         name = type(error).__name__
-        if name == "ApprovalPendingError":
+        if name == "ApprovalPendingError" or is_for_input(error):
             await self._pause(error)
         elif not self.admitted.done():
             raised = error if isinstance(error, Exception) else RuntimeError(name)
@@ -146,25 +170,29 @@ class Run:
             await self._settle(NewState(FAILED, self._say(str(reason["message"]), detail)))
 
     async def _pause(self, error: BaseException) -> None:
-        """Wait for approval; a call that would be refused anyway is refused instead."""
-        call = self.call
+        """Wait for an answer; a call that would be refused anyway is refused instead."""
         try:
             if not self.admitted.done():
-                await self._setup.preflight(call, self._context())
+                await self.check()
                 await self.admit()
         except Exception as refusal:  # whatever it is, it is for the one who sent the call
             self.admitted.set_exception(refusal)
             return
-        token = getattr(error, "approval_id", None) if self.asked is None else None
-        pause = Pause(call.skill.id, call.inputs, tuple(call.granted), self.asked, token)
-        question = self._say(*pause.question())
-        await self._settle(NewState(INPUT_REQUIRED, question, resume=pause.pack()))
+        try:
+            pause = Pause.after(error, self.call, self.asked, self._setup.input_timeout)
+            asks = NewState(INPUT_REQUIRED, self._say(*pause.ask()), resume=pause.pack())
+        except (TypeError, ValueError) as broken:  # what the module asks can't be sent
+            await self._fail(broken)
+            return
+        if await self._settle(asks):
+            self.paused = pause
 
-    async def _settle(self, update: NewState) -> None:
+    async def _settle(self, update: NewState) -> bool:
         try:
             await self._change(update)
         except StaleTaskError:  # somebody else has ended the task
-            return
+            return False
+        return True
 
     async def _change(self, *updates: Update) -> None:
         task_id = self.call.message.task_id
@@ -173,19 +201,21 @@ class Run:
     def _say(self, *parts: str | a2a.Part) -> a2a.Message:
         return say(self.call.message, *parts)
 
-    def _context(self) -> Any:
-        call = self.call
+    async def _context(self) -> Any:
+        call, message = self.call, self.call.message
+        said: Sequence[a2a.Message] = ()
+        if call.continues:
+            journal, owner = self._setup.journal, call.caller.owner
+            said = await journal.conversation(owner, message.context_id)
         return create_context(
             self._setup.executor,
             token=self.token,
             seconds=self._seconds,
             identity=call.caller.identity,
             headers=call.caller.headers,
-            data={
-                "ext.a2a.task_id": call.message.task_id,
-                "ext.a2a.context_id": call.message.context_id,
-                "ext.a2a.parts": list(call.rest),
-            },
+            conversation=Conversation(
+                message.task_id, message.context_id, [*map(JSON.message, said)], [*call.rest]
+            ),
         )
 
     def _new_record(self) -> TaskRecord:

@@ -4,7 +4,7 @@ A reader never holds up the run. One that is too late for the log gets a snapsho
 task; any can go on from the last id it saw.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 
 from a2a import types as a2a
 from apcore_a2a_store import Event, Journal, TaskRecord
@@ -12,7 +12,7 @@ from apcore_a2a_store import Event, Journal, TaskRecord
 
 async def follow(
     journal: Journal, task_id: str, after: int, *, idle: float = 15
-) -> AsyncIterator[Event | None]:
+) -> AsyncGenerator[Event | None]:
     """The events of a task behind version *after*, until it ends or pauses.
 
     Args:
@@ -45,7 +45,7 @@ async def settled(journal: Journal, task_id: str) -> None:
 
 async def attach(
     journal: Journal, record: TaskRecord, *, idle: float = 15
-) -> AsyncIterator[Event | None]:
+) -> AsyncGenerator[Event | None]:
     """The task as it is, and what comes after it (A2A 1.0 §3.1.6)."""
     first = snapshot(record)
     yield first
@@ -53,7 +53,7 @@ async def attach(
         yield event
 
 
-async def ending(record: TaskRecord) -> AsyncIterator[Event | None]:
+async def ending(record: TaskRecord) -> AsyncGenerator[Event | None]:
     """The last status of a task that has ended (FR-MSG-006.4)."""
     task = record.task
     status = a2a.TaskStatusUpdateEvent(

@@ -9,6 +9,7 @@ import asyncio
 import logging
 from abc import ABC, abstractmethod
 from collections import OrderedDict
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
@@ -21,6 +22,8 @@ logger = logging.getLogger(__name__)
 
 Order: TypeAlias = Literal["created", "updated"]
 Payload: TypeAlias = a2a.Task | a2a.TaskStatusUpdateEvent | a2a.TaskArtifactUpdateEvent
+Listener: TypeAlias = Callable[[TaskRecord | None, TaskRecord], None]
+"""Is told of a task before and after a change of its state; before its first there is None."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +83,16 @@ class Shelf(ABC):
     async def query(self, query: Query) -> Page:
         """A page of what *query* asks for."""
 
+    async def conversation(self, owner: str, context_id: str, limit: int) -> Sequence[a2a.Message]:
+        """The latest messages of the owner's conversation in a context, in their order.
+
+        This one puts together those of its latest *limit* tasks, task by task. A store
+        that knows in which order messages came does better.
+        """
+        page = await self.query(Query(owner, context_id, limit=limit))
+        said = [message for record in page.records[::-1] for message in record.task.history]
+        return said[-limit:]
+
 
 @dataclass(slots=True)
 class Entry:
@@ -97,11 +110,27 @@ class Journal:
     Args:
         shelf: Where records are kept.
         max_logs: How many logs of ended tasks are kept; who asks for others gets a snapshot.
+        max_events: How many of its latest events a log holds at least; when it has twice as
+            many it is cut down to them, and who asks for older ones gets a snapshot.
+        max_history: How many of its latest messages a task and a conversation hold.
+
+    Attributes:
+        listeners: Who is told of every change of a task's state.
     """
 
-    def __init__(self, shelf: Shelf, *, max_logs: int = 10_000) -> None:
+    def __init__(
+        self,
+        shelf: Shelf,
+        *,
+        max_logs: int = 10_000,
+        max_events: int = 1000,
+        max_history: int = 100,
+    ) -> None:
+        self.max_history = max_history
+        self.listeners: list[Listener] = []
         self._shelf = shelf
         self._max_logs = max_logs
+        self._max_events = max_events
         self._live: dict[str, Entry] = {}
         self._ended: OrderedDict[str, tuple[int, list[bytes]]] = OrderedDict()
 
@@ -120,12 +149,15 @@ class Journal:
             self._live[record.task.id] = entry
             raise
         self._live[record.task.id] = entry
+        self._tell(None, record)
 
     async def open(self, task_id: str) -> Entry | None:
         """The entry of a task that has not ended, made from the store if need be."""
         if task_id not in self._live:
             record = await self._shelf.get(task_id)
             if record is None or record.task.status.state in TERMINAL:
+                return None
+            if task_id in self._ended:  # meanwhile: what was read is old
                 return None
             self._live.setdefault(task_id, Entry(record))
         return self._live[task_id]
@@ -135,7 +167,7 @@ class Journal:
 
         Events of a running task's artifact go to the log alone, until its state changes.
         """
-        ended = record.task.status.state in TERMINAL
+        before, ended = entry.record, record.task.status.state in TERMINAL
         if any(isinstance(payload, a2a.TaskStatusUpdateEvent) for payload in payloads):
             try:
                 await self._shelf.save(record)
@@ -146,11 +178,15 @@ class Journal:
                 ended = False
         first = record.version - len(payloads) + 1
         entry.events += [Event(number, payload) for number, payload in enumerate(payloads, first)]
+        if len(entry.events) > 2 * self._max_events:
+            del entry.events[: -self._max_events]
         entry.record = record
         if ended:
             self._end(entry)
         for waiter in entry.waiters:
             _wake(waiter)
+        if before.task.status.state != record.task.status.state:
+            self._tell(before, record)
 
     async def get(self, task_id: str) -> TaskRecord | None:
         """The record as it is now; whoever gets it must not change its task."""
@@ -160,6 +196,10 @@ class Journal:
     async def page(self, query: Query) -> Page:
         """A page of the records that *query* asks for."""
         return await self._shelf.query(query)
+
+    async def conversation(self, owner: str, context_id: str) -> Sequence[a2a.Message]:
+        """The latest messages of the owner's conversation in a context, in their order."""
+        return await self._shelf.conversation(owner, context_id, self.max_history)
 
     def events(self, task_id: str, after: int) -> list[Event] | None:
         """The events behind version *after*; None when the log does not reach back so far."""
@@ -189,6 +229,10 @@ class Journal:
             timer.cancel()
             entry.waiters.discard(waiter)
         return entry.record.version > after
+
+    def _tell(self, before: TaskRecord | None, after: TaskRecord) -> None:
+        for listener in self.listeners:
+            listener(before, after)
 
     def _end(self, entry: Entry) -> None:
         task_id = entry.record.task.id

@@ -2,19 +2,36 @@
 
 import asyncio
 import time
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from itertools import count, islice
 from operator import attrgetter
-from typing import Any
+from typing import Any, TypeAlias
 
-from a2a.types import Task, TaskPushNotificationConfig
+from a2a.types import Message, Task, TaskPushNotificationConfig
 from a2a.utils.errors import InvalidParamsError
 
 from .errors import StoreFullError
 from .journal import Page, Query, Shelf
 from .records import TaskListResult, TaskRecord
-from .states import TERMINAL
+from .states import OPEN, TERMINAL
+
+_Key: TypeAlias = tuple[str, str]
+"""Of a conversation: its owner and its context id."""
+
+
+@dataclass(slots=True)
+class _Context:
+    """One conversation: its tasks, oldest first, and its latest messages as bytes."""
+
+    tasks: list[str] = field(default_factory=list[str])
+    messages: list[bytes] = field(default_factory=list[bytes])
+    working: int = 0
+    """How many of its tasks have not ended."""
+    expires: float | None = None
+
+    def is_over(self) -> bool:
+        return self.expires is not None and self.expires <= time.monotonic()
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,28 +39,41 @@ class _Slot:
     """One stored task: its bytes, and what listing asks for without reading them."""
 
     data: bytes
-    rest: tuple[str, str, int, bytes | None]
+    rest: tuple[str, str, int, bytes | None, int]
+    context: _Context
     context_id: str
     state: int
     timestamp: float
     created: int
     updated: int
-    expires: float | None
 
     def record(self) -> TaskRecord:
         return TaskRecord(Task.FromString(self.data), *self.rest)
 
+    @property
+    def key(self) -> _Key:
+        return self.rest[0], self.context_id
+
+    @property
+    def has_ended(self) -> bool:
+        return self.state in TERMINAL
+
+    def is_over(self) -> bool:
+        return self.has_ended and self.context.is_over()
+
 
 class InMemoryTaskStore(Shelf):
-    """Keeps tasks in a dict, as bytes, until they have ended and their time is over.
+    """Keeps tasks in a dict, as bytes, until their conversation is over.
 
-    Every method runs to its end without giving way to another, so that no lock is
-    needed inside one event loop; records handed out are copies.
+    A conversation is over when all its tasks have ended and their time has passed since the
+    last end; then it leaves with all of them. Every method runs to its end without giving way
+    to another, so that no lock is needed inside one event loop; what is handed out is copied.
 
     Args:
-        ttl: Seconds that a task is kept after it has ended.
+        ttl: Seconds that a conversation is kept after its tasks have ended.
         max_capacity: How many tasks are kept. When it is reached, expired tasks go
             first, then the oldest ended ones; tasks that have not ended stay.
+        max_history: How many of its latest messages a conversation holds.
 
     Example:
         ```python
@@ -65,13 +95,18 @@ class InMemoryTaskStore(Shelf):
         ```
     """
 
-    def __init__(self, *, ttl: float = 3600, max_capacity: int = 10_000) -> None:
+    def __init__(
+        self, *, ttl: float = 3600, max_capacity: int = 10_000, max_history: int = 100
+    ) -> None:
         self._ttl = ttl
         self._max_capacity = max_capacity
+        self._max_history = max_history
         self._slots: dict[str, _Slot] = {}
-        self._contexts: dict[str, dict[str, None]] = {}
+        self._contexts: dict[_Key, _Context] = {}
         self._by_update: dict[str, None] = {}
         self._by_end: dict[str, None] = {}
+        self._over: dict[_Key, None] = {}
+        """The conversations without a working task, in the order in which they expire."""
         self._push: dict[str, TaskPushNotificationConfig] = {}
         self._clock = count(1)
         self._sweep: asyncio.TimerHandle | None = None
@@ -86,36 +121,39 @@ class InMemoryTaskStore(Shelf):
         slot = self._slots.get(task.id)
         if slot is None and len(self._slots) >= self._max_capacity:
             self._make_room()
+        context = slot.context if slot else self._context(record)
         updated = next(self._clock)
-        self._slots[task.id] = _Slot(
+        new = self._slots[task.id] = _Slot(
             task.SerializeToString(),
-            (record.owner, record.skill, record.version, record.resume),
+            (record.owner, record.skill, record.version, record.resume, record.messages),
+            context,
             task.context_id,
             status.state,
             status.timestamp.seconds + status.timestamp.nanos / 1e9,
             slot.created if slot else updated,
             updated,
-            time.monotonic() + self._ttl if status.state in TERMINAL else None,
         )
-        self._index(task)
+        self._listen(context, record, slot.rest[-1] if slot else 0)
+        self._index(task.id, slot, new)
 
     async def get(self, task_id: str) -> TaskRecord | None:
         """A copy of the task's record; None when it is unknown or expired."""
         slot = self._slots.get(task_id)
-        return None if slot is None or _expired(slot) else slot.record()
+        return None if slot is None or slot.is_over() else slot.record()
 
     async def list(
         self, context_id: str | None = None, cursor: str | None = None, limit: int = 50
     ) -> TaskListResult:
         """A page of records, newest created first, of all owners."""
-        slots, next_cursor = _page(self._newest(context_id or ""), "created", cursor, limit)
+        found = (s for s in self._newest() if context_id in (None, "", s.context_id))
+        slots, next_cursor = _page(found, "created", cursor, limit)
         return TaskListResult([slot.record() for slot in slots], next_cursor)
 
     async def query(self, query: Query) -> Page:
         """A page of what *query* asks for."""
         found: Iterable[_Slot] = (
             slot
-            for slot in self._newest(query.context_id, query.order)
+            for slot in self._candidates(query)
             if query.takes(slot.rest[0], slot.context_id, slot.state, slot.timestamp)
         )
         if query.order == "updated":
@@ -123,6 +161,13 @@ class InMemoryTaskStore(Shelf):
         page, next_cursor = _page(found, query.order, query.cursor, query.limit)
         total = len(found) if isinstance(found, list) else 0
         return Page([slot.record() for slot in page], next_cursor, total)
+
+    async def conversation(self, owner: str, context_id: str, limit: int) -> Sequence[Message]:
+        """The latest messages of a conversation, in the order in which they came."""
+        context = self._contexts.get((owner, context_id))
+        if context is None or context.is_over():
+            return []
+        return [Message.FromString(data) for data in context.messages[-limit:]]
 
     async def delete(self, task_id: str) -> bool:
         """Forget a task; False when there is none."""
@@ -146,21 +191,56 @@ class InMemoryTaskStore(Shelf):
     def __len__(self) -> int:
         return len(self._slots)
 
-    def _index(self, task: Task) -> None:
-        self._contexts.setdefault(task.context_id, {})[task.id] = None
-        self._by_update.pop(task.id, None)
-        self._by_update[task.id] = None
-        if self._slots[task.id].expires is not None:
-            self._by_end[task.id] = None
+    def _context(self, record: TaskRecord) -> _Context:
+        """The conversation that a new task belongs to; what is over begins anew."""
+        key = (record.owner, record.task.context_id)
+        context = self._contexts.get(key)
+        if context is not None and context.is_over():
+            self._forget(key)
+            context = None
+        if context is None:
+            context = self._contexts[key] = _Context()
+        context.tasks.append(record.task.id)
+        context.working += 1
+        return context
+
+    def _listen(self, context: _Context, record: TaskRecord, known: int) -> None:
+        """Keep the messages that the task has had since the last time."""
+        new = min(record.messages - known, len(record.task.history))
+        if new > 0:
+            latest = record.task.history[-new:]
+            context.messages += [message.SerializeToString() for message in latest]
+            del context.messages[: -self._max_history]
+
+    def _index(self, task_id: str, old: _Slot | None, new: _Slot) -> None:
+        self._by_update.pop(task_id, None)
+        self._by_update[task_id] = None
+        context = new.context
+        if new.has_ended and not (old and old.has_ended):
+            self._by_end[task_id] = None
+            context.working -= 1
+        self._over.pop(new.key, None)
+        context.expires = None
+        if not context.working:
+            context.expires = time.monotonic() + self._ttl
+            self._over[new.key] = None
             if self._sweep is None:
                 self._sweep_in(self._ttl)
 
-    def _newest(self, context_id: str, order: str = "created") -> Iterator[_Slot]:
+    def _candidates(self, query: Query) -> Iterable[_Slot]:
+        """The slots among which *query* may find something, in its order."""
+        if not query.context_id:
+            return self._newest(query.order)
+        context = self._contexts.get((query.owner, query.context_id))
+        if context is None or (not context.working and query.state in OPEN):
+            return ()
+        slots = [slot for name in context.tasks if not (slot := self._slots[name]).is_over()]
+        return sorted(slots, key=attrgetter(query.order), reverse=True)
+
+    def _newest(self, order: str = "created") -> Iterator[_Slot]:
         ids: dict[str, Any] = self._by_update if order == "updated" else self._slots
-        if context_id and order == "created":
-            ids = self._contexts.get(context_id, {})
         slots = (self._slots[task_id] for task_id in reversed(ids))
-        return (slot for slot in slots if not _expired(slot))
+        return (slot for slot in slots if not slot.is_over())
 
     def _make_room(self) -> None:
         oldest = next(iter(self._by_end), None)
@@ -169,30 +249,34 @@ class InMemoryTaskStore(Shelf):
         self._drop(oldest)
 
     def _drop(self, task_id: str) -> None:
-        slot = self._slots.pop(task_id)
+        slot = self._take(task_id)
+        slot.context.tasks.remove(task_id)
+        slot.context.working -= not slot.has_ended
+        if not slot.context.tasks:
+            self._forget(slot.key)
+
+    def _forget(self, key: _Key) -> None:
+        self._over.pop(key, None)
+        for task_id in self._contexts.pop(key).tasks:
+            self._take(task_id)
+
+    def _take(self, task_id: str) -> _Slot:
         indexes: tuple[dict[str, Any], ...] = (self._push, self._by_update, self._by_end)
         for index in indexes:
             index.pop(task_id, None)
-        context = self._contexts[slot.context_id]
-        del context[task_id]
-        if not context:
-            del self._contexts[slot.context_id]
+        return self._slots.pop(task_id)
 
     def _sweep_in(self, seconds: float) -> None:
         self._sweep = asyncio.get_running_loop().call_later(seconds, self._on_sweep)
 
     def _on_sweep(self) -> None:
-        """Drop what has expired, so that it leaves without traffic too."""
+        """Drop what is over, so that it leaves without traffic too."""
         self._sweep = None
-        while self._by_end and _expired(self._slots[next(iter(self._by_end))]):
-            self._drop(next(iter(self._by_end)))
-        if self._by_end:
-            next_end = self._slots[next(iter(self._by_end))].expires or 0
-            self._sweep_in(max(next_end - time.monotonic(), self._ttl / 60))
-
-
-def _expired(slot: _Slot) -> bool:
-    return slot.expires is not None and slot.expires <= time.monotonic()
+        while self._over and self._contexts[next(iter(self._over))].is_over():
+            self._forget(next(iter(self._over)))
+        if self._over:
+            expires = self._contexts[next(iter(self._over))].expires or 0
+            self._sweep_in(max(expires - time.monotonic(), self._ttl / 60))
 
 
 def _page(

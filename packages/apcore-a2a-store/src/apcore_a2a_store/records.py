@@ -16,6 +16,7 @@ class TaskRecord:
         skill: the id of the skill that it runs.
         version: the number of its latest change.
         resume: the call that a paused task goes on with.
+        messages: how many messages it has had; its history may hold the latest only.
     """
 
     task: a2a.Task
@@ -23,6 +24,7 @@ class TaskRecord:
     skill: str = ""
     version: int = 0
     resume: bytes | None = None
+    messages: int = 0
 
 
 @dataclass(slots=True)

@@ -96,7 +96,7 @@ class SdkStore:
         task = Task()
         task.CopyFrom(record.task)
         resume = base64.b64encode(record.resume or b"").decode()
-        kept = [record.owner, record.skill, record.version, resume]
+        kept = [record.owner, record.skill, record.version, resume, record.messages]
         task.metadata.fields[RECORD].CopyFrom(to_value(kept))
         await self._store.save(task, self._context)
 
@@ -127,9 +127,9 @@ class SdkStore:
 def _record(stored: Task) -> TaskRecord:
     task = Task()
     task.CopyFrom(stored)
-    owner, skill, version, resume = from_value(task.metadata.fields[RECORD])
+    owner, skill, version, resume, messages = from_value(task.metadata.fields[RECORD])
     del task.metadata.fields[RECORD]
-    return TaskRecord(task, owner, skill, version, base64.b64decode(resume) or None)
+    return TaskRecord(task, owner, skill, version, base64.b64decode(resume) or None, messages)
 
 
 def shelf_of(store: Any) -> Shelf:

@@ -107,15 +107,29 @@ GROUPS = {
     "tasks": (
         Option("default_skill", TEXT, "SKILL", "skill for messages that name none"),
         Option("execution_timeout", NUMBER, "SECONDS", "longest run of a skill", "300"),
+        Option("input_timeout", NUMBER, "SECONDS", "longest wait for an answer", "3600"),
         Option("shutdown_timeout", NUMBER, "SECONDS", "time to end in at shutdown", "30"),
         Option("keep_alive", NUMBER, "SECONDS", "longest silence on a stream", "15"),
+        Option("cancel_on_disconnect", SWITCH, "", "let tasks go on without their clients", "yes"),
+        Option("disconnect_grace", NUMBER, "SECONDS", "time for a client to come back in", "3"),
         Option("task_ttl", NUMBER, "SECONDS", "how long ended tasks are kept", "3600"),
         Option("state_history", SWITCH, "", "let tasks remember their former states", "no"),
     ),
     "limits": (
         Option("max_tasks", WHOLE, "NUMBER", "tasks that are kept", "10000"),
-        Option("max_body", WHOLE, "BYTES", "largest request", "10485760"),
+        Option("max_runs", WHOLE, "NUMBER", "tasks that run at a time", "2000"),
         Option("max_threads", WHOLE, "NUMBER", "synchronous modules at a time", "64"),
+        Option("max_streams", WHOLE, "NUMBER", "streams at a time", "1000"),
+        Option("max_streams_per_client", WHOLE, "NUMBER", "streams of one client", "100"),
+        Option("max_history", WHOLE, "NUMBER", "messages that a conversation holds", "100"),
+        Option("max_events", WHOLE, "NUMBER", "events a reader may be behind", "1000"),
+        Option("max_parts", WHOLE, "NUMBER", "parts of a message", "1000"),
+        Option("max_body", WHOLE, "BYTES", "largest request", "10485760"),
+        Option("max_artifact", WHOLE, "BYTES", "largest output", "33554432"),
+    ),
+    "operations": (
+        Option("metrics", SWITCH, "", "serve /metrics", "no"),
+        Option("watch", SWITCH, "", "read modules again when their files change", "no"),
         Option("schema_memo", SWITCH, "", "make JSON Schemas anew for each call", "yes"),
     ),
     "security": (
@@ -125,7 +139,6 @@ GROUPS = {
     "not available in this version": (
         Option("push_notifications", SWITCH, "", "call webhooks", "no"),
         Option("explorer", SWITCH, "", "serve a page to try the skills on", "no"),
-        Option("metrics", SWITCH, "", "serve /metrics", "no"),
     ),
 }
 OPTIONS = {option.name: option for group in GROUPS.values() for option in group}

@@ -1,6 +1,7 @@
 """`a2a.server.request_handlers.RequestHandler`, for who wants the SDK's gRPC or REST routes."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
 from typing import Any
 
 from a2a.server.context import ServerCallContext
@@ -8,6 +9,7 @@ from a2a.server.request_handlers.request_handler import RequestHandler
 from starlette.applications import Starlette
 
 from apcore_a2a_server.admission import Caller
+from apcore_a2a_server.clients.connection import Connection
 from apcore_a2a_server.handler import Handler, Request
 
 Do = Callable[[Handler, Request], Awaitable[Any]]
@@ -17,7 +19,8 @@ def _answer(do: Do) -> Any:
     """A method of the SDK's interface that answers with what *do* returns."""
 
     async def method(self: "SdkRequestHandler", params: Any, context: ServerCallContext) -> Any:
-        return await do(self.handler, _request(params, context))
+        with Connection() as connection:
+            return await do(self.handler, _request(params, context, connection))
 
     return method
 
@@ -28,9 +31,12 @@ def _stream(do: Do) -> Any:
     async def method(
         self: "SdkRequestHandler", params: Any, context: ServerCallContext
     ) -> AsyncGenerator[Any]:
-        async for event in await do(self.handler, _request(params, context)):
-            if event is not None:
-                yield event.payload
+        with Connection() as connection:
+            events = await do(self.handler, _request(params, context, connection))
+            async with aclosing(events):
+                async for event in events:
+                    if event is not None:
+                        yield event.payload
 
     return method
 
@@ -74,6 +80,6 @@ def request_handler(app: Starlette) -> SdkRequestHandler:
     return SdkRequestHandler(app.state.agent.handler)
 
 
-def _request(params: Any, context: ServerCallContext) -> Request:
+def _request(params: Any, context: ServerCallContext, connection: Connection) -> Request:
     headers = context.state.get("headers", {})
-    return Request(params, Caller(owner=context.user.user_name, headers=headers))
+    return Request(params, Caller(context.user.user_name, None, headers, connection))

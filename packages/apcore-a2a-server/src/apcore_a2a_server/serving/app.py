@@ -10,6 +10,7 @@ from typing import Any, Unpack
 from a2a.utils.errors import MethodNotFoundError
 from anyio import CapacityLimiter
 from apcore_a2a_core import ErrorMapper, PartConverter, SchemaConverter
+from apcore_a2a_modules import Skills, Threads, install_approval, install_steps
 from apcore_a2a_store import InMemoryTaskStore, Journal, shelf_of
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
@@ -18,13 +19,11 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.routing import Route
 
 from apcore_a2a_server.admission import Admission
+from apcore_a2a_server.clients.waiting import Streams, Watchers
 from apcore_a2a_server.engine import Engine
 from apcore_a2a_server.handler import Handler
-from apcore_a2a_server.modules.approval import install as install_approval
-from apcore_a2a_server.modules.pipeline import install as install_steps
-from apcore_a2a_server.modules.setup import Setup
-from apcore_a2a_server.modules.skills import Skills
 from apcore_a2a_server.rpc import JsonRpc
+from apcore_a2a_server.shared.setup import Setup
 
 from .options import Options, Settings
 from .origin import OriginGuard
@@ -108,34 +107,16 @@ async def async_serve(source: Any, **options: Unpack[Options]) -> Starlette:
 
 
 def _build(executor: Any, settings: Settings) -> tuple[Agent, list[Route], Rest]:
-    skills = Skills(executor.registry, memo=settings.schema_memo)
-    if not len(skills):
-        raise ValueError("There are no modules to serve: the registry is empty")
-    if settings.default_skill is not None:
-        try:
-            skills.get(settings.default_skill)
-        except MethodNotFoundError as error:
-            raise ValueError(f"default_skill: {error}") from None
-    store = settings.task_store
-    if store is None:
-        store = InMemoryTaskStore(ttl=settings.task_ttl, max_capacity=settings.max_tasks)
-    journal = Journal(shelf_of(store), max_logs=settings.max_tasks)
-    mapper, converter = ErrorMapper(), PartConverter(SchemaConverter())
-    setup = Setup(
-        executor=executor,
-        journal=journal,
-        converter=converter,
-        mapper=mapper,
-        threads=CapacityLimiter(settings.max_threads),
-        preflights=CapacityLimiter(1),
-        execution_timeout=settings.execution_timeout,
-        one_pass=install_steps(executor),
-        has_gate=install_approval(executor),
-        metadata={"apcore": {"stateHistory": []}} if settings.state_history else {},
+    skills = _skills(executor, settings)
+    setup = _setup(executor, settings)
+    journal, mapper, engine = setup.journal, setup.mapper, Engine(setup)
+    grace = settings.disconnect_grace if settings.cancel_on_disconnect else None
+    watchers = Watchers(engine.abandon, grace)
+    streams = Streams(settings.max_streams, settings.max_streams_per_client)
+    admission = Admission(
+        skills, journal, setup.converter, settings.default_skill, settings.max_parts
     )
-    engine = Engine(setup, skills)
-    admission = Admission(skills, journal, converter, settings.default_skill)
-    handler = Handler(engine, admission, journal, keep_alive=settings.keep_alive)
+    handler = Handler(engine, admission, journal, watchers, streams, keep_alive=settings.keep_alive)
     health = HealthPage(skills, journal)
     agent = Agent(engine, handler, skills, health, settings.shutdown_timeout)
     card = CardPage(skills, settings, streaming=hasattr(executor, "stream"))
@@ -146,6 +127,49 @@ def _build(executor: Any, settings: Settings) -> tuple[Agent, list[Route], Rest]
         Route("/agent/authenticatedExtendedCard", no_extended_card),
     ]
     return agent, routes, Rest(handler, mapper, max_body=settings.max_body)
+
+
+def _skills(executor: Any, settings: Settings) -> Skills:
+    skills = Skills(executor.registry, memo=settings.schema_memo)
+    if not len(skills):
+        raise ValueError("There are no modules to serve: the registry is empty")
+    if settings.default_skill is not None:
+        try:
+            skills.get(settings.default_skill)
+        except MethodNotFoundError as error:
+            raise ValueError(f"default_skill: {error}") from None
+    return skills
+
+
+def _journal(settings: Settings) -> Journal:
+    kept, store = settings.max_history, settings.task_store
+    if store is None:
+        ttl, capacity = settings.task_ttl, settings.max_tasks
+        store = InMemoryTaskStore(ttl=ttl, max_capacity=capacity, max_history=kept)
+    return Journal(
+        shelf_of(store),
+        max_logs=settings.max_tasks,
+        max_events=settings.max_events,
+        max_history=kept,
+    )
+
+
+def _setup(executor: Any, settings: Settings) -> Setup:
+    return Setup(
+        executor=executor,
+        journal=_journal(settings),
+        converter=PartConverter(SchemaConverter()),
+        mapper=ErrorMapper(),
+        threads=Threads(settings.max_threads),
+        preflights=CapacityLimiter(1),
+        execution_timeout=settings.execution_timeout,
+        input_timeout=settings.input_timeout,
+        max_runs=settings.max_runs,
+        max_artifact=settings.max_artifact,
+        one_pass=install_steps(executor),
+        has_gate=install_approval(executor),
+        metadata={"apcore": {"stateHistory": []}} if settings.state_history else {},
+    )
 
 
 def _middleware(settings: Settings) -> list[Middleware]:

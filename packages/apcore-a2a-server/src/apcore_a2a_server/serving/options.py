@@ -5,11 +5,27 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any, TypedDict
 
+from apcore_a2a_server.decode import MAX_ITEMS
+
+POSITIVE = ("execution_timeout", "input_timeout", "keep_alive", "task_ttl")
+"""Options that are seconds, and more than none."""
+COUNTS = (
+    "max_tasks",
+    "max_history",
+    "max_events",
+    "max_artifact",
+    "max_body",
+    "max_parts",
+    "max_runs",
+    "max_streams",
+    "max_streams_per_client",
+    "max_threads",
+)
+
 LATER = {
     "auth": "authentication",
     "push_notifications": "push notifications",
     "explorer": "the explorer page",
-    "metrics": "metrics",
 }
 
 
@@ -29,14 +45,25 @@ class Options(TypedDict, total=False):
     metrics: bool
     default_skill: str | None
     execution_timeout: float
+    input_timeout: float
     shutdown_timeout: float
     keep_alive: float
+    cancel_on_disconnect: bool
+    disconnect_grace: float
     state_history: bool
     task_ttl: float
     max_tasks: int
+    max_history: int
+    max_events: int
+    max_artifact: int
     max_body: int
+    max_parts: int
+    max_runs: int
+    max_streams: int
+    max_streams_per_client: int
     max_threads: int
     schema_memo: bool
+    watch: bool
     config: Any
 
 
@@ -55,16 +82,30 @@ class Settings:
         allowed_hosts: The `Host` headers that are answered; else all.
         push_notifications: Not available in this version.
         explorer: Not available in this version.
-        metrics: Not available in this version.
+        metrics: Whether ``GET /metrics`` tells the operator's figures, to anybody who asks.
         default_skill: The skill that messages reach which name none.
         execution_timeout: Seconds that a run may take; a module's own limit may be shorter.
+        input_timeout: Seconds that a paused task waits for its answer; then it fails.
         shutdown_timeout: Seconds that running tasks get to end in at shutdown.
         keep_alive: Seconds of silence after which a stream says that it is alive.
+        cancel_on_disconnect: Whether a task is canceled when the last client that waits for it
+            has hung up; tasks that were sent without waiting go on.
+        disconnect_grace: Seconds in which such a client may come back.
         state_history: Whether tasks remember their former states in their metadata.
-        task_ttl: Seconds that tasks in memory are kept after they have ended.
+        task_ttl: Seconds that a conversation in memory is kept after its tasks have ended.
         max_tasks: How many tasks are kept in memory.
+        max_history: How many of its latest messages a conversation and a task hold.
+        max_events: How many events a reader may be behind; one that is further behind gets the
+            task as it is instead.
+        max_artifact: The largest output that a task keeps, in bytes; a larger one fails it.
         max_body: The largest request body, in bytes.
-        max_threads: How many synchronous modules may run at a time.
+        max_parts: How many parts a message may have, 1,000 at most.
+        max_runs: How many tasks may run at a time.
+        max_streams: How many streams may be open at a time.
+        max_streams_per_client: How many of them a client may have: a principal, or an address.
+        max_threads: How many synchronous modules may run at a time, and how many that were
+            canceled may still be stuck in their threads beside them.
+        watch: Whether the folder of modules is read again when files in it change.
         schema_memo: Whether the JSON Schemas of modules are remembered, instead of made three
             times a call.
         config: An apcore Config, asked for `project.*`.
@@ -83,27 +124,42 @@ class Settings:
     metrics: bool = False
     default_skill: str | None = None
     execution_timeout: float = 300
+    input_timeout: float = 3600
     shutdown_timeout: float = 30
     keep_alive: float = 15
+    cancel_on_disconnect: bool = True
+    disconnect_grace: float = 3
     state_history: bool = False
     task_ttl: float = 3600
     max_tasks: int = 10_000
+    max_history: int = 100
+    max_events: int = 1000
+    max_artifact: int = 32 * 1024 * 1024
     max_body: int = 10 * 1024 * 1024
+    max_parts: int = 1000
+    max_runs: int = 2000
+    max_streams: int = 1000
+    max_streams_per_client: int = 100
     max_threads: int = 64
     schema_memo: bool = True
+    watch: bool = False
     config: Any = None
 
     def __post_init__(self) -> None:
         for option, what in LATER.items():
             if getattr(self, option):
                 raise ValueError(f"{option}: {what} is not available in this version")
-        for option in ("execution_timeout", "keep_alive", "task_ttl", "max_tasks", "max_body"):
+        for option in POSITIVE:
             if not 0 < getattr(self, option) < inf:
                 raise ValueError(f"{option} must be greater than 0, and finite")
-        if self.max_threads < 1:
-            raise ValueError("max_threads must be at least 1")
-        if not 0 <= self.shutdown_timeout < inf:
-            raise ValueError("shutdown_timeout must be 0 or more, and finite")
+        for option in ("shutdown_timeout", "disconnect_grace"):
+            if not 0 <= getattr(self, option) < inf:
+                raise ValueError(f"{option} must be 0 or more, and finite")
+        for option in COUNTS:
+            if not isinstance(getattr(self, option), int) or getattr(self, option) < 1:
+                raise ValueError(f"{option} must be a whole number, 1 or more")
+        if self.max_parts > MAX_ITEMS:
+            raise ValueError(f"max_parts must be at most {MAX_ITEMS}")
         if self.url is not None and not self.url.startswith(("http://", "https://")):
             raise ValueError("url must begin with http:// or https://")
         for option in ("cors_origins", "allowed_hosts"):

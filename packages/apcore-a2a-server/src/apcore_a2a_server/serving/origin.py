@@ -5,7 +5,7 @@ from urllib.parse import urlsplit
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from apcore_a2a_server.http import headers_of, respond
+from apcore_a2a_server.http.exchange import headers_of, respond
 
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 

@@ -8,11 +8,10 @@ import time
 
 from a2a.types import AgentCapabilities
 from apcore_a2a_core import AgentCardBuilder, SkillMapper, card_to_dict
+from apcore_a2a_modules import Skills
 from apcore_a2a_store import Journal
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-
-from apcore_a2a_server.modules.skills import Skills
 
 from .options import Settings
 

@@ -6,17 +6,18 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from a2a.utils.errors import A2A_ERROR_MAPPING, JSONParseError, VersionNotSupportedError
-from apcore_a2a_core import ErrorMapper, error_details
+from apcore_a2a_core import error_details
 from apcore_a2a_core.schema import is_object
-from starlette.types import Receive, Scope, Send
+from starlette.types import Scope, Send
 
+from apcore_a2a_server.clients.connection import HungUpError
 from apcore_a2a_server.decode import Json, invalid, parse_json
 from apcore_a2a_server.errors import DrainingError, TooMuchError
-from apcore_a2a_server.handler import Handler
-from apcore_a2a_server.http import caller_of, headers_of, read_body, respond, retry_after
-from apcore_a2a_server.operations import DIALECT_1, perform
+from apcore_a2a_server.http.endpoint import Endpoint
+from apcore_a2a_server.http.exchange import Asked, respond, retry_after
+from apcore_a2a_server.http.sse import EventStream
+from apcore_a2a_server.operations import perform
 from apcore_a2a_server.rpc import check_media_type, version_of
-from apcore_a2a_server.sse import EventStream
 
 MEDIA_TYPE = b"application/a2a+json"
 TASK = r"tasks/(?P<id>[^/:]+)"
@@ -46,41 +47,28 @@ STATUSES: dict[type[Exception], tuple[int, str]] = {
 }
 
 
-class Rest:
-    """The ASGI endpoint for the REST routes, with or without a tenant before them.
+class Rest(Endpoint):
+    """The ASGI endpoint for the REST routes, with or without a tenant before them."""
 
-    Args:
-        handler: Does what is asked for.
-        mapper: From exceptions to errors.
-        max_body: The largest body, in bytes.
-    """
-
-    def __init__(self, handler: Handler, mapper: ErrorMapper, *, max_body: int) -> None:
-        self._handler = handler
-        self._mapper = mapper
-        self._max_body = max_body
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one HTTP request."""
+    async def find(self, scope: Scope, send: Send) -> tuple[str, Json] | None:
+        """The method, and the params that the path holds."""
         found = route(scope["method"], get_path(scope))
         if found is None:
             await respond(send, _status(404, "There is nothing at this address"), status=404)
-            return
-        body = await read_body(receive, send, self._max_body)
-        if body is not None:
-            await self._answer(*found, body, scope, receive, send)
+        return found
 
-    async def _answer(
-        self, method: str, path: Json, body: bytes, scope: Scope, receive: Receive, send: Send
-    ) -> None:
-        headers = headers_of(scope)
+    async def answer(self, found: tuple[str, Json], asked: Asked, send: Send) -> None:
+        """Do what the verb and the path say."""
+        method, path = found
         try:
-            if version_of(scope, headers) not in ("", "1.0"):
+            if version_of(asked) not in ("", "1.0"):
                 raise VersionNotSupportedError
-            params = {**_query(scope), **_body(body, headers), **path}
-            result = await perform(method, params, self._handler, caller_of(scope, headers))
+            params = {**_query(asked.scope), **_body(asked), **path}
+            result = await perform(method, params, self.handler, asked.caller)
+        except HungUpError:
+            raise
         except Exception as error:  # whatever it is, the client gets what the map says
-            mapped = self._mapper.to_jsonrpc_error(error)
+            mapped = self.mapper.to_jsonrpc_error(error)
             code, name = STATUSES.get(type(error), (500, "INTERNAL"))
             status = _status(code, mapped["message"], name, error_details(mapped))
             extra = retry_after(error)
@@ -89,7 +77,7 @@ class Rest:
         if isinstance(result, dict):
             await respond(send, result, media_type=MEDIA_TYPE)
         else:
-            await EventStream(result, DIALECT_1.event)(scope, receive, send)
+            await EventStream(result.events, result.encode).send(send, asked.connection)
 
 
 def route(verb: str, path: str) -> tuple[str, Json] | None:
@@ -130,11 +118,11 @@ def _typed(name: str, text: str) -> Any:
     return text
 
 
-def _body(body: bytes, headers: dict[str, str]) -> Json:
-    if not body:
+def _body(asked: Asked) -> Json:
+    if not asked.body:
         return {}
-    check_media_type(headers)
-    value = parse_json(body)
+    check_media_type(asked.headers)
+    value = parse_json(asked.body)
     if not is_object(value):
         raise invalid("body", "must be an object")
     return value

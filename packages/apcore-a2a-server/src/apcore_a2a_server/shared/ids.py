@@ -11,7 +11,7 @@ def new_id() -> str:
 
     Example:
         ```python
-        from apcore_a2a_server.ids import new_id
+        from apcore_a2a_server.shared.ids import new_id
 
         print(len(new_id()), new_id()[14])
         #> 36 4
@@ -27,7 +27,7 @@ def now() -> Timestamp:
 
     Example:
         ```python
-        from apcore_a2a_server.ids import now
+        from apcore_a2a_server.shared.ids import now
 
         print(now().nanos % 1_000_000)
         #> 0

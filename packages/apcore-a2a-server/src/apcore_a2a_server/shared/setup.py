@@ -6,9 +6,8 @@ from typing import Any
 
 from anyio import CapacityLimiter
 from apcore_a2a_core import ErrorMapper, PartConverter
+from apcore_a2a_modules import Threads, preflight
 from apcore_a2a_store import Journal
-
-from .preflight import preflight
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,9 +19,12 @@ class Setup:
         journal: Where tasks live.
         converter: Between parts and module inputs and outputs.
         mapper: From exceptions to errors.
-        threads: Bounds the threads of synchronous modules.
+        threads: Where synchronous modules run.
         preflights: Has one preflight wait for the other.
         execution_timeout: Seconds that a run may take.
+        input_timeout: Seconds that a paused task waits for its answer.
+        max_runs: How many calls may run at a time.
+        max_artifact: The largest artifact, in bytes.
         one_pass: Whether the executor's pipeline has our steps.
         has_gate: Whether the executor asks for approval (apcore 0.7 and later).
         metadata: What each task's metadata begin with.
@@ -32,9 +34,12 @@ class Setup:
     journal: Journal
     converter: PartConverter
     mapper: ErrorMapper
-    threads: CapacityLimiter
+    threads: Threads
     preflights: CapacityLimiter
     execution_timeout: float = 300
+    input_timeout: float = 3600
+    max_runs: int = 2000
+    max_artifact: int = 32 * 1024 * 1024
     one_pass: bool = True
     has_gate: bool = True
     metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])

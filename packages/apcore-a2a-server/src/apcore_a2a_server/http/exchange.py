@@ -2,12 +2,28 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from starlette.types import Receive, Scope, Send
 
-from .admission import Caller
-from .errors import TooMuchError
+from apcore_a2a_server.admission import Caller
+from apcore_a2a_server.clients.connection import Connection
+from apcore_a2a_server.errors import TooMuchError
+
+
+class Asked(NamedTuple):
+    """A request that has been read."""
+
+    scope: Scope
+    headers: Mapping[str, str]
+    body: bytes
+    connection: Connection
+
+    @property
+    def caller(self) -> Caller:
+        """Who sends it: nobody we know, as long as nothing authenticates."""
+        return Caller(headers=self.headers, connection=self.connection)
+
 
 DRAIN_FACTOR = 8
 """A body over the limit is read on, up to so many times the limit, to keep the connection."""
@@ -55,9 +71,9 @@ def headers_of(scope: Scope) -> dict[str, str]:
     return {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
 
 
-def caller_of(scope: Scope, headers: Mapping[str, str]) -> Caller:
-    """Who sends the request: nobody we know, as long as nothing authenticates."""
-    return Caller(headers=headers)
+def connection_of(scope: Scope, receive: Receive) -> Connection:
+    """The client's end of a request whose body has been read."""
+    return Connection(receive, str((scope.get("client") or ("",))[0]))
 
 
 def retry_after(error: Exception) -> list[tuple[bytes, bytes]]:

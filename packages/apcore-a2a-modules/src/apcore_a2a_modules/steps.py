@@ -6,18 +6,17 @@ run of this server both steps do what the executor did before.
 """
 
 import asyncio
-import inspect
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from typing import Any
 
-from anyio import CapacityLimiter, to_thread
 from apcore.builtin_steps import BuiltinExecute
 from apcore.errors import ModuleTimeoutError
 from apcore.pipeline import BaseStep, StepResult
 
 from .current import current
-from .skills import time_limit
+from .skills import is_asynchronous, time_limit
+from .threads import Threads
 
 
 class Admit(BaseStep):
@@ -62,7 +61,7 @@ class Execute(BuiltinExecute):
         ctx.output = await self._within_limit(ctx, inputs, run.threads)
         return StepResult(action="continue")
 
-    async def _within_limit(self, ctx: Any, inputs: Any, threads: CapacityLimiter) -> Any:
+    async def _within_limit(self, ctx: Any, inputs: Any, threads: Threads) -> Any:
         seconds = time_limit(ctx.module)
         limit = asyncio.timeout(seconds)
         try:
@@ -77,13 +76,11 @@ class Execute(BuiltinExecute):
             raise ModuleTimeoutError(ctx.module_id, milliseconds) from None
 
 
-async def _call(module: Any, inputs: Any, context: Any, threads: CapacityLimiter) -> Any:
+async def _call(module: Any, inputs: Any, context: Any, threads: Threads) -> Any:
     try:
-        if inspect.iscoroutinefunction(module.execute):
+        if is_asynchronous(module):
             return await module.execute(inputs, context)
-        return await to_thread.run_sync(
-            module.execute, inputs, context, abandon_on_cancel=True, limiter=threads
-        )
+        return await threads.run(module.execute, inputs, context)
     except (SystemExit, KeyboardInterrupt, TimeoutError) as error:
         raise _ended(error) from None
 
@@ -101,7 +98,7 @@ def _ended(error: BaseException) -> RuntimeError:
     return RuntimeError(f"The module raised {type(error).__name__}")
 
 
-def install_steps(executor: Any) -> bool:
+def put_into(executor: Any) -> bool:
     """Put the two steps into the pipeline of *executor*, once; False where that can't be."""
     strategy = executor.current_strategy
     if "a2a_admit" in strategy.step_names():

@@ -3,10 +3,10 @@
 from typing import Any
 
 
-def install(executor: Any) -> bool:
+def install_steps(executor: Any) -> bool:
     """Whether the executor's pipeline has our steps now (apcore 0.16 and later)."""
     if not hasattr(executor, "current_strategy"):
         return False
-    from .steps import install_steps  # apcore has had its parts since 0.16
+    from .steps import put_into  # apcore has had its parts since 0.16
 
-    return install_steps(executor)
+    return put_into(executor)

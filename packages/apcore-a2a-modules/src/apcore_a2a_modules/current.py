@@ -3,16 +3,16 @@
 from contextvars import ContextVar
 from typing import Protocol
 
-from anyio import CapacityLimiter
+from .threads import Threads
 
 
 class Running(Protocol):
     """What apcore's pipeline and approval gate need of a run."""
 
-    threads: CapacityLimiter
-    """Bounds the threads of synchronous modules."""
+    threads: Threads
+    """Where synchronous modules run."""
     granted: frozenset[str]
-    """The calls that have been approved, as `approval.key` names them."""
+    """The calls that have been approved, as `call_key` names them."""
     asked: str | None
     """The call that approval was asked for last."""
 

@@ -1,5 +1,6 @@
 """The modules of an executor as this server sees them."""
 
+import inspect
 import logging
 import threading
 from collections.abc import Mapping, Sequence
@@ -28,6 +29,8 @@ class Skill:
     discoverable: bool
     time_limit: float | None
     """The module's own limit in seconds."""
+    in_thread: bool
+    """Whether it is synchronous, and runs in a thread."""
 
     @property
     def schema(self) -> Mapping[str, Any] | None:
@@ -121,6 +124,11 @@ class Skills:
             self._skills.pop(module_id, None)
 
 
+def is_asynchronous(module: object) -> bool:
+    """Whether the module's `execute` is a coroutine function."""
+    return inspect.iscoroutinefunction(getattr(module, "execute", None))
+
+
 def time_limit(module: object) -> float | None:
     """The module's own `resources["timeout"]`, in seconds (apcore has milliseconds)."""
     resources: dict[str, Any] | None = getattr(module, "resources", None)
@@ -146,4 +154,5 @@ def _skill(skill_id: str, descriptor: Any, module: object) -> Skill:
         needs_approval=bool(getattr(annotations, "requires_approval", False)),
         discoverable=getattr(annotations, "discoverable", True) is not False,
         time_limit=time_limit(module),
+        in_thread=not is_asynchronous(module),
     )

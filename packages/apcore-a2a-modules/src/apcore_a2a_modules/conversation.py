@@ -1,0 +1,82 @@
+"""What a module is told of the conversation that it is called in (FR-CTX-002)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from apcore import ModuleError
+
+INPUT_REQUIRED = "INPUT_REQUIRED"
+"""The code of the error with which a module asks for more input."""
+
+
+class InputRequiredError(ModuleError):
+    """A module needs more input: its task pauses, and the next message goes on with it.
+
+    A module need not import it: any `apcore.ModuleError` with the code ``INPUT_REQUIRED`` does
+    the same.
+
+    Args:
+        question: What the client is asked.
+        data: What goes with the question, as JSON: choices, say, or a JSON Schema.
+    """
+
+    def __init__(self, question: str, data: Any = None) -> None:
+        super().__init__(INPUT_REQUIRED, question, {"data": data})
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """The conversation of a call: what a module finds in `context.services`.
+
+    The same is in `context.data`, under ``ext.a2a.task_id``, ``ext.a2a.context_id``,
+    ``ext.a2a.history`` and ``ext.a2a.parts``.
+
+    Attributes:
+        task_id: The id of the task that the module runs for.
+        context_id: The id of the conversation.
+        history: The messages of the conversation before this run, oldest first, in the JSON
+            form of A2A 1.0: ``{"messageId", "role", "parts", …}``. A run that goes on after a
+            pause finds the question and the answer in it too.
+        parts: The parts of the message beside the one that became the input, as they came.
+
+    Example:
+        ```python
+        class Greeter:
+            description = "Greets by name."
+            input_schema = output_schema = None
+
+            def execute(self, inputs, context):
+                if len(inputs["text"]) < 2:
+                    context.services.ask("What is your name?")
+                return {"greeting": f"Hello {inputs['text']}"}
+        ```
+    """
+
+    task_id: str
+    context_id: str
+    history: Sequence[dict[str, Any]] = ()
+    parts: Sequence[Any] = ()
+
+    def ask(self, question: str, data: Any = None) -> NoReturn:
+        """Pause the task until the client has sent more; the module is then called anew.
+
+        Its inputs are those of this call, with those of the new message over them.
+
+        Args:
+            question: What the client is asked.
+            data: What goes with the question, as JSON.
+
+        Raises:
+            InputRequiredError: Always; let it pass.
+        """
+        raise InputRequiredError(question, data)
+
+    def data(self) -> dict[str, Any]:
+        """The same for `context.data`."""
+        return {
+            "ext.a2a.task_id": self.task_id,
+            "ext.a2a.context_id": self.context_id,
+            "ext.a2a.history": self.history,
+            "ext.a2a.parts": self.parts,
+        }

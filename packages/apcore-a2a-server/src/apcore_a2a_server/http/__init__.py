@@ -1,0 +1,1 @@
+"""What the bindings do with HTTP: bodies, answers, streams of events."""

@@ -1,0 +1,1 @@
+"""Tasks that wait for an answer: what is asked, what answers mean, how long there is."""

@@ -1,0 +1,62 @@
+"""What a message to a paused task means (FR-CTX-003)."""
+
+from typing import Any
+
+from a2a.types import Message, Role, Task
+from apcore_a2a_core import from_value
+from apcore_a2a_core.schema import is_object
+from apcore_a2a_store.states import INPUT_REQUIRED, REJECTED, WORKING
+
+from apcore_a2a_server.change import NewState, say
+
+from .pause import Pause
+
+YES = frozenset({"yes", "y", "approve", "approved", "ok"})
+NO = frozenset({"no", "n", "deny", "denied", "reject", "rejected"})
+HOW_TO_ANSWER = 'Please answer yes or no, or {"approved": true} or {"approved": false}'
+
+
+def answered(pause: Pause, message: Message) -> NewState:
+    """The state that a message brings the task of *pause* into."""
+    agreed = verdict(pause, message)
+    if agreed:
+        return NewState(WORKING, received=message)
+    if agreed is False:
+        return NewState(REJECTED, say(message, "Rejected by client"), received=message)
+    again = say(message, HOW_TO_ANSWER, *pause.ask()[1:])
+    return NewState(INPUT_REQUIRED, again, received=message, resume=pause.pack())
+
+
+def verdict(pause: Pause, message: Message) -> bool | None:
+    """Whether the call goes on: yes, no (it is rejected), or None when that is not clear.
+
+    A question for input is answered by any message; so is one that the executor's own approval
+    handler decides.
+    """
+    if pause.token is not None or pause.question is not None:
+        return True
+    approved, pause_id = _said(message)
+    return approved if pause_id in (None, pause.id) else None
+
+
+def is_late_answer(task: Task, message: Message) -> bool:
+    """Whether *message* answers a question of *task* that somebody has answered already."""
+    asked = False
+    for said in task.history:
+        if asked and said.role == Role.ROLE_USER:
+            return _said(message)[0] is not None
+        asked |= any("approval" in part.data.struct_value for part in said.parts)
+    return False
+
+
+def _said(message: Message) -> tuple[bool | None, Any]:
+    """What a message says to a request for approval, and to which; None for what is not clear."""
+    for part in message.parts:
+        if part.HasField("data"):
+            value = from_value(part.data)
+            if is_object(value) and isinstance(value.get("approved"), bool):
+                return value["approved"], value.get("approvalId")
+        word = part.text.strip().rstrip(".!").lower()
+        if word in YES | NO:
+            return word in YES, None
+    return None, None

@@ -1,0 +1,59 @@
+"""Paused tasks that nobody answers in time."""
+
+import asyncio
+import time
+from contextlib import suppress
+
+from a2a.types import Message
+from apcore_a2a_store import Journal
+from apcore_a2a_store.states import FAILED, PAUSED
+
+from apcore_a2a_server.change import NewState, change, say
+from apcore_a2a_server.errors import StaleTaskError
+from apcore_a2a_server.shared.background import Background
+
+from .pause import Pause
+
+
+class Expiries:
+    """Fails tasks whose question has not been answered when its time is over.
+
+    A task that was paused by an earlier process is failed when somebody answers too late.
+
+    Args:
+        journal: Where tasks live.
+    """
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._background = Background()
+
+    def expect(self, about: Message, pause: Pause) -> None:
+        """Wait for the answer to *pause* in the task of *about*, as long as it may take."""
+        self.forget(about.task_id)
+        seconds = max(pause.expires - time.time(), 0)
+        loop = asyncio.get_running_loop()
+        self._timers[about.task_id] = loop.call_later(seconds, self._on_time, about, pause)
+
+    def forget(self, task_id: str) -> None:
+        """The task has been answered, or has ended."""
+        timer = self._timers.pop(task_id, None)
+        if timer is not None:
+            timer.cancel()
+
+    def forget_all(self) -> None:
+        """The server ends; what is paused stays so."""
+        for task_id in [*self._timers]:
+            self.forget(task_id)
+
+    async def end(self, about: Message, pause: Pause) -> None:
+        """Fail the task, if it still waits for the answer to *pause*."""
+        self.forget(about.task_id)
+        update = NewState(FAILED, say(about, pause.over()))
+        with suppress(StaleTaskError):
+            packed = pause.pack()
+            await change(self._journal, about.task_id, update, expect=PAUSED, pause=packed)
+
+    def _on_time(self, about: Message, pause: Pause) -> None:
+        self._background.start(self.end(about, pause), "Failing a task that was not answered")

@@ -1,0 +1,136 @@
+"""A paused call: why, and what it asks (FR-EXE-002, FR-CTX-003)."""
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from a2a.types import Part
+from apcore_a2a_core import clean, to_value
+from apcore_a2a_modules import INPUT_REQUIRED
+
+from apcore_a2a_server.decode import carried
+from apcore_a2a_server.shared.ids import new_id
+
+MAX_QUESTION = 10_000
+MAX_SHOWN = 20
+MAX_VALUE = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pause:
+    """A call that waits for an answer: all that is needed to go on with it.
+
+    Attributes:
+        id: Of this pause; each question has a new one.
+        skill_id: The skill that was called.
+        inputs: What it was called with.
+        parts: The other parts of its message.
+        expires: When nobody need answer any more, in seconds since the epoch.
+        granted: The calls that have been approved, as `call_key` names them.
+        asked: The call that approval is asked for.
+        token: The approval id to go on with, when the executor has its user's handler.
+        question: What a module asks for, when it is input and not approval.
+        data: What goes with the question.
+    """
+
+    id: str
+    skill_id: str
+    inputs: dict[str, Any]
+    expires: float
+    parts: list[Any] = field(default_factory=list[Any])
+    granted: list[str] = field(default_factory=list[str])
+    asked: str | None = None
+    token: str | None = None
+    question: str | None = None
+    data: Any = None
+
+    @classmethod
+    def after(cls, error: BaseException, call: Any, asked: str | None, seconds: float) -> "Pause":
+        """The pause that *error* leads to: for input, or for approval.
+
+        Args:
+            error: What was raised.
+            call: The `Call` that pauses.
+            asked: The call that approval is asked for, when it is the client who is asked.
+            seconds: How long there is for an answer.
+        """
+        found = cls(
+            id=new_id(),
+            skill_id=call.skill.id,
+            inputs=call.inputs,
+            expires=time.time() + seconds,
+            parts=[*call.rest],
+            granted=[*call.granted],
+        )
+        if is_for_input(error):
+            details = getattr(error, "details", None) or {}
+            question = str(getattr(error, "message", ""))
+            return replace(found, question=question, data=details.get("data"))
+        token = getattr(error, "approval_id", None) if asked is None else None
+        return replace(found, asked=asked, token=token)
+
+    def pack(self) -> bytes:
+        return json.dumps(asdict(self)).encode()
+
+    @classmethod
+    def unpack(cls, data: bytes) -> "Pause":
+        return cls(**json.loads(data))
+
+    def is_over(self) -> bool:
+        return self.expires <= time.time()
+
+    def over(self) -> str:
+        """What the task says when nobody has answered in time."""
+        what = "Approval" if self.question is None else "The question"
+        return f"{what} expired: nobody has answered in time"
+
+    def approved(self) -> frozenset[str]:
+        """What has been approved when the client says yes."""
+        return frozenset((*self.granted, *([self.asked] if self.asked else ())))
+
+    def ask(self) -> list[Part]:
+        """What the task says: for people, and as data."""
+        if self.question is not None:
+            text, rest = self.question[:MAX_QUESTION], {"data": self.data}
+            document = {"input": {"id": self.id, "skill": self.skill_id, **rest}}
+            return _parts(text, document, self.expires, "input")
+        # approval may be asked for a call that the skill makes
+        skill_id, arguments = json.loads(self.asked or "null") or (self.skill_id, self.inputs)
+        text = "\n".join([f"Approval required for module {skill_id}", *_told(arguments)])
+        document = {"approval": {"id": self.id, "skill": skill_id, "arguments": arguments}}
+        return _parts(text, document, self.expires, "approval")
+
+
+def is_for_input(error: BaseException) -> bool:
+    """Whether a module asks for more input with *error*."""
+    return getattr(error, "code", None) == INPUT_REQUIRED
+
+
+def _parts(text: str, document: dict[str, Any], expires: float, kind: str) -> list[Part]:
+    moment = datetime.fromtimestamp(expires, UTC).isoformat(timespec="seconds")
+    document[kind]["expiresAt"] = moment.replace("+00:00", "Z")
+    return [
+        Part(text=to_value(text).string_value),
+        Part(data=carried(document), media_type="application/json"),
+    ]
+
+
+def _told(arguments: Mapping[str, Any]) -> list[str]:
+    """Arguments as people read them, a line each."""
+    lines = [
+        f"{clean(name, MAX_VALUE).replace('_', ' ')}: {_value(arguments[name])}"
+        for name in [*arguments][:MAX_SHOWN]
+    ]
+    more = len(arguments) - MAX_SHOWN
+    return [*lines, f"… and {more} more"] if more > 0 else lines
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, bool) or value is None:
+        return {True: "yes", False: "no", None: "none"}[value]
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    shown = clean(text, MAX_VALUE)
+    return shown if len(text) <= MAX_VALUE else f"{shown}…"
