@@ -1,6 +1,6 @@
 import asyncio
 import base64
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,9 @@ from apcore import (
     Registry,
     SchemaValidationError,
 )
+
+from tests.server.asking import Answer
+from tests.server.inloop import WAYS, Peer, content_of, serving
 
 pytestmark = pytest.mark.anyio
 
@@ -80,6 +83,7 @@ async def test_every_file_is_a_module(registry: Registry) -> None:
         "markdown.html",
         "orders.price",
         "text.stats",
+        "units.convert",
     ]
 
 
@@ -95,7 +99,9 @@ async def test_every_module_says_what_it_does(registry: Registry) -> None:
             assert all("description" in field or "$ref" in field for field in fields)
 
 
-@pytest.mark.parametrize("module", ["csv.summary", "markdown.html", "orders.price", "text.stats"])
+@pytest.mark.parametrize(
+    "module", ["csv.summary", "markdown.html", "orders.price", "text.stats", "units.convert"]
+)
 async def test_the_examples_are_true(executor: Executor, registry: Registry, module: str) -> None:
     definition = registry.get_definition(module)
     assert definition is not None
@@ -121,6 +127,7 @@ async def test_the_examples_are_true(executor: Executor, registry: Registry, mod
         ("orders.price", {**ORDER, "lines": []}),
         ("orders.price", {**ORDER, "discount": "all"}),
         ("orders.price", {**ORDER, "voucher": "x"}),
+        ("units.convert", {"text": "1 km in mi" + 200 * " "}),
     ],
 )
 async def test_inputs_that_do_not_fit_the_schema_are_refused(
@@ -343,3 +350,86 @@ class TestOrdersPrice:
         assert (await executor.call_async("orders.price", order))["discount_cents"] == 100
         with pytest.raises(InvalidInputError):
             await executor.call_async("orders.price", {**ORDER, "discount": "bulk"})
+
+
+class TestUnitsConvert:
+    @pytest.fixture(params=WAYS)
+    async def peer(self, request: pytest.FixtureRequest) -> AsyncIterator[Peer]:
+        async with serving(str(EXTENSIONS), request.param) as peer:
+            yield peer
+
+    async def say(self, peer: Peer, text: str, **members: Any) -> Answer:
+        part = peer.part(text=text)
+        return await peer.send("units.convert", part, **{"contextId": "trip", **members})
+
+    @pytest.mark.parametrize(
+        ("text", "expected"),
+        [
+            ("1 mi in m", "1 mi = 1609.34 m"),
+            ("12  FT To yd", "12 ft = 4 yd"),
+            ("5 in in cm", "5 in = 12.7 cm"),
+            ("5in cm", "5 in = 12.7 cm"),
+            ("0.5 lb to oz", "0.5 lb = 8 oz"),
+            ("1 mm in mi", "1 mm = 6.21371e-07 mi"),
+        ],
+    )
+    async def test_a_complete_request_needs_no_conversation(
+        self, executor: Executor, text: str, expected: str
+    ) -> None:
+        assert (await executor.call_async("units.convert", {"text": text}))["text"] == expected
+
+    @pytest.mark.parametrize(
+        "text", ["5 km", "mi", "5 km in kg", "5 km in km", "5 min", "-5 km in mi", "hello", ""]
+    )
+    async def test_without_a_conversation_what_is_missing_is_refused(
+        self, executor: Executor, text: str
+    ) -> None:
+        with pytest.raises(InvalidInputError):
+            await executor.call_async("units.convert", {"text": text})
+
+    async def test_a_missing_unit_is_asked_for(self, peer: Peer) -> None:
+        paused = await self.say(peer, "2 kg")
+        question, data = map(content_of, paused.task["status"]["message"]["parts"])
+        assert paused.state == "input-required"
+        assert question == "2 kg in which unit?"
+        assert data["input"]["data"] == {"choices": ["g", "oz", "lb"]}
+        answer = await self.say(peer, "lb", taskId=paused.task["id"])
+        assert answer.task["id"] == paused.task["id"]
+        assert answer.data == {"text": "2 kg = 4.40925 lb", "amount": 4.40925, "unit": "lb"}
+
+    @pytest.mark.parametrize("answer", ["hello", "kg", "km"])
+    async def test_an_answer_that_does_not_help_is_asked_for_again(
+        self, peer: Peer, answer: str
+    ) -> None:
+        paused = await self.say(peer, "2 kg")
+        assert (await self.say(peer, answer)).state == "input-required"
+        done = await self.say(peer, "g")
+        assert done.task["id"] == paused.task["id"]
+        assert done.data["text"] == "2 kg = 2000 g"
+
+    async def test_what_was_said_before_counts(self, peer: Peer) -> None:
+        said = {
+            "5 km in mi": "5 km = 3.10686 mi",
+            "8 km": "8 km = 4.97097 mi",
+            "in ft": "8 km = 26246.7 ft",
+            "1 kg in lb": "1 kg = 2.20462 lb",
+            "1 m": "1 m = 3.28084 ft",
+            "2 kg": "2 kg = 4.40925 lb",
+        }
+        assert [(await self.say(peer, text)).data["text"] for text in said] == [*said.values()]
+
+    async def test_what_was_said_as_data_counts_too(self, peer: Peer) -> None:
+        data = peer.part(data={"text": "5 km in mi"})
+        await peer.send("units.convert", data, contextId="trip")
+        assert (await self.say(peer, "1 km")).data["text"] == "1 km = 0.621371 mi"
+
+    async def test_what_was_said_to_other_skills_is_not_mistaken(self, peer: Peer) -> None:
+        await self.say(peer, "5 km in mi")
+        parts = [peer.part(text="5 km in the woods"), peer.part(data=[5]), peer.part(data={})]
+        await peer.send("text.stats", *parts, contextId="trip")
+        assert (await self.say(peer, "1 km")).data["text"] == "1 km = 0.621371 mi"
+
+    async def test_another_conversation_begins_anew(self, peer: Peer) -> None:
+        await self.say(peer, "5 km in mi")
+        answer = await self.say(peer, "ft", contextId="another trip")
+        assert answer.state == "input-required"

@@ -18,7 +18,7 @@ import pytest
 import uvicorn
 from apcore import Context, Executor, ModuleAnnotations, Registry
 from apcore_a2a_server import create_app
-from apcore_a2a_server.serving.app import Agent as Served
+from apcore_a2a_server.serving.agent import Agent as Served
 from starlette.applications import Starlette
 
 from tests.serving import PATIENCE, listener
@@ -223,6 +223,12 @@ class Peer:
 
     async def get(self, task_id: str) -> Json:
         return (await self.ask("get", {"id": task_id})).task
+
+    async def until(self, task_id: str, state: str) -> Json:
+        """The task, as soon as it is in *state*."""
+        while state_of(task := await self.get(task_id)) != state:  # noqa: ASYNC110  # it is polled
+            await asyncio.sleep(0.005)
+        return task
 
     async def state(self, task_id: str) -> str:
         return state_of(await self.get(task_id))

@@ -125,10 +125,11 @@ def _set_state(record: TaskRecord, update: NewState) -> a2a.TaskStatusUpdateEven
     status = a2a.TaskStatus(state=update.state, message=update.message, timestamp=now())
     if "apcore" in task.metadata:
         _remember(record)
-    said = [task.status.message] if task.status.HasField("message") else []
-    said += [update.received] if update.received is not None else []
-    task.history.extend(said)
-    record.messages += len(said)
+    if task.status.HasField("message"):
+        task.history.append(task.status.message)
+    if update.received is not None:
+        task.history.append(update.received)
+    record.messages += (update.received is not None) + (update.message is not None)
     task.status.CopyFrom(status)
     record.resume = update.resume
     return a2a.TaskStatusUpdateEvent(task_id=task.id, context_id=task.context_id, status=status)

@@ -90,7 +90,7 @@ class Shelf(ABC):
         that knows in which order messages came does better.
         """
         page = await self.query(Query(owner, context_id, limit=limit))
-        said = [message for record in page.records[::-1] for message in record.task.history]
+        said = [message for record in page.records[::-1] for message in record.said()]
         return said[-limit:]
 
 

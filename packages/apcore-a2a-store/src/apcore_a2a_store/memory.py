@@ -206,9 +206,8 @@ class InMemoryTaskStore(Shelf):
 
     def _listen(self, context: _Context, record: TaskRecord, known: int) -> None:
         """Keep the messages that the task has had since the last time."""
-        new = min(record.messages - known, len(record.task.history))
-        if new > 0:
-            latest = record.task.history[-new:]
+        if record.messages > known:
+            latest = record.said()[known - record.messages :]
             context.messages += [message.SerializeToString() for message in latest]
             del context.messages[: -self._max_history]
 

@@ -26,6 +26,11 @@ class TaskRecord:
     resume: bytes | None = None
     messages: int = 0
 
+    def said(self) -> list[a2a.Message]:
+        """The messages of the task that are still known: its history, and what it says now."""
+        status = self.task.status
+        return [*self.task.history, *([status.message] if status.HasField("message") else [])]
+
 
 @dataclass(slots=True)
 class TaskListResult:

@@ -1,7 +1,7 @@
 """The client's end of a request."""
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any
 
@@ -47,7 +47,7 @@ class Connection:
             self._held.pop()()
 
     @contextmanager
-    def watched(self) -> Iterator[None]:
+    def watched(self) -> Generator[None]:
         """End what is done inside when the client hangs up.
 
         Raises:

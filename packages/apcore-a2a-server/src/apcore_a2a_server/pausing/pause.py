@@ -66,7 +66,7 @@ class Pause:
             granted=[*call.granted],
         )
         if is_for_input(error):
-            details = getattr(error, "details", None) or {}
+            details: dict[str, Any] = getattr(error, "details", None) or {}
             question = str(getattr(error, "message", ""))
             return replace(found, question=question, data=details.get("data"))
         token = getattr(error, "approval_id", None) if asked is None else None
@@ -99,6 +99,8 @@ class Pause:
             return _parts(text, document, self.expires, "input")
         # approval may be asked for a call that the skill makes
         skill_id, arguments = json.loads(self.asked or "null") or (self.skill_id, self.inputs)
+        if (skill_id, arguments) == (self.skill_id, self.inputs):
+            arguments = self.inputs  # in their own order
         text = "\n".join([f"Approval required for module {skill_id}", *_told(arguments)])
         document = {"approval": {"id": self.id, "skill": skill_id, "arguments": arguments}}
         return _parts(text, document, self.expires, "approval")

@@ -4,52 +4,28 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncGenerator
-from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
 from typing import Any, Unpack
 
-from a2a.utils.errors import MethodNotFoundError
-from anyio import CapacityLimiter
-from apcore_a2a_core import ErrorMapper, PartConverter, SchemaConverter
-from apcore_a2a_modules import Skills, Threads, install_approval, install_steps
-from apcore_a2a_store import InMemoryTaskStore, Journal, shelf_of
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.routing import Route
 
-from apcore_a2a_server.admission import Admission
-from apcore_a2a_server.clients.waiting import Streams, Watchers
-from apcore_a2a_server.engine import Engine
-from apcore_a2a_server.handler import Handler
 from apcore_a2a_server.rpc import JsonRpc
-from apcore_a2a_server.shared.setup import Setup
 
+from .agent import Agent, build
 from .options import Options, Settings
 from .origin import OriginGuard
-from .pages import CardPage, HealthPage, no_extended_card
+from .pages import CardPage, no_extended_card
 from .rest import Rest
 from .source import executor_of
 
 logger = logging.getLogger("apcore_a2a_server")
 
 CARD_PATHS = ("/.well-known/agent-card.json", "/.well-known/agent.json")
-
-
-@dataclass(frozen=True, slots=True)
-class Agent:
-    """The parts of a running agent that its process needs to know."""
-
-    engine: Engine
-    handler: Handler
-    skills: Skills
-    health: HealthPage
-    shutdown_timeout: float
-
-    async def drain(self) -> None:
-        """Let the running tasks end, in the time that they have for it."""
-        self.health.draining = True
-        await self.engine.drain(self.shutdown_timeout)
 
 
 def create_app(source: Any, **options: Unpack[Options]) -> Starlette:
@@ -86,19 +62,34 @@ def create_app(source: Any, **options: Unpack[Options]) -> Starlette:
     """
     settings = Settings(**options)
     executor, made_here = executor_of(source)
-    agent, routes, rest = _build(executor, settings)
+    if settings.watch and not isinstance(source, str | PathLike):
+        raise ValueError("watch needs a folder of modules, not a registry or an executor")
+    agent = build(executor, settings)
 
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncGenerator[None]:
+        watching = asyncio.ensure_future(_watch(executor.registry, source, settings))
         yield
+        watching.cancel()
         await agent.drain()
         if made_here and hasattr(executor, "close"):
             await asyncio.to_thread(executor.close)
 
-    app = Starlette(routes=routes, middleware=_middleware(settings), lifespan=lifespan)
-    app.router.default = rest  # behind the routes, whose 405 a catch-all route would hide
+    middleware = _middleware(settings)
+    app = Starlette(routes=_routes(agent, settings), middleware=middleware, lifespan=lifespan)
+    # behind the routes, whose 405 a catch-all route would hide
+    app.router.default = Rest(agent.handler, agent.setup.mapper, max_body=settings.max_body)
+    if settings.metrics:
+        _add_metrics(app, agent)
     app.state.agent = agent
     return app
+
+
+async def _watch(registry: Any, folder: Any, settings: Settings) -> None:
+    if settings.watch:
+        from apcore_a2a_modules.watch import watch
+
+        await watch(registry, Path(folder))
 
 
 async def async_serve(source: Any, **options: Unpack[Options]) -> Starlette:
@@ -106,70 +97,24 @@ async def async_serve(source: Any, **options: Unpack[Options]) -> Starlette:
     return create_app(source, **options)
 
 
-def _build(executor: Any, settings: Settings) -> tuple[Agent, list[Route], Rest]:
-    skills = _skills(executor, settings)
-    setup = _setup(executor, settings)
-    journal, mapper, engine = setup.journal, setup.mapper, Engine(setup)
-    grace = settings.disconnect_grace if settings.cancel_on_disconnect else None
-    watchers = Watchers(engine.abandon, grace)
-    streams = Streams(settings.max_streams, settings.max_streams_per_client)
-    admission = Admission(
-        skills, journal, setup.converter, settings.default_skill, settings.max_parts
-    )
-    handler = Handler(engine, admission, journal, watchers, streams, keep_alive=settings.keep_alive)
-    health = HealthPage(skills, journal)
-    agent = Agent(engine, handler, skills, health, settings.shutdown_timeout)
-    card = CardPage(skills, settings, streaming=hasattr(executor, "stream"))
-    routes = [
-        Route("/", JsonRpc(handler, mapper, max_body=settings.max_body)),
+def _routes(agent: Agent, settings: Settings) -> list[Route]:
+    streaming = hasattr(agent.setup.executor, "stream")
+    card = CardPage(agent.skills, settings, streaming=streaming)
+    return [
+        Route("/", JsonRpc(agent.handler, agent.setup.mapper, max_body=settings.max_body)),
         *(Route(path, card.show) for path in CARD_PATHS),
-        Route("/health", health.show),
+        Route("/health", agent.health.show),
         Route("/agent/authenticatedExtendedCard", no_extended_card),
     ]
-    return agent, routes, Rest(handler, mapper, max_body=settings.max_body)
 
 
-def _skills(executor: Any, settings: Settings) -> Skills:
-    skills = Skills(executor.registry, memo=settings.schema_memo)
-    if not len(skills):
-        raise ValueError("There are no modules to serve: the registry is empty")
-    if settings.default_skill is not None:
-        try:
-            skills.get(settings.default_skill)
-        except MethodNotFoundError as error:
-            raise ValueError(f"default_skill: {error}") from None
-    return skills
+def _add_metrics(app: Starlette, agent: Agent) -> None:
+    from .metrics import CountRequests, Metrics  # takes 30 ms, and most do without
 
-
-def _journal(settings: Settings) -> Journal:
-    kept, store = settings.max_history, settings.task_store
-    if store is None:
-        ttl, capacity = settings.task_ttl, settings.max_tasks
-        store = InMemoryTaskStore(ttl=ttl, max_capacity=capacity, max_history=kept)
-    return Journal(
-        shelf_of(store),
-        max_logs=settings.max_tasks,
-        max_events=settings.max_events,
-        max_history=kept,
-    )
-
-
-def _setup(executor: Any, settings: Settings) -> Setup:
-    return Setup(
-        executor=executor,
-        journal=_journal(settings),
-        converter=PartConverter(SchemaConverter()),
-        mapper=ErrorMapper(),
-        threads=Threads(settings.max_threads),
-        preflights=CapacityLimiter(1),
-        execution_timeout=settings.execution_timeout,
-        input_timeout=settings.input_timeout,
-        max_runs=settings.max_runs,
-        max_artifact=settings.max_artifact,
-        one_pass=install_steps(executor),
-        has_gate=install_approval(executor),
-        metadata={"apcore": {"stateHistory": []}} if settings.state_history else {},
-    )
+    metrics = Metrics(agent.gauges())
+    agent.setup.journal.listeners.append(metrics.on_change)
+    app.router.routes.append(Route("/metrics", metrics.show))
+    app.add_middleware(CountRequests, metrics=metrics)
 
 
 def _middleware(settings: Settings) -> list[Middleware]:

@@ -5,9 +5,10 @@ import hashlib
 import json
 import logging
 import time
+from typing import NamedTuple
 
 from a2a.types import AgentCapabilities
-from apcore_a2a_core import AgentCardBuilder, SkillMapper, card_to_dict
+from apcore_a2a_core import EXTENSION_URI, AgentCardBuilder, SkillMapper, card_to_dict
 from apcore_a2a_modules import Skills
 from apcore_a2a_store import Journal
 from starlette.requests import Request
@@ -20,6 +21,14 @@ logger = logging.getLogger(__name__)
 DEFAULT_URL = "http://localhost:8000"
 PROBE_TIMEOUT = 0.8
 """Seconds that the task store has to answer in; the page itself has one (FR-OPS-001)."""
+
+
+class Shown(NamedTuple):
+    """A card as it is shown: of which generation of the registry, and under which path."""
+
+    state: tuple[int, str]
+    body: bytes
+    headers: dict[str, str]
 
 
 class CardPage:
@@ -36,21 +45,28 @@ class CardPage:
         self._settings = settings
         self._capabilities = AgentCapabilities(streaming=streaming, push_notifications=False)
         self._builder = AgentCardBuilder(SkillMapper())
-        self._refresh(skills.generation)
+        self._making = asyncio.Lock()
+        self._shown = self._make(skills.generation)
 
     async def show(self, request: Request) -> Response:
         """The card; 304 when the client has it already (RFC 9110 §13.1.2)."""
-        state = (self._skills.generation, str(request.scope.get("root_path", "")))
-        if self._state != state:
-            self._refresh(*state)
+        shown = await self._current(str(request.scope.get("root_path", "")))
         known = request.headers.get("if-none-match", "")
         tags = [tag.strip().removeprefix("W/") for tag in known.split(",")]
-        if known == "*" or self._headers["etag"] in tags:
-            return Response(status_code=304, headers=self._headers)
-        return Response(self._body, media_type="application/json", headers=self._headers)
+        if known == "*" or shown.headers["etag"] in tags:
+            return Response(status_code=304, headers=shown.headers)
+        return Response(shown.body, media_type="application/json", headers=shown.headers)
 
-    def _refresh(self, generation: int, root_path: str = "") -> None:
-        self._state = (generation, root_path)
+    async def _current(self, root_path: str) -> "Shown":
+        """The card of the registry as it is now; made in a thread, by the first who needs it."""
+        if self._shown.state != (self._skills.generation, root_path):
+            async with self._making:
+                state = (self._skills.generation, root_path)
+                if self._shown.state != state:
+                    self._shown = await asyncio.to_thread(self._make, *state)
+        return self._shown
+
+    def _make(self, generation: int, root_path: str = "") -> "Shown":
         settings = self._settings
         card = self._builder.build(
             self._skills,
@@ -61,9 +77,16 @@ class CardPage:
             capabilities=self._capabilities,
         )
         document = card_to_dict(card, state_transition_history=settings.state_history)
-        self._body = json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
-        tag = hashlib.sha256(self._body).hexdigest()[:32]
-        self._headers = {"cache-control": "max-age=300", "etag": f'"{tag}"'}
+        revision = hashlib.sha256(_json(document)).hexdigest()[:32]
+        for extension in document["capabilities"]["extensions"]:
+            if extension["uri"] == EXTENSION_URI:  # FR-AGC-005.4
+                extension["params"]["revision"] = revision
+        headers = {"cache-control": "max-age=300", "etag": f'"{revision}"'}
+        return Shown((generation, root_path), _json(document), headers)
+
+
+def _json(document: object) -> bytes:
+    return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 class HealthPage:

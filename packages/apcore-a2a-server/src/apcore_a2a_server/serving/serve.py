@@ -12,7 +12,8 @@ from typing import Any, Unpack
 import uvicorn
 from starlette.applications import Starlette
 
-from .app import Agent, create_app
+from .agent import Agent
+from .app import create_app
 from .options import Options
 
 logger = logging.getLogger("apcore_a2a_server")

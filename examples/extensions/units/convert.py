@@ -1,0 +1,119 @@
+"""`units.convert`: a measure in another unit; what goes unsaid is remembered, or asked for."""
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from apcore import Context, InvalidInputError, ModuleAnnotations, ModuleExample
+from pydantic import BaseModel, ConfigDict, Field
+
+if TYPE_CHECKING:  # for its types alone: the module runs without A2A too
+    from apcore_a2a.modules import Conversation
+
+LENGTHS = {
+    "mm": 0.001,
+    "cm": 0.01,
+    "m": 1.0,
+    "km": 1000.0,
+    "in": 0.0254,
+    "ft": 0.3048,
+    "yd": 0.9144,
+    "mi": 1609.344,
+}
+WEIGHTS = {"g": 1.0, "kg": 1000.0, "oz": 28.349523125, "lb": 453.59237}
+SCALES = {unit: scale for scale in (LENGTHS, WEIGHTS) for unit in scale}
+NUMBER, UNIT = r"[0-9]{1,12}(?:\.[0-9]{1,12})?", "|".join(SCALES)
+SAID = re.compile(
+    rf"(?!$)(?:(?P<amount>{NUMBER}) ?(?P<unit>{UNIT})\b)? ?(?:(?:in|to) )?(?P<wanted>{UNIT})?"
+)
+
+
+class ConvertInput(BaseModel):
+    """What to convert, or what was still missing."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    text: str = Field(
+        description="A measure and a unit, such as '5 km in mi', or one of them.", max_length=200
+    )
+
+
+class ConvertOutput(BaseModel):
+    """The measure in the unit that was wanted, to six digits."""
+
+    text: str = Field(description="Both measures, as an equation.")
+    amount: float = Field(description="How many of the unit.")
+    unit: str = Field(description="The unit that was wanted.")
+
+
+class Convert:
+    """Convert a length or a weight."""
+
+    name = "Convert units"
+    description = (
+        "Convert a length or a weight to another unit: '5 km in mi'. What a message leaves out "
+        "was said before in the conversation, or is asked for: '3 km' alone is in miles again, "
+        "and 'ft' alone is the same measure in feet."
+    )
+    version = "1.0.0"
+    tags = ["units", "conversation"]
+    annotations = ModuleAnnotations(readonly=True, idempotent=True, open_world=False)
+    examples = [
+        ModuleExample(
+            title="A distance in miles",
+            inputs={"text": "5 km in mi"},
+            output={"text": "5 km = 3.10686 mi", "amount": 3.10686, "unit": "mi"},
+        ),
+        ModuleExample(
+            title="A weight in grams",
+            inputs={"text": "2.5 oz to g"},
+            output={"text": "2.5 oz = 70.8738 g", "amount": 70.8738, "unit": "g"},
+        ),
+    ]
+    input_schema = ConvertInput
+    output_schema = ConvertOutput
+
+    def execute(
+        self, inputs: dict[str, Any], context: "Context[Conversation | None]"
+    ) -> dict[str, Any]:
+        """Convert the latest measure to the latest unit that fits it."""
+        latest = _understood(ConvertInput.model_validate(inputs).text)
+        said = [*_earlier(context.services), *latest]
+        measures = [(found["amount"], found["unit"]) for found in said if found["amount"]]
+        if not latest or not measures:
+            _ask(context.services, "What is to be converted? Say it like this: 5 km in mi")
+        amount, unit = measures[-1]
+        choices = [name for name in SCALES[unit] if name != unit]
+        wanted = [found["wanted"] for found in said if found["wanted"] in choices]
+        if not wanted or latest[0]["wanted"] not in (None, wanted[-1]):
+            _ask(context.services, f"{amount} {unit} in which unit?", {"choices": choices})
+        return _converted(amount, unit, wanted[-1])
+
+
+def _understood(text: str) -> list[re.Match[str]]:
+    """What *text* says of a measure, a unit or both; nothing when it is about something else."""
+    found = SAID.fullmatch(" ".join(text.lower().split()))
+    return [found] if found else []
+
+
+def _earlier(conversation: "Conversation | None") -> Iterator[re.Match[str]]:
+    """The same of what the user has said before, oldest first."""
+    for message in conversation.history if conversation else ():
+        if message["role"] == "ROLE_USER":
+            for part in message["parts"]:
+                inputs = part.get("data", part)  # an input comes as text, or in data
+                if isinstance(inputs, dict) and isinstance(inputs.get("text"), str):
+                    yield from _understood(inputs["text"])
+
+
+def _ask(conversation: "Conversation | None", question: str, data: Any = None) -> NoReturn:
+    if conversation is None:  # called outside of A2A: there is nobody to answer
+        raise InvalidInputError(question)
+    conversation.ask(question, data)
+
+
+def _converted(amount: str, unit: str, wanted: str) -> dict[str, Any]:
+    scale = SCALES[unit]
+    digits = f"{float(amount) * scale[unit] / scale[wanted]:.6g}"
+    text = f"{amount} {unit} = {digits} {wanted}"
+    return {"text": text, "amount": float(digits), "unit": wanted}

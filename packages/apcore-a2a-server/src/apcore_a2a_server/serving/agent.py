@@ -1,0 +1,112 @@
+"""Puts the parts of an agent together."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from a2a.utils.errors import MethodNotFoundError
+from anyio import CapacityLimiter
+from apcore_a2a_core import ErrorMapper, PartConverter, SchemaConverter
+from apcore_a2a_modules import Skills, Threads, install_approval, install_steps
+from apcore_a2a_store import InMemoryTaskStore, Journal, shelf_of
+
+from apcore_a2a_server.admission import Admission
+from apcore_a2a_server.clients.waiting import Streams, Watchers
+from apcore_a2a_server.engine import Engine
+from apcore_a2a_server.handler import Handler
+from apcore_a2a_server.shared.setup import Setup
+
+from .options import Settings
+from .pages import HealthPage
+
+
+@dataclass(frozen=True, slots=True)
+class Agent:
+    """The parts of a running agent that its process needs to know."""
+
+    setup: Setup
+    engine: Engine
+    handler: Handler
+    skills: Skills
+    streams: Streams
+    watchers: Watchers
+    health: HealthPage
+    shutdown_timeout: float
+
+    async def drain(self) -> None:
+        """Let the running tasks end, in the time that they have for it."""
+        self.health.draining = True
+        await self.engine.drain(self.shutdown_timeout)
+
+    def gauges(self) -> dict[str, Callable[[], float]]:
+        """What can be read at any time, by its name."""
+        return {
+            "active_tasks": lambda: len(self.engine.runs),
+            "open_streams": lambda: len(self.streams),
+            "stuck_threads": lambda: self.setup.threads.stuck,
+        }
+
+
+def build(executor: Any, settings: Settings) -> Agent:
+    """The agent of *executor*.
+
+    Raises:
+        ValueError: There are no modules, or the default skill is none of them.
+        TypeError: The task store lacks the methods of one.
+    """
+    skills = _skills(executor, settings)
+    setup = _setup(executor, settings)
+    journal, engine = setup.journal, Engine(setup)
+    grace = settings.disconnect_grace if settings.cancel_on_disconnect else None
+    watchers = Watchers(engine.abandon, grace)
+    streams = Streams(settings.max_streams, settings.max_streams_per_client)
+    admission = Admission(
+        skills, journal, setup.converter, settings.default_skill, settings.max_parts
+    )
+    handler = Handler(engine, admission, journal, watchers, streams, keep_alive=settings.keep_alive)
+    health = HealthPage(skills, journal)
+    timeout = settings.shutdown_timeout
+    return Agent(setup, engine, handler, skills, streams, watchers, health, timeout)
+
+
+def _skills(executor: Any, settings: Settings) -> Skills:
+    skills = Skills(executor.registry, memo=settings.schema_memo)
+    if not len(skills):
+        raise ValueError("There are no modules to serve: the registry is empty")
+    if settings.default_skill is not None:
+        try:
+            skills.get(settings.default_skill)
+        except MethodNotFoundError as error:
+            raise ValueError(f"default_skill: {error}") from None
+    return skills
+
+
+def _journal(settings: Settings) -> Journal:
+    kept, store = settings.max_history, settings.task_store
+    if store is None:
+        ttl, capacity = settings.task_ttl, settings.max_tasks
+        store = InMemoryTaskStore(ttl=ttl, max_capacity=capacity, max_history=kept)
+    return Journal(
+        shelf_of(store),
+        max_logs=settings.max_tasks,
+        max_events=settings.max_events,
+        max_history=kept,
+    )
+
+
+def _setup(executor: Any, settings: Settings) -> Setup:
+    return Setup(
+        executor=executor,
+        journal=_journal(settings),
+        converter=PartConverter(SchemaConverter()),
+        mapper=ErrorMapper(),
+        threads=Threads(settings.max_threads),
+        preflights=CapacityLimiter(1),
+        execution_timeout=settings.execution_timeout,
+        input_timeout=settings.input_timeout,
+        max_runs=settings.max_runs,
+        max_artifact=settings.max_artifact,
+        one_pass=install_steps(executor),
+        has_gate=install_approval(executor),
+        metadata={"apcore": {"stateHistory": []}} if settings.state_history else {},
+    )

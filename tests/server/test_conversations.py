@@ -1,0 +1,477 @@
+"""Conversations: what modules see of them, and modules that ask for more input."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from a2a import types as a2a
+from apcore import ModuleError
+from apcore_a2a_modules import Conversation, InputRequiredError
+from apcore_a2a_server import InMemoryTaskStore
+from apcore_a2a_server.admission import Caller
+from apcore_a2a_server.clients.connection import Connection
+from apcore_a2a_server.handler import Request
+from pydantic import BaseModel
+
+from .asking import Json, state_of
+from .inloop import (
+    NEEDS_APPROVAL,
+    WAYS,
+    Does,
+    DoesInThread,
+    Peer,
+    Streams,
+    content_of,
+    contents,
+    give_back,
+    serving,
+    true,
+)
+from .inloop import anyio_backend as anyio_backend
+from .modules import Inputs
+from .test_custom_stores import DictStore
+
+pytestmark = pytest.mark.anyio
+
+
+class Listener:
+    """An action that remembers the conversations that it was called in."""
+
+    def __init__(self) -> None:
+        self.heard: list[Conversation] = []
+        self.data: list[Json] = []
+
+    async def __call__(self, inputs: Inputs, context: Any) -> Inputs:
+        self.heard.append(context.services)
+        self.data.append(context.data)
+        return {"said": texts(context.services.history)}
+
+
+def texts(history: Any) -> list[Any]:
+    """What each message says first, by whom."""
+    who = {"ROLE_USER": "user", "ROLE_AGENT": "agent"}
+    return [f"{who[said['role']]}: {content_of(said['parts'][0])}" for said in history]
+
+
+async def tell(peer: Peer, text: str, skill: str | None = "work", **members: Any) -> Json:
+    """Send a message, with the ids of *members*: its task."""
+    params = peer.wire.params(skill or "work", peer.part(text=text), **members)
+    if skill is None:
+        del params["metadata"]
+    return (await peer.ask("send", params)).task
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_module_sees_what_was_said_before_but_not_what_it_answers(way: str) -> None:
+    listener = Listener()
+    async with serving({"work": Does(listener)}, way) as peer:
+        first = await tell(peer, "one")
+        assert contents(first) == [{"said": []}]
+        for number, text in enumerate(["two", "three"], 1):
+            task = await tell(peer, text, contextId=first["contextId"])
+            said = ["user: one", "user: two"][:number]
+            assert contents(task) == [{"said": said}]
+            assert task["contextId"] == first["contextId"]
+        assert contents(await tell(peer, "else")) == [{"said": []}]
+        conversation, data = listener.heard[1], listener.data[1]
+        assert (conversation.context_id, conversation.task_id) != (first["contextId"], first["id"])
+        assert data["ext.a2a.context_id"] == conversation.context_id == first["contextId"]
+        assert data["ext.a2a.task_id"] == conversation.task_id
+        assert data["ext.a2a.history"] == conversation.history
+        (said,) = conversation.history
+        assert said["role"] == "ROLE_USER"
+        assert said["parts"] == [{"text": "one"}]
+        assert said["contextId"] == first["contextId"]
+
+
+async def test_a_synchronous_module_sees_it_too() -> None:
+    heard: list[Any] = []
+
+    def listen(inputs: Inputs, context: Any) -> Inputs:
+        heard.append((texts(context.services.history), texts(context.data["ext.a2a.history"])))
+        return {}
+
+    async with serving({"work": DoesInThread(listen)}) as peer:
+        await tell(peer, "one", contextId="c")
+        await tell(peer, "two", contextId="c")
+    assert heard == [([], []), (["user: one"], ["user: one"])]
+
+
+async def test_a_module_that_another_calls_sees_the_same_conversation() -> None:
+    listener = Listener()
+
+    async def calls(inputs: Inputs, context: Any) -> Any:
+        return await context.executor.call_async("inner", {}, context)
+
+    async with serving({"work": Does(calls), "inner": Does(listener)}) as peer:
+        await tell(peer, "one", contextId="c")
+        assert contents(await tell(peer, "two", contextId="c")) == [{"said": ["user: one"]}]
+
+
+async def test_a_stream_sees_it_too() -> None:
+    async def source(inputs: Inputs, context: Any) -> Any:
+        yield {"said": texts(context.services.history)}
+
+    async with serving({"work": Streams(source)}) as peer:
+        async with peer.stream("work", peer.part(text="one"), contextId="c") as stream:
+            await stream.rest()
+        async with peer.stream("work", peer.part(text="two"), contextId="c") as stream:
+            frames = await stream.rest()
+        assert frames[2].parts == [{"said": ["user: one"]}]
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_module_finds_the_other_parts_of_the_message(way: str) -> None:
+    listener = Listener()
+    async with serving({"work": Does(listener)}, way) as peer:
+        more = [peer.part(data={"n": 2**60}), peer.part(text="second")]
+        await peer.send("work", peer.part(data={"a": 1}), *more)
+        (conversation,) = listener.heard
+        assert conversation.parts == more
+        assert listener.data[0]["ext.a2a.parts"] == more
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_the_conversation_has_questions_and_answers_in_their_order(way: str) -> None:
+    listener = Listener()
+    modules = {
+        "pay": Does(listener, annotations=NEEDS_APPROVAL),
+        "work": Does(listener),
+    }
+    async with serving(modules, way) as peer:
+        paused = await tell(peer, "pay it", "pay")
+        ctx = paused["contextId"]
+        await tell(peer, "hello", contextId=ctx)
+        question = "agent: Approval required for module pay\ntext: pay it"
+        assert texts(listener.heard[0].history) == ["user: pay it", question]
+        done = await tell(peer, "yes", None, contextId=ctx)
+        assert (done["id"], state_of(done)) == (paused["id"], "completed")
+        said = ["user: pay it", question, "user: hello", "user: yes"]
+        assert texts(listener.heard[1].history) == said
+
+
+async def test_a_conversation_belongs_to_its_principal() -> None:
+    listener = Listener()
+    async with serving({"work": Does(listener)}) as peer:
+
+        async def send(owner: str, text: str) -> a2a.Task:
+            message = a2a.Message(
+                message_id="m", context_id="c", role=a2a.Role.ROLE_USER, parts=[a2a.Part(text=text)]
+            )
+            asked = a2a.SendMessageRequest(message=message)
+            asked.metadata["skillId"] = "work"
+            with Connection() as connection:
+                caller = Caller(owner, connection=connection)
+                return await peer.served.handler.send(Request(asked, caller))
+
+        for owner, text in (("ann", "a1"), ("bob", "b1"), ("ann", "a2"), ("bob", "b2")):
+            assert (await send(owner, text)).context_id == "c"
+        heard = [texts(conversation.history) for conversation in listener.heard]
+        assert heard == [[], [], ["user: a1"], ["user: b1"]]
+
+
+@pytest.mark.parametrize("store", [InMemoryTaskStore, DictStore])
+async def test_a_conversation_holds_its_latest_messages(store: Any) -> None:
+    listener = Listener()
+    given = store(max_history=3) if store is InMemoryTaskStore else store()
+    async with serving({"work": Does(listener)}, task_store=given, max_history=3) as peer:
+        for number in range(6):
+            await tell(peer, str(number), contextId="c")
+    assert texts(listener.heard[-1].history) == ["user: 2", "user: 3", "user: 4"]
+
+
+async def test_a_hundred_messages_are_the_default() -> None:
+    listener = Listener()
+    async with serving({"work": Does(listener)}) as peer:
+        for number in range(102):
+            await tell(peer, str(number), contextId="c")
+    history = texts(listener.heard[-1].history)
+    assert (len(history), history[0], history[-1]) == (100, "user: 1", "user: 100")
+
+
+async def test_a_task_holds_its_latest_messages_too() -> None:
+    modules = {"work": Does(give_back, annotations=NEEDS_APPROVAL)}
+    async with serving(modules, max_history=4) as peer:
+        task = await tell(peer, "start")
+        for number in range(5):
+            task = await tell(peer, f"hm {number}", None, taskId=task["id"])
+        said = texts(task["history"])
+        assert said[1::2] == ["user: hm 3", "user: hm 4"]
+        assert len(said) == 4
+        assert state_of(await tell(peer, "yes", None, taskId=task["id"])) == "completed"
+
+
+async def test_a_conversation_goes_on_in_a_new_server_with_the_same_store() -> None:
+    store, listener = DictStore(), Listener()
+    async with serving({"work": Does(listener)}, task_store=store) as peer:
+        await tell(peer, "one", contextId="c")
+    async with serving({"work": Does(listener)}, task_store=store) as peer:
+        await tell(peer, "two", contextId="c")
+    assert texts(listener.heard[-1].history) == ["user: one"]
+
+
+async def test_a_conversation_leaves_when_its_time_is_over() -> None:
+    listener = Listener()
+    async with serving({"work": Does(listener)}, task_ttl=0.1) as peer:
+        await tell(peer, "one", contextId="c")
+        await asyncio.sleep(0.15)
+        await tell(peer, "two", contextId="c")
+    assert listener.heard[-1].history == []
+
+
+# Modules that ask for more
+
+
+class Booking(BaseModel):
+    city: str
+    day: str | None = None
+
+
+async def book(inputs: Inputs, context: Any) -> Inputs:
+    if not inputs.get("day"):
+        context.services.ask(f"Which day in {inputs['city']}?", {"days": ["Monday", "Friday"]})
+    return {"booked": inputs, "said": texts(context.services.history)}
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_module_asks_and_goes_on_with_the_next_message(way: str) -> None:
+    async with serving({"book": Does(book, input_schema=Booking)}, way) as peer:
+        task = (await peer.send("book", peer.part(data={"city": "Oslo"}))).task
+        assert state_of(task) == "input-required"
+        text, data = (content_of(part) for part in task["status"]["message"]["parts"])
+        assert text == "Which day in Oslo?"
+        asked = data["input"]
+        assert (asked["skill"], asked["data"]) == ("book", {"days": ["Monday", "Friday"]})
+        assert {*asked} == {"id", "skill", "data", "expiresAt"}
+        params = peer.wire.params("book", peer.part(data={"day": "Friday"}), taskId=task["id"])
+        done = (await peer.ask("send", {"message": params["message"]})).task
+        assert done["id"] == task["id"]
+        (output,) = contents(done)
+        assert output["booked"] == {"city": "Oslo", "day": "Friday"}
+        assert output["said"][-2] == "agent: Which day in Oslo?"
+        assert len(done["history"]) == 3
+
+
+async def test_more_input_reaches_the_task_by_its_context_alone() -> None:
+    async with serving({"book": Does(book, input_schema=Booking)}) as peer:
+        task = (await peer.send("book", peer.part(data={"city": "Oslo"}))).task
+        params = peer.wire.params(
+            "book", peer.part(data={"day": "Friday"}), contextId=task["contextId"]
+        )
+        done = (await peer.ask("send", {"message": params["message"]})).task
+        assert (done["id"], state_of(done)) == (task["id"], "completed")
+
+
+async def test_text_is_an_answer_where_text_is_an_input() -> None:
+    async def greet(inputs: Inputs, context: Any) -> Inputs:
+        if len(inputs["text"]) < 3:
+            raise ModuleError("INPUT_REQUIRED", "What is your name?")
+        return {"greeting": f"Hello {inputs['text']}"}
+
+    async with serving({"work": Does(greet)}) as peer:
+        task = await tell(peer, "hi")
+        assert content_of(task["status"]["message"]["parts"][0]) == "What is your name?"
+        done = await tell(peer, "Ann", None, taskId=task["id"])
+        assert contents(done) == [{"greeting": "Hello Ann"}]
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_an_answer_that_does_not_fit_is_refused_and_the_task_waits_on(way: str) -> None:
+    async with serving({"book": Does(book, input_schema=Booking)}, way) as peer:
+        task = (await peer.send("book", peer.part(data={"city": "Oslo"}))).task
+        for wrong in (peer.part(data={"day": 5}), peer.part(data=[1]), peer.part(raw="aGk=")):
+            params = peer.wire.params("book", wrong, taskId=task["id"])
+            assert (await peer.ask("send", params)).code == -32602
+        assert await peer.get(task["id"]) == task
+        right = peer.wire.params("book", peer.part(data={"day": "Monday"}), taskId=task["id"])
+        assert (await peer.ask("send", right)).state == "completed"
+
+
+async def test_a_module_may_ask_again_and_again() -> None:
+    async def count(inputs: Inputs, context: Any) -> Inputs:
+        if len(inputs) < 3:
+            context.services.ask(f"{len(inputs)} of 3")
+        return inputs
+
+    async with serving({"work": Does(count)}) as peer:
+        task = (await peer.send("work", peer.part(data={"a": 1}))).task
+        ids = set()
+        for key in ("b", "c"):
+            assert state_of(task) == "input-required"
+            ids.add(content_of(task["status"]["message"]["parts"][1])["input"]["id"])
+            params = peer.wire.params("work", peer.part(data={key: 1}), taskId=task["id"])
+            task = (await peer.ask("send", params)).task
+        assert contents(task) == [{"a": 1, "b": 1, "c": 1}]
+        assert len(ids) == 2
+
+
+async def test_a_stream_that_asks_begins_its_artifact_anew() -> None:
+    async def source(inputs: Inputs, context: Any) -> Any:
+        yield {"day": inputs.get("day")}
+        if not inputs.get("day"):
+            raise InputRequiredError("Which day?")
+
+    async with serving({"work": Streams(source)}) as peer:
+        async with peer.stream("work", peer.part(data={"city": "Oslo"})) as stream:
+            frames = await stream.rest()
+        assert (frames[-1].state, frames[-1].says) == ("input-required", "Which day?")
+        task_id = frames[0].body["id"]
+        async with peer.stream("work", peer.part(data={"day": "Friday"}), taskId=task_id) as stream:
+            frames = await stream.rest()
+        assert [str(frame) for frame in frames] == [
+            "status working",
+            "artifact",
+            "status completed",
+        ]
+        assert contents(await peer.get(task_id)) == [{"day": "Friday"}]
+
+
+@pytest.mark.parametrize("data", [object(), {1, 2}, float("nan"), {"x": 2**80}])
+async def test_a_question_that_can_not_be_sent_fails_the_task(data: Any) -> None:
+    async def ask(inputs: Inputs, context: Any) -> Any:
+        context.services.ask("Which?", data)
+
+    async with serving({"work": Does(ask)}) as peer:
+        task = await tell(peer, "hi")
+        assert state_of(task) == ("failed" if not isinstance(data, dict) else "input-required")
+        await true(lambda: not peer.served.engine.runs)
+
+
+async def test_more_input_needs_approval_again() -> None:
+    paid: list[Inputs] = []
+
+    async def pay(inputs: Inputs, context: Any) -> Inputs:
+        if "to" not in inputs:
+            context.services.ask("To whom?")
+        paid.append(inputs)
+        return inputs
+
+    async with serving({"work": Does(pay, annotations=NEEDS_APPROVAL)}) as peer:
+        task = (await peer.send("work", peer.part(data={"amount": 5}))).task
+        task = await tell(peer, "yes", None, taskId=task["id"])
+        assert content_of(task["status"]["message"]["parts"][0]) == "To whom?"
+        params = peer.wire.params("work", peer.part(data={"to": "Eve"}), taskId=task["id"])
+        task = (await peer.ask("send", params)).task
+        assert "Approval required" in content_of(task["status"]["message"]["parts"][0])
+        assert not paid
+        await tell(peer, "yes", None, taskId=task["id"])
+        assert paid == [{"amount": 5, "to": "Eve"}]
+
+
+# Time to answer in
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_question_that_nobody_answers_fails_its_task(way: str) -> None:
+    modules = {
+        "work": Does(give_back, annotations=NEEDS_APPROVAL),
+        "book": Does(book, input_schema=Booking),
+    }
+    async with serving(modules, way, input_timeout=0.2) as peer:
+        before = asyncio.all_tasks()
+        paused = await tell(peer, "pay it")
+        asked = (await peer.send("book", peer.part(data={"city": "Oslo"}))).task
+        async with peer.subscribe(paused["id"]) as stream:
+            assert [frame.state for frame in await stream.rest()] == ["input-required"]
+        for task, what in ((paused, "Approval"), (asked, "The question")):
+            found = await peer.get(task["id"])
+            while state_of(found) == "input-required":
+                await asyncio.sleep(0.02)
+                found = await peer.get(task["id"])
+            text = content_of(found["status"]["message"]["parts"][0])
+            assert text == f"{what} expired: nobody has answered in time"
+            assert state_of(found) == "failed"
+        late = await peer.send("work", peer.part(text="yes"), taskId=paused["id"])
+        assert late.code == -32004
+        await true(lambda: asyncio.all_tasks() == before)
+
+
+async def test_an_unclear_answer_does_not_buy_time() -> None:
+    modules = {"work": Does(give_back, annotations=NEEDS_APPROVAL)}
+    async with serving(modules, input_timeout=0.3) as peer:
+        task = await tell(peer, "pay it")
+        for _ in range(3):
+            task = await tell(peer, "hm", None, taskId=task["id"])
+            assert state_of(task) == "input-required"
+        await asyncio.sleep(0.35)
+        assert await peer.state(task["id"]) == "failed"
+
+
+async def test_an_answer_in_time_is_not_overtaken_by_the_clock() -> None:
+    async def slow(inputs: Inputs, context: Any) -> Inputs:
+        await asyncio.sleep(0.3)
+        return inputs
+
+    modules = {"work": Does(slow, annotations=NEEDS_APPROVAL)}
+    async with serving(modules, input_timeout=0.2) as peer:
+        task = await tell(peer, "pay it")
+        assert state_of(await tell(peer, "yes", None, taskId=task["id"])) == "completed"
+
+
+async def test_a_task_of_an_earlier_process_expires_when_it_is_answered_too_late() -> None:
+    modules = {"work": Does(give_back, annotations=NEEDS_APPROVAL)}
+    store = DictStore()
+    async with serving(modules, task_store=store, input_timeout=0.1) as peer:
+        task = await tell(peer, "pay it")
+    await asyncio.sleep(0.15)
+    async with serving(modules, task_store=store) as peer:
+        assert await peer.state(task["id"]) == "input-required"
+        late = await tell(peer, "yes", None, taskId=task["id"])
+        assert state_of(late) == "failed"
+        assert "expired" in content_of(late["status"]["message"]["parts"][0])
+
+
+async def test_an_answer_to_an_earlier_question_does_not_count() -> None:
+    till: list[Inputs] = []
+
+    async def pay(inputs: Inputs, context: Any) -> Inputs:
+        till.append(inputs)
+        return {}
+
+    async def twice(inputs: Inputs, context: Any) -> Inputs:
+        for amount in (1, 1000):
+            await context.executor.call_async("pay", {"amount": amount}, context)
+        return {}
+
+    modules = {"outer": Does(twice), "pay": Does(pay, annotations=NEEDS_APPROVAL)}
+    async with serving(modules) as peer:
+        task = (await peer.send("outer")).task
+        first = content_of(task["status"]["message"]["parts"][1])["approval"]["id"]
+
+        async def answer(pause_id: str) -> Json:
+            data = peer.part(data={"approved": True, "approvalId": pause_id, "comment": "fine"})
+            params = peer.wire.params("outer", data, taskId=task["id"])
+            return (await peer.ask("send", params)).task
+
+        second = await answer(first)
+        asked = content_of(second["status"]["message"]["parts"][1])["approval"]
+        assert asked["arguments"] == {"amount": 1000}
+        assert state_of(await answer(first)) == "input-required"
+        assert {"amount": 1000} not in till
+        assert state_of(await answer(asked["id"])) == "completed"
+
+
+async def test_arguments_are_shown_as_people_read_them() -> None:
+    modules = {"work": Does(give_back, annotations=NEEDS_APPROVAL)}
+    async with serving(modules) as peer:
+        given = {
+            "file_name": "a\x1b[31m\nb",
+            "force": True,
+            "owner": None,
+            "tags": ["x", 1],
+            "long": "y" * 300,
+            **{f"k{n}": n for n in range(30)},
+        }
+        task = (await peer.send("work", peer.part(data=given))).task
+        text, data = (content_of(part) for part in task["status"]["message"]["parts"])
+        lines = text.splitlines()
+        assert lines[:5] == [
+            "Approval required for module work",
+            "file name: a[31m\\nb",
+            "force: yes",
+            "owner: none",
+            'tags: ["x", 1]',
+        ]
+        assert lines[5] == f"long: {'y' * 200}…"
+        assert lines[-1] == "… and 15 more"
+        assert data["approval"]["arguments"] == given

@@ -1,0 +1,232 @@
+"""Limits: what is over one is refused clearly, and what is under it does not notice."""
+
+import asyncio
+import threading
+from contextlib import AsyncExitStack
+from typing import Any
+
+import httpx
+import pytest
+
+from .asking import state_of
+from .inloop import (
+    NEEDS_APPROVAL,
+    WAYS,
+    Does,
+    DoesInThread,
+    Gate,
+    Peer,
+    Stream,
+    Streams,
+    contents,
+    gapless,
+    give_back,
+    serving,
+    true,
+)
+from .inloop import anyio_backend as anyio_backend
+from .modules import Inputs
+
+pytestmark = pytest.mark.anyio
+
+
+def assert_too_much(answer: Any, text: str) -> None:
+    """A refusal that says when to come again."""
+    assert answer.response.status_code == 429
+    assert answer.response.headers["retry-after"] == "1"
+    assert (answer.code or answer.error["code"]) in (-32029, 429)
+    assert answer.error["message"] == text
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_so_many_tasks_run_at_a_time_and_no_more(way: str) -> None:
+    gate = Gate()
+    modules = {"work": Does(gate), "pay": Does(give_back, annotations=NEEDS_APPROVAL)}
+    async with serving(modules, way, max_runs=2) as peer:
+        paused = (await peer.send("pay")).task
+        running = [await peer.start() for _ in range(2)]
+        refused = await peer.client.send(peer.request("send", peer.wire.params("work")))
+        assert refused.status_code == 429
+        assert refused.headers["retry-after"] == "1"
+        answer = peer.wire.params("pay", peer.part(text="yes"), taskId=paused["id"])
+        assert (await peer.client.send(peer.request("send", answer))).status_code == 429
+        assert await peer.get(paused["id"]) == paused
+        assert len((await peer.ask("list")).result["tasks"]) == 3
+        gate.opened.set()
+        for task_id in running:
+            await peer.until(task_id, "completed")
+        assert (await peer.ask("send", answer)).state == "completed"
+
+
+async def opened(peer: Peer, stack: AsyncExitStack, count: int) -> list[Stream]:
+    return [await stack.enter_async_context(peer.stream()) for _ in range(count)]
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_client_has_so_many_streams_and_no_more(way: str) -> None:
+    gate = Gate()
+    async with serving({"work": Does(gate)}, way, max_streams_per_client=2) as peer:
+        async with AsyncExitStack() as stack:
+            first, _ = await opened(peer, stack, 2)
+            task_id = (await first.next()).body["id"]
+            before = len(peer.served.engine.runs)
+            for asked in (
+                peer.request("stream", peer.wire.params("work")),
+                peer.request("subscribe", {"id": task_id}),
+            ):
+                refused = await peer.client.send(asked)
+                assert refused.status_code == 429
+                assert refused.headers["retry-after"] == "1"
+                assert "Too many streams" in refused.text
+            assert len(peer.served.engine.runs) == before
+            assert await peer.state(task_id) == "working"
+        await true(lambda: not len(peer.served.streams))
+        gate.opened.set()
+        async with peer.stream() as stream:
+            assert str((await stream.rest())[-1]) == "status completed"
+
+
+async def test_there_are_so_many_streams_in_all_and_no_more() -> None:
+    gate = Gate()
+    async with serving({"work": Does(gate)}, max_streams=3) as peer, AsyncExitStack() as stack:
+        await opened(peer, stack, 3)
+        refused = await peer.client.send(peer.request("stream", peer.wire.params("work")))
+        assert (refused.status_code, refused.json()["error"]["code"]) == (429, -32029)
+        gate.opened.set()
+
+
+async def test_a_hundred_streams_of_one_client_are_admitted() -> None:
+    gate = Gate()
+    async with serving({"work": Does(gate)}) as peer, AsyncExitStack() as stack:
+        streams = await opened(peer, stack, 100)
+        async with httpx.AsyncClient(trust_env=False) as another:  # httpx has 100 connections
+            refused = await another.send(peer.request("stream", peer.wire.params("work")))
+        assert refused.status_code == 429
+        gate.opened.set()
+        ends = await asyncio.gather(*(stream.rest() for stream in streams))
+        assert {str(frames[-1]) for frames in ends} == {"status completed"}
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_message_has_so_many_parts_and_no_more(way: str) -> None:
+    async with serving({"work": Does(give_back)}, way, max_parts=2) as peer:
+        part = peer.part(data={"a": 1})
+        assert (await peer.send("work", part, part)).state == "completed"
+        answer = await peer.send("work", part, part, part)
+        assert answer.code == -32602
+        assert answer.fields == ["message.parts"]
+
+
+@pytest.mark.parametrize("streams", [False, True])
+async def test_an_output_that_is_too_large_fails_its_task(streams: bool) -> None:
+    async def source(inputs: Inputs, context: Any) -> Any:
+        for _ in range(10):
+            yield {"much": "x" * 250}
+
+    async def action(inputs: Inputs, context: Any) -> Any:
+        return {"much": "x" * inputs["size"]}
+
+    module = Streams(source) if streams else Does(action)
+    async with serving({"work": module}, max_artifact=1000) as peer:
+        if streams:
+            async with peer.stream() as stream:
+                frames = await stream.rest()
+            assert gapless(frames)
+            assert frames[-1].says == "Module output can't be carried: more than 1000 bytes at $"
+            assert len(contents(await peer.get(frames[0].body["id"]))) == 3
+        else:
+            fits = await peer.send("work", peer.part(data={"size": 900}))
+            assert fits.state == "completed"
+            answer = await peer.send("work", peer.part(data={"size": 1100}))
+            assert answer.state == "failed"
+            assert "artifacts" not in answer.task
+
+
+async def test_a_reader_that_is_too_far_behind_gets_the_task_as_it_is() -> None:
+    go = asyncio.Event()
+
+    async def source(inputs: Inputs, context: Any) -> Any:
+        for number in range(25):
+            yield {"n": number}
+        await go.wait()
+
+    modules = {"work": Streams(source)}
+    async with serving(modules, max_events=10) as peer, peer.stream() as stream:
+        seen = [await stream.next() for _ in range(27)]
+        task_id = seen[0].body["id"]
+        async with peer.subscribe(task_id, 1) as late:
+            snapshot = await late.next()
+            assert (snapshot.kind, snapshot.id) == ("task", 27)
+            assert len(snapshot.body["artifacts"][0]["parts"]) == 25
+            async with peer.subscribe(task_id, 20) as near:
+                assert [(await near.next()).id for _ in range(7)] == list(range(21, 28))
+            go.set()
+            assert [str(frame) for frame in await late.rest()] == ["status completed"]
+
+
+async def test_threads_that_do_not_end_are_counted_and_starve_nobody() -> None:
+    release, started = threading.Event(), threading.Semaphore(0)
+
+    def hang(inputs: Inputs, context: Any) -> Inputs:
+        started.release()
+        if inputs.get("hang"):
+            release.wait(30)
+        return {}
+
+    modules = {"work": DoesInThread(hang), "other": Does(give_back)}
+    async with serving(modules, max_threads=2) as peer:
+        try:
+            for stuck in (1, 2):
+                task_id = await peer.start("work", peer.part(data={"hang": True}))
+                await asyncio.to_thread(started.acquire)
+                assert (await peer.ask("cancel", {"id": task_id})).state == "canceled"
+                assert peer.served.setup.threads.stuck == stuck
+                if stuck == 1:
+                    assert (await peer.send("work", peer.part(data={}))).state == "completed"
+            refused = await peer.client.send(peer.request("send", peer.wire.params("work")))
+            assert (refused.status_code, refused.headers["retry-after"]) == (429, "1")
+            assert (await peer.send("other")).state == "completed"
+        finally:
+            release.set()
+        await true(lambda: peer.served.setup.threads.stuck == 0)
+        assert (await peer.send("work", peer.part(data={}))).state == "completed"
+
+
+async def test_a_call_that_waits_for_a_thread_is_not_stuck_when_it_is_canceled() -> None:
+    release, started = threading.Event(), threading.Semaphore(0)
+
+    def hang(inputs: Inputs, context: Any) -> Inputs:
+        started.release()
+        release.wait(30)
+        return {}
+
+    async with serving({"work": DoesInThread(hang)}, max_threads=1) as peer:
+        try:
+            first = await peer.start()
+            await asyncio.to_thread(started.acquire)
+            second = await peer.start()
+            await peer.ask("cancel", {"id": second})
+            assert peer.served.setup.threads.stuck == 0
+        finally:
+            release.set()
+        await peer.until(first, "completed")
+
+
+async def test_a_synchronous_module_that_is_out_of_time_is_told_and_left_behind() -> None:
+    told, release = threading.Event(), threading.Event()
+
+    def heed(inputs: Inputs, context: Any) -> Inputs:
+        while not context.cancel_token.is_cancelled and not release.wait(0.005):
+            continue
+        told.set()
+        return {"late": True}
+
+    async with serving({"work": DoesInThread(heed)}, execution_timeout=0.1) as peer:
+        try:
+            task = (await peer.send()).task
+            assert state_of(task) == "failed"
+            assert await asyncio.to_thread(told.wait, 5)
+        finally:
+            release.set()
+        await true(lambda: peer.served.setup.threads.stuck == 0)
+        assert await peer.get(task["id"]) == task
