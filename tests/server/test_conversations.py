@@ -78,10 +78,10 @@ async def test_a_module_sees_what_was_said_before_but_not_what_it_answers(way: s
         assert data["ext.a2a.context_id"] == conversation.context_id == first["contextId"]
         assert data["ext.a2a.task_id"] == conversation.task_id
         assert data["ext.a2a.history"] == conversation.history
-        (said,) = conversation.history
-        assert said["role"] == "ROLE_USER"
-        assert said["parts"] == [{"text": "one"}]
-        assert said["contextId"] == first["contextId"]
+        (message,) = conversation.history
+        assert message["role"] == "ROLE_USER"
+        assert message["parts"] == [{"text": "one"}]
+        assert message["contextId"] == first["contextId"]
 
 
 async def test_a_synchronous_module_sees_it_too() -> None:

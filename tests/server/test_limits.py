@@ -143,17 +143,21 @@ async def test_an_output_that_is_too_large_fails_its_task(streams: bool) -> None
 
 
 async def test_a_reader_that_is_too_far_behind_gets_the_task_as_it_is() -> None:
-    go = asyncio.Event()
+    begin, go = asyncio.Event(), asyncio.Event()
 
     async def source(inputs: Inputs, context: Any) -> Any:
+        await begin.wait()
         for number in range(25):
             yield {"n": number}
         await go.wait()
 
     modules = {"work": Streams(source)}
     async with serving(modules, max_events=10) as peer, peer.stream() as stream:
-        seen = [await stream.next() for _ in range(27)]
-        task_id = seen[0].body["id"]
+        frames = [await stream.next() for _ in range(2)]
+        begin.set()
+        frames += [await stream.next() for _ in range(25)]
+        assert gapless(frames)
+        task_id = frames[0].body["id"]
         async with peer.subscribe(task_id, 1) as late:
             snapshot = await late.next()
             assert (snapshot.kind, snapshot.id) == ("task", 27)

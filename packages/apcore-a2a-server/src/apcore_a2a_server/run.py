@@ -34,6 +34,9 @@ from .pausing.pause import Pause, is_for_input
 from .shared.ids import now
 from .shared.setup import Setup
 
+BURST = 10
+"""After so many chunks others get their turn, readers among them."""
+
 JSON = V1()
 """The form in which modules get messages."""
 
@@ -57,7 +60,7 @@ class Run:
         self.admitted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._setup = setup
         self._seconds = min(call.skill.time_limit or float("inf"), setup.execution_timeout)
-        self._streamed = False
+        self._chunks = 0
         self._size = 0
         self._refusal: Exception | None = None
         if admitted:
@@ -134,8 +137,10 @@ class Run:
     async def _add(self, chunk: Any) -> None:
         artifact = self._artifact(chunk)
         if artifact.parts:
-            await self._change(NewParts(artifact, append=self._streamed))
-            self._streamed = True
+            await self._change(NewParts(artifact, append=self._chunks > 0))
+            self._chunks += 1
+            if self._chunks % BURST == 0:
+                await asyncio.sleep(0)
 
     async def _complete(self, output: Any) -> list[Update]:
         await self.admit()
