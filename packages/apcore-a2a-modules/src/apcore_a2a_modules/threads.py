@@ -3,9 +3,12 @@
 import asyncio
 import threading
 from collections.abc import Callable
-from typing import Any
+from contextlib import suppress
+from contextvars import copy_context
+from queue import SimpleQueue
+from typing import Any, TypeAlias
 
-from anyio import CapacityLimiter, to_thread
+Jobs: TypeAlias = "SimpleQueue[Callable[[], None]]"
 
 
 class ThreadsError(RuntimeError):
@@ -17,16 +20,22 @@ class Threads:
 
     A thread can't be ended from outside. A call that is canceled or out of time gives its place
     to the next and leaves its thread behind: it is *stuck* until its module returns, and what
-    that returns goes nowhere. When as many are stuck as may run, no more calls are taken.
+    that returns goes nowhere. When as many are stuck as may run, no more calls are taken. The
+    threads are daemons: a process that ends does not wait for them, as it would for those of
+    `concurrent.futures` or anyio.
 
     Args:
         limit: How many modules run at a time, and how many threads may be stuck beside them.
+
+    Attributes:
+        stuck: How many threads are stuck.
     """
 
     def __init__(self, limit: int) -> None:
         self.stuck = 0
         self._limit = limit
-        self._limiter = CapacityLimiter(limit)
+        self._places = asyncio.Semaphore(limit)
+        self._idle: list[Jobs] = []
         self._lock = threading.Lock()
 
     @property
@@ -40,24 +49,58 @@ class Threads:
         Raises:
             ThreadsError: Too many threads are stuck.
         """
-        if self.full:
-            raise ThreadsError("Too many synchronous modules do not end")
-        works = left = False
+        async with self._places:
+            if self.full:
+                raise ThreadsError("Too many synchronous modules do not end")
+            loop = asyncio.get_running_loop()
+            done, context = loop.create_future(), copy_context()
+            works, left = True, False
 
-        def work() -> Any:
-            nonlocal works
-            works = True
-            try:
-                return function(*args)
-            finally:
+            def work() -> None:
+                nonlocal works
+                result, error = (None, None) if left else _outcome(context.run, function, *args)
                 with self._lock:
                     works = False
                     self.stuck -= left
+                with suppress(RuntimeError):  # the loop has ended meanwhile
+                    loop.call_soon_threadsafe(_settle, done, result, error)
 
-        try:
-            return await to_thread.run_sync(work, abandon_on_cancel=True, limiter=self._limiter)
-        except asyncio.CancelledError:
-            with self._lock:
-                left = works
-                self.stuck += left
-            raise
+            self._thread().put(work)
+            try:
+                return await done
+            except asyncio.CancelledError:
+                with self._lock:
+                    left = works
+                    self.stuck += left
+                raise
+
+    def _thread(self) -> Jobs:
+        """The jobs of a thread that has none."""
+        with suppress(IndexError):
+            return self._idle.pop()
+        jobs: Jobs = SimpleQueue()
+        threading.Thread(target=self._serve, args=(jobs,), name="module", daemon=True).start()
+        return jobs
+
+    def _serve(self, jobs: Jobs) -> None:
+        while True:
+            jobs.get()()
+            self._idle.append(jobs)
+
+
+def _outcome(function: Callable[..., Any], *args: Any) -> tuple[Any, BaseException | None]:
+    try:
+        return function(*args), None
+    except BaseException as error:  # modules raise what they like; it is raised where it is awaited
+        return None, error
+
+
+def _settle(done: "asyncio.Future[Any]", result: Any, error: BaseException | None) -> None:
+    if done.done():
+        return
+    if error is None:
+        done.set_result(result)
+    elif isinstance(error, StopIteration):  # a future can't raise it
+        done.set_exception(RuntimeError("StopIteration"))
+    else:
+        done.set_exception(error)

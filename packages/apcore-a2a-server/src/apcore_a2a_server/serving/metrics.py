@@ -42,7 +42,10 @@ class Metrics:
             "apcore_a2a_run_seconds", "Runs to their end", buckets=BUCKETS, registry=self._registry
         )
         self._answered = 0
-        self._gauges: Gauges = {**gauges, "uptime_seconds": lambda: round(time.monotonic() - started, 3)}
+        self._gauges: Gauges = {
+            **gauges,
+            "uptime_seconds": lambda: round(time.monotonic() - started, 3),
+        }
         for name, read in self._gauges.items():
             text = name.replace("_", " ").capitalize()
             Gauge(f"apcore_a2a_{name}", text, registry=self._registry).set_function(read)

@@ -19,7 +19,7 @@ from .options import Options
 logger = logging.getLogger("apcore_a2a_server")
 
 LEVELS = ("debug", "info", "warning", "error")
-CHATTY = ("apcore", "httpx", "uvicorn")
+CHATTY = ("apcore", "httpx", "uvicorn", "watchfiles")
 """Libraries whose INFO lines are for their own developers."""
 
 ECHO = 0.1

@@ -1,0 +1,636 @@
+"""A folder whose modules change while they are served."""
+
+import asyncio
+import logging
+import mmap
+import os
+import shutil
+import sys
+import threading
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, closing, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+import httpx
+import pytest
+from apcore import Executor, Registry
+from apcore_a2a_modules.watch import Extensions, watch
+
+from .inloop import Peer, always, app_of, contents, registry_of, serving, true
+from .inloop import anyio_backend as anyio_backend
+
+pytestmark = pytest.mark.anyio
+
+LOGGER = "apcore_a2a_modules.watch"
+
+MODULE = """
+import threading
+from pathlib import Path
+
+from pydantic import BaseModel
+
+
+def note(event):
+    with Path(DIARY).open("a") as diary:
+        diary.write(f"{event} {WORD} {threading.get_ident()}\\n")
+
+
+note("import")
+
+
+class Text(BaseModel):
+    text: str = ""
+
+
+class Says:
+    name = "Says"
+    description = "Says a word."
+    version = "1.2.0"
+    tags = ["text"]
+    metadata = {"display": {"a2a": {"alias": "say"}}}
+    input_schema = Text
+    output_schema = Text
+
+    def __init__(self):
+        note("init")
+
+    def on_load(self):
+        note("load")
+
+    def on_unload(self):
+        note("unload")
+
+    def execute(self, inputs, context):
+        return {"text": WORD}
+"""
+
+META = """
+name: Statistics
+version: "2.0.0"
+tags: [yaml]
+annotations: {readonly: true}
+metadata: {owner: us}
+"""
+
+
+@dataclass
+class Folder:
+    """A folder of modules that is watched."""
+
+    path: Path
+    registry: Registry
+    executor: Executor
+    log: pytest.LogCaptureFixture
+
+    @property
+    def diary(self) -> Path:
+        return self.path.with_name("diary")
+
+    def source(self, word: str, more: str = "") -> str:
+        """The code of a module that says *word*."""
+        return f"DIARY, WORD = {str(self.diary)!r}, {word!r}\n{MODULE}{dedent(more)}"
+
+    def write(self, name: str, word: str, more: str = "") -> Path:
+        path = self.path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(self.source(word, more), encoding="utf-8")
+        return path
+
+    async def says(self, skill_id: str) -> str | None:
+        """What the module says when it is run; None when there is none."""
+        if self.registry.get(skill_id) is None:
+            return None
+        text: str = (await self.executor.call_async(skill_id, {}))["text"]
+        return text
+
+    async def comes_to_say(self, skill_id: str, word: str | None) -> None:
+        async with asyncio.timeout(20):
+            while await self.says(skill_id) != word:  # noqa: ASYNC110  # as in `true`
+                await asyncio.sleep(0.01)
+
+    def lines(self, level: int = logging.INFO) -> list[str]:
+        """What the watch has logged."""
+        records = (record for record in self.log.records if record.name == LOGGER)
+        return [record.getMessage() for record in records if record.levelno >= level]
+
+    def notes(self) -> list[str]:
+        """What the modules have done, without the threads."""
+        lines = self.diary.read_text().splitlines() if self.diary.exists() else []
+        return [line.rpartition(" ")[0] for line in lines]
+
+    @asynccontextmanager
+    async def watched(self) -> AsyncIterator[None]:
+        task = asyncio.create_task(watch(self.registry, self.path))
+        try:
+            await true(lambda: any("Watching" in line for line in self.lines()))
+            yield
+            assert not task.done()
+        finally:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+
+@pytest.fixture
+def folder(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> Iterator[Folder]:
+    """A folder with the module `text.stats`, which says "one"; it is not watched yet."""
+    caplog.set_level(logging.INFO, LOGGER)
+    path = tmp_path / "extensions"
+    path.mkdir()
+    registry = Registry(extensions_dir=str(path))
+    with closing(Executor(registry)) as executor:
+        folder = Folder(path, registry, executor, caplog)
+        folder.write("text/stats.py", "one")
+        assert registry.discover() == 1
+        yield folder
+
+
+async def test_a_new_file_is_a_new_module(folder: Folder, tmp_path: Path) -> None:
+    (tmp_path / "master.py").write_text(folder.source("copied"))
+    async with folder.watched():
+        folder.write("new.py", "new")
+        shutil.copy2(tmp_path / "master.py", folder.path / "copy.py")
+        await folder.comes_to_say("new", "new")
+        await folder.comes_to_say("copy", "copied")
+        assert await folder.says("text.stats") == "one"
+    assert sorted(folder.lines()[1:]) == ["Added copy", "Added new"]
+
+
+async def test_an_edit_is_run_within_a_second(folder: Folder) -> None:
+    took = []
+    async with folder.watched():
+        for word in ("two", "six", "ten"):
+            begun = time.perf_counter()
+            folder.write("text/stats.py", word)
+            await folder.comes_to_say("text.stats", word)
+            took.append(time.perf_counter() - begun)
+    assert min(took) < 1
+    assert folder.lines()[1:] == ["Reloaded text.stats"] * 3
+
+
+async def test_edits_in_one_second_and_of_one_size_are_told_apart(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python takes compiled code for current by the second and the size of its source."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    second = time.time_ns() // 10**9 * 10**9
+    extensions = Extensions(folder.registry, folder.path)
+    await extensions.update()
+    for number, word in enumerate(("two", "six", "ten")):
+        path = folder.write("text/stats.py", word)
+        os.utime(path, ns=(second, second + number))
+        await extensions.update()
+        assert await folder.says("text.stats") == word
+    assert list(folder.path.rglob("*.pyc"))
+
+
+async def test_an_edit_that_the_system_does_not_tell_of_is_run_too(folder: Folder) -> None:
+    path = folder.path / "text" / "stats.py"
+    async with folder.watched():
+        with path.open("r+b") as file, mmap.mmap(file.fileno(), 0) as memory:
+            place = memory.find(b"'one'")
+            memory[place : place + 5] = b"'two'"
+            memory.flush()
+            await folder.comes_to_say("text.stats", "two")
+
+
+async def test_a_deleted_file_takes_its_module_along(folder: Folder) -> None:
+    async with folder.watched():
+        (folder.path / "text" / "stats.py").unlink()
+        await folder.comes_to_say("text.stats", None)
+        folder.write("text/stats.py", "again")
+        await folder.comes_to_say("text.stats", "again")
+    assert folder.lines()[1:] == ["Removed text.stats", "Added text.stats"]
+
+
+async def test_a_file_that_is_replaced_by_another_is_an_edit(folder: Folder) -> None:
+    async with folder.watched():
+        for word in ("two", "six"):
+            path = folder.write("text/stats.py~", word)
+            os.replace(path, folder.path / "text" / "stats.py")
+            await folder.comes_to_say("text.stats", word)
+    assert folder.lines()[1:] == ["Reloaded text.stats"] * 2
+
+
+async def test_a_renamed_file_is_a_renamed_module(folder: Folder) -> None:
+    async with folder.watched():
+        os.rename(folder.path / "text" / "stats.py", folder.path / "text" / "numbers.py")
+        await folder.comes_to_say("text.numbers", "one")
+        await folder.comes_to_say("text.stats", None)
+    assert folder.registry.list() == ["text.numbers"]
+
+
+async def test_folders_come_and_go(folder: Folder, tmp_path: Path) -> None:
+    (tmp_path / "moved").mkdir()
+    (tmp_path / "moved" / "there.py").write_text(folder.source("moved"))
+    async with folder.watched():
+        (folder.path / "a" / "b").mkdir(parents=True)
+        folder.write("a/b/deep.py", "deep")
+        os.rename(tmp_path / "moved", folder.path / "moved")
+        await folder.comes_to_say("a.b.deep", "deep")
+        await folder.comes_to_say("moved.there", "moved")
+        folder.write("a/b/deep.py", "deeper")
+        folder.write("moved/there.py", "edited")
+        await folder.comes_to_say("a.b.deep", "deeper")
+        await folder.comes_to_say("moved.there", "edited")
+        shutil.rmtree(folder.path / "a")
+        os.rename(folder.path / "moved", tmp_path / "away")
+        await folder.comes_to_say("a.b.deep", None)
+        await folder.comes_to_say("moved.there", None)
+    assert folder.registry.list() == ["text.stats"]
+
+
+async def test_what_apcore_does_not_take_for_modules_is_left_alone(folder: Folder) -> None:
+    async with folder.watched():
+        for name in ("_private.py", ".hidden.py", "_private/inner.py", "notes.txt"):
+            folder.write(name, "left")
+        folder.write("new.py", "new")
+        await folder.comes_to_say("new", "new")
+    assert folder.registry.list() == ["new", "text.stats"]
+    assert "import left" not in folder.notes()
+
+
+def described(folder: Folder) -> tuple[Any, ...]:
+    found = folder.registry.get_definition("text.stats")
+    assert found is not None
+    readonly = found.annotations is not None and found.annotations.readonly
+    return found.name, found.version, found.tags, readonly, found.metadata.get("owner")
+
+
+async def test_the_yaml_of_a_module_comes_changes_and_goes(folder: Folder) -> None:
+    meta = folder.path / "text" / "stats_meta.yaml"
+    async with folder.watched():
+        meta.write_text(META)
+        await true(lambda: described(folder) == ("Statistics", "2.0.0", ["yaml"], True, "us"))
+        meta.write_text(META.replace("Statistics", "Numbers"))
+        await true(lambda: described(folder) == ("Numbers", "2.0.0", ["yaml"], True, "us"))
+        meta.unlink()
+        await true(lambda: described(folder) == ("Says", "1.2.0", ["text"], False, None))
+    assert folder.lines()[1:] == ["Reloaded text.stats"] * 3
+
+
+@pytest.mark.parametrize(
+    "meta",
+    ["", META, "version: 2.0", "version: ''", "metadata: {display: {a2a: {alias: yaml}}}"],
+    ids=["none", "all", "number", "empty", "display"],
+)
+async def test_a_reload_without_a_change_describes_a_module_as_before(
+    folder: Folder, meta: str
+) -> None:
+    registry = Registry(extensions_dir=str(folder.path))
+    (folder.path / "text" / "stats_meta.yaml").write_text(meta)
+    registry.discover()
+    before, module = registry.get_definition("text.stats"), registry.get("text.stats")
+    extensions = Extensions(registry, folder.path)
+    await extensions.update()
+    (folder.path / "text" / "stats.py").touch()
+    await extensions.update()
+    assert registry.get("text.stats") is not module
+    assert registry.get_definition("text.stats") == before
+
+
+BROKEN = {
+    "syntax": ("def broken(:", "SyntaxError"),
+    "import": ("raise ValueError('two\\nlines')", r"ValueError: two\nlines"),
+    "exit": ("raise SystemExit(3)", "SystemExit: 3"),
+    "none": ("del Says", "ModuleLoadError"),
+    "two": ("class Other(Says): pass", "ModuleLoadError"),
+    "invalid": ("Says.description = ''", "TypeError: Missing or empty description"),
+    "init": ("Says.__init__ = lambda self: next(iter(()))", "StopIteration"),
+    "load": ("Says.on_load = lambda self: {}['key']", "KeyError: 'key'"),
+    "async": (
+        """
+        async def on_load(self):
+            note("never")
+        Says.on_load = on_load
+        """,
+        "ModuleError",
+    ),
+    "stream": (
+        """
+        from apcore import ModuleAnnotations
+        Says.annotations = ModuleAnnotations(streaming=True)
+        """,
+        "StreamingInterfaceError",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", BROKEN)
+async def test_a_broken_file_leaves_the_old_module_in_service(folder: Folder, kind: str) -> None:
+    more, reason = BROKEN[kind]
+    async with folder.watched():
+        folder.write("text/stats.py", "broken", more)
+        await true(lambda: folder.lines(logging.WARNING))
+        assert await folder.says("text.stats") == "one"
+        folder.write("text/stats.py", "whole")
+        await folder.comes_to_say("text.stats", "whole")
+    (line,) = folder.lines(logging.WARNING)
+    assert line.startswith(f"Can't load text/stats.py, the old one stays: {reason}")
+    assert "\n" not in line
+
+
+async def test_a_new_file_that_is_broken_becomes_a_module_when_it_is_whole(folder: Folder) -> None:
+    async with folder.watched():
+        folder.write("new.py", "broken", "1 / 0")
+        await true(lambda: folder.lines(logging.WARNING))
+        assert folder.registry.list() == ["text.stats"]
+        folder.write("new.py", "whole")
+        await folder.comes_to_say("new", "whole")
+        folder.write("other.py", "broken", "1 / 0")
+        await true(lambda: len(folder.lines(logging.WARNING)) == 2)
+        (folder.path / "other.py").unlink()
+        (folder.path / "new.py").unlink()
+        await folder.comes_to_say("new", None)
+    first = "Can't load new.py: ZeroDivisionError: division by zero"
+    assert folder.lines(logging.WARNING)[0] == first
+    assert folder.lines()[-1] == "Removed new"
+
+
+async def test_broken_yaml_leaves_the_old_module_in_service(folder: Folder) -> None:
+    async with folder.watched():
+        (folder.path / "text" / "stats_meta.yaml").write_text("name: [")
+        await true(lambda: folder.lines(logging.WARNING))
+        assert await folder.says("text.stats") == "one"
+    (line,) = folder.lines(logging.WARNING)
+    assert line.startswith("Can't load text/stats.py, the old one stays: ConfigError")
+    assert "stats_meta.yaml" in line
+
+
+class Picky:
+    """A validator of the program, which wants no sixes."""
+
+    def validate(self, module: Any) -> list[str]:
+        return ["it is a six"] if module.execute({}, None) == {"text": "six"} else []
+
+
+async def test_a_module_that_the_registry_refuses_leaves_the_old_one_in_service(
+    folder: Folder,
+) -> None:
+    folder.registry.set_validator(Picky())
+    async with folder.watched():
+        folder.write("text/stats.py", "six")
+        await true(lambda: "unload six" in folder.notes())
+        assert await folder.says("text.stats") == "one"
+        folder.write("text/stats.py", "ten")
+        await folder.comes_to_say("text.stats", "ten")
+    (line,) = folder.lines(logging.WARNING)
+    assert "text/stats.py, the old one stays: InvalidInputError" in line
+    await true(lambda: folder.notes().count("unload one"))
+    assert folder.notes().count("load one") == folder.notes().count("unload one") == 1
+
+
+async def test_a_module_fetches_and_returns_what_it_needs_once(folder: Folder) -> None:
+    async with folder.watched():
+        folder.write("text/stats.py", "two")
+        await folder.comes_to_say("text.stats", "two")
+        folder.write("text/stats.py", "six", "1 / 0")
+        await true(lambda: folder.lines(logging.WARNING))
+        (folder.path / "text" / "stats.py").unlink()
+        await true(lambda: "unload two" in folder.notes())
+    assert folder.notes() == [
+        *("import one", "init one", "load one"),
+        *("import two", "init two", "load two", "unload one"),
+        *("import six", "unload two"),
+    ]
+
+
+async def test_no_code_of_a_module_runs_in_the_event_loop(folder: Folder) -> None:
+    folder.diary.unlink()  # what the first discovery has done
+    async with folder.watched():
+        folder.write("text/stats.py", "two")
+        folder.write("new.py", "new")
+        await folder.comes_to_say("text.stats", "two")
+        await folder.comes_to_say("new", "new")
+        shutil.rmtree(folder.path / "text")
+        (folder.path / "new.py").unlink()
+        await true(lambda: {"unload two", "unload new"} <= {*folder.notes()})
+    threads = {line.rpartition(" ")[2] for line in folder.diary.read_text().splitlines()}
+    assert len(folder.notes()) == 9
+    assert str(threading.get_ident()) not in threads
+
+
+async def test_hooks_of_an_instance_are_found_again(folder: Folder) -> None:
+    own = """
+        def __init__(self):
+            self.on_load = lambda: note("own load")
+            self.on_unload = lambda: note("own unload")
+        Says.__init__ = __init__
+    """
+    async with folder.watched():
+        folder.write("text/stats.py", "own", own)
+        await true(lambda: "unload one" in folder.notes())
+        folder.registry.unregister("text.stats")
+    assert folder.notes()[-3:] == ["own load own", "unload one", "own unload own"]
+
+
+async def test_a_module_with_slots_is_taken_up_too(folder: Folder) -> None:
+    slots = """
+        class Slim:
+            __slots__ = ()
+            description = "Says a word."
+            input_schema = output_schema = Text
+            execute = Says.execute
+        del Says
+    """
+    async with folder.watched():
+        folder.write("text/stats.py", "two", slots)
+        await folder.comes_to_say("text.stats", "two")
+        folder.write("text/stats.py", "six", slots)
+        await folder.comes_to_say("text.stats", "six")
+
+
+async def test_a_module_that_does_not_unload_is_gone_all_the_same(folder: Folder) -> None:
+    async with folder.watched():
+        folder.write("text/stats.py", "two", "Says.on_unload = lambda self: 1 / 0")
+        await folder.comes_to_say("text.stats", "two")
+        folder.write("text/stats.py", "six")
+        await folder.comes_to_say("text.stats", "six")
+        await true(lambda: folder.lines(logging.WARNING))
+    (line,) = folder.lines(logging.WARNING)
+    assert line == "Can't unload text.stats: ZeroDivisionError: division by zero"
+
+
+async def test_modules_of_the_program_are_left_alone(folder: Folder) -> None:
+    registry = folder.registry
+    registry.register("own", always({"text": "own"}))
+    registry.register("late", always({"text": "late"}))
+    registry.unregister("text.stats")
+    registry.register("text.stats", always({"text": "mine"}))
+    async with folder.watched():
+        folder.write("late.py", "file")
+        folder.write("text/stats.py", "two")
+        await true(lambda: len(folder.lines(logging.WARNING)) == 2)
+        shutil.rmtree(folder.path / "text")
+        (folder.path / "late.py").unlink()
+        await true(lambda: len(folder.lines(logging.WARNING)) == 4)
+        for skill_id, word in {"own": "own", "late": "late", "text.stats": "mine"}.items():
+            assert await folder.says(skill_id) == word
+    assert "import file" not in folder.notes()
+
+
+async def test_what_the_program_has_put_in_its_place_is_left_alone(folder: Folder) -> None:
+    async with folder.watched():
+        folder.registry.unregister("text.stats")
+        folder.write("text/stats.py", "two")
+        await true(lambda: folder.lines(logging.WARNING))
+        assert folder.registry.list() == []
+        folder.registry.register("text.stats", always({"text": "mine"}))
+        (folder.path / "text" / "stats.py").unlink()
+        await true(lambda: len(folder.lines(logging.WARNING)) == 2)
+        assert await folder.says("text.stats") == "mine"
+
+
+async def test_a_module_is_never_missing_while_it_is_reloaded(folder: Folder) -> None:
+    registry, extensions = folder.registry, Extensions(folder.registry, folder.path)
+    await extensions.update()
+    looks, threads = 0, set[int]()
+    registry.on("unregister", lambda *_: threads.add(threading.get_ident()))
+
+    async def look() -> None:
+        nonlocal looks
+        while True:
+            assert registry.get("text.stats") is not None
+            assert registry.list() == ["text.stats"]
+            looks += 1
+            await asyncio.sleep(0)
+
+    looking = asyncio.create_task(look())
+    for number in range(200):
+        folder.write("text/stats.py", f"{number}")
+        await extensions.update()
+    assert not looking.done()
+    looking.cancel()
+    assert await folder.says("text.stats") == "199"
+    assert looks > 1000
+    assert threads == {threading.get_ident()}
+    assert folder.lines()[1:] == ["Reloaded text.stats"] * 200
+
+
+@pytest.mark.parametrize("instead", [None, "a file"])
+async def test_a_folder_that_goes_and_comes_back_is_watched_again(
+    folder: Folder, tmp_path: Path, instead: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("apcore_a2a_modules.watch.RETRY", 0.01)
+    async with folder.watched():
+        os.rename(folder.path, tmp_path / "away")
+        if instead:
+            folder.path.write_text(instead)
+        await true(lambda: folder.lines(logging.WARNING))
+        await asyncio.sleep(0.1)  # several more looks, of which nobody hears
+        assert await folder.says("text.stats") == "one"
+        if instead:
+            folder.path.unlink()
+        os.rename(tmp_path / "away", folder.path)
+        for word in ("two", "six"):
+            folder.write("text/stats.py", word)
+            await folder.comes_to_say("text.stats", word)
+    (line,) = folder.lines(logging.WARNING)
+    assert str(folder.path) in line
+
+
+async def test_a_folder_that_is_replaced_by_another_is_watched(
+    folder: Folder, tmp_path: Path
+) -> None:
+    shutil.copytree(folder.path, tmp_path / "next")
+    async with folder.watched():
+        os.rename(folder.path, tmp_path / "last")
+        os.rename(tmp_path / "next", folder.path)
+        for word in ("two", "six"):
+            folder.write("text/stats.py", word)
+            await folder.comes_to_say("text.stats", word)
+    assert not folder.lines(logging.WARNING)
+
+
+async def test_it_ends_when_it_is_cancelled(folder: Folder) -> None:
+    before = asyncio.all_tasks()
+    async with folder.watched():
+        assert len(asyncio.all_tasks()) == len(before) + 2
+        begun = time.perf_counter()
+    assert time.perf_counter() - begun < 1
+    assert asyncio.all_tasks() == before
+
+
+async def test_an_agent_shows_and_runs_what_is_in_its_folder(folder: Folder) -> None:
+    async with serving(folder.executor) as peer, folder.watched():
+        assert (await peer.send("text.stats")).data == {"text": "one"}
+        folder.write("text/stats.py", "two", "Says.description = 'Says another word.'")
+        folder.write("new.py", "new")
+        await true(lambda: "Added new" in folder.lines())
+        await folder.comes_to_say("text.stats", "two")
+        assert (await peer.send("text.stats")).data == {"text": "two"}
+        assert (await peer.send("new")).data == {"text": "new"}
+        card = (await peer.client.get("/.well-known/agent-card.json")).json()
+    skills = {skill["id"]: skill["description"] for skill in card["skills"]}
+    assert skills == {"new": "Says a word.", "text.stats": "Says another word."}
+
+
+class Served:
+    """An agent whose folder is watched."""
+
+    def __init__(self, peer: Peer) -> None:
+        self.peer = peer
+
+    async def card(self, etag: str = "") -> httpx.Response:
+        known = {"if-none-match": etag}
+        return await self.peer.client.get("/.well-known/agent-card.json", headers=known)
+
+    async def answers(self, skill: str, code: int | None) -> None:
+        """Wait, a second at most, until a message for *skill* has this error code, or none."""
+        async with asyncio.timeout(1):
+            while (await self.peer.send(skill, self.peer.part(data={}))).code != code:  # noqa: ASYNC110  # as in `true`
+                await asyncio.sleep(0.02)
+
+
+async def test_an_agent_that_watches_shows_and_runs_what_is_there_now(folder: Folder) -> None:
+    """Within a second: the skill, and a card with another ETag and revision (FR-OPS-003)."""
+    folder.write("first.py", "one")
+    async with serving(folder.path, watch=True) as peer:
+        served = Served(peer)
+        before = await served.card()
+        folder.write("second.py", "two")
+        await served.answers("second", None)
+        after = await served.card(before.headers["etag"])
+        assert after.status_code == 200
+        assert [skill["id"] for skill in after.json()["skills"]] == [
+            "first",
+            "second",
+            "text.stats",
+        ]
+        for page in (before, after):
+            params = page.json()["capabilities"]["extensions"][0]["params"]
+            assert page.headers["etag"] == f'"{params["revision"]}"'
+        (folder.path / "second.py").unlink()
+        await served.answers("second", -32601)
+        assert (await served.card(before.headers["etag"])).status_code == 304
+
+
+async def test_a_running_task_of_a_module_that_is_replaced_ends_as_it_began(
+    folder: Folder,
+) -> None:
+    slow = """
+        import asyncio
+
+        async def wait(self, inputs, context):
+            await asyncio.sleep(0.5)
+            return {"text": WORD}
+
+        Says.execute = wait
+    """
+    folder.write("work.py", "old", slow)
+    async with serving(folder.path, watch=True) as peer:
+        task_id = await peer.start("work", peer.part(data={}))
+        folder.write("work.py", "new")
+        async with asyncio.timeout(1):
+            while contents((await peer.send("work", peer.part(data={}))).task) != [{"text": "new"}]:
+                continue
+        assert contents(await peer.until(task_id, "completed")) == [{"text": "old"}]
+
+
+def test_only_a_folder_can_be_watched() -> None:
+    with pytest.raises(ValueError, match="watch needs a folder of modules"):
+        app_of(registry_of({"work": always({})}), watch=True)
