@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import json
 import threading
 from collections.abc import Iterator
 from contextlib import closing
@@ -93,6 +94,7 @@ async def test_a_call_that_needs_approval_pauses_and_tells_what_it_is_about(
         seconds = (datetime.fromisoformat(approval["expiresAt"]) - datetime.now(UTC)).seconds
         assert 3500 < seconds <= 3600
         assert len(approval["id"]) == 36
+        assert approval["decidedBy"] == "client"
         assert not till.paid
 
 
@@ -121,11 +123,15 @@ async def test_a_no_rejects_the_task_for_good(word: str, till: Till) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("typed", [False, True])
 @pytest.mark.parametrize(("approved", "state"), [(True, "completed"), (False, "rejected")])
-async def test_an_answer_can_be_data(way: str, approved: bool, state: str, till: Till) -> None:
+async def test_an_answer_can_be_data(
+    way: str, approved: bool, state: str, typed: bool, till: Till
+) -> None:
     async with serving(paying(till), way) as peer:
-        data = peer.part(data={"approved": approved})
-        task = await say(peer, await pause(peer), data)
+        data = {"approved": approved, "comment": "as we said"}
+        part = peer.part(text=json.dumps(data)) if typed else peer.part(data=data)
+        task = await say(peer, await pause(peer), part)
         assert state_of(task) == state
         assert bool(till.paid) == approved
 
@@ -139,6 +145,8 @@ UNCLEAR: list[Json] = [
     {"data": {"approved": 1}},
     {"data": {"approved": None}},
     {"data": {}},
+    {"text": '{"approved": "yes"}'},
+    {"text": "[true]"},
     {"raw": "aGk="},
 ]
 
@@ -428,6 +436,7 @@ async def test_a_handler_that_gives_tokens_is_asked_again_with_its_token(
     desk = Desk()
     async with serving(with_handler(desk, till, executors), way) as peer:
         task = await pause(peer)
+        assert asked(task)[1]["approval"]["decidedBy"] == "server"
         assert not desk.checked
         assert "token" not in str(task)
         task = await say(peer, task, peer.part(text="any word will do"))

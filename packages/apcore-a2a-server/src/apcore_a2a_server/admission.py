@@ -14,10 +14,10 @@ from apcore_a2a_store.states import INPUT_REQUIRED, PAUSED
 
 from .clients.connection import Connection
 from .decode import invalid
-from .encode import V1
 from .pausing.answer import is_late_answer
 from .pausing.pause import Pause
 from .shared.ids import new_id
+from .shared.parts import as_json
 
 MAX_ID = 256
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
@@ -78,7 +78,6 @@ class Admission:
         self._converter = converter
         self._default_skill = default_skill
         self._max_parts = max_parts
-        self._dialect = V1()
 
     async def own_task(self, task_id: str, caller: Caller) -> TaskRecord:
         """The record of the caller's own task.
@@ -176,8 +175,7 @@ class Admission:
         except PartError as error:
             raise InvalidParamsError(str(error)) from None
         inputs = given if isinstance(given, dict) else {"text": given}
-        left = [self._dialect.message(p) if isinstance(p, a2a.Part) else p for p in rest]
-        return inputs, left
+        return inputs, [as_json(part) for part in rest]
 
     def _check(self, message: a2a.Message) -> None:
         if not message.parts:

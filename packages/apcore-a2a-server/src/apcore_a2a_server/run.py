@@ -28,17 +28,14 @@ from apcore_a2a_store.states import (
 
 from .admission import Call
 from .change import NewParts, NewState, Update, change, create, say
-from .encode import V1
 from .errors import StaleTaskError
 from .pausing.pause import Pause, is_for_input
 from .shared.ids import now
+from .shared.parts import JSON
 from .shared.setup import Setup
 
 BURST = 10
 """After so many chunks others get their turn, readers among them."""
-
-JSON = V1()
-"""The form in which modules get messages."""
 
 
 class Run:

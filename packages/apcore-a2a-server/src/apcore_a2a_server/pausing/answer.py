@@ -3,7 +3,7 @@
 from typing import Any
 
 from a2a.types import Message, Role, Task
-from apcore_a2a_core import from_value
+from apcore_a2a_core import from_value, load_json
 from apcore_a2a_core.schema import is_object
 from apcore_a2a_store.states import INPUT_REQUIRED, REJECTED, WORKING
 
@@ -52,11 +52,17 @@ def is_late_answer(task: Task, message: Message) -> bool:
 def _said(message: Message) -> tuple[bool | None, Any]:
     """What a message says to a request for approval, and to which; None for what is not clear."""
     for part in message.parts:
-        if part.HasField("data"):
-            value = from_value(part.data)
-            if is_object(value) and isinstance(value.get("approved"), bool):
-                return value["approved"], value.get("approvalId")
+        value = from_value(part.data) if part.HasField("data") else _parsed(part.text)
+        if is_object(value) and isinstance(value.get("approved"), bool):
+            return value["approved"], value.get("approvalId")
         word = part.text.strip().rstrip(".!").lower()
         if word in YES | NO:
             return word in YES, None
     return None, None
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return load_json(text)
+    except ValueError:
+        return None

@@ -94,16 +94,17 @@ class Pause:
     def ask(self) -> list[Part]:
         """What the task says: for people, and as data."""
         if self.question is not None:
-            text, rest = self.question[:MAX_QUESTION], {"data": self.data}
-            document = {"input": {"id": self.id, "skill": self.skill_id, **rest}}
-            return _parts(text, document, self.expires, "input")
+            more = {} if self.data is None else {"data": self.data}
+            document = {"input": {"id": self.id, "skill": self.skill_id, **more}}
+            return _parts(self.question[:MAX_QUESTION], document, self.expires, "input")
         # approval may be asked for a call that the skill makes
         skill_id, arguments = json.loads(self.asked or "null") or (self.skill_id, self.inputs)
         if (skill_id, arguments) == (self.skill_id, self.inputs):
             arguments = self.inputs  # in their own order
         text = "\n".join([f"Approval required for module {skill_id}", *_told(arguments)])
-        document = {"approval": {"id": self.id, "skill": skill_id, "arguments": arguments}}
-        return _parts(text, document, self.expires, "approval")
+        by = "client" if self.token is None else "server"
+        asked = {"id": self.id, "skill": skill_id, "arguments": arguments, "decidedBy": by}
+        return _parts(text, {"approval": asked}, self.expires, "approval")
 
 
 def is_for_input(error: BaseException) -> bool:
