@@ -7,11 +7,12 @@ of state. The log of a task that has ended is kept as bytes, for readers that co
 
 import asyncio
 import logging
+import time
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from a2a import types as a2a
 
@@ -104,12 +105,21 @@ class Entry:
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
+class Log(NamedTuple):
+    """The log of a task that has ended: its first version, its events, when it may leave."""
+
+    first: int
+    packed: list[bytes]
+    expires: float
+
+
 class Journal:
     """Event logs over a task store, for one process.
 
     Args:
         shelf: Where records are kept.
         max_logs: How many logs of ended tasks are kept; who asks for others gets a snapshot.
+        log_ttl: Seconds after which the log of an ended task may leave.
         max_events: How many of its latest events a log holds at least; when it has twice as
             many it is cut down to them, and who asks for older ones gets a snapshot.
         max_history: How many of its latest messages a task and a conversation hold.
@@ -123,6 +133,7 @@ class Journal:
         shelf: Shelf,
         *,
         max_logs: int = 10_000,
+        log_ttl: float = 3600,
         max_events: int = 1000,
         max_history: int = 100,
     ) -> None:
@@ -130,9 +141,10 @@ class Journal:
         self.listeners: list[Listener] = []
         self._shelf = shelf
         self._max_logs = max_logs
+        self._log_ttl = log_ttl
         self._max_events = max_events
         self._live: dict[str, Entry] = {}
-        self._ended: OrderedDict[str, tuple[int, list[bytes]]] = OrderedDict()
+        self._ended: OrderedDict[str, Log] = OrderedDict()
 
     async def create(self, record: TaskRecord, payloads: list[Payload]) -> None:
         """Store a new task with its first events.
@@ -238,16 +250,23 @@ class Journal:
         task_id = entry.record.task.id
         if entry.events:
             packed = [_pack(event.payload) for event in entry.events]
-            self._ended[task_id] = (entry.events[0].version, packed)
+            expires = time.monotonic() + self._log_ttl
+            self._ended[task_id] = Log(entry.events[0].version, packed, expires)
         del self._live[task_id]
-        while len(self._ended) > self._max_logs:
+        self._forget_logs()
+
+    def _forget_logs(self) -> None:
+        while self._ended:
+            oldest = next(iter(self._ended.values()))
+            if len(self._ended) <= self._max_logs and oldest.expires > time.monotonic():
+                return
             self._ended.popitem(last=False)
 
     def _replay(self, task_id: str, after: int) -> list[Event] | None:
-        first, packed = self._ended.get(task_id, (0, []))
-        if not packed or after < first - 1:
+        log = self._ended.get(task_id)
+        if log is None or after < log.first - 1:
             return None
-        behind = enumerate(packed[after - first + 1 :], after + 1)
+        behind = enumerate(log.packed[after - log.first + 1 :], after + 1)
         return [Event(version, _unpack(data)) for version, data in behind]
 
 

@@ -89,6 +89,7 @@ def _journal(settings: Settings) -> Journal:
     return Journal(
         shelf_of(store),
         max_logs=settings.max_tasks,
+        log_ttl=settings.task_ttl,
         max_events=settings.max_events,
         max_history=kept,
     )
