@@ -434,3 +434,16 @@ async def test_the_log_of_an_ended_task_leaves_in_time() -> None:
         async with peer.subscribe(task_id, 2) as back:
             (snapshot,) = await back.rest()
         assert (str(snapshot), snapshot.id) == ("task completed", 6)
+
+
+@pytest.mark.parametrize(("length", "kept"), [(None, 1), (0, 0), (1, 1), (5, 1)])
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_stream_shows_as_much_history_as_is_asked_for(
+    way: str, length: int | None, kept: int
+) -> None:
+    async with serving({"work": Streams(three)}, way) as peer:
+        wish = {} if length is None else {"historyLength": length}
+        params = {**peer.wire.params("work"), "configuration": wish}
+        async with peer.streaming("stream", params) as stream:
+            task = (await stream.next()).body
+        assert len(task.get("history", [])) == kept

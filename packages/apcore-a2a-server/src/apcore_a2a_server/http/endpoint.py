@@ -1,5 +1,6 @@
 """What both bindings are to ASGI."""
 
+from abc import ABC, abstractmethod
 from contextlib import suppress
 from typing import Any
 
@@ -12,7 +13,7 @@ from apcore_a2a_server.handler import Handler
 from .exchange import Asked, connection_of, headers_of, read_body
 
 
-class Endpoint:
+class Endpoint(ABC):
     """Reads a request's body and holds its connection; a binding answers it.
 
     Args:
@@ -37,14 +38,14 @@ class Endpoint:
                 asked = Asked(scope, headers_of(scope), body, connection)
                 await self.answer(found, asked, send)
 
+    @abstractmethod
     async def find(self, scope: Scope, send: Send) -> Any:
         """What is asked for, by its verb and its path; None when it has been refused."""
-        raise NotImplementedError
 
+    @abstractmethod
     async def answer(self, found: Any, asked: Asked, send: Send) -> None:
         """Answer what was found.
 
         Raises:
             HungUpError: The client has gone.
         """
-        raise NotImplementedError
