@@ -180,7 +180,7 @@ async def test_the_first_part_that_fits_is_the_input_and_the_others_are_at_hand(
         await peer.send("work", *sent)
     (context,) = gate.contexts
     assert gate.calls == [{"count": 2}]
-    assert context.data["ext.a2a.parts"] == [sent[0], sent[2]]
+    assert context.data["ext.a2a.parts"] == [{"text": "please"}, {"data": {"n": 2**53}}]
 
 
 @pytest.mark.parametrize("way", WAYS)

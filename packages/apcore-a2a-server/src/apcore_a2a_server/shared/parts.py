@@ -26,7 +26,7 @@ def as_json(part: Mapping[str, Any] | a2a.Part) -> Json:
     if isinstance(part, a2a.Part):
         return JSON.message(part)
     found = JSON.message(decode(a2a.Part, part))
-    wrapped = (part.get("metadata") or {}).get("data_part_compat") is True
-    if "data" in found and not wrapped:
+    metadata: Json = part.get("metadata") or {}
+    if "data" in found and metadata.get("data_part_compat") is not True:
         found["data"] = narrow(part["data"])
     return found
