@@ -79,10 +79,12 @@ class Run:
 
     async def main(self) -> None:
         """Run the call to its end, whatever that is."""
-        current.set(self)
         deadline = asyncio.timeout(self._seconds)
         try:
             async with deadline:
+                current.set(
+                    self
+                )  # behind the timer: loops keep the context of a canceled one
                 updates = await self._execute()
             await self._change(*updates)
         except StaleTaskError:  # somebody else has ended the task

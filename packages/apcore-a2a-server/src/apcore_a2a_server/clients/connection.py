@@ -1,8 +1,7 @@
 """The client's end of a request."""
 
 import asyncio
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 from starlette.types import Receive
@@ -33,7 +32,6 @@ class Connection:
         self.host = host
         self._receive = receive
         self._held: list[Callable[[], None]] = []
-        self._watching: asyncio.Future[None] | None = None
 
     def hold(self, give_back: Callable[[], None]) -> None:
         """Have *give_back* called when the request is over."""
@@ -46,32 +44,47 @@ class Connection:
         while self._held:
             self._held.pop()()
 
-    @contextmanager
-    def watched(self) -> Generator[None]:
-        """End what is done inside when the client hangs up.
+    def watched(self) -> "Watch":
+        """A context manager that ends what is done inside when the client hangs up.
 
         Raises:
             HungUpError: It has.
         """
-        task, loop = asyncio.current_task(), asyncio.get_running_loop()
-        timer = loop.call_later(PATIENCE, self._watch, task)
-        try:
-            yield
-        except asyncio.CancelledError:
-            if self.gone and task is not None and task.uncancel() == 0:
-                raise HungUpError from None
-            raise
-        finally:
-            timer.cancel()
-            if self._watching is not None:
-                self._watching.cancel()
+        return Watch(self)
 
-    def _watch(self, task: asyncio.Task[Any] | None) -> None:
-        if self._receive is not None and task is not None:
-            self._watching = asyncio.ensure_future(self._until_gone(self._receive, task))
+    async def until_gone(self) -> None:
+        """Wait until the client hangs up."""
+        if self._receive is not None:
+            while (await self._receive())["type"] != "http.disconnect":
+                continue
+            self.gone = True
 
-    async def _until_gone(self, receive: Receive, task: asyncio.Task[Any]) -> None:
-        while (await receive())["type"] != "http.disconnect":
-            continue
-        self.gone = True
-        task.cancel()
+
+class Watch:
+    """Watches for the client of a connection, once its request has gone on for a while."""
+
+    __slots__ = ("_connection", "_task", "_timer", "_watching")
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._task = asyncio.current_task()
+        self._watching: asyncio.Future[None] | None = None
+
+    def __enter__(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(PATIENCE, self._begin)
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        self._timer.cancel()
+        if self._watching is not None:
+            self._watching.cancel()
+        ours = self._connection.gone and isinstance(error, asyncio.CancelledError)
+        if ours and self._task is not None and self._task.uncancel() == 0:
+            raise HungUpError from None
+
+    def _begin(self) -> None:
+        self._watching = asyncio.ensure_future(self._end())
+
+    async def _end(self) -> None:
+        await self._connection.until_gone()
+        if self._connection.gone and self._task is not None:
+            self._task.cancel()

@@ -28,14 +28,14 @@ class Watchers:
     def __init__(self, on_lost: OnLost, grace: float | None) -> None:
         self._on_lost = on_lost
         self._grace = grace
-        self._watchers: Counter[str] = Counter()
+        self._watchers: dict[str, int] = {}
         self._lost: dict[str, asyncio.TimerHandle] = {}
         self._background = Background()
 
     def enter(self, task_id: str, connection: Connection) -> None:
         """The client of *connection* waits for a task, until its request is over."""
-        self._watchers[task_id] += 1
-        if task_id in self._lost:
+        self._watchers[task_id] = self._watchers.get(task_id, 0) + 1
+        if self._lost and task_id in self._lost:
             self._lost.pop(task_id).cancel()
         connection.hold(partial(self._leave, task_id, connection))
 
