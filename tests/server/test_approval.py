@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 from apcore import AlwaysDenyHandler, ApprovalResult, AutoApproveHandler, Executor
 from apcore_a2a_server import InMemoryTaskStore
+from apcore_a2a_store import TaskRecord
+from apcore_a2a_store.states import INPUT_REQUIRED
 from pydantic import BaseModel
 
 from .asking import Json, state_of
@@ -532,3 +534,126 @@ async def test_an_executor_that_the_server_has_made_ends_with_it(till: Till) -> 
     before = idle()
     await serve()
     assert idle() == before
+
+
+CONTRADICTIONS: list[list[Json]] = [
+    [{"text": "Do not do it"}, {"text": "ok"}],
+    [{"text": "yes"}, {"data": {"approved": False}}],
+    [{"data": {"approved": True}}, {"text": "no"}],
+    [{"data": {"approved": True}}, {"text": "as long as it is not today"}],
+]
+
+
+@pytest.mark.parametrize("parts", CONTRADICTIONS)
+async def test_an_answer_that_contradicts_itself_is_not_clear(
+    parts: list[Json], till: Till
+) -> None:
+    async with serving(paying(till)) as peer:
+        task = await say(peer, await pause(peer), *(peer.part(**part) for part in parts))
+        assert state_of(task) == "input-required"
+        assert not till.paid
+
+
+async def answered_with(peer: Peer, task: Json, word: str, times: int) -> Json:
+    for _ in range(times):
+        assert state_of(task) == "input-required"
+        task = await say(peer, task, peer.part(text=word))
+    return task
+
+
+@pytest.mark.parametrize("amounts", [[50, 70], [50, 50], [1, 2, 3]])
+async def test_a_call_within_a_call_is_approved_once_and_made_once(
+    amounts: list[int], till: Till
+) -> None:
+    """Though the caller runs from its beginning after each answer."""
+
+    async def outer(inputs: Inputs, context: Any) -> Any:
+        paid = [
+            await context.executor.call_async("pay", {"amount": amount}, context)
+            for amount in amounts
+        ]
+        return {"all": paid}
+
+    async with serving({"outer": Does(outer), "pay": paying(till)["work"]}) as peer:
+        task = (await peer.send("outer")).task
+        task = await answered_with(peer, task, "yes", len(amounts))
+        assert contents(task) == [{"all": [{"paid": amount} for amount in amounts]}]
+        assert till.paid == [{"amount": amount} for amount in amounts]
+
+
+async def test_calls_at_the_same_time_are_made_once_each(till: Till) -> None:
+    async def outer(inputs: Inputs, context: Any) -> Any:
+        calls = [
+            context.executor.call_async("pay", {"amount": amount}, context) for amount in (1, 2)
+        ]
+        return {"both": await asyncio.gather(*calls)}
+
+    async with serving({"outer": Does(outer), "pay": paying(till)["work"]}) as peer:
+        task = await answered_with(peer, (await peer.send("outer")).task, "yes", 2)
+        assert contents(task) == [{"both": [{"paid": 1}, {"paid": 2}]}]
+        assert sorted(paid["amount"] for paid in till.paid) == [1, 2]
+
+
+async def test_a_call_whose_arguments_are_not_json_is_not_made(till: Till) -> None:
+    async def outer(inputs: Inputs, context: Any) -> Any:
+        return await context.executor.call_async("pay", {"amount": {1, 2}}, context)
+
+    modules = {"outer": Does(outer), "pay": Does(till, annotations=NEEDS_APPROVAL)}
+    async with serving(modules) as peer:
+        assert state_of((await peer.send("outer")).task) in ("failed", "rejected")
+        assert not till.paid
+
+
+@pytest.mark.parametrize("strategy", ["standard", "internal", "testing", "performance", "minimal"])
+async def test_nothing_that_needs_approval_runs_unapproved_whatever_the_pipeline(
+    strategy: str, till: Till
+) -> None:
+    with closing(Executor(registry_of(paying(till)), strategy=strategy)) as executor:
+        async with serving(app_of(executor)) as peer:
+            task = await pause(peer)
+            assert not till.paid
+            assert contents(await say(peer, task, peer.part(text="yes"))) == [{"paid": 5}]
+            assert till.paid == [{"amount": 5}]
+
+
+async def test_answers_do_not_run_more_than_may_run() -> None:
+    running = most = 0
+
+    async def work(inputs: Inputs, context: Any) -> Inputs:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0.05)
+        running -= 1
+        return {}
+
+    async with serving({"work": Does(work, annotations=NEEDS_APPROVAL)}, max_runs=2) as peer:
+        tasks = [(await peer.send()).task for _ in range(6)]
+        asked = [
+            peer.request("send", peer.wire.params("work", peer.part(text="yes"), taskId=task["id"]))
+            for task in tasks
+        ]
+        found = await asyncio.gather(*map(peer.client.send, asked))
+        assert sorted(answer.status_code for answer in found) == [200] * 2 + [429] * 4
+        assert most == 2
+        no = await say(peer, tasks[0], peer.part(text="no"))
+        assert state_of(no) in ("rejected", "completed")
+
+
+class Flaky(InMemoryTaskStore):
+    """Fails once, when a task is about to pause."""
+
+    fails = True
+
+    async def save(self, record: TaskRecord) -> None:
+        if self.fails and record.task.status.state == INPUT_REQUIRED:
+            self.fails = False
+            raise OSError("no room")
+        await super().save(record)
+
+
+async def test_a_task_that_can_not_pause_fails(till: Till) -> None:
+    async with serving(paying(till), task_store=Flaky()) as peer:
+        task = (await peer.send("work", peer.part(data={"amount": 5}))).task
+        assert state_of(task) == "failed"
+        assert content_of(task["status"]["message"]["parts"][0]) == "Internal error"

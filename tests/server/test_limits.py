@@ -234,3 +234,26 @@ async def test_a_synchronous_module_that_is_out_of_time_is_told_and_left_behind(
             release.set()
         await true(lambda: peer.served.setup.threads.stuck == 0)
         assert await peer.get(task["id"]) == task
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+async def test_synchronous_modules_that_call_each_other_do_not_wait_for_each_other(
+    threads: int,
+) -> None:
+    together = threading.Barrier(threads)
+
+    def outer(inputs: Inputs, context: Any) -> Inputs:
+        together.wait(5)
+        return {"inner": context.executor.call("inner", {}, context)}
+
+    def inner(inputs: Inputs, context: Any) -> Inputs:
+        return {"done": True}
+
+    modules = {"outer": DoesInThread(outer), "inner": DoesInThread(inner)}
+    async with serving(modules, max_threads=threads, execution_timeout=5) as peer:
+        for _ in range(2):
+            calls = [peer.send("outer", peer.part(data={})) for _ in range(threads)]
+            for answer in await asyncio.gather(*calls):
+                assert contents(answer.task) == [{"inner": {"done": True}}]
+            assert (await peer.send("inner", peer.part(data={}))).state == "completed"
+        assert peer.served.setup.threads.stuck == 0

@@ -1,9 +1,11 @@
 """apcore modules as an adapter meets them: found, described, run, and asked for approval."""
 
-from .approval import ApprovalPendingError, ClientApproval, call_key, install_approval
+from .approval import ApprovalPendingError, ClientApproval, Gate, install_approval
+from .approvals import Approvals, call_key
 from .context import create_context
-from .conversation import INPUT_REQUIRED, Conversation, InputRequiredError
+from .conversation import INPUT_REQUIRED, Conversation, History, InputRequiredError
 from .current import Running, current
+from .pause import Pause, is_for_input, is_over
 from .pipeline import install_steps
 from .preflight import preflight
 from .skills import Skill, Skills
@@ -12,9 +14,13 @@ from .threads import Threads, ThreadsError
 __all__ = [
     "INPUT_REQUIRED",
     "ApprovalPendingError",
+    "Approvals",
     "ClientApproval",
     "Conversation",
+    "Gate",
+    "History",
     "InputRequiredError",
+    "Pause",
     "Running",
     "Skill",
     "Skills",
@@ -25,5 +31,7 @@ __all__ = [
     "current",
     "install_approval",
     "install_steps",
+    "is_for_input",
+    "is_over",
     "preflight",
 ]

@@ -1,15 +1,9 @@
 """Approval: apcore's gate asks the A2A client, by pausing the task (FR-EXE-002)."""
 
-import json
-from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
+from .approvals import call_key
 from .current import current
-
-
-def call_key(skill_id: str, arguments: Mapping[str, Any]) -> str:
-    """One call that needs approval, as canonical text."""
-    return json.dumps([skill_id, arguments], sort_keys=True, default=str)
 
 
 class ApprovalPendingError(Exception):
@@ -26,10 +20,12 @@ class ClientApproval:
         run = current.get()
         if run is None:
             return ApprovalResult(status="rejected", reason="Nobody can be asked here")
-        asked = call_key(request.module_id, request.arguments)
-        if asked in run.granted:
+        try:
+            key = call_key(request.module_id, request.arguments)
+        except (TypeError, ValueError):
+            return ApprovalResult(status="rejected", reason="The arguments are not JSON")
+        if run.approvals.admit(key, request.context):
             return ApprovalResult(status="approved", approved_by="client")
-        run.asked = asked
         return ApprovalResult(status="pending")
 
     async def check_approval(self, approval_id: str) -> Any:
@@ -39,17 +35,30 @@ class ClientApproval:
         return ApprovalResult(status="rejected", approval_id=approval_id)
 
 
-def install_approval(executor: Any) -> bool:
-    """Have *executor* ask the client where it would ask nobody; False if it can't ask at all."""
+class Gate(NamedTuple):
+    """How an executor asks for approval."""
+
+    is_there: bool
+    """Whether calls pass a gate that asks."""
+    asks_client: bool
+    """Whether it is the client who is asked, not a handler of the executor's user."""
+
+
+def install_approval(executor: Any) -> Gate:
+    """Have *executor* ask the client where it would ask nobody."""
     set_handler = getattr(executor, "set_approval_handler", None)
-    if set_handler is not None and not _has_handler(executor):
+    strategy = getattr(executor, "current_strategy", None)
+    if set_handler is None or (strategy and "approval_gate" not in strategy.step_names()):
+        return Gate(is_there=False, asks_client=True)
+    found = _handler(executor)
+    if found is None:
         set_handler(ClientApproval())
-    return set_handler is not None
+    return Gate(is_there=True, asks_client=isinstance(found, ClientApproval | None))
 
 
-def _has_handler(executor: Any) -> bool:
+def _handler(executor: Any) -> Any:
     strategy = getattr(executor, "current_strategy", None)
     for step in getattr(strategy, "steps", ()):
         if step.name == "approval_gate":
-            return getattr(step, "_handler", None) is not None
-    return getattr(executor, "_approval_handler", None) is not None
+            return getattr(step, "_handler", None)
+    return getattr(executor, "_approval_handler", None)

@@ -1,8 +1,8 @@
 """What a module is told of the conversation that it is called in (FR-CTX-002)."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, NoReturn, overload
 
 from apcore import ModuleError
 
@@ -25,6 +25,41 @@ class InputRequiredError(ModuleError):
         super().__init__(INPUT_REQUIRED, question, {"data": data})
 
 
+class History(Sequence[dict[str, Any]]):
+    """Messages that are turned into JSON when they are looked at, for most modules do not look.
+
+    Args:
+        messages: The messages.
+        as_json: Makes the JSON of one.
+    """
+
+    def __init__(self, messages: Sequence[Any], as_json: Callable[[Any], dict[str, Any]]) -> None:
+        self._messages = messages
+        self._as_json = as_json
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+    @overload
+    def __getitem__(self, index: int) -> dict[str, Any]: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[dict[str, Any]]: ...
+
+    def __getitem__(self, index: int | slice) -> dict[str, Any] | list[dict[str, Any]]:
+        if isinstance(index, slice):
+            return [self._as_json(message) for message in self._messages[index]]
+        return self._as_json(self._messages[index])
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and [*self] == [*other]
+
+    __hash__ = None  # type: ignore[assignment]  # as of a list
+
+    def __repr__(self) -> str:
+        return repr([*self])
+
+
 @dataclass(frozen=True, slots=True)
 class Conversation:
     """The conversation of a call: what a module finds in `context.services`.
@@ -37,7 +72,7 @@ class Conversation:
         context_id: The id of the conversation.
         history: The messages of the conversation before this run, oldest first, in the JSON
             form of A2A 1.0: ``{"messageId", "role", "parts", …}``. A run that goes on after a
-            pause finds the question and the answer in it too.
+            pause finds the question and the answer in it too. Each is made when it is looked at.
         parts: The parts of the message beside the one that became the input, as they came.
 
     Example:

@@ -3,6 +3,7 @@
 from contextvars import ContextVar
 from typing import Protocol
 
+from .approvals import Approvals
 from .threads import Threads
 
 
@@ -11,10 +12,8 @@ class Running(Protocol):
 
     threads: Threads
     """Where synchronous modules run."""
-    granted: frozenset[str]
-    """The calls that have been approved, as `call_key` names them."""
-    asked: str | None
-    """The call that approval was asked for last."""
+    approvals: Approvals
+    """What has been approved."""
 
     async def admit(self) -> None:
         """Nothing can refuse the call any more: its task comes into being."""

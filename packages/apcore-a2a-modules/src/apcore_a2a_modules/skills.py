@@ -26,6 +26,9 @@ class Skill:
     descriptor: Any
     streams: bool
     needs_approval: bool
+    """Whether it needs approval, by what it declares or its YAML."""
+    is_gated: bool
+    """Whether the module itself declares that, which is all that older gates look at."""
     discoverable: bool
     time_limit: float | None
     """The module's own limit in seconds."""
@@ -152,6 +155,7 @@ def _skill(skill_id: str, descriptor: Any, module: object) -> Skill:
         descriptor=descriptor,
         streams=hasattr(module, "stream"),
         needs_approval=bool(getattr(annotations, "requires_approval", False)),
+        is_gated=bool(getattr(getattr(module, "annotations", None), "requires_approval", False)),
         discoverable=getattr(annotations, "discoverable", True) is not False,
         time_limit=time_limit(module),
         in_thread=not is_asynchronous(module),

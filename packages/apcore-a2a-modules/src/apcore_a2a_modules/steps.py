@@ -58,7 +58,10 @@ class Execute(BuiltinExecute):
         if ctx.stream and hasattr(ctx.module, "stream"):
             ctx.output_stream = _contained(ctx.module.stream(inputs, ctx.context))
             return StepResult(action="skip_to", skip_to="return_result")
-        ctx.output = await self._within_limit(ctx, inputs, run.threads)
+        made, ctx.output = run.approvals.result(ctx.context)
+        if not made:
+            ctx.output = await self._within_limit(ctx, inputs, run.threads)
+            run.approvals.keep(ctx.context, ctx.output)
         return StepResult(action="continue")
 
     async def _within_limit(self, ctx: Any, inputs: Any, threads: Threads) -> Any:

@@ -4,9 +4,11 @@ import asyncio
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from contextvars import copy_context
+from contextvars import ContextVar, copy_context
 from queue import SimpleQueue
 from typing import Any, TypeAlias
+
+_inside: ContextVar[bool] = ContextVar("apcore_a2a_in_thread", default=False)
 
 Jobs: TypeAlias = "SimpleQueue[Callable[[], None]]"
 
@@ -49,12 +51,16 @@ class Threads:
         Raises:
             ThreadsError: Too many threads are stuck.
         """
+        if _inside.get():  # a module that another calls in its thread runs there, too
+            return function(*args)
         async with self._places:
             if self.full:
                 raise ThreadsError("Too many synchronous modules do not end")
             loop = asyncio.get_running_loop()
             done, context = loop.create_future(), copy_context()
             works, left = True, False
+
+            context.run(_inside.set, True)
 
             def work() -> None:
                 nonlocal works

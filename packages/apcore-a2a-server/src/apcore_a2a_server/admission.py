@@ -8,14 +8,13 @@ from typing import Any
 from a2a import types as a2a
 from a2a.utils.errors import InvalidParamsError, TaskNotFoundError, UnsupportedOperationError
 from apcore_a2a_core import PartConverter, PartError, from_value
-from apcore_a2a_modules import Skill, Skills
+from apcore_a2a_modules import Approvals, Pause, Skill, Skills, is_over
 from apcore_a2a_store import Journal, Query, TaskRecord
 from apcore_a2a_store.states import INPUT_REQUIRED, PAUSED
 
 from .clients.connection import Connection
 from .decode import invalid
 from .pausing.answer import is_late_answer
-from .pausing.pause import Pause
 from .shared.ids import new_id
 from .shared.parts import as_json
 
@@ -48,8 +47,7 @@ class Call:
     """Whether it belongs to a conversation that has begun."""
     detached: bool = False
     """Whether it goes on without anybody who waits for it."""
-    granted: frozenset[str] = frozenset()
-    """The calls that have been approved, as `call_key` names them."""
+    approvals: Approvals = field(default_factory=Approvals)
     token: str | None = None
     """The approval id to resume with, when the executor has its user's approval handler."""
 
@@ -100,16 +98,16 @@ class Admission:
             UnsupportedOperationError: The task is working or has ended.
             InvalidParamsError: The message is malformed, or contradicts the task.
         """
-        message, skill_id = request.message, _named_skill(request)
+        message, skill = request.message, _named_skill(request)
         self._check(message)
         if message.task_id:
             record = await self.own_task(message.task_id, caller)
-            return _resumable(record, message, skill_id)
+            return _resumable(record, message, skill)
         if not message.context_id:
             return None
         query = Query(caller.owner, message.context_id, state=INPUT_REQUIRED, limit=200)
         found = (await self._journal.page(query)).records
-        return next((record for record in found if skill_id in (None, record.skill)), None)
+        return next((r for r in found if skill in (None, r.skill) and not is_over(r.resume)), None)
 
     def call(
         self,
@@ -164,9 +162,9 @@ class Admission:
         if pause.question is not None:
             more, rest = self._input(parts or message.parts, skill)
             inputs = {**inputs, **more}
-        detached, granted = is_detached(request, streaming), pause.approved()
+        detached = is_detached(request, streaming)
         call = Call(skill, inputs, message, caller, streaming, rest, True, detached)
-        return replace(call, granted=granted, token=pause.token), pause
+        return replace(call, approvals=pause.approved(), token=pause.token), pause
 
     def _input(self, parts: Sequence[Any], skill: Skill) -> tuple[dict[str, Any], list[Any]]:
         """The inputs that a message has for a skill, and its other parts as JSON."""
@@ -187,6 +185,7 @@ class Admission:
             if len(value) > MAX_ID or CONTROL.search(value):
                 raise invalid(f"message.{name}", f"must have at most {MAX_ID} plain characters")
         message.message_id = message.message_id or new_id()
+        message.role = a2a.Role.ROLE_USER  # whatever it says of itself
 
 
 def is_detached(request: a2a.SendMessageRequest, streaming: bool) -> bool:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from a2a import types as a2a
 from apcore_a2a_core import to_value
-from apcore_a2a_store import Journal, Payload, TaskRecord
+from apcore_a2a_store import Journal, Payload, TaskRecord, trim
 from apcore_a2a_store.states import NAMES, TRANSITIONS, WORKING
 
 from .errors import InvalidStateTransitionError, StaleTaskError
@@ -97,7 +97,7 @@ async def change(
             raise StaleTaskError
         record = _successor(record, updates)
         payloads: list[Payload] = [_apply(record, update) for update in updates]
-        del record.task.history[: -journal.max_history]
+        trim(record.task, journal.max_history)
         await journal.write(entry, record, payloads)
     return record
 

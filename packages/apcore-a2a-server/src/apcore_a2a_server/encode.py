@@ -10,7 +10,7 @@ from typing import Any, ClassVar, TypeAlias
 
 from a2a import types as a2a
 from apcore_a2a_core import error_details, from_struct, from_value
-from apcore_a2a_store import Payload
+from apcore_a2a_store import Payload, shortened
 from apcore_a2a_store.states import NAMES, SETTLED
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
@@ -62,14 +62,7 @@ class V1:
         self, task: a2a.Task, history_length: int | None = None, *, artifacts: bool = True
     ) -> Json:
         """A task with its *history_length* latest messages (§3.2.4; None: all)."""
-        result = self.message(task)
-        if history_length is not None and "history" in result:
-            result["history"] = result["history"][-history_length:]
-            if not history_length:
-                del result["history"]
-        if not artifacts:
-            result.pop("artifacts", None)
-        return result
+        return self.message(shortened(task, history_length, artifacts=artifacts))
 
     def sent(self, task: a2a.Task, history_length: int | None) -> Json:
         """The result of a send."""

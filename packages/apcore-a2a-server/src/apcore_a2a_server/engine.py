@@ -9,6 +9,7 @@ from functools import partial
 
 from a2a import types as a2a
 from a2a.utils.errors import InternalError
+from apcore_a2a_modules import Pause
 from apcore_a2a_store import TaskRecord
 from apcore_a2a_store.states import CANCELED, FAILED, INPUT_REQUIRED, OPEN, PAUSED, WORKING
 
@@ -17,8 +18,8 @@ from .change import NewState, change, say
 from .errors import DrainingError, StaleTaskError, TooMuchError, refusal
 from .pausing.answer import answered
 from .pausing.expiry import Expiries
-from .pausing.pause import Pause
 from .run import Run
+from .shared.background import Background
 from .shared.setup import Setup
 
 logger = logging.getLogger(__name__)
@@ -42,6 +43,8 @@ class Engine:
     def __init__(self, setup: Setup) -> None:
         self._setup = setup
         self._expiries = Expiries(setup.journal)
+        self._background = Background()
+        self._resuming = 0
         self.draining = False
         self.runs: dict[str, tuple[Run, asyncio.Task[None]]] = {}
 
@@ -66,23 +69,30 @@ class Engine:
             A2AError: Whatever refuses the answer; the task waits for another one then.
         """
         ticket = Ticket(record.task.id, record.version)
-        self._make_sure_of_room(call)
         if pause.is_over():
             await self._expiries.end(call.message, pause)
             return ticket
-        run = Run(self._setup, call, admitted=True)
-        if pause.question is not None:
-            try:
+        run, update = Run(self._setup, call, admitted=True), answered(pause, call.message)
+        starts = update.state == WORKING
+        if starts:
+            self._make_sure_of_room(call)
+        self._resuming += starts
+        try:
+            if pause.question is not None:
                 await run.check()
-            except Exception as error:  # modules and middleware raise what they like
-                raise refusal(self._setup.explain(error, call)) from None
-        update, packed = answered(pause, call.message), record.resume
-        with suppress(StaleTaskError):  # somebody else has answered
-            await change(self._setup.journal, ticket.task_id, update, expect=PAUSED, pause=packed)
-            if update.state != INPUT_REQUIRED:
-                self._expiries.forget(ticket.task_id)
-            if update.state == WORKING:
-                self._launch(run)
+            await change(
+                self._setup.journal, ticket.task_id, update, expect=PAUSED, pause=record.resume
+            )
+        except StaleTaskError:  # somebody else has answered
+            return ticket
+        except Exception as error:  # modules, middleware and stores raise what they like
+            raise refusal(self._setup.explain(error, call)) from None
+        finally:
+            self._resuming -= starts
+        if update.state != INPUT_REQUIRED:
+            self._expiries.forget(ticket.task_id)
+        if starts:
+            self._launch(run)
         return ticket
 
     async def cancel(self, record: TaskRecord) -> None:
@@ -117,7 +127,7 @@ class Engine:
     def _make_sure_of_room(self, call: Call) -> None:
         if self.draining:
             raise DrainingError
-        if len(self.runs) >= self._setup.max_runs:
+        if len(self.runs) + self._resuming >= self._setup.max_runs:
             raise TooMuchError("Too many tasks are running")
         if call.skill.in_thread and self._setup.threads.full:
             raise TooMuchError("Too many synchronous skills do not end")
@@ -139,7 +149,9 @@ class Engine:
             run.admitted.set_exception(InternalError())
         run.admitted.exception()  # it may be that nobody waits for it any more
         if not task.cancelled() and (error := task.exception()):
-            logger.error("Task %s was left as it is", task_id, exc_info=error)
+            logger.error("Task %s could not end by itself", task_id, exc_info=error)
+            ending = self._end(run.call.message, FAILED, "Internal error")
+            self._background.start(ending, f"Failing task {task_id}")
 
     async def _end(
         self,

@@ -97,9 +97,8 @@ class Handler:
         """
         ticket = await self.admit(request, streaming=False)
         if not request.message.configuration.return_immediately:
-            connection = request.caller.connection
-            self._watchers.enter(ticket.task_id, connection)
-            with connection.watched():
+            self._watchers.enter(ticket.task_id, request.caller.connection)
+            with request.caller.connection.watched():
                 await settled(self._journal, ticket.task_id)
         return await self._task(ticket.task_id, request)
 

@@ -10,7 +10,6 @@ from apcore_a2a_core.schema import is_object
 from apcore_a2a_store import Payload
 from starlette.types import Scope, Send
 
-from .clients.connection import HungUpError
 from .decode import Json, invalid, parse_json
 from .errors import TooMuchError
 from .http.endpoint import Endpoint
@@ -46,8 +45,6 @@ class JsonRpc(Endpoint):
             if version not in VERSIONS:
                 raise errors.VersionNotSupportedError
             result = await perform(method, _params(request), self.handler, asked.caller)
-        except HungUpError:
-            raise
         except Exception as error:  # whatever it is, the client gets what the map says
             reply["error"] = dialect.error(self.mapper.to_jsonrpc_error(error))
             status = error.status if isinstance(error, TooMuchError) else 200

@@ -11,9 +11,12 @@ from apcore_a2a_core import OutputError, to_value
 from apcore_a2a_modules import (
     ApprovalPendingError,
     Conversation,
+    History,
+    Pause,
     call_key,
     create_context,
     current,
+    is_for_input,
 )
 from apcore_a2a_store import TaskRecord
 from apcore_a2a_store.states import (
@@ -29,7 +32,7 @@ from apcore_a2a_store.states import (
 from .admission import Call
 from .change import NewParts, NewState, Update, change, create, say
 from .errors import StaleTaskError
-from .pausing.pause import Pause, is_for_input
+from .pausing.question import question
 from .shared.ids import now
 from .shared.parts import JSON
 from .shared.setup import Setup
@@ -51,8 +54,7 @@ class Run:
         self.call = call
         self.token = CancelToken()
         self.threads = setup.threads
-        self.granted = call.granted
-        self.asked: str | None = None
+        self.approvals = call.approvals
         self.paused: Pause | None = None
         self.admitted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._setup = setup
@@ -82,9 +84,7 @@ class Run:
         deadline = asyncio.timeout(self._seconds)
         try:
             async with deadline:
-                current.set(
-                    self
-                )  # behind the timer: loops keep the context of a canceled one
+                current.set(self)  # behind the timer: loops keep the context of a canceled one
                 updates = await self._execute()
             await self._change(*updates)
         except StaleTaskError:  # somebody else has ended the task
@@ -106,9 +106,10 @@ class Run:
         if not self._setup.one_pass and not self.admitted.done():
             await self._setup.preflight(call, context)
             await self.admit()
-        if call.skill.needs_approval and not self._setup.has_gate:
-            self.asked = call_key(call.skill.id, call.inputs)
-            if self.asked not in call.granted:
+        if self._setup.asks_itself(call.skill):
+            key = call_key(call.skill.id, call.inputs)
+            if key not in self.approvals.granted:
+                self.approvals.asked = key
                 raise ApprovalPendingError
         inputs = call.inputs
         if call.token is not None:
@@ -148,11 +149,10 @@ class Run:
         return [NewParts(artifact, last=True), completed] if artifact.parts else [completed]
 
     def _artifact(self, output: Any) -> a2a.Artifact:
-        setup = self._setup
-        artifact = setup.converter.output_to_parts(output, self.call.skill.descriptor)
+        artifact = self._setup.converter.output_to_parts(output, self.call.skill.descriptor)
         self._size += artifact.ByteSize()
-        if self._size > setup.max_artifact:
-            raise OutputError(f"more than {setup.max_artifact} bytes")
+        if self._size > self._setup.max_artifact:
+            raise OutputError(f"more than {self._setup.max_artifact} bytes")
         return artifact
 
     async def _fail(self, error: BaseException) -> None:
@@ -183,8 +183,8 @@ class Run:
             self.admitted.set_exception(refusal)
             return
         try:
-            pause = Pause.after(error, self.call, self.asked, self._setup.input_timeout)
-            asks = NewState(INPUT_REQUIRED, self._say(*pause.ask()), resume=pause.pack())
+            pause = Pause.after(error, self.call, self._setup.input_timeout)
+            asks = NewState(INPUT_REQUIRED, self._say(*question(pause)), resume=pause.pack())
         except (TypeError, ValueError) as broken:  # what the module asks can't be sent
             await self._fail(broken)
             return
@@ -218,7 +218,7 @@ class Run:
             identity=call.caller.identity,
             headers=call.caller.headers,
             conversation=Conversation(
-                message.task_id, message.context_id, [*map(JSON.message, said)], [*call.rest]
+                message.task_id, message.context_id, History(said, JSON.message), [*call.rest]
             ),
         )
 

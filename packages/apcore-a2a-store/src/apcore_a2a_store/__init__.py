@@ -3,7 +3,7 @@
 from .errors import StoreFullError
 from .journal import Event, Journal, Order, Page, Payload, Query, Shelf
 from .memory import InMemoryTaskStore
-from .records import TaskListResult, TaskRecord, TaskStore
+from .records import TaskListResult, TaskRecord, TaskStore, shortened, trim
 from .simple import ScannedStore, SdkStore, shelf_of
 
 __all__ = [
@@ -22,4 +22,6 @@ __all__ = [
     "TaskRecord",
     "TaskStore",
     "shelf_of",
+    "shortened",
+    "trim",
 ]

@@ -13,7 +13,7 @@ from a2a.utils.errors import InvalidParamsError
 
 from .errors import StoreFullError
 from .journal import Page, Query, Shelf
-from .records import TaskListResult, TaskRecord
+from .records import TaskListResult, TaskRecord, surplus
 from .states import OPEN, TERMINAL
 
 _Key: TypeAlias = tuple[str, str]
@@ -110,6 +110,7 @@ class InMemoryTaskStore(Shelf):
         self._push: dict[str, TaskPushNotificationConfig] = {}
         self._clock = count(1)
         self._sweep: asyncio.TimerHandle | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     async def save(self, record: TaskRecord) -> None:
         """Store *record*, in place of the one with the same task id.
@@ -210,6 +211,7 @@ class InMemoryTaskStore(Shelf):
             latest = record.said()[known - record.messages :]
             context.messages += [message.SerializeToString() for message in latest]
             del context.messages[: -self._max_history]
+            del context.messages[: surplus([len(data) for data in context.messages])]
 
     def _index(self, task_id: str, old: _Slot | None, new: _Slot) -> None:
         self._by_update.pop(task_id, None)
@@ -218,12 +220,16 @@ class InMemoryTaskStore(Shelf):
         if new.has_ended and not (old and old.has_ended):
             self._by_end[task_id] = None
             context.working -= 1
-        self._over.pop(new.key, None)
+        self._expire_later(new.key, context)
+
+    def _expire_later(self, key: _Key, context: _Context) -> None:
+        """A conversation is over some time after its last task has ended."""
+        self._over.pop(key, None)
         context.expires = None
         if not context.working:
             context.expires = time.monotonic() + self._ttl
-            self._over[new.key] = None
-            if self._sweep is None:
+            self._over[key] = None
+            if self._sweep is None or self._loop is not asyncio.get_running_loop():
                 self._sweep_in(self._ttl)
 
     def _candidates(self, query: Query) -> Iterable[_Slot]:
@@ -253,6 +259,8 @@ class InMemoryTaskStore(Shelf):
         slot.context.working -= not slot.has_ended
         if not slot.context.tasks:
             self._forget(slot.key)
+        elif not slot.has_ended:
+            self._expire_later(slot.key, slot.context)
 
     def _forget(self, key: _Key) -> None:
         self._over.pop(key, None)
@@ -266,7 +274,8 @@ class InMemoryTaskStore(Shelf):
         return self._slots.pop(task_id)
 
     def _sweep_in(self, seconds: float) -> None:
-        self._sweep = asyncio.get_running_loop().call_later(seconds, self._on_sweep)
+        self._loop = asyncio.get_running_loop()
+        self._sweep = self._loop.call_later(seconds, self._on_sweep)
 
     def _on_sweep(self) -> None:
         """Drop what is over, so that it leaves without traffic too."""

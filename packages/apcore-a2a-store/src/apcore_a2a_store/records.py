@@ -1,5 +1,6 @@
 """What is kept of a task, and what a store of users must be able to do (FR-STR-001)."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -30,6 +31,40 @@ class TaskRecord:
         """The messages of the task that are still known: its history, and what it says now."""
         status = self.task.status
         return [*self.task.history, *([status.message] if status.HasField("message") else [])]
+
+
+MAX_BYTES = 1024 * 1024
+"""How large the history of a task and of a conversation may become, but for its last message."""
+
+
+def trim(task: a2a.Task, messages: int) -> None:
+    """Drop the oldest of the task's messages, so that it has at most so many, in MAX_BYTES."""
+    history = task.history
+    del history[:-messages]
+    if len(history) > 1:
+        del history[: surplus([message.ByteSize() for message in history])]
+
+
+def surplus(sizes: Sequence[int]) -> int:
+    """How many of the oldest have to go, so that the others have MAX_BYTES in all."""
+    total, count = sum(sizes), 0
+    while total > MAX_BYTES and count < len(sizes) - 1:
+        total -= sizes[count]
+        count += 1
+    return count
+
+
+def shortened(task: a2a.Task, messages: int | None, *, artifacts: bool = True) -> a2a.Task:
+    """The task with its latest *messages* (None for all), and without artifacts if so wished."""
+    more = 0 if messages is None else max(len(task.history) - messages, 0)
+    if not more and artifacts:
+        return task
+    short = a2a.Task()
+    short.CopyFrom(task)
+    del short.history[:more]
+    if not artifacts:
+        del short.artifacts[:]
+    return short
 
 
 @dataclass(slots=True)

@@ -1,7 +1,8 @@
 """The client's end of a request."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from typing import Any
 
 from starlette.types import Receive
@@ -10,8 +11,11 @@ PATIENCE = 0.5
 """Seconds that a request goes on before somebody watches for its client; most end sooner."""
 
 
-class HungUpError(Exception):
-    """The client has gone before it had its answer; there is nobody to tell."""
+class HungUpError(BaseException):
+    """The client has gone before it had its answer; there is nobody to tell.
+
+    Like the cancellation that it is made of, it is not for those who catch every `Exception`.
+    """
 
 
 class Connection:
@@ -51,6 +55,19 @@ class Connection:
             HungUpError: It has.
         """
         return Watch(self)
+
+    @contextmanager
+    def losing(self) -> Generator[None]:
+        """Take an OSError while sending for the client's end (ASGI 2.4).
+
+        Raises:
+            HungUpError: There was one.
+        """
+        try:
+            yield
+        except OSError:
+            self.gone = True
+            raise HungUpError from None
 
     async def until_gone(self) -> None:
         """Wait until the client hangs up."""

@@ -36,7 +36,7 @@ class EventStream:
     async def send(self, send: Send, connection: Connection) -> None:
         """Send all of them over *connection*."""
         await send({"type": "http.response.start", "status": 200, "headers": HEADERS})
-        with suppress(HungUpError), connection.watched():
+        with suppress(HungUpError), connection.watched(), connection.losing():
             async with aclosing(self._events):
                 async for event in self._events:
                     body = KEEP_ALIVE if event is None else self._frame(event)

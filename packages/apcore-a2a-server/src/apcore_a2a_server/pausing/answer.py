@@ -1,15 +1,17 @@
 """What a message to a paused task means (FR-CTX-003)."""
 
+from contextlib import suppress
 from typing import Any
 
-from a2a.types import Message, Role, Task
+from a2a.types import Message, Part, Role, Task
 from apcore_a2a_core import from_value, load_json
 from apcore_a2a_core.schema import is_object
+from apcore_a2a_modules import Pause
 from apcore_a2a_store.states import INPUT_REQUIRED, REJECTED, WORKING
 
 from apcore_a2a_server.change import NewState, say
 
-from .pause import Pause
+from .question import question
 
 YES = frozenset({"yes", "y", "approve", "approved", "ok"})
 NO = frozenset({"no", "n", "deny", "denied", "reject", "rejected"})
@@ -23,7 +25,7 @@ def answered(pause: Pause, message: Message) -> NewState:
         return NewState(WORKING, received=message)
     if agreed is False:
         return NewState(REJECTED, say(message, "Rejected by client"), received=message)
-    again = say(message, HOW_TO_ANSWER, *pause.ask()[1:])
+    again = say(message, HOW_TO_ANSWER, *question(pause)[1:])
     return NewState(INPUT_REQUIRED, again, received=message, resume=pause.pack())
 
 
@@ -50,19 +52,25 @@ def is_late_answer(task: Task, message: Message) -> bool:
 
 
 def _said(message: Message) -> tuple[bool | None, Any]:
-    """What a message says to a request for approval, and to which; None for what is not clear."""
-    for part in message.parts:
-        value = from_value(part.data) if part.HasField("data") else _parsed(part.text)
-        if is_object(value) and isinstance(value.get("approved"), bool):
-            return value["approved"], value.get("approvalId")
-        word = part.text.strip().rstrip(".!").lower()
-        if word in YES | NO:
-            return word in YES, None
-    return None, None
+    """What a message says to a request for approval, and to which; None for what is not clear.
+
+    Its texts, and the data that say whether it is approved, have to say the same.
+    """
+    found = [_part(part) for part in message.parts if not _is_aside(part)]
+    agree = found and all(answer == found[0] for answer in found)
+    return found[0] if agree else (None, None)
 
 
-def _parsed(text: str) -> Any:
-    try:
-        return load_json(text)
-    except ValueError:
-        return None
+def _is_aside(part: Part) -> bool:
+    """Whether a part is no answer, and no words either."""
+    return not part.HasField("text") and "approved" not in part.data.struct_value
+
+
+def _part(part: Part) -> tuple[bool | None, Any]:
+    value: Any = None
+    with suppress(ValueError):
+        value = from_value(part.data) if part.HasField("data") else load_json(part.text)
+    if is_object(value) and isinstance(value.get("approved"), bool):
+        return value["approved"], value.get("approvalId")
+    word = part.text.strip().rstrip(".!").lower()
+    return (word in YES, None) if word in YES | NO else (None, None)

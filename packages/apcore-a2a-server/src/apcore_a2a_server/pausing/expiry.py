@@ -5,14 +5,13 @@ import time
 from contextlib import suppress
 
 from a2a.types import Message
+from apcore_a2a_modules import Pause
 from apcore_a2a_store import Journal
 from apcore_a2a_store.states import FAILED, PAUSED
 
 from apcore_a2a_server.change import NewState, change, say
 from apcore_a2a_server.errors import StaleTaskError
 from apcore_a2a_server.shared.background import Background
-
-from .pause import Pause
 
 
 class Expiries:

@@ -33,6 +33,10 @@ class Agent:
     health: HealthPage
     shutdown_timeout: float
 
+    def start(self) -> None:
+        """Take messages, again after an earlier end."""
+        self.health.draining = self.engine.draining = False
+
     async def drain(self) -> None:
         """Let the running tasks end, in the time that they have for it."""
         self.health.draining = True
@@ -108,6 +112,6 @@ def _setup(executor: Any, settings: Settings) -> Setup:
         max_runs=settings.max_runs,
         max_artifact=settings.max_artifact,
         one_pass=install_steps(executor),
-        has_gate=install_approval(executor),
+        gate=install_approval(executor),
         metadata={"apcore": {"stateHistory": []}} if settings.state_history else {},
     )

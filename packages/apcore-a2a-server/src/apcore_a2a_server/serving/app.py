@@ -68,6 +68,7 @@ def create_app(source: Any, **options: Unpack[Options]) -> Starlette:
 
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncGenerator[None]:
+        agent.start()
         watching = asyncio.ensure_future(_watch(executor.registry, source, settings))
         yield
         watching.cancel()

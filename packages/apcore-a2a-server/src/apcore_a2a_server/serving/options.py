@@ -2,13 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import inf
 from typing import Any, TypedDict
 
 from apcore_a2a_server.decode import MAX_ITEMS
 
 POSITIVE = ("execution_timeout", "input_timeout", "keep_alive", "task_ttl")
 """Options that are seconds, and more than none."""
+YEAR = 365 * 24 * 3600
+"""In seconds."""
+
 COUNTS = (
     "max_tasks",
     "max_history",
@@ -150,11 +152,11 @@ class Settings:
             if getattr(self, option):
                 raise ValueError(f"{option}: {what} is not available in this version")
         for option in POSITIVE:
-            if not 0 < getattr(self, option) < inf:
-                raise ValueError(f"{option} must be greater than 0, and finite")
+            if not 0 < getattr(self, option) <= YEAR:
+                raise ValueError(f"{option} must be greater than 0, and a year at most")
         for option in ("shutdown_timeout", "disconnect_grace"):
-            if not 0 <= getattr(self, option) < inf:
-                raise ValueError(f"{option} must be 0 or more, and finite")
+            if not 0 <= getattr(self, option) <= YEAR:
+                raise ValueError(f"{option} must be 0 or more, and a year at most")
         for option in COUNTS:
             if not isinstance(getattr(self, option), int) or getattr(self, option) < 1:
                 raise ValueError(f"{option} must be a whole number, 1 or more")
@@ -162,6 +164,9 @@ class Settings:
             raise ValueError(f"max_parts must be at most {MAX_ITEMS}")
         if self.url is not None and not self.url.startswith(("http://", "https://")):
             raise ValueError("url must begin with http:// or https://")
+        for host in self.allowed_hosts or ():
+            if "*" in host.removeprefix("*.") and host != "*":
+                raise ValueError("allowed_hosts: a * stands alone, or before the first dot")
         for option in ("cors_origins", "allowed_hosts"):
             if isinstance(getattr(self, option), str):
                 raise ValueError(f"{option} must be a list of strings, not one string")

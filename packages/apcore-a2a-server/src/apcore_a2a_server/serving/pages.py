@@ -50,7 +50,8 @@ class CardPage:
 
     async def show(self, request: Request) -> Response:
         """The card; 304 when the client has it already (RFC 9110 §13.1.2)."""
-        shown = await self._current(str(request.scope.get("root_path", "")))
+        path = "" if self._settings.url else str(request.scope.get("root_path", ""))
+        shown = await self._current(path)
         known = request.headers.get("if-none-match", "")
         tags = [tag.strip().removeprefix("W/") for tag in known.split(",")]
         if known == "*" or shown.headers["etag"] in tags:

@@ -10,7 +10,6 @@ from apcore_a2a_core import error_details
 from apcore_a2a_core.schema import is_object
 from starlette.types import Scope, Send
 
-from apcore_a2a_server.clients.connection import HungUpError
 from apcore_a2a_server.decode import Json, invalid, parse_json
 from apcore_a2a_server.errors import DrainingError, TooMuchError
 from apcore_a2a_server.http.endpoint import Endpoint
@@ -65,8 +64,6 @@ class Rest(Endpoint):
                 raise VersionNotSupportedError
             params = {**_query(asked.scope), **_body(asked), **path}
             result = await perform(method, params, self.handler, asked.caller)
-        except HungUpError:
-            raise
         except Exception as error:  # whatever it is, the client gets what the map says
             mapped = self.mapper.to_jsonrpc_error(error)
             code, name = STATUSES.get(type(error), (500, "INTERNAL"))

@@ -6,7 +6,7 @@ from typing import Any
 
 from anyio import CapacityLimiter
 from apcore_a2a_core import ErrorMapper, PartConverter
-from apcore_a2a_modules import Threads, preflight
+from apcore_a2a_modules import Gate, Skill, Threads, preflight
 from apcore_a2a_store import Journal
 
 
@@ -26,7 +26,7 @@ class Setup:
         max_runs: How many calls may run at a time.
         max_artifact: The largest artifact, in bytes.
         one_pass: Whether the executor's pipeline has our steps.
-        has_gate: Whether the executor asks for approval (apcore 0.7 and later).
+        gate: How the executor asks for approval.
         metadata: What each task's metadata begin with.
     """
 
@@ -36,12 +36,12 @@ class Setup:
     mapper: ErrorMapper
     threads: Threads
     preflights: CapacityLimiter
+    gate: Gate
     execution_timeout: float = 300
     input_timeout: float = 3600
     max_runs: int = 2000
     max_artifact: int = 32 * 1024 * 1024
     one_pass: bool = True
-    has_gate: bool = True
     metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     def explain(self, error: BaseException, call: Any) -> dict[str, Any]:
@@ -49,6 +49,11 @@ class Setup:
         return self.mapper.to_jsonrpc_error(
             error, skill=call.skill.id, inputs=call.inputs, schema=call.skill.schema
         )
+
+    def asks_itself(self, skill: Skill) -> bool:
+        """Whether the server has to ask for approval, for the executor would not."""
+        seen = self.gate.is_there and (skill.is_gated or not self.gate.asks_client)
+        return skill.needs_approval and not seen
 
     async def preflight(self, call: Any, context: Any) -> None:
         """Raise what would refuse the call."""
