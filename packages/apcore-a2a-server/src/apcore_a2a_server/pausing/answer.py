@@ -47,7 +47,8 @@ def is_late_answer(task: Task, message: Message) -> bool:
     for said in task.history:
         if asked and said.role == Role.ROLE_USER:
             return _said(message)[0] is not None
-        asked |= any("approval" in part.data.struct_value for part in said.parts)
+        ours = said.role == Role.ROLE_AGENT
+        asked |= ours and any("approval" in part.data.struct_value for part in said.parts)
     return False
 
 
