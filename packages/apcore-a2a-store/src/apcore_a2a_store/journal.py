@@ -154,13 +154,13 @@ class Journal:
         """
         record.version = len(payloads)
         events = [Event(number, payload) for number, payload in enumerate(payloads, 1)]
-        entry = Entry(record, events)
-        try:
-            await self._shelf.save(record)
-        except asyncio.CancelledError:  # it may be there already: somebody must end it
-            self._live[record.task.id] = entry
-            raise
-        self._live[record.task.id] = entry
+        entry = self._live[record.task.id] = Entry(record, events)
+        async with entry.lock:  # the store may show the task before it tells us that it has it
+            try:
+                await self._shelf.save(record)
+            except Exception:
+                del self._live[record.task.id]
+                raise
         self._tell(None, record)
 
     async def open(self, task_id: str) -> Entry | None:
