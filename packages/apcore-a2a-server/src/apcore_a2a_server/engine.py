@@ -44,7 +44,6 @@ class Engine:
         self._setup = setup
         self._expiries = Expiries(setup.journal)
         self._background = Background()
-        self._resuming = 0
         self.draining = False
         self.runs: dict[str, tuple[Run, asyncio.Task[None]]] = {}
 
@@ -54,12 +53,7 @@ class Engine:
         Raises:
             A2AError: Whatever refuses the call, as clients may see it.
         """
-        self._make_sure_of_room(call)
-        run = self._launch(Run(self._setup, call))
-        try:
-            await asyncio.shield(run.admitted)
-        except Exception as error:  # modules, middleware and stores raise what they like
-            raise refusal(self._setup.explain(error, call)) from None
+        await self._admitted(Run(self._setup, call))
         return Ticket(call.message.task_id, 0)
 
     async def resume(self, record: TaskRecord, call: Call, pause: Pause) -> Ticket:
@@ -72,27 +66,15 @@ class Engine:
         if pause.is_over():
             await self._expiries.end(call.message, pause)
             return ticket
-        run, update = Run(self._setup, call, admitted=True), answered(pause, call.message)
-        starts = update.state == WORKING
-        if starts:
-            self._make_sure_of_room(call)
-        self._resuming += starts
-        try:
-            if pause.question is not None:
-                await run.check()
-            await change(
-                self._setup.journal, ticket.task_id, update, expect=PAUSED, pause=record.resume
-            )
-        except StaleTaskError:  # somebody else has answered
-            return ticket
-        except Exception as error:  # modules, middleware and stores raise what they like
-            raise refusal(self._setup.explain(error, call)) from None
-        finally:
-            self._resuming -= starts
+        update, packed = answered(pause, call.message), record.resume
+        if update.state == WORKING:
+            await self._admitted(Run(self._setup, call, (update, pause)))
+        else:
+            with suppress(StaleTaskError):  # somebody else has answered
+                journal = self._setup.journal
+                await change(journal, ticket.task_id, update, expect=PAUSED, pause=packed)
         if update.state != INPUT_REQUIRED:
-            self._expiries.forget(ticket.task_id)
-        if starts:
-            self._launch(run)
+            self._expiries.forget(ticket.task_id, pause.id)
         return ticket
 
     async def cancel(self, record: TaskRecord) -> None:
@@ -109,34 +91,40 @@ class Engine:
         """Cancel a running task that nobody waits for any more (FR-MSG-005)."""
         run, _ = self.runs.get(task_id, (None, None))
         if run is not None and not run.call.detached:
-            with suppress(StaleTaskError):  # it has ended by itself just now
-                await self._end(run.call.message, CANCELED, "Client disconnected")
+            await self._stop(run, CANCELED, "Client disconnected")
 
     async def drain(self, seconds: float) -> None:
         """Start nothing more; let what runs end for *seconds*, and fail what has not then."""
         self.draining = True
         self._expiries.forget_all()
-        if self.runs:
-            await asyncio.wait([task for _, task in self.runs.values()], timeout=seconds)
-        for run, task in list(self.runs.values()):
-            await asyncio.wait({run.admitted}, timeout=1)  # its task may be on its way to the store
-            with suppress(StaleTaskError):  # it has ended by itself just now
-                await self._end(run.call.message, FAILED, "Server shutdown")
+        if runs := [*self.runs.values()]:
+            await asyncio.wait([task for _, task in runs], timeout=seconds)
+            # their tasks may be on their way to the store
+            await asyncio.wait([run.admitted for run, _ in runs], timeout=1)
+        ends = [self._stop(run, FAILED, "Server shutdown") for run, _ in self.runs.values()]
+        if ends:  # a store may not answer any more
+            await asyncio.wait([*map(asyncio.ensure_future, ends)], timeout=1)
+        for _, task in [*self.runs.values()]:
             task.cancel()
 
-    def _make_sure_of_room(self, call: Call) -> None:
+    async def _admitted(self, run: Run) -> None:
+        """Run, and return when the run's task works; or raise what refuses it."""
+        call = run.call
         if self.draining:
             raise DrainingError
-        if len(self.runs) + self._resuming >= self._setup.max_runs:
+        if len(self.runs) >= self._setup.max_runs:
             raise TooMuchError("Too many tasks are running")
         if call.skill.in_thread and self._setup.threads.full:
             raise TooMuchError("Too many synchronous skills do not end")
-
-    def _launch(self, run: Run) -> Run:
-        task = asyncio.create_task(run.main())
-        self.runs[run.call.message.task_id] = (run, task)
-        task.add_done_callback(partial(self._on_done, run))
-        return run
+        current = self.runs.get(call.message.task_id)
+        if current is None or current[1].done():  # else somebody's answer is on its way
+            task = asyncio.create_task(run.main())
+            current = self.runs[call.message.task_id] = (run, task)
+            task.add_done_callback(partial(self._on_done, run))
+        try:
+            await asyncio.shield(current[0].admitted)
+        except Exception as error:  # modules, middleware and stores raise what they like
+            raise refusal(self._setup.explain(error, call)) from None
 
     def _on_done(self, run: Run, task: asyncio.Task[None]) -> None:
         """Clean up; a task that is canceled before its first step can't do so itself."""
@@ -145,6 +133,8 @@ class Engine:
             del self.runs[task_id]
         if run.paused is not None and not self.draining:
             self._expiries.expect(run.call.message, run.paused)
+        if not run.admitted.done() and run.answer is not None:
+            run.admitted.set_result(None)  # somebody else has answered, or has ended the task
         if not run.admitted.done():
             run.admitted.set_exception(InternalError())
         run.admitted.exception()  # it may be that nobody waits for it any more
@@ -152,6 +142,10 @@ class Engine:
             logger.error("Task %s could not end by itself", task_id, exc_info=error)
             ending = self._end(run.call.message, FAILED, "Internal error")
             self._background.start(ending, f"Failing task {task_id}")
+
+    async def _stop(self, run: Run, state: a2a.TaskState, text: str) -> None:
+        with suppress(StaleTaskError):  # it has ended by itself just now
+            await self._end(run.call.message, state, text)
 
     async def _end(
         self,

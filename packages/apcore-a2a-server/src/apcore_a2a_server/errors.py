@@ -39,8 +39,7 @@ class StaleTaskError(Exception):
     """The task is no longer in the state a change was made for."""
 
 
-_KINDS = {code: kind for kind, code in JSON_RPC_ERROR_CODE_MAP.items()}
-_KINDS[TooMuchError.code] = TooMuchError
+_KINDS = {code: kind for kind, code in JSON_RPC_ERROR_CODE_MAP.items()} | {-32029: TooMuchError}
 
 
 def refusal(error: dict[str, Any]) -> A2AError:

@@ -24,6 +24,7 @@ from apcore_a2a_store.states import (
     COMPLETED,
     FAILED,
     INPUT_REQUIRED,
+    PAUSED,
     REJECTED,
     SUBMITTED,
     WORKING,
@@ -47,10 +48,12 @@ class Run:
     Args:
         setup: What runs share.
         call: What to run.
-        admitted: Whether the call's task is there already (a resumed one).
+        answer: What brings the call's task back to work, when it is a paused one, and its pause.
     """
 
-    def __init__(self, setup: Setup, call: Call, *, admitted: bool = False) -> None:
+    def __init__(
+        self, setup: Setup, call: Call, answer: tuple[NewState, Pause] | None = None
+    ) -> None:
         self.call = call
         self.token = CancelToken()
         self.threads = setup.threads
@@ -62,20 +65,28 @@ class Run:
         self._chunks = 0
         self._size = 0
         self._refusal: Exception | None = None
-        if admitted:
-            self.admitted.set_result(None)
+        self.answer = answer
 
     async def admit(self) -> None:
-        """Create the task; the first time only."""
+        """Create the task, or bring it back to work; the first time only."""
         if not self.admitted.done():
             try:
-                await create(self._setup.journal, self._new_record())
+                if self.answer is None:
+                    await create(self._setup.journal, self._new_record())
+                else:
+                    await self._go_on(*self.answer)
             except Exception as error:  # apcore would wrap it as a failure of the module
                 self._refusal = error
                 raise
             self.admitted.set_result(None)
 
-    async def check(self) -> None:
+    async def _go_on(self, update: NewState, pause: Pause) -> None:
+        if pause.question is not None:
+            await self._check()
+        task_id = self.call.message.task_id
+        await change(self._setup.journal, task_id, update, expect=PAUSED, pause=pause.pack())
+
+    async def _check(self) -> None:
         """Raise what would refuse the call."""
         await self._setup.preflight(self.call, await self._context())
 
@@ -102,6 +113,8 @@ class Run:
 
     async def _execute(self) -> list[Update]:
         """Call the module; the updates that complete the task."""
+        if self.answer is not None:
+            await self.admit()
         call, executor, context = self.call, self._setup.executor, await self._context()
         if not self._setup.one_pass and not self.admitted.done():
             await self._setup.preflight(call, context)
@@ -111,9 +124,8 @@ class Run:
             if key not in self.approvals.granted:
                 self.approvals.asked = key
                 raise ApprovalPendingError
-        inputs = call.inputs
-        if call.token is not None:
-            inputs = {**inputs, "_approval_token": call.token}
+        token = {} if call.token is None else {"_approval_token": call.token}
+        inputs = {**call.inputs, **token}
         if call.streaming:
             return await self._stream(executor.stream(call.skill.id, inputs, context))
         return await self._complete(await executor.call_async(call.skill.id, inputs, context))
@@ -177,7 +189,7 @@ class Run:
         """Wait for an answer; a call that would be refused anyway is refused instead."""
         try:
             if not self.admitted.done():
-                await self.check()
+                await self._check()
                 await self.admit()
         except Exception as refusal:  # whatever it is, it is for the one who sent the call
             self.admitted.set_exception(refusal)

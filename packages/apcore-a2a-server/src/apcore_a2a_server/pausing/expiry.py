@@ -25,7 +25,7 @@ class Expiries:
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
-        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._timers: dict[str, tuple[str, asyncio.TimerHandle]] = {}
         self._background = Background()
 
     def expect(self, about: Message, pause: Pause) -> None:
@@ -33,13 +33,15 @@ class Expiries:
         self.forget(about.task_id)
         seconds = max(pause.expires - time.time(), 0)
         loop = asyncio.get_running_loop()
-        self._timers[about.task_id] = loop.call_later(seconds, self._on_time, about, pause)
+        timer = loop.call_later(seconds, self._on_time, about, pause)
+        self._timers[about.task_id] = pause.id, timer
 
-    def forget(self, task_id: str) -> None:
-        """The task has been answered, or has ended."""
-        timer = self._timers.pop(task_id, None)
-        if timer is not None:
+    def forget(self, task_id: str, pause_id: str | None = None) -> None:
+        """The task has ended, or the pause with this id has been answered."""
+        known, timer = self._timers.get(task_id, (None, None))
+        if timer is not None and pause_id in (None, known):
             timer.cancel()
+            del self._timers[task_id]
 
     def forget_all(self) -> None:
         """The server ends; what is paused stays so."""

@@ -1,0 +1,291 @@
+"""Clients that hang up: whose tasks are canceled, whose are not, and what is left behind."""
+
+import asyncio
+import os
+import random
+import socket
+import struct
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
+from typing import Any
+
+import h11
+import pytest
+from apcore_a2a_modules import InputRequiredError
+
+from .asking import state_of
+from .inloop import NEEDS_APPROVAL, WAYS, Does, Gate, Peer, Streams, gapless, serving, true
+from .inloop import anyio_backend as anyio_backend
+from .modules import Inputs
+from .test_streams import Steps
+from .test_under_load import as_bytes
+
+pytestmark = pytest.mark.anyio
+
+GRACE = 0.2
+"""Seconds in which a client may come back, where the default would take too long."""
+
+
+async def lose_stream(peer: Peer, gate: Gate, skill: str = "work", **members: Any) -> str:
+    """Open the stream of a task, and hang up when its module works: the id of the task."""
+    async with peer.stream(skill, **members) as stream:
+        frame = await stream.next()
+        await gate.reached.wait()
+    found: str = frame.body["id"] if frame.kind == "task" else frame.body["taskId"]
+    return found
+
+
+async def lose_send(peer: Peer, gate: Gate, skill: str = "work", **members: Any) -> str:
+    """The same with a message that is waited for."""
+    before = {*peer.served.engine.runs}
+    sending = asyncio.create_task(peer.send(skill, **members))
+    await gate.reached.wait()
+    (task_id,) = {*peer.served.engine.runs} - before
+    sending.cancel()
+    with suppress(asyncio.CancelledError):
+        await sending
+    return task_id
+
+
+LOSING = {"stream": lose_stream, "send": lose_send}
+every_way = pytest.mark.parametrize("way", WAYS)
+
+
+class Both:
+    """Two modules that a client of each kind calls, the one for streams and the one for sends."""
+
+    def __init__(self) -> None:
+        self.gates = {name: Gate() for name in LOSING}
+        self.modules = {name: Does(gate) for name, gate in self.gates.items()}
+
+    async def lose(self, peer: Peer) -> list[str]:
+        """Lose a client of each kind: the ids of their tasks."""
+        return [await lose(peer, self.gates[name], name) for name, lose in LOSING.items()]
+
+    def open(self) -> None:
+        for gate in self.gates.values():
+            gate.opened.set()
+
+
+async def are_canceled(*gates: Gate) -> None:
+    """Wait until the modules behind *gates* have been canceled: five seconds at most."""
+    async with asyncio.timeout(5):
+        for gate in gates:
+            await gate.canceled.wait()
+
+
+async def outlast(peer: Peer, gate: Gate) -> None:
+    """Lose the client of another task, and wait until that task is canceled.
+
+    Whatever was to happen to those that were lost before has happened then.
+    """
+    await lose_stream(peer, gate, "other")
+    await are_canceled(gate)
+
+
+async def is_noticed(peer: Peer, count: int = 1) -> None:
+    """Wait until the server knows that its clients are gone, and their grace has begun."""
+    await true(lambda: len(peer.served.watchers._lost) == count)
+
+
+async def end_of(peer: Peer, task_id: str) -> tuple[str, str]:
+    """The state of a task, and what it says."""
+    task = await peer.get(task_id)
+    return state_of(task), task["status"]["message"]["parts"][0]["text"]
+
+
+LOST = ("canceled", "Client disconnected")
+
+
+@every_way
+async def test_the_task_of_a_lost_client_is_canceled_within_five_seconds(way: str) -> None:
+    """With the options as they are unless somebody sets them."""
+    both = Both()
+    async with serving(both.modules, way) as peer:
+        lost = await both.lose(peer)
+        begun = time.monotonic()
+        await are_canceled(*both.gates.values())
+        assert time.monotonic() - begun >= 3
+        assert all(gate.contexts[0].cancel_token.is_cancelled for gate in both.gates.values())
+        assert [await end_of(peer, task_id) for task_id in lost] == [LOST, LOST]
+        await true(lambda: not peer.served.engine.runs)
+
+
+@every_way
+async def test_a_task_goes_on_without_its_client_when_told_to(way: str) -> None:
+    both = Both()
+    options = {"cancel_on_disconnect": False, "disconnect_grace": 0}
+    async with serving(both.modules, way, **options) as peer:
+        before = asyncio.all_tasks()
+        lost = await both.lose(peer)
+        runs = {task for _, task in peer.served.engine.runs.values()}
+        await true(lambda: asyncio.all_tasks() - before == runs)
+        assert [await peer.state(task_id) for task_id in lost] == ["working"] * 2
+        both.open()
+        await asyncio.wait(runs)
+        assert [await peer.state(task_id) for task_id in lost] == ["completed"] * 2
+
+
+@every_way
+async def test_a_client_that_comes_back_in_time_keeps_its_task(way: str) -> None:
+    steps, other = Steps(), Gate()
+    modules = {"work": Streams(steps), "other": Does(other)}
+    async with serving(modules, way, disconnect_grace=GRACE) as peer:
+        async with peer.stream() as stream:
+            steps.tell({"n": 0})
+            begun = [await stream.next() for _ in range(2)]
+        await is_noticed(peer)
+        async with peer.subscribe(begun[0].body["id"], begun[-1].id) as back:
+            await outlast(peer, other)
+            steps.tell({"n": 1})
+            steps.end()
+            rest = await back.rest()
+    assert [str(frame) for frame in rest] == ["artifact", "artifact", "status completed"]
+    assert gapless([*begun, *rest])
+
+
+@every_way
+async def test_a_task_is_kept_until_its_last_watcher_is_lost(way: str) -> None:
+    gate, other = Gate(), Gate()
+    modules = {"work": Does(gate), "other": Does(other)}
+    async with serving(modules, way, disconnect_grace=GRACE) as peer:
+        async with peer.stream() as stream:
+            task_id = (await stream.next()).body["id"]
+            async with peer.subscribe(task_id) as second:
+                await second.next()
+                await stream.response.aclose()
+                await outlast(peer, other)
+                assert await peer.state(task_id) == "working"
+        await are_canceled(gate)
+        assert await end_of(peer, task_id) == LOST
+
+
+@every_way
+async def test_a_task_that_nobody_waits_for_is_not_canceled_by_who_watched_it(way: str) -> None:
+    gate, other = Gate(), Gate()
+    modules = {"work": Does(gate), "other": Does(other)}
+    async with serving(modules, way, disconnect_grace=0) as peer:
+        task_id = await peer.start()
+        async with peer.subscribe(task_id) as stream:
+            await stream.next()
+        await outlast(peer, other)
+        assert await peer.state(task_id) == "working"
+        gate.opened.set()
+        await true(lambda: not peer.served.engine.runs)
+        assert await peer.state(task_id) == "completed"
+
+
+@every_way
+async def test_a_paused_task_is_not_canceled_when_its_client_is_lost(way: str) -> None:
+    both, other = Both(), Gate()
+
+    def asking(gate: Gate) -> Does:
+        async def asks(inputs: Inputs, context: Any) -> None:
+            await gate(inputs, context)
+            raise InputRequiredError("Which one?")
+
+        return Does(asks)
+
+    modules = {name: asking(gate) for name, gate in both.gates.items()}
+    async with serving({**modules, "other": Does(other)}, way, disconnect_grace=GRACE) as peer:
+        lost = await both.lose(peer)
+        await is_noticed(peer, len(lost))
+        both.open()
+        await true(lambda: not peer.served.engine.runs)
+        await outlast(peer, other)
+        paused = ("input-required", "Which one?")
+        assert [await end_of(peer, task_id) for task_id in lost] == [paused] * 2
+
+
+@every_way
+@pytest.mark.parametrize("lose", LOSING.values(), ids=LOSING)
+async def test_a_task_that_goes_on_is_canceled_when_the_client_who_answered_is_lost(
+    way: str, lose: Callable[..., Awaitable[str]]
+) -> None:
+    gate = Gate()
+    modules = {"work": Does(gate, annotations=NEEDS_APPROVAL)}
+    async with serving(modules, way, disconnect_grace=0) as peer:
+        task_id = (await peer.send()).task["id"]
+        params = {"taskId": task_id, "parts": [peer.part(text="yes")]}
+        assert await lose(peer, gate, **params) == task_id
+        await are_canceled(gate)
+        assert await end_of(peer, task_id) == LOST
+
+
+# Many at once
+
+CLIENTS = 500
+
+
+class Endless:
+    """Works for minutes, and counts those who were told to stop."""
+
+    def __init__(self) -> None:
+        self.tokens: list[Any] = []
+        self.canceled = 0
+
+    async def __call__(self, inputs: Inputs, context: Any) -> None:
+        self.tokens.append(context.cancel_token)
+        try:
+            await asyncio.sleep(600)
+        except asyncio.CancelledError:
+            self.canceled += 1
+            raise
+
+    async def stream(self, inputs: Inputs, context: Any) -> AsyncIterator[Inputs]:
+        yield {"n": 0}
+        await self(inputs, context)
+
+
+async def hang_up(peer: Peer, number: int, seconds: float) -> None:
+    """Ask for a stream or send a message, and cut the connection; some reset it."""
+    by, url = peer.by(WAYS[number % 3]), peer.client.base_url
+    operation = "stream" if number % 2 else "send"
+    request = by.request(operation, by.wire.params(operation))
+    _, writer = await asyncio.open_connection(url.host, url.port)
+    writer.write(as_bytes(h11.Connection(h11.CLIENT), request))
+    await asyncio.sleep(seconds)  # the moment at which it hangs up
+    if number % 4 < 2:
+        connection = writer.get_extra_info("socket")
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        writer.transport.abort()
+    writer.close()
+    with suppress(ConnectionError):
+        await writer.wait_closed()
+
+
+def descriptors() -> int:
+    """How many files and sockets this process has open."""
+    return len(os.listdir("/dev/fd"))
+
+
+LOOPS = {"asyncio": False, "uvloop": True}
+
+
+@pytest.mark.parametrize(
+    "anyio_backend",
+    [("asyncio", {"use_uvloop": use}) for use in LOOPS.values()],
+    ids=LOOPS,
+)
+async def test_of_five_hundred_clients_that_hang_up_nothing_is_left() -> None:
+    endless, moments = Endless(), random.Random(500)
+    modules = {"send": Does(endless), "stream": Streams(endless.stream)}
+    limits: Any = {"max_streams": CLIENTS, "max_streams_per_client": CLIENTS, "max_runs": CLIENTS}
+    async with serving(modules, disconnect_grace=0.1, **limits) as peer:
+        await peer.ask("list")
+        tasks, files = asyncio.all_tasks(), descriptors()
+        async with asyncio.TaskGroup() as group:
+            for number in range(CLIENTS):
+                group.create_task(hang_up(peer, number, moments.uniform(0, 1.5)))
+        await true(lambda: not peer.served.engine.runs)
+        await true(lambda: asyncio.all_tasks() == tasks)
+        assert len(endless.tokens) > CLIENTS / 2
+        assert endless.canceled == len(endless.tokens)
+        assert all(token.is_cancelled for token in endless.tokens)
+        assert len(peer.served.streams) == 0
+        assert not peer.served.watchers._watchers
+        assert not peer.served.watchers._lost
+        canceled = await peer.ask("list", {"status": "TASK_STATE_CANCELED"})
+        assert canceled.result["totalSize"] == len(endless.tokens)
+        await true(lambda: descriptors() <= files)
