@@ -1,0 +1,118 @@
+"""Credentials, and where they go.
+
+They go to the agent's own address and to the address that its card names, never elsewhere,
+and into no representation, log line or error.
+"""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from inspect import isawaitable
+from typing import TypeAlias
+
+import httpx
+
+from .cards import AgentCard, SecurityScheme
+from .errors import A2AError
+
+Flow: TypeAlias = Generator[httpx.Request, httpx.Response, None]
+AsyncFlow: TypeAlias = AsyncGenerator[httpx.Request, httpx.Response]
+TokenSource: TypeAlias = Callable[[], str | Awaitable[str]]
+Credentials: TypeAlias = str | TokenSource | httpx.Auth
+"""`"Bearer …"`, what gives a fresh token for each request, an `APIKey`, or any `httpx.Auth`."""
+
+
+class Token(httpx.Auth):
+    """An `Authorization` header; a token without its scheme is a bearer token (RFC 6750)."""
+
+    def __init__(self, source: str | TokenSource) -> None:
+        self._source = source
+        if isinstance(source, str):
+            checked(source)
+
+    def sync_auth_flow(self, request: httpx.Request) -> Flow:
+        token = self._source if isinstance(self._source, str) else self._source()
+        if not isinstance(token, str):
+            raise A2AError("SyncA2AClient can't await a token: pass a function that is not async")
+        yield authorized(request, token)
+
+    async def async_auth_flow(self, request: httpx.Request) -> AsyncFlow:
+        token = self._source if isinstance(self._source, str) else self._source()
+        yield authorized(request, await token if isawaitable(token) else token)
+
+
+class APIKey(httpx.Auth):
+    """An API key, put where the agent's card wants it; else into the header `X-API-Key`.
+
+    Example:
+        ```python
+        from apcore_a2a_client import A2AClient, APIKey
+
+        client = A2AClient("https://agent.example.com", auth=APIKey("secret"))
+        ```
+    """
+
+    def __init__(self, key: str, *, scheme: SecurityScheme | None = None) -> None:
+        self._key = checked(key)
+        self._scheme = scheme or SecurityScheme("apiKey", location="header", name="X-API-Key")
+
+    def placed(self, card: AgentCard) -> "APIKey":
+        """The same key, where *card* wants it: by a scheme that is required before others."""
+        required = [
+            name for known in card.security_requirements for name in known.get("schemes", ())
+        ]
+        schemes = sorted(card.security_schemes.items(), key=lambda item: item[0] not in required)
+        found = next((scheme for _, scheme in schemes if scheme.type == "apiKey"), None)
+        return APIKey(self._key, scheme=found)
+
+    def auth_flow(self, request: httpx.Request) -> Flow:
+        name = self._scheme.name
+        if self._scheme.location == "query":
+            request.url = _MaskedURL(request.url.copy_set_param(name, self._key))
+        elif self._scheme.location == "cookie":
+            cookies = [request.headers.get("cookie"), f"{name}={self._key}"]
+            request.headers["cookie"] = "; ".join(filter(None, cookies))
+        else:
+            request.headers[name] = self._key
+        yield request
+
+
+class _MaskedURL(httpx.URL):
+    """A URL with a key in its query, which httpx would log."""
+
+    def __str__(self) -> str:
+        return str(httpx.URL(self).copy_with(query=None)) + "?…"
+
+    __repr__ = __str__
+
+
+def authorized(request: httpx.Request, token: str) -> httpx.Request:
+    """*request* with *token* in its `Authorization` header."""
+    request.headers["authorization"] = (
+        checked(token) if " " in token else f"Bearer {checked(token)}"
+    )
+    return request
+
+
+def checked(secret: str) -> str:
+    """*secret*, if it can stand in a header (RFC 9110 §5.5).
+
+    Raises:
+        ValueError: It can't; the message does not show it.
+    """
+    if not (secret.isascii() and secret.isprintable() and secret.strip() == secret and secret):
+        raise ValueError("The credentials are empty, or have characters that no header can have")
+    return secret
+
+
+def auth_of(credentials: Credentials | None) -> httpx.Auth | None:
+    """What httpx makes of *credentials*.
+
+    Raises:
+        TypeError: They are nothing of the kind.
+        ValueError: No header can have them.
+    """
+    if credentials is None or isinstance(credentials, httpx.Auth):
+        return credentials
+    if isinstance(credentials, str) or callable(credentials):
+        return Token(credentials)
+    kind = type(credentials).__name__
+    raise TypeError(f"auth takes a str, a function, an APIKey or an httpx.Auth, not {kind}")

@@ -1,0 +1,196 @@
+# pyright: reportPrivateUsage=false
+# The functions that make the methods stand outside of the class.
+"""The client for async programs."""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+
+import httpx
+
+from .auth import Credentials
+from .cards import AgentCard
+from .exchange import Close, Read, Reply, Send, Sleep, Steps, credentials, translated
+from .operations import Operations
+from .setup import operations_of
+from .streams import END, Source
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def awaited(
+    steps: Callable[Concatenate[Operations, P], Steps[T]],
+) -> Callable[Concatenate["A2AClient", P], Coroutine[Any, Any, T]]:
+    """A coroutine method that does the steps of an operation."""
+
+    @wraps(steps)
+    async def method(self: "A2AClient", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        replies: list[Reply] = []
+        try:
+            return await self._do(steps(self._operations, *args, **kwargs), replies)
+        finally:
+            await _close(replies)
+
+    return method
+
+
+def iterated(
+    source: Callable[Concatenate[Operations, P], Source[T]],
+) -> Callable[Concatenate["A2AClient", P], AsyncGenerator[T, None]]:
+    """An asynchronous generator method that gives what the source of an operation has."""
+
+    @wraps(source)
+    async def method(
+        self: "A2AClient", /, *args: P.args, **kwargs: P.kwargs
+    ) -> AsyncGenerator[T, None]:
+        replies: list[Reply] = []
+        items = source(self._operations, *args, **kwargs)
+        try:
+            while (item := await self._do(items.next(), replies)) is not END:
+                yield item
+        finally:
+            await _close(replies)
+
+    return method
+
+
+async def _close(replies: list[Reply]) -> None:
+    for reply in replies:
+        await reply.response.aclose()
+
+
+class A2AClient:
+    """A client of the A2A agent at a URL.
+
+    Args:
+        url: The agent's address; its card is looked for below `/.well-known/` there.
+        auth: `"Bearer …"`, a function (async or not) that gives a fresh token for each request,
+            an `APIKey`, or any `httpx.Auth`.
+        timeout: Seconds to wait for a connection, for an answer, and for a sign of life on a
+            stream; None waits for ever.
+        card_ttl: Seconds for which the card counts.
+        headers: Headers of every request.
+        retries: How often what failed is tried again, where that is safe.
+        http_client: The httpx client to use; it is not closed then.
+        protocol: `"1.0"` or `"0.3"` to speak that version whatever the card says.
+        max_bytes: How large an answer, or an event of a stream, may be.
+
+    Raises:
+        ValueError: The URL is no http(s) URL, or something else is not what it should be.
+
+    Example:
+        ```python test="lint"
+        import asyncio
+
+        from apcore_a2a_client import A2AClient
+
+
+        async def main():
+            async with A2AClient("http://127.0.0.1:8000") as client:
+                print((await client.agent_card).name)
+                print(await client.call("text.stats", {"text": "To be, or not to be."}))
+
+
+        asyncio.run(main())
+        ```
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        auth: Credentials | None = None,
+        timeout: float | None = 30,
+        card_ttl: float = 300,
+        headers: Mapping[str, str] | None = None,
+        retries: int = 3,
+        http_client: httpx.AsyncClient | None = None,
+        protocol: str | None = None,
+        max_bytes: int = 64 * 2**20,
+    ) -> None:
+        self._owns = http_client is None
+        self._http = http_client or httpx.AsyncClient()
+        self._operations = operations_of(
+            self._http.build_request,
+            url,
+            auth=auth,
+            timeout=timeout,
+            card_ttl=card_ttl,
+            headers=headers,
+            retries=retries,
+            protocol=protocol,
+            max_bytes=max_bytes,
+        )
+
+    get_card = awaited(Operations.get_card)
+    extended_card = awaited(Operations.extended_card)
+    send_message = awaited(Operations.send_message)
+    stream_message = iterated(Operations.stream_message)
+    subscribe = iterated(Operations.subscribe)
+    get_task = awaited(Operations.get_task)
+    cancel_task = awaited(Operations.cancel_task)
+    list_tasks = awaited(Operations.list_tasks)
+    iter_tasks = iterated(Operations.iter_tasks)
+    set_push_config = awaited(Operations.set_push_config)
+    get_push_config = awaited(Operations.get_push_config)
+    list_push_configs = awaited(Operations.list_push_configs)
+    delete_push_config = awaited(Operations.delete_push_config)
+    call = awaited(Operations.call)
+    stream = iterated(Operations.stream)
+    reply = awaited(Operations.reply)
+    wait = awaited(Operations.wait)
+
+    @property
+    def agent_card(self) -> Awaitable[AgentCard]:
+        """The agent's card, to be awaited; as `get_card()`."""
+        return self.get_card()
+
+    async def aclose(self) -> None:
+        """Close the connections, unless the httpx client was given."""
+        if self._owns:
+            await self._http.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    def __repr__(self) -> str:
+        return f"<A2AClient {self._operations.url}>"
+
+    async def _do(self, steps: Steps[T], replies: list[Reply]) -> T:
+        """Do the steps; what they open is added to *replies*, whose owner closes it."""
+        try:
+            step = next(steps)
+            while True:
+                try:
+                    given = await self._step(step, replies)
+                except Exception as error:  # the steps know what to do about it
+                    step = steps.throw(error)
+                else:
+                    step = steps.send(given)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+
+    async def _step(self, step: Send | Read | Close | Sleep, replies: list[Reply]) -> Any:
+        from asyncio import sleep, timeout  # httpx imports it as late
+
+        if isinstance(step, Sleep):
+            return await sleep(step.seconds)
+        if isinstance(step, Close):
+            replies.remove(step.reply)
+            return await step.reply.response.aclose()
+        if isinstance(step, Read):
+            with translated(step.reply.response.url):
+                async with timeout(step.timeout):
+                    return await anext(step.reply.chunks, b"")
+        with translated(step.request.url):
+            async with timeout(step.timeout):
+                response = await self._http.send(
+                    step.request, auth=credentials(step), stream=True, follow_redirects=False
+                )
+        replies.append(Reply(response, response.aiter_raw()))
+        return replies[-1]

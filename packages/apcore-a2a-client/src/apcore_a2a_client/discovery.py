@@ -1,0 +1,127 @@
+"""Finding out what an agent is, and how to talk to it."""
+
+from dataclasses import dataclass
+from time import monotonic
+from typing import NamedTuple
+
+import httpx
+
+from .bindings import HTTPJSON, JSONRPC, Binding
+from .cards import AgentCard
+from .codec import load
+from .errors import A2ADiscoveryError, A2AProtocolError
+from .exchange import Answer, Call, Exchange, Steps, shown
+
+PLACES = ("/.well-known/agent-card.json", "/.well-known/agent.json")
+LARGEST_CARD = 5 * 2**20
+"""Bytes."""
+VERSIONS = ("1.0", "0.3")
+BINDINGS: dict[str, type[JSONRPC | HTTPJSON]] = {"JSONRPC": JSONRPC, "HTTP+JSON": HTTPJSON}
+
+
+class Known(NamedTuple):
+    """A card, where it was, its ETag, and until when it counts."""
+
+    card: AgentCard
+    url: httpx.URL
+    etag: str
+    until: float
+
+
+@dataclass
+class Discovery:
+    """Keeps the card of the agent at an address.
+
+    Attributes:
+        base: The agent's address.
+        ttl: Seconds for which a card counts.
+        protocol: The version to speak whatever the card says.
+    """
+
+    exchange: Exchange
+    base: httpx.URL
+    ttl: float
+    protocol: str | None
+    known: Known | None = None
+
+    def card(self, *, refresh: bool = False) -> Steps[AgentCard]:
+        """The card, fetched if the known one is too old (FR-CLI-002).
+
+        Raises:
+            A2ADiscoveryError: There is none, or none that makes sense.
+        """
+        if self.known and not refresh and monotonic() < self.known.until:
+            return self.known.card
+        path = self.base.raw_path.partition(b"?")[0].rstrip(b"/")
+        places = [self.base.copy_with(raw_path=path + place.encode()) for place in PLACES]
+        places = [self.known.url] if self.known else places
+        for url in places:
+            answer = yield from self._fetch(url)
+            if answer.status not in (404, 405, 410) or url == places[-1]:
+                return self._read(url, answer)
+        raise AssertionError("the last place returns or raises")
+
+    def _fetch(self, url: httpx.URL) -> Steps[Answer]:
+        headers = {"accept": "application/json"}
+        if self.known and self.known.etag:
+            headers["if-none-match"] = self.known.etag
+        try:
+            call = Call("GET", url, safe=True, headers=headers, limit=LARGEST_CARD)
+            answer = yield from self.exchange.send(call)
+        except A2AProtocolError as error:
+            raise A2ADiscoveryError(str(error), url=shown(url)) from None
+        assert isinstance(answer, Answer)
+        return answer
+
+    def _read(self, url: httpx.URL, answer: Answer) -> AgentCard:
+        place, status = shown(url), answer.status
+        if status == 304 and self.known:
+            card = self.known.card
+        elif status != 200:
+            self.known = None
+            raise A2ADiscoveryError(f"No agent card: HTTP {status}", url=place, status_code=status)
+        else:
+            try:
+                card = AgentCard.from_dict(load(answer.body))
+            except A2AProtocolError as error:
+                message = f"No agent card: {error}"
+                raise A2ADiscoveryError(message, url=place, status_code=status) from None
+        self.known = Known(card, url, answer.headers.get("etag", ""), monotonic() + self.ttl)
+        return card
+
+    def binding(self) -> Steps[Binding]:
+        """How to talk to the agent: as the first of its interfaces that we know, in its order.
+
+        Raises:
+            A2ADiscoveryError: It has none, or only plain ones though its card came encrypted.
+        """
+        try:
+            card = yield from self.card()
+        except A2ADiscoveryError:
+            if self.protocol is None:
+                raise
+            return JSONRPC(self.base, self.protocol)
+        offered: list[str] = []
+        for known in card.supported_interfaces:
+            url = self._address(known.url)
+            version = known.protocol_version[:3] or "1.0"
+            kind = BINDINGS.get(known.protocol_binding.upper())
+            offered.append(f"{known.protocol_binding} {known.protocol_version} at {shown(url)}")
+            fits = version in VERSIONS and (kind is JSONRPC or version == "1.0")
+            safe = url.scheme == "https" or self.base.scheme == "http"
+            if kind and fits and safe and self.protocol in (None, version):
+                return kind(url, version, known.tenant)
+        if self.protocol:
+            return JSONRPC(self.base, self.protocol)
+        found = ", ".join(offered) or "no address"
+        message = f"The agent offers nothing that this client speaks, but {found}"
+        raise A2ADiscoveryError(message, url=shown(self.base))
+
+    def _address(self, text: str) -> httpx.URL:
+        try:
+            url = self.base.join(text)
+        except httpx.InvalidURL:
+            url = httpx.URL()
+        if url.scheme not in ("http", "https") or not url.host or url.userinfo:
+            raise A2ADiscoveryError("The card has no good address", url=shown(self.base))
+        return url

@@ -1,0 +1,267 @@
+"""Requests and their answers, without input and output: generators of steps.
+
+A client does the steps, async or not: it sends what a generator asks for, and gives back what
+came. So the protocol is written once, and each client is a loop.
+
+Which requests are tried again, at most `retries` times:
+
+| what happened                          | a request that only reads | one that changes something |
+|----------------------------------------|---------------------------|----------------------------|
+| no connection: nothing was sent        | again                     | again                      |
+| the connection broke, or took too long | again                     | not: it may have arrived   |
+| HTTP 429 or 503                        | again                     | again: it was refused      |
+| anything else                          | not                       | not                        |
+"""
+
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from math import ldexp
+from random import uniform
+from time import monotonic, time
+from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
+
+import httpx
+
+from .errors import A2AConnectionError, A2AProtocolError, A2ATimeoutError
+
+T = TypeVar("T")
+FIRST_WAIT, LONGEST_WAIT = 0.25, 5.0
+"""Seconds before the first repetition, doubled for each further one, and at most."""
+MOST_REDIRECTS = 5
+
+
+class Reply(NamedTuple):
+    """An answer whose body is still to be read."""
+
+    response: httpx.Response
+    chunks: Any
+
+
+class Send(NamedTuple):
+    """Send a request, and get a `Reply`.
+
+    Attributes:
+        auth: None for what the httpx client has of its own, False for none whatsoever.
+    """
+
+    request: httpx.Request
+    auth: httpx.Auth | Literal[False] | None
+    timeout: float | None
+
+
+class Read(NamedTuple):
+    """Get the next bytes of a reply; none at its end."""
+
+    reply: Reply
+    timeout: float | None
+
+
+class Close(NamedTuple):
+    """Be done with a reply."""
+
+    reply: Reply
+
+
+class Sleep(NamedTuple):
+    """Wait for some seconds."""
+
+    seconds: float
+
+
+Steps: TypeAlias = Generator[Send | Read | Close | Sleep, Any, T]
+"""A generator of steps, in the end with a result."""
+
+
+class Answer(NamedTuple):
+    """A whole answer."""
+
+    status: int
+    headers: httpx.Headers
+    body: bytes
+
+
+class Call(NamedTuple):
+    """A request to be.
+
+    Attributes:
+        safe: Whether it changes nothing, so that it may be sent twice.
+        stream: Whether the answer may be a stream.
+        limit: Bytes that the answer may have; None for the usual limit.
+    """
+
+    method: str
+    url: httpx.URL
+    safe: bool
+    stream: bool = False
+    headers: Mapping[str, str] = {}
+    params: Mapping[str, Any] | None = None
+    content: bytes | None = None
+    limit: int | None = None
+
+
+@dataclass
+class Exchange:
+    """Sends requests, and again where that is safe.
+
+    Attributes:
+        build: httpx's `build_request`, of either client.
+        timeout: Seconds to wait for a connection, for an answer to begin, and for its end.
+        retries: How often a request is sent again.
+        limit: Bytes that an answer may have.
+    """
+
+    build: Callable[..., httpx.Request]
+    auth: httpx.Auth | None
+    headers: Mapping[str, str]
+    timeout: float | None
+    retries: int
+    limit: int
+
+    def send(self, call: Call) -> Steps[Reply | Answer]:
+        """Send a request, and read the answer, unless that is a stream.
+
+        Raises:
+            A2AConnectionError: The last try has failed.
+            A2AProtocolError: The answer is too large, or redirects in circles.
+        """
+        for left in reversed(range(self.retries + 1)):
+            wait = backoff(self.retries - left)
+            try:
+                answer = yield from self._once(call)
+            except A2AConnectionError as error:
+                if not left or (error.sent and not call.safe):
+                    raise
+            else:
+                if isinstance(answer, Reply) or answer.status not in (429, 503) or not left:
+                    return answer
+                wait = retry_after(answer.headers, wait)
+                if self.timeout is not None and wait > self.timeout:
+                    return answer
+            yield Sleep(wait)
+        raise AssertionError("the last round returns or raises")
+
+    def _once(self, call: Call) -> Steps[Reply | Answer]:
+        headers = {"accept-encoding": "identity", **self.headers, **call.headers}
+        request = self.build(
+            call.method,
+            call.url,
+            headers=headers,
+            params=call.params,
+            content=call.content,
+            timeout=self.timeout,
+        )
+        auth: httpx.Auth | Literal[False] | None = self.auth
+        for _ in range(MOST_REDIRECTS + 1):
+            reply: Reply = yield Send(request, auth, self.timeout)
+            response = reply.response
+            if call.stream and response.status_code == 200 and is_stream(response.headers):
+                return reply
+            body = yield from self._body(reply, call.limit or self.limit)
+            target = response.next_request
+            if target is None:
+                return Answer(response.status_code, response.headers, body)
+            if origin(target.url) != origin(request.url):
+                if call.method != "GET":
+                    raise A2AProtocolError(f"Redirected to another origin: {shown(target.url)}")
+                # httpx would take along what is no `Authorization`, and our auth for another
+                target = httpx.Request("GET", target.url, extensions=request.extensions)
+                auth = False
+            elif target.method != call.method:
+                raise A2AProtocolError(f"Redirected from {call.method} to {target.method}")
+            request = target
+        raise A2AProtocolError(f"More than {MOST_REDIRECTS} redirects: {shown(request.url)}")
+
+    def _body(self, reply: Reply, limit: int) -> Steps[bytes]:
+        if reply.response.headers.get("content-encoding", "identity") != "identity":
+            raise A2AProtocolError("The answer is compressed, though we accept no compression")
+        end = monotonic() + (self.timeout or float("inf"))
+        body = bytearray()
+        while chunk := (yield Read(reply, self.timeout and end - monotonic())):
+            body += chunk
+            if len(body) > limit:
+                raise A2AProtocolError(f"The answer is larger than {limit} bytes")
+            if monotonic() > end:
+                raise A2ATimeoutError(f"The answer was not complete within {self.timeout} s")
+        yield Close(reply)
+        return bytes(body)
+
+
+def credentials(step: Send) -> Any:
+    """What httpx takes as `auth` to do *step*."""
+    if step.auth is False:
+        return None
+    return httpx.USE_CLIENT_DEFAULT if step.auth is None else step.auth
+
+
+def backoff(failures: int) -> float:
+    """Seconds to wait after that many failures: exponential, with jitter.
+
+    Example:
+        ```python
+        from apcore_a2a_client.exchange import backoff
+
+        print(0.125 <= backoff(0) <= 0.25, 2.5 <= backoff(10) <= 5)
+        #> True True
+        ```
+    """
+    return uniform(0.5, 1) * min(LONGEST_WAIT, ldexp(FIRST_WAIT, min(failures, 9)))
+
+
+def retry_after(headers: httpx.Headers, default: float) -> float:
+    """Seconds that an answer asks to wait, in either form (RFC 9110 §10.2.3), else *default*."""
+    text: str = headers.get("retry-after", "")
+    if text.isascii() and text.isdigit():
+        return float(text[:9])
+    try:
+        return max(0.0, float(parsedate_to_datetime(text).timestamp() - time()))
+    except (ValueError, OverflowError):
+        return default
+
+
+def is_stream(headers: httpx.Headers) -> bool:
+    """Whether an answer is a stream of events."""
+    return media_type(headers) == "text/event-stream"
+
+
+def media_type(headers: httpx.Headers) -> str:
+    """The media type of an answer, without parameters."""
+    kind: str = headers.get("content-type", "")
+    return kind.partition(";")[0].strip().lower()
+
+
+def origin(url: httpx.URL) -> tuple[str, str, int | None]:
+    """What credentials belong to (RFC 6454)."""
+    return url.scheme, url.host, url.port or {"http": 80, "https": 443}.get(url.scheme)
+
+
+def shown(url: httpx.URL) -> str:
+    """*url* without what may be secret in it."""
+    return str(url.copy_with(userinfo=b"", query=None, fragment=None))
+
+
+@contextmanager
+def translated(url: httpx.URL) -> Generator[None]:
+    """Make what httpx raises into errors of ours, without what it says of headers.
+
+    Raises:
+        A2AConnectionError: The agent can't be reached, or was lost.
+        A2ATimeoutError: It took too long.
+        A2AProtocolError: It does not speak HTTP.
+    """
+    place = shown(url)
+    try:
+        yield
+    except httpx.ConnectTimeout:
+        raise A2ATimeoutError(f"No connection in time: {place}", sent=False) from None
+    except (httpx.TimeoutException, TimeoutError) as error:
+        sent = not isinstance(error, httpx.PoolTimeout)
+        raise A2ATimeoutError(f"No answer in time: {place}", sent=sent) from None
+    except httpx.ConnectError as error:
+        raise A2AConnectionError(f"Can't connect to {place}: {error}", sent=False) from None
+    except httpx.LocalProtocolError:
+        raise A2AProtocolError(f"This can't be sent over HTTP: {place}") from None
+    except (httpx.RequestError, httpx.StreamError) as error:
+        kind = type(error).__name__
+        raise A2AConnectionError(f"The connection broke ({kind}): {place}") from None

@@ -1,0 +1,371 @@
+"""What a client can do, written once for both: each method is a generator of steps."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from .auth import APIKey
+from .bindings import (
+    CANCEL,
+    DELETE_PUSH,
+    EXTENDED_CARD,
+    GET,
+    GET_PUSH,
+    LIST,
+    LIST_PUSH,
+    SEND,
+    SET_PUSH,
+    STREAM,
+    SUBSCRIBE,
+    Binding,
+    Operation,
+)
+from .cards import AgentCard
+from .discovery import Discovery
+from .errors import A2AProtocolError, Json, is_object
+from .exchange import Answer, Exchange, Steps
+from .results import Chunks, result_of
+from .streams import END, End, EventStream, Source
+from .tasks import (
+    Event,
+    Message,
+    PushNotificationConfig,
+    Task,
+    TaskPage,
+    TaskState,
+    after,
+    read_event,
+)
+
+Content = str | bytes | dict[str, Any] | Sequence[Any] | Message
+"""What a message is made of: text, data, a list of parts, or the message itself."""
+
+
+class Operations:
+    """The operations of a client on the agent that `discovery` finds."""
+
+    def __init__(self, exchange: Exchange, discovery: Discovery) -> None:
+        self._exchange = exchange
+        self._discovery = discovery
+
+    @property
+    def url(self) -> str:
+        """The agent's address."""
+        return str(self._discovery.base)
+
+    def get_card(self, *, refresh: bool = False) -> Steps[AgentCard]:
+        """The agent's card, from memory for `card_ttl` seconds (FR-CLI-002).
+
+        Args:
+            refresh: Ask the agent even if the known card is young.
+
+        Raises:
+            A2ADiscoveryError: The agent has no card.
+        """
+        return (yield from self._discovery.card(refresh=refresh))
+
+    def extended_card(self) -> Steps[AgentCard]:
+        """The card that the agent has for those it knows (A2A 1.0 §3.1.11).
+
+        Raises:
+            ExtendedAgentCardNotConfiguredError: It has none.
+        """
+        return AgentCard.from_dict((yield from self._ask(EXTENDED_CARD, {})))
+
+    def send_message(
+        self,
+        message: Content,
+        *,
+        skill: str | None = None,
+        context_id: str | None = None,
+        task_id: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        blocking: bool = True,
+        history_length: int | None = None,
+        accepted_output_modes: Sequence[str] = (),
+        push_config: PushNotificationConfig | None = None,
+    ) -> Steps[Task]:
+        """Send a message, and get the task that it began or answered (FR-CLI-003).
+
+        The request is held open until the task is settled; where that may take longer than the
+        timeout, send with `blocking=False` and `wait`, or use `call`.
+
+        Args:
+            message: A str, a dict (data), a list of parts (a `Part`, a str, a dict, bytes), or a
+                `Message`. It gets an id unless it has one.
+            skill: The skill to call, as `metadata.skillId`.
+            context_id: The conversation that it belongs to.
+            task_id: The paused task that it answers.
+            metadata: More metadata of the request.
+            blocking: Whether to wait for the task to be settled.
+            history_length: How many messages of its history the task shall have.
+            accepted_output_modes: Media types that the artifacts may have.
+            push_config: A webhook for the task; its `task_id` does not matter.
+
+        Raises:
+            A2AServerError: The agent refused the message.
+            A2AConnectionError: It can't be reached, or was lost; nothing is known of the task then.
+        """
+        configuration = {
+            "returnImmediately": not blocking,
+            "historyLength": history_length,
+            "acceptedOutputModes": list(accepted_output_modes),
+            "taskPushNotificationConfig": push_config and push_config.to_dict(),
+        }
+        params = _params(message, skill, context_id, task_id, metadata)
+        params["configuration"] = {k: v for k, v in configuration.items() if v not in (None, [])}
+        return after(None, read_event((yield from self._ask(SEND, params))))
+
+    def stream_message(
+        self,
+        message: Content,
+        *,
+        skill: str | None = None,
+        context_id: str | None = None,
+        task_id: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> EventStream:
+        """Send a message, and get what happens as it happens (FR-CLI-004).
+
+        The stream ends when the task is settled. A connection that breaks is made anew, and every
+        event comes once.
+
+        Args:
+            message: As for `send_message`, and so are the others.
+            skill: The skill to call.
+            context_id: The conversation that it belongs to.
+            task_id: The paused task that it answers.
+            metadata: More metadata of the request.
+
+        Raises:
+            A2AServerError: The agent refused the message.
+            A2AConnectionError: It can't be reached, or could not be reached again.
+        """
+        params = _params(message, skill, context_id, task_id, metadata)
+        return self._events(start=(STREAM, params))
+
+    def subscribe(self, task_id: str, *, last_event_id: str | None = None) -> Source[Event]:
+        """What happens to a task from now on (A2A 1.0 §3.1.6).
+
+        Args:
+            task_id: The task.
+            last_event_id: Begin behind this event, where the agent numbers events.
+
+        Raises:
+            UnsupportedOperationError: The task has ended.
+            TaskNotFoundError: There is no such task.
+        """
+        return self._events(start=(SUBSCRIBE, {"id": task_id}), cursor=last_event_id)
+
+    def get_task(self, task_id: str, *, history_length: int | None = None) -> Steps[Task]:
+        """A task as it is now (FR-CLI-005).
+
+        Raises:
+            TaskNotFoundError: There is no such task.
+        """
+        params = _given(id=task_id, historyLength=history_length)
+        return Task.from_dict((yield from self._ask(GET, params)))
+
+    def cancel_task(self, task_id: str) -> Steps[Task]:
+        """Have a task canceled, and get it as it is then (FR-CLI-005).
+
+        Raises:
+            TaskNotCancelableError: It has ended.
+        """
+        return Task.from_dict((yield from self._ask(CANCEL, {"id": task_id})))
+
+    def list_tasks(
+        self,
+        context_id: str | None = None,
+        *,
+        state: str | None = None,
+        cursor: str | None = None,
+        page_size: int | None = None,
+        history_length: int | None = None,
+    ) -> Steps[TaskPage]:
+        """One page of tasks, and the cursor of the next (FR-CLI-005).
+
+        Args:
+            context_id: Only those of this conversation.
+            state: Only those in this state, such as `"working"`.
+            cursor: The `next_cursor` of the page before.
+            page_size: How many at most; the agent has a limit of its own.
+            history_length: How many messages of its history each shall have.
+
+        Raises:
+            UnsupportedOperationError: The agent lists no tasks; most of 0.3 do not.
+            ValueError: There is no such state.
+        """
+        params = _given(
+            contextId=context_id,
+            status=None if state is None else TaskState(state).wire,
+            pageToken=cursor,
+            pageSize=page_size,
+            historyLength=history_length,
+        )
+        return TaskPage.from_dict((yield from self._ask(LIST, params)))
+
+    def iter_tasks(
+        self,
+        context_id: str | None = None,
+        *,
+        state: str | None = None,
+        page_size: int | None = None,
+    ) -> Source[Task]:
+        """All tasks, page by page; see `list_tasks`."""
+        return _Pages(self, context_id, {"state": state, "page_size": page_size})
+
+    def set_push_config(self, config: PushNotificationConfig) -> Steps[PushNotificationConfig]:
+        """Have a webhook told about a task (A2A 1.0 §3.1.7).
+
+        Raises:
+            PushNotificationNotSupportedError: The agent calls no webhooks.
+        """
+        return PushNotificationConfig.from_dict((yield from self._ask(SET_PUSH, config.to_dict())))
+
+    def get_push_config(self, task_id: str, id: str) -> Steps[PushNotificationConfig]:
+        """A webhook of a task (A2A 1.0 §3.1.8)."""
+        params = {"taskId": task_id, "id": id}
+        return PushNotificationConfig.from_dict((yield from self._ask(GET_PUSH, params)))
+
+    def list_push_configs(self, task_id: str) -> Steps[tuple[PushNotificationConfig, ...]]:
+        """All webhooks of a task (A2A 1.0 §3.1.9)."""
+        result = yield from self._ask(LIST_PUSH, {"taskId": task_id})
+        configs = result.get("configs", ()) if is_object(result) else result
+        return tuple(map(PushNotificationConfig.from_dict, configs))
+
+    def delete_push_config(self, task_id: str, id: str) -> Steps[None]:
+        """Have a webhook no longer told about a task (A2A 1.0 §3.1.10)."""
+        yield from self._ask(DELETE_PUSH, {"taskId": task_id, "id": id})
+
+    def call(
+        self,
+        skill: str,
+        input: Content,
+        *,
+        context_id: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> Steps[Any]:
+        """Call a skill like a function, however long it takes.
+
+        The task is begun, then followed until it ends. When the caller stops waiting, it goes on.
+
+        Args:
+            skill: The skill.
+            input: What it gets, as the message of `send_message`.
+            context_id: The conversation that it belongs to.
+            metadata: More metadata of the request.
+
+        Returns:
+            The value of the task's artifact, see `Task.value`.
+
+        Raises:
+            TaskFailedError: The task failed, was rejected or canceled.
+            InputRequired: It waits for input: go on with `reply`.
+            SkillNotFoundError: There is no such skill.
+            InvalidParamsError: The input is not what the skill takes.
+        """
+        task = yield from self.send_message(
+            input, skill=skill, context_id=context_id, metadata=metadata, blocking=False
+        )
+        return result_of((yield from self.wait(task)))
+
+    def stream(
+        self,
+        skill: str,
+        input: Content,
+        *,
+        context_id: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> Source[Any]:
+        """Call a skill, and get the values of its chunks as they come.
+
+        Raises:
+            TaskFailedError: As `call`, behind the chunks that came before.
+            InputRequired: As `call`.
+        """
+        events = self.stream_message(input, skill=skill, context_id=context_id, metadata=metadata)
+        return Chunks(events)
+
+    def reply(self, task: Task, message: Content) -> Steps[Task]:
+        """Answer a paused task, and wait until it ends or asks again.
+
+        Raises:
+            UnsupportedOperationError: It waits for nothing any more.
+        """
+        answered = yield from self.send_message(
+            message, task_id=task.id, context_id=task.context_id, blocking=False
+        )
+        return (yield from self.wait(answered))
+
+    def wait(self, task: Task) -> Steps[Task]:
+        """Follow a task until it is settled, by its events or, where there are none, by asking.
+
+        Raises:
+            A2AConnectionError: The agent could not be reached any more.
+        """
+        if task.status.state.is_settled:
+            return task
+        card = yield from self.get_card()
+        # an agent that numbers events tells all of them, even those of a task that has ended
+        events = self._events(task=task, cursor="0", polls=not card.capabilities.streaming)
+        while (yield from events.next()) is not END:
+            pass
+        assert events.task
+        return events.task
+
+    def _ask(self, operation: Operation, params: Json) -> Steps[Any]:
+        binding, exchange = yield from self._way()
+        answer = yield from exchange.send(binding.call(operation, params))
+        assert isinstance(answer, Answer)
+        return binding.result(answer)
+
+    def _way(self) -> Steps[tuple[Binding, Exchange]]:
+        """How to reach the agent, with the credentials where its card wants them."""
+        binding = yield from self._discovery.binding()
+        exchange, known = self._exchange, self._discovery.known
+        if isinstance(exchange.auth, APIKey) and known:
+            exchange = replace(exchange, auth=exchange.auth.placed(known.card))
+        return binding, exchange
+
+    def _events(self, **given: Any) -> EventStream:
+        return EventStream(self._exchange, self._way, **given)
+
+
+class _Pages:
+    """The tasks on all pages."""
+
+    def __init__(self, operations: Operations, context_id: str | None, given: Json) -> None:
+        self._operations, self._context_id, self._given = operations, context_id, given
+        self._tasks: Iterator[Task] = iter(())
+        self._cursor: str | None = None
+        self._seen: set[str] = set()
+
+    def next(self) -> Steps[Task | End]:
+        while (task := next(self._tasks, None)) is None:
+            if self._cursor == "":
+                return END
+            page = yield from self._operations.list_tasks(
+                self._context_id, cursor=self._cursor, **self._given
+            )
+            self._tasks, self._cursor = iter(page.tasks), page.next_cursor
+            if self._cursor in self._seen:
+                raise A2AProtocolError("The pages of tasks go in circles")
+            self._seen |= {self._cursor} - {""}
+        return task
+
+
+def _given(**params: Any) -> Json:
+    return {name: value for name, value in params.items() if value is not None}
+
+
+def _params(
+    message: Content,
+    skill: str | None,
+    context_id: str | None,
+    task_id: str | None,
+    metadata: Mapping[str, Any] | None,
+) -> Json:
+    sent = Message.of(message, context_id=context_id, task_id=task_id)
+    about = {**(metadata or {}), **_given(skillId=skill)}
+    return _given(message=sent.to_dict(), metadata=about or None)

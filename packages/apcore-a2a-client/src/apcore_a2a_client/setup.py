@@ -1,0 +1,57 @@
+"""What both clients are made of, from what their users give."""
+
+from collections.abc import Callable, Mapping
+
+import httpx
+
+from .auth import Credentials, auth_of, checked
+from .discovery import VERSIONS, Discovery
+from .exchange import Exchange
+from .operations import Operations
+
+
+def operations_of(
+    build: Callable[..., httpx.Request],
+    url: str,
+    *,
+    auth: Credentials | None,
+    timeout: float | None,
+    card_ttl: float,
+    headers: Mapping[str, str] | None,
+    retries: int,
+    protocol: str | None,
+    max_bytes: int,
+) -> Operations:
+    """The operations on the agent at *url*; see `A2AClient`.
+
+    Raises:
+        ValueError: Something is not what it should be.
+    """
+    if protocol not in (None, *VERSIONS):
+        raise ValueError(f"protocol takes one of {', '.join(VERSIONS)}, not {protocol!r}")
+    if card_ttl < 0 or retries < 0 or max_bytes < 1:
+        raise ValueError("card_ttl and retries take no negative number, max_bytes a positive one")
+    if timeout is not None and not timeout > 0:
+        raise ValueError(f"timeout takes seconds, more than 0, not {timeout!r}")
+    known = {checked(name): checked(value) for name, value in (headers or {}).items()}
+    exchange = Exchange(build, auth_of(auth), known, timeout, retries, max_bytes)
+    return Operations(exchange, Discovery(exchange, address(url), card_ttl, protocol))
+
+
+def address(url: str) -> httpx.URL:
+    """*url*, without the place of its card if it names that (FR-CLI-001.2).
+
+    Raises:
+        ValueError: It is no http or https URL; the message shows no password.
+    """
+    try:
+        found = httpx.URL(url)
+    except (httpx.InvalidURL, TypeError):
+        raise ValueError(f"Not a URL: {url!r}") from None
+    if found.userinfo:
+        raise ValueError("Credentials don't belong into a URL: pass them as auth=")
+    port = found.port is None or 0 < found.port < 65536
+    if found.scheme not in ("http", "https") or not found.host or not port or " " in found.host:
+        raise ValueError(f"An agent has an http or https URL, not {url!r}")
+    path = found.path.partition("/.well-known/")[0]
+    return found.copy_with(path=path or "/", query=None, fragment=None)

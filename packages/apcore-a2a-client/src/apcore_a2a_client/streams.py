@@ -1,0 +1,186 @@
+"""Streams of events that survive what connections do not."""
+
+from collections import deque
+from collections.abc import Callable
+from enum import Enum
+from time import monotonic
+from typing import Any, Final, Protocol, TypeVar
+
+from .bindings import GET, SUBSCRIBE, Binding, Operation
+from .errors import (
+    A2AConnectionError,
+    A2AServerError,
+    A2ATimeoutError,
+    Json,
+)
+from .exchange import Answer, Close, Exchange, Read, Reply, Sleep, Steps, backoff
+from .sse import EventParser
+from .tasks import Event, Message, Task, TaskArtifactUpdateEvent, after, read_event
+
+T_co = TypeVar("T_co", covariant=True)
+
+
+class End(Enum):
+    """What a source gives when there is nothing more."""
+
+    END = "end"
+
+
+END: Final = End.END
+
+
+class Source(Protocol[T_co]):
+    """What gives one thing after the other, in the end `END`."""
+
+    def next(self) -> Steps[T_co | End]: ...
+
+
+SILENCE = 30.0
+"""Seconds of nothing but keep-alives, after which the task itself is looked at."""
+
+
+class EventStream:
+    """The events of one task, each once, until it is settled.
+
+    A connection that breaks is made anew: behind the last event where the agent numbers them,
+    else with a snapshot of the task, which is an event of its own if it tells anything new.
+    An agent that has no streams is asked again and again instead.
+
+    Args:
+        way: Finds the agent.
+        start: The operation that begins the stream and its params; without it *task* is followed.
+        task: The task as far as it is known.
+        cursor: The id of the event behind which to begin.
+    """
+
+    def __init__(
+        self,
+        exchange: Exchange,
+        way: Callable[[], Steps[tuple[Binding, Exchange]]],
+        *,
+        start: tuple[Operation, Json] | None = None,
+        task: Task | None = None,
+        cursor: str | None = None,
+        polls: bool = False,
+    ) -> None:
+        self._exchange, self._way = exchange, way
+        self._binding: Binding
+        self._start, self.task, self._cursor, self._polls = start, task, cursor, polls
+        self._answers = bool(start and start[1].get("message", {}).get("taskId"))
+        self._reply: Reply | None = None
+        self._parser = EventParser(exchange.limit)
+        self._pending: deque[tuple[Any, str | None]] = deque()
+        self._failures = self._rounds = 0
+        self._heard = 0.0
+        self._ended = self._numbered = False
+
+    def next(self) -> Steps[Event | End]:
+        """The next event, or `END`.
+
+        Raises:
+            A2AConnectionError: The connection broke, and could not be made anew.
+            A2AServerError: The agent refuses.
+        """
+        while not self._ended or self._pending:
+            while self._pending:
+                event = self._take(*self._pending.popleft())
+                if event is not None:
+                    return event
+            if self._ended:
+                break
+            try:
+                if self._reply is None:
+                    yield from self._open()
+                else:
+                    yield from self._read(self._reply)
+            except A2AConnectionError as error:
+                yield from self._lost(error)
+        return END
+
+    def _open(self) -> Steps[None]:
+        self._binding, self._exchange = yield from self._way()
+        if self.task is None:
+            assert self._start
+            yield from self._connect(*self._start)
+            return
+        params = {"id": self.task.id}
+        if self._polls:
+            yield Sleep(min(5.0, 0.1 * 1.5**self._rounds))
+            self._rounds += 1
+        else:
+            try:
+                yield from self._connect(SUBSCRIBE, params)
+            except A2AServerError:
+                self._polls = True  # it has ended meanwhile, or can't be subscribed to
+        if self._polls or (self._binding.version == "0.3" and not self._numbered):
+            # 0.3 promises no snapshot, so events may be missing between
+            yield from self._look()
+
+    def _look(self) -> Steps[None]:
+        """Ask for the task as it is."""
+        assert self.task
+        call = self._binding.call(GET, {"id": self.task.id})
+        answer = yield from self._exchange.send(call)
+        assert isinstance(answer, Answer)
+        self._pending.append((Task.from_dict(self._binding.result(answer)), None))
+
+    def _connect(self, operation: Operation, params: Json) -> Steps[None]:
+        call = self._binding.call(operation, params, self._cursor)
+        answer = yield from self._exchange.send(call)
+        if isinstance(answer, Reply):
+            self._reply, self._parser = answer, EventParser(self._exchange.limit)
+            self._heard = monotonic()
+        else:
+            self._pending.append((read_event(self._binding.result(answer)), None))
+            self._polls = True
+
+    def _read(self, reply: Reply) -> Steps[None]:
+        chunk: bytes = yield Read(reply, self._exchange.timeout)
+        if not chunk:
+            raise A2AConnectionError("The stream ended before its task")
+        self._pending.extend(self._parser.feed(chunk))
+        now = monotonic()
+        if self._pending or self._numbered:
+            self._heard = now
+        elif self.task and now - self._heard > SILENCE:
+            self._heard = now
+            yield from self._look()  # agents may forget to tell the end
+            if not self._pending[0][0].status.state.is_settled:
+                self._pending.clear()
+
+    def _lost(self, error: A2AConnectionError) -> Steps[None]:
+        """Get over *error*, if that can be done."""
+        if self.task is None and not (self._start and self._start[0].safe):
+            raise error  # what was sent may have arrived
+        silent = isinstance(error, A2ATimeoutError) and self._reply and self.task
+        if self._reply:
+            yield Close(self._reply)
+            self._reply = None
+        if silent:
+            yield from self._look()  # it is alive, and its task takes long
+            return
+        self._failures += 1
+        if self._failures > self._exchange.retries:
+            raise error
+        yield Sleep(backoff(self._failures - 1))
+
+    def _take(self, data: Any, id: str | None) -> Event | None:
+        """The event in *data*; None if nothing in it is new."""
+        event: Event = read_event(self._binding.event(data)) if isinstance(data, bytes) else data
+        self._cursor, self._numbered = id or self._cursor, self._numbered or id is not None
+        if isinstance(event, Task) and self.task and _same(event, self.task):
+            self._ended = event.status.state.is_settled
+            return None
+        first = self.task is None
+        self.task = after(self.task, event)
+        self._failures = self._rounds = 0
+        state = self.task.status.state
+        stale = first and self._answers and state.is_paused
+        final = not isinstance(event, Message) and event.extra.get("final") is True
+        changed = not isinstance(event, TaskArtifactUpdateEvent)
+        self._ended = final or (changed and state.is_settled and not stale)
+        return event
+
+
+def _same(new: Task, old: Task) -> bool:
+    return new.status == old.status and new.artifacts == old.artifacts

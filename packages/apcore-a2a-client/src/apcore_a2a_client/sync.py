@@ -1,0 +1,188 @@
+# pyright: reportPrivateUsage=false
+# The functions that make the methods stand outside of the class.
+"""The client for scripts and notebooks."""
+
+import time
+from collections.abc import Callable, Generator, Mapping
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+
+import httpx
+
+from .auth import Credentials
+from .cards import AgentCard
+from .exchange import Close, Read, Reply, Send, Sleep, Steps, credentials, translated
+from .operations import Operations
+from .setup import operations_of
+from .streams import END, Source
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def done(
+    steps: Callable[Concatenate[Operations, P], Steps[T]],
+) -> Callable[Concatenate["SyncA2AClient", P], T]:
+    """A method that does the steps of an operation."""
+
+    @wraps(steps)
+    def method(self: "SyncA2AClient", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        replies: list[Reply] = []
+        try:
+            return self._do(steps(self._operations, *args, **kwargs), replies)
+        finally:
+            _close(replies)
+
+    return method
+
+
+def iterated(
+    source: Callable[Concatenate[Operations, P], Source[T]],
+) -> Callable[Concatenate["SyncA2AClient", P], Generator[T, None, None]]:
+    """A generator method that gives what the source of an operation has."""
+
+    @wraps(source)
+    def method(
+        self: "SyncA2AClient", /, *args: P.args, **kwargs: P.kwargs
+    ) -> Generator[T, None, None]:
+        replies: list[Reply] = []
+        items = source(self._operations, *args, **kwargs)
+        try:
+            while (item := self._do(items.next(), replies)) is not END:
+                yield item
+        finally:
+            _close(replies)
+
+    return method
+
+
+def _close(replies: list[Reply]) -> None:
+    for reply in replies:
+        reply.response.close()
+
+
+class SyncA2AClient:
+    """`A2AClient` without `await`, for scripts and notebooks; its arguments are the same.
+
+    The timeout counts for each piece of an answer that arrives: where a hostile agent sends
+    the head of its answer byte by byte, `A2AClient` gives up in time, and this one does not.
+
+    Args:
+        url: The agent's address.
+        auth: `"Bearer …"`, a function that gives a fresh token for each request, an `APIKey`,
+            or any `httpx.Auth`.
+        timeout: Seconds to wait for a connection, for an answer, and for a sign of life on a
+            stream; None waits for ever.
+        card_ttl: Seconds for which the card counts.
+        headers: Headers of every request.
+        retries: How often what failed is tried again, where that is safe.
+        http_client: The httpx client to use; it is not closed then.
+        protocol: `"1.0"` or `"0.3"` to speak that version whatever the card says.
+        max_bytes: How large an answer, or an event of a stream, may be.
+
+    Raises:
+        ValueError: The URL is no http(s) URL, or something else is not what it should be.
+
+    Example:
+        ```python test="lint"
+        from apcore_a2a_client import SyncA2AClient
+
+        with SyncA2AClient("http://127.0.0.1:8000") as client:
+            print(client.call("text.stats", {"text": "To be, or not to be."}))
+        ```
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        auth: Credentials | None = None,
+        timeout: float | None = 30,
+        card_ttl: float = 300,
+        headers: Mapping[str, str] | None = None,
+        retries: int = 3,
+        http_client: httpx.Client | None = None,
+        protocol: str | None = None,
+        max_bytes: int = 64 * 2**20,
+    ) -> None:
+        self._owns = http_client is None
+        self._http = http_client or httpx.Client()
+        self._operations = operations_of(
+            self._http.build_request,
+            url,
+            auth=auth,
+            timeout=timeout,
+            card_ttl=card_ttl,
+            headers=headers,
+            retries=retries,
+            protocol=protocol,
+            max_bytes=max_bytes,
+        )
+
+    get_card = done(Operations.get_card)
+    extended_card = done(Operations.extended_card)
+    send_message = done(Operations.send_message)
+    stream_message = iterated(Operations.stream_message)
+    subscribe = iterated(Operations.subscribe)
+    get_task = done(Operations.get_task)
+    cancel_task = done(Operations.cancel_task)
+    list_tasks = done(Operations.list_tasks)
+    iter_tasks = iterated(Operations.iter_tasks)
+    set_push_config = done(Operations.set_push_config)
+    get_push_config = done(Operations.get_push_config)
+    list_push_configs = done(Operations.list_push_configs)
+    delete_push_config = done(Operations.delete_push_config)
+    call = done(Operations.call)
+    stream = iterated(Operations.stream)
+    reply = done(Operations.reply)
+    wait = done(Operations.wait)
+
+    @property
+    def agent_card(self) -> AgentCard:
+        """The agent's card; as `get_card()`."""
+        return self.get_card()
+
+    def close(self) -> None:
+        """Close the connections, unless the httpx client was given."""
+        if self._owns:
+            self._http.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<SyncA2AClient {self._operations.url}>"
+
+    def _do(self, steps: Steps[T], replies: list[Reply]) -> T:
+        """Do the steps; what they open is added to *replies*, whose owner closes it."""
+        try:
+            step = next(steps)
+            while True:
+                try:
+                    given = self._step(step, replies)
+                except Exception as error:  # the steps know what to do about it
+                    step = steps.throw(error)
+                else:
+                    step = steps.send(given)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+
+    def _step(self, step: Send | Read | Close | Sleep, replies: list[Reply]) -> Any:
+        if isinstance(step, Sleep):
+            return time.sleep(step.seconds)
+        if isinstance(step, Close):
+            replies.remove(step.reply)
+            return step.reply.response.close()
+        if isinstance(step, Read):
+            with translated(step.reply.response.url):
+                return next(step.reply.chunks, b"")
+        with translated(step.request.url):
+            response = self._http.send(
+                step.request, auth=credentials(step), stream=True, follow_redirects=False
+            )
+        replies.append(Reply(response, response.iter_raw()))
+        return replies[-1]

@@ -1,0 +1,159 @@
+"""An agent of fasta2a: objects of A2A 1.0, by JSON-RPC methods of 1.0 and of 0.3.
+
+`python fasta2a_agent.py PORT` serves it on loopback, in an environment of its own.
+
+The first word of a message tells what to do: echo, count, slow, ask, fail; or a data part. Any
+other word makes the agent raise an error. What fasta2a does not let an agent do:
+
+- answer with a message: there is always a task;
+- go on with a task: whatever task a message names, it makes a new one. So the answer to a question
+  is a new task of the same context;
+- keep the message of a status, such as "it broke", or the question: the stream tells it, and the
+  task has it as the last message of its history;
+- keep chunks as one artifact: the agent stores it when it is complete.
+
+Eight operations run at a time, of which a cancellation is one.
+"""
+
+# mypy: ignore-errors
+# The library is in another environment.
+
+import sys
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import anyio
+import uvicorn
+from fasta2a import FastA2A, Worker
+from fasta2a.broker import InMemoryBroker
+from fasta2a.schema import Artifact, Message, Part, Skill, TaskIdParams, TaskSendParams, TaskState
+from fasta2a.storage import InMemoryStorage
+
+PORT = sys.argv[1]
+LOOPS = 8
+
+
+def artifact(part: Part, key: str = "output") -> Artifact:
+    """An artifact of one *part*."""
+    return Artifact(artifact_id=key, name=key, parts=[part])
+
+
+class Run:
+    """What the agent does for one message."""
+
+    def __init__(self, worker: "Agent", params: TaskSendParams, rest: str) -> None:
+        self.worker = worker
+        self.ids = (params["id"], params["context_id"])
+        self.rest = rest
+
+    async def end(self, state: TaskState, text: str) -> None:
+        """Leave the task in *state*, with a message that says why."""
+        message = Message(role="agent", message_id=str(uuid.uuid4()), parts=[Part(text=text)])
+        await self.worker.storage.update_task(self.ids[0], state, new_messages=[message])
+        await self.worker.publish_status(*self.ids, state, message)
+        await self.worker.broker.event_bus.close(self.ids[0])
+
+    async def finish(self, part: Part) -> None:
+        """Complete the task with an artifact of one *part*."""
+        await self.worker.publish_artifact(*self.ids, artifact(part))
+        await self.worker.storage.update_task(self.ids[0], "completed", [artifact(part)])
+
+    async def echo(self) -> None:
+        """Complete with the text."""
+        await self.finish(Part(text=self.rest))
+
+    async def count(self) -> None:
+        """Count to a number, a chunk of the one artifact for each."""
+        last = int(self.rest)
+        parts = [Part(text=str(number)) for number in range(1, last + 1)]
+        for number, part in enumerate(parts, 1):
+            await self.worker.publish_artifact(
+                *self.ids,
+                artifact(part, "numbers"),
+                append=number > 1,
+                last_chunk=number == last,
+            )
+        whole = Artifact(artifact_id="numbers", name="numbers", parts=parts)
+        await self.worker.storage.update_task(self.ids[0], "completed", [whole])
+
+    async def slow(self) -> None:
+        """Work for some seconds."""
+        with anyio.CancelScope() as scope:
+            self.worker.scopes[self.ids[0]] = scope
+            await anyio.sleep(float(self.rest))
+            await self.finish(Part(text="done"))
+
+    async def ask(self) -> None:
+        """Ask a question; the next message of the context is its answer."""
+        await self.worker.storage.update_context(self.ids[1], "asked")
+        await self.end("input-required", "Which one?")
+
+    async def fail(self) -> None:
+        """Fail, and say so."""
+        await self.end("failed", "it broke")
+
+
+class Agent(Worker):
+    """The agent."""
+
+    def __init__(self, broker: InMemoryBroker, storage: InMemoryStorage) -> None:
+        super().__init__(broker=broker, storage=storage)
+        self.scopes: dict[str, anyio.CancelScope] = {}
+
+    async def run_task(self, params: TaskSendParams) -> None:
+        """Do what the first word of the message tells."""
+        await self.storage.update_task(params["id"], "working")
+        await self.publish_status(params["id"], params["context_id"], "working")
+        (part,) = params["message"]["parts"]
+        text = part.get("text", "")
+        word, _, rest = text.partition(" ")
+        run = Run(self, params, rest)
+        if await self.storage.load_context(params["context_id"]) == "asked":
+            await self.storage.update_context(params["context_id"], "answered")
+            await run.finish(Part(text=f"got: {text}"))
+        elif "data" in part:
+            await run.finish(Part(data=part["data"]))
+        else:
+            await getattr(run, word)()
+
+    async def cancel_task(self, params: TaskIdParams) -> None:
+        """Cancel what the task does, if it does something."""
+        if scope := self.scopes.pop(params["id"], None):
+            await self.storage.update_task(params["id"], "canceled")
+            scope.cancel()
+
+    def build_message_history(self, history: list[Message]) -> list[Message]:
+        """Nothing needs it."""
+        return history
+
+    def build_artifacts(self, result: Part) -> list[Artifact]:
+        """Nothing needs it."""
+        return [artifact(result)]
+
+
+def application() -> FastA2A:
+    """The agent, with its worker inside."""
+    broker, storage = InMemoryBroker(), InMemoryStorage()
+    worker = Agent(broker, storage)
+
+    @asynccontextmanager
+    async def lifespan(app: FastA2A) -> AsyncIterator[None]:
+        async with app.task_manager, AsyncExitStack() as loops:
+            for _ in range(LOOPS):
+                await loops.enter_async_context(worker.run())
+            yield
+
+    return FastA2A(
+        storage=storage,
+        broker=broker,
+        lifespan=lifespan,
+        name="fasta2a",
+        description="An agent of fasta2a",
+        url=f"http://127.0.0.1:{PORT}",
+        skills=[Skill(id="echo", name="Echo", description="Echoes a text", tags=["text"])],
+    )
+
+
+if __name__ == "__main__":
+    uvicorn.run(application(), port=int(PORT), log_level="warning")
