@@ -139,6 +139,7 @@ class A2AClient:
     call = awaited(Operations.call)
     stream = iterated(Operations.stream)
     reply = awaited(Operations.reply)
+    follow = iterated(Operations.follow)
     wait = awaited(Operations.wait)
 
     @property

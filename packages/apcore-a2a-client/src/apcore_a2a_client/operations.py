@@ -17,7 +17,6 @@ from .bindings import (
     SET_PUSH,
     STREAM,
     SUBSCRIBE,
-    Binding,
     Operation,
 )
 from .cards import AgentCard
@@ -25,7 +24,7 @@ from .discovery import Discovery
 from .errors import A2AProtocolError, Json, is_object
 from .exchange import Answer, Exchange, Steps
 from .results import Chunks, result_of
-from .streams import END, End, EventStream, Source
+from .streams import END, End, EventStream, Source, Way
 from .tasks import (
     Event,
     Message,
@@ -298,35 +297,42 @@ class Operations:
         )
         return (yield from self.wait(answered))
 
-    def wait(self, task: Task) -> Steps[Task]:
-        """Follow a task until it is settled, by its events or, where there are none, by asking.
+    def follow(self, task: Task) -> EventStream:
+        """What happens to a task from *task* on, until it is settled.
+
+        Where the agent has no streams, it is asked again and again. A snapshot of the task
+        stands for what can't be told one by one.
 
         Raises:
             A2AConnectionError: The agent could not be reached any more.
         """
-        if task.status.state.is_settled:
-            return task
-        card = yield from self.get_card()
         # an agent that numbers events tells all of them, even those of a task that has ended
-        events = self._events(task=task, cursor="0", polls=not card.capabilities.streaming)
+        return self._events(task=task, cursor="0")
+
+    def wait(self, task: Task) -> Steps[Task]:
+        """Follow a task until it is settled, and get it as it is then.
+
+        Raises:
+            A2AConnectionError: The agent could not be reached any more.
+        """
+        events = self.follow(task)
         while (yield from events.next()) is not END:
             pass
-        assert events.task
-        return events.task
+        return events.task or task
 
     def _ask(self, operation: Operation, params: Json) -> Steps[Any]:
-        binding, exchange = yield from self._way()
+        binding, exchange, _ = yield from self._way()
         answer = yield from exchange.send(binding.call(operation, params))
         assert isinstance(answer, Answer)
         return binding.result(answer)
 
-    def _way(self) -> Steps[tuple[Binding, Exchange]]:
+    def _way(self) -> Steps[Way]:
         """How to reach the agent, with the credentials where its card wants them."""
         binding = yield from self._discovery.binding()
         exchange, known = self._exchange, self._discovery.known
         if isinstance(exchange.auth, APIKey) and known:
             exchange = replace(exchange, auth=exchange.auth.placed(known.card))
-        return binding, exchange
+        return Way(binding, exchange, known is None or known.card.capabilities.streaming)
 
     def _events(self, **given: Any) -> EventStream:
         return EventStream(self._exchange, self._way, **given)

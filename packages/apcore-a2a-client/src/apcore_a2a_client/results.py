@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from .errors import InputRequired, TaskFailedError, objects
+from .errors import InputRequired, Json, TaskFailedError, is_object
 from .exchange import Steps
 from .streams import END, End, EventStream
 from .tasks import Task, TaskArtifactUpdateEvent, TaskState
@@ -22,8 +22,9 @@ def result_of(task: Task) -> Any:
     text = " ".join(part.text for part in parts if part.text)
     if state.is_paused:
         raise InputRequired(text or f"The task is {state}", task)
-    data: list[Any] = [part.data for part in parts]
-    details = next(iter(objects(data)), {})
+    details: Json = {}
+    for part in parts:
+        details = part.data if is_object(part.data) else details
     raise TaskFailedError(text or f"The task is {state}", task, details)
 
 

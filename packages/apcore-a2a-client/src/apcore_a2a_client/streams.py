@@ -4,9 +4,9 @@ from collections import deque
 from collections.abc import Callable
 from enum import Enum
 from time import monotonic
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
-from .bindings import GET, SUBSCRIBE, Binding, Operation
+from .bindings import GET, SEND, STREAM, SUBSCRIBE, Binding, Operation
 from .errors import (
     A2AConnectionError,
     A2AServerError,
@@ -29,6 +29,14 @@ class End(Enum):
 END: Final = End.END
 
 
+class Way(NamedTuple):
+    """How to reach an agent, and whether it has streams."""
+
+    binding: Binding
+    exchange: Exchange
+    streams: bool
+
+
 class Source(Protocol[T_co]):
     """What gives one thing after the other, in the end `END`."""
 
@@ -44,7 +52,7 @@ class EventStream:
 
     A connection that breaks is made anew: behind the last event where the agent numbers them,
     else with a snapshot of the task, which is an event of its own if it tells anything new.
-    An agent that has no streams is asked again and again instead.
+    An agent that has no streams is asked for the task again and again.
 
     Args:
         way: Finds the agent.
@@ -56,23 +64,23 @@ class EventStream:
     def __init__(
         self,
         exchange: Exchange,
-        way: Callable[[], Steps[tuple[Binding, Exchange]]],
+        way: Callable[[], Steps[Way]],
         *,
         start: tuple[Operation, Json] | None = None,
         task: Task | None = None,
         cursor: str | None = None,
-        polls: bool = False,
     ) -> None:
         self._exchange, self._way = exchange, way
         self._binding: Binding
-        self._start, self.task, self._cursor, self._polls = start, task, cursor, polls
+        self._start, self.task, self._cursor, self._polls = start, task, cursor, False
         self._answers = bool(start and start[1].get("message", {}).get("taskId"))
         self._reply: Reply | None = None
         self._parser = EventParser(exchange.limit)
         self._pending: deque[tuple[Any, str | None]] = deque()
         self._failures = self._rounds = 0
         self._heard = 0.0
-        self._ended = self._numbered = False
+        self._ended = bool(task and task.status.state.is_settled)
+        self._numbered = False
 
     def next(self) -> Steps[Event | End]:
         """The next event, or `END`.
@@ -98,18 +106,22 @@ class EventStream:
         return END
 
     def _open(self) -> Steps[None]:
-        self._binding, self._exchange = yield from self._way()
+        self._binding, self._exchange, streams = yield from self._way()
         if self.task is None:
             assert self._start
-            yield from self._connect(*self._start)
+            operation, params = self._start
+            if operation is STREAM and not streams:
+                operation, params = SEND, {**params, "configuration": {"returnImmediately": True}}
+            yield from self._connect(operation, params)
             return
-        params = {"id": self.task.id}
+        if not streams:
+            self._polls = True
         if self._polls:
             yield Sleep(min(5.0, 0.1 * 1.5**self._rounds))
             self._rounds += 1
         else:
             try:
-                yield from self._connect(SUBSCRIBE, params)
+                yield from self._connect(SUBSCRIBE, {"id": self.task.id})
             except A2AServerError:
                 self._polls = True  # it has ended meanwhile, or can't be subscribed to
         if self._polls or (self._binding.version == "0.3" and not self._numbered):

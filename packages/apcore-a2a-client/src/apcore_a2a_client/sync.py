@@ -135,6 +135,7 @@ class SyncA2AClient:
     call = done(Operations.call)
     stream = iterated(Operations.stream)
     reply = done(Operations.reply)
+    follow = iterated(Operations.follow)
     wait = done(Operations.wait)
 
     @property
