@@ -22,7 +22,7 @@ class AgentInterface(Model):
     """An address, and what is spoken there (§4.4.6)."""
 
     url: str
-    protocol_binding: str = "JSONRPC"
+    protocol_binding: str = ""
     protocol_version: str = ""
     tenant: str = ""
 

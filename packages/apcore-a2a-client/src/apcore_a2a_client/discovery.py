@@ -105,7 +105,7 @@ class Discovery:
         for known in card.supported_interfaces:
             url = self._address(known.url)
             version = known.protocol_version[:3] or "1.0"
-            kind = BINDINGS.get(known.protocol_binding.upper())
+            kind = BINDINGS.get(known.protocol_binding.upper() or "JSONRPC")
             offered.append(f"{known.protocol_binding} {known.protocol_version} at {shown(url)}")
             fits = version in VERSIONS and (kind is JSONRPC or version == "1.0")
             safe = url.scheme == "https" or self.base.scheme == "http"

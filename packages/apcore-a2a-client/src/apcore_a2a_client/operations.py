@@ -338,7 +338,7 @@ class Operations:
         return EventStream(self._exchange, self._way, **given)
 
 
-class _Pages:
+class _Pages(Source[Task]):
     """The tasks on all pages."""
 
     def __init__(self, operations: Operations, context_id: str | None, given: Json) -> None:

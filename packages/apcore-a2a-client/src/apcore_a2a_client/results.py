@@ -4,7 +4,7 @@ from typing import Any
 
 from .errors import InputRequired, Json, TaskFailedError, is_object
 from .exchange import Steps
-from .streams import END, End, EventStream
+from .streams import END, End, EventStream, Source
 from .tasks import Task, TaskArtifactUpdateEvent, TaskState
 
 
@@ -28,7 +28,7 @@ def result_of(task: Task) -> Any:
     raise TaskFailedError(text or f"The task is {state}", task, details)
 
 
-class Chunks:
+class Chunks(Source[Any]):
     """The values of a stream's artifact updates; in the end, what went wrong is raised."""
 
     def __init__(self, events: EventStream) -> None:

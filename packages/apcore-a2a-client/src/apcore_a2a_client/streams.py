@@ -47,7 +47,7 @@ SILENCE = 30.0
 """Seconds of nothing but keep-alives, after which the task itself is looked at."""
 
 
-class EventStream:
+class EventStream(Source[Event]):
     """The events of one task, each once, until it is settled.
 
     A connection that breaks is made anew: behind the last event where the agent numbers them,

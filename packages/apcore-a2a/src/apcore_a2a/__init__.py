@@ -1,4 +1,4 @@
-"""apcore modules as A2A agents: `serve` them.
+"""apcore modules as A2A agents: `serve` them, or call any agent with `A2AClient`.
 
 Names resolve on first use, so importing this package costs nothing.
 """
@@ -7,18 +7,21 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 __all__ = [
+    "A2AClient",
     "AgentCardBuilder",
     "ErrorMapper",
     "InMemoryTaskStore",
     "PartConverter",
     "SchemaConverter",
     "SkillMapper",
+    "SyncA2AClient",
     "async_serve",
     "create_app",
     "serve",
 ]
 
 if TYPE_CHECKING:
+    from apcore_a2a_client import A2AClient, SyncA2AClient
     from apcore_a2a_core import (
         AgentCardBuilder,
         ErrorMapper,
@@ -31,15 +34,19 @@ if TYPE_CHECKING:
 else:
     from ._parts import part
 
-    _CORE = frozenset(
-        {"AgentCardBuilder", "ErrorMapper", "PartConverter", "SchemaConverter", "SkillMapper"}
-    )
+    _HOMES = {
+        **dict.fromkeys(["A2AClient", "SyncA2AClient"], "apcore_a2a_client"),
+        **dict.fromkeys(
+            ["AgentCardBuilder", "ErrorMapper", "PartConverter", "SchemaConverter", "SkillMapper"],
+            "apcore_a2a_core",
+        ),
+    }
 
     def __getattr__(name):
         if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         extra = "store" if name == "InMemoryTaskStore" else "server"
-        home = import_module("apcore_a2a_core") if name in _CORE else part(extra, name)
+        home = import_module(_HOMES[name]) if name in _HOMES else part(extra, name)
         value = globals()[name] = getattr(home, name)
         return value
 

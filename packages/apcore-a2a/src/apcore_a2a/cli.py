@@ -1,6 +1,6 @@
-"""The `apcore-a2a` command (FR-CMD-001, FR-CMD-002).
+"""The `apcore-a2a` command (FR-CMD-001, FR-CMD-002), and all of `apcore-a2a serve`.
 
-Exit codes: 0 after a clean shutdown, 1 when the configuration is wrong, 2 when the server
+Exit codes of that: 0 after a clean shutdown, 1 when the configuration is wrong, 2 when the server
 could not run. What a flag does not say, its environment variable says, then the config
 file, then the default.
 """
@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 from ._parts import part
+from .remote.arguments import add_commands
 
 PREFIX = "APCORE_A2A_"
 NAMESPACE = "apcore-a2a"
@@ -162,7 +163,9 @@ class Parser(argparse.ArgumentParser):
 
 def parser() -> Parser:
     """The command line."""
-    result = Parser(prog="apcore-a2a", description="Serve apcore modules as an A2A agent.")
+    result = Parser(
+        prog="apcore-a2a", description="Serve apcore modules as an A2A agent, and call any agent."
+    )
     ours = f"apcore-a2a {version('apcore-a2a')}"
     result.add_argument("--version", action="version", version=ours, help="print it and exit")
     commands = result.add_subparsers(required=True, metavar="COMMAND", title="commands")
@@ -183,6 +186,7 @@ def parser() -> Parser:
         group = serve.add_argument_group(title)
         for option in options:
             _add(group, option)
+    add_commands(commands, _remote)
     return result
 
 
@@ -252,9 +256,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         The exit code.
     """
-    flags = vars(parser().parse_args(arguments))
+    flags = parser().parse_args(arguments)
     try:
-        _serve(flags)
+        if hasattr(flags, "do"):
+            code: int = flags.do(flags)
+            return code
+        _serve(vars(flags))
     except KeyboardInterrupt:
         return 0
     except (ImportError, TypeError, ValueError) as error:
@@ -265,6 +272,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # the command's own boundary: whatever ended the server is told
         return _fail(2, f"The server ended: {error!r}")
     return 0
+
+
+def _remote(arguments: argparse.Namespace) -> int:
+    """One of the commands that call agents; what they need is imported for them alone."""
+    return int(import_module("apcore_a2a.remote.commands").do(arguments))
 
 
 def _fail(code: int, message: str) -> int:

@@ -1,0 +1,1 @@
+"""The commands that call agents: `card`, `call` and `tasks`."""

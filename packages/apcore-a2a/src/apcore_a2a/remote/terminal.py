@@ -1,0 +1,191 @@
+"""What the commands print on a terminal."""
+
+import json
+import shlex
+import sys
+from base64 import b64encode
+from collections.abc import Generator
+from contextlib import contextmanager
+from time import monotonic
+from typing import Any
+
+from apcore_a2a_client import AgentCard, Part, Task, TaskPage, TaskState
+from rich.box import SIMPLE_HEAD
+from rich.console import Console, Group, RenderableType
+from rich.json import JSON
+from rich.markdown import Markdown
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from .printers import Printer, Tell, clean
+
+COLORS = {
+    TaskState.COMPLETED: "green",
+    TaskState.WORKING: "cyan",
+    TaskState.SUBMITTED: "cyan",
+    TaskState.FAILED: "red",
+    TaskState.REJECTED: "red",
+    TaskState.CANCELED: "yellow",
+    TaskState.INPUT_REQUIRED: "magenta",
+    TaskState.AUTH_REQUIRED: "magenta",
+}
+
+
+class Terminal(Printer):
+    """Prints for people: results to standard output, the rest to standard error."""
+
+    def __init__(self) -> None:
+        self._out = Console(highlight=False)
+        self._err = Console(stderr=True, highlight=False)
+        self._open = False
+
+    def card(self, card: AgentCard) -> None:
+        self._out.print(Text.assemble((clean(card.name), "bold"), f"  {clean(card.version)}"))
+        self._out.print(Text(clean(card.description)))
+        facts = Table.grid(padding=(0, 2))
+        for known in card.supported_interfaces:
+            spoken = f"{known.protocol_binding} {known.protocol_version}"
+            facts.add_row(Text(clean(spoken), "dim"), Text(clean(known.url)))
+        can = card.capabilities
+        names = {
+            "streaming": can.streaming,
+            "push notifications": can.push_notifications,
+            "extended card": can.extended_agent_card,
+        }
+        has = ", ".join(name for name, yes in names.items() if yes)
+        facts.add_row(Text("can", "dim"), Text(has or "nothing optional"))
+        for name, scheme in card.security_schemes.items():
+            kind = " ".join(filter(None, (scheme.type, scheme.scheme, scheme.name)))
+            facts.add_row(Text("credentials", "dim"), Text(clean(f"{name}: {kind}")))
+        self._out.print(facts, "")
+        count = f"{len(card.skills)} skills"
+        skills = Table(title=count, title_justify="left", box=SIMPLE_HEAD, show_lines=True)
+        for title in ("skill", "what it does", "tags"):
+            skills.add_column(title, overflow="fold", ratio=3 if title == "what it does" else 1)
+        for skill in card.skills:
+            told = [Text(clean(skill.description))]
+            told += [Text(clean(example), "dim") for example in skill.examples[:1]]
+            tags = Text(clean(", ".join(skill.tags)))
+            skills.add_row(Text(clean(skill.id), "bold"), Group(*told), tags)
+        self._out.print(skills)
+
+    def tasks(self, page: TaskPage) -> None:
+        if not page.tasks:
+            self._out.print("No tasks.")
+            return
+        table = Table(box=SIMPLE_HEAD)
+        for title in ("task", "state", "skill", "since", "conversation"):
+            table.add_column(title, no_wrap=title in ("task", "state"))
+        for task in page.tasks:
+            skill = str(task.metadata.get("skillId", ""))
+            words = (skill, task.status.timestamp[:19].replace("T", " "), task.context_id)
+            table.add_row(Text(clean(task.id)), _state(task), *(Text(clean(w)) for w in words))
+        self._out.print(table)
+        if page.next_cursor:
+            self._err.print(Text(f"More: --cursor {shlex.quote(clean(page.next_cursor))}", "dim"))
+
+    def task(self, task: Task) -> None:
+        self._out.print(
+            Text(clean(task.id), "bold"), _state(task), Text(task.status.timestamp, "dim")
+        )
+        for message in task.history:
+            self._out.print(Text(f"{message.role}:", "dim"))
+            self._parts(message.parts)
+        if task.status.message:
+            self._out.print(Text("agent:", "dim"))
+            self._parts(task.status.message.parts)
+        for artifact in task.artifacts:
+            self._out.print(Text(clean(artifact.name or artifact.artifact_id), "bold"))
+            self._parts(artifact.parts)
+
+    def result(self, task: Task) -> None:
+        parts = [part for artifact in task.artifacts for part in artifact.parts]
+        message = task.status.message
+        self._parts(parts or (message.parts if message else ()), indent=0)
+
+    def chunk(self, value: Any) -> None:
+        if isinstance(value, str):
+            self._out.out(clean(value), end="", highlight=False)
+            sys.stdout.flush()
+            self._open = True
+        else:
+            self.end()
+            self._out.print(_json(value, indent=None))
+
+    def end(self) -> None:
+        if self._open:
+            self._out.print()
+        self._open = False
+
+    def question(self, task: Task, url: str, skill: str) -> None:
+        self._err.print(_state(task), Text(f"task {clean(task.id)}", "dim"))
+        self._said(task)
+        words = [
+            "apcore-a2a",
+            "call",
+            url,
+            skill or "SKILL",
+            "--task",
+            clean(task.id),
+            "--input",
+            "…",
+        ]
+        self._err.print(Text(f"Answer with: {' '.join(map(shlex.quote, words))}", "dim"))
+
+    def ask(self, task: Task) -> str | None:
+        if not (sys.stdin.isatty() and sys.stderr.isatty()):
+            return None
+        self._said(task)
+        try:
+            return self._err.input("[magenta]?[/] ") or None
+        except EOFError:
+            return None
+
+    @contextmanager
+    def progress(self) -> Generator[Tell]:
+        start = monotonic()
+        with self._err.status("…") as status:
+
+            def tell(task: Task) -> None:
+                message = task.status.message
+                said = message.value if message else ""
+                text = clean(said).partition("\n")[0][:80] if isinstance(said, str) else ""
+                seconds = f"{monotonic() - start:.0f} s"
+                made = sum(len(artifact.parts) for artifact in task.artifacts)
+                parts = f"{made} parts" if made else ""
+                words = (str(task.status.state), seconds, parts, text)
+                status.update(Text("  ".join(filter(None, words))))
+
+            yield tell
+
+    def _said(self, task: Task) -> None:
+        """What the agent says about the task: its words, or its data if it has no words."""
+        parts = task.status.message.parts if task.status.message else ()
+        self._parts([p for p in parts if p.text is not None] or parts, console=self._err)
+
+    def _parts(self, parts: Any, indent: int = 2, console: Console | None = None) -> None:
+        for part in parts:
+            (console or self._out).print(Padding(_shown(part), (0, 0, 0, indent)))
+
+
+def _shown(part: Part) -> RenderableType:
+    if part.text is not None:
+        text = clean(part.text)
+        return (
+            Markdown(text, hyperlinks=False) if part.media_type == "text/markdown" else Text(text)
+        )
+    if part.raw is not None:
+        name = clean(part.filename) or "a file"
+        size = f"{len(part.raw):,} bytes, {clean(part.media_type) or 'of unknown type'}"
+        return Text(f"{name}: {size} (--output DIR saves it)", "yellow")
+    return Text(clean(part.url), "underline") if part.url is not None else _json(part.data)
+
+
+def _json(value: Any, indent: int | None = 2) -> JSON:
+    text = json.dumps(value, ensure_ascii=False, default=lambda raw: b64encode(raw).decode())
+    return JSON(clean(text), indent=indent)
+
+
+def _state(task: Task) -> Text:
+    return Text(str(task.status.state), COLORS.get(task.status.state, ""))
