@@ -60,9 +60,10 @@ class Terminal(Printer):
             facts.add_row(Text("credentials", "dim"), Text(clean(f"{name}: {kind}")))
         self._out.print(facts, "")
         count = f"{len(card.skills)} skills"
-        skills = Table(title=count, title_justify="left", box=SIMPLE_HEAD, show_lines=True)
-        for title in ("skill", "what it does", "tags"):
-            skills.add_column(title, overflow="fold", ratio=3 if title == "what it does" else 1)
+        skills = Table(box=SIMPLE_HEAD, show_lines=True, expand=True, title_justify="left")
+        skills.title = f"{len(card.skills)} skills"
+        for title, ratio in (("skill", None), ("what it does", 3), ("tags", 1)):
+            skills.add_column(title, overflow="fold", ratio=ratio)
         for skill in card.skills:
             told = [Text(clean(skill.description))]
             told += [Text(clean(example), "dim") for example in skill.examples[:1]]
