@@ -59,7 +59,6 @@ class Terminal(Printer):
             kind = " ".join(filter(None, (scheme.type, scheme.scheme, scheme.name)))
             facts.add_row(Text("credentials", "dim"), Text(clean(f"{name}: {kind}")))
         self._out.print(facts, "")
-        count = f"{len(card.skills)} skills"
         skills = Table(box=SIMPLE_HEAD, show_lines=True, expand=True, title_justify="left")
         skills.title = f"{len(card.skills)} skills"
         for title, ratio in (("skill", None), ("what it does", 3), ("tags", 1)):
