@@ -1,10 +1,10 @@
 """What agents tell about themselves: one model for the cards of A2A 1.0 and 0.3 (§4.4)."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
-from .codec import Model, nothing
+from .codec import Model, model, nothing
 from .errors import Json, objects
 
 SCHEMES = {
@@ -17,7 +17,7 @@ SCHEMES = {
 """The security schemes' names in 1.0, and their types in 0.3, which are OpenAPI's."""
 
 
-@dataclass(frozen=True, slots=True)
+@model
 class AgentInterface(Model):
     """An address, and what is spoken there (§4.4.6)."""
 
@@ -27,7 +27,7 @@ class AgentInterface(Model):
     tenant: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@model
 class AgentProvider(Model):
     """Who offers the agent (§4.4.2)."""
 
@@ -35,7 +35,7 @@ class AgentProvider(Model):
     url: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@model
 class AgentExtension(Model):
     """An extension of the protocol that the agent knows (§4.4.4)."""
 
@@ -45,7 +45,7 @@ class AgentExtension(Model):
     params: Mapping[str, Any] = field(default_factory=nothing)
 
 
-@dataclass(frozen=True, slots=True)
+@model
 class AgentCapabilities(Model):
     """Which optional parts of the protocol the agent supports (§4.4.3)."""
 
@@ -55,7 +55,7 @@ class AgentCapabilities(Model):
     extensions: tuple[AgentExtension, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@model
 class AgentSkill(Model):
     """Something the agent can do (§4.4.5)."""
 
@@ -73,7 +73,7 @@ class AgentSkill(Model):
         return _upgraded_security(data)
 
 
-@dataclass(frozen=True, slots=True)
+@model
 class AgentCardSignature(Model):
     """A JSON Web Signature of a card (RFC 7515, §4.4.7). This client does not verify it."""
 
@@ -82,7 +82,7 @@ class AgentCardSignature(Model):
     header: Mapping[str, Any] = field(default_factory=nothing)
 
 
-@dataclass(frozen=True, slots=True)
+@model
 class SecurityScheme(Model):
     """How a client may show who it is (§4.5).
 
@@ -122,7 +122,7 @@ class SecurityScheme(Model):
         return data
 
 
-@dataclass(frozen=True, slots=True)
+@model
 class AgentCard(Model):
     """What an agent tells about itself (§4.4.1)."""
 
@@ -130,7 +130,7 @@ class AgentCard(Model):
     description: str = ""
     version: str = ""
     supported_interfaces: tuple[AgentInterface, ...] = ()
-    capabilities: AgentCapabilities = AgentCapabilities()
+    capabilities: AgentCapabilities = field(default_factory=AgentCapabilities)
     skills: tuple[AgentSkill, ...] = ()
     default_input_modes: tuple[str, ...] = ()
     default_output_modes: tuple[str, ...] = ()

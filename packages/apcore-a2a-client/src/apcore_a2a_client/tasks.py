@@ -1,11 +1,10 @@
 """Messages, tasks and events: one model of each for A2A 1.0 and 0.3 (A2A 1.0 §4.1, §4.2)."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, TypeAlias
-from uuid import uuid4
 
-from .codec import Model, Word, nothing
+from .codec import Model, Word, model, nothing
 from .errors import A2AProtocolError, Json, is_object
 
 
@@ -57,7 +56,7 @@ class Role(Word):
         return "ROLE_"
 
 
-@dataclass(frozen=True, slots=True)
+@model
 class Part(Model):
     """A piece of content: one of `text`, `raw`, `url`, else `data`, which may be any JSON (§4.1.6).
 
@@ -128,7 +127,7 @@ def value_of(parts: Sequence[Part]) -> Any:
     return values
 
 
-@dataclass(frozen=True, slots=True)
+@model
 class Message(Model):
     """What the user or the agent says (§4.1.4)."""
 
@@ -157,6 +156,8 @@ class Message(Model):
             context_id: The conversation; else the message's own.
             task_id: The task that is answered; else the message's own.
         """
+        from uuid import uuid4  # the slowest of what this package would import
+
         given = content if isinstance(content, Message) else cls(_parts(content))
         return replace(
             given,
@@ -172,7 +173,7 @@ def _parts(content: Any) -> tuple[Part, ...]:
     return tuple(map(Part.of, items))
 
 
-@dataclass(frozen=True, slots=True)
+@model
 class TaskStatus(Model):
     """A task's state, since when (RFC 3339), and what the agent says about it (§4.1.2)."""
 
@@ -181,7 +182,7 @@ class TaskStatus(Model):
     timestamp: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@model
 class Artifact(Model):
     """What a task has made (§4.1.7)."""
 
@@ -202,7 +203,7 @@ class Artifact(Model):
         return value_of(self.parts)
 
 
-@dataclass(frozen=True, slots=True)
+@model
 class TaskStatusUpdateEvent(Model):
     """A task is in another state (§4.2.1)."""
 
@@ -212,7 +213,7 @@ class TaskStatusUpdateEvent(Model):
     metadata: Mapping[str, Any] = field(default_factory=nothing)
 
 
-@dataclass(frozen=True, slots=True)
+@model
 class TaskArtifactUpdateEvent(Model):
     """There is an artifact, or more of one (§4.2.2)."""
 
@@ -224,7 +225,7 @@ class TaskArtifactUpdateEvent(Model):
     metadata: Mapping[str, Any] = field(default_factory=nothing)
 
 
-@dataclass(frozen=True, slots=True)
+@model
 class Task(Model):
     """A unit of work (§4.1.1).
 
@@ -252,7 +253,7 @@ class Task(Model):
         return self.status.message.value if self.status.message else None
 
 
-@dataclass(frozen=True, slots=True)
+@model
 class AuthenticationInfo(Model):
     """How an agent shows a webhook who it is (§4.3.2)."""
 
@@ -260,7 +261,7 @@ class AuthenticationInfo(Model):
     credentials: str = field(default="", repr=False)
 
 
-@dataclass(frozen=True, slots=True)
+@model
 class PushNotificationConfig(Model):
     """A webhook that is told about a task (§4.3.1)."""
 
@@ -282,7 +283,7 @@ class PushNotificationConfig(Model):
         return data
 
 
-@dataclass(frozen=True, slots=True)
+@model
 class TaskPage(Model):
     """One page of a list of tasks (§3.1.4).
 
@@ -325,9 +326,9 @@ def read_event(data: Any) -> Event:
     data = data if is_object(data) else {}
     if data.get("kind") in EVENTS:
         return EVENTS[data["kind"]].from_dict(data)
-    for name, model in EVENTS.items():
+    for name, event in EVENTS.items():
         if name in data:
-            return model.from_dict(data[name])
+            return event.from_dict(data[name])
     raise A2AProtocolError("The answer is neither a task nor a message")
 
 
