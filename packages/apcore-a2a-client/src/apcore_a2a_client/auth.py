@@ -4,6 +4,8 @@ They go to the agent's own address and to the address that its card names, never
 and into no representation, log line or error.
 """
 
+from __future__ import annotations
+
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from inspect import isawaitable
 from typing import TypeAlias
@@ -50,18 +52,22 @@ class APIKey(httpx.Auth):
         ```
     """
 
-    def __init__(self, key: str, *, scheme: SecurityScheme | None = None) -> None:
+    def __init__(self, key: str) -> None:
         self._key = checked(key)
-        self._scheme = scheme or SecurityScheme("apiKey", location="header", name="X-API-Key")
+        self._scheme = SecurityScheme("apiKey", location="header", name="X-API-Key")
 
-    def placed(self, card: AgentCard) -> "APIKey":
-        """The same key, where *card* wants it: by a scheme that is required before others."""
+    def copy(self) -> APIKey:
+        """The same key, for another agent."""
+        return APIKey(self._key)
+
+    def place(self, card: AgentCard) -> None:
+        """Put the key where *card* wants it: by a scheme that is required before others."""
         required = [
             name for known in card.security_requirements for name in known.get("schemes", ())
         ]
         schemes = sorted(card.security_schemes.items(), key=lambda item: item[0] not in required)
-        found = next((scheme for _, scheme in schemes if scheme.type == "apiKey"), None)
-        return APIKey(self._key, scheme=found)
+        known = (scheme for _, scheme in schemes if scheme.type == "apiKey")
+        self._scheme = next(known, self._scheme)
 
     def auth_flow(self, request: httpx.Request) -> Flow:
         name = self._scheme.name
@@ -110,6 +116,8 @@ def auth_of(credentials: Credentials | None) -> httpx.Auth | None:
         TypeError: They are nothing of the kind.
         ValueError: No header can have them.
     """
+    if isinstance(credentials, APIKey):
+        return credentials.copy()
     if credentials is None or isinstance(credentials, httpx.Auth):
         return credentials
     if isinstance(credentials, str) or callable(credentials):

@@ -4,7 +4,8 @@ Everything here is given and gives back the params and results of 1.0 (§9.4, §
 0.3 are understood by the models themselves.
 """
 
-from dataclasses import dataclass
+from __future__ import annotations
+
 from itertools import count
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -23,7 +24,7 @@ from .errors import (
     is_object,
     server_error,
 )
-from .exchange import Answer, Call, media_type, retry_after
+from .exchange import Answer, Call, media_type, path_of, retry_after
 
 
 class Operation(NamedTuple):
@@ -61,13 +62,33 @@ EXTENDED_CARD = Operation(
 )
 
 
-@dataclass(frozen=True)
-class JSONRPC:
+class Binding:
+    """A protocol at an address.
+
+    Attributes:
+        version: Of A2A.
+        tenant: Whose agent it is, where one address serves several (§4.4.6).
+    """
+
+    def __init__(self, url: httpx.URL, version: str, tenant: str = "") -> None:
+        self.url, self.version, self.tenant = url, version, tenant
+
+    def call(self, operation: Operation, params: Json, cursor: str | None = None) -> Call:
+        """The request for *operation*; a stream begins behind the event *cursor*."""
+        raise NotImplementedError
+
+    def result(self, answer: Answer) -> Any:
+        """The result in a whole answer."""
+        raise NotImplementedError
+
+    def event(self, data: bytes) -> Any:
+        """The result in an event of a stream."""
+        raise NotImplementedError
+
+
+class JSONRPC(Binding):
     """JSON-RPC 2.0 over HTTP POST, of A2A 1.0 (§9) or 0.3."""
 
-    url: httpx.URL
-    version: str
-    tenant: str = ""
     ids = count(1)
 
     def call(self, operation: Operation, params: Json, cursor: str | None = None) -> Call:
@@ -97,13 +118,8 @@ class JSONRPC:
         return response["result"]
 
 
-@dataclass(frozen=True)
-class HTTPJSON:
+class HTTPJSON(Binding):
     """HTTP+JSON of A2A 1.0 (§11)."""
-
-    url: httpx.URL
-    version: str
-    tenant: str = ""
 
     def call(self, operation: Operation, params: Json, cursor: str | None = None) -> Call:
         """The request for *operation*; a stream begins behind the event *cursor*."""
@@ -113,8 +129,7 @@ class HTTPJSON:
                 params = dict(params)
                 path = path.replace(f"{{{name}}}", quote(params.pop(name), safe=""))
         tenant = f"/{quote(self.tenant, safe='')}" if self.tenant else ""
-        base = self.url.raw_path.partition(b"?")[0].rstrip(b"/")
-        url = self.url.copy_with(raw_path=base + f"{tenant}{path}".encode())
+        url = self.url.copy_with(raw_path=path_of(self.url) + f"{tenant}{path}".encode())
         sends = operation.verb == "POST"
         kind = "application/a2a+json" if sends else ""
         return Call(
@@ -143,9 +158,6 @@ class HTTPJSON:
         if "error" in body:
             raise server_error(body["error"], 200)
         return body
-
-
-Binding = JSONRPC | HTTPJSON
 
 
 def parsed(body: bytes, answer: Answer | None = None) -> Json:

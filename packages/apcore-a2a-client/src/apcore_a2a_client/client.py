@@ -2,31 +2,35 @@
 # The functions that make the methods stand outside of the class.
 """The client for async programs."""
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from functools import wraps
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, ParamSpec, Self, TypeAlias, TypeVar
 
 import httpx
 
 from .auth import Credentials
 from .cards import AgentCard
-from .exchange import Close, Read, Reply, Send, Sleep, Steps, credentials, translated
+from .exchange import Close, Read, Send, Sleep, Steps, credentials, translated
 from .operations import Operations
 from .setup import operations_of
 from .streams import END, Source
 
 P = ParamSpec("P")
 T = TypeVar("T")
+Replies: TypeAlias = dict[httpx.Response, AsyncIterator[bytes]]
+"""The responses that are open, and what is still to be read of them."""
 
 
 def awaited(
     steps: Callable[Concatenate[Operations, P], Steps[T]],
-) -> Callable[Concatenate["A2AClient", P], Coroutine[Any, Any, T]]:
+) -> Callable[Concatenate[A2AClient, P], Coroutine[Any, Any, T]]:
     """A coroutine method that does the steps of an operation."""
 
     @wraps(steps)
-    async def method(self: "A2AClient", /, *args: P.args, **kwargs: P.kwargs) -> T:
-        replies: list[Reply] = []
+    async def method(self: A2AClient, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        replies: Replies = {}
         try:
             return await self._do(steps(self._operations, *args, **kwargs), replies)
         finally:
@@ -37,14 +41,14 @@ def awaited(
 
 def iterated(
     source: Callable[Concatenate[Operations, P], Source[T]],
-) -> Callable[Concatenate["A2AClient", P], AsyncGenerator[T, None]]:
+) -> Callable[Concatenate[A2AClient, P], AsyncGenerator[T, None]]:
     """An asynchronous generator method that gives what the source of an operation has."""
 
     @wraps(source)
     async def method(
-        self: "A2AClient", /, *args: P.args, **kwargs: P.kwargs
+        self: A2AClient, /, *args: P.args, **kwargs: P.kwargs
     ) -> AsyncGenerator[T, None]:
-        replies: list[Reply] = []
+        replies: Replies = {}
         items = source(self._operations, *args, **kwargs)
         try:
             while (item := await self._do(items.next(), replies)) is not END:
@@ -55,9 +59,9 @@ def iterated(
     return method
 
 
-async def _close(replies: list[Reply]) -> None:
-    for reply in replies:
-        await reply.response.aclose()
+async def _close(replies: Replies) -> None:
+    for response in replies:
+        await response.aclose()
 
 
 class A2AClient:
@@ -161,7 +165,7 @@ class A2AClient:
     def __repr__(self) -> str:
         return f"<A2AClient {self._operations.url}>"
 
-    async def _do(self, steps: Steps[T], replies: list[Reply]) -> T:
+    async def _do(self, steps: Steps[T], replies: Replies) -> T:
         """Do the steps; what they open is added to *replies*, whose owner closes it."""
         try:
             step = next(steps)
@@ -176,22 +180,22 @@ class A2AClient:
             result: T = end.value
             return result
 
-    async def _step(self, step: Send | Read | Close | Sleep, replies: list[Reply]) -> Any:
+    async def _step(self, step: Send | Read | Close | Sleep, replies: Replies) -> Any:
         from asyncio import sleep, timeout  # httpx imports it as late
 
         if isinstance(step, Sleep):
             return await sleep(step.seconds)
         if isinstance(step, Close):
-            replies.remove(step.reply)
-            return await step.reply.response.aclose()
+            del replies[step.response]
+            return await step.response.aclose()
         if isinstance(step, Read):
-            with translated(step.reply.response.url):
+            with translated(step.response.url):
                 async with timeout(step.timeout):
-                    return await anext(step.reply.chunks, b"")
+                    return await anext(replies[step.response], b"")
         with translated(step.request.url):
             async with timeout(step.timeout):
                 response = await self._http.send(
                     step.request, auth=credentials(step), stream=True, follow_redirects=False
                 )
-        replies.append(Reply(response, response.aiter_raw()))
-        return replies[-1]
+        replies[response] = response.aiter_raw()
+        return response

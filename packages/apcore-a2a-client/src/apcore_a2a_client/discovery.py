@@ -1,8 +1,8 @@
 """Finding out what an agent is, and how to talk to it."""
 
-from dataclasses import dataclass
+from __future__ import annotations
+
 from time import monotonic
-from typing import NamedTuple
 
 import httpx
 
@@ -10,25 +10,15 @@ from .bindings import HTTPJSON, JSONRPC, Binding
 from .cards import AgentCard
 from .codec import load
 from .errors import A2ADiscoveryError, A2AProtocolError
-from .exchange import Answer, Call, Exchange, Steps, shown
+from .exchange import Answer, Call, Exchange, Steps, path_of, shown
 
-PLACES = ("/.well-known/agent-card.json", "/.well-known/agent.json")
+PLACES = (b"/.well-known/agent-card.json", b"/.well-known/agent.json")
 LARGEST_CARD = 5 * 2**20
 """Bytes."""
 VERSIONS = ("1.0", "0.3")
-BINDINGS: dict[str, type[JSONRPC | HTTPJSON]] = {"JSONRPC": JSONRPC, "HTTP+JSON": HTTPJSON}
+BINDINGS: dict[str, type[Binding]] = {"JSONRPC": JSONRPC, "HTTP+JSON": HTTPJSON}
 
 
-class Known(NamedTuple):
-    """A card, where it was, its ETag, and until when it counts."""
-
-    card: AgentCard
-    url: httpx.URL
-    etag: str
-    until: float
-
-
-@dataclass
 class Discovery:
     """Keeps the card of the agent at an address.
 
@@ -36,13 +26,18 @@ class Discovery:
         base: The agent's address.
         ttl: Seconds for which a card counts.
         protocol: The version to speak whatever the card says.
+        known: The card that was seen last.
     """
 
-    exchange: Exchange
-    base: httpx.URL
-    ttl: float
-    protocol: str | None
-    known: Known | None = None
+    def __init__(
+        self, exchange: Exchange, base: httpx.URL, ttl: float, protocol: str | None
+    ) -> None:
+        self.base, self.ttl, self.protocol = base, ttl, protocol
+        self.known: AgentCard | None = None
+        self._exchange = exchange
+        self._places = [base.copy_with(raw_path=path_of(base) + place) for place in PLACES]
+        self._etag = ""
+        self._until = 0.0
 
     def card(self, *, refresh: bool = False) -> Steps[AgentCard]:
         """The card, fetched if the known one is too old (FR-CLI-002).
@@ -50,24 +45,25 @@ class Discovery:
         Raises:
             A2ADiscoveryError: There is none, or none that makes sense.
         """
-        if self.known and not refresh and monotonic() < self.known.until:
-            return self.known.card
-        path = self.base.raw_path.partition(b"?")[0].rstrip(b"/")
-        places = [self.base.copy_with(raw_path=path + place.encode()) for place in PLACES]
-        places = [self.known.url] if self.known else places
-        for url in places:
-            answer = yield from self._fetch(url)
-            if answer.status not in (404, 405, 410) or url == places[-1]:
-                return self._read(url, answer)
-        raise AssertionError("the last place returns or raises")
+        if self.known and not refresh and monotonic() < self._until:
+            return self.known
+        first, second = self._places
+        url, answer = first, (yield from self._fetch(first))
+        if answer.status in (404, 405, 410):
+            url, answer = second, (yield from self._fetch(second))
+        card = self._read(url, answer)
+        self.known, self._etag = card, answer.headers.get("etag", "")
+        self._until = monotonic() + self.ttl
+        self._places.sort(key=lambda place: place != url)
+        return card
 
     def _fetch(self, url: httpx.URL) -> Steps[Answer]:
         headers = {"accept": "application/json"}
-        if self.known and self.known.etag:
-            headers["if-none-match"] = self.known.etag
+        if self.known and self._etag:
+            headers["if-none-match"] = self._etag
         try:
             call = Call("GET", url, safe=True, headers=headers, limit=LARGEST_CARD)
-            answer = yield from self.exchange.send(call)
+            answer = yield from self._exchange.send(call)
         except A2AProtocolError as error:
             raise A2ADiscoveryError(str(error), url=shown(url)) from None
         assert isinstance(answer, Answer)
@@ -76,18 +72,14 @@ class Discovery:
     def _read(self, url: httpx.URL, answer: Answer) -> AgentCard:
         place, status = shown(url), answer.status
         if status == 304 and self.known:
-            card = self.known.card
-        elif status != 200:
-            self.known = None
+            return self.known
+        if status != 200:
             raise A2ADiscoveryError(f"No agent card: HTTP {status}", url=place, status_code=status)
-        else:
-            try:
-                card = AgentCard.from_dict(load(answer.body))
-            except A2AProtocolError as error:
-                message = f"No agent card: {error}"
-                raise A2ADiscoveryError(message, url=place, status_code=status) from None
-        self.known = Known(card, url, answer.headers.get("etag", ""), monotonic() + self.ttl)
-        return card
+        try:
+            return AgentCard.from_dict(load(answer.body))
+        except A2AProtocolError as error:
+            message = f"No agent card: {error}"
+            raise A2ADiscoveryError(message, url=place, status_code=status) from None
 
     def binding(self) -> Steps[Binding]:
         """How to talk to the agent: as the first of its interfaces that we know, in its order.

@@ -24,7 +24,8 @@ A2AError
 └── InputRequired                           of `call`: the task waits for input; `task`
 """
 
-import re
+from __future__ import annotations
+
 from typing import Any, TypeAlias, TypeGuard
 
 Json: TypeAlias = dict[str, Any]
@@ -234,8 +235,13 @@ class InputRequired(A2AError):
         self.task = task
 
 
+def snake(name: str) -> str:
+    """`TaskNotFound` as `TASK_NOT_FOUND`."""
+    return "".join(f"_{c}" if c.isupper() else c.upper() for c in name).lstrip("_")
+
+
 KINDS: dict[str, type[A2AServerError]] = {
-    re.sub(r"\B(?=[A-Z])", "_", kind.__name__.removesuffix("Error")).upper(): kind
+    snake(kind.__name__.removesuffix("Error")): kind
     for kind in (*A2AServerError.__subclasses__(), *UnsupportedOperationError.__subclasses__())
 }
 """The exceptions by the reasons that agents give (A2A 1.0 §5.4)."""

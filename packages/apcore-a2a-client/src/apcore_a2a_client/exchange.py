@@ -13,9 +13,10 @@ Which requests are tried again, at most `retries` times:
 | anything else                          | not                       | not                        |
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from math import ldexp
 from random import uniform
@@ -32,15 +33,8 @@ FIRST_WAIT, LONGEST_WAIT = 0.25, 5.0
 MOST_REDIRECTS = 5
 
 
-class Reply(NamedTuple):
-    """An answer whose body is still to be read."""
-
-    response: httpx.Response
-    chunks: Any
-
-
 class Send(NamedTuple):
-    """Send a request, and get a `Reply`.
+    """Send a request, and get the response with its body still to be read.
 
     Attributes:
         auth: None for what the httpx client has of its own, False for none whatsoever.
@@ -52,16 +46,16 @@ class Send(NamedTuple):
 
 
 class Read(NamedTuple):
-    """Get the next bytes of a reply; none at its end."""
+    """Get the next bytes of a response; none at its end."""
 
-    reply: Reply
+    response: httpx.Response
     timeout: float | None
 
 
 class Close(NamedTuple):
-    """Be done with a reply."""
+    """Be done with a response."""
 
-    reply: Reply
+    response: httpx.Response
 
 
 class Sleep(NamedTuple):
@@ -101,7 +95,6 @@ class Call(NamedTuple):
     limit: int | None = None
 
 
-@dataclass
 class Exchange:
     """Sends requests, and again where that is safe.
 
@@ -112,14 +105,19 @@ class Exchange:
         limit: Bytes that an answer may have.
     """
 
-    build: Callable[..., httpx.Request]
-    auth: httpx.Auth | None
-    headers: Mapping[str, str]
-    timeout: float | None
-    retries: int
-    limit: int
+    def __init__(
+        self,
+        build: Callable[..., httpx.Request],
+        auth: httpx.Auth | None,
+        headers: Mapping[str, str],
+        timeout: float | None,
+        retries: int,
+        limit: int,
+    ) -> None:
+        self.build, self.auth, self.headers = build, auth, headers
+        self.timeout, self.retries, self.limit = timeout, retries, limit
 
-    def send(self, call: Call) -> Steps[Reply | Answer]:
+    def send(self, call: Call) -> Steps[httpx.Response | Answer]:
         """Send a request, and read the answer, unless that is a stream.
 
         Raises:
@@ -134,7 +132,11 @@ class Exchange:
                 if not left or (error.sent and not call.safe):
                     raise
             else:
-                if isinstance(answer, Reply) or answer.status not in (429, 503) or not left:
+                if (
+                    isinstance(answer, httpx.Response)
+                    or answer.status not in (429, 503)
+                    or not left
+                ):
                     return answer
                 wait = retry_after(answer.headers, wait)
                 if self.timeout is not None and wait > self.timeout:
@@ -142,7 +144,7 @@ class Exchange:
             yield Sleep(wait)
         raise AssertionError("the last round returns or raises")
 
-    def _once(self, call: Call) -> Steps[Reply | Answer]:
+    def _once(self, call: Call) -> Steps[httpx.Response | Answer]:
         headers = {"accept-encoding": "identity", **self.headers, **call.headers}
         request = self.build(
             call.method,
@@ -154,11 +156,10 @@ class Exchange:
         )
         auth: httpx.Auth | Literal[False] | None = self.auth
         for _ in range(MOST_REDIRECTS + 1):
-            reply: Reply = yield Send(request, auth, self.timeout)
-            response = reply.response
+            response: httpx.Response = yield Send(request, auth, self.timeout)
             if call.stream and response.status_code == 200 and is_stream(response.headers):
-                return reply
-            body = yield from self._body(reply, call.limit or self.limit)
+                return response
+            body = yield from self._body(response, call.limit or self.limit)
             target = response.next_request
             if target is None:
                 return Answer(response.status_code, response.headers, body)
@@ -173,18 +174,18 @@ class Exchange:
             request = target
         raise A2AProtocolError(f"More than {MOST_REDIRECTS} redirects: {shown(request.url)}")
 
-    def _body(self, reply: Reply, limit: int) -> Steps[bytes]:
-        if reply.response.headers.get("content-encoding", "identity") != "identity":
+    def _body(self, response: httpx.Response, limit: int) -> Steps[bytes]:
+        if response.headers.get("content-encoding", "identity") != "identity":
             raise A2AProtocolError("The answer is compressed, though we accept no compression")
         end = monotonic() + (self.timeout or float("inf"))
         body = bytearray()
-        while chunk := (yield Read(reply, self.timeout and end - monotonic())):
+        while chunk := (yield Read(response, self.timeout and end - monotonic())):
             body += chunk
             if len(body) > limit:
                 raise A2AProtocolError(f"The answer is larger than {limit} bytes")
             if monotonic() > end:
                 raise A2ATimeoutError(f"The answer was not complete within {self.timeout} s")
-        yield Close(reply)
+        yield Close(response)
         return bytes(body)
 
 
@@ -234,6 +235,11 @@ def media_type(headers: httpx.Headers) -> str:
 def origin(url: httpx.URL) -> tuple[str, str, int | None]:
     """What credentials belong to (RFC 6454)."""
     return url.scheme, url.host, url.port or {"http": 80, "https": 443}.get(url.scheme)
+
+
+def path_of(url: httpx.URL) -> bytes:
+    """The path of *url*, without a slash at its end."""
+    return url.raw_path.partition(b"?")[0].rstrip(b"/")
 
 
 def shown(url: httpx.URL) -> str:

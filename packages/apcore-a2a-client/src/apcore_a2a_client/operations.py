@@ -1,7 +1,8 @@
 """What a client can do, written once for both: each method is a generator of steps."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from .auth import APIKey
@@ -17,6 +18,7 @@ from .bindings import (
     SET_PUSH,
     STREAM,
     SUBSCRIBE,
+    Binding,
     Operation,
 )
 from .cards import AgentCard
@@ -24,7 +26,7 @@ from .discovery import Discovery
 from .errors import A2AProtocolError, Json, is_object
 from .exchange import Answer, Exchange, Steps
 from .results import Chunks, result_of
-from .streams import END, End, EventStream, Source, Way
+from .streams import END, End, EventStream, Source
 from .tasks import (
     Event,
     Message,
@@ -321,18 +323,18 @@ class Operations:
         return events.task or task
 
     def _ask(self, operation: Operation, params: Json) -> Steps[Any]:
-        binding, exchange, _ = yield from self._way()
-        answer = yield from exchange.send(binding.call(operation, params))
+        binding, _ = yield from self._way()
+        answer = yield from self._exchange.send(binding.call(operation, params))
         assert isinstance(answer, Answer)
         return binding.result(answer)
 
-    def _way(self) -> Steps[Way]:
-        """How to reach the agent, with the credentials where its card wants them."""
+    def _way(self) -> Steps[tuple[Binding, bool]]:
+        """How to reach the agent, and whether it has streams."""
         binding = yield from self._discovery.binding()
-        exchange, known = self._exchange, self._discovery.known
-        if isinstance(exchange.auth, APIKey) and known:
-            exchange = replace(exchange, auth=exchange.auth.placed(known.card))
-        return Way(binding, exchange, known is None or known.card.capabilities.streaming)
+        auth, card = self._exchange.auth, self._discovery.known
+        if isinstance(auth, APIKey) and card:
+            auth.place(card)
+        return binding, card is None or card.capabilities.streaming
 
     def _events(self, **given: Any) -> EventStream:
         return EventStream(self._exchange, self._way, **given)

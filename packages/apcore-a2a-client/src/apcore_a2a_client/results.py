@@ -1,5 +1,7 @@
 """What came of a task, as Python values and exceptions."""
 
+from __future__ import annotations
+
 from typing import Any
 
 from .errors import InputRequired, Json, TaskFailedError, is_object

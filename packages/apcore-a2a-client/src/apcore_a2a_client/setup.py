@@ -1,5 +1,7 @@
 """What both clients are made of, from what their users give."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping
 
 import httpx

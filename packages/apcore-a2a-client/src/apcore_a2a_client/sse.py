@@ -1,16 +1,14 @@
 """Server-sent events (WHATWG HTML §9.2.6)."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import TypeAlias
 
 from .errors import A2AProtocolError
 
-
-class Frame(NamedTuple):
-    """One event: its data, and the id with which a reader can come back."""
-
-    data: bytes
-    id: str | None
+Frame: TypeAlias = tuple[bytes, str | None]
+"""One event: its data, and the id with which a reader can come back."""
 
 
 class EventParser:
@@ -25,7 +23,7 @@ class EventParser:
 
         parser = EventParser(limit=1000)
         print(*parser.feed(b"id: 7\\ndata: on"), *parser.feed(b"e\\n\\n"))
-        #> Frame(data=b'one', id='7')
+        #> (b'one', '7')
         ```
     """
 
@@ -61,7 +59,7 @@ class EventParser:
         """What a whole line means: an event when it is the empty one behind data."""
         if not line:
             data, self._data, self._size = b"\n".join(self._data), [], 0
-            return Frame(data, self._id) if data else None
+            return (data, self._id) if data else None
         name, _, value = line.removeprefix(b"\xef\xbb\xbf").partition(b":")
         value = value.removeprefix(b" ")
         if name == b"data":

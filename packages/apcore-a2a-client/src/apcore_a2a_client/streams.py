@@ -1,10 +1,14 @@
 """Streams of events that survive what connections do not."""
 
+from __future__ import annotations
+
 from collections import deque
 from collections.abc import Callable
 from enum import Enum
 from time import monotonic
-from typing import Any, Final, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeAlias, TypeVar
+
+import httpx
 
 from .bindings import GET, SEND, STREAM, SUBSCRIBE, Binding, Operation
 from .errors import (
@@ -13,7 +17,7 @@ from .errors import (
     A2ATimeoutError,
     Json,
 )
-from .exchange import Answer, Close, Exchange, Read, Reply, Sleep, Steps, backoff
+from .exchange import Answer, Close, Exchange, Read, Sleep, Steps, backoff
 from .sse import EventParser
 from .tasks import Event, Message, Task, TaskArtifactUpdateEvent, after, read_event
 
@@ -29,12 +33,8 @@ class End(Enum):
 END: Final = End.END
 
 
-class Way(NamedTuple):
-    """How to reach an agent, and whether it has streams."""
-
-    binding: Binding
-    exchange: Exchange
-    streams: bool
+Way: TypeAlias = Callable[[], Steps[tuple[Binding, bool]]]
+"""Tells how to reach an agent, and whether it has streams."""
 
 
 class Source(Protocol[T_co]):
@@ -64,7 +64,7 @@ class EventStream(Source[Event]):
     def __init__(
         self,
         exchange: Exchange,
-        way: Callable[[], Steps[Way]],
+        way: Way,
         *,
         start: tuple[Operation, Json] | None = None,
         task: Task | None = None,
@@ -74,7 +74,7 @@ class EventStream(Source[Event]):
         self._binding: Binding
         self._start, self.task, self._cursor, self._polls = start, task, cursor, False
         self._answers = bool(start and start[1].get("message", {}).get("taskId"))
-        self._reply: Reply | None = None
+        self._reply: httpx.Response | None = None
         self._parser = EventParser(exchange.limit)
         self._pending: deque[tuple[Any, str | None]] = deque()
         self._failures = self._rounds = 0
@@ -106,7 +106,7 @@ class EventStream(Source[Event]):
         return END
 
     def _open(self) -> Steps[None]:
-        self._binding, self._exchange, streams = yield from self._way()
+        self._binding, streams = yield from self._way()
         if self.task is None:
             assert self._start
             operation, params = self._start
@@ -139,15 +139,15 @@ class EventStream(Source[Event]):
     def _connect(self, operation: Operation, params: Json) -> Steps[None]:
         call = self._binding.call(operation, params, self._cursor)
         answer = yield from self._exchange.send(call)
-        if isinstance(answer, Reply):
+        if isinstance(answer, httpx.Response):
             self._reply, self._parser = answer, EventParser(self._exchange.limit)
             self._heard = monotonic()
         else:
             self._pending.append((read_event(self._binding.result(answer)), None))
             self._polls = True
 
-    def _read(self, reply: Reply) -> Steps[None]:
-        chunk: bytes = yield Read(reply, self._exchange.timeout)
+    def _read(self, response: httpx.Response) -> Steps[None]:
+        chunk: bytes = yield Read(response, self._exchange.timeout)
         if not chunk:
             raise A2AConnectionError("The stream ended before its task")
         self._pending.extend(self._parser.feed(chunk))

@@ -2,32 +2,36 @@
 # The functions that make the methods stand outside of the class.
 """The client for scripts and notebooks."""
 
+from __future__ import annotations
+
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from functools import wraps
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, ParamSpec, Self, TypeAlias, TypeVar
 
 import httpx
 
 from .auth import Credentials
 from .cards import AgentCard
-from .exchange import Close, Read, Reply, Send, Sleep, Steps, credentials, translated
+from .exchange import Close, Read, Send, Sleep, Steps, credentials, translated
 from .operations import Operations
 from .setup import operations_of
 from .streams import END, Source
 
 P = ParamSpec("P")
 T = TypeVar("T")
+Replies: TypeAlias = dict[httpx.Response, Iterator[bytes]]
+"""The responses that are open, and what is still to be read of them."""
 
 
 def done(
     steps: Callable[Concatenate[Operations, P], Steps[T]],
-) -> Callable[Concatenate["SyncA2AClient", P], T]:
+) -> Callable[Concatenate[SyncA2AClient, P], T]:
     """A method that does the steps of an operation."""
 
     @wraps(steps)
-    def method(self: "SyncA2AClient", /, *args: P.args, **kwargs: P.kwargs) -> T:
-        replies: list[Reply] = []
+    def method(self: SyncA2AClient, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        replies: Replies = {}
         try:
             return self._do(steps(self._operations, *args, **kwargs), replies)
         finally:
@@ -38,14 +42,14 @@ def done(
 
 def iterated(
     source: Callable[Concatenate[Operations, P], Source[T]],
-) -> Callable[Concatenate["SyncA2AClient", P], Generator[T, None, None]]:
+) -> Callable[Concatenate[SyncA2AClient, P], Generator[T, None, None]]:
     """A generator method that gives what the source of an operation has."""
 
     @wraps(source)
     def method(
-        self: "SyncA2AClient", /, *args: P.args, **kwargs: P.kwargs
+        self: SyncA2AClient, /, *args: P.args, **kwargs: P.kwargs
     ) -> Generator[T, None, None]:
-        replies: list[Reply] = []
+        replies: Replies = {}
         items = source(self._operations, *args, **kwargs)
         try:
             while (item := self._do(items.next(), replies)) is not END:
@@ -56,9 +60,9 @@ def iterated(
     return method
 
 
-def _close(replies: list[Reply]) -> None:
-    for reply in replies:
-        reply.response.close()
+def _close(replies: Replies) -> None:
+    for response in replies:
+        response.close()
 
 
 class SyncA2AClient:
@@ -157,7 +161,7 @@ class SyncA2AClient:
     def __repr__(self) -> str:
         return f"<SyncA2AClient {self._operations.url}>"
 
-    def _do(self, steps: Steps[T], replies: list[Reply]) -> T:
+    def _do(self, steps: Steps[T], replies: Replies) -> T:
         """Do the steps; what they open is added to *replies*, whose owner closes it."""
         try:
             step = next(steps)
@@ -172,18 +176,18 @@ class SyncA2AClient:
             result: T = end.value
             return result
 
-    def _step(self, step: Send | Read | Close | Sleep, replies: list[Reply]) -> Any:
+    def _step(self, step: Send | Read | Close | Sleep, replies: Replies) -> Any:
         if isinstance(step, Sleep):
             return time.sleep(step.seconds)
         if isinstance(step, Close):
-            replies.remove(step.reply)
-            return step.reply.response.close()
+            del replies[step.response]
+            return step.response.close()
         if isinstance(step, Read):
-            with translated(step.reply.response.url):
-                return next(step.reply.chunks, b"")
+            with translated(step.response.url):
+                return next(replies[step.response], b"")
         with translated(step.request.url):
             response = self._http.send(
                 step.request, auth=credentials(step), stream=True, follow_redirects=False
             )
-        replies.append(Reply(response, response.iter_raw()))
-        return replies[-1]
+        replies[response] = response.iter_raw()
+        return response

@@ -1,5 +1,7 @@
 """What is sent to agents of A2A 0.3, made of the same in 1.0."""
 
+from __future__ import annotations
+
 from typing import Any
 
 from .errors import Json, is_object
