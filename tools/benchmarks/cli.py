@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from tools.benchmarks import inprocess, report, startup, targets
+from tools.benchmarks import clients, inprocess, report, startup, targets
 from tools.benchmarks.figures import Fact, Key, Results
 from tools.benchmarks.rounds import Bench, Plan, profile
 from tools.benchmarks.scenarios import DIRECT
@@ -31,6 +31,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--old-python", metavar="PATH", help="a Python that has apcore-a2a 0.8, to compare")
     add("--strict", action="store_true", help="exit 1 when a target is missed, too")
     add("--profile", action="store_true", help="only show where the server's time goes")
+    add("--clients", action="store_true", help="only measure the client, beside a2a-sdk's")
     return parser
 
 
@@ -40,6 +41,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     if options.profile:
         return _profile(options)
+    if options.clients:
+        return _clients(options)
     results = Results()
     _measure(_plan(options), results, quick=options.quick)
     command = shlex.join(["./tools/bench", *arguments])
@@ -125,6 +128,17 @@ def _profile(options: argparse.Namespace) -> int:
         except ServerFailed as failure:
             print(f"ours can't be measured: {failure}", file=sys.stderr)
             return 1
+    return 0
+
+
+def _clients(options: argparse.Namespace) -> int:
+    try:
+        tables = clients.measure(quick=options.quick)
+    except ServerFailed as failure:
+        print(f"The client can't be measured: {failure}", file=sys.stderr)
+        return 1
+    print("\n\n".join(table.text() for table in tables))
+    _write(options.markdown, lambda: "\n\n".join(table.markdown() for table in tables) + "\n")
     return 0
 
 

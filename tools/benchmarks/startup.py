@@ -6,6 +6,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from tools.benchmarks.servers import ROOT, ServerFailed
@@ -51,6 +53,17 @@ def _help_once() -> float:
 
 
 def _start_once() -> float:
+    with serving() as (_, seconds):
+        return seconds
+
+
+@contextmanager
+def serving() -> Iterator[tuple[int, float]]:
+    """Run the command with the examples: its port, and the seconds until the card answered.
+
+    Raises:
+        ServerFailed: the command is missing, ends, or does not answer in time.
+    """
     port = _free_port()
     command = [_command(), "serve", "--extensions-dir", str(_EXTENSIONS)]
     command += ["--host", "127.0.0.1", "--port", str(port)]
@@ -65,7 +78,7 @@ def _start_once() -> float:
                 if time.monotonic() - started > _LIMIT:
                     raise ServerFailed(f"no answer in {_LIMIT:.0f} s")
                 time.sleep(0.005)
-            return time.monotonic() - started
+            yield port, time.monotonic() - started
         finally:
             _end(process)
 

@@ -38,6 +38,7 @@ class Discovery:
         self._places = [base.copy_with(raw_path=path_of(base) + place) for place in PLACES]
         self._etag = ""
         self._until = 0.0
+        self._bound: tuple[AgentCard, Binding] | None = None
 
     def card(self, *, refresh: bool = False) -> Steps[AgentCard]:
         """The card, fetched if the known one is too old (FR-CLI-002).
@@ -93,6 +94,11 @@ class Discovery:
             if self.protocol is None:
                 raise
             return JSONRPC(self.base, self.protocol)
+        if self._bound is None or self._bound[0] is not card:
+            self._bound = card, self._choose(card)
+        return self._bound[1]
+
+    def _choose(self, card: AgentCard) -> Binding:
         offered: list[str] = []
         for known in card.supported_interfaces:
             url = self._address(known.url)

@@ -256,18 +256,17 @@ def translated(url: httpx.URL) -> Generator[None]:
         A2ATimeoutError: It took too long.
         A2AProtocolError: It does not speak HTTP.
     """
-    place = shown(url)
     try:
         yield
     except httpx.ConnectTimeout:
-        raise A2ATimeoutError(f"No connection in time: {place}", sent=False) from None
+        raise A2ATimeoutError(f"No connection in time: {shown(url)}", sent=False) from None
     except (httpx.TimeoutException, TimeoutError) as error:
         sent = not isinstance(error, httpx.PoolTimeout)
-        raise A2ATimeoutError(f"No answer in time: {place}", sent=sent) from None
+        raise A2ATimeoutError(f"No answer in time: {shown(url)}", sent=sent) from None
     except httpx.ConnectError as error:
-        raise A2AConnectionError(f"Can't connect to {place}: {error}", sent=False) from None
+        raise A2AConnectionError(f"Can't connect to {shown(url)}: {error}", sent=False) from None
     except httpx.LocalProtocolError:
-        raise A2AProtocolError(f"This can't be sent over HTTP: {place}") from None
+        raise A2AProtocolError(f"This can't be sent over HTTP: {shown(url)}") from None
     except (httpx.RequestError, httpx.StreamError) as error:
         kind = type(error).__name__
-        raise A2AConnectionError(f"The connection broke ({kind}): {place}") from None
+        raise A2AConnectionError(f"The connection broke ({kind}): {shown(url)}") from None

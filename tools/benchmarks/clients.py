@@ -1,0 +1,153 @@
+"""What a client costs: its import, and the CPU of a call, beside httpx alone and a2a-sdk's client.
+
+All of it in one run, of which the ratios count.
+"""
+
+import asyncio
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing, asynccontextmanager
+from typing import Any
+
+import httpx
+from a2a.client import ClientConfig, create_client
+from a2a.helpers import new_data_message
+from a2a.types import GetTaskRequest, Role, SendMessageRequest
+from apcore_a2a_client import A2AClient
+
+from tools.benchmarks.report import Table
+from tools.benchmarks.servers import ServerFailed
+from tools.benchmarks.startup import serving
+
+Once = Callable[[], Awaitable[object]]
+
+IMPORTS = ("apcore_a2a_client", "a2a.client")
+IMPORT_LIMIT = 1.25
+"""Times `import httpx` that the import of our client may take."""
+SKILL, INPUT = "text.stats", {"text": "hello"}
+IMPORT = """
+import sys, time
+sys.modules["click"] = None  # httpx has a command of its own, which it imports if it can
+begin = time.process_time()
+import httpx
+middle = time.process_time()
+import {module}
+print(middle - begin, time.process_time() - begin)
+"""
+
+
+def measure(*, quick: bool) -> list[Table]:
+    """The tables of a run.
+
+    Raises:
+        ServerFailed: The server, or an import, did not come up.
+    """
+    times, calls = (5, 100) if quick else (25, 500)
+    with serving() as (port, _):
+        costs = asyncio.run(_costs(f"http://127.0.0.1:{port}", calls))
+    return [_import_table(times), _cost_table(costs)]
+
+
+def import_ratio(module: str, times: int) -> tuple[float, float]:
+    """CPU seconds to import *module*, httpx included, and how many times httpx's own that is.
+
+    The best of *times* processes, with bytecode that has been compiled before.
+    """
+    found = []
+    with tempfile.TemporaryDirectory() as folder:
+        kept = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+        environment = {**kept, "PYTHONPYCACHEPREFIX": folder}
+        for _ in range(times + 1):  # the first compiles
+            code = IMPORT.format(module=module)
+            command = [sys.executable, "-c", code]
+            done = subprocess.run(command, env=environment, capture_output=True, check=False)
+            if done.returncode:
+                raise ServerFailed(f"{module} can't be imported")
+            alone, both = map(float, done.stdout.split())
+            found.append((both, both / alone))
+    seconds, ratios = zip(*found[1:], strict=True)
+    return min(seconds), statistics.median(ratios)
+
+
+def _import_table(times: int) -> Table:
+    rows = []
+    for module in IMPORTS:
+        seconds, ratio = import_ratio(module, times)
+        goal = f"at most {IMPORT_LIMIT}" if module == IMPORTS[0] else ""
+        rows.append([f"import {module}", goal, f"{seconds * 1e3:.0f}", f"{ratio:.2f}"])
+    return Table("Import", ["what", "goal", "CPU ms", "x import httpx"], rows)
+
+
+def _cost_table(costs: dict[str, dict[str, float]]) -> Table:
+    rows = [
+        [what, client, f"{seconds * 1e6:,.0f}", f"{seconds / by_client['httpx']:.2f}"]
+        for what, by_client in costs.items()
+        for client, seconds in by_client.items()
+    ]
+    return Table("CPU of the client's process", ["what", "client", "us", "x httpx"], rows)
+
+
+async def _costs(url: str, calls: int) -> dict[str, dict[str, float]]:
+    """CPU seconds of one call, by what is called and by client; the best of three rounds."""
+    async with _clients(url) as clients:
+        found: dict[str, dict[str, float]] = {}
+        for _ in range(3):
+            for what, by_client in clients.items():
+                for client, once in by_client.items():
+                    seconds = await _cost(once, calls)
+                    best = found.setdefault(what, {})
+                    best[client] = min(best.get(client, seconds), seconds)
+    return found
+
+
+async def _cost(once: Once, calls: int) -> float:
+    for _ in range(5):
+        await once()
+    begin = time.process_time()
+    for _ in range(calls):
+        await once()
+    return (time.process_time() - begin) / calls
+
+
+@asynccontextmanager
+async def _clients(url: str) -> AsyncIterator[dict[str, dict[str, Once]]]:
+    """A send and a get by each client: httpx with JSON alone, ours, and the SDK's."""
+    http = httpx.AsyncClient()
+    config = ClientConfig(streaming=False, httpx_client=http)
+    sdk = await create_client(url, config)
+    async with aclosing(http), A2AClient(url) as ours:
+        task = await ours.send_message(INPUT, skill=SKILL)
+
+        async def ask(method: str, params: Any) -> Any:
+            body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+            answer = await http.post(url, json=body, headers={"A2A-Version": "1.0"})
+            return json.loads(answer.content)["result"]
+
+        async def plain_send() -> Any:
+            message = {"messageId": "m1", "role": "ROLE_USER", "parts": [{"data": INPUT}]}
+            return await ask("SendMessage", {"message": message, "metadata": {"skillId": SKILL}})
+
+        async def sdk_send() -> object:
+            message = new_data_message(INPUT, role=Role.ROLE_USER)
+            request = SendMessageRequest(message=message)
+            request.metadata["skillId"] = SKILL
+            return [event async for event in sdk.send_message(request)]
+
+        yield {
+            "send": {
+                "httpx": plain_send,
+                "ours": lambda: ours.send_message(INPUT, skill=SKILL),
+                "a2a-sdk": sdk_send,
+            },
+            "get": {
+                "httpx": lambda: ask("GetTask", {"id": task.id}),
+                "ours": lambda: ours.get_task(task.id),
+                "a2a-sdk": lambda: sdk.get_task(GetTaskRequest(id=task.id)),
+            },
+        }
