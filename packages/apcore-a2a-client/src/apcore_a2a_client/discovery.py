@@ -7,7 +7,7 @@ from time import monotonic
 import httpx
 
 from .bindings import HTTPJSON, JSONRPC, Binding
-from .cards import AgentCard
+from .cards import AgentCard, AgentInterface
 from .codec import load
 from .errors import A2ADiscoveryError, A2AProtocolError
 from .exchange import Answer, Call, Exchange, Steps, path_of, shown
@@ -101,25 +101,26 @@ class Discovery:
     def _choose(self, card: AgentCard) -> Binding:
         offered: list[str] = []
         for known in card.supported_interfaces:
-            url = self._address(known.url)
-            version = known.protocol_version[:3] or "1.0"
-            kind = BINDINGS.get(known.protocol_binding.upper() or "JSONRPC")
-            offered.append(f"{known.protocol_binding} {known.protocol_version} at {shown(url)}")
-            fits = version in VERSIONS and (kind is JSONRPC or version == "1.0")
-            safe = url.scheme == "https" or self.base.scheme == "http"
-            if kind and fits and safe and self.protocol in (None, version):
-                return kind(url, version, known.tenant)
+            offered.append(f"{known.protocol_binding} {known.protocol_version} at {known.url}")
+            binding = self._binding(known)
+            if binding and self.protocol in (None, binding.version):
+                return binding
         if self.protocol:
             return JSONRPC(self.base, self.protocol)
         found = ", ".join(offered) or "no address"
         message = f"The agent offers nothing that this client speaks, but {found}"
         raise A2ADiscoveryError(message, url=shown(self.base))
 
-    def _address(self, text: str) -> httpx.URL:
+    def _binding(self, known: AgentInterface) -> Binding | None:
+        """What speaks to that interface, if this client can, and without giving up TLS."""
         try:
-            url = self.base.join(text)
+            url = self.base.join(known.url)
         except httpx.InvalidURL:
-            url = httpx.URL()
-        if url.scheme not in ("http", "https") or not url.host or url.userinfo:
-            raise A2ADiscoveryError("The card has no good address", url=shown(self.base))
-        return url
+            return None
+        good = url.scheme in ("http", "https") and url.host and not url.userinfo
+        plain = url.scheme == "http" and self.base.scheme == "https"
+        kind = BINDINGS.get(known.protocol_binding.upper() or "JSONRPC")
+        old = known.protocol_version.startswith("0.")
+        if not good or plain or kind is None or (old and kind is HTTPJSON):
+            return None
+        return kind(url, "0.3" if old else "1.0", known.tenant)
