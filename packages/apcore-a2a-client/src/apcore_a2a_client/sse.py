@@ -12,7 +12,7 @@ Frame: TypeAlias = tuple[bytes, str | None]
 
 
 class EventParser:
-    """Makes events of bytes, however they are cut.
+    r"""Makes events of bytes, however they are cut.
 
     Args:
         limit: Bytes that one event may have.
@@ -22,7 +22,7 @@ class EventParser:
         from apcore_a2a_client.sse import EventParser
 
         parser = EventParser(limit=1000)
-        print(*parser.feed(b"id: 7\\ndata: on"), *parser.feed(b"e\\n\\n"))
+        print(*parser.feed(b"id: 7\ndata: on"), *parser.feed(b"e\n\n"))
         #> (b'one', '7')
         ```
     """
