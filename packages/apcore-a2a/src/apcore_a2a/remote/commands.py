@@ -19,14 +19,14 @@ from apcore_a2a_client.tasks import after
 
 from .arguments import credentials
 from .files import save
-from .printers import Printer, printer
+from .printers import Printer
 
 DONE, WRONG, UNREACHABLE, FAILED, WAITING, INTERRUPTED = 0, 1, 2, 3, 4, 130
 
 
 def do(arguments: argparse.Namespace) -> int:
     """Do the command that *arguments* are for; the exit code."""
-    out = printer(plain=arguments.json or not sys.stdout.isatty())
+    out = _printer(plain=arguments.json or not sys.stdout.isatty())
     try:
         with SyncA2AClient(
             arguments.url,
@@ -41,6 +41,14 @@ def do(arguments: argparse.Namespace) -> int:
     except (A2AError, OSError) as error:
         out.error(error, error.errors if isinstance(error, InvalidParamsError) else ())
         return FAILED if isinstance(error, A2AServerError) else UNREACHABLE
+
+
+def _printer(*, plain: bool) -> Printer:
+    if plain:
+        return Printer()
+    from .terminal import Terminal  # rich is slow to import
+
+    return Terminal()
 
 
 def card(client: SyncA2AClient, arguments: argparse.Namespace, out: Printer) -> int:

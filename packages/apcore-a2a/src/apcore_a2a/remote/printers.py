@@ -16,15 +16,6 @@ CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 """What would drive a terminal, and is no line feed and no tab."""
 
 
-def printer(*, plain: bool) -> "Printer":
-    """What prints to standard output."""
-    if plain:
-        return Printer()
-    from .terminal import Terminal
-
-    return Terminal()
-
-
 def clean(text: str) -> str:
     """*text* without control characters: agents are not trusted with a terminal."""
     return CONTROLS.sub("", text)
