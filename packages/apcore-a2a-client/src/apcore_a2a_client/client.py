@@ -71,8 +71,8 @@ class A2AClient:
         url: The agent's address; its card is looked for below `/.well-known/` there.
         auth: `"Bearer …"`, a function (async or not) that gives a fresh token for each request,
             an `APIKey`, or any `httpx.Auth`.
-        timeout: Seconds to wait for a connection, for an answer, and for a sign of life on a
-            stream; None waits for ever.
+        timeout: Seconds for a whole answer, with all that is tried again, and for a sign of life
+            on a stream; None waits for ever.
         card_ttl: Seconds for which the card counts.
         headers: Headers of every request.
         retries: How often what failed is tried again, where that is safe.

@@ -8,9 +8,11 @@ Which requests are tried again, at most `retries` times:
 | what happened                          | a request that only reads | one that changes something |
 |----------------------------------------|---------------------------|----------------------------|
 | no connection: nothing was sent        | again                     | again                      |
-| the connection broke, or took too long | again                     | not: it may have arrived   |
+| the connection broke                   | again                     | not: it may have arrived   |
 | HTTP 429 or 503                        | again                     | again: it was refused      |
 | anything else                          | not                       | not                        |
+
+The timeout is for all of it together: what would take longer is not tried again.
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from email.utils import parsedate_to_datetime
-from math import ldexp
+from itertools import count
+from math import inf, ldexp
 from random import uniform
 from time import monotonic, time
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
@@ -100,7 +103,8 @@ class Exchange:
 
     Attributes:
         build: httpx's `build_request`, of either client.
-        timeout: Seconds to wait for a connection, for an answer to begin, and for its end.
+        timeout: Seconds for a whole answer, with all that is tried again; for a stream, for its
+            beginning, and for each sign of life then.
         retries: How often a request is sent again.
         limit: Bytes that an answer may have.
     """
@@ -124,27 +128,25 @@ class Exchange:
             A2AConnectionError: The last try has failed.
             A2AProtocolError: The answer is too large, or redirects in circles.
         """
-        for left in reversed(range(self.retries + 1)):
-            wait = backoff(self.retries - left)
+        end = monotonic() + (inf if self.timeout is None else self.timeout)
+        for failures in count():
+            wait = backoff(failures)
             try:
-                answer = yield from self._once(call)
+                answer = yield from self._once(call, end)
             except A2AConnectionError as error:
-                if not left or (error.sent and not call.safe):
+                again = call.safe or not error.sent
+                if not again or failures == self.retries or monotonic() + wait > end:
                     raise
             else:
-                if (
-                    isinstance(answer, httpx.Response)
-                    or answer.status not in (429, 503)
-                    or not left
-                ):
+                if isinstance(answer, httpx.Response) or answer.status not in (429, 503):
                     return answer
                 wait = retry_after(answer.headers, wait)
-                if self.timeout is not None and wait > self.timeout:
+                if failures == self.retries or monotonic() + wait > end:
                     return answer
             yield Sleep(wait)
-        raise AssertionError("the last round returns or raises")
+        raise AssertionError("it is counted without an end")
 
-    def _once(self, call: Call) -> Steps[httpx.Response | Answer]:
+    def _once(self, call: Call, end: float) -> Steps[httpx.Response | Answer]:
         headers = {"accept-encoding": "identity", **self.headers, **call.headers}
         request = self.build(
             call.method,
@@ -152,14 +154,14 @@ class Exchange:
             headers=headers,
             params=call.params,
             content=call.content,
-            timeout=self.timeout,
+            timeout=self._patience(),
         )
         auth: httpx.Auth | Literal[False] | None = self.auth
         for _ in range(MOST_REDIRECTS + 1):
-            response: httpx.Response = yield Send(request, auth, self.timeout)
+            response: httpx.Response = yield Send(request, auth, left(end))
             if call.stream and response.status_code == 200 and is_stream(response.headers):
                 return response
-            body = yield from self._body(response, call.limit or self.limit)
+            body = yield from self._body(response, call.limit or self.limit, end)
             target = response.next_request
             if target is None:
                 return Answer(response.status_code, response.headers, body)
@@ -174,12 +176,11 @@ class Exchange:
             request = target
         raise A2AProtocolError(f"More than {MOST_REDIRECTS} redirects: {shown(request.url)}")
 
-    def _body(self, response: httpx.Response, limit: int) -> Steps[bytes]:
+    def _body(self, response: httpx.Response, limit: int, end: float) -> Steps[bytes]:
         if response.headers.get("content-encoding", "identity") != "identity":
             raise A2AProtocolError("The answer is compressed, though we accept no compression")
-        end = monotonic() + (self.timeout or float("inf"))
         body = bytearray()
-        while chunk := (yield Read(response, self.timeout and end - monotonic())):
+        while chunk := (yield Read(response, left(end))):
             body += chunk
             if len(body) > limit:
                 raise A2AProtocolError(f"The answer is larger than {limit} bytes")
@@ -187,6 +188,15 @@ class Exchange:
                 raise A2ATimeoutError(f"The answer was not complete within {self.timeout} s")
         yield Close(response)
         return bytes(body)
+
+    def _patience(self) -> httpx.Timeout:
+        """As long for everything, but half of it for a connection: it may be tried again then."""
+        return httpx.Timeout(self.timeout, connect=self.timeout and self.timeout / 2)
+
+
+def left(end: float) -> float | None:
+    """Seconds until *end*; None if that is never."""
+    return None if end == inf else max(0.0, end - monotonic())
 
 
 def credentials(step: Send) -> Any:

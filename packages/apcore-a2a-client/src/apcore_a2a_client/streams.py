@@ -13,6 +13,7 @@ import httpx
 from .bindings import GET, SEND, STREAM, SUBSCRIBE, Binding, Operation
 from .errors import (
     A2AConnectionError,
+    A2AProtocolError,
     A2AServerError,
     A2ATimeoutError,
     Json,
@@ -81,6 +82,7 @@ class EventStream(Source[Event]):
         self._heard = 0.0
         self._ended = bool(task and task.status.state.is_settled)
         self._numbered = False
+        self._resumes = False  # it has asked for a subscription, and heard nothing yet
 
     def next(self) -> Steps[Event | End]:
         """The next event, or `END`.
@@ -89,20 +91,23 @@ class EventStream(Source[Event]):
             A2AConnectionError: The connection broke, and could not be made anew.
             A2AServerError: The agent refuses.
         """
-        while not self._ended or self._pending:
-            while self._pending:
-                event = self._take(*self._pending.popleft())
-                if event is not None:
-                    return event
-            if self._ended:
-                break
+        while not self._ended:
             try:
-                if self._reply is None:
-                    yield from self._open()
-                else:
+                if self._pending:
+                    event = self._take(*self._pending.popleft())
+                    if event is not None:
+                        return event
+                elif self._reply:
                     yield from self._read(self._reply)
+                else:
+                    yield from self._open()
             except A2AConnectionError as error:
                 yield from self._lost(error)
+            except A2AServerError:
+                if not self._resumes:
+                    raise
+                yield from self._hang_up()
+                self._polls = True  # 0.3 refuses a subscription within the stream
         return END
 
     def _open(self) -> Steps[None]:
@@ -117,12 +122,13 @@ class EventStream(Source[Event]):
         if not streams:
             self._polls = True
         if self._polls:
-            yield Sleep(min(5.0, 0.1 * 1.5**self._rounds))
+            yield Sleep(min(5.0, 0.1 * 1.5 ** min(self._rounds, 20)))
             self._rounds += 1
         else:
             try:
                 yield from self._connect(SUBSCRIBE, {"id": self.task.id})
-            except A2AServerError:
+                self._resumes = self._reply is not None
+            except (A2AServerError, A2AProtocolError):
                 self._polls = True  # it has ended meanwhile, or can't be subscribed to
         if self._polls or (self._binding.version == "0.3" and not self._numbered):
             # 0.3 promises no snapshot, so events may be missing between
@@ -165,9 +171,7 @@ class EventStream(Source[Event]):
         if self.task is None and not (self._start and self._start[0].safe):
             raise error  # what was sent may have arrived
         silent = isinstance(error, A2ATimeoutError) and self._reply and self.task
-        if self._reply:
-            yield Close(self._reply)
-            self._reply = None
+        yield from self._hang_up()
         if silent:
             yield from self._look()  # it is alive, and its task takes long
             return
@@ -176,9 +180,18 @@ class EventStream(Source[Event]):
             raise error
         yield Sleep(backoff(self._failures - 1))
 
+    def _hang_up(self) -> Steps[None]:
+        if self._reply:
+            yield Close(self._reply)
+        self._reply = None
+        self._resumes = False
+
     def _take(self, data: Any, id: str | None) -> Event | None:
         """The event in *data*; None if nothing in it is new."""
-        event: Event = read_event(self._binding.event(data)) if isinstance(data, bytes) else data
+        event: Event = data
+        if isinstance(data, bytes):
+            event = read_event(self._binding.event(data))
+            self._resumes = False
         self._cursor, self._numbered = id or self._cursor, self._numbered or id is not None
         if isinstance(event, Task) and self.task and _same(event, self.task):
             self._ended = event.status.state.is_settled

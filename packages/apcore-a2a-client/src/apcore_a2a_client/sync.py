@@ -75,8 +75,8 @@ class SyncA2AClient:
         url: The agent's address.
         auth: `"Bearer …"`, a function that gives a fresh token for each request, an `APIKey`,
             or any `httpx.Auth`.
-        timeout: Seconds to wait for a connection, for an answer, and for a sign of life on a
-            stream; None waits for ever.
+        timeout: Seconds for a whole answer, with all that is tried again, and for a sign of life
+            on a stream; None waits for ever.
         card_ttl: Seconds for which the card counts.
         headers: Headers of every request.
         retries: How often what failed is tried again, where that is safe.
