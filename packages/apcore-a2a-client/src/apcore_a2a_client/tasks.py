@@ -265,8 +265,8 @@ class AuthenticationInfo(Model):
 class PushNotificationConfig(Model):
     """A webhook that is told about a task (§4.3.1)."""
 
-    task_id: str
     url: str
+    task_id: str = ""
     id: str = ""
     token: str = field(default="", repr=False)
     authentication: AuthenticationInfo | None = None

@@ -65,7 +65,7 @@ def part(source: Part) -> Json:
 
 def push_config(given: Json) -> Json:
     """A webhook as 0.3 has it, without its task."""
-    config = PushNotificationConfig.from_dict({"taskId": "", **given})
+    config = PushNotificationConfig.from_dict(given)
     result: Json = {k: v for k, v in config.to_dict().items() if k not in ("taskId", "tenant")}
     if config.authentication:
         known = config.authentication.to_dict()
