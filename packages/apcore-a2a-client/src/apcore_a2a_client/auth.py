@@ -98,14 +98,14 @@ def authorized(request: httpx.Request, token: str) -> httpx.Request:
     return request
 
 
-def checked(secret: str) -> str:
+def checked(secret: str, what: str = "credentials") -> str:
     """*secret*, if it can stand in a header (RFC 9110 §5.5).
 
     Raises:
         ValueError: It can't; the message does not show it.
     """
     if not (secret.isascii() and secret.isprintable() and secret.strip() == secret and secret):
-        raise ValueError("The credentials are empty, or have characters that no header can have")
+        raise ValueError(f"The {what} would be empty, or have characters that no header can have")
     return secret
 
 

@@ -10,7 +10,7 @@ from .bindings import HTTPJSON, JSONRPC, Binding
 from .cards import AgentCard, AgentInterface
 from .codec import load
 from .errors import A2ADiscoveryError, A2AProtocolError
-from .exchange import Answer, Call, Exchange, Steps, path_of, shown
+from .exchange import Answer, Call, Exchange, Steps, is_good, path_of, shown
 
 PLACES = (b"/.well-known/agent-card.json", b"/.well-known/agent.json")
 LARGEST_CARD = 5 * 2**20
@@ -117,10 +117,9 @@ class Discovery:
             url = self.base.join(known.url)
         except httpx.InvalidURL:
             return None
-        good = url.scheme in ("http", "https") and url.host and not url.userinfo
         plain = url.scheme == "http" and self.base.scheme == "https"
         kind = BINDINGS.get(known.protocol_binding.upper() or "JSONRPC")
         old = known.protocol_version.startswith("0.")
-        if not good or plain or kind is None or (old and kind is HTTPJSON):
+        if not is_good(url) or plain or kind is None or (old and kind is HTTPJSON):
             return None
         return kind(url, "0.3" if old else "1.0", known.tenant)

@@ -80,9 +80,7 @@ class A2AAuthError(A2AError):
     """
 
     def __init__(self, status_code: int, challenge: str = "") -> None:
-        means = (
-            "refuses these credentials" if status_code == 403 else "wants credentials: pass auth="
-        )
+        means = "refuses these credentials" if status_code == 403 else "wants credentials"
         super().__init__(f"HTTP {status_code}: the agent {means}")
         self.status_code = status_code
         self.challenge = challenge

@@ -242,6 +242,16 @@ def media_type(headers: httpx.Headers) -> str:
     return kind.partition(";")[0].strip().lower()
 
 
+def is_good(url: httpx.URL) -> bool:
+    """Whether an agent can be at *url*."""
+    try:
+        url.raw_host.decode("ascii").encode("idna")  # as sockets do; labels may be too long
+    except UnicodeError:
+        return False
+    port = url.port is None or 0 < url.port < 65536
+    return url.scheme in ("http", "https") and bool(url.host) and port and not url.userinfo
+
+
 def origin(url: httpx.URL) -> tuple[str, str, int | None]:
     """What credentials belong to (RFC 6454)."""
     return url.scheme, url.host, url.port or {"http": 80, "https": 443}.get(url.scheme)
@@ -275,6 +285,8 @@ def translated(url: httpx.URL) -> Generator[None]:
         raise A2ATimeoutError(f"No answer in time: {shown(url)}", sent=sent) from None
     except httpx.ConnectError as error:
         raise A2AConnectionError(f"Can't connect to {shown(url)}: {error}", sent=False) from None
+    except UnicodeError:
+        raise A2AConnectionError(f"No host can be called so: {shown(url)}", sent=False) from None
     except httpx.LocalProtocolError:
         raise A2AProtocolError(f"This can't be sent over HTTP: {shown(url)}") from None
     except (httpx.RequestError, httpx.StreamError) as error:

@@ -199,7 +199,7 @@ class Operations:
         """
         params = _given(
             contextId=context_id,
-            status=None if state is None else TaskState(state).wire,
+            status=None if state is None else _state(state).wire,
             pageToken=cursor,
             pageSize=page_size,
             historyLength=history_length,
@@ -361,6 +361,14 @@ class _Pages(Source[Task]):
                 raise A2AProtocolError("The pages of tasks go in circles")
             self._seen |= {self._cursor} - {""}
         return task
+
+
+def _state(word: str) -> TaskState:
+    try:
+        return TaskState.read(word)
+    except A2AProtocolError:
+        known = ", ".join(state for state in TaskState if state != "unknown")
+        raise ValueError(f"There is no state {word!r}, but {known}") from None
 
 
 def _given(**params: Any) -> Json:

@@ -8,8 +8,11 @@ import httpx
 
 from .auth import Credentials, auth_of, checked
 from .discovery import VERSIONS, Discovery
-from .exchange import Exchange
+from .exchange import Exchange, is_good
 from .operations import Operations
+
+LONGEST = 10**9
+"""Seconds: sockets take no longer timeouts."""
 
 
 def operations_of(
@@ -33,11 +36,24 @@ def operations_of(
         raise ValueError(f"protocol takes one of {', '.join(VERSIONS)}, not {protocol!r}")
     if card_ttl < 0 or retries < 0 or max_bytes < 1:
         raise ValueError("card_ttl and retries take no negative number, max_bytes a positive one")
-    if timeout is not None and not timeout > 0:
-        raise ValueError(f"timeout takes seconds, more than 0, not {timeout!r}")
-    known = {checked(name): checked(value) for name, value in (headers or {}).items()}
+    if timeout is not None and not 0 < timeout <= LONGEST:
+        raise ValueError(f"timeout takes seconds, more than 0 and at most {LONGEST}: {timeout!r}")
+    known = {
+        named(name): checked(value, f"header {name}") for name, value in (headers or {}).items()
+    }
     exchange = Exchange(build, auth_of(auth), known, timeout, retries, max_bytes)
     return Operations(exchange, Discovery(exchange, address(url), card_ttl, protocol))
+
+
+def named(name: str) -> str:
+    """*name*, if a header can be called so (RFC 9110 §5.6.2).
+
+    Raises:
+        ValueError: It can't.
+    """
+    if not name or not all(c.isascii() and (c.isalnum() or c in "!#$%&'*+-.^_`|~") for c in name):
+        raise ValueError(f"No header can be called {name!r}")
+    return name
 
 
 def address(url: str) -> httpx.URL:
@@ -51,9 +67,8 @@ def address(url: str) -> httpx.URL:
     except (httpx.InvalidURL, TypeError):
         raise ValueError(f"Not a URL: {url!r}") from None
     if found.userinfo:
-        raise ValueError("Credentials don't belong into a URL: pass them as auth=")
-    port = found.port is None or 0 < found.port < 65536
-    if found.scheme not in ("http", "https") or not found.host or not port or " " in found.host:
+        raise ValueError("Credentials don't belong into a URL: pass auth= (the command: --auth)")
+    if not is_good(found) or any(character.isspace() for character in url):
         raise ValueError(f"An agent has an http or https URL, not {url!r}")
     path = found.path.partition("/.well-known/")[0]
     return found.copy_with(path=path or "/", query=None, fragment=None)

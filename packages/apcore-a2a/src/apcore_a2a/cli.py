@@ -20,6 +20,8 @@ from ._parts import part
 from .remote.arguments import add_commands
 
 PREFIX = "APCORE_A2A_"
+INTERRUPTED = 130
+"""The exit code that shells give to what SIGINT has ended."""
 NAMESPACE = "apcore-a2a"
 SEQUENCE: type[Any] = list
 MAPPING: type[Any] = dict
@@ -256,11 +258,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         The exit code.
     """
-    flags = parser().parse_args(arguments)
     try:
-        if hasattr(flags, "do"):
-            code: int = flags.do(flags)
-            return code
+        flags = parser().parse_args(arguments)
+    except KeyboardInterrupt:  # while standard input is read
+        return INTERRUPTED
+    if hasattr(flags, "do"):
+        return int(flags.do(flags))
+    try:
         _serve(vars(flags))
     except KeyboardInterrupt:
         return 0
@@ -276,7 +280,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _remote(arguments: argparse.Namespace) -> int:
     """One of the commands that call agents; what they need is imported for them alone."""
-    return int(import_module("apcore_a2a.remote.commands").do(arguments))
+    try:
+        return int(import_module("apcore_a2a.remote.commands").do(arguments))
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except (TypeError, ValueError) as error:
+        return _fail(1, str(error))
+    except Exception as error:  # the command's own boundary: whatever ended it is told
+        return _fail(2, f"This should not happen: {error!r}")
 
 
 def _fail(code: int, message: str) -> int:

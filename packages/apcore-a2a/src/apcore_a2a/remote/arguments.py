@@ -10,8 +10,8 @@ from typing import Any
 
 EPILOG = (
     "APCORE_A2A_AUTH and APCORE_A2A_API_KEY stand for --auth and --api-key. Exit codes: 0 done, "
-    "1 wrong arguments, 2 the agent can't be reached or speaks no A2A, 3 it refused or the task "
-    "failed, 4 the task waits for input, 130 interrupted."
+    "1 wrong arguments, 2 the agent can't be reached or speaks no A2A, 3 it refused (credentials, "
+    "too) or the task failed, 4 the task waits for input, 130 interrupted."
 )
 
 
@@ -46,7 +46,7 @@ def _call(parser: argparse.ArgumentParser) -> None:
         "--input",
         metavar="JSON|@FILE|-",
         type=content,
-        help="what the skill gets: JSON, or text; from a file, or standard input (default: {})",
+        help="what the skill gets, as JSON or text (default: {}, or what --file gives)",
     )
     parser.add_argument(
         "--file", metavar="FILE", action="append", default=[], type=attached, help="send a file too"
@@ -54,7 +54,7 @@ def _call(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--stream", action="store_true", help="print the chunks as they come")
     parser.add_argument("--context", metavar="ID", help="the conversation it belongs to")
     parser.add_argument("--task", metavar="ID", help="answer this task, which waits for input")
-    parser.add_argument("--output", metavar="DIR", type=Path, help="save what comes of it there")
+    parser.add_argument("--output", metavar="DIR", type=folder, help="save what comes of it there")
     _connection(parser)
 
 
@@ -65,9 +65,9 @@ def _tasks(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--limit", metavar="N", type=int, default=20, help="how many (default: 20)")
     parser.add_argument("--cursor", metavar="CURSOR", help="where the last list ended")
     what = parser.add_mutually_exclusive_group()
-    what.add_argument("--follow", action="store_true", help="show what happens to the task")
+    what.add_argument("--follow", action="store_true", help="wait until the task ends or pauses")
     what.add_argument("--cancel", action="store_true", help="have the task canceled")
-    parser.add_argument("--output", metavar="DIR", type=Path, help="save what came of it there")
+    parser.add_argument("--output", metavar="DIR", type=folder, help="save what came of it there")
     _connection(parser)
 
 
@@ -111,15 +111,27 @@ def content(text: str) -> Any:
 
 def secret(text: str) -> str:
     """A secret, or the file that has it."""
-    return read(text).strip()
+    found = (read(text) if text.startswith("@") else text).strip()
+    if not found:
+        raise argparse.ArgumentTypeError(f"{text or 'the value'} is empty")
+    return found
+
+
+def folder(path: str) -> Path:
+    """A folder that is there, at the latest now."""
+    try:
+        Path(path).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise argparse.ArgumentTypeError(f"can't save in {path}: {error.strerror}") from None
+    return Path(path)
 
 
 def read(text: str) -> str:
     """*text*, or what stands in the file that it names after an `@`, or on standard input."""
     try:
         if text == "-":
-            return sys.stdin.read()
-        return Path(text[1:]).read_text(encoding="utf-8") if text.startswith("@") else text
+            return sys.stdin.read().removeprefix("\ufeff")
+        return Path(text[1:]).read_text(encoding="utf-8-sig") if text.startswith("@") else text
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
         raise argparse.ArgumentTypeError(f"can't read {text}: {reason}") from None
@@ -151,14 +163,21 @@ def credentials(arguments: argparse.Namespace) -> Any:
     """The credentials for `SyncA2AClient`: of a flag, else of its variable.
 
     Raises:
-        ValueError: There are two.
+        ValueError: There are two, or a variable has none.
     """
     from apcore_a2a_client import APIKey
 
-    auth = arguments.auth or os.environ.get("APCORE_A2A_AUTH")
-    key = arguments.api_key or os.environ.get("APCORE_A2A_API_KEY")
     if arguments.auth and arguments.api_key:
         raise ValueError("--auth and --api-key exclude each other")
-    if key and not arguments.auth:
-        return APIKey(key)
-    return auth
+    if arguments.auth:
+        return arguments.auth
+    key = arguments.api_key or _variable("APCORE_A2A_API_KEY")
+    return APIKey(key) if key else _variable("APCORE_A2A_AUTH")
+
+
+def _variable(name: str) -> str | None:
+    value = os.environ.get(name)
+    try:
+        return secret(value) if value else None
+    except argparse.ArgumentTypeError as error:
+        raise ValueError(f"{name}: {error}") from None

@@ -1,15 +1,19 @@
 """What `card`, `call` and `tasks` do."""
 
 import argparse
+import os
 import sys
+from difflib import get_close_matches
 from typing import Any
 
 from apcore_a2a_client import (
+    A2AAuthError,
     A2AError,
     A2AServerError,
     InvalidParamsError,
     Message,
     Part,
+    SkillNotFoundError,
     SyncA2AClient,
     Task,
     TaskArtifactUpdateEvent,
@@ -19,14 +23,15 @@ from apcore_a2a_client.tasks import after
 
 from .arguments import credentials
 from .files import save
-from .printers import Printer
+from .printers import Printer, clean
 
-DONE, WRONG, UNREACHABLE, FAILED, WAITING, INTERRUPTED = 0, 1, 2, 3, 4, 130
+DONE, UNREACHABLE, FAILED, WAITING = 0, 2, 3, 4
 
 
 def do(arguments: argparse.Namespace) -> int:
     """Do the command that *arguments* are for; the exit code."""
-    out = _printer(plain=arguments.json or not sys.stdout.isatty())
+    _check(arguments)
+    out = _printer(plain=arguments.json or not (sys.stdout and sys.stdout.isatty()))
     try:
         with SyncA2AClient(
             arguments.url,
@@ -36,11 +41,35 @@ def do(arguments: argparse.Namespace) -> int:
             protocol=arguments.protocol,
         ) as client:
             return COMMANDS[arguments.command](client, arguments, out)
-    except KeyboardInterrupt:
-        return INTERRUPTED
+    except BrokenPipeError:  # whoever read this has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return DONE
     except (A2AError, OSError) as error:
         out.error(error, error.errors if isinstance(error, InvalidParamsError) else ())
-        return FAILED if isinstance(error, A2AServerError) else UNREACHABLE
+        if _wants_credentials(error):
+            out.hint("--auth and --api-key give credentials")
+        return FAILED if isinstance(error, A2AServerError | A2AAuthError) else UNREACHABLE
+
+
+def _check(arguments: argparse.Namespace) -> None:
+    """Refuse what can't be meant, before anything is sent."""
+    if arguments.command == "call" and arguments.task and not _given(arguments):
+        raise ValueError("--task needs an answer: --input or --file")
+    if arguments.command == "tasks" and arguments.task == "":
+        raise ValueError("TASK is empty")
+    if arguments.command == "tasks" and not arguments.task:
+        if arguments.follow or arguments.cancel or arguments.output:
+            raise ValueError("--follow, --cancel and --output need a TASK")
+        if arguments.limit < 1:
+            raise ValueError("--limit takes a whole number, at least 1")
+
+
+def _given(arguments: argparse.Namespace) -> bool:
+    return arguments.input is not None or bool(arguments.file)
+
+
+def _wants_credentials(error: Exception) -> bool:
+    return getattr(error, "status_code", None) in (401, 403)
 
 
 def _printer(*, plain: bool) -> Printer:
@@ -63,9 +92,13 @@ def call(client: SyncA2AClient, arguments: argparse.Namespace, out: Printer) -> 
     while True:
         task = _streamed if arguments.stream else _called
         ended = task(client, message, arguments, out)
-        answer = out.ask(ended) if ended.status.state.is_paused else None
+        try:
+            answer = out.ask(ended) if ended.status.state.is_paused else None
+        except KeyboardInterrupt:
+            out.question(ended, arguments.url, arguments.skill)
+            raise
         if answer is None:
-            return _ended(ended, arguments, out, shown=arguments.stream)
+            return _ended(ended, arguments, out)
         arguments.task, arguments.context = ended.id, ended.context_id
         message = Message.of(answer)
 
@@ -81,8 +114,20 @@ def _called(
     client: SyncA2AClient, message: Message, arguments: argparse.Namespace, out: Printer
 ) -> Task:
     """Begin a task, and show its progress until it is settled."""
-    task = client.send_message(message, blocking=False, **_about(arguments))
+    try:
+        task = client.send_message(message, blocking=False, **_about(arguments))
+    except SkillNotFoundError as error:
+        raise _meant(client, arguments.skill, error) from None
     return _followed(client, task, out)
+
+
+def _meant(client: SyncA2AClient, skill: str, error: SkillNotFoundError) -> SkillNotFoundError:
+    """*error*, with the skill that may have been meant."""
+    known = [found.id for found in client.agent_card.skills]
+    meant = get_close_matches(skill, known, 1)
+    if meant:
+        error.args = (f"{error} (is {meant[0]} meant?)",)
+    return error
 
 
 def _followed(client: SyncA2AClient, task: Task, out: Printer) -> Task:
@@ -108,7 +153,9 @@ def _streamed(
             task = after(task, event)
             if isinstance(event, TaskArtifactUpdateEvent):
                 out.chunk(event.artifact.value)
-    except KeyboardInterrupt:
+    except SkillNotFoundError as error:
+        raise _meant(client, arguments.skill, error) from None
+    except (KeyboardInterrupt, BrokenPipeError):
         _cancel(client, task)
         raise
     out.end()
@@ -129,30 +176,34 @@ def _cancel(client: SyncA2AClient, task: Task | None) -> None:
             client.cancel_task(task.id)
         except A2AError:
             return
-        print(f"\nCanceled task {task.id}", file=sys.stderr)
+        print(clean(f"\nCanceled task {task.id}"), file=sys.stderr)
 
 
-def _ended(task: Task, arguments: argparse.Namespace, out: Printer, *, shown: bool = False) -> int:
+def _ended(task: Task, arguments: argparse.Namespace, out: Printer) -> int:
     """Show what came of a task."""
     if task.status.state.is_paused:
         out.question(task, arguments.url, arguments.skill)
-        return WAITING
-    if task.status.state != TaskState.COMPLETED:
+    elif task.status.state != TaskState.COMPLETED:
         out.failure(task)
-        return FAILED
-    if arguments.output:
+    elif arguments.output and task.artifacts:
         for path in save(task, arguments.output):
             out.saved(path)
-    elif not shown or not task.artifacts:
+    elif not (out.chunks and task.artifacts):
         out.result(task)
-    return DONE
+    return _code(task)
+
+
+def _code(task: Task) -> int:
+    """The exit code that tells how *task* is."""
+    state = task.status.state
+    if state.is_paused:
+        return WAITING
+    return FAILED if state.is_terminal and state != TaskState.COMPLETED else DONE
 
 
 def tasks(client: SyncA2AClient, arguments: argparse.Namespace, out: Printer) -> int:
     """List tasks; show, follow or cancel one."""
     if not arguments.task:
-        if arguments.follow or arguments.cancel or arguments.output:
-            raise ValueError("--follow, --cancel and --output need a TASK")
         page = client.list_tasks(
             arguments.context,
             state=arguments.state,
@@ -173,7 +224,7 @@ def tasks(client: SyncA2AClient, arguments: argparse.Namespace, out: Printer) ->
     out.task(task)
     for path in save(task, arguments.output) if arguments.output else ():
         out.saved(path)
-    return DONE
+    return _code(task) if arguments.follow else DONE
 
 
 COMMANDS = {"card": card, "call": call, "tasks": tasks}

@@ -9,6 +9,8 @@ from typing import Any
 
 from apcore_a2a_client import Part, Task
 
+from .printers import clean
+
 
 def save(task: Task, folder: Path) -> Iterator[Path]:
     """Save the artifacts of *task* in *folder*: a file for each part; no file is overwritten.
@@ -16,7 +18,6 @@ def save(task: Task, folder: Path) -> Iterator[Path]:
     Yields:
         Where each part is now. Files elsewhere, of which there is but a URL, are not fetched.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     for artifact in task.artifacts:
         for part in artifact.parts:
             name, content = _file(part, artifact.name or artifact.artifact_id)
@@ -31,7 +32,8 @@ def _file(part: Part, name: str) -> tuple[str, bytes]:
         kind = guess_extension(part.media_type or "text/plain") or ".txt"
         return part.filename or name + kind, part.text.encode("utf-8", "replace")
     data: Any = part.data if part.url is None else {"url": part.url}
-    return part.filename or name + ".json", json.dumps(data, indent=2, ensure_ascii=False).encode()
+    text = json.dumps(data, indent=2, ensure_ascii=False)
+    return part.filename or name + ".json", text.encode("utf-8", "backslashreplace")
 
 
 def safe(name: str) -> str:
@@ -45,8 +47,15 @@ def safe(name: str) -> str:
         #> passwd bashrc
         ```
     """
-    last = re.split(r"[/\\\\]", name)[-1]
-    return re.sub(r'[\x00-\x1f\x7f-\x9f:*?"<>|]', "_", last).lstrip(". ")[:100] or "result"
+    last = clean(re.split(r"[/\\\\]", name)[-1])
+    bare = Path(re.sub(r'[\n\t:*?"<>|]', "_", last).lstrip(". ") or "result")
+    suffix = bare.suffix[:20]
+    return _cut(bare.stem, 150) + _cut(suffix, 40)
+
+
+def _cut(text: str, limit: int) -> str:
+    """*text* in at most *limit* bytes, as file systems count."""
+    return text.encode()[:limit].decode("utf-8", "ignore")
 
 
 def write(folder: Path, name: str, content: bytes) -> Path:

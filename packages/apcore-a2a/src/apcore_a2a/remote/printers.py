@@ -12,8 +12,10 @@ from typing import Any, TypeAlias
 from apcore_a2a_client import AgentCard, Task, TaskPage
 
 Tell: TypeAlias = Callable[[Task], None]
-CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-"""What would drive a terminal, and is no line feed and no tab."""
+CONTROLS = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+"""What drives a terminal, turns lines around or can't be written; not line feeds and tabs."""
 
 
 def clean(text: str) -> str:
@@ -22,7 +24,13 @@ def clean(text: str) -> str:
 
 
 class Printer:
-    """Prints JSON to standard output, and what went wrong to standard error."""
+    """Prints JSON to standard output, and what went wrong to standard error.
+
+    Attributes:
+        chunks: How many chunks have been printed.
+    """
+
+    chunks = 0
 
     def card(self, card: AgentCard) -> None:
         """An agent's card, in the form of A2A 1.0."""
@@ -42,6 +50,7 @@ class Printer:
 
     def chunk(self, value: Any) -> None:
         """The value of a chunk, on a line of its own."""
+        self.chunks += 1
         self._json(value, indent=None)
 
     def end(self) -> None:
@@ -61,12 +70,13 @@ class Printer:
 
     def failure(self, task: Task) -> None:
         """The task ended otherwise than completed."""
-        message = task.status.message
-        text = message.value if message else ""
-        self._complain(
-            "apcore-a2a", f"The task is {task.status.state}", text if isinstance(text, str) else ""
-        )
-        self._details(message.parts if message else ())
+        parts = task.status.message.parts if task.status.message else ()
+        text = " ".join(part.text for part in parts if part.text)
+        self._complain("apcore-a2a", f"The task is {task.status.state}", text)
+        for part in parts:
+            if part.text is None:
+                data = json.dumps(part.data, ensure_ascii=False, default=base64)
+                self._complain(f"    {data}")
 
     def error(self, error: Exception, errors: Iterable[dict[str, Any]] = ()) -> None:
         """What stood in the way."""
@@ -74,23 +84,25 @@ class Printer:
         for entry in errors:
             self._complain(f"  {entry.get('field') or 'input'}", str(entry.get("message", "")))
 
+    def hint(self, text: str) -> None:
+        """What may help."""
+        self._complain(f"    {text}")
+
     @contextmanager
     def progress(self) -> Generator[Tell]:
         """Gives a function that tells how a task gets on."""
         yield lambda task: None
 
-    def _details(self, parts: Iterable[Any]) -> None:
-        for part in parts:
-            if part.text is None:
-                self._complain(json.dumps(part.data, ensure_ascii=False))
-
     def _complain(self, *words: str) -> None:
-        print(clean(": ".join(filter(None, words))), file=sys.stderr)
+        print(clean(": ".join(filter(None, words))).replace("\n", "\n    "), file=sys.stderr)
 
     def _json(self, value: Any, indent: int | None = 2) -> None:
-        text = json.dumps(value, indent=indent, ensure_ascii=False, default=_base64)
+        encoding = str(getattr(sys.stdout, "encoding", "")).lower()
+        ascii_only = encoding not in ("utf-8", "utf8")
+        text = json.dumps(value, indent=indent, ensure_ascii=ascii_only, default=base64)
         print(CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text), flush=True)
 
 
-def _base64(value: Any) -> str:
+def base64(value: Any) -> str:
+    """Bytes, for which JSON has no form."""
     return b64encode(value).decode()

@@ -60,7 +60,8 @@ class Terminal(Printer):
             facts.add_row(Text("credentials", "dim"), Text(clean(f"{name}: {kind}")))
         self._out.print(facts, "")
         skills = Table(box=SIMPLE_HEAD, show_lines=True, expand=True, title_justify="left")
-        skills.title = f"{len(card.skills)} skills"
+        count = len(card.skills)
+        skills.title = f"{count} skill{'s' * (count != 1)}"
         for title, ratio in (("skill", None), ("what it does", 3), ("tags", 1)):
             skills.add_column(title, overflow="fold", ratio=ratio)
         for skill in card.skills:
@@ -75,19 +76,20 @@ class Terminal(Printer):
             self._out.print("No tasks.")
             return
         table = Table(box=SIMPLE_HEAD)
-        for title in ("task", "state", "skill", "since", "conversation"):
-            table.add_column(title, no_wrap=title in ("task", "state"))
+        for title in ("task, conversation", "state, skill", "since"):
+            table.add_column(title, overflow="fold")
         for task in page.tasks:
-            skill = str(task.metadata.get("skillId", ""))
-            words = (skill, task.status.timestamp[:19].replace("T", " "), task.context_id)
-            table.add_row(Text(clean(task.id)), _state(task), *(Text(clean(w)) for w in words))
+            ids = Text.assemble(clean(task.id), "\n", (clean(task.context_id), "dim"))
+            skill = clean(str(task.metadata.get("skillId", "")))
+            since = Text(clean(task.status.timestamp[:19]).replace("T", " "))
+            table.add_row(ids, Text.assemble(_state(task), "\n", skill), since)
         self._out.print(table)
         if page.next_cursor:
             self._err.print(Text(f"More: --cursor {shlex.quote(clean(page.next_cursor))}", "dim"))
 
     def task(self, task: Task) -> None:
         self._out.print(
-            Text(clean(task.id), "bold"), _state(task), Text(task.status.timestamp, "dim")
+            Text(clean(task.id), "bold"), _state(task), Text(clean(task.status.timestamp), "dim")
         )
         for message in task.history:
             self._out.print(Text(f"{message.role}:", "dim"))
@@ -105,6 +107,7 @@ class Terminal(Printer):
         self._parts(parts or (message.parts if message else ()), indent=0)
 
     def chunk(self, value: Any) -> None:
+        self.chunks += 1
         if isinstance(value, str):
             self._out.out(clean(value), end="", highlight=False)
             sys.stdout.flush()
@@ -121,17 +124,9 @@ class Terminal(Printer):
     def question(self, task: Task, url: str, skill: str) -> None:
         self._err.print(_state(task), Text(f"task {clean(task.id)}", "dim"))
         self._said(task)
-        words = [
-            "apcore-a2a",
-            "call",
-            url,
-            skill or "SKILL",
-            "--task",
-            clean(task.id),
-            "--input",
-            "…",
-        ]
-        self._err.print(Text(f"Answer with: {' '.join(map(shlex.quote, words))}", "dim"))
+        answer = ["--task", clean(task.id), "--input", "…"]
+        command = shlex.join(["apcore-a2a", "call", url, skill or "SKILL", *answer])
+        self._err.print(Text(f"Answer with: {command}", "dim"), soft_wrap=True)
 
     def ask(self, task: Task) -> str | None:
         if not (sys.stdin.isatty() and sys.stderr.isatty()):
@@ -140,33 +135,43 @@ class Terminal(Printer):
         try:
             return self._err.input("[magenta]?[/] ") or None
         except EOFError:
+            self._err.print()
             return None
 
     @contextmanager
     def progress(self) -> Generator[Tell]:
-        start = monotonic()
-        with self._err.status("…") as status:
-
-            def tell(task: Task) -> None:
-                message = task.status.message
-                said = message.value if message else ""
-                text = clean(said).partition("\n")[0][:80] if isinstance(said, str) else ""
-                seconds = f"{monotonic() - start:.0f} s"
-                made = sum(len(artifact.parts) for artifact in task.artifacts)
-                parts = f"{made} parts" if made else ""
-                words = (str(task.status.state), seconds, parts, text)
-                status.update(Text("  ".join(filter(None, words))))
-
-            yield tell
+        progress = _Progress()
+        with self._err.status(progress):
+            yield progress.tell
 
     def _said(self, task: Task) -> None:
-        """What the agent says about the task: its words, or its data if it has no words."""
+        """What the agent says about the task."""
         parts = task.status.message.parts if task.status.message else ()
-        self._parts([p for p in parts if p.text is not None] or parts, console=self._err)
+        self._parts(parts, console=self._err)
 
     def _parts(self, parts: Any, indent: int = 2, console: Console | None = None) -> None:
         for part in parts:
-            (console or self._out).print(Padding(_shown(part), (0, 0, 0, indent)))
+            shown = Padding(_shown(part), (0, 0, 0, indent)) if indent else _shown(part)
+            (console or self._out).print(shown, soft_wrap=not indent)
+
+
+class _Progress:
+    """A line that tells how a task gets on, and for how long."""
+
+    def __init__(self) -> None:
+        self._start = monotonic()
+        self._words = ("", "", "")
+
+    def tell(self, task: Task) -> None:
+        said = task.status.message.value if task.status.message else ""
+        text = clean(said).partition("\n")[0][:80] if isinstance(said, str) else ""
+        made = sum(len(artifact.parts) for artifact in task.artifacts)
+        self._words = (str(task.status.state), f"{made} parts" if made else "", text)
+
+    def __rich__(self) -> Text:
+        state, made, text = self._words
+        seconds = f"{monotonic() - self._start:.0f} s"
+        return Text("  ".join(filter(None, (state, seconds, made, text))))
 
 
 def _shown(part: Part) -> RenderableType:
