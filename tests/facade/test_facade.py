@@ -5,13 +5,15 @@ import sys
 from importlib import import_module
 
 import apcore_a2a
+import apcore_a2a_client
 import apcore_a2a_core
 import apcore_a2a_modules
 import apcore_a2a_server
 import apcore_a2a_store
 import pytest
 
-HEAVY = {"a2a", "apcore", "apcore_a2a_core", "apcore_a2a_server", "starlette", "uvicorn"}
+HEAVY = {"a2a", "apcore", "apcore_a2a_client", "apcore_a2a_core", "apcore_a2a_server"}
+HEAVY |= {"httpx", "rich", "starlette", "uvicorn"}
 SERVER_NAMES = ["InMemoryTaskStore", "async_serve", "create_app", "serve"]
 WITHOUT_SERVER = "import sys; sys.modules['apcore_a2a_server'] = None; "
 
@@ -48,7 +50,9 @@ def test_serve_loads_the_server() -> None:
 
 @pytest.mark.parametrize("name", apcore_a2a.__all__)
 def test_a_name_is_the_one_of_its_part(name: str) -> None:
-    home = apcore_a2a_server if name in SERVER_NAMES else apcore_a2a_core
+    client = name in apcore_a2a_client.__all__
+    home = apcore_a2a_client if client else apcore_a2a_core
+    home = apcore_a2a_server if name in SERVER_NAMES else home
 
     assert getattr(apcore_a2a, name) is getattr(home, name)
     assert name in dir(apcore_a2a)
@@ -66,10 +70,11 @@ def test_an_unknown_name_fails_as_in_any_module() -> None:
         _ = apcore_a2a.nope  # type: ignore[attr-defined]  # missing on purpose
 
 
-@pytest.mark.parametrize("mirror", ["adapters", "modules", "server", "storage"])
+@pytest.mark.parametrize("mirror", ["adapters", "client", "modules", "server", "storage"])
 def test_a_mirror_has_the_names_of_its_parts(mirror: str) -> None:
     module = import_module(f"apcore_a2a.{mirror}")
-    parts = [apcore_a2a_core, apcore_a2a_modules, apcore_a2a_server, apcore_a2a_store]
+    parts = [apcore_a2a_client, apcore_a2a_core, apcore_a2a_modules, apcore_a2a_server]
+    parts += [apcore_a2a_store]
 
     assert module.__all__ == sorted(module.__all__)
     for name in module.__all__:
@@ -80,7 +85,8 @@ def test_the_mirrors_together_have_every_name() -> None:
     adapters, server = map(import_module, ["apcore_a2a.adapters", "apcore_a2a.server"])
 
     assert server.__all__ == apcore_a2a_server.__all__
-    assert {*adapters.__all__, *server.__all__} == {*apcore_a2a.__all__}
+    names = {*adapters.__all__, *server.__all__, "A2AClient", "SyncA2AClient"}
+    assert names == {*apcore_a2a.__all__}
 
 
 @pytest.mark.parametrize(

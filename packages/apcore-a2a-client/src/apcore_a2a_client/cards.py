@@ -5,7 +5,7 @@ from dataclasses import field
 from typing import Any
 
 from .codec import Model, model, nothing
-from .errors import Json, objects
+from .errors import Json, is_object, objects
 
 SCHEMES = {
     "apiKeySecurityScheme": "apiKey",
@@ -39,7 +39,7 @@ class AgentProvider(Model):
 class AgentExtension(Model):
     """An extension of the protocol that the agent knows (§4.4.4)."""
 
-    uri: str
+    uri: str = ""
     description: str = ""
     required: bool = False
     params: Mapping[str, Any] = field(default_factory=nothing)
@@ -87,14 +87,14 @@ class SecurityScheme(Model):
     """How a client may show who it is (§4.5).
 
     Attributes:
-        type: `apiKey`, `http`, `oauth2`, `openIdConnect` or `mutualTLS`.
+        type: `apiKey`, `http`, `oauth2`, `openIdConnect` or `mutualTLS`; empty if unknown.
         location: Of an API key: `header`, `query` or `cookie`.
         name: Of an API key: what the header, parameter or cookie is called.
         scheme: Of HTTP authentication, such as `bearer`.
         flows: Of OAuth 2, by their names, as JSON.
     """
 
-    type: str
+    type: str = ""
     description: str = ""
     location: str = ""
     name: str = ""
@@ -108,14 +108,14 @@ class SecurityScheme(Model):
         """The JSON form of A2A 1.0."""
         known = {old: new for new, old in SCHEMES.items()}
         values = Model.to_dict(self)
-        kind = values.pop("type")
+        kind = values.pop("type", "")
         return {known[kind]: values} if kind in known else {**values, "type": kind}
 
     @classmethod
     def _upgraded(cls, data: Json) -> Json:
         for name, kind in SCHEMES.items():
-            if isinstance(data.get(name), dict):
-                inner = data.pop(name)
+            inner = data.pop(name, None)
+            if is_object(inner):
                 data = {**data, **inner, "type": kind}
         if "in" in data:
             data["location"] = data.pop("in")
@@ -148,10 +148,10 @@ class AgentCard(Model):
     @classmethod
     def _upgraded(cls, data: Json) -> Json:
         """0.3 has one address with its transport, more in `additionalInterfaces` (0.3 §5.5)."""
-        version = data.pop("protocolVersion", "0.3")
+        version = data.pop("protocolVersion", None) or "0.3"
         first = {"url": data.pop("url", None), "transport": data.pop("preferredTransport", None)}
         more = objects(data.pop("additionalInterfaces", None))
-        if "supportedInterfaces" not in data and first["url"]:
+        if data.get("supportedInterfaces") is None and first["url"]:
             others = [entry for entry in more if entry != first]
             data["supportedInterfaces"] = [
                 {
@@ -171,7 +171,7 @@ class AgentCard(Model):
 def _upgraded_security(data: Json) -> Json:
     """0.3 has `{scheme: scopes}` where 1.0 has `{"schemes": {scheme: {"list": scopes}}}`."""
     old = data.pop("security", None)
-    if "securityRequirements" not in data and old:
+    if data.get("securityRequirements") is None and old:
         data["securityRequirements"] = [
             {"schemes": {name: {"list": scopes} for name, scopes in requirement.items()}}
             for requirement in objects(old)

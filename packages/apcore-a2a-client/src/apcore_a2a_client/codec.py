@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from enum import StrEnum
+from math import isinf
 from types import UnionType
 from typing import (
     Any,
@@ -42,7 +43,7 @@ def load(text: bytes | str) -> Any:
         A2AProtocolError: It is none, or more deeply nested than Python reads.
     """
     try:
-        return json.loads(text, parse_constant=_refuse)
+        return json.loads(text, parse_constant=_refuse, parse_float=_finite)
     except (ValueError, RecursionError):
         raise A2AProtocolError("The agent's answer is not JSON") from None
 
@@ -60,6 +61,11 @@ def dump(value: Any) -> bytes:
         raise ValueError(f"This can't be sent as JSON: {error}") from None
 
 
+def _finite(text: str) -> float:
+    number = float(text)
+    return _refuse(text) if isinf(number) else number
+
+
 def _refuse(name: str) -> Any:
     raise ValueError(name)
 
@@ -74,10 +80,11 @@ class Word(StrEnum):
     @classmethod
     def read(cls, word: Any) -> Self:
         """The member that is spelt *word* in either version."""
+        _typed(word, str)
         for member in cls:
             if word in (member.value, member.wire):
                 return member
-        raise A2AProtocolError(f"Unknown {cls.__name__}: {str(word)[:50]!r}")
+        raise A2AProtocolError(f"Unknown {cls.__name__}: {word[:50]!r}")
 
     @property
     def wire(self) -> str:

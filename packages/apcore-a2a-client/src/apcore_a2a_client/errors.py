@@ -284,5 +284,7 @@ def objects(value: Any) -> list[Json]:
 
 def _reason(data: Any) -> str:
     if is_object(data):
-        return str(data.get("type", ""))
-    return next((str(detail["reason"]) for detail in objects(data) if "reason" in detail), "")
+        told = [data.get("type")]
+    else:
+        told = [detail.get("reason") for detail in objects(data)]
+    return next((reason for reason in told if isinstance(reason, str)), "")

@@ -208,4 +208,7 @@ class EventStream(Source[Event]):
 
 
 def _same(new: Task, old: Task) -> bool:
-    return new.status == old.status and new.artifacts == old.artifacts
+    try:
+        return new.status == old.status and new.artifacts == old.artifacts
+    except RecursionError:  # JSON as deep as can be read is too deep to be compared
+        return False

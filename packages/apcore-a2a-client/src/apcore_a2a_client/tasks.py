@@ -5,7 +5,7 @@ from dataclasses import field, replace
 from typing import Any, TypeAlias
 
 from .codec import Model, Word, model, nothing
-from .errors import A2AProtocolError, Json, is_object
+from .errors import A2AProtocolError, Json, is_list, is_object
 
 
 class TaskState(Word):
@@ -108,10 +108,11 @@ class Part(Model):
             # what is no object, as a2a-sdk puts it into a data part of 0.3
             data["data"] = wrapped.get("value")
             data["metadata"] = {k: v for k, v in metadata.items() if k != "data_part_compat"}
-        kind = data.pop("kind", "none")
+        kind = data.pop("kind", None)
+        kind = kind[:50] if isinstance(kind, str) else "none"
         contents = [name for name in CONTENTS if data.get(name) is not None]
         if len(contents) > 1 or not (contents or "data" in data):
-            raise A2AProtocolError(f"a part of an unknown kind: {str(kind)[:50]!r}")
+            raise A2AProtocolError(f"a part of an unknown kind: {kind!r}")
         return data
 
 
@@ -278,8 +279,9 @@ class PushNotificationConfig(Model):
         authentication = data.get("authentication")
         if is_object(authentication) and "schemes" in authentication:
             rest = dict(authentication)
-            schemes = tuple(map(str, rest.pop("schemes") or ()))
-            data["authentication"] = {"scheme": schemes[0], **rest} if schemes else None
+            schemes = rest.pop("schemes")
+            some = is_list(schemes) and schemes
+            data["authentication"] = {"scheme": schemes[0], **rest} if some else None
         return data
 
 
@@ -303,6 +305,13 @@ class TaskPage(Model):
             data["nextCursor"] = data.pop("nextPageToken")
         return data
 
+    def to_dict(self) -> Json:
+        """The JSON form of A2A 1.0."""
+        result = Model.to_dict(self)
+        if "nextCursor" in result:
+            result["nextPageToken"] = result.pop("nextCursor")
+        return result
+
 
 Event: TypeAlias = Task | Message | TaskStatusUpdateEvent | TaskArtifactUpdateEvent
 """What a stream consists of."""
@@ -324,10 +333,11 @@ def read_event(data: Any) -> Event:
         A2AProtocolError: It is neither.
     """
     data = data if is_object(data) else {}
-    if data.get("kind") in EVENTS:
-        return EVENTS[data["kind"]].from_dict(data)
+    kind = data.get("kind")
+    if isinstance(kind, str) and kind in EVENTS:
+        return EVENTS[kind].from_dict(data)
     for name, event in EVENTS.items():
-        if name in data:
+        if data.get(name) is not None:
             return event.from_dict(data[name])
     raise A2AProtocolError("The answer is neither a task nor a message")
 
@@ -346,5 +356,8 @@ def after(task: Task | None, event: Event) -> Task:
     artifacts = {artifact.artifact_id: artifact for artifact in known.artifacts}
     new = event.artifact
     old = artifacts.get(new.artifact_id) if event.append else None
-    artifacts[new.artifact_id] = replace(new, parts=old.parts + new.parts) if old else new
+    if old:
+        metadata = {**old.metadata, **new.metadata}
+        new = replace(old, parts=old.parts + new.parts, metadata=metadata)
+    artifacts[new.artifact_id] = new
     return replace(known, artifacts=tuple(artifacts.values()))

@@ -1,0 +1,125 @@
+"""Messages of a2a-sdk of every shape, drawn by hypothesis from the descriptors of protobuf."""
+
+from functools import cache
+from typing import Any
+
+import apcore_a2a_client as ours
+from a2a import types as sdk
+from apcore_a2a_client.codec import Model
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.json_format import MessageToDict, ParseDict
+from google.protobuf.struct_pb2 import Struct, Value
+from google.protobuf.timestamp_pb2 import Timestamp
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+
+Json = dict[str, Any]
+Strategy = st.SearchStrategy[Any]
+
+MODELS: dict[type[Model], Any] = {
+    ours.AgentCapabilities: sdk.AgentCapabilities,
+    ours.AgentCard: sdk.AgentCard,
+    ours.AgentCardSignature: sdk.AgentCardSignature,
+    ours.AgentExtension: sdk.AgentExtension,
+    ours.AgentInterface: sdk.AgentInterface,
+    ours.AgentProvider: sdk.AgentProvider,
+    ours.AgentSkill: sdk.AgentSkill,
+    ours.Artifact: sdk.Artifact,
+    ours.AuthenticationInfo: sdk.AuthenticationInfo,
+    ours.Message: sdk.Message,
+    ours.Part: sdk.Part,
+    ours.PushNotificationConfig: sdk.TaskPushNotificationConfig,
+    ours.SecurityScheme: sdk.SecurityScheme,
+    ours.Task: sdk.Task,
+    ours.TaskArtifactUpdateEvent: sdk.TaskArtifactUpdateEvent,
+    ours.TaskPage: sdk.ListTasksResponse,
+    ours.TaskStatus: sdk.TaskStatus,
+    ours.TaskStatusUpdateEvent: sdk.TaskStatusUpdateEvent,
+}
+"""Our models, and what they are in the SDK."""
+
+some = settings(
+    max_examples=50,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+)
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
+names = texts.filter(bool)
+floats = st.floats(allow_nan=False, allow_infinity=False).map(lambda x: x or 0.0)  # no -0.0
+values: Strategy = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | floats | texts,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
+    max_leaves=5,
+)
+WELL_KNOWN: dict[str, Strategy] = {
+    "google.protobuf.Value": values.map(lambda value: ParseDict(value, Value())),
+    "google.protobuf.Struct": st.dictionaries(texts, values, min_size=1, max_size=2).map(
+        lambda value: ParseDict(value, Struct())
+    ),
+    "google.protobuf.Timestamp": st.builds(
+        Timestamp, seconds=st.integers(0, 2**32), nanos=st.integers(0, 999_999_999)
+    ),
+}
+
+
+@cache
+def shapes(kind: Any) -> Strategy:
+    """Messages of the class *kind*, without what is set and says nothing: `""`, false, `{}`."""
+    needed: dict[str, Strategy] = {}
+    optional: dict[str, Strategy] = {}
+    choices: dict[str, list[Strategy]] = {}
+    for field in kind.DESCRIPTOR.fields:
+        value = _values(field)
+        if _chosen(field):
+            chosen = st.fixed_dictionaries({field.name: value})
+            choices.setdefault(field.containing_oneof.name, []).append(chosen)
+        else:
+            (needed if is_required(field) else optional)[field.name] = value
+    plain: Strategy = st.fixed_dictionaries(needed, optional=optional)
+    for alternatives in choices.values():
+        plain = st.builds(lambda a, b: {**a, **b}, plain, st.one_of(alternatives))
+    return plain.map(lambda members: kind(**members))
+
+
+def is_required(field: Any) -> bool:
+    """Whether a message is none without the field, by the annotation in the protocol's `.proto`."""
+    behaviours = dict(field.GetOptions().ListFields()).items()
+    return any(e.name == "field_behavior" and 2 in value for e, value in behaviours)
+
+
+def _chosen(field: Any) -> bool:
+    """Whether the field is one of several, of which a message has one."""
+    return bool(field.containing_oneof) and len(field.containing_oneof.fields) > 1
+
+
+def _values(field: Any) -> Strategy:
+    kind = field.message_type
+    if kind and kind.GetOptions().map_entry:
+        return st.dictionaries(names, _single(kind.fields_by_name["value"]), max_size=2)
+    return st.lists(_single(field), max_size=2) if field.is_repeated else _single(field)
+
+
+def _single(field: Any) -> Strategy:
+    if field.type == FieldDescriptor.TYPE_MESSAGE:
+        name = field.message_type.full_name
+        if name in WELL_KNOWN:
+            return WELL_KNOWN[name]
+        made = shapes(field.message_type._concrete_class)
+        # an empty one says nothing, unless it is one of several
+        return made if _chosen(field) else made.filter(lambda message: message.ByteSize() > 0)
+    if field.type == FieldDescriptor.TYPE_STRING:
+        told = is_required(field) or (field.has_presence and not _chosen(field))
+        return names if told else texts
+    if field.type == FieldDescriptor.TYPE_BOOL:
+        return st.just(True) if field.has_presence else st.booleans()
+    if field.type == FieldDescriptor.TYPE_ENUM:
+        return st.sampled_from([number for number in field.enum_type.values_by_number if number])
+    if field.type == FieldDescriptor.TYPE_BYTES:
+        return st.binary(max_size=8)
+    return st.integers(1, 2**31 - 1)
+
+
+def json_of(message: Any) -> Json:
+    """The JSON form of A2A 1.0, as the SDK writes it."""
+    return MessageToDict(message)

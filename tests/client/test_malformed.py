@@ -1,0 +1,420 @@
+"""What agents may say instead of A2A: an `A2AProtocolError` names what is wrong, and no other."""
+
+import copy
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from a2a.utils import errors as sdk_errors
+from a2a.utils.error_handlers import build_error_details
+from apcore_a2a_client import (
+    A2AProtocolError,
+    A2AServerError,
+    AgentCard,
+    Artifact,
+    InvalidParamsError,
+    Message,
+    MethodNotFoundError,
+    Part,
+    PushNotificationConfig,
+    ServerBusyError,
+    SkillNotFoundError,
+    Task,
+    TaskArtifactUpdateEvent,
+    TaskNotFoundError,
+    TaskPage,
+    TaskState,
+    TaskStatus,
+    TaskStatusUpdateEvent,
+)
+from apcore_a2a_client.codec import Model, dump, load
+from apcore_a2a_client.errors import server_error
+from apcore_a2a_client.tasks import read_event
+from hypothesis import given
+from hypothesis import strategies as st
+
+from .shapes import MODELS, Json, json_of, shapes, some, values
+
+each_model = pytest.mark.parametrize("model", MODELS, ids=lambda model: model.__name__)
+json_values = values | st.sampled_from([{}, [], [None], [[]], {"": None}, 10**30, "x" * 99])
+Reader = Callable[[Any], Any]
+
+OLD_NAMES = (
+    *("kind", "type", "in", "file", "schemes", "security", "url", "preferredTransport"),
+    *("protocolVersion", "additionalInterfaces", "supportsAuthenticatedExtendedCard"),
+    *("pushNotificationConfig", "nextCursor", "nextPageToken", "metadata"),
+)
+"""What the models look for beside their own fields."""
+
+
+def read(reader: Reader, data: Any) -> None:
+    """Read *data*, and what is then written; the only way out is an `A2AProtocolError`."""
+    try:
+        found = reader(data)
+    except A2AProtocolError:
+        return
+    assert type(found).from_dict(found.to_dict()) == found
+
+
+@each_model
+@some
+@given(data=json_values)
+def test_any_json_is_a_model_or_refused(model: type[Model], data: Any) -> None:
+    read(model.from_dict, data)
+
+
+@some
+@given(
+    data=json_values | st.dictionaries(st.sampled_from(["kind", "task", "message"]), json_values)
+)
+def test_any_json_is_an_event_or_refused(data: Any) -> None:
+    read(read_event, data)
+
+
+@each_model
+@some
+@given(draw=st.data())
+def test_one_wrong_field_makes_a_model_or_is_refused(
+    model: type[Model], draw: st.DataObject
+) -> None:
+    data = json_of(draw.draw(shapes(MODELS[model])))
+    place: Any = data
+    while inner := [v for v in children(place) if isinstance(v, (dict, list)) and v]:
+        if not draw.draw(st.booleans()):
+            break
+        place = draw.draw(st.sampled_from(inner))
+    if isinstance(place, dict):
+        name = draw.draw(st.sampled_from([*place, *OLD_NAMES]))
+        place[name] = draw.draw(json_values)
+    else:
+        place[0] = draw.draw(json_values)
+    read(model.from_dict, data)
+
+
+def children(value: Any) -> list[Any]:
+    return [*value.values()] if isinstance(value, dict) else [*value]
+
+
+TASK: Json = {
+    "id": "t",
+    "status": {
+        "state": "TASK_STATE_WORKING",
+        "message": {"messageId": "m", "role": "ROLE_AGENT", "parts": [{"text": "hi"}]},
+    },
+    "artifacts": [{"artifactId": "a", "parts": [{"raw": "aGk="}]}],
+}
+CARD: Json = {
+    "name": "a",
+    "supportedInterfaces": [{"url": "u"}],
+    "capabilities": {"streaming": True},
+    "skills": [{"id": "s", "tags": ["x"]}],
+    "securitySchemes": {"m": {"type": "mutualTLS"}},
+}
+
+
+def with_wrong(whole: Json, path: str, wrong: Any) -> Json:
+    """A copy of *whole* with another value at *path*, whose steps have blanks between them."""
+    result = place = copy.deepcopy(whole)
+    *steps, last = path.split()
+    for step in steps:
+        place = place[int(step)] if isinstance(place, list) else place[step]
+    place[int(last) if isinstance(place, list) else last] = wrong
+    return result
+
+
+@pytest.mark.parametrize(
+    ("model", "whole", "path", "wrong", "told"),
+    [
+        (Task, TASK, "id", 7, "id: it is not a string"),
+        (Task, TASK, "status", "working", "status: TaskStatus is not an object"),
+        (Task, TASK, "status", None, "Task has no status"),
+        (Task, TASK, "status state", "TASK_STATE_DREAMING", "status: state: .*DREAMING"),
+        (Task, TASK, "status state", 3, "status: state: "),
+        (Task, TASK, "status state", [], "status: state: "),
+        (Task, TASK, "status message role", "ROLE_KING", "status: message: role: .*ROLE_KING"),
+        (Task, TASK, "status message parts", {}, "parts: it is not a list"),
+        (Task, TASK, "status message parts 0", "hi", "parts: Part is not an object"),
+        (Task, TASK, "status message parts 0", {"kind": "video"}, "parts: .*unknown kind: 'video'"),
+        (Task, TASK, "status message parts 0", {"text": "", "raw": ""}, "parts: .*unknown kind"),
+        (Task, TASK, "status message parts 0 text", {}, "parts: text: it is not a string"),
+        (Task, TASK, "artifacts 0 parts 0 raw", "aGk*", "artifacts: parts: raw: .*base64"),
+        (Task, TASK, "artifacts 0 parts 0 raw", "a", "raw: it is not base64"),
+        (Task, TASK, "artifacts 0 parts 0 raw", "é", "raw: it is not base64"),
+        (Task, TASK, "artifacts 0 parts 0 raw", 5, "raw: it is not a string"),
+        (Task, TASK, "artifacts 0 parts 0 metadata", [], "metadata: it is not an object"),
+        (Task, TASK, "artifacts", "a", "artifacts: it is not a list"),
+        (Task, TASK, "history", [None], "history: Message is not an object"),
+        (AgentCard, CARD, "name", None, "AgentCard has no name"),
+        (AgentCard, CARD, "skills 0", {}, "skills: AgentSkill has no id"),
+        (AgentCard, CARD, "skills 0 tags 0", 1, "skills: tags: it is not a string"),
+        (AgentCard, CARD, "capabilities", [], "capabilities: AgentCapabilities is not an object"),
+        (AgentCard, CARD, "capabilities streaming", 1, "streaming: it is not a boolean"),
+        (
+            AgentCard,
+            CARD,
+            "supportedInterfaces 0",
+            {},
+            "supportedInterfaces: AgentInterface has no",
+        ),
+        (AgentCard, CARD, "securitySchemes", [], "securitySchemes: it is not an object"),
+        (AgentCard, CARD, "securitySchemes m", 1, "securitySchemes: SecurityScheme is not an obj"),
+        (TaskPage, {}, "pageSize", True, "pageSize: it is not a number"),
+        (TaskPage, {}, "totalSize", "5", "totalSize: it is not a number"),
+        (TaskPage, {}, "nextPageToken", 5, "it is not a string"),
+    ],
+)
+def test_what_is_wrong_is_named(
+    model: type[Model], whole: Json, path: str, wrong: Any, told: str
+) -> None:
+    with pytest.raises(A2AProtocolError, match=told):
+        model.from_dict(with_wrong(whole, path, wrong))
+
+
+@pytest.mark.parametrize(
+    ("reader", "data", "told"),
+    [
+        (Task.from_dict, None, "Task is not an object"),
+        (Task.from_dict, {"status": {"state": "working"}}, "Task has no id"),
+        (TaskStatus.from_dict, {}, "TaskStatus has no state"),
+        (TaskStatusUpdateEvent.from_dict, {"taskId": "t"}, "has no status"),
+        (TaskArtifactUpdateEvent.from_dict, {"taskId": "t"}, "has no artifact"),
+        (PushNotificationConfig.from_dict, {"taskId": "t"}, "PushNotificationConfig has no url"),
+        (Part.from_dict, {}, "unknown kind"),
+        (Part.from_dict, {"kind": "file", "file": "x"}, "unknown kind: 'file'"),
+        (Artifact.from_dict, {"parts": None, "extensions": [0]}, "extensions: it is not a string"),
+        (Message.from_dict, {"metadata": 1}, "metadata: it is not an object"),
+        (read_event, {}, "neither a task nor a message"),
+        (read_event, [], "neither a task nor a message"),
+        (read_event, {"kind": "joke"}, "neither a task nor a message"),
+        (read_event, {"kind": []}, "neither a task nor a message"),
+        (read_event, {"kind": "task"}, "Task has no id"),
+        (read_event, {"message": 1}, "Message is not an object"),
+    ],
+)
+def test_what_is_missing_is_named(reader: Reader, data: Any, told: str) -> None:
+    with pytest.raises(A2AProtocolError, match=told):
+        reader(data)
+
+
+def webhook(schemes: Any) -> Json:
+    return {"taskId": "t", "url": "u", "authentication": {"schemes": schemes}}
+
+
+@pytest.mark.parametrize("schemes", [5, True, {"Bearer": 1}, "Bearer", [5], [[]], [None]])
+def test_schemes_that_are_no_list_of_strings_are_refused_or_none(schemes: Any) -> None:
+    try:
+        config = PushNotificationConfig.from_dict(webhook(schemes))
+    except A2AProtocolError:
+        return
+    assert config.authentication is None
+
+
+def test_what_is_wrong_is_not_repeated_at_length() -> None:
+    for reader, data in [
+        (TaskStatus.from_dict, {"state": "x" * 10**6}),
+        (Part.from_dict, {"kind": "x" * 10**6}),
+    ]:
+        with pytest.raises(A2AProtocolError) as caught:
+            reader(data)
+        assert len(str(caught.value)) < 200
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"hello",
+        b"{",
+        b"{'a': 1}",
+        b'{"a": 1,}',
+        b'{"a": 1} x',
+        b'{"a": NaN}',
+        b"[Infinity]",
+        b"-Infinity",
+        b"1e999",
+        b"9" * 5000,
+        b'"\xff"',
+        b'"\xc3"',
+        b"[" * 100_000,
+        b'{"a":' * 100_000,
+        b"[" * 100_000 + b"]" * 100_000,
+    ],
+    ids=lambda body: body[:10],
+)
+def test_what_is_no_json_is_refused(body: bytes) -> None:
+    with pytest.raises(A2AProtocolError, match="not JSON"):
+        load(body)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), object(), b"x", {1}, "\ud800"])
+def test_what_can_not_be_json_is_not_sent(value: Any) -> None:
+    with pytest.raises(ValueError, match="can't be sent"):
+        dump({"a": [value]})
+
+
+def test_what_goes_in_circles_is_not_sent() -> None:
+    circle: list[Any] = []
+    circle.append(circle)
+    with pytest.raises(ValueError, match="can't be sent"):
+        dump(circle)
+
+
+DEEPEST = "tasks 0 status message parts 0"
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        lambda deep: TaskStatus.from_dict({"state": deep}),
+        lambda deep: Part.from_dict({"kind": deep}),
+        lambda deep: TaskPage.from_dict(with_wrong({"tasks": [TASK]}, DEEPEST, {"kind": deep})),
+        lambda deep: AgentCard.from_dict({"name": deep}),
+        lambda deep: PushNotificationConfig.from_dict(webhook([deep])),
+        lambda deep: read_event({"kind": deep}),
+        lambda deep: server_error({"message": deep}, 200),
+        lambda deep: server_error({"data": [{"reason": deep}]}, 200),
+        lambda deep: server_error({"data": {"type": deep}}, 200),
+        lambda deep: server_error(deep, 200),
+    ],
+)
+def test_nothing_is_so_deep_that_it_can_be_loaded_and_not_be_refused(place: Reader) -> None:
+    for depth in range(sys.getrecursionlimit() - 200, sys.getrecursionlimit()):
+        try:
+            place(load("[" * depth + "]" * depth))
+        except A2AProtocolError as error:
+            if "not JSON" in str(error):
+                return
+
+
+SDK_KINDS = {
+    kind: code
+    for kind, code in sdk_errors.JSON_RPC_ERROR_CODE_MAP.items()
+    if code not in (-32700, -32600, -32603)
+}
+
+
+@pytest.mark.parametrize("kind", SDK_KINDS, ids=lambda kind: kind.__name__)
+def test_each_error_of_the_sdk_is_one_of_ours(kind: Any) -> None:
+    details, code = build_error_details(kind()), SDK_KINDS[kind]
+    by_code = server_error({"code": code, "message": "no"}, 200)
+    over_rpc = server_error({"code": code, "message": "no", "data": details}, 200)
+    over_rest = server_error({"code": 400, "message": "no", "details": details}, 400)
+    assert {type(e).__name__ for e in (by_code, over_rpc, over_rest)} == {kind.__name__}
+    assert {e.code for e in (by_code, over_rpc, over_rest)} == {code}
+    assert over_rpc.reason == over_rest.reason == sdk_errors.A2A_ERROR_REASONS[kind]
+    assert over_rest.status_code == 400
+    assert over_rpc.data == details
+
+
+@pytest.mark.parametrize("code", [-32700, -32600, -32603, -32000, -32099, -1, 17])
+def test_an_error_of_no_kind_is_a_plain_one(code: int) -> None:
+    error = server_error({"code": code, "message": "no"}, 200)
+    assert type(error) is A2AServerError
+    assert error.code == (code if code < 0 else -32603)
+    assert (str(error), error.reason) == ("no", "")
+
+
+@pytest.mark.parametrize(
+    ("code", "data", "kind"),
+    [
+        (-32601, None, MethodNotFoundError),
+        (-32601, {"type": "MODULE_NOT_FOUND"}, SkillNotFoundError),
+        (-32601, {"type": "ModuleNotFoundError"}, SkillNotFoundError),
+        (-32601, [{"reason": "MODULE_DISABLED"}], SkillNotFoundError),
+        (-32602, [{"reason": "SCHEMA_VALIDATION_ERROR"}], InvalidParamsError),
+        (-32603, [{"reason": "SERVER_BUSY"}], ServerBusyError),
+        (-32029, None, ServerBusyError),
+        (-32001, [{"reason": "OUR_OWN_REASON"}], TaskNotFoundError),
+        (-32001, "text", TaskNotFoundError),
+        (-32001, [1, None, "x", []], TaskNotFoundError),
+        (-32001, [{"@type": "other"}, {"reason": "TASK_NOT_FOUND"}], TaskNotFoundError),
+        (-32001, {"errors": []}, TaskNotFoundError),
+        ("-32001", None, A2AServerError),
+        (None, [{"reason": "TASK_NOT_FOUND"}], TaskNotFoundError),
+        (-32001.0, None, A2AServerError),
+    ],
+)
+def test_the_reason_counts_for_more_than_the_code(code: Any, data: Any, kind: type) -> None:
+    error = server_error({"code": code, "message": "no", "data": data}, 200)
+    assert type(error) is kind
+    assert error.data == data
+    assert isinstance(error.code, int)
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [(429, ServerBusyError), (503, ServerBusyError), (500, A2AServerError), (404, A2AServerError)],
+)
+def test_a_status_alone_says_whether_an_agent_is_busy(status: int, kind: type) -> None:
+    error = server_error({}, status)
+    assert type(error) is kind
+    assert (str(error), error.status_code) == (f"HTTP {status}", status)
+
+
+@some
+@given(error=json_values, status=st.sampled_from([200, 400, 429]))
+def test_any_json_is_an_error(error: Any, status: int) -> None:
+    assert isinstance(server_error(error, status), A2AServerError)
+
+
+@some
+@given(
+    error=st.fixed_dictionaries(
+        {},
+        optional={
+            "code": json_values | st.sampled_from([-32602, -32001]),
+            "message": json_values,
+            "data": json_values,
+            "details": json_values,
+        },
+    )
+)
+def test_whatever_an_error_says_it_is_one(error: Json) -> None:
+    found = server_error(error, 200)
+    assert isinstance(found.code, int)
+    assert isinstance(found.reason, str)
+    assert len(str(found)) <= 500
+    if isinstance(found, InvalidParamsError):
+        assert isinstance(found.errors, list)
+
+
+FIELDS = [{"field": "a.b", "message": "too small"}, {"field": "", "message": "no"}]
+VIOLATIONS = [{"field": "a.b", "description": "too small"}, {"description": "no"}, "odd"]
+
+
+@pytest.mark.parametrize(
+    ("data", "errors"),
+    [
+        ({"errors": FIELDS}, FIELDS),
+        ({"errors": [*FIELDS, "odd"]}, FIELDS),
+        ([{"reason": "INVALID_PARAMS"}, {"fieldViolations": VIOLATIONS}], FIELDS),
+        ([{"fieldViolations": VIOLATIONS[:1]}, {"fieldViolations": VIOLATIONS[1:]}], FIELDS),
+        ([{"fieldViolations": "odd"}], []),
+        ({"errors": "odd"}, []),
+        ({}, []),
+        (None, []),
+        ("odd", []),
+        ([], []),
+    ],
+)
+def test_invalid_params_say_which_fields_are_wrong(data: Any, errors: list[Json]) -> None:
+    error = server_error({"code": -32602, "message": "no", "data": data}, 200)
+    assert isinstance(error, InvalidParamsError)
+    assert error.errors == errors
+
+
+def test_the_sdks_field_violations_are_read() -> None:
+    details = build_error_details(
+        sdk_errors.InvalidParamsError(data={"errors": [{"field": "a", "message": "b"}]})
+    )
+    error = server_error({"code": 400, "message": "no", "details": details}, 400)
+    assert isinstance(error, InvalidParamsError)
+    assert error.errors == [{"field": "a", "message": "b"}]
+
+
+def test_the_states_of_0_3_are_read_and_others_not() -> None:
+    assert TaskState.read("input-required") is TaskState.INPUT_REQUIRED
+    for word in ("WORKING", "Working", "task_state_working", "", None, True):
+        with pytest.raises(A2AProtocolError):
+            TaskState.read(word)

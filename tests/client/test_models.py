@@ -1,0 +1,217 @@
+"""The models against a2a-sdk's messages, and what holds for each of them."""
+
+from dataclasses import FrozenInstanceError, fields
+from typing import Any
+
+import apcore_a2a_client
+import pytest
+from a2a import types as sdk
+from apcore_a2a_client import (
+    AgentCapabilities,
+    AgentCard,
+    AgentExtension,
+    AgentInterface,
+    AgentSkill,
+    Artifact,
+    AuthenticationInfo,
+    Message,
+    Part,
+    PushNotificationConfig,
+    Role,
+    SecurityScheme,
+    Task,
+    TaskArtifactUpdateEvent,
+    TaskPage,
+    TaskState,
+    TaskStatus,
+    TaskStatusUpdateEvent,
+)
+from apcore_a2a_client.codec import Model, dump, load
+from google.protobuf.json_format import ParseDict
+from hypothesis import given
+from hypothesis import strategies as st
+
+from .shapes import MODELS, Json, json_of, shapes, some
+
+each_model = pytest.mark.parametrize("model", MODELS, ids=lambda model: model.__name__)
+
+
+def back(model: Model) -> Any:
+    """What the SDK reads in what we write; it refuses fields that it does not know."""
+    return ParseDict(model.to_dict(), MODELS[type(model)]())
+
+
+def test_every_public_model_is_held_against_the_sdk() -> None:
+    public = map(vars(apcore_a2a_client).get, apcore_a2a_client.__all__)
+    assert {p for p in public if isinstance(p, type) and issubclass(p, Model)} == set(MODELS)
+
+
+@each_model
+@some
+@given(data=st.data())
+def test_what_the_sdk_writes_comes_back_to_it(model: type[Model], data: st.DataObject) -> None:
+    message = data.draw(shapes(MODELS[model]))
+    assert back(model.from_dict(json_of(message))) == message
+
+
+@each_model
+@some
+@given(data=st.data())
+def test_a_model_is_read_from_what_it_writes(model: type[Model], data: st.DataObject) -> None:
+    read = model.from_dict(json_of(data.draw(shapes(MODELS[model]))))
+    assert model.from_dict(load(dump(read.to_dict()))) == read
+
+
+@each_model
+@some
+@given(data=st.data())
+def test_what_is_null_is_not_there(model: type[Model], data: st.DataObject) -> None:
+    message = data.draw(shapes(MODELS[model]))
+    nulls = {field.json_name: None for field in message.DESCRIPTOR.fields}
+    assert back(model.from_dict(nulls | json_of(message))) == message
+
+
+PART = Part(text="hi", metadata={"n": 1})
+MESSAGE = Message((PART,), Role.AGENT, "m", "c", "t", {"a": []}, ("https://x",), ("t0",))
+STATUS = TaskStatus(TaskState.INPUT_REQUIRED, MESSAGE, "2026-01-02T03:04:05Z")
+ARTIFACT = Artifact("a", (Part(data={"n": 5}), Part(raw=b"\x00\xff", filename="f")), "n", "d")
+TASK = Task("t", STATUS, "c", (ARTIFACT,), (MESSAGE,), {"k": None})
+PUSH = PushNotificationConfig(
+    task_id="t",
+    url="https://x",
+    id="p",
+    token="a-token",
+    authentication=AuthenticationInfo("Bearer", "a-secret"),
+)
+SCHEMES = {
+    "key": SecurityScheme("apiKey", "d", location="header", name="X-Key"),
+    "http": SecurityScheme("http", scheme="bearer", bearer_format="JWT"),
+    "oauth": SecurityScheme(
+        "oauth2", oauth2_metadata_url="https://m", flows={"password": {"tokenUrl": "https://t"}}
+    ),
+    "oidc": SecurityScheme("openIdConnect", open_id_connect_url="https://o"),
+    "mtls": SecurityScheme("mutualTLS"),
+}
+CARD = AgentCard(
+    "agent",
+    supported_interfaces=(AgentInterface("https://x", "GRPC", "1.0", "tenant"),),
+    capabilities=AgentCapabilities(
+        True, extensions=(AgentExtension("https://e", params={"a": 1}),)
+    ),
+    skills=(AgentSkill("s", security_requirements=({"schemes": {"mtls": {}}},)),),
+    security_schemes=SCHEMES,
+)
+BUILT = [
+    *(Part(text=""), Part(data=None), Part(data=0), Part(raw=b""), Part(url="")),
+    *(PART, MESSAGE, Message(), STATUS, ARTIFACT, Artifact(), TASK, PUSH, CARD, *SCHEMES.values()),
+    TaskStatusUpdateEvent("t", STATUS, "c", {"n": 1}),
+    TaskArtifactUpdateEvent("t", ARTIFACT, append=True, last_chunk=True),
+    *(TaskPage(), TaskPage((TASK,), "next", 0, 7)),
+]
+
+
+@pytest.mark.parametrize("built", BUILT, ids=lambda model: type(model).__name__)
+def test_a_model_built_by_hand_is_read_from_what_it_writes(built: Model) -> None:
+    assert type(built).from_dict(load(dump(built.to_dict()))) == built
+
+
+@pytest.mark.parametrize("built", BUILT, ids=lambda model: type(model).__name__)
+def test_a_model_built_by_hand_is_written_as_the_sdk_reads_it(built: Model) -> None:
+    assert type(built).from_dict(json_of(back(built))).to_dict() == plain(built.to_dict())
+
+
+def plain(written: Json) -> Json:
+    """What the SDK drops because it says nothing: an enum's and a number's zero."""
+    return {k: v for k, v in written.items() if v != 0 or isinstance(v, bool) or k == "data"}
+
+
+@pytest.mark.parametrize("kind", SCHEMES)
+def test_each_kind_of_security_scheme_is_the_sdks(kind: str) -> None:
+    names = {
+        "key": "api_key_security_scheme",
+        "http": "http_auth_security_scheme",
+        "oauth": "oauth2_security_scheme",
+        "oidc": "open_id_connect_security_scheme",
+        "mtls": "mtls_security_scheme",
+    }
+    scheme = ParseDict(SCHEMES[kind].to_dict(), sdk.SecurityScheme())
+    assert scheme.WhichOneof("scheme") == names[kind]
+
+
+@pytest.mark.parametrize("number", [2**53 + 1, -(2**63), 10**30, 0, True, 0.1])
+def test_numbers_stay_what_they_are(number: Any) -> None:
+    part = Part.from_dict(load(dump(Part(data=[number], metadata={"n": number}).to_dict())))
+    assert part == Part(data=[number], metadata={"n": number})
+    assert type(part.data[0]) is type(part.metadata["n"]) is type(number)
+
+
+def test_text_stays_what_it_is() -> None:
+    texts = 'é \U0001f600 \u2028 \x00 " \\'
+    assert Part.from_dict(load(dump(Part(text=texts).to_dict()))).text == texts
+
+
+NEW: Json = {"new": [{"deep": None}]}
+
+
+@pytest.mark.parametrize(
+    ("model", "data"),
+    [
+        (Part, {"text": "hi", **NEW}),
+        (Task, {"id": "t", "status": {"state": "TASK_STATE_WORKING", **NEW}, **NEW}),
+        (Message, {"messageId": "m", "role": "ROLE_USER", "parts": [{"url": "", **NEW}], **NEW}),
+        (AgentCard, {"name": "a", "capabilities": NEW, "skills": [{"id": "s", **NEW}], **NEW}),
+        (AgentCard, {"name": "a", "securitySchemes": {"m": {"mtlsSecurityScheme": NEW}}}),
+        (TaskPage, {"tasks": [{"id": "t", "status": {"state": "TASK_STATE_FAILED"}, **NEW}]}),
+    ],
+)
+def test_unknown_fields_are_kept_and_written_back(model: type[Model], data: Json) -> None:
+    assert model.from_dict(data).to_dict() == data
+
+
+def test_unknown_fields_are_to_be_had() -> None:
+    assert Part.from_dict({"text": "hi", **NEW}).extra == NEW
+
+
+@pytest.mark.parametrize("built", BUILT, ids=lambda model: type(model).__name__)
+def test_models_are_frozen_and_have_no_room_for_more(built: Model) -> None:
+    assert not hasattr(built, "__dict__")
+    for field in fields(built):
+        with pytest.raises(FrozenInstanceError):
+            setattr(built, field.name, None)
+    with pytest.raises((FrozenInstanceError, TypeError)):
+        built.other = 1  # type: ignore[attr-defined]
+
+
+def test_reading_does_not_change_what_is_read() -> None:
+    data = {
+        "taskId": "t",
+        "pushNotificationConfig": {"url": "u", "authentication": {"schemes": []}},
+    }
+    copy = load(dump(data))
+    PushNotificationConfig.from_dict(data)
+    assert data == copy
+
+
+def test_secrets_are_not_shown() -> None:
+    shown = repr(PUSH) + str(PUSH) + repr([PUSH.authentication])
+    assert "a-token" not in shown
+    assert "a-secret" not in shown
+    assert "a-secret" not in repr(
+        PushNotificationConfig.from_dict({**PUSH.to_dict(), "x": "a-secret"})
+    )
+
+
+def test_a_state_knows_what_may_come() -> None:
+    known = {state: (state.is_terminal, state.is_paused, state.is_settled) for state in TaskState}
+    ended = {"completed", "failed", "canceled", "rejected"}
+    assert {s for s, (terminal, _, _) in known.items() if terminal} == ended
+    assert {s for s, (_, paused, _) in known.items() if paused} == {
+        "input-required",
+        "auth-required",
+    }
+    assert all(settled == (terminal or paused) for terminal, paused, settled in known.values())
+
+
+def test_the_words_are_those_of_the_sdk() -> None:
+    assert {state.wire for state in TaskState} == set(sdk.TaskState.keys())
+    assert {role.wire for role in Role} == set(sdk.Role.keys())
