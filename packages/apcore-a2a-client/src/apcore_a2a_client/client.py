@@ -14,7 +14,7 @@ from .auth import Credentials
 from .cards import AgentCard
 from .exchange import Close, Read, Send, Sleep, Steps, credentials, translated
 from .operations import Operations
-from .setup import operations_of
+from .setup import LIMITS, operations_of
 from .streams import END, Source
 
 P = ParamSpec("P")
@@ -114,7 +114,7 @@ class A2AClient:
         max_bytes: int = 64 * 2**20,
     ) -> None:
         self._owns = http_client is None
-        self._http = http_client or httpx.AsyncClient()
+        self._http = http_client or httpx.AsyncClient(limits=LIMITS)
         self._operations = operations_of(
             self._http.build_request,
             url,

@@ -9,12 +9,14 @@ import httpx
 from .bindings import HTTPJSON, JSONRPC, Binding
 from .cards import AgentCard, AgentInterface
 from .codec import load
-from .errors import A2ADiscoveryError, A2AProtocolError
-from .exchange import Answer, Call, Exchange, Steps, is_good, path_of, shown
+from .errors import A2ADiscoveryError, A2AError, A2AProtocolError
+from .exchange import Answer, Call, Exchange, Sleep, Steps, is_good, path_of, shown
 
 PLACES = (b"/.well-known/agent-card.json", b"/.well-known/agent.json")
 LARGEST_CARD = 5 * 2**20
 """Bytes."""
+LOOK = 0.01
+"""Seconds between two looks whether somebody else has got the card."""
 VERSIONS = ("1.0", "0.3")
 BINDINGS: dict[str, type[Binding]] = {"JSONRPC": JSONRPC, "HTTP+JSON": HTTPJSON}
 
@@ -37,6 +39,8 @@ class Discovery:
         self._exchange = exchange
         self._places = [base.copy_with(raw_path=path_of(base) + place) for place in PLACES]
         self._etag = ""
+        self._asking = False
+        self._error: A2AError | None = None
         self._until = 0.0
         self._bound: tuple[AgentCard, Binding] | None = None
 
@@ -46,8 +50,24 @@ class Discovery:
         Raises:
             A2ADiscoveryError: There is none, or none that makes sense.
         """
-        if self.known and not refresh and monotonic() < self._until:
+        waited = False
+        while self._asking:  # somebody else does
+            waited = True
+            yield Sleep(LOOK)
+        if waited and self._error:
+            raise self._error
+        if self.known and monotonic() < self._until and (waited or not refresh):
             return self.known
+        self._asking, self._error = True, None
+        try:
+            return (yield from self._ask())
+        except A2AError as error:
+            self._error = error
+            raise
+        finally:
+            self._asking = False
+
+    def _ask(self) -> Steps[AgentCard]:
         first, second = self._places
         url, answer = first, (yield from self._fetch(first))
         if answer.status in (404, 405, 410):

@@ -36,6 +36,10 @@ LONGEST = 500
 class A2AError(Exception):
     """Anything that goes wrong with a remote agent."""
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """What makes the same error in another process."""
+        return _again, (type(self), self.args, vars(self))
+
 
 class A2AConnectionError(A2AError):
     """The agent can't be reached, or the connection broke (FR-CLI-003.4).
@@ -231,6 +235,12 @@ class InputRequired(A2AError):
     def __init__(self, message: str, task: Any) -> None:
         super().__init__(message[:LONGEST])
         self.task = task
+
+
+def _again(kind: type[A2AError], args: tuple[Any, ...], attributes: Json) -> A2AError:
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(attributes)
+    return error
 
 
 def snake(name: str) -> str:

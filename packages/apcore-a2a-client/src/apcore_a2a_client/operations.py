@@ -269,7 +269,11 @@ class Operations:
         task = yield from self.send_message(
             input, skill=skill, context_id=context_id, metadata=metadata, blocking=False
         )
-        return result_of((yield from self.wait(task)))
+        # an agent that numbers events tells all of them, even those of a task that has ended;
+        # but what belongs to a conversation may have been paused, which is no end any more
+        fresh = not context_id and not isinstance(input, Message)
+        events = self._events(task=task, cursor="0" if fresh else None)
+        return result_of((yield from events.last()))
 
     def stream(
         self,
@@ -308,8 +312,7 @@ class Operations:
         Raises:
             A2AConnectionError: The agent could not be reached any more.
         """
-        # an agent that numbers events tells all of them, even those of a task that has ended
-        return self._events(task=task, cursor="0")
+        return self._events(task=task)
 
     def wait(self, task: Task) -> Steps[Task]:
         """Follow a task until it is settled, and get it as it is then.
@@ -317,10 +320,7 @@ class Operations:
         Raises:
             A2AConnectionError: The agent could not be reached any more.
         """
-        events = self.follow(task)
-        while (yield from events.next()) is not END:
-            pass
-        return events.task or task
+        return (yield from self.follow(task).last())
 
     def _ask(self, operation: Operation, params: Json) -> Steps[Any]:
         binding, _ = yield from self._way()

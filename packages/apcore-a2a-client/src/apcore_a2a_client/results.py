@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import deque
+from dataclasses import replace
 from typing import Any
 
 from .errors import InputRequired, Json, TaskFailedError, is_object
 from .exchange import Steps
 from .streams import END, End, EventStream, Source
-from .tasks import Task, TaskArtifactUpdateEvent, TaskState
+from .tasks import Artifact, Task, TaskArtifactUpdateEvent, TaskState
 
 
 def result_of(task: Task) -> Any:
@@ -31,17 +33,36 @@ def result_of(task: Task) -> Any:
 
 
 class Chunks(Source[Any]):
-    """The values of a stream's artifact updates; in the end, what went wrong is raised."""
+    """The values of a stream's artifact updates; in the end, what went wrong is raised.
+
+    Of a snapshot, what has not been told before is the value of a chunk too.
+    """
 
     def __init__(self, events: EventStream) -> None:
         self._events = events
+        self._told: dict[str, int] = {}
+        self._values: deque[Any] = deque()
 
     def next(self) -> Steps[Any | End]:
-        while (event := (yield from self._events.next())) is not END:
+        while not self._values:
+            event = yield from self._events.next()
+            if event is END:
+                break
             if isinstance(event, TaskArtifactUpdateEvent):
-                return event.artifact.value
-        assert self._events.task
-        state = self._events.task.status.state
-        if state.is_settled:
-            result_of(self._events.task)
+                self._tell(event.artifact, append=event.append)
+            elif isinstance(event, Task):
+                for artifact in event.artifacts:
+                    told = self._told.get(artifact.artifact_id, 0)
+                    self._tell(replace(artifact, parts=artifact.parts[told:]), append=True)
+        else:
+            return self._values.popleft()
+        task = self._events.task
+        if task and task.status.state.is_settled:
+            result_of(task)
         return END
+
+    def _tell(self, chunk: Artifact, *, append: bool) -> None:
+        told = self._told.get(chunk.artifact_id, 0) if append else 0
+        self._told[chunk.artifact_id] = told + len(chunk.parts)
+        if chunk.parts:
+            self._values.append(chunk.value)

@@ -11,6 +11,8 @@ from .discovery import VERSIONS, Discovery
 from .exchange import Exchange, is_good
 from .operations import Operations
 
+LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=100)
+"""As many connections as there are calls and streams at a time."""
 LONGEST = 10**9
 """Seconds: sockets take no longer timeouts."""
 

@@ -110,6 +110,13 @@ class EventStream(Source[Event]):
                 self._polls = True  # 0.3 refuses a subscription within the stream
         return END
 
+    def last(self) -> Steps[Task]:
+        """The task as it is when the stream ends."""
+        while (yield from self.next()) is not END:
+            pass
+        assert self.task
+        return self.task
+
     def _open(self) -> Steps[None]:
         self._binding, streams = yield from self._way()
         if self.task is None:

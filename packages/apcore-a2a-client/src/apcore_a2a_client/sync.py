@@ -15,7 +15,7 @@ from .auth import Credentials
 from .cards import AgentCard
 from .exchange import Close, Read, Send, Sleep, Steps, credentials, translated
 from .operations import Operations
-from .setup import operations_of
+from .setup import LIMITS, operations_of
 from .streams import END, Source
 
 P = ParamSpec("P")
@@ -110,7 +110,7 @@ class SyncA2AClient:
         max_bytes: int = 64 * 2**20,
     ) -> None:
         self._owns = http_client is None
-        self._http = http_client or httpx.Client()
+        self._http = http_client or httpx.Client(limits=LIMITS)
         self._operations = operations_of(
             self._http.build_request,
             url,

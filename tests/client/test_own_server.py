@@ -1,0 +1,901 @@
+"""Both clients against our own server, over each of its bindings."""
+
+import asyncio
+import json
+import pickle
+from asyncio import FIRST_COMPLETED
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, suppress
+from itertools import product
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import httpx
+import pytest
+from apcore import Context, FunctionModule, InvalidInputError
+from apcore_a2a_client import (
+    A2AClient,
+    A2AError,
+    A2ATimeoutError,
+    ExtendedAgentCardNotConfiguredError,
+    InputRequired,
+    InvalidParamsError,
+    Message,
+    MethodNotFoundError,
+    Part,
+    PushNotificationConfig,
+    PushNotificationNotSupportedError,
+    Role,
+    SkillNotFoundError,
+    SyncA2AClient,
+    Task,
+    TaskArtifactUpdateEvent,
+    TaskFailedError,
+    TaskNotCancelableError,
+    TaskNotFoundError,
+    TaskState,
+    TaskStatusUpdateEvent,
+    UnsupportedOperationError,
+)
+from apcore_a2a_client.tasks import after
+
+from tests.server import modules as samples
+from tests.server.inloop import (
+    NEEDS_APPROVAL,
+    Does,
+    Gate,
+    Streams,
+    always,
+    give_back,
+    registry_of,
+    true,
+)
+from tests.server.inloop import anyio_backend as anyio_backend
+from tests.server.modules import Inputs
+from tests.serving import PATIENCE, running
+
+from .both import CARD, POLLED, WAYS, Seen, asking, each_kind, each_way, served
+
+pytestmark = pytest.mark.anyio
+
+EXAMPLES = Path(__file__).parents[2] / "examples" / "extensions"
+ORDER = {"customer": {"text": "Ada"}, "items": [{"name": "tea", "count": 2}]}
+Events = AsyncGenerator[Any]
+
+
+@asynccontextmanager
+async def agent(
+    source: Any,
+    way: str = "1.0",
+    kind: str = "async",
+    *,
+    options: dict[str, Any] | None = None,
+    **given: Any,
+) -> AsyncIterator[A2AClient]:
+    """A client of an agent that is served in this event loop with *options*."""
+    async with (
+        served(source, **(options or {})) as server,
+        asking(server.by(way), kind, **given) as client,
+    ):
+        yield client
+
+
+def reporting(*chunks: Any, error: Exception | None = None) -> Streams:
+    """A module that streams *chunks*, and then may fail."""
+
+    async def source(inputs: Inputs, context: "Context[Any]") -> AsyncIterator[Any]:
+        for chunk in chunks:
+            yield chunk
+        if error:
+            raise error
+
+    return Streams(source)
+
+
+def lasting(seconds: float) -> Does:
+    """A module that takes *seconds*."""
+
+    async def action(inputs: Inputs, context: "Context[Any]") -> Inputs:
+        await asyncio.sleep(seconds)
+        return {"took": seconds}
+
+    return Does(action)
+
+
+def kinds_of(events: list[Any]) -> list[str]:
+    """What the events of a stream are: the state of a task, or an artifact."""
+    return [
+        "artifact" if isinstance(event, TaskArtifactUpdateEvent) else str(event.status.state)
+        for event in events
+    ]
+
+
+# The card
+
+
+class Clock:
+    """A clock that goes when it is told to."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr("apcore_a2a_client.discovery.monotonic", clock)
+    return clock
+
+
+@asynccontextmanager
+async def counted(
+    kind: str, source: dict[str, Any] | None = None, **options: Any
+) -> AsyncIterator[tuple[A2AClient, Seen]]:
+    """A client, and what its server has seen."""
+    modules = source or {"give": Does(give_back)}
+    async with served(modules) as server, asking(server.url, kind, **options) as client:
+        yield client, server.seen
+
+
+@each_kind
+async def test_a_card_counts_for_its_time_and_is_then_asked_for_again(
+    kind: str, clock: Clock
+) -> None:
+    async with counted(kind, card_ttl=60) as (client, seen):
+        first = await client.get_card()
+        clock.now += 59
+        assert await client.get_card() is first
+        assert await client.agent_card is first
+        await client.call("give", {"n": 1})
+        assert seen.cards == [200]
+        clock.now += 2
+        assert await client.get_card() == first
+        assert seen.cards == [200, 304]
+        clock.now += 59
+        assert await client.get_card() == first
+        assert seen.cards == [200, 304]
+
+
+@each_kind
+async def test_a_card_is_asked_for_at_once_when_it_shall_be_fresh(kind: str, clock: Clock) -> None:
+    async with counted(kind) as (client, seen):
+        cards = [await client.get_card(), await client.get_card(refresh=True)]
+        assert cards[0] == cards[1]
+        assert seen.cards == [200, 304]
+
+
+@each_kind
+async def test_a_card_without_a_time_to_live_is_asked_for_each_time(kind: str) -> None:
+    async with counted(kind, card_ttl=0) as (client, seen):
+        await client.get_card()
+        await client.call("give", {})
+    assert seen.cards[0] == 200
+    assert {*seen.cards[1:]} == {304}
+
+
+async def test_calls_at_the_same_time_ask_for_the_card_once() -> None:
+    async with counted("async") as (client, seen):
+        await asyncio.gather(*(client.call("give", {"n": n}) for n in range(10)))
+        assert seen.cards == [200]
+
+
+@each_way
+@each_kind
+async def test_the_card_tells_what_the_agent_can_do(way: str, kind: str) -> None:
+    modules = {"give": Does(give_back), "echo": samples.Echo()}
+    async with agent(modules, way, kind, options={"name": "tester"}) as client:
+        card = await client.agent_card
+    assert card.name == "tester"
+    assert [skill.id for skill in card.skills] == ["echo", "give"]
+    assert card.capabilities.streaming
+    echo = card.skill("echo")
+    assert echo is not None
+    assert echo.description == "A module of the tests"
+    assert card.skill("missing") is None
+
+
+async def test_the_address_of_the_card_does_for_that_of_the_agent() -> None:
+    async with served({"give": Does(give_back)}) as server, asking(server.url + CARD) as client:
+        assert await client.call("give", {"n": 1}) == {"n": 1}
+
+
+@each_way
+@each_kind
+async def test_an_agent_without_an_extended_card_says_so(way: str, kind: str) -> None:
+    async with agent({"give": Does(give_back)}, way, kind) as client:
+        with pytest.raises((ExtendedAgentCardNotConfiguredError, UnsupportedOperationError)):
+            await client.extended_card()
+
+
+# Sending
+
+
+@each_way
+@each_kind
+@pytest.mark.parametrize(
+    ("content", "received"),
+    [
+        ("hello", {"text": "hello"}),
+        ({"text": "hello"}, {"text": "hello"}),
+        (["hello"], {"text": "hello"}),
+        ([{"text": "hello"}, b"\x00\xff"], {"text": "hello"}),
+        (Part(data={"text": "hello"}), {"text": "hello"}),
+        (Message(parts=(Part(text="hello"),)), {"text": "hello"}),
+    ],
+    ids=["text", "data", "list", "data and bytes", "part", "message"],
+)
+async def test_a_message_is_made_of_what_is_given(
+    way: str, kind: str, content: Any, received: Inputs
+) -> None:
+    async with agent({"echo": samples.Echo()}, way, kind) as client:
+        task = await client.send_message(content, skill="echo")
+    assert task.status.state == TaskState.COMPLETED
+    assert task.value == received
+    assert task.artifacts[0].value == received
+
+
+@each_way
+@each_kind
+async def test_a_message_has_an_id_of_its_own_unless_one_is_given(way: str, kind: str) -> None:
+    named = Message(parts=(Part(text="hello"),), message_id="my own")
+    async with agent({"echo": samples.Echo()}, way, kind) as client:
+        sent = [await client.send_message(each, skill="echo") for each in (named, "b", "c")]
+    first, *others = [task.history[0].message_id for task in sent]
+    assert first == "my own"
+    assert len({*others} - {""}) == 2
+    assert {task.history[0].role for task in sent} == {Role.USER}
+
+
+@each_way
+@each_kind
+async def test_what_a_message_belongs_to_is_kept(way: str, kind: str) -> None:
+    async with agent({"give": Does(give_back)}, way, kind) as client:
+        first = await client.send_message({"n": 1}, skill="give", context_id="talk")
+        message = Message(parts=(Part(data={"n": 2}),), context_id="talk")
+        second = await client.send_message(message, skill="give")
+        alone = await client.send_message({"n": 3}, metadata={"skillId": "give"})
+        with pytest.raises(TaskNotFoundError):
+            await client.send_message({"n": 4}, skill="give", task_id="nobody's")
+    assert first.context_id == second.context_id == "talk"
+    assert alone.context_id not in ("", "talk")
+    assert len({first.id, second.id, alone.id}) == 3
+
+
+@each_way
+@each_kind
+async def test_a_task_that_was_not_waited_for_can_be_waited_for_later(way: str, kind: str) -> None:
+    gate = Gate()
+    async with agent({"work": Does(gate)}, way, kind) as client:
+        task = await client.send_message({}, skill="work", blocking=False)
+        await gate.reached.wait()
+        assert not task.status.state.is_settled
+        waiting = asyncio.create_task(client.wait(task))
+        gate.opened.set()
+        done = await waiting
+        assert (done.id, done.status.state, done.value) == (task.id, "completed", {"done": True})
+        assert await client.wait(task) == done
+        assert await client.wait(done) is done
+
+
+@each_way
+@each_kind
+async def test_a_history_is_as_long_as_wished(way: str, kind: str) -> None:
+    async with agent({"give": Does(give_back)}, way, kind) as client:
+        task = await client.send_message({"n": 1}, skill="give", history_length=0)
+        assert task.history == ()
+        assert (await client.get_task(task.id, history_length=0)).history == ()
+        assert len((await client.get_task(task.id)).history) == 1
+        (listed,) = (await client.list_tasks(history_length=0)).tasks
+        assert listed.history == ()
+
+
+# Calling
+
+OUTPUTS: list[Any] = [
+    {"a": 1, "b": [1, None, {"c": "ü\u2028"}]},
+    {},
+    {"large": 2**53, "small": 1, "float": 0.1, "yes": True},
+    {"note.txt": b"\x00\xff", "size": 2},
+    "some text",
+    "",
+]
+"""What modules put out."""
+
+
+def putting(output: Any) -> object:
+    """A module that puts out *output*: text is what apcore takes of functions only."""
+
+    def text() -> str:
+        found: str = output
+        return found
+
+    return FunctionModule(text, "text") if isinstance(output, str) else always(output)
+
+
+@each_way
+@each_kind
+async def test_a_call_gives_what_the_module_puts_out(way: str, kind: str) -> None:
+    modules = {f"m{n}": putting(output) for n, output in enumerate(OUTPUTS)}
+    async with agent(modules, way, kind) as client:
+        found = [await client.call(name, {}) for name in modules]
+    assert found == OUTPUTS
+    assert type(found[2]["large"]) is type(found[3]["size"]) is int
+
+
+@each_way
+@each_kind
+async def test_a_file_that_stands_alone_is_its_bytes(way: str, kind: str) -> None:
+    async with agent({"pack": always({"note.txt": b"tea"})}, way, kind) as client:
+        task = await client.send_message({}, skill="pack")
+        assert await client.call("pack", {}) == b"tea"
+    (part,) = task.artifacts[0].parts
+    assert (part.raw, part.filename) == (b"tea", "note.txt")
+
+
+@each_way
+@each_kind
+async def test_integers_and_floats_arrive_as_what_they_are(way: str, kind: str) -> None:
+    given = {"small": 5, "large": 2**53, "negative": -3, "float": 0.5, "zero": 0, "yes": True}
+    async with agent({"seen": samples.Seen()}, way, kind) as client:
+        seen = json.loads((await client.call("seen", given))["seen"])
+    assert seen == given
+    assert {name: type(value) for name, value in seen.items()} == {
+        name: type(value) for name, value in given.items()
+    }
+
+
+LONG = 0.8
+"""Seconds that a module takes, which is longer than the timeout."""
+SHORT = 0.3
+
+
+@pytest.mark.parametrize(
+    ("way", "kind", "keep_alive"),
+    [*product(WAYS, ["async"], [0.1, 60]), ("1.0", "sync", 0.1), ("0.3", "sync", 60)],
+)
+async def test_a_call_may_take_longer_than_the_timeout(
+    way: str, kind: str, keep_alive: float
+) -> None:
+    options = {"keep_alive": keep_alive}
+    async with agent({"work": lasting(LONG)}, way, kind, options=options, timeout=SHORT) as client:
+        assert await client.call("work", {}) == {"took": LONG}
+
+
+@pytest.mark.parametrize(("way", "kind"), [("1.0", "async"), ("0.3", "sync"), ("REST", "async")])
+async def test_a_stream_may_be_silent_for_longer_than_the_timeout(way: str, kind: str) -> None:
+    async with agent({"work": lasting(LONG)}, way, kind, timeout=SHORT) as client:
+        events = [event async for event in client.stream_message({}, skill="work")]
+        assert kinds_of(events) == ["submitted", "working", "artifact", "completed"]
+
+
+@each_way
+@each_kind
+async def test_a_send_that_waits_takes_no_longer_than_the_timeout(way: str, kind: str) -> None:
+    gate = Gate()
+    async with agent({"work": Does(gate)}, way, kind, timeout=SHORT) as client:
+        begun = monotonic()
+        with pytest.raises(A2ATimeoutError) as raised:
+            await client.send_message({}, skill="work")
+        assert SHORT <= monotonic() - begun < 4 * SHORT
+        assert raised.value.sent
+        assert len(gate.calls) == 1
+
+
+@each_way
+@each_kind
+async def test_wrong_input_is_told_field_by_field(way: str, kind: str) -> None:
+    wrong = {"customer": {}, "items": [{"name": "tea", "count": 0}]}
+    async with agent({"order": samples.OrderTotal()}, way, kind) as client:
+        with pytest.raises(InvalidParamsError) as raised:
+            await client.call("order", wrong)
+        assert await client.call("order", ORDER) == {"total": 2}
+    fields = [error["field"] for error in raised.value.errors]
+    assert raised.value.code == -32602
+    assert len(fields) == 2
+    assert all("customer" in field or "items" in field for field in fields)
+    assert all(error["message"] for error in raised.value.errors)
+
+
+@each_way
+@each_kind
+async def test_a_skill_that_is_not_there_is_not_found(way: str, kind: str) -> None:
+    async with agent({"give": Does(give_back)}, way, kind) as client:
+        with pytest.raises(SkillNotFoundError) as raised:
+            await client.call("nothing", {})
+        with pytest.raises(SkillNotFoundError):
+            _ = [chunk async for chunk in client.stream("nothing", {})]
+    assert raised.value.code == -32601
+    assert not isinstance(raised.value, MethodNotFoundError)
+
+
+@each_way
+@each_kind
+async def test_a_call_that_fails_raises_with_the_task(way: str, kind: str) -> None:
+    async def action(inputs: Inputs, context: "Context[Any]") -> Any:
+        raise InvalidInputError("not like this")
+
+    async with agent({"work": Does(action)}, way, kind) as client:
+        with pytest.raises(TaskFailedError) as raised:
+            await client.call("work", {})
+        error = raised.value
+        assert error.task == await client.get_task(error.task.id)
+    assert error.task.status.state == TaskState.FAILED
+    assert "not like this" in str(error)
+    assert error.code == -32602
+
+
+@each_way
+@each_kind
+async def test_a_call_whose_task_is_canceled_raises(way: str, kind: str) -> None:
+    gate = Gate()
+    async with agent({"work": Does(gate)}, way, kind) as client:
+        call = asyncio.create_task(client.call("work", {}, context_id="talk"))
+        await gate.reached.wait()
+        (task,) = (await client.list_tasks("talk")).tasks
+        canceled = await client.cancel_task(task.id)
+        assert canceled.status.state == TaskState.CANCELED
+        with pytest.raises(TaskFailedError) as raised:
+            await call
+        assert raised.value.task.status.state == TaskState.CANCELED
+        with pytest.raises(TaskNotCancelableError):
+            await client.cancel_task(task.id)
+
+
+@each_way
+@each_kind
+@pytest.mark.parametrize("answer", ["yes", "no"])
+async def test_what_needs_approval_goes_on_with_a_reply(way: str, kind: str, answer: str) -> None:
+    modules = {"pay": Does(give_back, annotations=NEEDS_APPROVAL)}
+    async with agent(modules, way, kind) as client:
+        with pytest.raises(InputRequired) as raised:
+            await client.call("pay", {"amount": 5})
+        paused = raised.value.task
+        assert "Approval required" in str(raised.value)
+        assert paused.status.state.is_paused
+        task = await client.reply(paused, answer)
+        assert task.id == paused.id
+        if answer == "yes":
+            assert (task.status.state, task.value) == ("completed", {"amount": 5})
+        else:
+            assert task.status.state == "rejected"
+        with pytest.raises(UnsupportedOperationError):
+            await client.reply(paused, "What was it about?")
+
+
+@each_way
+@each_kind
+async def test_a_conversation_goes_on_until_the_agent_knows_enough(way: str, kind: str) -> None:
+    async with agent(str(EXAMPLES), way, kind) as client:
+        with pytest.raises(InputRequired, match="in which unit"):
+            await client.call("units.convert", "5 km", context_id="talk")
+        (paused,) = [task async for task in client.iter_tasks("talk", state="input-required")]
+        done = await client.reply(paused, "mi")
+    assert done.value["text"] == "5 km = 3.10686 mi"
+
+
+@each_way
+@each_kind
+async def test_a_task_that_was_paused_is_followed_to_its_end(way: str, kind: str) -> None:
+    """That it paused before is past when its answer is on the way."""
+    gate = Gate()
+    modules = {"pay": Does(gate, annotations=NEEDS_APPROVAL)}
+    async with agent(modules, way, kind) as client:
+        paused = await client.send_message({"amount": 5}, skill="pay")
+        replying = asyncio.create_task(client.reply(paused, "yes"))
+        await gate.reached.wait()
+        working = await client.get_task(paused.id)
+        waiting = asyncio.create_task(client.wait(working))
+        gate.opened.set()
+        done = [await replying, await waiting]
+    assert [(task.status.state, task.value) for task in done] == [("completed", {"done": True})] * 2
+
+
+@pytest.mark.parametrize(
+    ("skill", "inputs"), [("nothing", {}), ("order", {}), ("fail", {"what": "value"}), ("pay", {})]
+)
+async def test_an_error_comes_out_of_another_process_as_it_was(skill: str, inputs: Inputs) -> None:
+    modules = {
+        "order": samples.OrderTotal(),
+        "fail": samples.Raises(),
+        "pay": Does(give_back, annotations=NEEDS_APPROVAL),
+    }
+    async with agent(modules) as client:
+        with pytest.raises(A2AError) as raised:
+            await client.call(skill, inputs)
+    error = pickle.loads(pickle.dumps(raised.value))
+    assert (type(error), str(error)) == (type(raised.value), str(raised.value))
+    assert vars(error) == vars(raised.value)
+
+
+# Streams
+
+
+@each_way
+@each_kind
+async def test_a_stream_tells_what_happens_in_order(way: str, kind: str) -> None:
+    async with agent({"count": reporting({"n": 1}, {"n": 2})}, way, kind) as client:
+        stream = client.stream_message({}, skill="count")
+        events = [event async for event in stream]
+        task: Task | None = None
+        for event in events:
+            task = after(task, event)
+        assert task is not None
+        got = await client.get_task(task.id)
+    assert kinds_of(events) == ["submitted", "working", "artifact", "artifact", "completed"]
+    assert (task.status, task.artifacts) == (got.status, got.artifacts)
+
+
+@each_way
+@each_kind
+async def test_the_chunks_of_a_stream_come_as_values(way: str, kind: str) -> None:
+    async with agent({"count": reporting({"n": 1}, {"n": 2, "f": b"x"})}, way, kind) as client:
+        chunks = [chunk async for chunk in client.stream("count", {})]
+    assert chunks == [{"n": 1}, {"n": 2, "f": b"x"}]
+
+
+@each_way
+@each_kind
+async def test_the_chunks_come_while_the_module_works(way: str, kind: str) -> None:
+    gate = Gate()
+
+    async def source(inputs: Inputs, context: "Context[Any]") -> AsyncIterator[Any]:
+        yield {"n": 1}
+        yield await gate(inputs, context)
+
+    async with agent({"work": Streams(source)}, way, kind) as client:
+        chunks = client.stream("work", {})
+        assert await anext(chunks) == {"n": 1}
+        gate.opened.set()
+        assert [chunk async for chunk in chunks] == [{"done": True}]
+
+
+@each_way
+@each_kind
+async def test_a_stream_that_fails_raises_behind_its_chunks(way: str, kind: str) -> None:
+    failing = reporting({"n": 1}, error=InvalidInputError("no more"))
+    async with agent({"work": failing}, way, kind) as client:
+        stream = client.stream("work", {})
+        assert await anext(stream) == {"n": 1}
+        with pytest.raises(TaskFailedError, match="no more"):
+            await anext(stream)
+
+
+@each_way
+@each_kind
+async def test_a_stream_that_pauses_raises_what_is_asked(way: str, kind: str) -> None:
+    modules = {"pay": Does(give_back, annotations=NEEDS_APPROVAL)}
+    async with agent(modules, way, kind) as client:
+        with pytest.raises(InputRequired) as raised:
+            _ = [chunk async for chunk in client.stream("pay", {"amount": 5})]
+        task = raised.value.task
+        events = client.stream_message("yes", task_id=task.id, context_id=task.context_id)
+        kinds = kinds_of([event async for event in events])
+    assert kinds[-2:] == ["artifact", "completed"]
+
+
+@each_way
+@each_kind
+async def test_a_paused_task_is_answered_before_its_stream_is_read(way: str, kind: str) -> None:
+    """The answer by stream begins with a paused task: that is not its end."""
+    modules = {"pay": Does(give_back, annotations=NEEDS_APPROVAL)}
+    async with agent(modules, way, kind) as client:
+        paused = await client.send_message({"amount": 5}, skill="pay")
+        assert paused.status.state.is_paused
+        events = [event async for event in client.stream_message("no", task_id=paused.id)]
+        got = await client.get_task(paused.id)
+    assert kinds_of(events)[-1] == got.status.state == "rejected"
+
+
+def watched(kind: str, gate: Gate) -> AbstractAsyncContextManager[tuple[A2AClient, Seen]]:
+    """A client of an agent whose module waits, and what its server sees."""
+    return counted(kind, {"work": Does(gate), "give": Does(give_back)})
+
+
+LEAVING: dict[str, Callable[[A2AClient], Events]] = {
+    "stream_message": lambda client: client.stream_message({}, skill="work"),
+    "stream": lambda client: client.stream("work", {}),
+}
+
+
+@each_kind
+async def test_a_stream_that_is_left_early_is_closed(kind: str) -> None:
+    gate = Gate()
+    async with watched(kind, gate) as (client, seen):
+        async for _ in (stream := client.stream_message({}, skill="work")):
+            break
+        await gate.reached.wait()
+        assert seen.open == 1
+        await stream.aclose()
+        await true(lambda: not seen.open)
+        assert await client.call("give", {"n": 1}) == {"n": 1}
+
+
+async def test_a_stream_that_is_forgotten_is_closed() -> None:
+    gate = Gate()
+    async with watched("async", gate) as (client, seen):
+        async for _ in client.stream_message({}, skill="work"):
+            break
+        await true(lambda: not seen.open)
+
+
+async def test_a_call_that_is_canceled_leaves_no_connection_and_its_task_goes_on() -> None:
+    gate = Gate()
+    async with watched("async", gate) as (client, seen):
+        call = asyncio.create_task(client.call("work", {}, context_id="talk"))
+        await gate.reached.wait()
+        await true(lambda: seen.open)
+        call.cancel()
+        with suppress(asyncio.CancelledError):
+            await call
+        await true(lambda: not seen.open)
+        (task,) = (await client.list_tasks("talk")).tasks
+        waiting = asyncio.create_task(client.wait(task))
+        gate.opened.set()
+        assert (await waiting).value == {"done": True}
+
+
+@pytest.mark.parametrize("name", LEAVING)
+async def test_a_stream_that_is_canceled_leaves_no_connection(name: str) -> None:
+    gate = Gate()
+
+    async def read(stream: Events) -> None:
+        async for _ in stream:
+            pass
+
+    async with watched("async", gate) as (client, seen):
+        reading = asyncio.create_task(read(LEAVING[name](client)))
+        await gate.reached.wait()
+        assert seen.open == 1
+        reading.cancel()
+        with suppress(asyncio.CancelledError):
+            await reading
+        await true(lambda: not seen.open)
+
+
+@each_way
+@each_kind
+async def test_a_running_task_can_be_subscribed_to(way: str, kind: str) -> None:
+    gate = Gate()
+    async with agent({"work": Does(gate)}, way, kind) as client:
+        task = await client.send_message({}, skill="work", blocking=False)
+        await gate.reached.wait()
+        async with aclosing(client.subscribe(task.id)) as stream:
+            first = await anext(stream)
+            gate.opened.set()
+            rest = [event async for event in stream]
+        assert isinstance(first, Task)
+        assert kinds_of([first, *rest]) == ["working", "artifact", "completed"]
+        if way == "0.3":  # which tells the end of a task that has ended
+            assert kinds_of([event async for event in client.subscribe(task.id)]) == ["completed"]
+        else:
+            with pytest.raises(UnsupportedOperationError):
+                await anext(client.subscribe(task.id))
+
+
+@each_way
+@each_kind
+async def test_a_subscription_begins_behind_an_event_that_is_known(way: str, kind: str) -> None:
+    async with agent({"count": reporting({"n": 1}, {"n": 2})}, way, kind) as client:
+        task = await client.send_message({}, skill="count", blocking=False)
+        done = await client.wait(task)
+        whole = [event async for event in client.subscribe(task.id, last_event_id="0")]
+        rest = [event async for event in client.subscribe(task.id, last_event_id="2")]
+    assert done.status.state == TaskState.COMPLETED
+    assert rest == whole[2:]
+    assert kinds_of(rest)[-1] == "completed"
+    assert isinstance(rest[-1], TaskStatusUpdateEvent)
+
+
+@each_way
+@each_kind
+async def test_the_events_of_a_task_can_be_followed_after_it_has_begun(way: str, kind: str) -> None:
+    gate = Gate()
+    async with agent({"work": Does(gate)}, way, kind) as client:
+        task = await client.send_message({}, skill="work", blocking=False)
+        await gate.reached.wait()
+        gate.opened.set()
+        events = [event async for event in client.follow(task)]
+        got = await client.get_task(task.id)
+        assert [event async for event in client.follow(got)] == []
+    folded: Task = task
+    for event in events:
+        folded = after(folded, event)
+    assert (folded.status, folded.artifacts) == (got.status, got.artifacts)
+
+
+@pytest.mark.parametrize("way", ["1.0" + POLLED, "0.3" + POLLED])
+@each_kind
+async def test_an_agent_without_streams_is_asked_again_and_again(way: str, kind: str) -> None:
+    modules = {
+        "count": reporting({"n": 1}, {"n": 2}),
+        "work": lasting(0.3),
+        "pay": Does(give_back, annotations=NEEDS_APPROVAL),
+    }
+    async with agent(modules, way, kind) as client:
+        assert not (await client.agent_card).capabilities.streaming
+        assert await client.call("work", {}) == {"took": 0.3}
+        kinds = kinds_of([event async for event in client.stream_message({}, skill="work")])
+        assert kinds[-1] == "completed"
+        with pytest.raises(InputRequired) as raised:
+            await client.call("pay", {"amount": 5})
+        assert (await client.reply(raised.value.task, "yes")).value == {"amount": 5}
+
+
+@pytest.mark.parametrize("way", ["1.0" + POLLED, "0.3" + POLLED])
+@each_kind
+async def test_the_only_chunk_of_an_agent_without_streams_is_the_value(way: str, kind: str) -> None:
+    async with agent({"give": Does(give_back)}, way, kind) as client:
+        assert [chunk async for chunk in client.stream("give", {"n": 1})] == [{"n": 1}]
+
+
+# Tasks
+
+
+@each_way
+@each_kind
+async def test_a_task_that_nobody_has_is_not_found(way: str, kind: str) -> None:
+    async with agent({"give": Does(give_back)}, way, kind) as client:
+        with pytest.raises(TaskNotFoundError) as raised:
+            await client.get_task("no such task?")
+        with pytest.raises(TaskNotFoundError):
+            await client.cancel_task("nothing")
+        with pytest.raises(TaskNotFoundError):
+            _ = [event async for event in client.subscribe("nothing")]
+    assert raised.value.code == -32001
+
+
+@each_way
+@each_kind
+async def test_tasks_are_listed_page_by_page(way: str, kind: str) -> None:
+    modules = {"give": Does(give_back), "fail": samples.Raises()}
+    async with agent(modules, way, kind) as client:
+        sent = [await client.send_message({"n": n}, skill="give", context_id="a") for n in range(5)]
+        failed = await client.send_message({"what": "value"}, skill="fail", context_id="b")
+        first = await client.list_tasks(page_size=2)
+        second = await client.list_tasks(page_size=2, cursor=first.next_cursor)
+        everything = [task.id async for task in client.iter_tasks(page_size=2)]
+        talk = [task.id async for task in client.iter_tasks("a", page_size=2)]
+        failures = [task.id async for task in client.iter_tasks(state="failed")]
+        page = await client.list_tasks("a", state="completed", page_size=5)
+        with pytest.raises(ValueError, match="nonsense"):
+            await client.list_tasks(state="nonsense")
+        with pytest.raises(InvalidParamsError):
+            await client.list_tasks(cursor="nonsense")
+    ids = [task.id for task in sent]
+    assert sorted(everything) == sorted([*ids, failed.id])
+    assert [task.id for task in (*first.tasks, *second.tasks)] == everything[:4]
+    assert sorted(talk) == sorted(ids)
+    assert failures == [failed.id]
+    assert len(page.tasks) == 5
+    assert page.next_cursor == ""
+
+
+@each_way
+@each_kind
+@pytest.mark.parametrize("operation", ["set", "get", "list", "delete"])
+async def test_an_agent_without_webhooks_says_so(way: str, kind: str, operation: str) -> None:
+    async with agent({"give": Does(give_back)}, way, kind) as client:
+        task = await client.send_message({}, skill="give")
+        config = PushNotificationConfig(url="https://hook.example", task_id=task.id)
+        ask: dict[str, Callable[[], Coroutine[Any, Any, Any]]] = {
+            "set": lambda: client.set_push_config(config),
+            "get": lambda: client.get_push_config(task.id, "c"),
+            "list": lambda: client.list_push_configs(task.id),
+            "delete": lambda: client.delete_push_config(task.id, "c"),
+        }
+        with pytest.raises(PushNotificationNotSupportedError):
+            await ask[operation]()
+        with pytest.raises(PushNotificationNotSupportedError):
+            await client.send_message({}, skill="give", push_config=config)
+
+
+# Using a client
+
+
+@each_way
+@each_kind
+async def test_one_client_does_many_calls_at_the_same_time(way: str, kind: str) -> None:
+    async with agent({"give": Does(give_back)}, way, kind) as client:
+        calls = (client.call("give", {"n": n}) for n in range(40))
+        assert await asyncio.gather(*calls) == [{"n": n} for n in range(40)]
+
+
+async def test_more_calls_than_a_pool_has_connections_wait_for_their_tasks() -> None:
+    """httpx has a pool of 100, and a timeout for who waits for a connection of it."""
+    gate, count = Gate(), 110
+    options = dict.fromkeys(("max_runs", "max_streams", "max_streams_per_client"), 200)
+    options["keep_alive"] = 1  # so that no stream ever ends for its silence
+    async with agent({"work": Does(gate)}, options=options, timeout=2, retries=0) as client:
+        await client.get_card()
+        calls = [asyncio.create_task(client.call("work", {})) for _ in range(count)]
+        ended, _ = await asyncio.wait(calls, timeout=4, return_when=FIRST_COMPLETED)
+        gate.opened.set()
+        found = await asyncio.gather(*calls, return_exceptions=True)
+    assert not ended
+    assert found == [{"done": True}] * count
+
+
+@each_way
+@each_kind
+async def test_a_client_goes_on_after_errors(way: str, kind: str) -> None:
+    modules = {"give": Does(give_back), "order": samples.OrderTotal(), "fail": samples.Raises()}
+    async with agent(modules, way, kind) as client:
+        wrong: list[tuple[str, Inputs]] = [
+            ("nothing", {}),
+            ("order", {}),
+            ("fail", {"what": "value"}),
+        ]
+        for skill, inputs in wrong * 2:
+            with pytest.raises(A2AError):
+                await client.call(skill, inputs)
+            with pytest.raises(A2AError):
+                _ = [chunk async for chunk in client.stream(skill, inputs)]
+            assert await client.call("give", {"n": 1}) == {"n": 1}
+
+
+async def test_an_httpx_client_that_was_given_stays_open() -> None:
+    async with served({"give": Does(give_back)}) as server:
+        url = server.url
+        async with httpx.AsyncClient() as http:
+            async with A2AClient(url, http_client=http) as client:
+                assert await client.call("give", {"n": 1}) == {"n": 1}
+            assert not http.is_closed
+            async with A2AClient(url, http_client=http) as client:
+                assert await client.call("give", {"n": 2}) == {"n": 2}
+    assert http.is_closed
+
+
+def test_a_blocking_httpx_client_that_was_given_stays_open() -> None:
+    with running(registry_of({"give": Does(give_back)})) as url, httpx.Client() as http:
+        with SyncA2AClient(url, http_client=http) as client:
+            assert client.call("give", {"n": 1}) == {"n": 1}
+        assert not http.is_closed
+
+
+@each_kind
+async def test_a_client_that_is_closed_says_so(kind: str) -> None:
+    async with served({"give": Does(give_back)}) as server:
+        async with asking(server.url, kind) as client:
+            await client.call("give", {"n": 1})
+        await client.aclose()
+        with pytest.raises((A2AError, RuntimeError), match="closed"):
+            await client.call("give", {"n": 1})
+
+
+async def test_the_blocking_client_works_inside_of_an_event_loop() -> None:
+    def use(url: str) -> tuple[Any, list[Any]]:
+        with SyncA2AClient(url) as client:
+            return client.call("give", {"n": 1}), list(client.stream("count", {}))
+
+    modules = {"give": Does(give_back), "count": reporting({"n": 1}, {"n": 2})}
+    with running(registry_of(modules)) as url:
+        expected = ({"n": 1}, [{"n": 1}, {"n": 2}])
+        assert use(url) == expected
+        assert await asyncio.wait_for(asyncio.to_thread(use, url), PATIENCE) == expected
+
+
+def test_a_notebook_needs_no_context_manager() -> None:
+    with running(str(EXAMPLES)) as url:
+        client = SyncA2AClient(url)
+        assert client.agent_card.skill("text.stats") is not None
+        stats = client.call("text.stats", {"text": "To be, or not to be."})
+        assert stats["total"]["words"] == 6
+        reports = list(client.stream("jobs.countdown", {"seconds": 0.1, "step": 0.05}))
+        client.close()
+    assert [report["done"] for report in reports] == [False, False, True]
+
+
+async def test_an_executor_is_a_client_of_another_agent() -> None:
+    """A module may call a remote skill: the agent in the middle is client and server."""
+    with running(registry_of({"give": Does(give_back)})) as url:
+        async with A2AClient(url) as remote:
+
+            async def action(inputs: Inputs, context: "Context[Any]") -> Any:
+                return await remote.call("give", inputs)
+
+            async with agent({"relay": Does(action)}) as client:
+                assert await client.call("relay", {"n": 1}) == {"n": 1}
