@@ -156,7 +156,7 @@ class Operations:
             UnsupportedOperationError: The task has ended.
             TaskNotFoundError: There is no such task.
         """
-        return self._events(start=(SUBSCRIBE, {"id": task_id}), cursor=last_event_id)
+        return self._events(start=(SUBSCRIBE, {"id": _id(task_id)}), cursor=last_event_id)
 
     def get_task(self, task_id: str, *, history_length: int | None = None) -> Steps[Task]:
         """A task as it is now (FR-CLI-005).
@@ -164,7 +164,7 @@ class Operations:
         Raises:
             TaskNotFoundError: There is no such task.
         """
-        params = _given(id=task_id, historyLength=history_length)
+        params = _given(id=_id(task_id), historyLength=history_length)
         return Task.from_dict((yield from self._ask(GET, params)))
 
     def cancel_task(self, task_id: str) -> Steps[Task]:
@@ -173,7 +173,7 @@ class Operations:
         Raises:
             TaskNotCancelableError: It has ended.
         """
-        return Task.from_dict((yield from self._ask(CANCEL, {"id": task_id})))
+        return Task.from_dict((yield from self._ask(CANCEL, {"id": _id(task_id)})))
 
     def list_tasks(
         self,
@@ -222,22 +222,23 @@ class Operations:
         Raises:
             PushNotificationNotSupportedError: The agent calls no webhooks.
         """
-        return PushNotificationConfig.from_dict((yield from self._ask(SET_PUSH, config.to_dict())))
+        params = {**config.to_dict(), "taskId": _id(config.task_id)}
+        return PushNotificationConfig.from_dict((yield from self._ask(SET_PUSH, params)))
 
     def get_push_config(self, task_id: str, id: str) -> Steps[PushNotificationConfig]:
         """A webhook of a task (A2A 1.0 §3.1.8)."""
-        params = {"taskId": task_id, "id": id}
+        params = {"taskId": _id(task_id), "id": _id(id)}
         return PushNotificationConfig.from_dict((yield from self._ask(GET_PUSH, params)))
 
     def list_push_configs(self, task_id: str) -> Steps[tuple[PushNotificationConfig, ...]]:
         """All webhooks of a task (A2A 1.0 §3.1.9)."""
-        result = yield from self._ask(LIST_PUSH, {"taskId": task_id})
+        result = yield from self._ask(LIST_PUSH, {"taskId": _id(task_id)})
         configs = result.get("configs", ()) if is_object(result) else result
         return tuple(map(PushNotificationConfig.from_dict, configs))
 
     def delete_push_config(self, task_id: str, id: str) -> Steps[None]:
         """Have a webhook no longer told about a task (A2A 1.0 §3.1.10)."""
-        yield from self._ask(DELETE_PUSH, {"taskId": task_id, "id": id})
+        yield from self._ask(DELETE_PUSH, {"taskId": _id(task_id), "id": _id(id)})
 
     def call(
         self,
@@ -246,6 +247,7 @@ class Operations:
         *,
         context_id: str | None = None,
         metadata: Mapping[str, Any] | None = None,
+        timeout: float | None = None,
     ) -> Steps[Any]:
         """Call a skill like a function, however long it takes.
 
@@ -256,6 +258,7 @@ class Operations:
             input: What it gets, as the message of `send_message`.
             context_id: The conversation that it belongs to.
             metadata: More metadata of the request.
+            timeout: Seconds for all of it; None for as long as it takes.
 
         Returns:
             The value of the task's artifact, see `Task.value`.
@@ -265,6 +268,7 @@ class Operations:
             InputRequired: It waits for input: go on with `reply`.
             SkillNotFoundError: There is no such skill.
             InvalidParamsError: The input is not what the skill takes.
+            A2ATimeoutError: The task was not settled in time.
         """
         task = yield from self.send_message(
             input, skill=skill, context_id=context_id, metadata=metadata, blocking=False
@@ -272,7 +276,8 @@ class Operations:
         # an agent that numbers events tells all of them, even those of a task that has ended;
         # but what belongs to a conversation may have been paused, which is no end any more
         fresh = not context_id and not isinstance(input, Message)
-        events = self._events(task=task, cursor="0" if fresh else None)
+        cursor = "0" if fresh else None
+        events = self._events(task=task, cursor=cursor, timeout=timeout)
         return result_of((yield from events.last()))
 
     def stream(
@@ -282,28 +287,43 @@ class Operations:
         *,
         context_id: str | None = None,
         metadata: Mapping[str, Any] | None = None,
+        timeout: float | None = None,
     ) -> Source[Any]:
         """Call a skill, and get the values of its chunks as they come.
+
+        Args:
+            skill: As for `call`, and so are the others.
+            input: What it gets.
+            context_id: The conversation that it belongs to.
+            metadata: More metadata of the request.
+            timeout: Seconds for all of it; None for as long as it takes.
 
         Raises:
             TaskFailedError: As `call`, behind the chunks that came before.
             InputRequired: As `call`.
         """
-        events = self.stream_message(input, skill=skill, context_id=context_id, metadata=metadata)
-        return Chunks(events)
+        params = _params(input, skill, context_id, None, metadata)
+        return Chunks(self._events(start=(STREAM, params), timeout=timeout))
 
-    def reply(self, task: Task, message: Content) -> Steps[Task]:
+    def reply(self, task: Task, message: Content, *, timeout: float | None = None) -> Steps[Task]:
         """Answer a paused task, and wait until it ends or asks again.
 
+        Args:
+            task: The paused task.
+            message: The answer, as the message of `send_message`.
+            timeout: Seconds for all of it; None for as long as it takes.
+
         Raises:
-            UnsupportedOperationError: It waits for nothing any more.
+            UnsupportedOperationError: It waits for nothing any more, and this is no late yes or no.
+            A2ATimeoutError: The task was not settled in time.
         """
         answered = yield from self.send_message(
             message, task_id=task.id, context_id=task.context_id, blocking=False
         )
-        return (yield from self.wait(answered))
+        events = self._events(task=answered, past=task.status, timeout=timeout)
+        return (yield from events.last())
 
-    def follow(self, task: Task) -> EventStream:
+    def follow(self, task: Task, *, timeout: float | None = None) -> EventStream:
         """What happens to a task from *task* on, until it is settled.
 
         Where the agent has no streams, it is asked again and again. A snapshot of the task
@@ -311,16 +331,18 @@ class Operations:
 
         Raises:
             A2AConnectionError: The agent could not be reached any more.
+            A2ATimeoutError: The task was not settled within *timeout* seconds.
         """
-        return self._events(task=task)
+        return self._events(task=task, timeout=timeout)
 
-    def wait(self, task: Task) -> Steps[Task]:
+    def wait(self, task: Task, *, timeout: float | None = None) -> Steps[Task]:
         """Follow a task until it is settled, and get it as it is then.
 
         Raises:
             A2AConnectionError: The agent could not be reached any more.
+            A2ATimeoutError: The task was not settled within *timeout* seconds.
         """
-        return (yield from self.follow(task).last())
+        return (yield from self.follow(task, timeout=timeout).last())
 
     def _ask(self, operation: Operation, params: Json) -> Steps[Any]:
         binding, _ = yield from self._way()
@@ -361,6 +383,12 @@ class _Pages(Source[Task]):
                 raise A2AProtocolError("The pages of tasks go in circles")
             self._seen |= {self._cursor} - {""}
         return task
+
+
+def _id(given: Any) -> str:
+    if not isinstance(given, str) or not given:
+        raise ValueError(f"An id is a text that is not empty, not {given!r}")
+    return given
 
 
 def _state(word: str) -> TaskState:

@@ -9,7 +9,7 @@ from typing import Any
 from .errors import InputRequired, Json, TaskFailedError, is_object
 from .exchange import Steps
 from .streams import END, End, EventStream, Source
-from .tasks import Artifact, Task, TaskArtifactUpdateEvent, TaskState
+from .tasks import Artifact, Message, Role, Task, TaskArtifactUpdateEvent, TaskState
 
 
 def result_of(task: Task) -> Any:
@@ -19,7 +19,9 @@ def result_of(task: Task) -> Any:
         TaskFailedError: It has not.
         InputRequired: It is paused.
     """
-    state, message = task.status.state, task.status.message
+    state = task.status.state
+    said = [message for message in task.history if message.role == Role.AGENT]
+    message = task.status.message or (said[-1] if said else None)
     if state == TaskState.COMPLETED:
         return task.value
     parts = message.parts if message else ()
@@ -54,6 +56,8 @@ class Chunks(Source[Any]):
                 for artifact in event.artifacts:
                     told = self._told.get(artifact.artifact_id, 0)
                     self._tell(replace(artifact, parts=artifact.parts[told:]), append=True)
+            elif isinstance(event, Message):
+                self._values.append(event.value)
         else:
             return self._values.popleft()
         task = self._events.task

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from enum import Enum
+from math import inf
 from time import monotonic
 from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
@@ -18,9 +19,9 @@ from .errors import (
     A2ATimeoutError,
     Json,
 )
-from .exchange import Answer, Close, Exchange, Read, Sleep, Steps, backoff
+from .exchange import Answer, Close, Exchange, Read, Sleep, Steps, backoff, left
 from .sse import EventParser
-from .tasks import Event, Message, Task, TaskArtifactUpdateEvent, after, read_event
+from .tasks import Event, Message, Task, TaskArtifactUpdateEvent, TaskStatus, after, read_event
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -60,6 +61,8 @@ class EventStream(Source[Event]):
         start: The operation that begins the stream and its params; without it *task* is followed.
         task: The task as far as it is known.
         cursor: The id of the event behind which to begin.
+        past: A pause that has been answered, so that it ends nothing.
+        timeout: Seconds for all of it.
     """
 
     def __init__(
@@ -70,6 +73,8 @@ class EventStream(Source[Event]):
         start: tuple[Operation, Json] | None = None,
         task: Task | None = None,
         cursor: str | None = None,
+        past: TaskStatus | None = None,
+        timeout: float | None = None,
     ) -> None:
         self._exchange, self._way = exchange, way
         self._binding: Binding
@@ -80,7 +85,9 @@ class EventStream(Source[Event]):
         self._pending: deque[tuple[Any, str | None]] = deque()
         self._failures = self._rounds = 0
         self._heard = 0.0
-        self._ended = bool(task and task.status.state.is_settled)
+        self._past = past
+        self._end = inf if timeout is None else monotonic() + timeout
+        self._ended = bool(task and self._settles(task))
         self._numbered = False
         self._resumes = False  # it has asked for a subscription, and heard nothing yet
 
@@ -89,9 +96,12 @@ class EventStream(Source[Event]):
 
         Raises:
             A2AConnectionError: The connection broke, and could not be made anew.
+            A2ATimeoutError: The task was not settled in time.
             A2AServerError: The agent refuses.
         """
         while not self._ended:
+            if monotonic() > self._end:
+                raise A2ATimeoutError("The task was not settled in time")
             try:
                 if self._pending:
                     event = self._take(*self._pending.popleft())
@@ -126,10 +136,11 @@ class EventStream(Source[Event]):
                 operation, params = SEND, {**params, "configuration": {"returnImmediately": True}}
             yield from self._connect(operation, params)
             return
-        if not streams:
+        # 0.3 promises no snapshot, and a second reader makes a2a-sdk 0.3 store chunks twice
+        old = self._binding.version == "0.3" and not self._numbered
+        if self._polls or old or not streams:
             self._polls = True
-        if self._polls:
-            yield Sleep(min(5.0, 0.1 * 1.5 ** min(self._rounds, 20)))
+            yield Sleep(min(5.0, 0.05 * 1.5 ** min(self._rounds, 20)))
             self._rounds += 1
         else:
             try:
@@ -137,8 +148,7 @@ class EventStream(Source[Event]):
                 self._resumes = self._reply is not None
             except (A2AServerError, A2AProtocolError):
                 self._polls = True  # it has ended meanwhile, or can't be subscribed to
-        if self._polls or (self._binding.version == "0.3" and not self._numbered):
-            # 0.3 promises no snapshot, so events may be missing between
+        if self._polls:
             yield from self._look()
 
     def _look(self) -> Steps[None]:
@@ -160,7 +170,9 @@ class EventStream(Source[Event]):
             self._polls = True
 
     def _read(self, response: httpx.Response) -> Steps[None]:
-        chunk: bytes = yield Read(response, self._exchange.timeout)
+        silence = self._exchange.timeout
+        longest = left(min(self._end, inf if silence is None else monotonic() + silence))
+        chunk: bytes = yield Read(response, longest)
         if not chunk:
             raise A2AConnectionError("The stream ended before its task")
         self._pending.extend(self._parser.feed(chunk))
@@ -201,17 +213,19 @@ class EventStream(Source[Event]):
             self._resumes = False
         self._cursor, self._numbered = id or self._cursor, self._numbered or id is not None
         if isinstance(event, Task) and self.task and _same(event, self.task):
-            self._ended = event.status.state.is_settled
+            self._ended = self._settles(event)
             return None
         first = self.task is None
         self.task = after(self.task, event)
         self._failures = self._rounds = 0
-        state = self.task.status.state
-        stale = first and self._answers and state.is_paused
+        stale = first and self._answers and self.task.status.state.is_paused
         final = not isinstance(event, Message) and event.extra.get("final") is True
         changed = not isinstance(event, TaskArtifactUpdateEvent)
-        self._ended = final or (changed and state.is_settled and not stale)
+        self._ended = final or (changed and self._settles(self.task) and not stale)
         return event
+
+    def _settles(self, task: Task) -> bool:
+        return task.status.state.is_settled and task.status != self._past
 
 
 def _same(new: Task, old: Task) -> bool:
