@@ -225,7 +225,11 @@ class EventStream(Source[Event]):
         return event
 
     def _settles(self, task: Task) -> bool:
-        return task.status.state.is_settled and task.status != self._past
+        now, past = task.status, self._past
+        if past and (now.state, now.timestamp) == (past.state, past.timestamp):
+            # a2a-sdk 0.3 moves the question into the history before the state changes
+            return now.message not in (past.message, None)
+        return now.state.is_settled
 
 
 def _same(new: Task, old: Task) -> bool:
