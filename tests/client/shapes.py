@@ -19,7 +19,6 @@ Strategy = st.SearchStrategy[Any]
 MODELS: dict[type[Model], Any] = {
     ours.AgentCapabilities: sdk.AgentCapabilities,
     ours.AgentCard: sdk.AgentCard,
-    ours.AgentCardSignature: sdk.AgentCardSignature,
     ours.AgentExtension: sdk.AgentExtension,
     ours.AgentInterface: sdk.AgentInterface,
     ours.AgentProvider: sdk.AgentProvider,

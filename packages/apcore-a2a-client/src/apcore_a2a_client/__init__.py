@@ -4,7 +4,6 @@ from .auth import APIKey
 from .cards import (
     AgentCapabilities,
     AgentCard,
-    AgentCardSignature,
     AgentExtension,
     AgentInterface,
     AgentProvider,
@@ -65,7 +64,6 @@ __all__ = [
     "APIKey",
     "AgentCapabilities",
     "AgentCard",
-    "AgentCardSignature",
     "AgentExtension",
     "AgentInterface",
     "AgentProvider",

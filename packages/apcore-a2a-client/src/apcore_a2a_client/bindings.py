@@ -4,8 +4,6 @@ Everything here is given and gives back the params and results of 1.0 (§9.4, §
 0.3 are understood by the models themselves.
 """
 
-from __future__ import annotations
-
 from itertools import count
 from typing import Any, NamedTuple
 from urllib.parse import quote

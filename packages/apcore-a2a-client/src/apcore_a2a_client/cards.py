@@ -74,15 +74,6 @@ class AgentSkill(Model):
 
 
 @model
-class AgentCardSignature(Model):
-    """A JSON Web Signature of a card (RFC 7515, §4.4.7). This client does not verify it."""
-
-    protected: str
-    signature: str
-    header: Mapping[str, Any] = field(default_factory=nothing)
-
-
-@model
 class SecurityScheme(Model):
     """How a client may show who it is (§4.5).
 
@@ -124,7 +115,11 @@ class SecurityScheme(Model):
 
 @model
 class AgentCard(Model):
-    """What an agent tells about itself (§4.4.1)."""
+    """What an agent tells about itself (§4.4.1).
+
+    Attributes:
+        signatures: JSON Web Signatures of the card as JSON (RFC 7515, §4.4.7); not verified.
+    """
 
     name: str
     description: str = ""
@@ -139,7 +134,7 @@ class AgentCard(Model):
     icon_url: str = ""
     security_schemes: Mapping[str, SecurityScheme] = field(default_factory=nothing)
     security_requirements: tuple[Mapping[str, Any], ...] = ()
-    signatures: tuple[AgentCardSignature, ...] = ()
+    signatures: tuple[Mapping[str, Any], ...] = ()
 
     def skill(self, id: str) -> AgentSkill | None:
         """The skill of that id."""

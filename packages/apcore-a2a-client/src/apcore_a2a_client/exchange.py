@@ -15,8 +15,6 @@ Which requests are tried again, at most `retries` times:
 The timeout is for all of it together: what would take longer is not tried again.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from email.utils import parsedate_to_datetime
