@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from inspect import isawaitable
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import httpx
 
 from .cards import AgentCard, SecurityScheme
-from .errors import A2AError
+from .errors import A2AError, is_object
 
 Flow: TypeAlias = Generator[httpx.Request, httpx.Response, None]
 AsyncFlow: TypeAlias = AsyncGenerator[httpx.Request, httpx.Response]
@@ -32,7 +32,8 @@ class Token(httpx.Auth):
 
     def sync_auth_flow(self, request: httpx.Request) -> Flow:
         token = self._source if isinstance(self._source, str) else self._source()
-        if not isinstance(token, str):
+        if isawaitable(token):
+            getattr(token, "close", str)()
             raise A2AError("SyncA2AClient can't await a token: pass a function that is not async")
         yield authorized(request, token)
 
@@ -62,11 +63,10 @@ class APIKey(httpx.Auth):
 
     def place(self, card: AgentCard) -> None:
         """Put the key where *card* wants it: by a scheme that is required before others."""
-        required = [
-            name for known in card.security_requirements for name in known.get("schemes", ())
-        ]
-        schemes = sorted(card.security_schemes.items(), key=lambda item: item[0] not in required)
-        known = (scheme for _, scheme in schemes if scheme.type == "apiKey")
+        schemes = [known.get("schemes") for known in card.security_requirements]
+        required = [name for known in schemes if is_object(known) for name in known]
+        ordered = sorted(card.security_schemes.items(), key=lambda item: item[0] not in required)
+        known = (scheme for _, scheme in ordered if scheme.type == "apiKey")
         self._scheme = next(known, self._scheme)
 
     def auth_flow(self, request: httpx.Request) -> Flow:
@@ -90,8 +90,14 @@ class _MaskedURL(httpx.URL):
     __repr__ = __str__
 
 
-def authorized(request: httpx.Request, token: str) -> httpx.Request:
-    """*request* with *token* in its `Authorization` header."""
+def authorized(request: httpx.Request, token: Any) -> httpx.Request:
+    """*request* with *token* in its `Authorization` header.
+
+    Raises:
+        ValueError: It is no text, or no header can have it.
+    """
+    if not isinstance(token, str):
+        raise ValueError("The function for tokens gave none")
     request.headers["authorization"] = (
         checked(token) if " " in token else f"Bearer {checked(token)}"
     )

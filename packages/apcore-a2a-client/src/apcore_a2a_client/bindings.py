@@ -143,12 +143,12 @@ class HTTPJSON(Binding):
     def result(self, answer: Answer) -> Any:
         """The result in a whole answer."""
         refuse(answer)
-        if answer.status < 300:
-            return parsed(answer.body, answer) if answer.body.strip() else {}
-        body = parsed(answer.body, answer)
-        if "error" not in body:
+        body = parsed(answer.body, answer) if answer.body.strip() else {}
+        if "error" in body:
+            raise told(server_error(body["error"], answer.status), answer)
+        if answer.status >= 300:
             raise no_a2a(answer)
-        raise told(server_error(body["error"], answer.status), answer)
+        return body
 
     def event(self, data: bytes) -> Any:
         """The result in an event of a stream."""

@@ -221,6 +221,11 @@ def _codec(kind: Any) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
 def _typed(value: Any, kind: Any, name: str = "it") -> Any:
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         raise A2AProtocolError(f"{name} is not {NAMES[kind]}")
+    if kind is str and not value.isascii():
+        try:
+            value.encode()
+        except UnicodeError:
+            raise A2AProtocolError(f"{name} has half a character in it") from None
     return value
 
 

@@ -9,7 +9,7 @@ import httpx
 from .bindings import HTTPJSON, JSONRPC, Binding
 from .cards import AgentCard, AgentInterface
 from .codec import load
-from .errors import A2ADiscoveryError, A2AError, A2AProtocolError
+from .errors import LONGEST, A2ADiscoveryError, A2AError, A2AProtocolError
 from .exchange import Answer, Call, Exchange, Sleep, Steps, is_good, path_of, shown
 
 PLACES = (b"/.well-known/agent-card.json", b"/.well-known/agent.json")
@@ -121,25 +121,30 @@ class Discovery:
     def _choose(self, card: AgentCard) -> Binding:
         offered: list[str] = []
         for known in card.supported_interfaces:
-            offered.append(f"{known.protocol_binding} {known.protocol_version} at {known.url}")
-            binding = self._binding(known)
+            url = self._url(known.url)
+            place = shown(url) if url else "no address"
+            offered.append(f"{known.protocol_binding} {known.protocol_version} at {place}")
+            binding = self._binding(known, url) if url else None
             if binding and self.protocol in (None, binding.version):
                 return binding
         if self.protocol:
             return JSONRPC(self.base, self.protocol)
-        found = ", ".join(offered) or "no address"
+        found = ", ".join(offered)[:LONGEST] or "no address"
         message = f"The agent offers nothing that this client speaks, but {found}"
         raise A2ADiscoveryError(message, url=shown(self.base))
 
-    def _binding(self, known: AgentInterface) -> Binding | None:
-        """What speaks to that interface, if this client can, and without giving up TLS."""
+    def _url(self, text: str) -> httpx.URL | None:
         try:
-            url = self.base.join(known.url)
-        except httpx.InvalidURL:
+            url = self.base.join(text)
+        except (httpx.InvalidURL, UnicodeError):
             return None
+        return url if is_good(url) else None
+
+    def _binding(self, known: AgentInterface, url: httpx.URL) -> Binding | None:
+        """What speaks to that interface, if this client can, and without giving up TLS."""
         plain = url.scheme == "http" and self.base.scheme == "https"
         kind = BINDINGS.get(known.protocol_binding.upper() or "JSONRPC")
         old = known.protocol_version.startswith("0.")
-        if not is_good(url) or plain or kind is None or (old and kind is HTTPJSON):
+        if plain or kind is None or (old and kind is HTTPJSON):
             return None
         return kind(url, "0.3" if old else "1.0", known.tenant)

@@ -32,6 +32,8 @@ T = TypeVar("T")
 FIRST_WAIT, LONGEST_WAIT = 0.25, 5.0
 """Seconds before the first repetition, doubled for each further one, and at most."""
 MOST_REDIRECTS = 5
+PLAIN = {"accept": "application/json", "accept-encoding": "identity"}
+"""What is small when it arrives could be anything when it is unpacked."""
 
 
 class Send(NamedTuple):
@@ -145,7 +147,7 @@ class Exchange:
         raise AssertionError("it is counted without an end")
 
     def _once(self, call: Call, end: float) -> Steps[httpx.Response | Answer]:
-        headers = {"accept-encoding": "identity", **self.headers, **call.headers}
+        headers = {**PLAIN, **self.headers, **call.headers}
         request = self.build(
             call.method,
             call.url,
@@ -163,11 +165,16 @@ class Exchange:
             target = response.next_request
             if target is None:
                 return Answer(response.status_code, response.headers, body)
+            if not is_good(target.url):
+                raise A2AProtocolError("Redirected to no address of an agent")
+            if (request.url.scheme, target.url.scheme) == ("https", "http"):
+                raise A2AProtocolError(f"Redirected to what is not encrypted: {shown(target.url)}")
             if origin(target.url) != origin(request.url):
                 if call.method != "GET":
                     raise A2AProtocolError(f"Redirected to another origin: {shown(target.url)}")
                 # httpx would take along what is no `Authorization`, and our auth for another
-                target = httpx.Request("GET", target.url, extensions=request.extensions)
+                extensions = request.extensions
+                target = httpx.Request("GET", target.url, headers=PLAIN, extensions=extensions)
                 auth = False
             elif target.method != call.method:
                 raise A2AProtocolError(f"Redirected from {call.method} to {target.method}")
@@ -244,10 +251,11 @@ def is_good(url: httpx.URL) -> bool:
     """Whether an agent can be at *url*."""
     try:
         url.raw_host.decode("ascii").encode("idna")  # as sockets do; labels may be too long
+        named = bool(url.host)
     except UnicodeError:
         return False
     port = url.port is None or 0 < url.port < 65536
-    return url.scheme in ("http", "https") and bool(url.host) and port and not url.userinfo
+    return url.scheme in ("http", "https") and named and port and not url.userinfo
 
 
 def origin(url: httpx.URL) -> tuple[str, str, int | None]:
@@ -283,8 +291,8 @@ def translated(url: httpx.URL) -> Generator[None]:
         raise A2ATimeoutError(f"No answer in time: {shown(url)}", sent=sent) from None
     except httpx.ConnectError as error:
         raise A2AConnectionError(f"Can't connect to {shown(url)}: {error}", sent=False) from None
-    except UnicodeError:
-        raise A2AConnectionError(f"No host can be called so: {shown(url)}", sent=False) from None
+    except (httpx.InvalidURL, UnicodeError):
+        raise A2AProtocolError(f"Redirected to no address from {shown(url)}") from None
     except httpx.LocalProtocolError:
         raise A2AProtocolError(f"This can't be sent over HTTP: {shown(url)}") from None
     except (httpx.RequestError, httpx.StreamError) as error:

@@ -23,7 +23,7 @@ from .bindings import (
 )
 from .cards import AgentCard
 from .discovery import Discovery
-from .errors import A2AProtocolError, Json, is_object
+from .errors import A2AProtocolError, Json, is_list, is_object
 from .exchange import Answer, Exchange, Steps
 from .results import Chunks, result_of
 from .streams import END, End, EventStream, Source
@@ -233,8 +233,10 @@ class Operations:
     def list_push_configs(self, task_id: str) -> Steps[tuple[PushNotificationConfig, ...]]:
         """All webhooks of a task (A2A 1.0 §3.1.9)."""
         result = yield from self._ask(LIST_PUSH, {"taskId": _id(task_id)})
-        configs = result.get("configs", ()) if is_object(result) else result
-        return tuple(map(PushNotificationConfig.from_dict, configs))
+        configs = result.get("configs") if is_object(result) else result
+        if not is_list(configs or []):
+            raise A2AProtocolError("The answer is no list of webhooks")
+        return tuple(map(PushNotificationConfig.from_dict, configs or []))
 
     def delete_push_config(self, task_id: str, id: str) -> Steps[None]:
         """Have a webhook no longer told about a task (A2A 1.0 §3.1.10)."""

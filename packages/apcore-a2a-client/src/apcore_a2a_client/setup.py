@@ -8,7 +8,7 @@ import httpx
 
 from .auth import Credentials, auth_of, checked
 from .discovery import VERSIONS, Discovery
-from .exchange import Exchange, is_good
+from .exchange import Exchange, is_good, path_of
 from .operations import Operations
 
 LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=100)
@@ -66,11 +66,12 @@ def address(url: str) -> httpx.URL:
     """
     try:
         found = httpx.URL(url)
-    except (httpx.InvalidURL, TypeError):
-        raise ValueError(f"Not a URL: {url!r}") from None
+        shown = f"{found.scheme}://{found.host}"
+    except (httpx.InvalidURL, TypeError, UnicodeError):
+        raise ValueError("An agent has an http or https URL, and this is none") from None
     if found.userinfo:
         raise ValueError("Credentials don't belong into a URL: pass auth= (the command: --auth)")
     if not is_good(found) or any(character.isspace() for character in url):
-        raise ValueError(f"An agent has an http or https URL, not {url!r}")
-    path = found.path.partition("/.well-known/")[0]
-    return found.copy_with(path=path or "/", query=None, fragment=None)
+        raise ValueError(f"An agent has an http or https URL, not {shown!r}")
+    path = path_of(found).partition(b"/.well-known/")[0]
+    return found.copy_with(raw_path=path or b"/", fragment=None)

@@ -33,7 +33,7 @@ class EventParser:
         self._data: list[bytes] = []
         self._size = 0
         self._id: str | None = None
-        self._after_return = False
+        self._after_return = self._begun = False
 
     def feed(self, chunk: bytes) -> Iterator[Frame]:
         """The events that *chunk* completes.
@@ -46,12 +46,16 @@ class EventParser:
         self._after_return = chunk.endswith(b"\r")
         *ended, rest = chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
         for piece in ended:
-            line = bytes(self._line + piece)
+            self._grow(piece)
+            line = bytes(self._line)
             self._line.clear()
             frame = self._read(line)
             if frame is not None:
                 yield frame
-        self._line += rest
+        self._grow(rest)
+
+    def _grow(self, piece: bytes) -> None:
+        self._line += piece
         if self._size + len(self._line) > self._limit:
             raise A2AProtocolError(f"An event of the stream is larger than {self._limit} bytes")
 
@@ -60,11 +64,13 @@ class EventParser:
         if not line:
             data, self._data, self._size = b"\n".join(self._data), [], 0
             return (data, self._id) if data else None
-        name, _, value = line.removeprefix(b"\xef\xbb\xbf").partition(b":")
+        line = line if self._begun else line.removeprefix(b"\xef\xbb\xbf")
+        self._begun = True
+        name, _, value = line.partition(b":")
         value = value.removeprefix(b" ")
         if name == b"data":
             self._data.append(value)
-            self._size += len(value)
-        elif name == b"id" and b"\0" not in value:
-            self._id = value.decode("utf-8", "replace")
+            self._size += len(value) + 1
+        elif name == b"id" and value.isascii() and value.decode("ascii").isprintable():
+            self._id = value.decode("ascii")  # others no header could give back
         return None

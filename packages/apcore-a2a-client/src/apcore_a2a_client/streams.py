@@ -187,9 +187,9 @@ class EventStream(Source[Event]):
 
     def _lost(self, error: A2AConnectionError) -> Steps[None]:
         """Get over *error*, if that can be done."""
-        if self.task is None and not (self._start and self._start[0].safe):
-            raise error  # what was sent may have arrived
-        silent = isinstance(error, A2ATimeoutError) and self._reply and self.task
+        if not self._reply or (self.task is None and not (self._start and self._start[0].safe)):
+            raise error  # all has been tried, or what was sent may have arrived
+        silent = isinstance(error, A2ATimeoutError) and self.task
         yield from self._hang_up()
         if silent:
             yield from self._look()  # it is alive, and its task takes long
