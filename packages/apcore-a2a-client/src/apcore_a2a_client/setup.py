@@ -8,7 +8,7 @@ import httpx
 
 from .auth import Credentials, auth_of, checked
 from .discovery import VERSIONS, Discovery
-from .exchange import Exchange, is_good, path_of
+from .exchange import Exchange, is_good
 from .operations import Operations
 
 LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=100)
@@ -73,5 +73,5 @@ def address(url: str) -> httpx.URL:
         raise ValueError("Credentials don't belong into a URL: pass auth= (the command: --auth)")
     if not is_good(found) or any(character.isspace() for character in url):
         raise ValueError(f"An agent has an http or https URL, not {shown!r}")
-    path = path_of(found).partition(b"/.well-known/")[0]
+    path = found.raw_path.partition(b"?")[0].partition(b"/.well-known/")[0]
     return found.copy_with(raw_path=path or b"/", fragment=None)

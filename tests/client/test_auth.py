@@ -1,0 +1,668 @@
+"""Credentials: where they go, and where nobody gets to see them."""
+
+import base64
+import gc
+import logging
+import traceback
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import httpx
+import pytest
+from apcore_a2a_client import (
+    A2AAuthError,
+    A2AError,
+    APIKey,
+    AuthenticationInfo,
+    PushNotificationConfig,
+    SyncA2AClient,
+)
+from apcore_a2a_client.setup import address
+
+from tests.serving import listener
+
+from .raw import (
+    CARD_PATH,
+    CLOSE,
+    CUT,
+    KINDS,
+    WIRES,
+    Client,
+    Request,
+    Script,
+    Step,
+    agent,
+    card,
+    events,
+    http_client,
+    raw,
+    reply,
+    task,
+)
+
+SECRET = "s3cr3t"
+HIDDEN = [SECRET, base64.b64encode(f"{SECRET}:{SECRET}".encode()).decode()]
+"""What must not be seen, in either form."""
+Server = Callable[..., Any]
+
+kinds = pytest.mark.parametrize("kind", KINDS)
+wires = pytest.mark.parametrize(("binding", "version"), WIRES)
+
+
+def ok(request: Request) -> Iterable[Step]:
+    result: Any = {"task": task()}
+    if request.place == "/":
+        result = {"jsonrpc": "2.0", "id": request.json["id"], "result": result}
+    return reply(result)
+
+
+def asked(kind: str, script: Script, **options: Any) -> list[Request]:
+    """The requests for the card and for a message that a client sends."""
+    with raw(script) as server, Client(kind, server.url, **options) as client:
+        client.do("send_message", "hi")
+        assert [request.is_card for request in server.requests] == [True, False]
+    return server.requests
+
+
+# Tokens
+
+
+@kinds
+@wires
+@pytest.mark.parametrize(
+    ("token", "header"),
+    [
+        ("Bearer s3cr3t", "Bearer s3cr3t"),
+        ("s3cr3t", "Bearer s3cr3t"),
+        ("Basic czM6Y3Q=", "Basic czM6Y3Q="),
+        ("a-b._~+/=", "Bearer a-b._~+/="),
+    ],
+)
+def test_a_token_stands_in_the_header_of_each_request(
+    kind: str, token: str, header: str, binding: str, version: str
+) -> None:
+    script = agent(ok, **card("/", binding, version))
+    for auth in (token, lambda: token):
+        found = asked(kind, script, auth=auth)
+        assert [request.headers["authorization"] for request in found] == [header] * 2
+
+
+@kinds
+def test_without_credentials_there_are_none(kind: str) -> None:
+    found = asked(kind, agent(ok, securitySchemes={"k": {"type": "apiKey", "in": "query"}}))
+    assert not {"authorization", "x-api-key", "cookie"} & {n for r in found for n in r.headers}
+    assert [request.path for request in found] == [CARD_PATH, "/"]
+
+
+class Tokens:
+    """Gives another token each time."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def fresh(self) -> str:
+        self.count += 1
+        return f"token-{self.count}"
+
+    async def fresh_later(self) -> str:
+        return self.fresh()
+
+
+@kinds
+@pytest.mark.parametrize("later", [False, True])
+def test_a_function_gives_a_token_for_each_request(
+    kind: str, later: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("apcore_a2a_client.exchange.FIRST_WAIT", 0.001)
+    if (kind, later) == ("sync", True):
+        pytest.skip("nothing can be awaited there")
+    tokens = Tokens()
+    faults: list[Iterable[Step]] = [reply(b"", 503), reply(b"", 307, location="/"), [CUT]]
+    left = iter(faults)
+
+    def script(request: Request) -> Iterable[Step]:
+        if request.is_card:
+            return reply(card("/"))
+        return next(left, None) or reply(
+            {"jsonrpc": "2.0", "id": request.json["id"], "result": task()}
+        )
+
+    auth = tokens.fresh_later if later else tokens.fresh
+    with raw(script) as server, Client(kind, server.url, auth=auth, retries=3) as client:
+        client.do("get_task", "t-1")
+        client.do("get_task", "t-1")
+    found = [request.headers["authorization"] for request in server.requests]
+    assert found == [f"Bearer token-{number + 1}" for number in range(6)]
+
+
+def test_a_client_that_cannot_await_says_so_of_a_function_that_must_be() -> None:
+    with raw(agent(ok)) as server:
+        assert "await" in refusal(server.url)
+        assert not server.requests
+    gc.collect()  # what nobody has awaited would warn
+
+
+def refusal(url: str) -> str:
+    """What the error says; nothing of it is left then."""
+    with Client("sync", url, auth=Tokens().fresh_later) as client:
+        try:
+            client.do("send_message", "hi")
+        except A2AError as error:
+            return str(error)
+    return ""
+
+
+class NoTokenError(Exception):
+    """What a user's own function raises."""
+
+
+@kinds
+def test_what_a_function_raises_is_raised(kind: str) -> None:
+    def auth() -> str:
+        raise NoTokenError
+
+    with raw(agent(ok)) as server, Client(kind, server.url, auth=auth) as client:
+        with pytest.raises(NoTokenError):
+            client.do("send_message", "hi")
+        assert not server.requests
+
+
+BAD_SECRETS = [
+    "",
+    " ",
+    f"{SECRET}\n",
+    f"{SECRET}\r\nx: y",
+    f" {SECRET}",
+    f"{SECRET}ä",
+    f"{SECRET}\0",
+]
+
+
+@kinds
+@pytest.mark.parametrize("secret", BAD_SECRETS)
+def test_a_secret_that_no_header_can_have_is_refused_unseen(kind: str, secret: str) -> None:
+    for options in (
+        lambda: {"auth": secret},
+        lambda: {"auth": APIKey(secret)},
+        lambda: {"headers": {"x-own": secret}},
+    ):
+        with pytest.raises(ValueError, match="characters") as caught:
+            Client(kind, "http://127.0.0.1", **options())
+        assert unseen(caught.value)
+    with raw(agent(ok)) as server, Client(kind, server.url, auth=lambda: secret) as client:
+        with pytest.raises((ValueError, A2AError)) as late:
+            client.do("send_message", "hi")
+        assert unseen(late.value)
+        assert not server.requests
+
+
+@kinds
+@pytest.mark.parametrize("name", ["", " ", "a b", "x:", "x\n", "ä", "x\0"])
+def test_a_header_without_a_good_name_is_refused(kind: str, name: str) -> None:
+    with pytest.raises(ValueError, match=r"[Hh]eader") as caught:
+        Client(kind, "http://127.0.0.1", headers={name: SECRET})
+    assert unseen(caught.value)
+
+
+@kinds
+@pytest.mark.parametrize("auth", [5, ["token"], {"token": SECRET}, ("user", SECRET), b"token"])
+def test_what_is_no_credentials_is_refused_unseen(kind: str, auth: Any) -> None:
+    with pytest.raises(TypeError) as caught:
+        Client(kind, "http://127.0.0.1", auth=auth)
+    assert unseen(caught.value)
+
+
+# httpx's own
+
+
+@kinds
+def test_any_auth_of_httpx_will_do(kind: str) -> None:
+    found = asked(kind, agent(ok), auth=httpx.BasicAuth("user", SECRET))
+    told = base64.b64encode(f"user:{SECRET}".encode()).decode()
+    assert [request.headers["authorization"] for request in found] == [f"Basic {told}"] * 2
+
+
+@kinds
+def test_an_auth_of_several_requests_will_do(kind: str) -> None:
+    def script(request: Request) -> Iterable[Step]:
+        if "authorization" not in request.headers:
+            challenge = 'Digest realm="r", nonce="n", qop="auth", algorithm=SHA-256'
+            return reply(b"", 401, www_authenticate=challenge)
+        return agent(ok)(request)
+
+    with (
+        raw(script) as server,
+        Client(kind, server.url, auth=httpx.DigestAuth("user", SECRET)) as client,
+    ):
+        assert client.do("send_message", "hi").id == "t-1"
+    told = [request.headers.get("authorization", "") for request in server.requests]
+    assert told[0] == ""
+    assert all(each.startswith("Digest ") for each in told[1:])
+
+
+@kinds
+def test_the_auth_of_an_httpx_client_is_used_unless_there_is_another(kind: str) -> None:
+    for auth, scheme in ((None, "Basic"), ("token", "Bearer")):
+        own = http_client(kind, auth=("user", "password"))
+        with raw(agent(ok)) as server, Client(kind, server.url, http_client=own, auth=auth) as one:
+            one.do("send_message", "hi")
+        told = [request.headers["authorization"].split()[0] for request in server.requests]
+        assert told == [scheme] * 2
+
+
+# API keys
+
+
+def scheme(place: str, name: str = "the-key") -> dict[str, Any]:
+    """An API key's scheme as 0.3 has it, which is OpenAPI's form."""
+    return {"type": "apiKey", "in": place, "name": name}
+
+
+def new_scheme(place: str, name: str = "the-key") -> dict[str, Any]:
+    """The same as 1.0 has it."""
+    return {"apiKeySecurityScheme": {"location": place, "name": name}}
+
+
+BEARER = {"httpAuthSecurityScheme": {"scheme": "Bearer"}}
+
+
+def places(request: Request) -> list[str]:
+    """Where in a request the key is."""
+    query = httpx.URL(request.path).params
+    cookies = request.headers.get("cookie", "").split("; ")
+    return [
+        *(f"header {name}" for name, value in request.headers.items() if value == SECRET),
+        *(f"query {name}" for name, value in query.multi_items() if value == SECRET),
+        *(f"cookie {each.split('=')[0]}" for each in cookies if each.endswith(f"={SECRET}")),
+    ]
+
+
+@kinds
+@wires
+@pytest.mark.parametrize("made", [scheme, new_scheme])
+@pytest.mark.parametrize("place", ["header", "query", "cookie"])
+def test_a_key_is_where_the_card_wants_it(
+    kind: str, place: str, made: Callable[..., Any], binding: str, version: str
+) -> None:
+    given = card("/", binding, version, securitySchemes={"b": BEARER, "k": made(place)})
+    first, second = asked(kind, agent(ok, **given), auth=APIKey(SECRET))
+    assert places(first) == ["header x-api-key"]
+    assert places(second) == [f"{place} the-key"]
+
+
+@kinds
+@pytest.mark.parametrize(
+    "required",
+    [
+        {"securityRequirements": [{"schemes": {"second": {"list": []}}}]},
+        {"securityRequirements": [{"schemes": {"b": {}}}, {"schemes": {"second": {}}}]},
+        {"security": [{"second": []}]},
+        {"security": [{"b": []}, {"second": []}]},
+    ],
+)
+def test_a_key_is_where_the_card_requires_it(kind: str, required: Any) -> None:
+    schemes = {"first": scheme("header"), "second": scheme("query", "needed"), "b": BEARER}
+    _, found = asked(kind, agent(ok, securitySchemes=schemes, **required), auth=APIKey(SECRET))
+    assert places(found) == ["query needed"]
+
+
+@kinds
+@pytest.mark.parametrize("schemes", [{}, {"b": BEARER}, None])
+def test_a_key_of_which_a_card_knows_nothing_is_in_a_usual_header(kind: str, schemes: Any) -> None:
+    found = asked(kind, agent(ok, securitySchemes=schemes), auth=APIKey(SECRET))
+    assert [places(request) for request in found] == [["header x-api-key"]] * 2
+
+
+@kinds
+def test_a_key_needs_no_card(kind: str) -> None:
+    def script(request: Request) -> Iterable[Step]:
+        return reply(b"", 404) if request.method == "GET" else ok(request)
+
+    auth = APIKey(SECRET)
+    with raw(script) as server, Client(kind, server.url, auth=auth, protocol="1.0") as client:
+        client.do("send_message", "hi")
+    assert [places(request) for request in server.requests] == [["header x-api-key"]] * 3
+
+
+@kinds
+def test_a_key_is_on_every_request_from_then_on(kind: str) -> None:
+    """Also on that for a card that is asked for again."""
+    given = agent(ok, securitySchemes={"k": scheme("query")})
+    with raw(given) as server, Client(kind, server.url, auth=APIKey(SECRET), card_ttl=0) as client:
+        client.do("send_message", "hi")
+        client.do("send_message", "hi")
+    found = [places(request) for request in server.requests]
+    assert found[1:] == [["query the-key"]] * 3
+
+
+@kinds
+def test_a_key_for_two_agents_is_where_each_wants_it(kind: str) -> None:
+    key = APIKey(SECRET)
+    with (
+        raw(agent(ok, securitySchemes={"k": scheme("query")})) as one,
+        raw(agent(ok, securitySchemes={"k": scheme("header")})) as two,
+        Client(kind, one.url, auth=key) as to_one,
+        Client(kind, two.url, auth=key) as to_two,
+    ):
+        for _ in range(2):
+            to_one.do("send_message", "hi")
+            to_two.do("send_message", "hi")
+    assert [places(request) for request in one.asked] == [["query the-key"]] * 2
+    assert [places(request) for request in two.asked] == [["header the-key"]] * 2
+
+
+@kinds
+def test_a_key_leaves_other_cookies_and_parameters_alone(kind: str) -> None:
+    schemes = {"k": scheme("cookie")}
+    headers = {"cookie": "a=b"}
+    _, found = asked(kind, agent(ok, securitySchemes=schemes), auth=APIKey(SECRET), headers=headers)
+    assert found.headers["cookie"] == f"a=b; the-key={SECRET}"
+
+    def listed(request: Request) -> Iterable[Step]:
+        return reply({"tasks": []})
+
+    given = agent(
+        listed, **card("/rest", "HTTP+JSON", securitySchemes={"k": scheme("query", "k&=")})
+    )
+    with raw(given) as server, Client(kind, server.url, auth=APIKey("a&b=c d")) as client:
+        client.do("list_tasks", "c&1", page_size=5)
+    parameters = dict(httpx.URL(server.asked[0].path).params)
+    assert parameters == {"contextId": "c&1", "pageSize": "5", "k&=": "a&b=c d"}
+
+
+# Unseen
+
+AUTHS: dict[str, dict[str, Any]] = {
+    "token": {"auth": f"Bearer {SECRET}"},
+    "function": {"auth": lambda: SECRET},
+    "basic": {"auth": httpx.BasicAuth(SECRET, SECRET)},
+    "key": {"auth": APIKey(SECRET)},
+    "headers": {"headers": {"x-own": SECRET}},
+}
+SCHEMES = {"header": scheme("header"), "query": scheme("query"), "cookie": scheme("cookie")}
+
+
+def unseen(error: BaseException) -> bool:
+    """Whether no secret is in what is shown of an error."""
+    shown = [str(error), repr(error), *traceback.format_exception(error), repr(vars(error))]
+    return not any(secret in text for secret in HIDDEN for text in shown)
+
+
+@pytest.fixture
+def log(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixture]:
+    """Everything that anybody logs, of whatever level, with its arguments as they are shown."""
+    caplog.set_level(logging.DEBUG)
+    yield caplog
+    shown = [caplog.text, *(repr(record.args) for record in caplog.records)]
+    assert not any(secret in text for secret in HIDDEN for text in shown)
+
+
+def faults(elsewhere: str) -> list[list[Step]]:
+    return [
+        reply(b"no", 401, www_authenticate="Bearer"),
+        reply(b"no", 503),
+        reply(b"<html>"),
+        reply(b"x", content_encoding="gzip"),
+        reply(b"", 307, location="/again?"),
+        reply(b"", 307, location=elsewhere),
+        reply(b"", 307, location="http://127.0.0.1:1/"),
+        [*reply(b"{")[:1], CLOSE],
+        [b"hello\r\n\r\n", CUT],
+        [CUT],
+        events(b"data: {\n\n"),
+    ]
+
+
+@kinds
+@pytest.mark.parametrize("place", SCHEMES)
+@pytest.mark.parametrize("credentials", AUTHS)
+def test_secrets_are_in_no_log_and_no_error(
+    kind: str, credentials: str, place: str, log: pytest.LogCaptureFixture
+) -> None:
+    current: list[list[Step]] = []
+    given = card("/", securitySchemes={"k": SCHEMES[place]})
+    script = agent(lambda _: current[-1], **given)
+    with (
+        raw(lambda _: reply(b"<html>")) as other,
+        raw(script) as server,
+        raw(lambda _: current[-1]) as cards,
+        Client(kind, server.url, **AUTHS[credentials]) as client,
+        Client(kind, cards.url, **AUTHS[credentials]) as without,
+    ):
+        for fault in faults(other.url):
+            current.append(fault)
+            for operation in ("send_message", "stream_message", "get_task"):
+                with pytest.raises(A2AError) as caught:
+                    client.do(operation, "hi")
+                assert unseen(caught.value)
+            with pytest.raises(A2AError) as caught:
+                without.do("get_card")
+            assert unseen(caught.value)
+        assert any(secret in str(server.asked) for secret in HIDDEN)
+        assert len(other.requests) == 1
+        assert not any(secret in str(other.requests) for secret in HIDDEN)
+    assert "HTTP Request: POST" in log.text
+
+
+@kinds
+@pytest.mark.parametrize("place", SCHEMES)
+@pytest.mark.parametrize("credentials", AUTHS)
+def test_secrets_are_in_no_error_of_a_connection_that_fails(
+    kind: str, credentials: str, place: str, log: pytest.LogCaptureFixture
+) -> None:
+    with listener() as nobody:
+        given = card(f"http://127.0.0.1:{nobody.getsockname()[1]}/")
+        schemes = {"k": SCHEMES[place]}
+        with (
+            raw(lambda _: reply({**given, "securitySchemes": schemes})) as server,
+            Client(kind, server.url, **AUTHS[credentials]) as client,
+        ):
+            for operation in ("send_message", "stream_message", "get_task"):
+                with pytest.raises(A2AError) as caught:
+                    client.do(operation, "hi")
+                assert unseen(caught.value)
+    assert "connect_tcp.failed" in log.text
+
+
+@kinds
+@pytest.mark.parametrize("place", SCHEMES)
+def test_a_key_is_in_no_log_of_what_succeeds(
+    kind: str, place: str, log: pytest.LogCaptureFixture
+) -> None:
+    for wire in WIRES:
+        given = card("/", *wire, securitySchemes={"k": SCHEMES[place]})
+        asked(kind, agent(ok, **given), auth=APIKey(SECRET))
+    assert "HTTP Request: POST" in log.text
+
+
+@kinds
+@pytest.mark.parametrize("place", SCHEMES)
+def test_a_key_is_in_no_picture_of_a_request(kind: str, place: str) -> None:
+    """What tools that hook into httpx see of it, as tracing does."""
+    pictures: list[str] = []
+
+    def look(message: Any) -> None:
+        pictures.extend((repr(message), str(message.url), repr(message.url), f"{message.url}"))
+
+    async def look_later(message: Any) -> None:
+        look(message)
+
+    hook: Any = look_later if kind == "async" else look
+    hooks = {"request": [hook], "response": [hook]}
+    own = http_client(kind, event_hooks=hooks)
+    given = agent(ok, securitySchemes={"k": SCHEMES[place]})
+    with (
+        raw(given) as server,
+        Client(kind, server.url, auth=APIKey(SECRET), http_client=own) as one,
+    ):
+        one.do("send_message", "hi")
+    assert len(pictures) == 16
+    assert SECRET not in str(pictures)
+    assert places(server.asked[0]) == [f"{place} the-key"]
+
+
+def ours(value: Any, seen: dict[int, Any]) -> None:
+    """Collect the objects of the client's package that *value* is made of."""
+    if id(value) in seen:
+        return
+    if isinstance(value, dict | list | tuple):
+        for item in value.values() if isinstance(value, dict) else value:
+            ours(item, seen)
+    elif type(value).__module__.startswith("apcore_a2a_client"):
+        seen[id(value)] = value
+        ours(getattr(value, "__dict__", {}), seen)
+
+
+@kinds
+@pytest.mark.parametrize("credentials", [name for name in AUTHS if name != "basic"])
+def test_secrets_are_in_no_picture_of_a_client(kind: str, credentials: str) -> None:
+    given = agent(ok, securitySchemes={"k": scheme("query")})
+    with raw(given) as server, Client(kind, server.url, **AUTHS[credentials]) as client:
+        client.do("send_message", "hi")
+        found: dict[int, Any] = {}
+        ours(client.client, found)
+        assert len(found) > 4
+        for each in found.values():
+            assert SECRET not in repr(each)
+            assert SECRET not in str(each)
+    assert SECRET not in repr(APIKey(SECRET))
+
+
+def test_secrets_are_in_no_picture_of_a_webhook() -> None:
+    config = PushNotificationConfig(
+        task_id="t-1",
+        url="http://127.0.0.1/",
+        token=SECRET,
+        authentication=AuthenticationInfo(scheme="Bearer", credentials=SECRET),
+    )
+    assert SECRET not in repr(config)
+    assert SECRET not in str(config)
+    assert str(config.to_dict()).count(SECRET) == 2
+
+
+@kinds
+def test_an_error_tells_the_challenge_and_not_the_answer_to_it(kind: str) -> None:
+    with (
+        raw(agent(lambda _: reply(b"", 401, www_authenticate='Bearer realm="x"'))) as server,
+        Client(kind, server.url, auth=SECRET) as client,
+    ):
+        with pytest.raises(A2AAuthError) as caught:
+            client.do("send_message", "hi")
+        assert caught.value.challenge == 'Bearer realm="x"'
+        assert unseen(caught.value)
+
+
+# Addresses
+
+BAD_URLS = [
+    "",
+    " ",
+    "agent",
+    "agent.example.com",
+    "agent.example.com:8000/x",
+    "localhost:8000",
+    "//agent.example.com/",
+    "/path",
+    "?x",
+    "ftp://h/",
+    "file:///etc/passwd",
+    "ws://h/",
+    "unix:///tmp/socket",
+    "mailto:someone@example.com",
+    "javascript:alert(1)",
+    "http:",
+    "http://",
+    "http:///path",
+    "https://?x",
+    "http:agent",
+    "http:/agent",
+    "http://:80",
+    "http://h:0",
+    "http://h:65536",
+    "http://h:99999",
+    "http://h:port",
+    "http://h:-1",
+    "http://[::1",
+    "http://[zz]/",
+    "http://a b/",
+    "http://h\n/",
+    "http://h/\n",
+    "http://h/\0",
+    "\thttp://h",
+    " http://h",
+    "http://xn--zzzzzz99999/",
+    "http://\ud800/",
+    "http://h/\ud800",
+    "http://" + "a" * 70_000,
+    None,
+    5,
+    b"http://h/",
+    ["http://h/"],
+    "http://user:s3cr3t@h/",
+    "http://s3cr3t@h/",
+    "http://:s3cr3t@h/",
+    "https://user:s3cr3t@[bad",
+    "http://user:s3cr3t@h:port/",
+    "http://user:s3cr3t@h:99999/",
+    "http://user:s3cr3t@h\n/",
+    "http://user:s3cr3t@h/\ud800",
+    "http://user:s3cr3t@xn--zzzzzz99999/",
+    "ftp://user:s3cr3t@h/",
+    "http://user:s3cr3t@ho st/",
+    "user:s3cr3t@h",
+    "ftp://h/?key=s3cr3t",
+    "http:///?key=s3cr3t",
+    "http://h:99999/?key=s3cr3t",
+    "http://h:port/?key=s3cr3t#s3cr3t",
+]
+
+
+@kinds
+@pytest.mark.parametrize("url", BAD_URLS, ids=lambda url: repr(url)[:40])
+def test_what_is_no_address_is_refused_without_its_secrets(kind: str, url: Any) -> None:
+    with pytest.raises(ValueError) as caught:  # noqa: PT011  # unseen() looks at its text
+        Client(kind, url)
+    assert unseen(caught.value)
+
+
+def test_an_address_shows_no_secret() -> None:
+    assert repr(SyncA2AClient("http://h/x?key=s3cr3t#s3cr3t")) == "<SyncA2AClient http://h/x>"
+
+
+@pytest.mark.parametrize(
+    ("url", "found"),
+    [
+        ("http://h", "http://h/"),
+        ("http://h/", "http://h/"),
+        ("HTTPS://Agent.Example.COM:443/", "https://agent.example.com/"),
+        ("http://h:8000/a/b/", "http://h:8000/a/b/"),
+        ("http://h/.well-known/agent-card.json", "http://h/"),
+        ("http://h/a/.well-known/agent.json", "http://h/a"),
+        ("http://h/a%2Fb/c%20d", "http://h/a%2Fb/c%20d"),
+        ("http://h/ä", "http://h/%C3%A4"),
+        ("http://[::1]:8000/", "http://[::1]:8000/"),
+        ("http://bücher.example/", "http://xn--bcher-kva.example/"),
+        ("http://h/x?y#z", "http://h/x"),
+    ],
+)
+def test_an_address_is_taken_as_it_is(url: str, found: str) -> None:
+    assert str(address(url)) == found
+
+
+@kinds
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("protocol", "2.0"),
+        ("protocol", ""),
+        ("card_ttl", -1),
+        ("retries", -1),
+        ("max_bytes", 0),
+        ("timeout", 0),
+        ("timeout", -1),
+        ("timeout", float("nan")),
+    ],
+)
+def test_an_option_of_no_sense_is_refused(kind: str, option: str, value: Any) -> None:
+    with pytest.raises(ValueError, match=option):
+        Client(kind, "http://127.0.0.1", **{option: value})

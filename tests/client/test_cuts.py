@@ -1,0 +1,310 @@
+"""Connections that break anywhere, and streams of which nothing is lost; events cut anywhere."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager, suppress
+from itertools import pairwise
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from apcore import Registry
+from apcore_a2a_client import (
+    A2AProtocolError,
+    Event,
+    Message,
+    TaskArtifactUpdateEvent,
+)
+from apcore_a2a_client.sse import EventParser
+from apcore_a2a_client.tasks import after
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from tests.server.inloop import Streams, registry_of
+from tests.serving import listener, running
+
+from .raw import KINDS, WIRES, Client, Sockets, card, raw, reply, reset
+
+CHUNKS = 20
+CUTS = 84
+"""How often each client is cut off on each wire: 504 times in all."""
+MOST = 700
+"""Bytes behind which most connections are cut: many are cut within their head."""
+BEGINNINGS = (b'"SendStreamingMessage"', b'"message/stream"', b"/message:stream ")
+"""What a request has in it that begins a stream; it can't be sent twice."""
+
+kinds = pytest.mark.parametrize("kind", KINDS)
+wires = pytest.mark.parametrize(("binding", "version"), WIRES)
+
+
+class Cutter(Sockets):
+    """A TCP proxy that cuts each connection after some bytes of its answer.
+
+    The first event of a new stream is let through: before it, nobody knows of the task.
+    """
+
+    def __init__(self, port: int, seed: str) -> None:
+        super().__init__()
+        self.cuts = 0
+        self._port = port
+        self._random = random.Random(seed)
+
+    async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        from_agent, to_agent = await asyncio.open_connection("127.0.0.1", self._port)
+        lucky = self._random.random() < 0.1  # whole answers are larger than most
+        connection = Cut(2**20 if lucky else self._random.randint(1, MOST))
+        up = asyncio.create_task(connection.up(reader, to_agent))
+        try:
+            if await connection.down(from_agent, writer):
+                self.cuts += 1
+                if self._random.random() < 0.5:
+                    reset(writer)
+        finally:
+            to_agent.transport.abort()
+            up.cancel()
+            with suppress(ConnectionError, asyncio.CancelledError):
+                await up
+
+
+class Cut:
+    """A connection, and how many bytes of its answer it has still to let through."""
+
+    def __init__(self, left: int) -> None:
+        self._first, self._left = left, left
+        self._begun: bytes | None = None
+
+    async def up(self, source: asyncio.StreamReader, to: asyncio.StreamWriter) -> None:
+        while data := await source.read(65536):
+            if any(beginning in data for beginning in BEGINNINGS):
+                self._begun = b""
+            to.write(data)
+        to.write_eof()
+
+    async def down(self, source: asyncio.StreamReader, to: asyncio.StreamWriter) -> bool:
+        """Whether the connection is to be cut; else it ended."""
+        while data := await source.read(65536):
+            spared = self._spared(data)
+            to.write(data[: spared + self._left])
+            await to.drain()
+            self._left -= len(data) - spared
+            if self._left <= 0:
+                return True
+        return False
+
+    def _spared(self, data: bytes) -> int:
+        """How many bytes belong to the first event of a new stream."""
+        if self._begun is None:
+            return 0
+        before, self._begun = len(self._begun), self._begun + data
+        end = self._begun.find(b"}\n\n") + 3
+        if end < 3:
+            return len(data)
+        self._begun, self._left = None, self._first
+        return max(0, end - before)
+
+
+async def quick(inputs: Any, context: Any) -> AsyncIterator[Any]:
+    """All at once: most of it is told when the task has ended."""
+    for number in range(CHUNKS):
+        yield {"number": number, "text": "ä" * number}
+
+
+async def paced(inputs: Any, context: Any) -> AsyncIterator[Any]:
+    """While connections come and go."""
+    async for chunk in quick(inputs, context):
+        await asyncio.sleep(0.002)  # the work that it does
+        yield chunk
+
+
+def registry() -> Registry:
+    return registry_of({"quick": Streams(quick), "paced": Streams(paced)})
+
+
+@pytest.fixture(scope="module")
+def agent() -> Iterator[str]:
+    with running(registry()) as url:
+        yield url
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("apcore_a2a_client.exchange.FIRST_WAIT", 0.0001)
+    monkeypatch.setattr("apcore_a2a_client.exchange.LONGEST_WAIT", 0.001)
+
+
+@contextmanager
+def client_of(url: str, kind: str, binding: str, version: str) -> Iterator[Client]:
+    """A client whose only way to the agent is *url*."""
+    with (
+        raw(lambda _: reply(card(url, binding, version))) as cards,
+        Client(kind, cards.url, retries=10_000) as client,
+    ):
+        yield client
+
+
+@contextmanager
+def cut_off(agent: str, *how: str) -> Iterator[tuple[Client, Cutter]]:
+    """A client behind a proxy that cuts."""
+    port = urlsplit(agent).port
+    assert port
+    cutter = Cutter(port, " ".join(how))
+    with listener() as sock, cutter.running(sock), client_of(cutter.url, *how) as client:
+        yield client, cutter
+
+
+def told(events: list[Event]) -> list[Any]:
+    """What events tell, without what is another's for each task."""
+    return [of_event(event) for event in events]
+
+
+def of_event(event: Event) -> Any:
+    if isinstance(event, TaskArtifactUpdateEvent):
+        return event.artifact.value, event.append, event.last_chunk
+    assert not isinstance(event, Message)
+    return type(event).__name__, str(event.status.state), str(event.status.message)
+
+
+@wires
+@kinds
+def test_no_event_is_lost_or_told_twice_however_connections_break(
+    agent: str, kind: str, binding: str, version: str
+) -> None:
+    with client_of(agent, kind, binding, version) as client:
+        uncut = told(client.do("stream_message", {}, skill="quick"))
+    assert len(uncut) == CHUNKS + 3
+    assert [event[0]["number"] for event in uncut[2:-1]] == list(range(CHUNKS))
+    with cut_off(agent, kind, binding, version) as (client, cutter):
+        skills = ["quick", "paced"] * CUTS
+        while cutter.cuts < CUTS:
+            assert told(client.do("stream_message", {}, skill=skills.pop())) == uncut
+
+
+@wires
+@kinds
+def test_the_chunks_of_a_skill_come_once_and_in_order_however_connections_break(
+    agent: str, kind: str, binding: str, version: str
+) -> None:
+    with cut_off(agent, kind, binding, version) as (client, cutter):
+        chunks = client.do("stream", "paced", {})
+        assert [chunk["number"] for chunk in chunks] == list(range(CHUNKS))
+        assert cutter.cuts
+
+
+@wires
+@kinds
+def test_a_task_is_followed_to_its_end_however_connections_break(
+    agent: str, kind: str, binding: str, version: str
+) -> None:
+    """With snapshots where events are missing: all together, they tell what came of it."""
+    with (
+        client_of(agent, kind, binding, version) as direct,
+        cut_off(agent, kind, binding, version) as (client, cutter),
+    ):
+        task = direct.first("stream_message", {}, skill="paced")
+        events = client.do("follow", task)
+        ended = client.do("wait", task)
+        whole = direct.do("get_task", task.id)
+    assert cutter.cuts
+    assert ended.status == whole.status
+    assert ended.value == whole.value
+    for event in events:
+        task = after(task, event)
+    assert (task.status, task.artifacts) == (whole.status, whole.artifacts)
+
+
+# Events
+
+TEXTS = st.text(st.characters(exclude_characters="\r\n", exclude_categories=["Cs"]), max_size=12)
+IDS = TEXTS.filter(lambda text: "\0" not in text)
+COMMENTS = TEXTS.map(": {}".format) | st.sampled_from(
+    [":", "event: x", "retry: 5", "datax: 1", "x"]
+)
+EVENTS = st.lists(
+    st.tuples(
+        st.none() | IDS,
+        st.lists(TEXTS, min_size=1, max_size=3).filter(any),
+        st.lists(COMMENTS, max_size=2),
+    ),
+    max_size=4,
+)
+ENDINGS = st.sampled_from(["\n", "\r\n", "\r"])
+LIMIT = 200
+
+
+def lines_of(id: str | None, data: list[str], comments: list[str]) -> list[str]:
+    """An event, with the empty line at its end."""
+    first = [] if id is None else [f"id: {id}"]
+    return [*first, *comments, *(f"data: {line}" for line in data), *comments, ""]
+
+
+def pieces(data: bytes, cuts: list[int]) -> list[bytes]:
+    """*data*, cut at some bytes."""
+    places = sorted({0, len(data), *(cut % (len(data) + 1) for cut in cuts)})
+    return [data[start:end] for start, end in pairwise(places)]
+
+
+def parsed(chunks: list[bytes], limit: int = 10_000) -> list[tuple[bytes, str | None]]:
+    parser = EventParser(limit)
+    return [(data, id) for chunk in chunks for data, id in parser.feed(chunk)]
+
+
+CUT_ANYWHERE = st.lists(st.integers(0, 500), max_size=20)
+
+
+@given(EVENTS, ENDINGS, st.booleans(), CUT_ANYWHERE)
+@example([("7", ["one", "", "two"], [])], "\r\n", True, list(range(100)))
+@example([(None, ["one"], []), ("", [" two"], [":"])], "\r", False, list(range(100)))
+@settings(deadline=None)
+def test_events_are_the_same_however_they_are_cut(
+    events: list[tuple[str | None, list[str], list[str]]], ending: str, mark: bool, cuts: list[int]
+) -> None:
+    lines = [line + ending for event in events for line in lines_of(*event)]
+    body = (b"\xef\xbb\xbf" if mark else b"") + "".join(lines).encode()
+    expected: list[tuple[bytes, str | None]] = []
+    last = None
+    for id, data, _ in events:
+        usable = id is not None and id.isascii() and id.isprintable()  # as a header
+        last = id if usable else last
+        expected.append(("\n".join(data).encode(), last))
+    assert parsed(pieces(body, cuts)) == expected
+
+
+@given(st.binary(max_size=300) | st.text(":\r\n dati0", max_size=300).map(str.encode), CUT_ANYWHERE)
+@settings(deadline=None)
+def test_bytes_of_any_kind_mean_the_same_however_they_are_cut(body: bytes, cuts: list[int]) -> None:
+    assert parsed(pieces(body, cuts)) == parsed([body])
+
+
+@given(st.integers(1, LIMIT - 10), ENDINGS, CUT_ANYWHERE)
+@settings(deadline=None)
+def test_an_event_within_the_limit_is_read_however_it_is_cut(
+    size: int, ending: str, cuts: list[int]
+) -> None:
+    body = (f"data: {'x' * size}" + ending * 2).encode() * 3
+    assert [len(data) for data, _ in parsed(pieces(body, cuts), LIMIT)] == [size] * 3
+
+
+@given(st.integers(LIMIT + 1, 3 * LIMIT), st.integers(1, 50), ENDINGS, CUT_ANYWHERE)
+@example(LIMIT + 1, 50, "\n", [])
+@settings(deadline=None)
+def test_an_event_beyond_the_limit_is_refused_however_it_is_cut(
+    size: int, count: int, ending: str, cuts: list[int]
+) -> None:
+    """Even when all of it came in one piece: nothing depends on how the network cuts."""
+    each, more = divmod(size, count)
+    lines = [f"data: {'x' * (each + (number < more))}{ending}" for number in range(count)]
+    body = ("".join(lines) + ending).encode()
+    with pytest.raises(A2AProtocolError):
+        parsed(pieces(body, cuts), LIMIT)
+
+
+@pytest.mark.parametrize("line", [b"data\n", b"data:\n", b"data: \r\n", b"data:\r"])
+def test_lines_of_data_count_even_when_they_are_empty(line: bytes) -> None:
+    with pytest.raises(A2AProtocolError):
+        parsed([line * 50] * 50, LIMIT)
+
+
+@pytest.mark.parametrize("line", [b"x" * 150 + b"\n", b": " + b"x" * 90 + b"\n", b"id: 1234\n"])
+def test_lines_that_are_no_data_do_not_count_together(line: bytes) -> None:
+    assert parsed([line] * 100 + [b"data: x\n\n"], LIMIT)[0][0] == b"x"

@@ -1,0 +1,1097 @@
+"""Agents that mean harm, or are broken: both clients end in time, with an error of ours."""
+
+import gc
+import gzip
+import json
+from collections.abc import Iterable, Iterator
+from time import monotonic
+from typing import Any
+
+import httpx
+import pytest
+from apcore_a2a_client import (
+    A2AAuthError,
+    A2AConnectionError,
+    A2ADiscoveryError,
+    A2AError,
+    A2AProtocolError,
+    A2AServerError,
+    A2ATimeoutError,
+    APIKey,
+    TaskNotFoundError,
+)
+from apcore_a2a_client.discovery import Discovery
+from apcore_a2a_client.exchange import Call, Close, Exchange, Read, Send, Steps
+
+from .raw import (
+    CLOSE,
+    CUT,
+    HOLD,
+    KINDS,
+    OPERATIONS,
+    WIRES,
+    Client,
+    Request,
+    Script,
+    Step,
+    agent,
+    card,
+    endless,
+    events,
+    head,
+    http_client,
+    raw,
+    reply,
+    rpc,
+    task,
+)
+
+MEGABYTE = 2**20
+IN_FLIGHT = 16 * MEGABYTE
+"""What may be under way on a connection, in the buffers of both ends."""
+SHORT = 0.3
+"""A timeout that tests can wait for."""
+SLACK = 1.5
+"""Seconds that a timeout may be late on a busy machine."""
+STREAMS = ["stream_message", "stream", "subscribe"]
+HTML = b"<!doctype html><title>Oops</title>"
+
+pytestmark = pytest.mark.parametrize("kind", KINDS)
+wires = pytest.mark.parametrize(("binding", "version"), WIRES)
+streams = pytest.mark.parametrize("operation", STREAMS)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _left_nothing_open() -> Iterator[None]:
+    """What was not closed warns when it is collected, and warnings are errors."""
+    yield
+    gc.collect()
+
+
+def failure(kind: str, url: str, operation: str, *args: Any, **options: Any) -> A2AError:
+    """What comes of an operation that fails: in time, and as an error of ours."""
+    begin = monotonic()
+    timeout = options.setdefault("timeout", 5.0)
+    with Client(kind, url, **options) as client, pytest.raises(A2AError) as caught:
+        client.do(operation, *(args or OPERATIONS.get(operation, ())))
+    assert monotonic() - begin < timeout + SLACK
+    assert not isinstance(caught.value, A2ATimeoutError) or timeout < 5
+    return caught.value
+
+
+def attempt(client: Client, operation: str) -> Any:
+    """What an operation gives, or the error of ours that it raises."""
+    try:
+        return client.do(operation, *OPERATIONS[operation])
+    except A2AError as error:
+        return error
+
+
+def escape(client: Client, operation: str) -> str:
+    """What an operation raises that is no error of ours; nothing if all is well."""
+    try:
+        attempt(client, operation)
+    except Exception as error:
+        return repr(error)
+    return ""
+
+
+def fixed(*steps: Step) -> Script:
+    """A script that always does the same."""
+    return lambda request: steps
+
+
+def ok(request: Request) -> Iterable[Step]:
+    return rpc(request, result={"task": task()})
+
+
+def wrapped(request: Request, result: Any) -> Any:
+    """*result* as the answer, or the event, of a binding."""
+    if request.place != "/":
+        return result
+    return {"jsonrpc": "2.0", "id": request.json["id"], "result": result}
+
+
+def dripping(*, chunk: bytes = b"x", pause: float = 0.02) -> Iterator[Step]:
+    """A byte now and then, for longer than any test."""
+    for _ in range(500):
+        yield chunk
+        yield pause
+
+
+# Sizes
+
+
+def test_a_large_card_is_not_read_to_its_end(kind: str) -> None:
+    start = head(content_type="application/json", content_length=str(50 * MEGABYTE))
+    with raw(lambda _: endless(start, b'{"name": ' + b" " * 65536)) as server:
+        error = failure(kind, server.url, "get_card")
+    assert isinstance(error, A2ADiscoveryError)
+    assert server.sent < 5 * MEGABYTE + IN_FLIGHT
+
+
+def test_a_large_answer_is_not_read_to_its_end(kind: str) -> None:
+    script = agent(lambda _: endless(head(), b" " * 65536))
+    with raw(script) as server:
+        error = failure(kind, server.url, "send_message", max_bytes=MEGABYTE)
+    assert isinstance(error, A2AProtocolError)
+    assert server.sent < MEGABYTE + IN_FLIGHT
+
+
+@pytest.mark.parametrize(
+    ("start", "chunk"),
+    [
+        (b"data: ", b"x" * 65536),
+        (b"", b"x" * 65536),
+        (b": ", b"x" * 65536),
+        (b"id: ", b"7" * 65536),
+        (b"", b"data: " + b"x" * 65530 + b"\n"),
+        (b"", b"data: x\r"),
+    ],
+    ids=["data", "name", "comment", "id", "lines", "short lines"],
+)
+@streams
+def test_an_endless_event_is_not_read_to_its_end(
+    kind: str, operation: str, start: bytes, chunk: bytes
+) -> None:
+    if len(chunk) < 65536:
+        chunk *= 65536 // len(chunk)
+    begin = head(content_type="text/event-stream") + start
+    with raw(agent(lambda _: endless(begin, chunk))) as server:
+        error = failure(kind, server.url, operation, max_bytes=MEGABYTE)
+    assert isinstance(error, A2AProtocolError)
+    assert server.sent < MEGABYTE + IN_FLIGHT
+
+
+def test_an_event_of_endless_empty_lines_of_data_is_not_collected_for_ever(kind: str) -> None:
+    """They have no bytes of their own, and yet each of them takes room."""
+    begin = head(content_type="text/event-stream")
+    with raw(agent(lambda _: endless(begin, b"data:\n" * 5000, MEGABYTE))) as server:
+        error = failure(kind, server.url, "stream_message", max_bytes=50_000)
+    assert isinstance(error, A2AProtocolError)
+
+
+@pytest.mark.parametrize("operation", ["get_card", "send_message", "stream_message"])
+@pytest.mark.parametrize("line", [b"x-more: " + b"x" * 1000 + b"\r\n", b"x" * 65536])
+def test_endless_headers_are_not_collected(kind: str, operation: str, line: bytes) -> None:
+    def script(request: Request) -> Iterable[Step]:
+        return endless(b"HTTP/1.1 200 OK\r\n", line)
+
+    with raw(script if operation == "get_card" else agent(script)) as server:
+        error = failure(kind, server.url, operation)
+    assert isinstance(error, A2AConnectionError)
+    assert server.sent < IN_FLIGHT
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "deflate", "br", "zstd", "gzip, gzip"])
+@pytest.mark.parametrize("operation", ["get_card", "send_message", "stream_message"])
+def test_what_is_compressed_is_not_unpacked(kind: str, operation: str, encoding: str) -> None:
+    bomb = gzip.compress(b" " * (8 * MEGABYTE), 1)
+    script = fixed(*reply(bomb, content_encoding=encoding))
+    with raw(script if operation == "get_card" else agent(script)) as server:
+        error = failure(kind, server.url, operation)
+    assert isinstance(error, A2AProtocolError | A2ADiscoveryError)
+    assert all(r.headers["accept-encoding"] == "identity" for r in server.requests)
+
+
+def test_a_compressed_stream_is_an_error(kind: str) -> None:
+    body = gzip.compress(b"data: {}\n\n" * 1000)
+    start = head(content_type="text/event-stream", content_encoding="gzip")
+    with raw(agent(fixed(start + body, CLOSE))) as server:
+        failure(kind, server.url, "stream_message")
+
+
+# Time
+
+
+@pytest.mark.parametrize("operation", ["get_card", "send_message", "stream_message", "subscribe"])
+def test_an_agent_that_never_answers_is_given_up(kind: str, operation: str) -> None:
+    script = fixed(HOLD)
+    with raw(script if operation == "get_card" else agent(script)) as server:
+        error = failure(kind, server.url, operation, timeout=SHORT)
+    assert isinstance(error, A2ATimeoutError)
+    assert error.sent
+
+
+def test_a_stream_that_never_begins_is_given_up(kind: str) -> None:
+    with raw(agent(fixed(*events(then=HOLD)))) as server:
+        error = failure(kind, server.url, "stream_message", timeout=SHORT)
+    assert isinstance(error, A2ATimeoutError)
+
+
+@pytest.mark.parametrize("operation", ["get_card", "send_message"])
+def test_a_dripping_body_is_given_up(kind: str, operation: str) -> None:
+    def script(request: Request) -> Iterable[Step]:
+        yield head(content_type="application/json", content_length="1000")
+        yield from dripping()
+
+    with raw(script if operation == "get_card" else agent(script)) as server:
+        error = failure(kind, server.url, operation, timeout=SHORT)
+    assert isinstance(error, A2ATimeoutError)
+
+
+@pytest.mark.parametrize(
+    "chunk", [b"x", b"HTTP/1.1 100 Continue\r\n\r\n"], ids=["name", "informational"]
+)
+@pytest.mark.parametrize("operation", ["get_card", "send_message", "stream_message"])
+def test_a_dripping_head_is_given_up(kind: str, operation: str, chunk: bytes) -> None:
+    if kind == "sync":
+        pytest.skip("documented not to: httpx has a timeout for each piece only")
+
+    def script(request: Request) -> Iterable[Step]:
+        if chunk == b"x":
+            yield b"HTTP/1.1 200 OK\r\nx-"
+        yield from dripping(chunk=chunk)
+
+    with raw(script if operation == "get_card" else agent(script)) as server:
+        error = failure(kind, server.url, operation, timeout=SHORT)
+    assert isinstance(error, A2ATimeoutError)
+
+
+def test_a_timeout_of_none_waits(kind: str) -> None:
+    def script(request: Request) -> Iterable[Step]:
+        yield SHORT
+        yield from ok(request)
+
+    with raw(agent(script)) as server, Client(kind, server.url, timeout=None) as client:
+        assert client.do("send_message", "hi").id == "t-1"
+
+
+# What is no A2A
+
+PAGES: dict[str, tuple[bytes, str]] = {
+    "HTML": (HTML, "text/html"),
+    "HTML that says it is JSON": (HTML, "application/json"),
+    "half": (b'{"name": "raw", "supp', "application/json"),
+    "empty": (b"", "application/json"),
+    "no UTF-8": (b'{"name": "\xff\xfe\xfa"}', "application/json"),
+    "binary": (bytes(range(256)), "application/octet-stream"),
+    "NaN": (b'{"name": "raw", "x": NaN}', "application/json"),
+    "infinity": (b'{"name": "raw", "x": -Infinity}', "application/json"),
+    "deep": (b'{"name":' * 100_000, "application/json"),
+    "deep lists": (b"[" * 100_000, "application/json"),
+    "large number": (b'{"name": ' + b"9" * 10_000 + b"}", "application/json"),
+    "null": (b"null", "application/json"),
+    "list": (b"[]", "application/json"),
+    "number": (b"5", "application/json"),
+    "string": (b'"name"', "application/json"),
+    "two": (b"{} {}", "application/json"),
+    "stream": (b"data: {}\n\n", "text/event-stream"),
+}
+pages = pytest.mark.parametrize("page", PAGES)
+
+
+@pages
+def test_a_page_that_is_no_card_is_none(kind: str, page: str) -> None:
+    body, media_type = PAGES[page]
+    with raw(fixed(*reply(body, content_type=media_type))) as server:
+        error = failure(kind, server.url, "get_card")
+    assert isinstance(error, A2ADiscoveryError)
+    assert error.status_code == 200
+    assert error.url.startswith(server.url)
+
+
+@pages
+@wires
+def test_a_page_that_is_no_answer_is_none(kind: str, page: str, binding: str, version: str) -> None:
+    body, media_type = PAGES[page]
+    given = card("/", binding, version)
+    with raw(agent(fixed(*reply(body, content_type=media_type)), **given)) as server:
+        for operation in ("send_message", "stream_message", "list_tasks"):
+            if (page, binding, operation) == ("empty", "HTTP+JSON", "list_tasks"):
+                continue  # nothing is an empty page there
+            error = failure(kind, server.url, operation)
+            assert isinstance(error, A2AProtocolError | A2AConnectionError)
+
+
+@pytest.mark.parametrize("status", [201, 204, 400, 404, 418, 500, 502, 599, 999])
+def test_an_error_page_in_place_of_the_card_tells_its_status(kind: str, status: int) -> None:
+    body = b"" if status == 204 else HTML
+    with raw(fixed(*reply(body, status, content_type="text/html"))) as server:
+        error = failure(kind, server.url, "get_card")
+    assert isinstance(error, A2ADiscoveryError)
+    assert error.status_code == status
+    assert "Oops" not in str(error)
+
+
+@pytest.mark.parametrize("status", [200, 204, 304, 400, 404, 500, 502, 599])
+@wires
+def test_an_error_page_in_place_of_an_answer_is_typed(
+    kind: str, status: int, binding: str, version: str
+) -> None:
+    body = b"" if status in (204, 304) else HTML
+    given = card("/", binding, version)
+    with raw(agent(fixed(*reply(body, status, content_type="text/html")), **given)) as server:
+        for operation in ("send_message", "stream_message"):
+            error = failure(kind, server.url, operation)
+            assert isinstance(error, A2AServerError if status >= 500 else A2AProtocolError)
+            assert "Oops" not in str(error)
+            assert not isinstance(error, A2AServerError) or error.status_code == status
+
+
+@pytest.mark.parametrize("status", [401, 403])
+@wires
+def test_an_agent_that_wants_credentials_says_so(
+    kind: str, binding: str, version: str, status: int
+) -> None:
+    body = json.dumps({"error": {"code": -32000, "message": "no"}}).encode()
+    script = fixed(*reply(body, status, www_authenticate='Bearer realm="x"'))
+    with (
+        raw(agent(script, **card("/", binding, version))) as server,
+        Client(kind, server.url) as client,
+    ):
+        for operation in OPERATIONS:
+            error = attempt(client, operation)
+            assert isinstance(error, A2AAuthError)
+            assert (error.status_code, error.challenge) == (status, 'Bearer realm="x"')
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"HTTP/9.9 200 OK\r\n\r\n",
+        b"SSH-2.0-OpenSSH_9.6\r\n",
+        b"\r\n\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00",
+        b"HTTP/1.1 200 OK\r\nno colon\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\ncontent-length: -5\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\ncontent-length: 5, 6\r\n\r\nxxxxx",
+        b"HTTP/1.1 200 OK\r\ncontent-length: 500\r\n\r\nshort",
+        b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n",
+        b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nshort\r\n",
+        b"HTTP/1.1 200 OK\r\ntransfer-encoding: gzip\r\n\r\n",
+        b"HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\n\r\nxxxx",
+        b"HTTP/1.1 200 OK\r\nset-cookie: \xff=\xfe; expires=\xfd; max-age=x\r\n\r\n",
+        b"",
+        b"HTTP/1.1 2",
+    ],
+)
+@pytest.mark.parametrize("then", [CUT, CLOSE])
+def test_what_is_no_http_is_typed(kind: str, body: bytes, then: Step) -> None:
+    script = fixed(body, then)
+    with raw(script) as server:
+        failure(kind, server.url, "get_card")
+    with raw(agent(script)) as server:
+        failure(kind, server.url, "send_message")
+        failure(kind, server.url, "stream_message")
+
+
+@pytest.mark.parametrize("then", [CUT, CLOSE])
+@pytest.mark.parametrize("operation", ["send_message", "stream_message", "cancel_task"])
+def test_a_connection_lost_before_or_in_an_answer_may_have_sent(
+    kind: str, operation: str, then: Step
+) -> None:
+    """The first half of the answer to a send is no answer."""
+    whole = reply({"jsonrpc": "2.0", "id": 1, "result": {"task": task()}})[0]
+    assert isinstance(whole, bytes)
+    for size in (0, 10, len(whole) // 2, len(whole) - 1):
+        with raw(agent(fixed(whole[:size], then))) as server:
+            error = failure(kind, server.url, operation, retries=3)
+        assert isinstance(error, A2AConnectionError)
+        assert error.sent
+        assert len(server.asked) == 1
+
+
+# Cards of wrong shapes
+
+BAD_CARDS: dict[str, Any] = {
+    "nothing": {},
+    "name": {"name": 5},
+    "name null": {"name": None},
+    "interfaces": {"name": "x", "supportedInterfaces": {}},
+    "interface": {"name": "x", "supportedInterfaces": ["http://127.0.0.1/"]},
+    "no url": {"name": "x", "supportedInterfaces": [{}]},
+    "url": {"name": "x", "supportedInterfaces": [{"url": 5}]},
+    "version": {"name": "x", "supportedInterfaces": [{"url": "/", "protocolVersion": 1.0}]},
+    "tenant": {"name": "x", "supportedInterfaces": [{"url": "/", "tenant": ["t"]}]},
+    "old url": {"name": "x", "url": ["http://127.0.0.1/"]},
+    "old version": {"name": "x", "url": "/", "protocolVersion": 0.3},
+    "old transport": {"name": "x", "url": "/", "preferredTransport": [1]},
+    "old interfaces": {"name": "x", "url": "/", "additionalInterfaces": [{"url": 1}]},
+    "capabilities": {"name": "x", "capabilities": "streaming"},
+    "capability": {"name": "x", "capabilities": {"streaming": "yes"}},
+    "skills": {"name": "x", "skills": "all"},
+    "skill": {"name": "x", "skills": [[]]},
+    "tags": {"name": "x", "skills": [{"id": "s", "tags": [5]}]},
+    "schemes": {"name": "x", "securitySchemes": []},
+    "scheme": {"name": "x", "securitySchemes": {"k": None}},
+    "scheme of no kind": {"name": "x", "securitySchemes": {"k": {}}},
+    "scheme's name": {"name": "x", "securitySchemes": {"k": {"type": "apiKey", "name": []}}},
+    "requirements": {"name": "x", "securityRequirements": "k"},
+    "requirement": {"name": "x", "securityRequirements": ["k"]},
+    "provider": {"name": "x", "provider": "me"},
+    "signatures": {"name": "x", "signatures": [{"protected": 1, "signature": 2}]},
+}
+
+
+@pytest.mark.parametrize("name", BAD_CARDS)
+def test_a_card_of_a_wrong_shape_is_none(kind: str, name: str) -> None:
+    with raw(fixed(*reply(BAD_CARDS[name]))) as server:
+        error = failure(kind, server.url, "send_message", "hi", auth=APIKey("secret"))
+    assert isinstance(error, A2ADiscoveryError)
+
+
+ODD_CARDS: dict[str, Any] = {
+    "schemes of a requirement": {"securityRequirements": [{"schemes": 5}]},
+    "null schemes": {"securityRequirements": [{"schemes": None}]},
+    "lists of schemes": {"securityRequirements": [{"schemes": [[], {}]}]},
+    "old requirement": {"security": [{"k": 5}, 5]},
+    "old requirements": {"security": 5},
+    "name with a line's end": {
+        "securitySchemes": {"k": {"type": "apiKey", "in": "header", "name": "x\r\ny: z"}}
+    },
+    "name of no ASCII": {
+        "securitySchemes": {"k": {"type": "apiKey", "in": "header", "name": "schlüssel"}}
+    },
+    "empty name": {"securitySchemes": {"k": {"type": "apiKey", "in": "header", "name": ""}}},
+    "cookie with a line's end": {
+        "securitySchemes": {"k": {"type": "apiKey", "in": "cookie", "name": "x\r\ny: z"}}
+    },
+    "cookie of no ASCII": {
+        "securitySchemes": {"k": {"type": "apiKey", "in": "cookie", "name": "keks\u20ac"}}
+    },
+    "half a character": {
+        "securitySchemes": {"k": {"type": "apiKey", "in": "query", "name": "\ud800"}}
+    },
+    "null in a name": {"securitySchemes": {"k": {"type": "apiKey", "in": "query", "name": "a\0b"}}},
+    "unknown place": {"securitySchemes": {"k": {"type": "apiKey", "in": "moon", "name": "k"}}},
+}
+
+
+@pytest.mark.parametrize("name", ODD_CARDS)
+def test_odd_security_in_a_card_breaks_nothing_but_the_request(kind: str, name: str) -> None:
+    """The card is read, and the key can't be placed, or it can."""
+
+    def script(request: Request) -> Iterable[Step]:
+        found = task() if request.json["method"] == "GetTask" else {"task": task()}
+        return rpc(request, result=found)
+
+    with (
+        raw(agent(script, **ODD_CARDS[name])) as server,
+        Client(kind, server.url, auth=APIKey("secret")) as client,
+    ):
+        for operation in ("send_message", "stream_message", "get_task"):
+            assert "secret" not in str(attempt(client, operation))
+        assert all("y" not in request.headers for request in server.requests)
+
+
+# Addresses in cards
+
+BAD_ADDRESSES = [
+    "file:///etc/passwd",
+    "ftp://127.0.0.1/",
+    "ws://127.0.0.1/",
+    "javascript:alert(1)",
+    "data:,x",
+    "mailto:someone@example.com",
+    "https://",
+    "http://user:hunter2@127.0.0.1/",
+    "https://hunter2@127.0.0.1/",
+    "http://127.0.0.1:port/",
+    "http://127.0.0.1:0/",
+    "http://127.0.0.1:99999/",
+    "http://xn--zzzzzzz99999/",
+    "http://\ud800/",
+    "http://127.0.0.1/\ud800",
+    "http://127.0.0.1/\n",
+    "\0",
+    "http://127.0.0.1/" + "x" * 70_000,
+]
+addresses = pytest.mark.parametrize("address", BAD_ADDRESSES, ids=lambda each: repr(each)[:40])
+
+
+@addresses
+def test_an_address_that_is_none_is_not_asked(kind: str, address: str) -> None:
+    with raw(fixed(*reply(card(address)))) as server:
+        error = failure(kind, server.url, "send_message")
+    assert isinstance(error, A2ADiscoveryError)
+    assert "hunter2" not in str(error)
+    assert all(request.is_card for request in server.requests)
+
+
+def test_an_address_where_nobody_is_cannot_be_connected_to(kind: str) -> None:
+    with raw(fixed(*reply(card("http://127.0.0.1:1/")))) as server:
+        error = failure(kind, server.url, "send_message")
+    assert isinstance(error, A2AConnectionError)
+    assert not error.sent
+
+
+@pytest.mark.parametrize("address", ["localhost:50051", "grpc.example.com:443", "grpc://x/", "x"])
+def test_an_address_of_another_protocol_is_passed_over(kind: str, address: str) -> None:
+    """gRPC's targets are no URLs."""
+
+    def script(request: Request) -> Iterable[Step]:
+        if not request.is_card:
+            return ok(request)
+        given = card("/")
+        other = {"url": address, "protocolBinding": "GRPC", "protocolVersion": "1.0"}
+        given["supportedInterfaces"].insert(0, other)
+        return reply(given)
+
+    with raw(script) as server, Client(kind, server.url) as client:
+        assert client.do("send_message", "hi").id == "t-1"
+
+
+@pytest.mark.parametrize("interfaces", [[], [("GRPC", "1.0")], [("HTTP+JSON", "0.3")]])
+def test_a_card_of_protocols_unknown_to_us_is_no_use(kind: str, interfaces: Any) -> None:
+    offered = [
+        {"url": "/", "protocolBinding": binding, "protocolVersion": version}
+        for binding, version in interfaces
+    ]
+    with raw(agent(ok, supportedInterfaces=offered)) as server:
+        error = failure(kind, server.url, "send_message")
+    assert isinstance(error, A2ADiscoveryError)
+    assert not server.asked
+
+
+BASE = httpx.URL("https://agent.example.com/")
+
+
+def exchange() -> Exchange:
+    with httpx.Client() as http:
+        return Exchange(http.build_request, None, {}, 5, 0, MEGABYTE)
+
+
+def answered(steps: Steps[Any], status: int, body: Any = None, target: str = "") -> Any:
+    """Do the steps up to the next request, whose number of answers is one, and what comes then."""
+    sent = next(steps)
+    assert isinstance(sent, Send)
+    response = httpx.Response(status, request=sent.request)
+    response.next_request = httpx.Request("GET", target) if target else None
+    assert isinstance(steps.send(response), Read)
+    assert isinstance(steps.send(json.dumps(body).encode()), Read)
+    assert isinstance(steps.send(b""), Close)
+    return steps.send(None)
+
+
+def test_an_encrypted_card_leads_to_no_plain_address(kind: str) -> None:
+    discovery = Discovery(exchange(), BASE, 300, None)
+    with pytest.raises(A2ADiscoveryError):
+        answered(discovery.binding(), 200, card("http://agent.example.com/"))
+
+
+def test_an_encrypted_card_is_not_fetched_over_a_plain_connection(kind: str) -> None:
+    """Whoever reads along there could name an address of his own, which gets the credentials."""
+    steps = exchange().send(Call("GET", BASE, safe=True))
+    with pytest.raises(A2AProtocolError):
+        answered(steps, 302, target="http://cards.example.com/card.json")
+
+
+# Redirects
+
+
+def redirect(location: str, status: int = 302, **headers: str) -> list[Step]:
+    return reply(b"moved", status, location=location, **headers)
+
+
+CREDENTIALS: dict[str, dict[str, Any]] = {
+    "token": {"auth": "Bearer secret"},
+    "function": {"auth": lambda: "secret"},
+    "basic": {"auth": httpx.BasicAuth("secret", "secret")},
+    "key": {"auth": APIKey("secret")},
+    "headers": {"headers": {"X-Own": "secret", "Cookie": "c=secret"}},
+}
+
+
+@pytest.mark.parametrize("credentials", CREDENTIALS)
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_the_card_may_be_elsewhere_but_no_secret_goes_there(
+    kind: str, status: int, credentials: str
+) -> None:
+    with (
+        raw(fixed(*reply(card("/")))) as other,
+        raw(fixed(*redirect(f"{other.url}/x", status, set_cookie="c=secret"))) as server,
+        Client(kind, server.url, **CREDENTIALS[credentials]) as client,
+    ):
+        assert client.do("get_card").name == "raw"
+        assert "secret" in str(server.requests) or credentials == "basic"
+    assert [request.path for request in other.requests] == ["/x"]
+    assert "secret" not in str(other.requests)
+    assert not {"authorization", "cookie", "x-api-key"} & other.requests[0].headers.keys()
+
+
+def test_no_secret_of_an_httpx_client_goes_elsewhere(kind: str) -> None:
+    secrets = {
+        "auth": ("secret", "secret"),
+        "headers": {"x-own": "secret"},
+        "cookies": {"c": "secret"},
+        "params": {"p": "secret"},
+    }
+    own = http_client(kind, **secrets)
+    with (
+        raw(fixed(*reply(card("/")))) as other,
+        raw(fixed(*redirect(f"{other.url}/x"))) as server,
+        Client(kind, server.url, http_client=own) as client,
+    ):
+        assert client.do("get_card").name == "raw"
+        assert "secret" in str(server.requests)
+        assert "authorization" in server.requests[0].headers
+    assert "secret" not in str(other.requests)
+    assert "authorization" not in other.requests[0].headers
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_a_card_elsewhere_at_the_agent_gets_the_credentials(kind: str, status: int) -> None:
+    def script(request: Request) -> Iterable[Step]:
+        return redirect("/x", status) if request.is_card else reply(card("/"))
+
+    with (
+        raw(script) as server,
+        Client(kind, server.url, auth="secret", headers={"x-own": "secret"}) as client,
+    ):
+        assert client.do("get_card").name == "raw"
+    assert [request.headers.get("authorization") for request in server.requests] == [
+        "Bearer secret"
+    ] * 2
+    assert server.requests[1].headers["x-own"] == "secret"
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+@pytest.mark.parametrize("operation", ["send_message", "stream_message", "get_task"])
+def test_a_message_is_not_sent_elsewhere(kind: str, operation: str, status: int) -> None:
+    with (
+        raw(ok) as other,
+        raw(agent(fixed(*redirect(f"{other.url}/?hunter2", status)))) as server,
+    ):
+        error = failure(kind, server.url, operation, auth="secret")
+    assert isinstance(error, A2AProtocolError)
+    assert "hunter2" not in str(error)
+    assert other.connections == 0
+
+
+@pytest.mark.parametrize("status", [307, 308])
+@pytest.mark.parametrize("operation", ["send_message", "stream_message"])
+def test_a_message_goes_to_another_address_of_the_agent(
+    kind: str, operation: str, status: int
+) -> None:
+    def script(request: Request) -> Iterable[Step]:
+        return redirect("/moved", status) if request.place == "/" else ok(request)
+
+    with raw(agent(script)) as server, Client(kind, server.url, auth="secret") as client:
+        client.do(operation, "hi")
+    assert [request.path for request in server.asked] == ["/", "/moved"]
+    assert server.asked[0].body == server.asked[1].body != b""
+    assert server.asked[1].headers["authorization"] == "Bearer secret"
+
+
+@pytest.mark.parametrize("status", [301, 302, 303])
+def test_a_message_does_not_turn_into_a_get(kind: str, status: int) -> None:
+    with raw(agent(fixed(*redirect("/moved", status)))) as server:
+        error = failure(kind, server.url, "send_message")
+    assert isinstance(error, A2AProtocolError)
+    assert [request.method for request in server.asked] == ["POST"]
+
+
+@pytest.mark.parametrize("location", ["/.well-known/agent-card.json", "", "?again", "/{}"])
+def test_redirects_in_circles_are_not_followed_for_ever(kind: str, location: str) -> None:
+    numbers = iter(range(1000))
+    with raw(lambda _: redirect(location.replace("{}", str(next(numbers))), 307)) as server:
+        error = failure(kind, server.url, "get_card", retries=2)
+        assert isinstance(error, A2ADiscoveryError)
+        assert len(server.requests) == 6
+        error = failure(kind, server.url, "send_message", protocol="1.0", retries=2)
+        assert isinstance(error, A2AProtocolError)
+        assert len(server.requests) == 18
+
+
+def test_redirects_between_two_agents_are_not_followed_for_ever(kind: str) -> None:
+    urls: list[str] = []
+    with (
+        raw(lambda _: redirect(urls[1])) as one,
+        raw(lambda _: redirect(urls[0])) as two,
+    ):
+        urls += [one.url, two.url]
+        error = failure(kind, one.url, "get_card", auth="secret")
+    assert isinstance(error, A2ADiscoveryError)
+    assert len(one.requests) + len(two.requests) == 6
+    assert ["authorization" in request.headers for request in one.requests] == [True, False, False]
+
+
+@pytest.mark.parametrize(
+    "location",
+    [
+        *(each for each in BAD_ADDRESSES if each.isprintable()),
+        "\xff\xfe",
+        "http://127.0.0.1:1/",
+        "http://[::1",
+        "//",
+        "///",
+        "http:",
+        "?%",
+    ],
+    ids=lambda each: repr(each)[:40],
+)
+def test_a_redirect_to_no_address_is_typed(kind: str, location: str) -> None:
+    if len(location) > 50_000:
+        location = location[:50_000]
+    script = fixed(*redirect(location, 307))
+    with raw(script) as server:
+        error = failure(kind, server.url, "get_card")
+        assert "hunter2" not in str(error)
+    with raw(agent(script)) as server:
+        error = failure(kind, server.url, "send_message")
+        assert "hunter2" not in str(error)
+
+
+# Answers of wrong shapes
+
+RESULTS: dict[str, Any] = {
+    "null": None,
+    "number": 5,
+    "string": "task",
+    "list": [],
+    "list of null": [None],
+    "list of lists": [[]],
+    "nothing": {},
+    "kind": {"kind": []},
+    "kind of an object": {"kind": {}},
+    "kind null": {"kind": None},
+    "kind unknown": {"kind": "surprise"},
+    "task null": {"task": None},
+    "task a list": {"task": []},
+    "task empty": {"task": {}},
+    "id a number": {"task": {**task(), "id": 5}},
+    "id null": {"task": {**task(), "id": None}},
+    "no status": {"task": {"id": "t"}},
+    "status a string": {"task": {"id": "t", "status": "completed"}},
+    "no state": {"task": {"id": "t", "status": {}}},
+    "state unknown": {"task": task(state="TASK_STATE_DREAMING")},
+    "state a number": {"task": {"id": "t", "status": {"state": 3}}},
+    "state a list": {"task": {"id": "t", "status": {"state": []}}},
+    "timestamp a number": {"task": {"id": "t", "status": {"state": "working", "timestamp": 5}}},
+    "artifacts a string": {"task": task(artifacts="all")},
+    "artifact a string": {"task": task(artifacts=["one"])},
+    "history an object": {"task": task(history={})},
+    "metadata a list": {"task": task(metadata=[])},
+    "role unknown": {"task": task(history=[{"role": "ROLE_GOD", "parts": []}])},
+    "message": {"message": {"parts": "hello"}},
+    **{
+        f"part {name}": {"task": task(artifacts=[{"artifactId": "a", "parts": [part]}])}
+        for name, part in {
+            "null": None,
+            "a string": "text",
+            "empty": {},
+            "unknown": {"kind": "hologram", "hologram": 1},
+            "of a kind that is a list": {"kind": ["text"]},
+            "of two contents": {"text": "a", "url": "b"},
+            "of text that is a number": {"text": 5},
+            "of no base64": {"raw": "%%%"},
+            "of base64 beyond ASCII": {"raw": "äöü"},
+            "of raw that is a list": {"raw": [1]},
+            "of a file that is a string": {"kind": "file", "file": "x"},
+            "of an empty file": {"kind": "file", "file": {}},
+        }.items()
+    },
+    "tasks a number": {"tasks": 5},
+    "tasks empty": {"tasks": [{}]},
+    "cursor a number": {"tasks": [], "nextPageToken": 5},
+    "size a string": {"tasks": [], "pageSize": "many"},
+    "size true": {"tasks": [], "pageSize": True},
+    "configs a number": {"configs": 5},
+    "configs null": {"configs": None},
+    "config null": {"configs": [None]},
+    "schemes a number": {"taskId": "t", "url": "u", "authentication": {"schemes": 5}},
+    "schemes null": {"taskId": "t", "url": "u", "authentication": {"schemes": None}},
+    "old config a string": {"taskId": "t", "pushNotificationConfig": "x"},
+    "update": {"statusUpdate": {"taskId": "t-1"}},
+    "update's status": {"statusUpdate": {"taskId": "t-1", "status": []}},
+    "artifact": {"artifactUpdate": {"taskId": "t-1", "artifact": None}},
+    "artifact's parts": {"artifactUpdate": {"taskId": "t-1", "artifact": {"parts": 5}}},
+    "append": {"artifactUpdate": {"taskId": "t-1", "artifact": {}, "append": "yes"}},
+}
+
+
+@wires
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_a_result_of_a_wrong_shape_is_typed(
+    kind: str, operation: str, binding: str, version: str
+) -> None:
+    """Every method takes every result, or raises an error of ours."""
+    results: list[Any] = []
+
+    def script(request: Request) -> Iterable[Step]:
+        said = wrapped(request, results[-1])
+        streams = "text/event-stream" in request.headers["accept"]
+        return events(said) if streams else reply(said)
+
+    escaped = {}
+    with (
+        raw(agent(script, **card("/", binding, version))) as server,
+        Client(kind, server.url) as client,
+    ):
+        for name, result in RESULTS.items():
+            results.append(result)
+            escaped[name] = escape(client, operation)
+    assert not {name: error for name, error in escaped.items() if error}
+
+
+@wires
+def test_a_result_that_is_no_task_is_an_error_of_the_protocol(
+    kind: str, binding: str, version: str
+) -> None:
+    results: list[Any] = []
+    taken = []
+    with (
+        raw(
+            agent(lambda r: reply(wrapped(r, results[-1])), **card("/", binding, version))
+        ) as server,
+        Client(kind, server.url) as client,
+    ):
+        for name, result in RESULTS.items():
+            results.append(result)
+            if not isinstance(attempt(client, "send_message"), A2AProtocolError):
+                taken.append(name)
+    assert not taken
+
+
+ENVELOPES: dict[str, Any] = {
+    "nothing": {},
+    "null error": {"jsonrpc": "2.0", "id": 1, "error": None},
+    "error a string": {"error": "no"},
+    "error a number": {"error": 0},
+    "error a list": {"error": [{"code": -32001}]},
+    "error empty": {"error": {}},
+    "code a string": {"error": {"code": "-32001", "message": "no"}},
+    "code true": {"error": {"code": True, "message": "no"}},
+    "code a fraction": {"error": {"code": -32001.5, "message": "no"}},
+    "code large": {"error": {"code": -(10**40), "message": "no"}},
+    "code an object": {"error": {"code": {}, "message": []}},
+    "message missing": {"error": {"code": -32001}},
+    "message an object": {"error": {"code": -32001, "message": {"a": 1}}},
+    "message long": {"error": {"code": -32001, "message": "no" * 100_000}},
+    "data null": {"error": {"code": -32602, "message": "no", "data": [None]}},
+    "reason a number": {"error": {"code": -32602, "data": [{"reason": 5}]}},
+    "reason a list": {"error": {"code": -32602, "data": {"type": []}}},
+    "violations a number": {"error": {"code": -32602, "data": [{"fieldViolations": 5}]}},
+    "violation a number": {"error": {"code": -32602, "data": [{"fieldViolations": [5]}]}},
+    "errors a string": {"error": {"code": -32602, "data": {"errors": "all"}}},
+    "details a string": {"error": {"code": 400, "details": "x"}},
+}
+
+
+@wires
+@pytest.mark.parametrize("status", [200, 400, 404, 500])
+def test_an_error_of_a_wrong_shape_is_typed(
+    kind: str, status: int, binding: str, version: str
+) -> None:
+    envelopes: list[Any] = []
+    script = agent(lambda _: reply(envelopes[-1], status), **card("/", binding, version))
+    with raw(script) as server, Client(kind, server.url) as client:
+        for envelope in ENVELOPES.values():
+            envelopes.append(envelope)
+            for operation in ("send_message", "stream_message", "get_push_config"):
+                error = attempt(client, operation)
+                assert isinstance(error, A2AError)
+                assert len(str(error)) < 1000
+                assert isinstance(getattr(error, "errors", []), list)
+
+
+@wires
+@streams
+@pytest.mark.parametrize("as_event", [True, False], ids=["event", "answer"])
+def test_an_error_on_a_stream_is_that_error(
+    kind: str, operation: str, binding: str, version: str, as_event: bool
+) -> None:
+    error = {"code": -32001, "message": "no such task"}
+    body = {"jsonrpc": "2.0", "id": 1, "error": error}
+    script = fixed(*(events(body) if as_event else reply(body)))
+    with raw(agent(script, **card("/", binding, version))) as server:
+        found = failure(kind, server.url, operation)
+    if binding == "JSONRPC" or as_event:
+        assert isinstance(found, TaskNotFoundError)
+        assert str(found) == "no such task"
+
+
+@wires
+@pytest.mark.parametrize("where", ["before", "behind"])
+def test_an_error_behind_events_comes_behind_them(
+    kind: str, where: str, binding: str, version: str
+) -> None:
+    def script(request: Request) -> Iterable[Step]:
+        first = wrapped(request, {"task": task(state="TASK_STATE_WORKING")})
+        return events(*[first][: where == "behind"], {"error": {"code": -32001, "message": "no"}})
+
+    seen: list[Any] = []
+    with (
+        raw(agent(script, **card("/", binding, version))) as server,
+        Client(kind, server.url) as client,
+        pytest.raises(TaskNotFoundError),
+    ):
+        client.do("stream_message", "hi", into=seen)
+    assert len(seen) == (where == "behind")
+
+
+# Streams
+
+
+@streams
+@pytest.mark.parametrize(
+    "body", [b"", b"\n\n\n", b": hello\n\n", b"data\n\n", b"data:\n\n", b"event: x\nid: 5\n\n"]
+)
+def test_an_empty_stream_is_no_result(kind: str, operation: str, body: bytes) -> None:
+    with raw(agent(fixed(*events(body)))) as server:
+        error = failure(kind, server.url, operation)
+    assert isinstance(error, A2AConnectionError)
+
+
+EVENTS: dict[str, bytes] = {
+    "NaN": b'{"result": {"task": {"id": "t", "status": {"state": "working"}, "x": NaN}}}',
+    "infinity": b'{"result": Infinity}',
+    "large number": b'{"result": ' + b"9" * 10_000 + b"}",
+    "binary": bytes(set(range(256)) - {10, 13}),
+    "no UTF-8": b'{"result": "\xff"}',
+    "half": b'{"result": {"task": {"id": "t"',
+    "HTML": HTML,
+    "deep": b"[" * 100_000,
+    "text": b"hello",
+    "null": b"null",
+    "list": b"[]",
+    "no result": b'{"jsonrpc": "2.0"}',
+    "unknown": b'{"result": {"surprise": {}}}',
+}
+
+
+@pytest.mark.parametrize("name", EVENTS)
+@streams
+def test_an_event_that_is_none_is_typed(kind: str, operation: str, name: str) -> None:
+    for wire in WIRES:
+        script = fixed(*events(b"data: " + EVENTS[name] + b"\n\n", then=HOLD))
+        with raw(agent(script, **card("/", *wire))) as server:
+            error = failure(kind, server.url, operation)
+        assert isinstance(error, A2AProtocolError)
+
+
+def test_a_large_event_within_the_limit_is_read(kind: str) -> None:
+    text = "x" * (3 * MEGABYTE)
+
+    def script(request: Request) -> Iterable[Step]:
+        artifacts = [{"artifactId": "a", "parts": [{"text": text}]}]
+        return events(wrapped(request, {"task": task(artifacts=artifacts)}))
+
+    with raw(agent(script)) as server, Client(kind, server.url) as client:
+        (found,) = client.do("stream_message", "hi")
+    assert found.value == text
+
+
+@pytest.mark.parametrize("id", ["käse", "日本", "a\tb", "\x01", "x" * 200_000, "\ufeff", "\udcff"])
+def test_any_id_of_an_event_can_be_come_back_with_or_is_an_error_of_ours(
+    kind: str, id: str
+) -> None:
+    """It stands in a header when the connection is made anew."""
+
+    def script(request: Request) -> Iterable[Step]:
+        first = wrapped(request, {"task": task(state="TASK_STATE_WORKING")})
+        line = b"id: " + id.encode("utf-8", "surrogateescape") + b"\n"
+        if request.json["method"] == "SendStreamingMessage":
+            return events(line, first)
+        return events(wrapped(request, {"task": task()}))
+
+    with raw(agent(script)) as server, Client(kind, server.url, retries=1) as client:
+        seen: list[Any] = []
+        try:
+            client.do("stream_message", "hi", into=seen)
+        except A2AError:
+            assert len(seen) == 1
+        else:
+            assert [event.status.state for event in seen] == ["working", "completed"]
+
+
+@wires
+@pytest.mark.parametrize("operation", ["stream_message", "call", "iter_tasks"])
+def test_half_a_character_in_an_id_is_typed(
+    kind: str, operation: str, binding: str, version: str
+) -> None:
+    """It can be in JSON, and yet in no request."""
+
+    def script(request: Request) -> Iterable[Step]:
+        if operation == "iter_tasks":
+            return reply(wrapped(request, {"tasks": [], "nextPageToken": "\ud800"}))
+        first = {"task": task("\ud800", "TASK_STATE_WORKING")}
+        streams = "text/event-stream" in request.headers["accept"]
+        return (events if streams else reply)(wrapped(request, first))
+
+    with raw(agent(script, **card("/", binding, version))) as server:
+        failure(kind, server.url, operation)
+
+
+# Pages
+
+
+@pytest.mark.parametrize("cursors", [["a"], ["a", "b"], ["a", "b", "c", "b"]])
+@wires
+def test_pages_in_circles_are_not_read_for_ever(
+    kind: str, cursors: list[str], binding: str, version: str
+) -> None:
+    asked: list[Any] = []
+
+    def script(request: Request) -> Iterable[Step]:
+        asked.append(request)
+        following = cursors[(len(asked) - 1) % len(cursors)]
+        page = {"tasks": [task(f"t-{len(asked)}")], "nextPageToken": following}
+        return reply(wrapped(request, page))
+
+    seen: list[Any] = []
+    with (
+        raw(agent(script, **card("/", binding, version))) as server,
+        Client(kind, server.url) as client,
+        pytest.raises(A2AProtocolError),
+    ):
+        client.do("iter_tasks", into=seen)
+    assert len(seen) <= len(asked) <= 5
+    assert seen
+
+
+def test_an_empty_page_in_between_is_passed(kind: str) -> None:
+    def script(request: Request) -> Iterable[Step]:
+        number = int(request.json["params"].get("pageToken", 0)) + 1
+        tasks = [task(f"t-{number}")] if number % 2 else []
+        return rpc(
+            request, result={"tasks": tasks, "nextPageToken": str(number) if number < 5 else ""}
+        )
+
+    with raw(agent(script)) as server, Client(kind, server.url) as client:
+        assert [each.id for each in client.do("iter_tasks")] == ["t-1", "t-3", "t-5"]
+
+
+# Connections
+
+
+@pytest.mark.parametrize("operation", ["send_message", "stream_message", "get_card"])
+def test_a_client_whose_call_failed_is_as_good_as_new(kind: str, operation: str) -> None:
+    """Faults of all kinds leave no connection behind that would be missing at the end."""
+    faults: list[Iterable[Step]] = [
+        reply(HTML),
+        [head(content_length="99"), b"half", CUT],
+        reply(gzip.compress(HTML), content_encoding="gzip"),
+        events(b"data: x\n\n", then=HOLD if operation == "stream_message" else CLOSE),
+        reply(HTML, 500),
+    ] * 30
+    left: Iterator[Iterable[Step]] = iter(faults)
+
+    def script(request: Request) -> Iterable[Step]:
+        found = next(left, None)
+        if found is not None:
+            return found
+        return reply(card("/")) if request.is_card else ok(request)
+
+    def guarded(request: Request) -> Iterable[Step]:
+        return script(request) if operation == "get_card" else agent(script)(request)
+
+    with raw(guarded) as server, Client(kind, server.url) as client:
+        failed = 0
+        for _ in faults:
+            with pytest.raises(A2AError):
+                client.do(operation, *OPERATIONS.get(operation, ()))
+            failed += 1
+        assert client.do(operation, *OPERATIONS.get(operation, ()))
+    assert failed == len(faults)
+
+
+def test_a_client_that_stops_reading_a_stream_leaves_it(kind: str) -> None:
+    def script(request: Request) -> Iterable[Step]:
+        first = wrapped(request, {"task": task(state="TASK_STATE_WORKING")})
+        return events(first, then=HOLD)
+
+    with raw(agent(script)) as server, Client(kind, server.url) as client:
+        assert client.first("stream_message", "hi").id == "t-1"
+    assert len(server.asked) == 1
