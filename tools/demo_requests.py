@@ -1,4 +1,4 @@
-"""Wait until the demo's server answers, then print two requests to try.
+"""Wait until the demo's server answers, then print requests to try.
 
 `demo_requests.py PORT` watches the process that started it, and gives up when that is gone.
 `demo_requests.py --is-free PORT` only tells whether the port can be had.
@@ -9,6 +9,7 @@ import os
 import socket
 import sys
 import time
+from pathlib import Path
 from typing import Any
 from urllib.error import URLError
 from urllib.request import ProxyHandler, build_opener
@@ -67,6 +68,12 @@ def curl(base: str, version: str) -> str:
     return f"curl -s {base}/ -H 'Content-Type: application/json'{header} -d '{body}'"
 
 
+def call(base: str) -> str:
+    """The same with this project's own client."""
+    command = os.path.relpath(Path(sys.executable).with_name("apcore-a2a"))
+    return f"{command} call {base} {METADATA['skillId']} --input '{json.dumps(INPUTS)}'"
+
+
 def is_free(port: int) -> bool:
     """Whether *port* can be bound on 127.0.0.1; tells the reason when not."""
     try:
@@ -86,6 +93,7 @@ def main(*arguments: str) -> int:
     if not wait_until_healthy(base):
         return 1
     lines = ["", f"The agent answers on {base} . In another terminal:"]
+    lines += [f"\n# our client\n{call(base)}"]
     lines += [f"\n# {version}\n{curl(base, version)}" for version in REQUESTS]
     print(*lines, "\nCtrl+C ends it.\n", sep="\n", flush=True)
     return 0
