@@ -899,3 +899,18 @@ async def test_an_executor_is_a_client_of_another_agent() -> None:
 
             async with agent({"relay": Does(action)}) as client:
                 assert await client.call("relay", {"n": 1}) == {"n": 1}
+
+
+@each_way
+@each_kind
+async def test_a_stream_goes_on_behind_an_event_that_was_seen_before(way: str, kind: str) -> None:
+    """In another process, say: all it needs is the event's id."""
+    async with agent({"count": reporting({"n": 1}, {"n": 2})}, way, kind) as client:
+        events = [event async for event in client.stream_message({}, skill="count")]
+        assert [event.event_id for event in events] == [str(n + 1) for n in range(len(events))]
+        seen = events[2]
+        assert isinstance(seen, TaskArtifactUpdateEvent)
+        rest = [e async for e in client.subscribe(seen.task_id, last_event_id=seen.event_id)]
+    assert rest == events[3:]
+    assert "event_id" not in repr(seen)
+    assert seen.to_dict().keys() == {"taskId", "contextId", "artifact"}

@@ -143,7 +143,8 @@ class Model:
     def __eq__(self, other: object) -> bool:
         if type(self) is not type(other):
             return NotImplemented
-        return all(getattr(self, f.name) == getattr(other, f.name) for f in fields(self))
+        compared = [f.name for f in fields(self) if f.compare]
+        return all(getattr(self, name) == getattr(other, name) for name in compared)
 
     def __repr__(self) -> str:
         """The fields that say something, without secrets."""
@@ -170,6 +171,7 @@ class Codec(NamedTuple):
     write: Callable[[Any], Any]
 
 
+NOT_IN_JSON = ("extra", "event_id")
 _CODECS: dict[type[Model], dict[str, Codec]] = {}
 
 
@@ -181,7 +183,7 @@ def _codecs(cls: type[Model]) -> dict[str, Codec]:
     result: dict[str, Codec] = {}
     for known in fields(cls):
         default = known.default if known.default_factory is MISSING else known.default_factory()
-        if known.name != "extra":
+        if known.name not in NOT_IN_JSON:
             head, *tail = known.name.split("_")
             name = head + "".join(map(str.capitalize, tail))
             read, write = _codec(types[known.name])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from enum import Enum
 from math import inf
 from time import monotonic
@@ -211,7 +212,9 @@ class EventStream(Source[Event]):
         if isinstance(data, bytes):
             event = read_event(self._binding.event(data))
             self._resumes = False
-        self._cursor, self._numbered = id or self._cursor, self._numbered or id is not None
+        if id:
+            self._cursor, self._numbered = id, True
+            event = replace(event, event_id=id)
         if isinstance(event, Task) and self.task and _same(event, self.task):
             self._ended = self._settles(event)
             return None

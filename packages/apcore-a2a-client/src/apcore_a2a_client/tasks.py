@@ -129,7 +129,19 @@ def value_of(parts: Sequence[Part]) -> Any:
 
 
 @model
-class Message(Model):
+class Streamed(Model):
+    """What a stream may consist of.
+
+    Attributes:
+        event_id: The place in the stream, where the agent numbers events: `subscribe` goes on
+            behind it. It belongs to no JSON form.
+    """
+
+    event_id: str = field(default="", kw_only=True, compare=False, repr=False)
+
+
+@model
+class Message(Streamed):
     """What the user or the agent says (§4.1.4)."""
 
     parts: tuple[Part, ...] = ()
@@ -205,7 +217,7 @@ class Artifact(Model):
 
 
 @model
-class TaskStatusUpdateEvent(Model):
+class TaskStatusUpdateEvent(Streamed):
     """A task is in another state (§4.2.1)."""
 
     task_id: str
@@ -215,7 +227,7 @@ class TaskStatusUpdateEvent(Model):
 
 
 @model
-class TaskArtifactUpdateEvent(Model):
+class TaskArtifactUpdateEvent(Streamed):
     """There is an artifact, or more of one (§4.2.2)."""
 
     task_id: str
@@ -227,7 +239,7 @@ class TaskArtifactUpdateEvent(Model):
 
 
 @model
-class Task(Model):
+class Task(Streamed):
     """A unit of work (§4.1.1).
 
     An agent may answer with a message and without a task. Then the task is completed, has that
@@ -351,8 +363,9 @@ def after(task: Task | None, event: Event) -> Task:
         return Task("", status, event.context_id)
     unknown = TaskStatus(TaskState.UNSPECIFIED)
     known = task or Task(event.task_id, unknown, event.context_id)
+    place = event.event_id or known.event_id
     if isinstance(event, TaskStatusUpdateEvent):
-        return replace(known, status=event.status)
+        return replace(known, status=event.status, event_id=place)
     artifacts = {artifact.artifact_id: artifact for artifact in known.artifacts}
     new = event.artifact
     old = artifacts.get(new.artifact_id) if event.append else None
@@ -360,4 +373,4 @@ def after(task: Task | None, event: Event) -> Task:
         metadata = {**old.metadata, **new.metadata}
         new = replace(old, parts=old.parts + new.parts, metadata=metadata)
     artifacts[new.artifact_id] = new
-    return replace(known, artifacts=tuple(artifacts.values()))
+    return replace(known, artifacts=tuple(artifacts.values()), event_id=place)
