@@ -160,6 +160,18 @@ class Model:
         return data
 
 
+@model
+class Streamed(Model):
+    """What a stream may consist of.
+
+    Attributes:
+        event_id: The place in the stream, where the agent numbers events: `subscribe` goes on
+            behind it. It belongs to no JSON form.
+    """
+
+    event_id: str = field(default="", kw_only=True, compare=False, repr=False)
+
+
 class Codec(NamedTuple):
     """How a field is read and written."""
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from typing import Any, TypeAlias
 
-from .codec import Model, Word, model, nothing
+from .codec import Model, Streamed, Word, model, nothing
 from .errors import A2AProtocolError, Json, is_list, is_object
 
 
@@ -126,18 +126,6 @@ def value_of(parts: Sequence[Part]) -> Any:
     if is_object(values[0]) and all(p.raw is not None and p.filename for p in parts[1:]):
         return {**values[0], **{part.filename: part.raw for part in parts[1:]}}
     return values
-
-
-@model
-class Streamed(Model):
-    """What a stream may consist of.
-
-    Attributes:
-        event_id: The place in the stream, where the agent numbers events: `subscribe` goes on
-            behind it. It belongs to no JSON form.
-    """
-
-    event_id: str = field(default="", kw_only=True, compare=False, repr=False)
 
 
 @model
