@@ -166,7 +166,7 @@ def test_an_endless_event_is_not_read_to_its_end(
 def test_an_event_of_endless_empty_lines_of_data_is_not_collected_for_ever(kind: str) -> None:
     """They have no bytes of their own, and yet each of them takes room."""
     begin = head(content_type="text/event-stream")
-    with raw(agent(lambda _: endless(begin, b"data:\n" * 5000, MEGABYTE))) as server:
+    with raw(agent(lambda _: endless(begin, b"data:\n" * 5000, 16 * MEGABYTE))) as server:
         error = failure(kind, server.url, "stream_message", max_bytes=50_000)
     assert isinstance(error, A2AProtocolError)
 

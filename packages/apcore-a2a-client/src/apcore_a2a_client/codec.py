@@ -184,6 +184,7 @@ class Codec(NamedTuple):
 
 
 NOT_IN_JSON = ("extra", "event_id")
+SENT_BACK = ("id", "task_id", "context_id", "next_cursor", "tenant")
 _CODECS: dict[type[Model], dict[str, Codec]] = {}
 
 
@@ -199,6 +200,7 @@ def _codecs(cls: type[Model]) -> dict[str, Codec]:
             head, *tail = known.name.split("_")
             name = head + "".join(map(str.capitalize, tail))
             read, write = _codec(types[known.name])
+            read = _sendable if known.name in SENT_BACK else read
             result[name] = Codec(known.name, default is MISSING, default, known.repr, read, write)
     _CODECS[cls] = result
     return result
@@ -235,12 +237,16 @@ def _codec(kind: Any) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
 def _typed(value: Any, kind: Any, name: str = "it") -> Any:
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         raise A2AProtocolError(f"{name} is not {NAMES[kind]}")
-    if kind is str and not value.isascii():
-        try:
-            value.encode()
-        except UnicodeError:
-            raise A2AProtocolError(f"{name} has half a character in it") from None
     return value
+
+
+def _sendable(text: Any) -> str:
+    """A text that is sent back to the agent."""
+    try:
+        _typed(text, str).encode()
+    except UnicodeError:
+        raise A2AProtocolError("it has half a character in it") from None
+    return str(text)
 
 
 def _from_base64(text: Any) -> bytes:
