@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Literal, TypeAlias
 
 from a2a import types as a2a
 
@@ -105,12 +105,11 @@ class Entry:
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
-class Log(NamedTuple):
-    """The log of a task that has ended: its first version, its events, when it may leave."""
+_Log: TypeAlias = tuple[float, int, tuple[bytes, ...]]
+"""Of a task that has ended: when it may leave, its first version, its events.
 
-    first: int
-    packed: list[bytes]
-    expires: float
+There are many; tuples of atoms are what the garbage collector need not go through.
+"""
 
 
 class Journal:
@@ -144,7 +143,7 @@ class Journal:
         self._log_ttl = log_ttl
         self._max_events = max_events
         self._live: dict[str, Entry] = {}
-        self._ended: OrderedDict[str, Log] = OrderedDict()
+        self._ended: OrderedDict[str, _Log] = OrderedDict()
 
     async def create(self, record: TaskRecord, payloads: list[Payload]) -> None:
         """Store a new task with its first events.
@@ -249,24 +248,27 @@ class Journal:
     def _end(self, entry: Entry) -> None:
         task_id = entry.record.task.id
         if entry.events:
-            packed = [_pack(event.payload) for event in entry.events]
+            packed = tuple([_pack(event.payload) for event in entry.events])
             expires = time.monotonic() + self._log_ttl
-            self._ended[task_id] = Log(entry.events[0].version, packed, expires)
+            self._ended[task_id] = expires, entry.events[0].version, packed
         del self._live[task_id]
         self._forget_logs()
 
     def _forget_logs(self) -> None:
         while self._ended:
-            oldest = next(iter(self._ended.values()))
-            if len(self._ended) <= self._max_logs and oldest.expires > time.monotonic():
+            expires, _, _ = next(iter(self._ended.values()))
+            if len(self._ended) <= self._max_logs and expires > time.monotonic():
                 return
             self._ended.popitem(last=False)
 
     def _replay(self, task_id: str, after: int) -> list[Event] | None:
         log = self._ended.get(task_id)
-        if log is None or after < log.first - 1:
+        if log is None:
             return None
-        behind = enumerate(log.packed[after - log.first + 1 :], after + 1)
+        _, first, packed = log
+        if after < first - 1:
+            return None
+        behind = enumerate(packed[after - first + 1 :], after + 1)
         return [Event(version, _unpack(data)) for version, data in behind]
 
 
@@ -275,20 +277,17 @@ def _wake(waiter: asyncio.Future[None]) -> None:
         waiter.set_result(None)
 
 
-_FIELDS: dict[type[Payload], str] = {
-    a2a.Task: "task",
-    a2a.TaskStatusUpdateEvent: "status_update",
-    a2a.TaskArtifactUpdateEvent: "artifact_update",
-}
+_KINDS: tuple[type[Payload], ...] = (
+    a2a.Task,
+    a2a.TaskStatusUpdateEvent,
+    a2a.TaskArtifactUpdateEvent,
+)
 
 
 def _pack(payload: Payload) -> bytes:
-    response = a2a.StreamResponse()
-    getattr(response, _FIELDS[type(payload)]).CopyFrom(payload)
-    return response.SerializeToString()
+    """The payload as bytes, behind one that tells its kind."""
+    return bytes([_KINDS.index(type(payload))]) + payload.SerializeToString()
 
 
 def _unpack(data: bytes) -> Payload:
-    response = a2a.StreamResponse.FromString(data)
-    payload: Payload = getattr(response, str(response.WhichOneof("payload")))
-    return payload
+    return _KINDS[data[0]].FromString(data[1:])
