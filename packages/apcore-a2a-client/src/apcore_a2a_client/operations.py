@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .auth import APIKey
@@ -25,15 +25,14 @@ from .cards import AgentCard
 from .discovery import Discovery
 from .errors import A2AProtocolError, Json, is_list, is_object
 from .exchange import Answer, Exchange, Steps
-from .results import Chunks, result_of
-from .streams import END, End, EventStream, Source
+from .results import Chunks, Pages, result_of
+from .streams import EventStream, Source
 from .tasks import (
     Event,
     Message,
     PushNotificationConfig,
     Task,
     TaskPage,
-    TaskState,
     after,
     read_event,
 )
@@ -214,7 +213,11 @@ class Operations:
         page_size: int | None = None,
     ) -> Source[Task]:
         """All tasks, page by page; see `list_tasks`."""
-        return _Pages(self, context_id, {"state": state, "page_size": page_size})
+
+        def fetch(cursor: str | None) -> Steps[TaskPage]:
+            return self.list_tasks(context_id, state=state, cursor=cursor, page_size=page_size)
+
+        return Pages(fetch)
 
     def set_push_config(self, config: PushNotificationConfig) -> Steps[PushNotificationConfig]:
         """Have a webhook told about a task (A2A 1.0 §3.1.7).
@@ -362,43 +365,6 @@ class Operations:
 
     def _events(self, **given: Any) -> EventStream:
         return EventStream(self._exchange, self._way, **given)
-
-
-class _Pages(Source[Task]):
-    """The tasks on all pages."""
-
-    def __init__(self, operations: Operations, context_id: str | None, given: Json) -> None:
-        self._operations, self._context_id, self._given = operations, context_id, given
-        self._tasks: Iterator[Task] = iter(())
-        self._cursor: str | None = None
-        self._seen: set[str] = set()
-
-    def next(self) -> Steps[Task | End]:
-        while (task := next(self._tasks, None)) is None:
-            if self._cursor == "":
-                return END
-            page = yield from self._operations.list_tasks(
-                self._context_id, cursor=self._cursor, **self._given
-            )
-            self._tasks, self._cursor = iter(page.tasks), page.next_cursor
-            if self._cursor in self._seen:
-                raise A2AProtocolError("The pages of tasks go in circles")
-            self._seen |= {self._cursor} - {""}
-        return task
-
-
-def _id(given: Any) -> str:
-    if not isinstance(given, str) or not given:
-        raise ValueError(f"An id is a text that is not empty, not {given!r}")
-    return given
-
-
-def _state(word: str) -> TaskState:
-    try:
-        return TaskState.read(word)
-    except A2AProtocolError:
-        known = ", ".join(state for state in TaskState if state != "unknown")
-        raise ValueError(f"There is no state {word!r}, but {known}") from None
 
 
 def _given(**params: Any) -> Json:

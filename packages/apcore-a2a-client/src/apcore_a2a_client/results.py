@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from .errors import InputRequired, Json, TaskFailedError, is_object
+from .errors import A2AProtocolError, InputRequired, Json, TaskFailedError, is_object
 from .exchange import Steps
 from .streams import END, End, EventStream, Source
-from .tasks import Artifact, Message, Role, Task, TaskArtifactUpdateEvent, TaskState
+from .tasks import Artifact, Message, Role, Task, TaskArtifactUpdateEvent, TaskPage, TaskState
 
 
 def result_of(task: Task) -> Any:
@@ -70,3 +71,29 @@ class Chunks(Source[Any]):
         self._told[chunk.artifact_id] = told + len(chunk.parts)
         if chunk.parts:
             self._values.append(chunk.value)
+
+
+class Pages(Source[Task]):
+    """The tasks on all pages.
+
+    Args:
+        fetch: Gets the page behind a cursor; None stands for the first one.
+    """
+
+    def __init__(self, fetch: Callable[[str | None], Steps[TaskPage]]) -> None:
+        self._fetch = fetch
+        self._tasks: deque[Task] = deque()
+        self._cursor: str | None = None
+        self._seen = {""}
+
+    def next(self) -> Steps[Task | End]:
+        while not self._tasks:
+            if self._cursor == "":
+                return END
+            page = yield from self._fetch(self._cursor)
+            if page.next_cursor and page.next_cursor in self._seen:
+                raise A2AProtocolError("The pages of tasks go in circles")
+            self._tasks.extend(page.tasks)
+            self._cursor = page.next_cursor
+            self._seen.add(self._cursor)
+        return self._tasks.popleft()
