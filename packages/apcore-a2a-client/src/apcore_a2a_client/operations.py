@@ -33,6 +33,7 @@ from .tasks import (
     PushNotificationConfig,
     Task,
     TaskPage,
+    TaskState,
     after,
     read_event,
 )
@@ -365,6 +366,20 @@ class Operations:
 
     def _events(self, **given: Any) -> EventStream:
         return EventStream(self._exchange, self._way, **given)
+
+
+def _id(given: Any) -> str:
+    if not isinstance(given, str) or not given:
+        raise ValueError(f"An id is a text that is not empty, not {given!r}")
+    return given
+
+
+def _state(word: str) -> TaskState:
+    try:
+        return TaskState.read(word)
+    except A2AProtocolError:
+        known = ", ".join(state for state in TaskState if state != "unknown")
+        raise ValueError(f"There is no state {word!r}, but {known}") from None
 
 
 def _given(**params: Any) -> Json:
