@@ -88,7 +88,7 @@ def test_a_card_without_skills_is_shown(terminal: Terminal, capsys: Read) -> Non
             {"raw": "AP8=", "filename": "a.png", "mediaType": "image/png"},
             "a.png: 2 bytes, image/png (--output DIR saves it)\n",
         ),
-        ({"text": "# Title\n\n* one", "mediaType": "text/markdown"}, "• one\n"),
+        ({"text": "# Title\n\n* one", "mediaType": "text/markdown"}, "* one\n"),
         ({"text": "# no title", "mediaType": "text/plain"}, "# no title\n"),
     ],
 )

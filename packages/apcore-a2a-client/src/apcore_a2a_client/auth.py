@@ -13,13 +13,16 @@ from typing import Any, TypeAlias
 import httpx
 
 from .cards import AgentCard, SecurityScheme
-from .errors import A2AError, is_object
+from .errors import A2AError, A2AProtocolError, is_object
 
 Flow: TypeAlias = Generator[httpx.Request, httpx.Response, None]
 AsyncFlow: TypeAlias = AsyncGenerator[httpx.Request, httpx.Response]
 TokenSource: TypeAlias = Callable[[], str | Awaitable[str]]
 Credentials: TypeAlias = str | TokenSource | httpx.Auth
 """`"Bearer …"`, what gives a fresh token for each request, an `APIKey`, or any `httpx.Auth`."""
+
+
+NOT_FOR_KEYS = ("", "a2a-version", "connection", "content-length", "host", "transfer-encoding")
 
 
 class Token(httpx.Auth):
@@ -68,6 +71,8 @@ class APIKey(httpx.Auth):
         ordered = sorted(card.security_schemes.items(), key=lambda item: item[0] not in required)
         known = (scheme for _, scheme in ordered if scheme.type == "apiKey")
         self._scheme = next(known, self._scheme)
+        if self._scheme.location == "header" and self._scheme.name.lower() in NOT_FOR_KEYS:
+            raise A2AProtocolError(f"No key can stand in the header {self._scheme.name}")
 
     def auth_flow(self, request: httpx.Request) -> Flow:
         name = self._scheme.name

@@ -125,6 +125,8 @@ class HTTPJSON(Binding):
         for name in ("taskId", "id"):
             if f"{{{name}}}" in path:
                 params = dict(params)
+                if params[name] in (".", ".."):  # which would lead to another address
+                    raise A2AProtocolError(f"No {name} can be {params[name]!r}")
                 path = path.replace(f"{{{name}}}", quote(params.pop(name), safe=""))
         tenant = f"/{quote(self.tenant, safe='')}" if self.tenant else ""
         url = self.url.copy_with(raw_path=path_of(self.url) + f"{tenant}{path}".encode())

@@ -36,6 +36,7 @@ def awaited(
         finally:
             await _close(replies)
 
+    method.__qualname__ = f"A2AClient.{steps.__name__}"
     return method
 
 
@@ -56,6 +57,7 @@ def iterated(
         finally:
             await _close(replies)
 
+    method.__qualname__ = f"A2AClient.{source.__name__}"
     return method
 
 
@@ -179,6 +181,8 @@ class A2AClient:
         except StopIteration as end:
             result: T = end.value
             return result
+        finally:
+            steps.close()
 
     async def _step(self, step: Send | Read | Close | Sleep, replies: Replies) -> Any:
         from asyncio import sleep, timeout  # httpx imports it as late
@@ -197,5 +201,5 @@ class A2AClient:
                 response = await self._http.send(
                     step.request, auth=credentials(step), stream=True, follow_redirects=False
                 )
-        replies[response] = response.aiter_raw()
+        replies[response] = response.aiter_bytes()
         return response

@@ -269,7 +269,9 @@ def server_error(error: Any, status: int) -> A2AServerError:
     told: Json = error if is_object(error) else {"message": str(error)}
     data = told.get("data", told.get("details"))
     code = told.get("code")
-    busy = ServerBusyError if status in (429, 503) else A2AServerError
+    busy: type[A2AServerError] = ServerBusyError if status in (429, 503) else A2AServerError
+    if told.get("status") == "INVALID_ARGUMENT":
+        busy = InvalidParamsError
     kind = KINDS.get(_reason(data)) or CODES.get(code if isinstance(code, int) else 0, busy)
     if not isinstance(code, int) or code > 0:  # HTTP+JSON has the status there
         code = kind.code

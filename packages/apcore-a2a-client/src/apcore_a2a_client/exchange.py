@@ -10,6 +10,7 @@ Which requests are tried again, at most `retries` times:
 | no connection: nothing was sent        | again                     | again                      |
 | the connection broke                   | again                     | not: it may have arrived   |
 | HTTP 429 or 503                        | again                     | again: it was refused      |
+| HTTP 502 or 504                        | again                     | not: it may have arrived   |
 | anything else                          | not                       | not                        |
 
 The timeout is for all of it together: what would take longer is not tried again.
@@ -18,7 +19,6 @@ The timeout is for all of it together: what would take longer is not tried again
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from email.utils import parsedate_to_datetime
-from itertools import count
 from math import inf, ldexp
 from random import uniform
 from time import monotonic, time
@@ -77,6 +77,7 @@ class Answer(NamedTuple):
     status: int
     headers: httpx.Headers
     body: bytes
+    url: httpx.URL
 
 
 class Call(NamedTuple):
@@ -121,15 +122,26 @@ class Exchange:
         self.build, self.auth, self.headers = build, auth, headers
         self.timeout, self.retries, self.limit = timeout, retries, limit
 
-    def send(self, call: Call) -> Steps[httpx.Response | Answer]:
+    @property
+    def has_secrets(self) -> bool:
+        """Whether there is something that not everybody may get."""
+        return self.auth is not None or bool(self.headers)
+
+    def send(self, call: Call, end: float = inf) -> Steps[httpx.Response | Answer]:
         """Send a request, and read the answer, unless that is a stream.
+
+        Args:
+            call: The request.
+            end: When to give up at the latest, by the monotonic clock.
 
         Raises:
             A2AConnectionError: The last try has failed.
             A2AProtocolError: The answer is too large, or redirects in circles.
         """
-        end = monotonic() + (inf if self.timeout is None else self.timeout)
-        for failures in count():
+        end = min(end, monotonic() + (inf if self.timeout is None else self.timeout))
+        refusals = (429, 502, 503, 504) if call.safe else (429, 503)
+        failures = 0
+        while True:
             wait = backoff(failures)
             try:
                 answer = yield from self._once(call, end)
@@ -138,33 +150,36 @@ class Exchange:
                 if not again or failures == self.retries or monotonic() + wait > end:
                     raise
             else:
-                if isinstance(answer, httpx.Response) or answer.status not in (429, 503):
+                if isinstance(answer, httpx.Response) or answer.status not in refusals:
                     return answer
                 wait = retry_after(answer.headers, wait)
                 if failures == self.retries or monotonic() + wait > end:
                     return answer
+            failures += 1
             yield Sleep(wait)
-        raise AssertionError("it is counted without an end")
 
     def _once(self, call: Call, end: float) -> Steps[httpx.Response | Answer]:
-        headers = {**PLAIN, **self.headers, **call.headers}
+        patience = left(end)
         request = self.build(
             call.method,
             call.url,
-            headers=headers,
+            headers={**PLAIN, **self.headers, **call.headers},
             params=call.params,
             content=call.content,
-            timeout=self._patience(),
+            # half of it for a connection: it may be tried again then
+            timeout=httpx.Timeout(patience, connect=patience and patience / 2),
         )
         auth: httpx.Auth | Literal[False] | None = self.auth
         for _ in range(MOST_REDIRECTS + 1):
             response: httpx.Response = yield Send(request, auth, left(end))
+            if response.headers.get("content-encoding", "identity") != "identity":
+                raise A2AProtocolError("The answer is compressed, though we accept no compression")
             if call.stream and response.status_code == 200 and is_stream(response.headers):
                 return response
             body = yield from self._body(response, call.limit or self.limit, end)
             target = response.next_request
             if target is None:
-                return Answer(response.status_code, response.headers, body)
+                return Answer(response.status_code, response.headers, body, response.url)
             if not is_good(target.url):
                 raise A2AProtocolError("Redirected to no address of an agent")
             if (request.url.scheme, target.url.scheme) == ("https", "http"):
@@ -182,8 +197,6 @@ class Exchange:
         raise A2AProtocolError(f"More than {MOST_REDIRECTS} redirects: {shown(request.url)}")
 
     def _body(self, response: httpx.Response, limit: int, end: float) -> Steps[bytes]:
-        if response.headers.get("content-encoding", "identity") != "identity":
-            raise A2AProtocolError("The answer is compressed, though we accept no compression")
         body = bytearray()
         while chunk := (yield Read(response, left(end))):
             body += chunk
@@ -193,10 +206,6 @@ class Exchange:
                 raise A2ATimeoutError(f"The answer was not complete within {self.timeout} s")
         yield Close(response)
         return bytes(body)
-
-    def _patience(self) -> httpx.Timeout:
-        """As long for everything, but half of it for a connection: it may be tried again then."""
-        return httpx.Timeout(self.timeout, connect=self.timeout and self.timeout / 2)
 
 
 def left(end: float) -> float | None:
@@ -295,6 +304,6 @@ def translated(url: httpx.URL) -> Generator[None]:
         raise A2AProtocolError(f"Redirected to no address from {shown(url)}") from None
     except httpx.LocalProtocolError:
         raise A2AProtocolError(f"This can't be sent over HTTP: {shown(url)}") from None
-    except (httpx.RequestError, httpx.StreamError) as error:
+    except (httpx.HTTPError, httpx.StreamError) as error:
         kind = type(error).__name__
         raise A2AConnectionError(f"The connection broke ({kind}): {shown(url)}") from None

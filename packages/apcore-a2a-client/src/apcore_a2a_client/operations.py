@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import inf
+from time import monotonic
 from typing import Any
 
 from .auth import APIKey
@@ -236,11 +238,19 @@ class Operations:
 
     def list_push_configs(self, task_id: str) -> Steps[tuple[PushNotificationConfig, ...]]:
         """All webhooks of a task (A2A 1.0 §3.1.9)."""
-        result = yield from self._ask(LIST_PUSH, {"taskId": _id(task_id)})
-        configs = result.get("configs") if is_object(result) else result
-        if not is_list(configs or []):
-            raise A2AProtocolError("The answer is no list of webhooks")
-        return tuple(map(PushNotificationConfig.from_dict, configs or []))
+        params, found, seen = {"taskId": _id(task_id)}, list[PushNotificationConfig](), set[Any]()
+        while True:
+            result = yield from self._ask(LIST_PUSH, params)
+            page: Json = result if is_object(result) else {"configs": result}
+            configs: Any = page.get("configs") or []
+            if not is_list(configs):
+                raise A2AProtocolError("The answer is no list of webhooks")
+            found += map(PushNotificationConfig.from_dict, configs)
+            cursor = page.get("nextPageToken")
+            if not isinstance(cursor, str) or not cursor or cursor in seen:
+                return tuple(found)
+            seen.add(cursor)
+            params = {**params, "pageToken": cursor}
 
     def delete_push_config(self, task_id: str, id: str) -> Steps[None]:
         """Have a webhook no longer told about a task (A2A 1.0 §3.1.10)."""
@@ -276,14 +286,13 @@ class Operations:
             InvalidParamsError: The input is not what the skill takes.
             A2ATimeoutError: The task was not settled in time.
         """
-        task = yield from self.send_message(
-            input, skill=skill, context_id=context_id, metadata=metadata, blocking=False
-        )
+        end = _deadline(timeout)
+        task = yield from self._begin(_params(input, skill, context_id, None, metadata), end)
         # an agent that numbers events tells all of them, even those of a task that has ended;
         # but what belongs to a conversation may have been paused, which is no end any more
         fresh = not context_id and not isinstance(input, Message)
         cursor = "0" if fresh else None
-        events = self._events(task=task, cursor=cursor, timeout=timeout)
+        events = self._events(task=task, cursor=cursor, end=end)
         return result_of((yield from events.last()))
 
     def stream(
@@ -309,7 +318,7 @@ class Operations:
             InputRequired: As `call`.
         """
         params = _params(input, skill, context_id, None, metadata)
-        return Chunks(self._events(start=(STREAM, params), timeout=timeout))
+        return Chunks(self._events(start=(STREAM, params), end=_deadline(timeout)))
 
     def reply(self, task: Task, message: Content, *, timeout: float | None = None) -> Steps[Task]:
         """Answer a paused task, and wait until it ends or asks again.
@@ -323,10 +332,10 @@ class Operations:
             UnsupportedOperationError: It waits for nothing any more, and this is no late yes or no.
             A2ATimeoutError: The task was not settled in time.
         """
-        answered = yield from self.send_message(
-            message, task_id=task.id, context_id=task.context_id, blocking=False
-        )
-        events = self._events(task=answered, past=task.status, timeout=timeout)
+        end = _deadline(timeout)
+        params = _params(message, None, task.context_id, _id(task.id), None)
+        answered = yield from self._begin(params, end)
+        events = self._events(task=answered, past=task.status, end=end)
         return (yield from events.last())
 
     def follow(self, task: Task, *, timeout: float | None = None) -> EventStream:
@@ -339,7 +348,7 @@ class Operations:
             A2AConnectionError: The agent could not be reached any more.
             A2ATimeoutError: The task was not settled within *timeout* seconds.
         """
-        return self._events(task=task, timeout=timeout)
+        return self._events(task=task, end=_deadline(timeout))
 
     def wait(self, task: Task, *, timeout: float | None = None) -> Steps[Task]:
         """Follow a task until it is settled, and get it as it is then.
@@ -350,15 +359,20 @@ class Operations:
         """
         return (yield from self.follow(task, timeout=timeout).last())
 
-    def _ask(self, operation: Operation, params: Json) -> Steps[Any]:
-        binding, _ = yield from self._way()
-        answer = yield from self._exchange.send(binding.call(operation, params))
+    def _begin(self, params: Json, end: float) -> Steps[Task]:
+        """Send a message without waiting for what comes of it."""
+        params["configuration"] = {"returnImmediately": True}
+        return after(None, read_event((yield from self._ask(SEND, params, end))))
+
+    def _ask(self, operation: Operation, params: Json, end: float = inf) -> Steps[Any]:
+        binding, _ = yield from self._way(end)
+        answer = yield from self._exchange.send(binding.call(operation, params), end)
         assert isinstance(answer, Answer)
         return binding.result(answer)
 
-    def _way(self) -> Steps[tuple[Binding, bool]]:
+    def _way(self, end: float) -> Steps[tuple[Binding, bool]]:
         """How to reach the agent, and whether it has streams."""
-        binding = yield from self._discovery.binding()
+        binding = yield from self._discovery.binding(end)
         auth, card = self._exchange.auth, self._discovery.known
         if isinstance(auth, APIKey) and card:
             auth.place(card)
@@ -366,6 +380,10 @@ class Operations:
 
     def _events(self, **given: Any) -> EventStream:
         return EventStream(self._exchange, self._way, **given)
+
+
+def _deadline(timeout: float | None) -> float:
+    return inf if timeout is None else monotonic() + timeout
 
 
 def _id(given: Any) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 from .errors import A2AProtocolError, InputRequired, Json, TaskFailedError, is_object
 from .exchange import Steps
 from .streams import END, End, EventStream, Source
-from .tasks import Artifact, Message, Role, Task, TaskArtifactUpdateEvent, TaskPage, TaskState
+from .tasks import Artifact, Message, Part, Role, Task, TaskArtifactUpdateEvent, TaskPage, TaskState
 
 
 def result_of(task: Task) -> Any:
@@ -43,7 +43,7 @@ class Chunks(Source[Any]):
 
     def __init__(self, events: EventStream) -> None:
         self._events = events
-        self._told: dict[str, int] = {}
+        self._told: dict[str, list[Part]] = {}
         self._values: deque[Any] = deque()
 
     def next(self) -> Steps[Any | End]:
@@ -55,8 +55,10 @@ class Chunks(Source[Any]):
                 self._tell(event.artifact, append=event.append)
             elif isinstance(event, Task):
                 for artifact in event.artifacts:
-                    told = self._told.get(artifact.artifact_id, 0)
-                    self._tell(replace(artifact, parts=artifact.parts[told:]), append=True)
+                    told = self._told.get(artifact.artifact_id, [])
+                    grown = list(artifact.parts[: len(told)]) == told
+                    rest = artifact.parts[len(told) :] if grown else artifact.parts
+                    self._tell(replace(artifact, parts=rest), append=grown)
             elif isinstance(event, Message):
                 self._values.append(event.value)
         else:
@@ -67,8 +69,9 @@ class Chunks(Source[Any]):
         return END
 
     def _tell(self, chunk: Artifact, *, append: bool) -> None:
-        told = self._told.get(chunk.artifact_id, 0) if append else 0
-        self._told[chunk.artifact_id] = told + len(chunk.parts)
+        if not append:
+            self._told.pop(chunk.artifact_id, None)
+        self._told.setdefault(chunk.artifact_id, []).extend(chunk.parts)
         if chunk.parts:
             self._values.append(chunk.value)
 

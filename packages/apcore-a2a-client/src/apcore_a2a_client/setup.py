@@ -41,7 +41,8 @@ def operations_of(
     if timeout is not None and not 0 < timeout <= LONGEST:
         raise ValueError(f"timeout takes seconds, more than 0 and at most {LONGEST}: {timeout!r}")
     known = {
-        named(name): checked(value, f"header {name}") for name, value in (headers or {}).items()
+        named(name).lower(): checked(value, f"header {name}")
+        for name, value in (headers or {}).items()
     }
     exchange = Exchange(build, auth_of(auth), known, timeout, retries, max_bytes)
     return Operations(exchange, Discovery(exchange, address(url), card_ttl, protocol))
@@ -71,6 +72,8 @@ def address(url: str) -> httpx.URL:
         raise ValueError("An agent has an http or https URL, and this is none") from None
     if found.userinfo:
         raise ValueError("Credentials don't belong into a URL: pass auth= (the command: --auth)")
+    if found.query:
+        raise ValueError("An agent's URL has no query; headers= or auth= may do what it is for")
     if not is_good(found) or any(character.isspace() for character in url):
         raise ValueError(f"An agent has an http or https URL, not {shown!r}")
     path = found.raw_path.partition(b"?")[0].partition(b"/.well-known/")[0]

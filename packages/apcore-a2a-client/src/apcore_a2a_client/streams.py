@@ -22,7 +22,17 @@ from .errors import (
 )
 from .exchange import Answer, Close, Exchange, Read, Sleep, Steps, backoff, left
 from .sse import EventParser
-from .tasks import Event, Message, Task, TaskArtifactUpdateEvent, TaskStatus, after, read_event
+from .tasks import (
+    Artifact,
+    Event,
+    Message,
+    Part,
+    Task,
+    TaskArtifactUpdateEvent,
+    TaskStatus,
+    after,
+    read_event,
+)
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -36,8 +46,8 @@ class End(Enum):
 END: Final = End.END
 
 
-Way: TypeAlias = Callable[[], Steps[tuple[Binding, bool]]]
-"""Tells how to reach an agent, and whether it has streams."""
+Way: TypeAlias = Callable[[float], Steps[tuple[Binding, bool]]]
+"""Tells, until a time, how to reach an agent, and whether it has streams."""
 
 
 class Source(Protocol[T_co]):
@@ -63,7 +73,7 @@ class EventStream(Source[Event]):
         task: The task as far as it is known.
         cursor: The id of the event behind which to begin.
         past: A pause that has been answered, so that it ends nothing.
-        timeout: Seconds for all of it.
+        end: When to give up at the latest, by the monotonic clock.
     """
 
     def __init__(
@@ -75,19 +85,25 @@ class EventStream(Source[Event]):
         task: Task | None = None,
         cursor: str | None = None,
         past: TaskStatus | None = None,
-        timeout: float | None = None,
+        end: float = inf,
     ) -> None:
         self._exchange, self._way = exchange, way
         self._binding: Binding
-        self._start, self.task, self._cursor, self._polls = start, task, cursor, False
+        self._start, self._cursor, self._polls = start, cursor, False
+        self._task: Task | None = None
+        self._made: dict[str, tuple[Artifact, list[Part]]] = {}
+        self._grown = False
+        if task:
+            self._keep(task)
         self._answers = bool(start and start[1].get("message", {}).get("taskId"))
         self._reply: httpx.Response | None = None
         self._parser = EventParser(exchange.limit)
         self._pending: deque[tuple[Any, str | None]] = deque()
         self._failures = self._rounds = 0
-        self._heard = 0.0
+        self._heard = self._lost_at = 0.0
+        self._number = 0
         self._past = past
-        self._end = inf if timeout is None else monotonic() + timeout
+        self._end = end
         self._ended = bool(task and self._settles(task))
         self._numbered = False
         self._resumes = False  # it has asked for a subscription, and heard nothing yet
@@ -129,8 +145,8 @@ class EventStream(Source[Event]):
         return self.task
 
     def _open(self) -> Steps[None]:
-        self._binding, streams = yield from self._way()
-        if self.task is None:
+        self._binding, streams = yield from self._way(self._end)
+        if self._task is None:
             assert self._start
             operation, params = self._start
             if operation is STREAM and not streams:
@@ -141,11 +157,11 @@ class EventStream(Source[Event]):
         old = self._binding.version == "0.3" and not self._numbered
         if self._polls or old or not streams:
             self._polls = True
-            yield Sleep(min(5.0, 0.05 * 1.5 ** min(self._rounds, 20)))
+            yield Sleep(min(5.0, 0.05 * 1.5 ** min(self._rounds, 20), left(self._end) or 5.0))
             self._rounds += 1
         else:
             try:
-                yield from self._connect(SUBSCRIBE, {"id": self.task.id})
+                yield from self._connect(SUBSCRIBE, {"id": self._task.id})
                 self._resumes = self._reply is not None
             except (A2AServerError, A2AProtocolError):
                 self._polls = True  # it has ended meanwhile, or can't be subscribed to
@@ -154,15 +170,15 @@ class EventStream(Source[Event]):
 
     def _look(self) -> Steps[None]:
         """Ask for the task as it is."""
-        assert self.task
-        call = self._binding.call(GET, {"id": self.task.id})
-        answer = yield from self._exchange.send(call)
+        assert self._task
+        call = self._binding.call(GET, {"id": self._task.id})
+        answer = yield from self._exchange.send(call, self._end)
         assert isinstance(answer, Answer)
         self._pending.append((Task.from_dict(self._binding.result(answer)), None))
 
     def _connect(self, operation: Operation, params: Json) -> Steps[None]:
         call = self._binding.call(operation, params, self._cursor)
-        answer = yield from self._exchange.send(call)
+        answer = yield from self._exchange.send(call, self._end)
         if isinstance(answer, httpx.Response):
             self._reply, self._parser = answer, EventParser(self._exchange.limit)
             self._heard = monotonic()
@@ -178,9 +194,9 @@ class EventStream(Source[Event]):
             raise A2AConnectionError("The stream ended before its task")
         self._pending.extend(self._parser.feed(chunk))
         now = monotonic()
-        if self._pending or self._numbered:
+        if self._pending:
             self._heard = now
-        elif self.task and now - self._heard > SILENCE:
+        elif self._task and now - self._heard > SILENCE:
             self._heard = now
             yield from self._look()  # agents may forget to tell the end
             if not self._pending[0][0].status.state.is_settled:
@@ -188,15 +204,19 @@ class EventStream(Source[Event]):
 
     def _lost(self, error: A2AConnectionError) -> Steps[None]:
         """Get over *error*, if that can be done."""
-        if not self._reply or (self.task is None and not (self._start and self._start[0].safe)):
+        now, silence = monotonic(), self._exchange.timeout
+        self._lost_at = self._lost_at or now
+        restarts = self._task and not error.sent and now - self._lost_at < (silence or SILENCE)
+        resumable = self._task or (self._start and self._start[0].safe)
+        if not (restarts or (self._reply and resumable)):
             raise error  # all has been tried, or what was sent may have arrived
-        silent = isinstance(error, A2ATimeoutError) and self.task
+        silent = isinstance(error, A2ATimeoutError) and self._reply and self._task
         yield from self._hang_up()
         if silent:
             yield from self._look()  # it is alive, and its task takes long
             return
         self._failures += 1
-        if self._failures > self._exchange.retries:
+        if not restarts and self._failures > self._exchange.retries:
             raise error
         yield Sleep(backoff(self._failures - 1))
 
@@ -213,23 +233,57 @@ class EventStream(Source[Event]):
             event = read_event(self._binding.event(data))
             self._resumes = False
         if id:
-            self._cursor, self._numbered = id, True
+            # versions 1, 2, 3 … can be gone on from; others may be a clock
+            self._numbered = len(id) < 16 and id.isdigit() and int(id) == self._number + 1
+            self._number = int(id) if len(id) < 16 and id.isdigit() else 0
+            self._cursor = id
             event = replace(event, event_id=id)
-        if isinstance(event, Task) and self.task and _same(event, self.task):
+        known = self.task if isinstance(event, Task) else None
+        if isinstance(event, Task) and known and _same(event, known):
             self._ended = self._settles(event)
             return None
-        first = self.task is None
-        self.task = after(self.task, event)
+        first = self._task is None
+        self._keep(event)
         self._failures = self._rounds = 0
-        stale = first and self._answers and self.task.status.state.is_paused
+        self._lost_at = 0.0
+        assert self._task
+        stale = first and self._answers and self._task.status.state.is_paused
         final = not isinstance(event, Message) and event.extra.get("final") is True
         changed = not isinstance(event, TaskArtifactUpdateEvent)
-        self._ended = final or (changed and self._settles(self.task) and not stale)
+        self._ended = final or (changed and self._settles(self._task) and not stale)
         return event
+
+    @property
+    def task(self) -> Task | None:
+        """The task as far as it is known."""
+        if self._task and self._grown:
+            made = (replace(known, parts=tuple(parts)) for known, parts in self._made.values())
+            self._task, self._grown = replace(self._task, artifacts=tuple(made)), False
+        return self._task
+
+    def _keep(self, event: Event) -> None:
+        """Remember what *event* tells; artifacts grow in lists, for there may be many chunks."""
+        if not isinstance(event, TaskArtifactUpdateEvent):
+            self._task = after(self._task, event)
+            if isinstance(event, Task):
+                self._made = {a.artifact_id: (a, list(a.parts)) for a in event.artifacts}
+                self._grown = False
+            return
+        new, self._grown = event.artifact, True
+        if self._task is None:
+            self._task = after(None, event)
+        if event.append and new.artifact_id in self._made:
+            old, parts = self._made[new.artifact_id]
+            parts.extend(new.parts)
+            if new.metadata:
+                merged = replace(old, metadata={**old.metadata, **new.metadata})
+                self._made[new.artifact_id] = merged, parts
+        else:
+            self._made[new.artifact_id] = new, list(new.parts)
 
     def _settles(self, task: Task) -> bool:
         now, past = task.status, self._past
-        if past and (now.state, now.timestamp) == (past.state, past.timestamp):
+        if past and past.timestamp and (now.state, now.timestamp) == (past.state, past.timestamp):
             # a2a-sdk 0.3 moves the question into the history before the state changes
             return now.message not in (past.message, None)
         return now.state.is_settled

@@ -37,6 +37,7 @@ def done(
         finally:
             _close(replies)
 
+    method.__qualname__ = f"SyncA2AClient.{steps.__name__}"
     return method
 
 
@@ -57,6 +58,7 @@ def iterated(
         finally:
             _close(replies)
 
+    method.__qualname__ = f"SyncA2AClient.{source.__name__}"
     return method
 
 
@@ -175,6 +177,8 @@ class SyncA2AClient:
         except StopIteration as end:
             result: T = end.value
             return result
+        finally:
+            steps.close()
 
     def _step(self, step: Send | Read | Close | Sleep, replies: Replies) -> Any:
         if isinstance(step, Sleep):
@@ -189,5 +193,5 @@ class SyncA2AClient:
             response = self._http.send(
                 step.request, auth=credentials(step), stream=True, follow_redirects=False
             )
-        replies[response] = response.iter_raw()
+        replies[response] = response.iter_bytes()
         return response

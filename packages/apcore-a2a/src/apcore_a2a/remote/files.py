@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator
 from mimetypes import guess_extension
 from pathlib import Path
@@ -18,10 +19,11 @@ def save(task: Task, folder: Path) -> Iterator[Path]:
     Yields:
         Where each part is now. Files elsewhere, of which there is but a URL, are not fetched.
     """
+    taken: Counter[str] = Counter()
     for artifact in task.artifacts:
         for part in artifact.parts:
             name, content = _file(part, artifact.name or artifact.artifact_id)
-            yield write(folder, safe(name), content)
+            yield write(folder, safe(name), content, taken)
 
 
 def _file(part: Part, name: str) -> tuple[str, bytes]:
@@ -58,16 +60,19 @@ def _cut(text: str, limit: int) -> str:
     return text.encode()[:limit].decode("utf-8", "ignore")
 
 
-def write(folder: Path, name: str, content: bytes) -> Path:
-    """Write a new file, named *name* or, if there is one, *name* with a number."""
+def write(folder: Path, name: str, content: bytes, taken: Counter[str]) -> Path:
+    """Write a new file, named *name* or, if there is one, *name* with a number.
+
+    *taken* has the last number of each name, so that many of one name are quickly numbered.
+    """
     stem, suffix = Path(name).stem, Path(name).suffix
-    number = 1
     while True:
+        taken[name] += 1
+        number = taken[name]
         path = folder / (name if number == 1 else f"{stem}-{number}{suffix}")
         try:
             with path.open("xb") as file:
                 file.write(content)
         except FileExistsError:
-            number += 1
-        else:
-            return path
+            continue
+        return path

@@ -3,7 +3,6 @@
 import json
 import shlex
 import sys
-from base64 import b64encode
 from collections.abc import Generator
 from contextlib import contextmanager
 from time import monotonic
@@ -13,12 +12,11 @@ from apcore_a2a_client import AgentCard, Part, Task, TaskPage, TaskState
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group, RenderableType
 from rich.json import JSON
-from rich.markdown import Markdown
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from .printers import Printer, Tell, clean
+from .printers import Printer, Tell, base64, clean
 
 COLORS = {
     TaskState.COMPLETED: "green",
@@ -176,10 +174,7 @@ class _Progress:
 
 def _shown(part: Part) -> RenderableType:
     if part.text is not None:
-        text = clean(part.text)
-        return (
-            Markdown(text, hyperlinks=False) if part.media_type == "text/markdown" else Text(text)
-        )
+        return Text(clean(part.text))
     if part.raw is not None:
         name = clean(part.filename) or "a file"
         size = f"{len(part.raw):,} bytes, {clean(part.media_type) or 'of unknown type'}"
@@ -188,7 +183,7 @@ def _shown(part: Part) -> RenderableType:
 
 
 def _json(value: Any, indent: int | None = 2) -> JSON:
-    text = json.dumps(value, ensure_ascii=False, default=lambda raw: b64encode(raw).decode())
+    text = json.dumps(value, ensure_ascii=False, default=base64)
     return JSON(clean(text), indent=indent)
 
 
