@@ -629,7 +629,7 @@ def test_an_address_shows_no_secret() -> None:
     assert repr(SyncA2AClient("http://h/x#s3cr3t")) == "<SyncA2AClient http://h/x>"
     with pytest.raises(ValueError, match="no query") as caught:
         SyncA2AClient("http://h/x?key=s3cr3t")
-    assert unseen(caught.value)
+    assert "s3cr3t" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ def back(model: Model) -> Any:
 
 
 def test_every_public_model_is_held_against_the_sdk() -> None:
-    public = map(vars(apcore_a2a_client).get, apcore_a2a_client.__all__)
+    public = [getattr(apcore_a2a_client, name) for name in apcore_a2a_client.__all__]
     assert {p for p in public if isinstance(p, type) and issubclass(p, Model)} == set(MODELS)
 
 

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from inspect import isawaitable
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import httpx
 
-from .cards import AgentCard, SecurityScheme
 from .errors import A2AError, A2AProtocolError, is_object
+
+if TYPE_CHECKING:
+    from .cards import AgentCard  # imported when there is a card
 
 Flow: TypeAlias = Generator[httpx.Request, httpx.Response, None]
 AsyncFlow: TypeAlias = AsyncGenerator[httpx.Request, httpx.Response]
@@ -58,7 +60,7 @@ class APIKey(httpx.Auth):
 
     def __init__(self, key: str) -> None:
         self._key = checked(key)
-        self._scheme = SecurityScheme("apiKey", location="header", name="X-API-Key")
+        self._location, self._name = "header", "X-API-Key"
 
     def copy(self) -> APIKey:
         """The same key, for another agent."""
@@ -69,16 +71,18 @@ class APIKey(httpx.Auth):
         schemes = [known.get("schemes") for known in card.security_requirements]
         required = [name for known in schemes if is_object(known) for name in known]
         ordered = sorted(card.security_schemes.items(), key=lambda item: item[0] not in required)
-        known = (scheme for _, scheme in ordered if scheme.type == "apiKey")
-        self._scheme = next(known, self._scheme)
-        if self._scheme.location == "header" and self._scheme.name.lower() in NOT_FOR_KEYS:
-            raise A2AProtocolError(f"No key can stand in the header {self._scheme.name}")
+        for _, scheme in ordered:
+            if scheme.type == "apiKey":
+                self._location, self._name = scheme.location, scheme.name
+                break
+        if self._location == "header" and self._name.lower() in NOT_FOR_KEYS:
+            raise A2AProtocolError(f"No key can stand in the header {self._name!r}")
 
     def auth_flow(self, request: httpx.Request) -> Flow:
-        name = self._scheme.name
-        if self._scheme.location == "query":
+        name = self._name
+        if self._location == "query":
             request.url = _MaskedURL(request.url.copy_set_param(name, self._key))
-        elif self._scheme.location == "cookie":
+        elif self._location == "cookie":
             cookies = [request.headers.get("cookie"), f"{name}={self._key}"]
             request.headers["cookie"] = "; ".join(filter(None, cookies))
         else:

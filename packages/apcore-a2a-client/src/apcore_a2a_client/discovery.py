@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from math import inf
 from time import monotonic
+from typing import TYPE_CHECKING
 
 import httpx
 
 from .bindings import HTTPJSON, JSONRPC, Binding
-from .cards import AgentCard, AgentInterface
 from .codec import load
 from .errors import (
     LONGEST,
@@ -18,6 +18,9 @@ from .errors import (
     A2AProtocolError,
 )
 from .exchange import Answer, Call, Exchange, Sleep, Steps, is_good, origin, path_of, shown
+
+if TYPE_CHECKING:
+    from .cards import AgentCard, AgentInterface  # imported when there is a card
 
 PLACES = (b"/.well-known/agent-card.json", b"/.well-known/agent.json")
 LARGEST_CARD = 5 * 2**20
@@ -107,6 +110,8 @@ class Discovery:
             return self.known
         if status != 200:
             raise A2ADiscoveryError(f"No agent card: HTTP {status}", url=place, status_code=status)
+        from .cards import AgentCard
+
         try:
             return AgentCard.from_dict(load(answer.body))
         except A2AProtocolError as error:

@@ -209,8 +209,8 @@ class Exchange:
 
 
 def left(end: float) -> float | None:
-    """Seconds until *end*; None if that is never."""
-    return None if end == inf else max(0.0, end - monotonic())
+    """Seconds until *end*, and a moment when it is over; None if that is never."""
+    return None if end == inf else max(0.001, end - monotonic())  # 0 makes sockets not wait
 
 
 def credentials(step: Send) -> Any:

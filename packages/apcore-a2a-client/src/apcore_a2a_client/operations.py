@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import inf
-from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .auth import APIKey
 from .bindings import (
@@ -23,10 +22,10 @@ from .bindings import (
     Binding,
     Operation,
 )
-from .cards import AgentCard
 from .discovery import Discovery
 from .errors import A2AProtocolError, Json, is_list, is_object
 from .exchange import Answer, Exchange, Steps
+from .params import Content, checked_id, deadline, given, message_params, state_of
 from .results import Chunks, Pages, result_of
 from .streams import EventStream, Source
 from .tasks import (
@@ -35,13 +34,12 @@ from .tasks import (
     PushNotificationConfig,
     Task,
     TaskPage,
-    TaskState,
     after,
     read_event,
 )
 
-Content = str | bytes | dict[str, Any] | Sequence[Any] | Message
-"""What a message is made of: text, data, a list of parts, or the message itself."""
+if TYPE_CHECKING:
+    from .cards import AgentCard  # imported when there is a card
 
 
 class Operations:
@@ -73,6 +71,8 @@ class Operations:
         Raises:
             ExtendedAgentCardNotConfiguredError: It has none.
         """
+        from .cards import AgentCard
+
         return AgentCard.from_dict((yield from self._ask(EXTENDED_CARD, {})))
 
     def send_message(
@@ -115,7 +115,7 @@ class Operations:
             "acceptedOutputModes": list(accepted_output_modes),
             "taskPushNotificationConfig": push_config and push_config.to_dict(),
         }
-        params = _params(message, skill, context_id, task_id, metadata)
+        params = message_params(message, skill, context_id, task_id, metadata)
         params["configuration"] = {k: v for k, v in configuration.items() if v not in (None, [])}
         return after(None, read_event((yield from self._ask(SEND, params))))
 
@@ -144,7 +144,7 @@ class Operations:
             A2AServerError: The agent refused the message.
             A2AConnectionError: It can't be reached, or could not be reached again.
         """
-        params = _params(message, skill, context_id, task_id, metadata)
+        params = message_params(message, skill, context_id, task_id, metadata)
         return self._events(start=(STREAM, params))
 
     def subscribe(self, task_id: str, *, last_event_id: str | None = None) -> Source[Event]:
@@ -158,7 +158,7 @@ class Operations:
             UnsupportedOperationError: The task has ended.
             TaskNotFoundError: There is no such task.
         """
-        return self._events(start=(SUBSCRIBE, {"id": _id(task_id)}), cursor=last_event_id)
+        return self._events(start=(SUBSCRIBE, {"id": checked_id(task_id)}), cursor=last_event_id)
 
     def get_task(self, task_id: str, *, history_length: int | None = None) -> Steps[Task]:
         """A task as it is now (FR-CLI-005).
@@ -166,7 +166,7 @@ class Operations:
         Raises:
             TaskNotFoundError: There is no such task.
         """
-        params = _given(id=_id(task_id), historyLength=history_length)
+        params = given(id=checked_id(task_id), historyLength=history_length)
         return Task.from_dict((yield from self._ask(GET, params)))
 
     def cancel_task(self, task_id: str) -> Steps[Task]:
@@ -175,7 +175,7 @@ class Operations:
         Raises:
             TaskNotCancelableError: It has ended.
         """
-        return Task.from_dict((yield from self._ask(CANCEL, {"id": _id(task_id)})))
+        return Task.from_dict((yield from self._ask(CANCEL, {"id": checked_id(task_id)})))
 
     def list_tasks(
         self,
@@ -199,9 +199,9 @@ class Operations:
             UnsupportedOperationError: The agent lists no tasks; most of 0.3 do not.
             ValueError: There is no such state.
         """
-        params = _given(
+        params = given(
             contextId=context_id,
-            status=None if state is None else _state(state).wire,
+            status=None if state is None else state_of(state).wire,
             pageToken=cursor,
             pageSize=page_size,
             historyLength=history_length,
@@ -228,17 +228,21 @@ class Operations:
         Raises:
             PushNotificationNotSupportedError: The agent calls no webhooks.
         """
-        params = {**config.to_dict(), "taskId": _id(config.task_id)}
+        params = {**config.to_dict(), "taskId": checked_id(config.task_id)}
         return PushNotificationConfig.from_dict((yield from self._ask(SET_PUSH, params)))
 
     def get_push_config(self, task_id: str, id: str) -> Steps[PushNotificationConfig]:
         """A webhook of a task (A2A 1.0 §3.1.8)."""
-        params = {"taskId": _id(task_id), "id": _id(id)}
+        params = {"taskId": checked_id(task_id), "id": checked_id(id)}
         return PushNotificationConfig.from_dict((yield from self._ask(GET_PUSH, params)))
 
     def list_push_configs(self, task_id: str) -> Steps[tuple[PushNotificationConfig, ...]]:
         """All webhooks of a task (A2A 1.0 §3.1.9)."""
-        params, found, seen = {"taskId": _id(task_id)}, list[PushNotificationConfig](), set[Any]()
+        params, found, seen = (
+            {"taskId": checked_id(task_id)},
+            list[PushNotificationConfig](),
+            set[Any](),
+        )
         while True:
             result = yield from self._ask(LIST_PUSH, params)
             page: Json = result if is_object(result) else {"configs": result}
@@ -254,7 +258,7 @@ class Operations:
 
     def delete_push_config(self, task_id: str, id: str) -> Steps[None]:
         """Have a webhook no longer told about a task (A2A 1.0 §3.1.10)."""
-        yield from self._ask(DELETE_PUSH, {"taskId": _id(task_id), "id": _id(id)})
+        yield from self._ask(DELETE_PUSH, {"taskId": checked_id(task_id), "id": checked_id(id)})
 
     def call(
         self,
@@ -286,8 +290,8 @@ class Operations:
             InvalidParamsError: The input is not what the skill takes.
             A2ATimeoutError: The task was not settled in time.
         """
-        end = _deadline(timeout)
-        task = yield from self._begin(_params(input, skill, context_id, None, metadata), end)
+        end = deadline(timeout)
+        task = yield from self._begin(message_params(input, skill, context_id, None, metadata), end)
         # an agent that numbers events tells all of them, even those of a task that has ended;
         # but what belongs to a conversation may have been paused, which is no end any more
         fresh = not context_id and not isinstance(input, Message)
@@ -317,8 +321,8 @@ class Operations:
             TaskFailedError: As `call`, behind the chunks that came before.
             InputRequired: As `call`.
         """
-        params = _params(input, skill, context_id, None, metadata)
-        return Chunks(self._events(start=(STREAM, params), end=_deadline(timeout)))
+        params = message_params(input, skill, context_id, None, metadata)
+        return Chunks(self._events(start=(STREAM, params), end=deadline(timeout)))
 
     def reply(self, task: Task, message: Content, *, timeout: float | None = None) -> Steps[Task]:
         """Answer a paused task, and wait until it ends or asks again.
@@ -332,8 +336,8 @@ class Operations:
             UnsupportedOperationError: It waits for nothing any more, and this is no late yes or no.
             A2ATimeoutError: The task was not settled in time.
         """
-        end = _deadline(timeout)
-        params = _params(message, None, task.context_id, _id(task.id), None)
+        end = deadline(timeout)
+        params = message_params(message, None, task.context_id, checked_id(task.id), None)
         answered = yield from self._begin(params, end)
         events = self._events(task=answered, past=task.status, end=end)
         return (yield from events.last())
@@ -348,7 +352,7 @@ class Operations:
             A2AConnectionError: The agent could not be reached any more.
             A2ATimeoutError: The task was not settled within *timeout* seconds.
         """
-        return self._events(task=task, end=_deadline(timeout))
+        return self._events(task=task, end=deadline(timeout))
 
     def wait(self, task: Task, *, timeout: float | None = None) -> Steps[Task]:
         """Follow a task until it is settled, and get it as it is then.
@@ -380,37 +384,3 @@ class Operations:
 
     def _events(self, **given: Any) -> EventStream:
         return EventStream(self._exchange, self._way, **given)
-
-
-def _deadline(timeout: float | None) -> float:
-    return inf if timeout is None else monotonic() + timeout
-
-
-def _id(given: Any) -> str:
-    if not isinstance(given, str) or not given:
-        raise ValueError(f"An id is a text that is not empty, not {given!r}")
-    return given
-
-
-def _state(word: str) -> TaskState:
-    try:
-        return TaskState.read(word)
-    except A2AProtocolError:
-        known = ", ".join(state for state in TaskState if state != "unknown")
-        raise ValueError(f"There is no state {word!r}, but {known}") from None
-
-
-def _given(**params: Any) -> Json:
-    return {name: value for name, value in params.items() if value is not None}
-
-
-def _params(
-    message: Content,
-    skill: str | None,
-    context_id: str | None,
-    task_id: str | None,
-    metadata: Mapping[str, Any] | None,
-) -> Json:
-    sent = Message.of(message, context_id=context_id, task_id=task_id)
-    about = {**(metadata or {}), **_given(skillId=skill)}
-    return _given(message=sent.to_dict(), metadata=about or None)

@@ -7,16 +7,18 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from functools import wraps
-from typing import Any, Concatenate, ParamSpec, Self, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeAlias, TypeVar
 
 import httpx
 
 from .auth import Credentials
-from .cards import AgentCard
 from .exchange import Close, Read, Send, Sleep, Steps, credentials, translated
 from .operations import Operations
 from .setup import LIMITS, operations_of
 from .streams import END, Source
+
+if TYPE_CHECKING:
+    from .cards import AgentCard  # imported when there is a card
 
 P = ParamSpec("P")
 T = TypeVar("T")
