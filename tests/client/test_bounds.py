@@ -1,0 +1,212 @@
+"""What ends in time, goes on after a fault, or stays where it is."""
+
+import asyncio
+import socket
+import threading
+from collections.abc import Iterable
+from time import monotonic
+from typing import Any
+
+import httpx
+import pytest
+from apcore_a2a_client import (
+    A2AClient,
+    A2AProtocolError,
+    A2ATimeoutError,
+    InvalidParamsError,
+    SyncA2AClient,
+)
+from apcore_a2a_client.exchange import Send
+from apcore_a2a_client.operations import Operations
+
+from .raw import (
+    HOLD,
+    KINDS,
+    Client,
+    Request,
+    Step,
+    agent,
+    card,
+    events,
+    raw,
+    reply,
+    rpc,
+    task,
+)
+
+kinds = pytest.mark.parametrize("kind", KINDS)
+WORKING: dict[str, Any] = {"task": task(state="TASK_STATE_WORKING")}
+
+
+def bound(port: int) -> socket.socket:
+    """A socket at that port, even if it has just been in use."""
+    found = socket.socket()
+    found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    found.bind(("127.0.0.1", port))
+    return found
+
+
+def test_who_gives_up_on_the_card_does_not_hold_up_others() -> None:
+    asyncio.run(giving_up_on_the_card())
+
+
+async def giving_up_on_the_card() -> None:
+    def script(_: Request) -> Iterable[Step]:
+        return [HOLD] if len(server.requests) == 1 else reply(card("/"))
+
+    with raw(script) as server:
+        async with A2AClient(server.url) as client:
+            with pytest.raises(TimeoutError) as kept:
+                await asyncio.wait_for(client.get_card(), 0.1)
+            assert (await asyncio.wait_for(client.get_card(), 2)).name == "raw"
+    assert kept.value is not None  # its traceback has the frames that had to be closed
+
+
+@kinds
+@pytest.mark.parametrize("what", ["card", "send", "stream"])
+def test_a_call_is_bounded_wholly_by_its_own_timeout(kind: str, what: str) -> None:
+    def script(request: Request) -> Iterable[Step]:
+        if request.is_card:
+            return [HOLD] if what == "card" else reply(card("/"))
+        if request.json["method"] == "SendMessage":
+            return [HOLD] if what == "send" else rpc(request, result=WORKING)
+        return events(then=HOLD)
+
+    with raw(script) as server, Client(kind, server.url, timeout=20) as client:
+        began = monotonic()
+        with pytest.raises(A2ATimeoutError):
+            client.do("call", "skill", "hi", timeout=0.3)
+        assert monotonic() - began < 2
+
+
+@kinds
+def test_a_stream_outlives_a_restart_of_its_agent(kind: str) -> None:
+    """For some seconds nobody listens there."""
+
+    def before(request: Request) -> Iterable[Step]:
+        result = {"jsonrpc": "2.0", "id": 1, "result": WORKING}
+        return events(result, then=HOLD)
+
+    def behind(request: Request) -> Iterable[Step]:
+        done = {"task": task()}
+        return events({"jsonrpc": "2.0", "id": 1, "result": done})
+
+    seen: list[Any] = []
+
+    def ask(client: Client) -> None:
+        client.do("stream_message", "hi", into=seen)
+
+    first = bound(0)
+    port = first.getsockname()[1]
+    with Client(kind, f"http://127.0.0.1:{port}", timeout=20, retries=1) as client:
+        thread = threading.Thread(target=ask, args=[client])
+        with raw(agent(before), first):
+            thread.start()
+            while not seen:
+                assert thread.is_alive()
+        with raw(agent(behind), bound(port)):
+            thread.join(10)
+        assert not thread.is_alive()
+    assert [event.status.state for event in seen] == ["working", "completed"]
+
+
+@kinds
+def test_what_a_snapshot_has_otherwise_is_a_chunk_again(kind: str) -> None:
+    """An agent without streams, whose only part changes from look to look."""
+    parts: list[Any] = [{"n": 1}, {"n": 2}]
+
+    def script(request: Request) -> Iterable[Step]:
+        if request.json["method"] == "SendMessage":
+            return rpc(request, result=WORKING)
+        data = parts.pop(0)
+        made = [{"artifactId": "a", "parts": [{"data": data}]}]
+        state = "TASK_STATE_WORKING" if parts else "TASK_STATE_COMPLETED"
+        return rpc(request, result=task(state=state, artifacts=made))
+
+    with (
+        raw(agent(script, capabilities={})) as server,
+        Client(kind, server.url) as client,
+    ):
+        assert client.do("stream", "skill", "hi") == [{"n": 1}, {"n": 2}]
+
+
+def test_a_transport_for_tests_and_a_hook_that_reads_are_no_hindrance() -> None:
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.method == "GET":
+            return httpx.Response(200, json=card("http://agent.example/"))
+        result = {"jsonrpc": "2.0", "id": 1, "result": {"task": task()}}
+        return httpx.Response(200, json=result)
+
+    def read(response: httpx.Response) -> None:
+        response.read()
+
+    http = httpx.Client(
+        transport=httpx.MockTransport(answer), event_hooks={"response": [read]}, verify=False
+    )
+    with http, SyncA2AClient("http://agent.example", http_client=http) as client:
+        assert client.send_message("hi").status.state == "completed"
+
+
+@kinds
+def test_credentials_don_t_go_where_a_redirected_card_says(kind: str) -> None:
+    def script(request: Request) -> Iterable[Step]:
+        return reply(card("http://localhost:1/"))
+
+    with raw(script) as stranger:
+        elsewhere = stranger.url.replace("127.0.0.1", "localhost")
+        with (
+            raw(lambda _: reply(b"", 302, location=elsewhere)) as server,
+            Client(kind, server.url, auth="Bearer s3cr3t") as client,
+            pytest.raises(Exception, match="offers nothing") as caught,
+        ):
+            client.do("get_task", "t-1")
+    assert "s3cr3t" not in str(caught.value)
+
+
+@kinds
+@pytest.mark.parametrize("id", [".", ".."])
+def test_an_id_does_not_lead_to_another_address(kind: str, id: str) -> None:
+    script = agent(lambda _: reply({}), **card("/", "HTTP+JSON"))
+    with raw(script) as server, Client(kind, server.url) as client:
+        with pytest.raises(A2AProtocolError):
+            client.do("delete_push_config", "t-1", id)
+        assert server.asked == []
+
+
+@kinds
+def test_webhooks_are_listed_from_all_pages(kind: str) -> None:
+    pages = [
+        {"configs": [{"taskId": "t-1", "url": "http://a/"}], "nextPageToken": "2"},
+        {"configs": [{"taskId": "t-1", "url": "http://b/"}], "nextPageToken": ""},
+    ]
+    with (
+        raw(agent(lambda request: rpc(request, result=pages.pop(0)))) as server,
+        Client(kind, server.url) as client,
+    ):
+        found = client.do("list_push_configs", "t-1")
+        assert [config.url for config in found] == ["http://a/", "http://b/"]
+        assert server.asked[1].json["params"]["pageToken"] == "2"
+
+
+@kinds
+def test_invalid_arguments_need_no_reason(kind: str) -> None:
+    """HTTP+JSON asks for an ErrorInfo only where the error is one of A2A (§11.6)."""
+    violation = {"field": "parts", "description": "is empty"}
+    details = [
+        {"@type": "type.googleapis.com/google.rpc.BadRequest", "fieldViolations": [violation]}
+    ]
+    error = {"code": 400, "status": "INVALID_ARGUMENT", "message": "no", "details": details}
+    script = agent(lambda _: reply({"error": error}, 400), **card("/", "HTTP+JSON"))
+    with raw(script) as server, Client(kind, server.url) as client:
+        with pytest.raises(InvalidParamsError) as caught:
+            client.do("send_message", "hi")
+        assert caught.value.errors == [{"field": "parts", "message": "is empty"}]
+
+
+def test_what_is_not_done_any_more_is_closed() -> None:
+    """The steps have to give back what they hold, however they end."""
+    client = SyncA2AClient("http://127.0.0.1:1")
+    steps = Operations.get_card(client._operations)
+    assert isinstance(next(steps), Send)
+    steps.close()
+    assert not client._operations._discovery._asking
