@@ -203,7 +203,7 @@ class Exchange:
             if len(body) > limit:
                 raise A2AProtocolError(f"The answer is larger than {limit} bytes")
             if monotonic() > end:
-                raise A2ATimeoutError(f"The answer was not complete within {self.timeout} s")
+                raise A2ATimeoutError("The answer was not complete in time")
         yield Close(response)
         return bytes(body)
 
