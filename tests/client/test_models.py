@@ -179,7 +179,7 @@ def test_models_are_frozen_and_have_no_room_for_more(built: Model) -> None:
         with pytest.raises(FrozenInstanceError):
             setattr(built, field.name, None)
     with pytest.raises((FrozenInstanceError, TypeError)):
-        built.other = 1  # type: ignore[attr-defined]
+        built.other = 1  # type: ignore[attr-defined]  # missing on purpose
 
 
 def test_reading_does_not_change_what_is_read() -> None:

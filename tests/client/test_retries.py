@@ -367,7 +367,7 @@ def test_anything_else_is_not_tried_again(
     kind: str, wire: tuple[str, str], fault: list[Step]
 ) -> None:
     def script(request: Request) -> Iterable[Step]:
-        if b"307" in fault[0] and request.method == "GET":  # type: ignore[operator]
+        if b"307" in fault[0] and request.method == "GET":  # type: ignore[operator]  # it is bytes
             return HTML  # it would go there
         return fault
 
