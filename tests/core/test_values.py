@@ -20,7 +20,6 @@ from apcore_a2a_core import (
     from_struct,
     from_value,
     narrow,
-    to_struct,
     to_value,
 )
 from apcore_a2a_core.values import MAX_DEPTH, MAX_SAFE
@@ -210,15 +209,15 @@ def test_what_python_modules_put_out_has_its_form_in_json(output: object, carrie
 
 def test_objects_come_back_with_their_keys_sorted() -> None:
     shuffled = {"c": 1, "a": {"z": 1, "y": 2}, "b": [{"q": 1, "p": 2}]}
-    back = from_struct(to_struct(shuffled))
+    back = from_struct(to_value(shuffled).struct_value)
     assert [*back] == ["a", "b", "c"]
     assert [*back["a"]] == ["y", "z"]
     assert [*back["b"][0]] == ["p", "q"]
 
 
 def test_a_mapping_is_a_struct() -> None:
-    assert from_struct(to_struct(OrderedDict(a=1, b=[None]))) == {"a": 1, "b": [None]}
-    assert to_struct({"a": {}}).fields["a"].WhichOneof("kind") == "struct_value"
+    assert from_struct(to_value(OrderedDict(a=1, b=[None])).struct_value) == {"a": 1, "b": [None]}
+    assert to_value({"a": {}}).struct_value.fields["a"].WhichOneof("kind") == "struct_value"
 
 
 def test_a_value_that_was_never_set_reads_as_none() -> None:

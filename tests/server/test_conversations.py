@@ -8,7 +8,7 @@ from a2a import types as a2a
 from apcore import ModuleError
 from apcore_a2a_modules import Conversation, InputRequiredError
 from apcore_a2a_server import InMemoryTaskStore
-from apcore_a2a_server.admission import Caller
+from apcore_a2a_server.clients.caller import Caller
 from apcore_a2a_server.clients.connection import Connection
 from apcore_a2a_server.handler import Request
 from pydantic import BaseModel

@@ -1,12 +1,12 @@
 """Adapters between apcore modules and A2A types: pure, without I/O and without an event loop."""
 
 from .agent_card import EXTENSION_URI, AgentCardBuilder, card_to_dict
-from .errors import ErrorMapper, OutputError, PartError, clean, error_details
+from .errors import ErrorMapper, OutputError, PartError, clean, error_details, without_text
 from .parts import PartConverter
 from .protocols import Authenticator, Executor, Registry, missing_methods
 from .schema import SchemaConverter
 from .skill_mapper import SkillMapper
-from .values import from_struct, from_value, load_json, narrow, to_struct, to_value
+from .values import from_struct, from_value, load_json, narrow, to_value
 
 __all__ = [
     "EXTENSION_URI",
@@ -28,6 +28,6 @@ __all__ = [
     "load_json",
     "missing_methods",
     "narrow",
-    "to_struct",
     "to_value",
+    "without_text",
 ]

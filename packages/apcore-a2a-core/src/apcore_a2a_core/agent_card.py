@@ -60,8 +60,8 @@ class AgentCardBuilder:
             security_schemes: by name; any one of them will do.
             visible: which ids may be shown; all when not given.
         """
-        names = filter(visible, registry.list())
-        entries = [entry for entry in (self._entry(registry, name) for name in names) if entry]
+        shown = filter(visible, registry.list())
+        entries = [entry for name in shown if (entry := self._entry(registry, name))]
         details = Value(struct_value=Struct(fields={skill.id: more for skill, more in entries}))
         alternatives = [{scheme: a2a.StringList()} for scheme in security_schemes or ()]
         card = a2a.AgentCard(
@@ -77,8 +77,9 @@ class AgentCardBuilder:
         )
         for kind, spoken in (("JSONRPC", "1.0"), ("JSONRPC", "0.3"), ("HTTP+JSON", "1.0")):
             card.supported_interfaces.add(url=url, protocol_binding=kind, protocol_version=spoken)
-        params = Struct(fields={"skills": details})
-        card.capabilities.extensions.add(uri=EXTENSION_URI, params=params)
+        card.capabilities.extensions.add(
+            uri=EXTENSION_URI, params=Struct(fields={"skills": details})
+        )
         return card
 
     def build_extended(self, *, base_card: a2a.AgentCard) -> a2a.AgentCard:

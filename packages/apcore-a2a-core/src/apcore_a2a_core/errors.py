@@ -65,7 +65,8 @@ ANSWERS = {
 PROTOCOL = {kind.__name__: reason for kind, reason in A2A_ERROR_REASONS.items()}
 PROTOCOL["JSONParseError"] = "PARSE_ERROR"
 
-CONTROL = dict.fromkeys([*range(32), *range(127, 160)]) | {9: "\t", 10: "\\n"}
+HIDDEN = *range(32), *range(127, 160), *range(0x2028, 0x202F), *range(0x2066, 0x206A)
+CONTROL = dict.fromkeys(HIDDEN) | {9: "\t", 10: "\\n"}
 TRACEBACK = re.compile(r'^.*(?:Traceback \(most|File "|\bline \d+, in ).*$\n?', re.MULTILINE)
 PATH = re.compile(r"/[^\s]+/[^\s]+|\b[A-Za-z]:[\\/][^\s]+|\\\\[^\s]+")
 TELLING = re.compile(r"(?!\w+ should ).*['\"\[{]|-?\d|True|False|None|Value error|Assertion failed")
@@ -73,7 +74,7 @@ TELLING = re.compile(r"(?!\w+ should ).*['\"\[{]|-?\d|True|False|None|Value erro
 
 
 def clean(text: str, limit: int = 1000) -> str:
-    r"""*text* made fit for a log line: no control characters, at most *limit* characters.
+    r"""*text* made fit for a log line: at most *limit* characters, none that controls.
 
     A line feed becomes a backslash and an n, so that nobody can forge a line (NFR-SEC-002).
 
@@ -184,8 +185,7 @@ def is_callers_fault(error: BaseException, skill: str | None) -> bool:
     call chain, and comes neither of the output's validation nor of a malformed chunk.
     """
     details = object_of(error, "details")
-    chain = details.get("call_chain")
-    nested = is_array(chain) and len(chain) > 1
+    nested = is_array(chain := details.get("call_chain")) and len(chain) > 1
     foreign = skill is not None and details.get("module_id", skill) != skill
     output = text_of(error).startswith("Output validation")
     return not (nested or foreign or output or details.get("code") == "STREAM_CHUNK_NOT_OBJECT")
@@ -196,7 +196,21 @@ def log(error: BaseException, raised: str, name: str, skill: str) -> None:
     if raised == "ACLDeniedError":
         logger.warning("Access denied: skill=%s %s", skill, clean(str(object_of(error, "details"))))
     elif ANSWERS[name].code == -32603 and not name.startswith(("Approval", "ExecutionCancelled")):
-        logger.error("Skill failed: %s", skill, exc_info=error)
+        logger.error("Skill failed: %s", skill, exc_info=without_text(error))
+
+
+def without_text(error: BaseException, depth: int = 10) -> BaseException:
+    """What to log for *error*: its type, its stack and its causes, but nothing that it says.
+
+    Modules put into messages what clients have sent, and stores the values of their statements.
+
+    >>> without_text(KeyError("secret"))
+    KeyError()
+    """
+    kind, cause = type(error), error.__cause__ or error.__context__
+    found: Exception = type(kind.__name__, (Exception,), {"__module__": kind.__module__})()
+    found.__cause__ = without_text(cause, depth - 1) if cause and depth else None
+    return found.with_traceback(error.__traceback__)
 
 
 def text_of(error: BaseException) -> str:

@@ -8,6 +8,9 @@ from typing import Any, Protocol, runtime_checkable
 class Authenticator(Protocol):
     """Tells who is calling.
 
+    It may have `security_schemes()` beside its method: the schemes that the Agent Card declares,
+    by name, as the SDK's types or as OpenAPI has them. Without it a bearer token is declared.
+
     >>> class Everybody:
     ...     def authenticate(self, headers): return {"id": "somebody"}
     >>> isinstance(Everybody(), Authenticator)
@@ -15,7 +18,11 @@ class Authenticator(Protocol):
     """
 
     def authenticate(self, headers: Mapping[str, str]) -> object | Awaitable[object | None] | None:
-        """The identity behind *headers* (names in lower case), or ``None`` for nobody."""
+        """The identity behind *headers* (names in lower case), or ``None`` for nobody.
+
+        An apcore Identity, for that is what modules and access rules get to see. Whatever it
+        raises means that nobody can be known now: no request gets through.
+        """
         ...
 
 

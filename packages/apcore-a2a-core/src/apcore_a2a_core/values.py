@@ -2,7 +2,6 @@
 
 import json
 from base64 import b64encode
-from collections.abc import Mapping
 from datetime import date, time
 from math import isfinite
 from typing import Any, NoReturn
@@ -82,9 +81,8 @@ def _narrow(value: Any, depth: int, room: list[int]) -> Any:
         return value
     room[0] -= len(value) * KEY if kind is dict else len(value)
     if not depth or room[0] < 0:
-        raise PartError(
-            "Input is nested too deep" if not depth else "Input has too many keys or items"
-        )
+        what = "is nested too deep" if not depth else "has too many keys or items"
+        raise PartError(f"Input {what}")
     if kind is list:
         return [v if type(v) is str else _narrow(v, depth - 1, room) for v in value]
     return {k: v if type(v) is str else _narrow(v, depth - 1, room) for k, v in value.items()}
@@ -134,11 +132,6 @@ def to_value(obj: object, *, max_depth: int = MAX_DEPTH) -> Value:
     except ValueError as error:  # protobuf's or pydantic's, with the rejected value in its text
         raise OutputError("something that has no form in JSON", path) from error
     return value
-
-
-def to_struct(obj: Mapping[Any, object]) -> Struct:
-    """A mapping as a protobuf struct; see `to_value`."""
-    return to_value(dict(obj)).struct_value
 
 
 def _fill(value: Value, obj: Any, path: list[str | int], max_depth: int) -> None:

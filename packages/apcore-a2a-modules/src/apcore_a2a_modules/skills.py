@@ -89,6 +89,11 @@ class Skills:
             )
         return skill
 
+    def needs_approval(self, skill_id: str) -> bool:
+        """Whether the skill needs approval; so does one that is gone meanwhile."""
+        skill = self._find(skill_id)
+        return skill is None or skill.needs_approval
+
     def _find(self, skill_id: str) -> Skill | None:
         try:
             return self._skills[skill_id]

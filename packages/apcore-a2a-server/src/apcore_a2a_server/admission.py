@@ -1,18 +1,19 @@
 """Everything that can refuse a message before a task exists or goes on."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from a2a import types as a2a
 from a2a.utils.errors import InvalidParamsError, TaskNotFoundError, UnsupportedOperationError
 from apcore_a2a_core import PartConverter, PartError, from_value
+from apcore_a2a_guards import note
 from apcore_a2a_modules import Approvals, Pause, Skill, Skills, is_over
 from apcore_a2a_store import Journal, Query, TaskRecord
 from apcore_a2a_store.states import INPUT_REQUIRED, PAUSED
 
-from .clients.connection import Connection
+from .clients.caller import Caller
 from .decode import invalid
 from .pausing.answer import is_late_answer
 from .shared.ids import new_id
@@ -20,16 +21,6 @@ from .shared.parts import as_json
 
 MAX_ID = 256
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
-
-
-@dataclass(frozen=True, slots=True)
-class Caller:
-    """Who sent a request: the principal its tasks belong to, and what came along."""
-
-    owner: str = ""
-    identity: Any = None
-    headers: Mapping[str, str] = field(default_factory=dict[str, str])
-    connection: Connection = field(default_factory=Connection)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +77,7 @@ class Admission:
         record = await self._journal.get(task_id)
         if record is None or record.owner != caller.owner:
             raise TaskNotFoundError
+        note(task=record.task.id, skill=record.skill)
         return record
 
     async def addressed(self, request: a2a.SendMessageRequest, caller: Caller) -> TaskRecord | None:
@@ -138,6 +130,7 @@ class Admission:
         message.task_id = new_id()
         message.context_id = message.context_id or new_id()
         detached = is_detached(request, streaming)
+        note(task=message.task_id, skill=skill_id)
         return Call(skill, inputs, message, caller, streaming, rest, continues, detached)
 
     def reply(

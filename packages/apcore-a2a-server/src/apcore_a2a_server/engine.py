@@ -9,13 +9,14 @@ from functools import partial
 
 from a2a import types as a2a
 from a2a.utils.errors import InternalError
+from apcore_a2a_core import without_text
 from apcore_a2a_modules import Pause
 from apcore_a2a_store import TaskRecord
 from apcore_a2a_store.states import CANCELED, FAILED, INPUT_REQUIRED, OPEN, PAUSED, WORKING
 
 from .admission import Call
 from .change import NewState, change, say
-from .errors import DrainingError, StaleTaskError, TooMuchError, refusal
+from .errors import DrainingError, StaleTaskError, refusal
 from .pausing.answer import answered
 from .pausing.expiry import Expiries
 from .run import Run
@@ -112,10 +113,7 @@ class Engine:
         call = run.call
         if self.draining:
             raise DrainingError
-        if len(self.runs) >= self._setup.max_runs:
-            raise TooMuchError("Too many tasks are running")
-        if call.skill.in_thread and self._setup.threads.full:
-            raise TooMuchError("Too many synchronous skills do not end")
+        await self._setup.capacity.check(call, self.runs.values())
         current = self.runs.get(call.message.task_id)
         if current is None or current[1].done():  # else somebody's answer is on its way
             task = asyncio.create_task(run.main())
@@ -139,7 +137,7 @@ class Engine:
             run.admitted.set_exception(InternalError())
         run.admitted.exception()  # it may be that nobody waits for it any more
         if not task.cancelled() and (error := task.exception()):
-            logger.error("Task %s could not end by itself", task_id, exc_info=error)
+            logger.error("Task %s could not end by itself", task_id, exc_info=without_text(error))
             ending = self._end(run.call.message, FAILED, "Internal error")
             self._background.start(ending, f"Failing task {task_id}")
 

@@ -5,7 +5,7 @@ Streams carry the versions of events, which the SDK's `RequestHandler` has no ro
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn, TypeAlias
 
@@ -14,7 +14,8 @@ from a2a.utils import errors
 from apcore_a2a_store import Event, Journal, Order, Query
 from apcore_a2a_store.states import NAMES, PAUSED, TERMINAL
 
-from .admission import Admission, Caller
+from .admission import Admission
+from .clients.caller import Caller
 from .clients.waiting import Streams, Watchers
 from .decode import invalid
 from .engine import Engine, Ticket
@@ -55,6 +56,7 @@ class Handler:
         watchers: Knows who waits for which task.
         streams: Limits the streams that are open.
         keep_alive: Seconds of silence after which a stream says that it is alive.
+        extended_card: Makes the card for an identity; None when nothing authenticates.
     """
 
     def __init__(
@@ -66,6 +68,7 @@ class Handler:
         streams: Streams,
         *,
         keep_alive: float = 15,
+        extended_card: Callable[[Any], Awaitable[dict[str, Any]]] | None = None,
     ) -> None:
         self._engine = engine
         self._admission = admission
@@ -73,6 +76,7 @@ class Handler:
         self._watchers = watchers
         self._streams = streams
         self._keep_alive = keep_alive
+        self._extended_card = extended_card
 
     async def admit(self, request: Request, *, streaming: bool) -> Ticket:
         """Start the message's task, or go on with it; everything that refuses it is raised."""
@@ -174,13 +178,18 @@ class Handler:
         """Push notifications are not there (§3.3.4)."""
         raise errors.PushNotificationNotSupportedError
 
-    async def extended_card(self, request: Request) -> a2a.AgentCard:
-        """There is no extended card without authentication (§3.1.11)."""
-        raise errors.ExtendedAgentCardNotConfiguredError
+    async def extended_card(self, request: Request) -> dict[str, Any]:
+        """The card for who calls, as JSON of both versions (§3.1.11).
+
+        Raises:
+            ExtendedAgentCardNotConfiguredError: Nothing authenticates.
+        """
+        if self._extended_card is None:
+            raise errors.ExtendedAgentCardNotConfiguredError
+        return await self._extended_card(request.caller.identity)
 
     def _enter_stream(self, request: Request) -> None:
-        caller = request.caller
-        self._streams.enter(caller.owner or caller.connection.host, caller.connection)
+        self._streams.enter(request.caller.client, request.caller.connection)
 
     async def _task(self, task_id: str, request: Request) -> a2a.Task:
         return (await self._admission.own_task(task_id, request.caller)).task

@@ -5,10 +5,9 @@ from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 from a2a import types as a2a
-from apcore_a2a_core import card_to_dict
 from apcore_a2a_store import Payload
 
-from .admission import Caller
+from .clients.caller import Caller
 from .decode import Json, decode
 from .encode import V03, V1
 from .handler import Events, Handler, Request
@@ -73,8 +72,8 @@ async def perform(method: str, params: Json, handler: Handler, caller: Caller) -
         return dialect.sent(result, length) if sends else dialect.task(result, length)
     if isinstance(result, a2a.ListTasksResponse):
         return _page(dialect, asked, result, length)
-    if isinstance(result, a2a.AgentCard):
-        return card_to_dict(result)
+    if isinstance(result, dict):
+        return result
     return Stream(result, partial(dialect.event, history_length=length))
 
 

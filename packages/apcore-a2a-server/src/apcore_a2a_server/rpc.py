@@ -7,6 +7,7 @@ from urllib.parse import parse_qs
 
 from a2a.utils import errors
 from apcore_a2a_core.schema import is_object
+from apcore_a2a_guards import note
 from apcore_a2a_store import Payload
 from starlette.types import Scope, Send
 
@@ -42,6 +43,7 @@ class JsonRpc(Endpoint):
             reply["id"] = _id(request)
             method = _method(request)
             dialect = METHODS[method][0]
+            note(operation=method)
             if version not in VERSIONS:
                 raise errors.VersionNotSupportedError
             result = await perform(method, _params(request), self.handler, asked.caller)

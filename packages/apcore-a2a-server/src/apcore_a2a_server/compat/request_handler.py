@@ -6,9 +6,11 @@ from typing import Any
 
 from a2a.server.context import ServerCallContext
 from a2a.server.request_handlers.request_handler import RequestHandler
+from a2a.types import AgentCard
+from google.protobuf.json_format import ParseDict
 from starlette.applications import Starlette
 
-from apcore_a2a_server.admission import Caller
+from apcore_a2a_server.clients.caller import Caller
 from apcore_a2a_server.clients.connection import Connection
 from apcore_a2a_server.handler import Handler, Request
 
@@ -41,6 +43,11 @@ def _stream(do: Do) -> Any:
     return method
 
 
+async def _extended_card(handler: Handler, request: Request) -> AgentCard:
+    document = await handler.extended_card(request)
+    return ParseDict(document, AgentCard(), ignore_unknown_fields=True)
+
+
 class SdkRequestHandler(RequestHandler):
     """The SDK's interface, each of its eleven methods one call of our handler.
 
@@ -61,7 +68,7 @@ class SdkRequestHandler(RequestHandler):
     on_get_task_push_notification_config = _answer(Handler.push_config)
     on_list_task_push_notification_configs = _answer(Handler.push_config)
     on_delete_task_push_notification_config = _answer(Handler.push_config)
-    on_get_extended_agent_card = _answer(Handler.extended_card)
+    on_get_extended_agent_card = _answer(_extended_card)
 
 
 def request_handler(app: Starlette) -> SdkRequestHandler:

@@ -4,9 +4,10 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from apcore_a2a_guards import identity_of, principal_of
 from starlette.types import Receive, Scope, Send
 
-from apcore_a2a_server.admission import Caller
+from apcore_a2a_server.clients.caller import Caller
 from apcore_a2a_server.clients.connection import Connection
 from apcore_a2a_server.errors import TooMuchError
 
@@ -21,8 +22,10 @@ class Asked(NamedTuple):
 
     @property
     def caller(self) -> Caller:
-        """Who sends it: nobody we know, as long as nothing authenticates."""
-        return Caller(headers=self.headers, connection=self.connection)
+        """Who sends it: nobody we know, when nothing authenticates."""
+        identity = identity_of(self.scope)
+        owner = "" if identity is None else principal_of(identity)
+        return Caller(owner, identity, self.headers, self.connection)
 
 
 DRAIN_FACTOR = 8

@@ -7,6 +7,7 @@ from typing import Any
 from a2a.utils.errors import MethodNotFoundError
 from anyio import CapacityLimiter
 from apcore_a2a_core import ErrorMapper, PartConverter, SchemaConverter
+from apcore_a2a_guards import RateLimiter
 from apcore_a2a_modules import Skills, Threads, install_approval, install_steps
 from apcore_a2a_store import InMemoryTaskStore, Journal, shelf_of
 
@@ -14,10 +15,12 @@ from apcore_a2a_server.admission import Admission
 from apcore_a2a_server.clients.waiting import Streams, Watchers
 from apcore_a2a_server.engine import Engine
 from apcore_a2a_server.handler import Handler
+from apcore_a2a_server.shared.capacity import Capacity
 from apcore_a2a_server.shared.setup import Setup
 
+from .cards import CardPages
+from .health import HealthPage
 from .options import Settings
-from .pages import HealthPage
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +33,7 @@ class Agent:
     skills: Skills
     streams: Streams
     watchers: Watchers
+    cards: CardPages
     health: HealthPage
     shutdown_timeout: float
 
@@ -67,10 +71,19 @@ def build(executor: Any, settings: Settings) -> Agent:
     admission = Admission(
         skills, journal, setup.converter, settings.default_skill, settings.max_parts
     )
-    handler = Handler(engine, admission, journal, watchers, streams, keep_alive=settings.keep_alive)
+    cards = CardPages(skills, executor, settings)
+    handler = Handler(
+        engine,
+        admission,
+        journal,
+        watchers,
+        streams,
+        keep_alive=settings.keep_alive,
+        extended_card=cards.extended if settings.auth is not None else None,
+    )
     health = HealthPage(skills, journal)
     timeout = settings.shutdown_timeout
-    return Agent(setup, engine, handler, skills, streams, watchers, health, timeout)
+    return Agent(setup, engine, handler, skills, streams, watchers, cards, health, timeout)
 
 
 def _skills(executor: Any, settings: Settings) -> Skills:
@@ -99,17 +112,29 @@ def _journal(settings: Settings) -> Journal:
     )
 
 
+def _capacity(settings: Settings, threads: Threads) -> Capacity:
+    rate, storage = settings.skill_rate_limit, settings.rate_limit_storage
+    return Capacity(
+        threads,
+        settings.max_runs,
+        settings.max_runs_per_client,
+        settings.max_runs_per_skill,
+        RateLimiter(rate, storage) if rate else None,
+    )
+
+
 def _setup(executor: Any, settings: Settings) -> Setup:
+    threads = Threads(settings.max_threads)
     return Setup(
         executor=executor,
         journal=_journal(settings),
         converter=PartConverter(SchemaConverter()),
         mapper=ErrorMapper(),
-        threads=Threads(settings.max_threads),
+        threads=threads,
+        capacity=_capacity(settings, threads),
         preflights=CapacityLimiter(1),
         execution_timeout=settings.execution_timeout,
         input_timeout=settings.input_timeout,
-        max_runs=settings.max_runs,
         max_artifact=settings.max_artifact,
         one_pass=install_steps(executor),
         gate=install_approval(executor),

@@ -2,30 +2,26 @@
 
 import asyncio
 import contextlib
-import logging
 from collections.abc import AsyncGenerator
 from os import PathLike
 from pathlib import Path
 from typing import Any, Unpack
 
+from apcore_a2a_guards import guards
+from apcore_a2a_modules import executor_of
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
-from starlette.middleware.cors import CORSMiddleware
-from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.routing import Route
 
 from apcore_a2a_server.rpc import JsonRpc
 
 from .agent import Agent, build
 from .options import Options, Settings
-from .origin import OriginGuard
-from .pages import CardPage, no_extended_card
 from .rest import Rest
-from .source import executor_of
-
-logger = logging.getLogger("apcore_a2a_server")
 
 CARD_PATHS = ("/.well-known/agent-card.json", "/.well-known/agent.json")
+PUBLIC = (*CARD_PATHS, "/health", "/metrics")
+"""What anybody may read, by its exact path."""
 
 
 def create_app(source: Any, **options: Unpack[Options]) -> Starlette:
@@ -61,7 +57,7 @@ def create_app(source: Any, **options: Unpack[Options]) -> Starlette:
         ```
     """
     settings = Settings(**options)
-    executor, made_here = executor_of(source)
+    executor, made_here = executor_of(source, settings.acl, settings.config)
     if settings.watch and not isinstance(source, str | PathLike):
         raise ValueError("watch needs a folder of modules, not a registry or an executor")
     agent = build(executor, settings)
@@ -76,8 +72,8 @@ def create_app(source: Any, **options: Unpack[Options]) -> Starlette:
         if made_here and hasattr(executor, "close"):
             await asyncio.to_thread(executor.close)
 
-    middleware = _middleware(settings)
-    app = Starlette(routes=_routes(agent, settings), middleware=middleware, lifespan=lifespan)
+    routes, middleware = _routes(agent, settings), _guards(settings)
+    app = Starlette(routes=routes, middleware=middleware, lifespan=lifespan)
     # behind the routes, whose 405 a catch-all route would hide
     app.router.default = Rest(agent.handler, agent.setup.mapper, max_body=settings.max_body)
     if settings.metrics:
@@ -99,13 +95,11 @@ async def async_serve(source: Any, **options: Unpack[Options]) -> Starlette:
 
 
 def _routes(agent: Agent, settings: Settings) -> list[Route]:
-    streaming = hasattr(agent.setup.executor, "stream")
-    card = CardPage(agent.skills, settings, streaming=streaming)
     return [
         Route("/", JsonRpc(agent.handler, agent.setup.mapper, max_body=settings.max_body)),
-        *(Route(path, card.show) for path in CARD_PATHS),
+        *(Route(path, agent.cards.show) for path in CARD_PATHS),
         Route("/health", agent.health.show),
-        Route("/agent/authenticatedExtendedCard", no_extended_card),
+        Route("/agent/authenticatedExtendedCard", agent.cards.show_extended),
     ]
 
 
@@ -118,19 +112,13 @@ def _add_metrics(app: Starlette, agent: Agent) -> None:
     app.add_middleware(CountRequests, metrics=metrics)
 
 
-def _middleware(settings: Settings) -> list[Middleware]:
-    origins = list(settings.cors_origins or ())
-    if "*" in origins:
-        logger.warning("cors_origins=['*'] lets web pages of any origin call this agent")
-    found: list[Middleware] = []
-    if settings.allowed_hosts:
-        found.append(Middleware(TrustedHostMiddleware, allowed_hosts=[*settings.allowed_hosts]))
-    if origins:
-        cors: dict[str, Any] = {
-            "allow_origins": origins,
-            "allow_methods": ["GET", "POST", "DELETE"],
-            "allow_headers": ["*"],
-            "expose_headers": ["ETag", "Retry-After"],
-        }
-        found.append(Middleware(CORSMiddleware, **cors))
-    return [*found, Middleware(OriginGuard, allowed=origins)]
+def _guards(settings: Settings) -> list[Middleware]:
+    return guards(
+        public=PUBLIC,
+        auth=settings.auth,
+        cors_origins=settings.cors_origins or (),
+        allowed_hosts=settings.allowed_hosts or (),
+        rate_limit=settings.rate_limit,
+        rate_limit_storage=settings.rate_limit_storage,
+        access_log=settings.access_log,
+    )

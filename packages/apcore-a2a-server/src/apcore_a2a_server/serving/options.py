@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypedDict
 
+from apcore_a2a_core import Authenticator, missing_methods
+
 from apcore_a2a_server.decode import MAX_ITEMS
 
 POSITIVE = ("execution_timeout", "input_timeout", "keep_alive", "task_ttl")
@@ -23,9 +25,9 @@ COUNTS = (
     "max_streams_per_client",
     "max_threads",
 )
+OPTIONAL_COUNTS = ("max_runs_per_client", "max_runs_per_skill")
 
 LATER = {
-    "auth": "authentication",
     "push_notifications": "push notifications",
     "explorer": "the explorer page",
 }
@@ -38,7 +40,12 @@ class Options(TypedDict, total=False):
     description: str | None
     version: str | None
     url: str | None
-    auth: Any
+    auth: Authenticator | None
+    acl: Any
+    rate_limit: str | None
+    skill_rate_limit: str | None
+    rate_limit_storage: str
+    access_log: bool
     task_store: Any
     cors_origins: Sequence[str] | None
     allowed_hosts: Sequence[str] | None
@@ -61,6 +68,8 @@ class Options(TypedDict, total=False):
     max_body: int
     max_parts: int
     max_runs: int
+    max_runs_per_client: int | None
+    max_runs_per_skill: int | None
     max_streams: int
     max_streams_per_client: int
     max_threads: int
@@ -78,7 +87,16 @@ class Settings:
         description: What the agent does; else `project.description`, else the number of skills.
         version: The agent's version; else `project.version`, else `0.0.0`.
         url: The public address that the Agent Card tells; else made of host and port.
-        auth: An `Authenticator`; not available in this version.
+        auth: Tells who calls; without it anybody may. A `JWTAuthenticator` or another of
+            `apcore_a2a_auth`, or any `Authenticator`.
+        acl: Who may call what: an apcore ACL or the path of its file, for a folder or a registry;
+            else what the config's `acl.root` names. An executor has its own.
+        rate_limit: How often a principal, or an address without one, may ask for anything:
+            `600/minute`, or several: `20/second;600/minute`.
+        skill_rate_limit: How often it may call each skill.
+        rate_limit_storage: Where both are counted, as the `limits` library names it; in memory
+            each process counts for itself.
+        access_log: Whether each request is logged, at INFO.
         task_store: Where tasks are kept; else an `InMemoryTaskStore`.
         cors_origins: The origins whose web pages may call the agent; `["*"]` for any.
         allowed_hosts: The `Host` headers that are answered; else all.
@@ -103,6 +121,8 @@ class Settings:
         max_body: The largest request body, in bytes.
         max_parts: How many parts a message may have, 1,000 at most.
         max_runs: How many tasks may run at a time.
+        max_runs_per_client: How many of them a client may have: a principal, or an address.
+        max_runs_per_skill: How many of them a skill may have.
         max_streams: How many streams may be open at a time.
         max_streams_per_client: How many of them a client may have: a principal, or an address.
         max_threads: How many synchronous modules may run at a time, and how many that were
@@ -117,7 +137,12 @@ class Settings:
     description: str | None = None
     version: str | None = None
     url: str | None = None
-    auth: Any = None
+    auth: Authenticator | None = None
+    acl: Any = None
+    rate_limit: str | None = None
+    skill_rate_limit: str | None = None
+    rate_limit_storage: str = "memory://"
+    access_log: bool = True
     task_store: Any = None
     cors_origins: Sequence[str] | None = None
     allowed_hosts: Sequence[str] | None = None
@@ -140,6 +165,8 @@ class Settings:
     max_body: int = 10 * 1024 * 1024
     max_parts: int = 1000
     max_runs: int = 2000
+    max_runs_per_client: int | None = None
+    max_runs_per_skill: int | None = None
     max_streams: int = 1000
     max_streams_per_client: int = 100
     max_threads: int = 64
@@ -157,9 +184,12 @@ class Settings:
         for option in ("shutdown_timeout", "disconnect_grace"):
             if not 0 <= getattr(self, option) <= YEAR:
                 raise ValueError(f"{option} must be 0 or more, and a year at most")
-        for option in COUNTS:
+        given = [name for name in OPTIONAL_COUNTS if getattr(self, name) is not None]
+        for option in (*COUNTS, *given):
             if not isinstance(getattr(self, option), int) or getattr(self, option) < 1:
                 raise ValueError(f"{option} must be a whole number, 1 or more")
+        if self.auth is not None and (missing := missing_methods(self.auth, Authenticator)):
+            raise TypeError(f"auth: {type(self.auth).__name__} lacks {', '.join(missing)}")
         if self.max_parts > MAX_ITEMS:
             raise ValueError(f"max_parts must be at most {MAX_ITEMS}")
         if self.url is not None and not self.url.startswith(("http://", "https://")):

@@ -8,6 +8,7 @@ from urllib.parse import parse_qsl
 from a2a.utils.errors import A2A_ERROR_MAPPING, JSONParseError, VersionNotSupportedError
 from apcore_a2a_core import error_details
 from apcore_a2a_core.schema import is_object
+from apcore_a2a_guards import note
 from starlette.types import Scope, Send
 
 from apcore_a2a_server.decode import Json, invalid, parse_json
@@ -59,6 +60,7 @@ class Rest(Endpoint):
     async def answer(self, found: tuple[str, Json], asked: Asked, send: Send) -> None:
         """Do what the verb and the path say."""
         method, path = found
+        note(operation=method)
         try:
             if version_of(asked) not in ("", "1.0"):
                 raise VersionNotSupportedError

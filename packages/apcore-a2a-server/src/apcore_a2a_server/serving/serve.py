@@ -10,6 +10,8 @@ from types import FrameType
 from typing import Any, Unpack
 
 import uvicorn
+from apcore_a2a_guards import set_up_logging
+from apcore_a2a_guards.patience import PatientProtocol
 from starlette.applications import Starlette
 
 from .agent import Agent
@@ -17,10 +19,6 @@ from .app import create_app
 from .options import Options
 
 logger = logging.getLogger("apcore_a2a_server")
-
-LEVELS = ("debug", "info", "warning", "error")
-CHATTY = ("apcore", "httpx", "uvicorn", "watchfiles")
-"""Libraries whose INFO lines are for their own developers."""
 
 ECHO = 0.1
 """Seconds in which a second signal is taken for the first one's echo."""
@@ -87,6 +85,8 @@ def serve(
     port: int = 8000,
     log_level: str = "info",
     root_path: str = "",
+    log_format: str = "text",
+    request_timeout: float = 10,
     **options: Unpack[Options],
 ) -> None:
     """Serve apcore modules as an A2A agent, until SIGINT or SIGTERM (FR-SRV-001).
@@ -99,6 +99,9 @@ def serve(
         port: The port to listen at; 0 for any that is free.
         log_level: What is logged: debug, info, warning or error.
         root_path: The path that a proxy puts before the agent's own, and takes away again.
+        log_format: How it is logged: `text` for people, `json` for machines.
+        request_timeout: Seconds in which a request must arrive, and a second more for each 64 KB
+            of it; a connection that is slower is closed.
         options: See `Settings`.
 
     Raises:
@@ -113,15 +116,18 @@ def serve(
         serve("./extensions", host="127.0.0.1", name="my-agent")
         ```
     """
-    _set_up_logging(log_level)
+    set_up_logging(log_level, log_format)
+    if not 0 < request_timeout <= 3600:
+        raise ValueError("request_timeout must be greater than 0, and an hour at most")
     root_path = "/" + root_path.strip("/") if root_path.strip("/") else ""
     with _bound(host, port) as listener:
         url = options.get("url") or public_url(host, listener.getsockname()[1]) + root_path
         options["url"] = url
         app = create_app(source, **options)
         agent = app.state.agent
-        _announce(agent, host, url)
-        Server(_config(app, log_level, root_path), agent).run([listener])
+        _announce(agent, host, url, known=options.get("auth") is not None)
+        protocol = type("Protocol", (PatientProtocol,), {"seconds": request_timeout})
+        Server(_config(app, log_level, root_path, protocol), agent).run([listener])
 
 
 def public_url(host: str, port: int) -> str:
@@ -154,38 +160,29 @@ def _bound(host: str, port: int) -> socket.socket:
     return socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP, listener.detach())
 
 
-def _config(app: Starlette, log_level: str, root_path: str) -> uvicorn.Config:
+def _config(
+    app: Starlette, log_level: str, root_path: str, protocol: type[asyncio.Protocol]
+) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         log_config=None,
         log_level="warning" if log_level == "info" else log_level,
         access_log=log_level == "debug",
         root_path=root_path,
-        http="httptools",
+        http=protocol,
+        ws="none",
         server_header=False,
         timeout_graceful_shutdown=2,
     )
 
 
-def _set_up_logging(level: str) -> None:
-    if level not in LEVELS:
-        raise ValueError(f"log_level must be {', '.join(LEVELS)}, not {level!r}")
-    if logging.root.handlers:
-        return
-    logging.basicConfig(
-        level=level.upper(), format="%(asctime)s %(levelname)-7s %(message)s", datefmt="%H:%M:%S"
-    )
-    for name in CHATTY if level == "info" else ():
-        logging.getLogger(name).setLevel("WARNING")
-
-
-def _announce(agent: Agent, host: str, url: str) -> None:
+def _announce(agent: Agent, host: str, url: str, *, known: bool) -> None:
     count = len(agent.skills)
     logger.info("%d skill%s at %s", count, "" if count == 1 else "s", url)
     logger.info("Agent Card: %s/.well-known/agent-card.json", url.rstrip("/"))
     if host in WILDCARDS and "//localhost:" in url:
         logger.info("That is for this machine; give url= or --url for clients elsewhere")
-    if host not in LOOPBACK:
+    if host not in LOOPBACK and not known:
         logger.warning(
             "Anybody who can reach this address can call every skill, for there is no "
             "authentication; host 127.0.0.1 keeps it to this machine"

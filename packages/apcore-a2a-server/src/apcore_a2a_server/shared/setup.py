@@ -1,5 +1,6 @@
 """What all runs share."""
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -8,6 +9,10 @@ from anyio import CapacityLimiter
 from apcore_a2a_core import ErrorMapper, PartConverter
 from apcore_a2a_modules import Gate, Skill, Threads, preflight
 from apcore_a2a_store import Journal
+
+from .capacity import Capacity
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,10 +28,10 @@ class Setup:
         preflights: Has one preflight wait for the other.
         execution_timeout: Seconds that a run may take.
         input_timeout: Seconds that a paused task waits for its answer.
-        max_runs: How many calls may run at a time.
         max_artifact: The largest artifact, in bytes.
         one_pass: Whether the executor's pipeline has our steps.
         gate: How the executor asks for approval.
+        capacity: How much may run.
         metadata: What each task's metadata begin with.
     """
 
@@ -37,15 +42,16 @@ class Setup:
     threads: Threads
     preflights: CapacityLimiter
     gate: Gate
+    capacity: Capacity
     execution_timeout: float = 300
     input_timeout: float = 3600
-    max_runs: int = 2000
     max_artifact: int = 32 * 1024 * 1024
     one_pass: bool = True
     metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     def explain(self, error: BaseException, call: Any) -> dict[str, Any]:
         """The error of a run, as clients may see it."""
+        logger.debug("In its own words", exc_info=error)
         return self.mapper.to_jsonrpc_error(
             error, skill=call.skill.id, inputs=call.inputs, schema=call.skill.schema
         )

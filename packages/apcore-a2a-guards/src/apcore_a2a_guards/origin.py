@@ -5,9 +5,8 @@ from urllib.parse import urlsplit
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from apcore_a2a_server.http.exchange import headers_of, respond
-
-SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
+from .answers import SAFE, refuse
+from .authentication import headers_of
 
 
 class OriginGuard:
@@ -26,10 +25,11 @@ class OriginGuard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let the request through, or refuse it."""
-        if scope["type"] == "http" and scope["method"] not in SAFE and self._is_foreign(scope):
-            await respond(send, {"error": "This origin may not call the agent"}, status=403)
-        else:
+        harmless = scope["type"] != "http" or scope["method"] in {*SAFE, "OPTIONS"}
+        if harmless or not self._is_foreign(scope):
             await self._app(scope, receive, send)
+        else:
+            await refuse(scope, receive, send, 403, "This origin may not call the agent")
 
     def _is_foreign(self, scope: Scope) -> bool:
         if not any(name == b"origin" for name, _ in scope["headers"]):

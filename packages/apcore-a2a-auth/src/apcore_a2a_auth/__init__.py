@@ -1,0 +1,23 @@
+"""Who calls: authenticators that make an apcore `Identity` of a request's headers."""
+
+from .api_keys import APIKeyAuthenticator, hash_key
+from .chain import ChainAuthenticator
+from .claims import ClaimMapping
+from .errors import AuthError, ConfigurationError, KeysUnavailableError
+from .jwt import JWTAuthenticator
+from .schemes import api_key, bearer, oauth2, open_id_connect
+
+__all__ = [
+    "APIKeyAuthenticator",
+    "AuthError",
+    "ChainAuthenticator",
+    "ClaimMapping",
+    "ConfigurationError",
+    "JWTAuthenticator",
+    "KeysUnavailableError",
+    "api_key",
+    "bearer",
+    "hash_key",
+    "oauth2",
+    "open_id_connect",
+]

@@ -1,0 +1,22 @@
+"""What stands before an agent: ASGI middleware that knows HTTP, and nothing of A2A."""
+
+from .authentication import Authentication, identity_of, principal_of
+from .logs import AccessLog, note, set_up_logging
+from .origin import OriginGuard
+from .pages import PageHeaders
+from .rates import RateLimit, RateLimiter
+from .stack import guards
+
+__all__ = [
+    "AccessLog",
+    "Authentication",
+    "OriginGuard",
+    "PageHeaders",
+    "RateLimit",
+    "RateLimiter",
+    "guards",
+    "identity_of",
+    "note",
+    "principal_of",
+    "set_up_logging",
+]

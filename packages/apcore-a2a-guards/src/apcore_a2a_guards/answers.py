@@ -1,0 +1,44 @@
+"""How guards refuse, and which requests they let through."""
+
+from collections.abc import Collection, Mapping
+from http import HTTPStatus
+from typing import Any
+
+from starlette.responses import JSONResponse
+from starlette.types import Receive, Scope, Send
+
+SAFE = frozenset({"GET", "HEAD"})
+
+
+async def refuse(
+    scope: Scope,
+    receive: Receive,
+    send: Send,
+    status: int,
+    message: str,
+    headers: Mapping[str, str] | None = None,
+) -> None:
+    """Answer with *status* and a `google.rpc.Status` in JSON (A2A 1.0 §11.6)."""
+    error: dict[str, Any] = {"code": status, "status": NAMES[status], "message": message}
+    response = JSONResponse({"error": {**error, "details": []}}, status, headers)
+    await response(scope, receive, send)
+
+
+def path_of(scope: Scope) -> str:
+    """The path within the application, without what it is mounted at."""
+    path: str = scope["path"]
+    return path.removeprefix(scope.get("root_path", ""))
+
+
+def is_public(scope: Scope, public: Collection[str]) -> bool:
+    """Whether a request only reads one of the *public* paths, exactly."""
+    return scope["method"] in SAFE and path_of(scope) in public
+
+
+NAMES: dict[int, str] = {
+    HTTPStatus.UNAUTHORIZED: "UNAUTHENTICATED",
+    HTTPStatus.FORBIDDEN: "PERMISSION_DENIED",
+    HTTPStatus.TOO_MANY_REQUESTS: "RESOURCE_EXHAUSTED",
+    HTTPStatus.SERVICE_UNAVAILABLE: "UNAVAILABLE",
+}
+"""Statuses by the names that gRPC has for them (AIP-193)."""

@@ -1,0 +1,132 @@
+"""One structured record an event: who, what, how long; and never what was said.
+
+What is known of the request that is worked for stands in a context variable. Every record
+that is made meanwhile gets it as attributes, and so does the run that the request began.
+"""
+
+import logging
+import time
+from collections.abc import Collection
+from contextvars import ContextVar
+
+from apcore_a2a_core import clean
+from pythonjsonlogger.json import JsonFormatter
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from .answers import is_public
+
+access = logging.getLogger("apcore_a2a.access")
+request_facts: ContextVar[dict[str, object] | None] = ContextVar("request_facts", default=None)
+
+SHOWN = ("client", "principal", "task", "skill")
+FORMATS = ("text", "json")
+LEVELS = ("debug", "info", "warning", "error")
+CHATTY = ("apcore", "httpx", "uvicorn", "watchfiles")
+"""Libraries whose INFO lines are for their own developers."""
+
+
+def note(**facts: object) -> None:
+    """Add what is known of the request that is worked for; texts are cleaned."""
+    known = request_facts.get()
+    if known is not None:
+        known.update({k: clean(v) if isinstance(v, str) else v for k, v in facts.items()})
+
+
+class RequestFacts(logging.Filter):
+    """Gives records what is known of their request, as attributes."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Add it; no record is left out."""
+        for name, value in (request_facts.get() or {}).items():
+            record.__dict__.setdefault(name, value)
+        return True
+
+
+class TextFormatter(logging.Formatter):
+    """A line for people: time, level, message, and what is known of the request."""
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)-7s %(message)s", "%H:%M:%S")
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        """The line, which nobody can break in two."""
+        record.message = clean(record.message, 10_000)
+        known = [f"{name}={record.__dict__[name]}" for name in SHOWN if name in record.__dict__]
+        return "  ".join([super().formatMessage(record), *known])
+
+
+def set_up_logging(level: str, form: str = "text") -> None:
+    """Log to stderr, in lines for people or in JSON, unless the program logs in its own way.
+
+    Args:
+        level: `debug`, `info`, `warning` or `error`.
+        form: `text` or `json`.
+
+    Raises:
+        ValueError: *level* or *form* is none of these.
+    """
+    if level not in LEVELS:
+        raise ValueError(f"log_level must be {', '.join(LEVELS)}, not {level!r}")
+    if form not in FORMATS:
+        raise ValueError(f"log_format must be {' or '.join(FORMATS)}, not {form!r}")
+    if logging.root.handlers:
+        return
+    handler = logging.StreamHandler()
+    handler.addFilter(RequestFacts())
+    fields = ["asctime", "levelname", "name", "message"]
+    names = {"asctime": "time", "levelname": "level", "name": "logger"}
+    structured = JsonFormatter(fields, rename_fields=names, json_default=str)
+    handler.setFormatter(structured if form == "json" else TextFormatter())
+    logging.root.addHandler(handler)
+    logging.root.setLevel(level.upper())
+    for name in CHATTY if level == "info" else ():
+        logging.getLogger(name).setLevel("WARNING")
+
+
+class AccessLog:
+    """ASGI middleware: one record for each request when it has been answered.
+
+    Its attributes: `method`, `path`, `status`, `duration_ms`, `client`, and what was noted on the
+    way: `operation`, `principal`, `task`, `skill`. Reads of *public* paths are logged at DEBUG.
+
+    Args:
+        app: The application behind.
+        public: Paths that are read all the time.
+    """
+
+    def __init__(self, app: ASGIApp, *, public: Collection[str] = ()) -> None:
+        self._app = app
+        self._public = frozenset(public)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on, and log how it went."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        began, status = time.perf_counter(), 499  # the client was gone before there was any
+
+        async def noting(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        facts: dict[str, object] = {"client": str((scope.get("client") or ("",))[0])}
+        request_facts.set(facts)
+        try:
+            await self._app(scope, receive, noting)
+        finally:
+            level = logging.DEBUG if is_public(scope, self._public) else logging.INFO
+            if access.isEnabledFor(level):
+                log(level, scope, status, (time.perf_counter() - began) * 1000, facts)
+
+
+def log(
+    level: int, scope: Scope, status: int, milliseconds: float, facts: dict[str, object]
+) -> None:
+    """One line of the access log."""
+    path, operation = clean(scope["path"], 200), str(facts.get("operation", ""))
+    facts = {**facts, "method": scope["method"], "path": path, "status": status}
+    facts["duration_ms"] = round(milliseconds, 1)
+    named = " ".join(filter(None, [scope["method"], path, operation]))
+    access.log(level, "%s %d %.1f ms", named, status, milliseconds, extra=facts)

@@ -1,0 +1,75 @@
+"""The Agent Cards as pages."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from a2a.types import AgentCapabilities
+from apcore_a2a_guards import identity_of
+from apcore_a2a_guards.schemes import declared, for_both
+from apcore_a2a_modules import Access, Cards, Profile, Skills
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from .options import Settings
+
+DEFAULT_URL = "http://localhost:8000"
+
+
+class CardPages:
+    """The Agent Card for strangers, and the one for who calls.
+
+    Args:
+        skills: The modules.
+        executor: Whose rules say who may call what.
+        settings: What the cards say of the agent.
+    """
+
+    def __init__(self, skills: Skills, executor: Any, settings: Settings) -> None:
+        self._url = settings.url
+        self._extended = settings.auth is not None
+        profile = _profile(settings, streaming=hasattr(executor, "stream"))
+        self._cards = Cards(skills, Access(executor), profile, self._address({}))
+
+    async def show(self, request: Request) -> Response:
+        """The card for strangers; 304 when the client has it already (RFC 9110 §13.1.2)."""
+        card = await self._cards.public(self._address(request.scope))
+        headers = {"cache-control": "max-age=300", "etag": card.etag}
+        known = request.headers.get("if-none-match", "")
+        tags = [tag.strip().removeprefix("W/") for tag in known.split(",")]
+        if known == "*" or card.etag in tags:
+            return Response(status_code=304, headers=headers)
+        return Response(card.body, media_type="application/json", headers=headers)
+
+    async def show_extended(self, request: Request) -> Response:
+        """The card for who calls (FR-AGC-004)."""
+        if not self._extended:
+            return JSONResponse({"error": "Authentication is not configured"}, 404)
+        url = self._address(request.scope)
+        card = await self._cards.extended(identity_of(request.scope), url)
+        headers = {"cache-control": "private, no-store"}
+        return Response(card.body, media_type="application/json", headers=headers)
+
+    async def extended(self, identity: Any) -> dict[str, Any]:
+        """The same as a JSON value."""
+        return (await self._cards.extended(identity, self._address({}))).document
+
+    def _address(self, scope: Mapping[str, Any]) -> str:
+        url = self._url or DEFAULT_URL + str(scope.get("root_path", ""))
+        return url.rstrip("/") + "/"
+
+
+def _profile(settings: Settings, *, streaming: bool) -> Profile:
+    schemes = {} if settings.auth is None else declared(settings.auth)
+    return Profile(
+        name=settings.name or settings.project("name"),
+        description=settings.description or settings.project("description"),
+        version=settings.version or settings.project("version"),
+        capabilities=AgentCapabilities(
+            streaming=streaming,
+            push_notifications=False,
+            extended_agent_card=settings.auth is not None,
+        ),
+        state_history=settings.state_history,
+        security_schemes=schemes,
+        security=for_both(schemes) if schemes else {},
+    )
