@@ -51,7 +51,7 @@ class RateLimiter:
             self._items = parse_many(rate)
             found: Any = storage_from_string(storage)
         except (ValueError, ConfigurationError) as error:
-            raise ValueError(f"a rate such as 100/minute: {error}") from None
+            raise ValueError(f"A rate looks like 100/minute: {error}") from None
         # in memory the synchronous one: the other looks at every key for every hit
         kind: Any = (
             SharedLimiter if storage.startswith("async+") else SlidingWindowCounterRateLimiter

@@ -8,9 +8,13 @@ from typing import TYPE_CHECKING
 
 __all__ = [
     "A2AClient",
+    "APIKeyAuthenticator",
     "AgentCardBuilder",
+    "ChainAuthenticator",
+    "ClaimMapping",
     "ErrorMapper",
     "InMemoryTaskStore",
+    "JWTAuthenticator",
     "PartConverter",
     "SchemaConverter",
     "SkillMapper",
@@ -21,6 +25,12 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
+    from apcore_a2a_auth import (
+        APIKeyAuthenticator,
+        ChainAuthenticator,
+        ClaimMapping,
+        JWTAuthenticator,
+    )
     from apcore_a2a_client import A2AClient, SyncA2AClient
     from apcore_a2a_core import (
         AgentCardBuilder,
@@ -42,10 +52,12 @@ else:
         ),
     }
 
+    _EXTRAS = {"InMemoryTaskStore": "store"}
+
     def __getattr__(name):
         if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        extra = "store" if name == "InMemoryTaskStore" else "server"
+        extra = _EXTRAS.get(name, "auth" if name[0].isupper() else "server")
         home = import_module(_HOMES[name]) if name in _HOMES else part(extra, name)
         value = globals()[name] = getattr(home, name)
         return value

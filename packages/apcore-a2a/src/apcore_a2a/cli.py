@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from ._parts import part
 from .remote.arguments import add_commands
+from .security import authenticator
 
 PREFIX = "APCORE_A2A_"
 INTERRUPTED = 130
@@ -57,6 +58,8 @@ NUMBER = Kind(float, "a number")
 SWITCH = Kind(_one_of(ON_OR_OFF), "on or off")
 LIST = Kind(_list, "a list")
 LEVEL = Kind(_one_of(LEVELS), "debug, info, warning or error")
+FORMAT = Kind(_one_of({form: form for form in ("text", "json")}), "text or json")
+WAY = Kind(_one_of({way: way for way in ("bearer", "apikey")}), "bearer or apikey")
 
 
 class Option(NamedTuple):
@@ -95,6 +98,7 @@ GROUPS = {
         Option("extensions_dir", TEXT, "DIR", "the apcore modules", "./extensions"),
         Option("config", TEXT, "FILE", "apcore config file (default: apcore's own)"),
         Option("log_level", LEVEL, "LEVEL", LEVEL.wants, "info"),
+        Option("log_format", FORMAT, "FORMAT", "text for people, json for machines", "text"),
     ),
     "addresses": (
         Option("host", TEXT, "HOST", "address to listen at", "0.0.0.0"),
@@ -121,6 +125,8 @@ GROUPS = {
     "limits": (
         Option("max_tasks", WHOLE, "NUMBER", "tasks that are kept", "10000"),
         Option("max_runs", WHOLE, "NUMBER", "tasks that run at a time", "2000"),
+        Option("max_runs_per_client", WHOLE, "NUMBER", "of them for one client (default: all)"),
+        Option("max_runs_per_skill", WHOLE, "NUMBER", "of them for one skill (default: all)"),
         Option("max_threads", WHOLE, "NUMBER", "synchronous modules at a time", "64"),
         Option("max_streams", WHOLE, "NUMBER", "streams at a time", "1000"),
         Option("max_streams_per_client", WHOLE, "NUMBER", "streams of one client", "100"),
@@ -129,13 +135,28 @@ GROUPS = {
         Option("max_parts", WHOLE, "NUMBER", "parts of a message", "1000"),
         Option("max_body", WHOLE, "BYTES", "largest request", "10485760"),
         Option("max_artifact", WHOLE, "BYTES", "largest output", "33554432"),
+        Option("rate_limit", TEXT, "RATE", "requests of one client: 600/minute (default: any)"),
+        Option("skill_rate_limit", TEXT, "RATE", "its calls of one skill (default: any)"),
+        Option("rate_limit_storage", TEXT, "URI", "where they are counted", "memory://"),
+        Option("request_timeout", NUMBER, "SECONDS", "time for a request to arrive in", "10"),
     ),
     "operations": (
         Option("metrics", SWITCH, "", "serve /metrics", "no"),
+        Option("access_log", SWITCH, "", "log no requests", "yes"),
         Option("watch", SWITCH, "", "read modules again when their files change", "no"),
         Option("schema_memo", SWITCH, "", "make JSON Schemas anew for each call", "yes"),
     ),
+    "authentication": (
+        Option("auth_type", WAY, "TYPE", "bearer (tokens) or apikey (default: anybody may call)"),
+        Option("auth_key", TEXT, "KEY", "secret or public key, or the API key; or a file of it"),
+        Option("auth_jwks_url", TEXT, "URL", "where the issuer's keys are"),
+        Option("auth_issuer", TEXT, "URL", "who issues the tokens; its keys are found by that"),
+        Option("auth_audience", TEXT, "NAME", "whom tokens must be for"),
+        Option("auth_algorithms", LIST, "NAME", "signatures to take (default: all for the key)"),
+        Option("auth_roles_claim", TEXT, "CLAIM", "where tokens hold roles", "roles"),
+    ),
     "security": (
+        Option("acl", TEXT, "FILE", "apcore access rules (default: acl.root of the config)"),
         Option("cors_origins", LIST, "ORIGIN", "origins whose pages may call; * for all"),
         Option("allowed_hosts", LIST, "HOST", "Host headers to answer (default: all)"),
     ),
@@ -305,7 +326,8 @@ def _serve(flags: Mapping[str, Any]) -> None:
     if not folder.is_dir():
         hint = "Make it, or name another with --extensions-dir."
         raise ConfigurationError(f"Extensions directory not found: {folder}\n{hint}")
-    server.serve(folder, **{**options, "config": config})
+    auth = authenticator(options)
+    server.serve(folder, **{**options, "auth": auth, "config": config})
 
 
 def load_config(path: str | None) -> Any:
