@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Callable, Mapping
-from copy import deepcopy
 from typing import Any
 
 from a2a import types as a2a
@@ -84,7 +83,7 @@ class AgentCardBuilder:
 
     def build_extended(self, *, base_card: a2a.AgentCard) -> a2a.AgentCard:
         """A copy of *base_card*, for those who know who they are; subclasses may add to it."""
-        return deepcopy(base_card)
+        return a2a.AgentCard.FromString(base_card.SerializeToString())
 
     def invalidate_cache(self) -> None:
         """Forget what is kept of the modules."""

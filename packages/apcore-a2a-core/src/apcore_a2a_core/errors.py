@@ -29,8 +29,7 @@ class OutputError(ValueError):
     """
 
     def __init__(self, what: str, keys: Iterable[str | int] = ()) -> None:
-        steps = [f"[{key}]" if isinstance(key, int) else f".{clean(key, 60)}" for key in keys]
-        self.path = "".join(steps)
+        self.path = "".join(f"[{k}]" if isinstance(k, int) else f".{clean(k, 60)}" for k in keys)
         super().__init__(f"{what} at ${self.path}")
 
 
@@ -65,8 +64,7 @@ ANSWERS = {
 PROTOCOL = {kind.__name__: reason for kind, reason in A2A_ERROR_REASONS.items()}
 PROTOCOL["JSONParseError"] = "PARSE_ERROR"
 
-HIDDEN = *range(32), *range(127, 160), *range(0x2028, 0x202F), *range(0x2066, 0x206A)
-CONTROL = dict.fromkeys(HIDDEN) | {9: "\t", 10: "\\n"}
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 TRACEBACK = re.compile(r'^.*(?:Traceback \(most|File "|\bline \d+, in ).*$\n?', re.MULTILINE)
 PATH = re.compile(r"/[^\s]+/[^\s]+|\b[A-Za-z]:[\\/][^\s]+|\\\\[^\s]+")
 TELLING = re.compile(r"(?!\w+ should ).*['\"\[{]|-?\d|True|False|None|Value error|Assertion failed")
@@ -81,7 +79,8 @@ def clean(text: str, limit: int = 1000) -> str:
     >>> print(clean("a\x1b[31m\nb"))
     a[31m\nb
     """
-    return text[:limit].translate(CONTROL).encode("utf-8", "replace").decode()[:limit]
+    plain = text[:limit].encode("utf-8", "replace").decode()
+    return CONTROL.sub("", plain.replace("\n", "\\n"))[:limit]
 
 
 def error_details(error: Mapping[str, Any]) -> list[Object]:

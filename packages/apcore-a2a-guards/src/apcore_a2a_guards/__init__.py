@@ -1,6 +1,6 @@
 """What stands before an agent: ASGI middleware that knows HTTP, and nothing of A2A."""
 
-from .authentication import Authentication, identity_of, principal_of
+from .authentication import Authentication, caller_of, principal_of
 from .logs import AccessLog, note, set_up_logging
 from .origin import OriginGuard
 from .pages import PageHeaders
@@ -14,8 +14,8 @@ __all__ = [
     "PageHeaders",
     "RateLimit",
     "RateLimiter",
+    "caller_of",
     "guards",
-    "identity_of",
     "note",
     "principal_of",
     "set_up_logging",

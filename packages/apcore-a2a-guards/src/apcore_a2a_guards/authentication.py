@@ -14,8 +14,8 @@ from .schemes import challenge, declared
 
 logger = logging.getLogger("apcore_a2a.auth")
 
-IDENTITY = "apcore_a2a.identity"
-"""Where the identity of the caller is in an ASGI scope."""
+CALLER = "apcore_a2a.caller"
+"""Where the caller is in an ASGI scope."""
 RETRY_AFTER = "5"
 """Seconds, when nobody can tell now who calls."""
 
@@ -65,8 +65,7 @@ class Authentication:
         try:
             identity = self._authenticator.authenticate(headers)
             identity = await identity if isawaitable(identity) else identity
-            if identity is not None:
-                note(principal=principal_of(identity))
+            principal = "" if identity is None else principal_of(identity)
         except Exception as error:  # users' authenticators raise what they like; nobody may pass
             logger.error("Nobody can be authenticated", exc_info=without_text(error))
             extra = {"retry-after": RETRY_AFTER}
@@ -76,7 +75,8 @@ class Authentication:
             extra = {"www-authenticate": self._told(headers)}
             await refuse(scope, receive, send, 401, "Authentication required", extra)
             return
-        await self._app({**scope, IDENTITY: identity}, receive, send)
+        note(principal=principal)
+        await self._app({**scope, CALLER: (principal, identity)}, receive, send)
 
     def _told(self, headers: Mapping[str, str]) -> str:
         """The challenge (RFC 9110 §11.6.1), which says when there was a token (RFC 6750 §3.1)."""
@@ -93,9 +93,10 @@ def headers_of(scope: Scope) -> dict[str, str]:
     return found
 
 
-def identity_of(scope: Scope) -> Any:
-    """The identity of who calls; None when nothing authenticates."""
-    return scope.get(IDENTITY)
+def caller_of(scope: Scope) -> tuple[str, Any]:
+    """The principal and the identity of who calls; "" and None when nothing authenticates."""
+    found: tuple[str, Any] = scope.get(CALLER, ("", None))
+    return found
 
 
 def principal_of(identity: Any) -> str:

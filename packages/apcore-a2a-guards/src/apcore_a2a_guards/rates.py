@@ -14,7 +14,7 @@ from limits.strategies import SlidingWindowCounterRateLimiter
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from .answers import is_public, refuse
-from .authentication import identity_of, principal_of
+from .authentication import caller_of
 
 MEMORY = "memory://"
 
@@ -87,9 +87,9 @@ class RateLimit:
         """Let the request through, or refuse it (RFC 6585 §4)."""
         seconds = 0
         if scope["type"] == "http" and not is_public(scope, self._public):
-            identity = identity_of(scope)
+            principal, _ = caller_of(scope)
             host = str((scope.get("client") or ("",))[0])
-            who = ("address", host) if identity is None else ("principal", principal_of(identity))
+            who = ("principal", principal) if principal else ("address", host)
             seconds = await self._limiter.wait(*who)
         if seconds:
             extra = {"retry-after": str(seconds)}

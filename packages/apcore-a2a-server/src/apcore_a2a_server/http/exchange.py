@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from apcore_a2a_guards import identity_of, principal_of
+from apcore_a2a_guards import caller_of
 from starlette.types import Receive, Scope, Send
 
 from apcore_a2a_server.clients.caller import Caller
@@ -23,9 +23,8 @@ class Asked(NamedTuple):
     @property
     def caller(self) -> Caller:
         """Who sends it: nobody we know, when nothing authenticates."""
-        identity = identity_of(self.scope)
-        owner = "" if identity is None else principal_of(identity)
-        return Caller(owner, identity, self.headers, self.connection)
+        principal, identity = caller_of(self.scope)
+        return Caller(principal, identity, self.headers, self.connection)
 
 
 DRAIN_FACTOR = 8

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from a2a.types import AgentCapabilities
-from apcore_a2a_guards import identity_of
+from apcore_a2a_guards import caller_of
 from apcore_a2a_guards.schemes import declared, for_both
 from apcore_a2a_modules import Access, Cards, Profile, Skills
 from starlette.requests import Request
@@ -45,7 +45,7 @@ class CardPages:
         if not self._extended:
             return JSONResponse({"error": "Authentication is not configured"}, 404)
         url = self._address(request.scope)
-        card = await self._cards.extended(identity_of(request.scope), url)
+        card = await self._cards.extended(caller_of(request.scope)[1], url)
         headers = {"cache-control": "private, no-store"}
         return Response(card.body, media_type="application/json", headers=headers)
 
