@@ -1,0 +1,35 @@
+"""What the audit of the dependencies makes of pip-audit's answers."""
+
+from typing import Any
+
+from tools.audit import SKIPPED, read
+
+FINE = {"name": "httpx", "version": "0.28.1", "vulns": []}
+UNKNOWN = {"name": "wrapt", "skip_reason": "Dependency not found on PyPI"}
+BROKEN: dict[str, Any] = {
+    "name": "old",
+    "version": "1.0",
+    "vulns": [{"id": "PYSEC-1", "fix_versions": ["1.1"]}, {"id": "PYSEC-2", "fix_versions": []}],
+}
+
+
+def test_a_known_vulnerability_fails_the_audit_and_is_named() -> None:
+    report = read({"dependencies": [FINE, BROKEN, UNKNOWN]})
+
+    assert report.code == 1
+    assert str(report).splitlines() == [
+        "old 1.0: PYSEC-1, mended in 1.1",
+        "old 1.0: PYSEC-2, mended in no version yet",
+        "2 packages looked up, 1 could not be",
+    ]
+
+
+def test_nothing_known_passes_it() -> None:
+    assert read({"dependencies": [FINE, UNKNOWN]}).code == 0
+
+
+def test_an_index_that_knows_nothing_skips_it_and_says_why() -> None:
+    report = read({"dependencies": [UNKNOWN]})
+
+    assert report.code == SKIPPED
+    assert "skipped" in str(report)
