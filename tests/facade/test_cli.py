@@ -15,6 +15,7 @@ from typing import Any, get_type_hints
 import httpx
 import pytest
 from apcore_a2a.cli import (
+    FORMAT,
     GROUPS,
     LEVEL,
     LIST,
@@ -22,6 +23,7 @@ from apcore_a2a.cli import (
     OPTIONS,
     SWITCH,
     TEXT,
+    WAY,
     WHOLE,
     ConfigurationError,
     Option,
@@ -30,9 +32,11 @@ from apcore_a2a.cli import (
     parser,
     settings,
 )
+from apcore_a2a.security import NAMES
+from apcore_a2a_auth import ClaimMapping
+from apcore_a2a_guards.logs import LEVELS
 from apcore_a2a_server import serve
 from apcore_a2a_server.serving.options import Options, Settings
-from apcore_a2a_server.serving.serve import LEVELS
 
 from .processes import (
     COMMAND,
@@ -87,6 +91,15 @@ def flags(*arguments: str) -> dict[str, Any]:
 
 # What the options are
 
+OF_ITS_OWN = {
+    "auth_algorithms": LIST,
+    "auth_type": WAY,
+    "log_format": FORMAT,
+    "log_level": LEVEL,
+}
+AUTH = {*NAMES}
+"""What one keyword is made of."""
+
 
 def keywords() -> dict[str, Any]:
     """The types of serve's keywords."""
@@ -104,26 +117,25 @@ def defaults() -> dict[str, Any]:
 
 
 def test_every_keyword_of_serve_has_its_option() -> None:
-    assert {*keywords()} - NOT_FOR_A_SHELL | {"extensions_dir"} == {*OPTIONS}
+    assert {*keywords()} - NOT_FOR_A_SHELL | {"extensions_dir"} == {*OPTIONS} - AUTH
     assert len(OPTIONS) == sum(map(len, GROUPS.values()))
 
 
 @pytest.mark.parametrize("option", OPTIONS.values(), ids=lambda option: option.name)
 def test_an_option_takes_what_its_keyword_takes(option: Option) -> None:
-    kinds = {str: TEXT, int: WHOLE, float: NUMBER, bool: SWITCH, Sequence[str] | None: LIST}
-    kind = keywords().get(option.name, str)
+    kinds = {int: WHOLE, float: NUMBER, bool: SWITCH, int | None: WHOLE, Sequence[str] | None: LIST}
+    kind = kinds.get(keywords().get(option.name, str), TEXT)
 
-    if option.name == "log_level":
-        assert option.kind is LEVEL
-    else:
-        assert option.kind is kinds.get(kind, TEXT)
+    assert option.kind is OF_ITS_OWN.get(option.name, kind)
 
 
 @pytest.mark.parametrize("option", OPTIONS.values(), ids=lambda option: option.name)
 def test_the_default_that_is_told_is_the_one_of_serve(option: Option) -> None:
     default = defaults().get(option.name, "./extensions")
 
-    if option.default:
+    if option.name in AUTH:
+        assert option.default in ("", ClaimMapping().roles)
+    elif option.default:
         assert option.read(option.default, "") == default
     else:
         assert not default
@@ -143,6 +155,8 @@ VALUES = {
     SWITCH: ["yes", "no", "on"],
     LIST: ["https://a", "https://b,https://c", "*"],
     LEVEL: ["debug", "warning", "error"],
+    FORMAT: ["text", "json", "text"],
+    WAY: ["bearer", "apikey", "bearer"],
 }
 IN_FILES = [option for option in OPTIONS.values() if option.name != "config"]
 

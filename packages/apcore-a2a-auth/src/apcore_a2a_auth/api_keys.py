@@ -84,7 +84,7 @@ def hash_key(key: str) -> str:
         from apcore_a2a_auth import hash_key
 
         print(hash_key("a long random key")[:15])
-        #> sha256:ff6cc31b
+        #> sha256:a9f3626e
         ```
     """
     return "sha256:" + hashlib.sha256(key.encode()).hexdigest()
