@@ -14,6 +14,7 @@ from .logs import AccessLog
 from .origin import OriginGuard
 from .pages import PageHeaders
 from .rates import MEMORY, RateLimit, RateLimiter
+from .schemes import declared
 
 logger = logging.getLogger("apcore_a2a.guards")
 
@@ -60,6 +61,7 @@ def guards(
         found.append(_cors(cors_origins))
     found.append(Middleware(OriginGuard, allowed=cors_origins))
     if auth is not None:
+        logger.info("Callers must be known, by %s", " or ".join(declared(auth)))
         found.append(Middleware(Authentication, authenticator=auth, public=public))
     if rate_limit:
         limiter = RateLimiter(rate_limit, rate_limit_storage)
