@@ -1,7 +1,7 @@
 """Adapters between apcore modules and A2A types: pure, without I/O and without an event loop."""
 
 from .agent_card import EXTENSION_URI, AgentCardBuilder, card_to_dict
-from .errors import ErrorMapper, OutputError, PartError, clean, error_details, without_text
+from .errors import ErrorMapper, OutputError, PartError, clean, error_details
 from .parts import PartConverter
 from .protocols import Authenticator, Executor, Registry, missing_methods
 from .schema import SchemaConverter
@@ -29,5 +29,4 @@ __all__ = [
     "missing_methods",
     "narrow",
     "to_value",
-    "without_text",
 ]

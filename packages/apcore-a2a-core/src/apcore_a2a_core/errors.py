@@ -195,21 +195,7 @@ def log(error: BaseException, raised: str, name: str, skill: str) -> None:
     if raised == "ACLDeniedError":
         logger.warning("Access denied: skill=%s %s", skill, clean(str(object_of(error, "details"))))
     elif ANSWERS[name].code == -32603 and not name.startswith(("Approval", "ExecutionCancelled")):
-        logger.error("Skill failed: %s", skill, exc_info=without_text(error))
-
-
-def without_text(error: BaseException, depth: int = 10) -> BaseException:
-    """What to log for *error*: its type, its stack and its causes, but nothing that it says.
-
-    Modules put into messages what clients have sent, and stores the values of their statements.
-
-    >>> without_text(KeyError("secret"))
-    KeyError()
-    """
-    kind, cause = type(error), error.__cause__ or error.__context__
-    found: Exception = type(kind.__name__, (Exception,), {"__module__": kind.__module__})()
-    found.__cause__ = without_text(cause, depth - 1) if cause and depth else None
-    return found.with_traceback(error.__traceback__)
+        logger.error("Skill failed: %s", skill, exc_info=error)
 
 
 def text_of(error: BaseException) -> str:

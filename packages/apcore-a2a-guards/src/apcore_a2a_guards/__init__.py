@@ -1,7 +1,8 @@
 """What stands before an agent: ASGI middleware that knows HTTP, and nothing of A2A."""
 
 from .authentication import Authentication, caller_of, principal_of
-from .logs import AccessLog, note, set_up_logging
+from .boundary import Boundary
+from .logs import AccessLog, Discreet, note, set_up_logging
 from .origin import OriginGuard
 from .pages import PageHeaders
 from .rates import RateLimit, RateLimiter
@@ -10,6 +11,8 @@ from .stack import guards
 __all__ = [
     "AccessLog",
     "Authentication",
+    "Boundary",
+    "Discreet",
     "OriginGuard",
     "PageHeaders",
     "RateLimit",

@@ -38,6 +38,7 @@ def is_public(scope: Scope, public: Collection[str]) -> bool:
 NAMES: dict[int, str] = {
     HTTPStatus.UNAUTHORIZED: "UNAUTHENTICATED",
     HTTPStatus.FORBIDDEN: "PERMISSION_DENIED",
+    HTTPStatus.INTERNAL_SERVER_ERROR: "INTERNAL",
     HTTPStatus.TOO_MANY_REQUESTS: "RESOURCE_EXHAUSTED",
     HTTPStatus.SERVICE_UNAVAILABLE: "UNAVAILABLE",
 }

@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping
 from inspect import isawaitable
 from typing import Any
 
-from apcore_a2a_core import Authenticator, without_text
+from apcore_a2a_core import Authenticator
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from .answers import is_public, refuse
@@ -66,8 +66,8 @@ class Authentication:
             identity = self._authenticator.authenticate(headers)
             identity = await identity if isawaitable(identity) else identity
             principal = "" if identity is None else principal_of(identity)
-        except Exception as error:  # users' authenticators raise what they like; nobody may pass
-            logger.error("Nobody can be authenticated", exc_info=without_text(error))
+        except Exception:  # users' authenticators raise what they like; nobody may pass
+            logger.exception("Nobody can be authenticated")
             extra = {"retry-after": RETRY_AFTER}
             await refuse(scope, receive, send, 503, "Nobody can be authenticated now", extra)
             return

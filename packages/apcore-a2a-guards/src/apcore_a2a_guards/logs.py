@@ -8,6 +8,7 @@ import logging
 import time
 from collections.abc import Collection
 from contextvars import ContextVar
+from copy import copy
 
 from apcore_a2a_core import clean
 from pythonjsonlogger.json import JsonFormatter
@@ -23,6 +24,9 @@ FORMATS = ("text", "json")
 LEVELS = ("debug", "info", "warning", "error")
 CHATTY = ("apcore", "httpx", "uvicorn", "watchfiles")
 """Libraries whose INFO lines are for their own developers."""
+VALUES = "apcore.schema.hardening"
+"""apcore's logger that tells the values it complains of."""
+MAX_CAUSES = 20
 
 
 def note(**facts: object) -> None:
@@ -40,6 +44,70 @@ class RequestFacts(logging.Filter):
         for name, value in (request_facts.get() or {}).items():
             record.__dict__.setdefault(name, value)
         return True
+
+
+class Discreet(logging.Formatter):
+    """A formatter that keeps out what modules, stores and clients have said.
+
+    Of an exception it leaves the type, the stack and the causes, and takes the words, which may
+    hold what a client sent; where DEBUG is logged it leaves them. It wraps a formatter, for what
+    is to be told comes from many loggers: those of apcore, asyncio and the web server too.
+
+    Args:
+        form: Formats what is left.
+        level: The level that is logged.
+
+    Example:
+        ```python
+        import logging
+
+        from apcore_a2a_guards import Discreet
+
+        handler = logging.StreamHandler()
+        handler.setFormatter(Discreet(logging.Formatter("%(levelname)s %(message)s")))
+        ```
+    """
+
+    def __init__(self, form: logging.Formatter, level: int = logging.INFO) -> None:
+        super().__init__()
+        self._form = form
+        self._level = level
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The record's text, without these words."""
+        return self._form.format(self._bare(record))
+
+    def _bare(self, record: logging.LogRecord) -> logging.LogRecord:
+        error = record.exc_info[1] if record.exc_info and self._level > logging.DEBUG else None
+        if error is None and record.name != VALUES:
+            return record
+        record = copy(record)  # for others may have handlers of their own
+        if record.name == VALUES:
+            record.msg, record.args = "A value has not the format that its schema names", ()
+        if error is not None:
+            bare = without_words(error)
+            record.exc_info, record.exc_text = (type(bare), bare, bare.__traceback__), None
+        return record
+
+
+def without_words(error: BaseException, seen: tuple[BaseException, ...] = ()) -> BaseException:
+    """A stand-in for *error* with its type, its stack and its causes.
+
+    Example:
+        ```python
+        from apcore_a2a_guards.logs import without_words
+
+        print(repr(without_words(KeyError("a secret"))))
+        #> KeyError()
+        ```
+    """
+    kind, seen = type(error), (*seen, error)
+    found: Exception = type(kind.__name__, (Exception,), {"__module__": kind.__module__})()
+    implied = None if error.__suppress_context__ else error.__context__
+    cause = error.__cause__ or implied
+    if cause is not None and all(cause is not one for one in seen) and len(seen) < MAX_CAUSES:
+        found.__cause__ = without_words(cause, seen)
+    return found.with_traceback(error.__traceback__)
 
 
 class TextFormatter(logging.Formatter):
@@ -76,9 +144,10 @@ def set_up_logging(level: str, form: str = "text") -> None:
     fields = ["asctime", "levelname", "name", "message"]
     names = {"asctime": "time", "levelname": "level", "name": "logger"}
     structured = JsonFormatter(fields, rename_fields=names, json_default=str)
-    handler.setFormatter(structured if form == "json" else TextFormatter())
-    logging.root.addHandler(handler)
     logging.root.setLevel(level.upper())
+    chosen = structured if form == "json" else TextFormatter()
+    handler.setFormatter(Discreet(chosen, logging.root.level))
+    logging.root.addHandler(handler)
     for name in CHATTY if level == "info" else ():
         logging.getLogger(name).setLevel("WARNING")
 

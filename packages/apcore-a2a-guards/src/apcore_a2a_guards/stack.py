@@ -10,6 +10,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from .authentication import Authentication
+from .boundary import Boundary
 from .logs import AccessLog
 from .origin import OriginGuard
 from .pages import PageHeaders
@@ -50,11 +51,11 @@ def guards(
 
         app = Starlette(middleware=guards(public=["/health"], allowed_hosts=["example.com"]))
         print([each.cls.__name__ for each in app.user_middleware])
-        #> ['AccessLog', 'PageHeaders', 'TrustedHostMiddleware', 'OriginGuard']
+        #> ['AccessLog', 'Boundary', 'PageHeaders', 'TrustedHostMiddleware', 'OriginGuard']
         ```
     """
     found = [Middleware(AccessLog, public=public)] if access_log else []
-    found.append(Middleware(PageHeaders))
+    found += [Middleware(Boundary), Middleware(PageHeaders)]
     if allowed_hosts:
         found.append(Middleware(TrustedHostMiddleware, allowed_hosts=[*allowed_hosts]))
     if cors_origins:

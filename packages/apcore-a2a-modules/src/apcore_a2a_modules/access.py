@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from anyio import CapacityLimiter, to_thread
 from apcore import Context
-from apcore_a2a_core import clean, without_text
+from apcore_a2a_core import clean
 
 logger = logging.getLogger("apcore_a2a.access_rules")
 
@@ -68,9 +68,8 @@ class Access:
 async def _asked(ask: Ask, skill_id: str, identity: Any) -> Verdict:
     try:
         return await ask(skill_id, identity)
-    except Exception as error:  # users' rules and executors raise what they like
-        told = "Can't tell who may call %s"
-        logger.warning(told, clean(skill_id), exc_info=without_text(error))
+    except Exception:  # users' rules and executors raise what they like
+        logger.exception("Can't tell who may call %s", clean(skill_id))
         return Verdict(False)
 
 

@@ -9,7 +9,6 @@ from functools import partial
 
 from a2a import types as a2a
 from a2a.utils.errors import InternalError
-from apcore_a2a_core import without_text
 from apcore_a2a_modules import Pause
 from apcore_a2a_store import TaskRecord
 from apcore_a2a_store.states import CANCELED, FAILED, INPUT_REQUIRED, OPEN, PAUSED, WORKING
@@ -137,7 +136,7 @@ class Engine:
             run.admitted.set_exception(InternalError())
         run.admitted.exception()  # it may be that nobody waits for it any more
         if not task.cancelled() and (error := task.exception()):
-            logger.error("Task %s could not end by itself", task_id, exc_info=without_text(error))
+            logger.error("Task %s could not end by itself", task_id, exc_info=error)
             ending = self._end(run.call.message, FAILED, "Internal error")
             self._background.start(ending, f"Failing task {task_id}")
 

@@ -182,7 +182,7 @@ class Journal:
         if any(isinstance(payload, a2a.TaskStatusUpdateEvent) for payload in payloads):
             try:
                 await self._shelf.save(record)
-            except Exception:  # a user's store may raise anything; readers must hear of the end
+            except (Exception, BaseExceptionGroup):  # a user's store may raise anything; readers
                 if not ended:
                     raise
                 logger.exception("The task store did not save the end of task %s", record.task.id)

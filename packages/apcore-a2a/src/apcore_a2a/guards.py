@@ -6,6 +6,8 @@ try:
     from apcore_a2a_guards import (
         AccessLog,
         Authentication,
+        Boundary,
+        Discreet,
         OriginGuard,
         PageHeaders,
         RateLimit,
@@ -22,6 +24,8 @@ except ModuleNotFoundError as error:
 __all__ = [
     "AccessLog",
     "Authentication",
+    "Boundary",
+    "Discreet",
     "OriginGuard",
     "PageHeaders",
     "RateLimit",

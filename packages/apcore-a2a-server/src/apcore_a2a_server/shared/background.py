@@ -6,8 +6,6 @@ from collections.abc import Coroutine
 from functools import partial
 from typing import Any
 
-from apcore_a2a_core import without_text
-
 logger = logging.getLogger(__name__)
 
 
@@ -26,4 +24,4 @@ class Background:
     def _on_done(self, what: str, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()):
-            logger.error("%s failed", what, exc_info=without_text(error))
+            logger.error("%s failed", what, exc_info=error)

@@ -1,6 +1,5 @@
 """What all runs share."""
 
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,8 +10,6 @@ from apcore_a2a_modules import Gate, Skill, Threads, preflight
 from apcore_a2a_store import Journal
 
 from .capacity import Capacity
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +48,6 @@ class Setup:
 
     def explain(self, error: BaseException, call: Any) -> dict[str, Any]:
         """The error of a run, as clients may see it."""
-        logger.debug("In its own words", exc_info=error)
         return self.mapper.to_jsonrpc_error(
             error, skill=call.skill.id, inputs=call.inputs, schema=call.skill.schema
         )
