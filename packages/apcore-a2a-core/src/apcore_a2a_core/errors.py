@@ -127,7 +127,8 @@ class ErrorMapper:
             inputs: the call's inputs, which tell what is missing.
             schema: the skill's input schema.
         """
-        if isinstance(error, A2AError):
+        # one of the SDK's client is about another agent, which a module or a store has called
+        if isinstance(error, A2AError) and not type(error).__module__.startswith("a2a.client"):
             return protocol_error(error)
         names = (kind.__name__ for kind in type(error).__mro__ if kind.__module__ != "builtins")
         raised = next((name for name in names if name in ANSWERS), "InternalError")
@@ -165,7 +166,7 @@ class ErrorMapper:
                 field, message = field or next(unknown, ""), "Unknown field"
             elif TELLING.match(message):
                 message = f"Invalid value ({code})"
-            errors.append({"field": clean(field), "code": code, "message": message})
+            errors.append({"field": clean(field), "code": clean(code, 60), "message": message})
         return {"errors": errors}
 
 

@@ -6,6 +6,7 @@ from typing import Any
 from a2a import types as a2a
 from pydantic_core import to_json
 
+from .errors import clean
 from .schema import Object, object_of, properties_of, text_property, types_of
 
 logger = logging.getLogger(__name__)
@@ -31,7 +32,8 @@ class SkillMapper:
         try:
             return self._skill(descriptor)
         except Exception as error:  # one module's mistake must not cost the others their card
-            logger.warning("Skipping module %s: %s", getattr(descriptor, "module_id", "?"), error)
+            reason = clean(str(error), 200) if type(error) is ValueError else type(error).__name__
+            logger.warning("Skipping module %s: %s", getattr(descriptor, "module_id", "?"), reason)
             return None
 
     def _skill(self, descriptor: Any) -> a2a.AgentSkill:
@@ -62,7 +64,10 @@ class SkillMapper:
     def _build_examples(self, descriptor: object) -> list[str]:
         """The first ten examples: the title, and the inputs as compact JSON (FR-SKL-002)."""
         examples: list[Any] = getattr(descriptor, "examples", None) or []
-        return [f"{e.title}: {to_json(e.inputs, fallback=str).decode()}" for e in examples[:10]]
+        # "?" for what JSON has no form, whose repr may tell anything
+        return [
+            f"{e.title}: {to_json(e.inputs, fallback='?'.format).decode()}" for e in examples[:10]
+        ]
 
     def _compute_input_modes(self, descriptor: object) -> list[str]:
         schema = object_of(descriptor, "input_schema")
