@@ -3,7 +3,9 @@
 import hashlib
 import hmac
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from copy import deepcopy
 from os import PathLike
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -11,6 +13,7 @@ from typing import Any, TypeAlias
 import yaml
 from a2a.types import SecurityScheme
 from apcore import Identity
+from apcore_a2a_core.schema import is_object
 
 from .errors import ConfigurationError
 from .schemes import api_key
@@ -55,11 +58,7 @@ class APIKeyAuthenticator:
     def __init__(
         self, keys: Mapping[str, Owner] | PathLike[str], *, header: str = "X-API-Key"
     ) -> None:
-        entries = _entries(Path(keys)) if isinstance(keys, PathLike) else keys.items()
-        found = [(_digest(key), _identity(owner)) for key, owner in entries]
-        if not found or len(dict(found)) < len(found):
-            raise ConfigurationError("There must be keys, and each must be there once")
-        self._keys = found
+        self._keys = _read(Path(keys)) if isinstance(keys, PathLike) else _known(keys.items())
         self._header = header
 
     async def authenticate(self, headers: Mapping[str, str]) -> Identity | None:
@@ -67,9 +66,10 @@ class APIKeyAuthenticator:
         given = headers.get(self._header.lower(), "")
         if not given or len(given) > MAX_KEY:
             return None
-        digest = hashlib.sha256(given.encode("utf-8", "surrogateescape")).digest()
-        found = [who for known, who in self._keys if hmac.compare_digest(known, digest)]
-        return found[0] if found else None
+        digests = [hashlib.sha256(form).digest() for form in _forms(given)]
+        pairs = [(each, who) for each in digests for who in self._keys]
+        found = [who for each, (known, who) in pairs if hmac.compare_digest(known, each)]
+        return deepcopy(found[0]) if found else None
 
     def security_schemes(self) -> Mapping[str, SecurityScheme]:
         """What the Agent Card says of it (FR-AUT-003)."""
@@ -90,16 +90,33 @@ def hash_key(key: str) -> str:
     return "sha256:" + hashlib.sha256(key.encode()).hexdigest()
 
 
-def _entries(path: Path) -> Iterable[tuple[str, Owner]]:
+def _forms(given: str) -> Iterator[bytes]:
+    """The bytes that a header may stand for: servers read what is UTF-8 as Latin-1."""
+    yield given.encode("utf-8", "surrogatepass")
+    if not given.isascii():
+        with suppress(UnicodeEncodeError):
+            yield given.encode("latin-1")
+
+
+def _read(path: Path) -> list[tuple[bytes, Identity]]:
     """Hashes and identities in a file, which never holds a key itself."""
     try:
         document: Any = yaml.safe_load(path.read_bytes())
         entries = [dict(entry) for entry in document["keys"]]
-        return [(f"sha256:{entry.pop('sha256')}", entry) for entry in entries]
+        return _known([(f"sha256:{entry.pop('sha256')}", entry) for entry in entries])
     except OSError as error:
         raise ConfigurationError(f"Can't read the keys in {path}: {error.strerror}") from None
-    except (yaml.YAMLError, KeyError, TypeError, ValueError):
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{path}: {error}") from None
+    except (yaml.YAMLError, AttributeError, KeyError, RecursionError, TypeError, ValueError):
         raise ConfigurationError(f"{path} must have the form {FORM}") from None
+
+
+def _known(entries: Iterable[tuple[str, Owner]]) -> list[tuple[bytes, Identity]]:
+    found = [(_digest(key), _identity(owner)) for key, owner in entries]
+    if not found or len(dict(found)) < len(found):
+        raise ConfigurationError("There must be keys, and each must be there once")
+    return found
 
 
 def _digest(key: str) -> bytes:
@@ -114,11 +131,12 @@ def _digest(key: str) -> bytes:
 def _identity(owner: Owner) -> Identity:
     if isinstance(owner, Identity):
         return owner
-    members: dict[str, Any] = {"type": "service"}
-    members |= {"id": owner} if isinstance(owner, str) else owner
-    roles: Any = members.get("roles") or []
-    texts: list[Any] = [members.get("id"), members["type"], *roles]
+    given: Any = {"id": owner} if isinstance(owner, str) else owner
+    members: dict[str, Any] = {"type": "service", **(given if is_object(given) else {})}
+    roles: Any = members.get("roles") or ()
+    listed = isinstance(roles, list | tuple) and isinstance(members.get("attrs") or {}, dict)
+    texts: list[Any] = [members.get("id"), members["type"], *(roles if listed else [None])]
     plain = all(isinstance(text, str) and text for text in texts) and members.keys() <= MEMBERS
-    if not plain or isinstance(roles, str):
+    if not plain:
         raise ConfigurationError(f"Each key has an id, and may have type, roles and attrs: {FORM}")
     return Identity(**members)

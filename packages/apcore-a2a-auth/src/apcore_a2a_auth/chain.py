@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from inspect import isawaitable
+from itertools import chain, count
 from typing import Any
 
 from a2a.types import SecurityScheme
@@ -64,6 +65,7 @@ class ChainAuthenticator:
             declare: Any = getattr(authenticator, "security_schemes", dict)
             declared: Mapping[str, SecurityScheme] = declare()
             for name, scheme in declared.items():
-                other = name in result and result[name] != scheme
-                result[f"{name}{len(result) + 1}" if other else name] = scheme
+                others = (f"{name}{number}" for number in count(2))
+                free = (n for n in chain([name], others) if result.get(n, scheme) == scheme)
+                result[next(free)] = scheme
         return result

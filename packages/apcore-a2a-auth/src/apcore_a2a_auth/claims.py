@@ -1,5 +1,6 @@
 """From the claims of a token to an apcore Identity (FR-AUT-002)."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -7,6 +8,8 @@ from typing import Any
 from apcore import Identity
 from apcore_a2a_core.schema import is_array, object_at
 
+ID = re.compile(r"(?=.*\S)[^\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]{1,255}")
+"""What may be an id: one line of text that logs and stores can have."""
 TECHNICAL = frozenset({"aud", "exp", "iat", "jti", "nbf"})
 """Claims about the token itself (RFC 7519 §4.1), which tell nothing of its bearer."""
 
@@ -19,7 +22,8 @@ class ClaimMapping:
     within `realm_access`, unless there is a claim with just that name.
 
     Attributes:
-        id: The claim that is the identity's id; a token without it is refused.
+        id: The claim that is the identity's id, at most 255 characters in one line; a token
+            without it is refused.
         type: The claim that is its type; `user` when it is not there.
         roles: The claim that holds its roles: an array, or a string with spaces or commas.
         attrs: Attributes and their claims; None for every claim that is not technical.
@@ -43,7 +47,7 @@ class ClaimMapping:
     def identity(self, claims: Mapping[str, Any]) -> Identity | None:
         """The identity that *claims* tell of; None when they have no id."""
         name, kind = _at(claims, self.id), _at(claims, self.type)
-        if not isinstance(name, str) or not name:
+        if not isinstance(name, str) or not ID.fullmatch(name):
             return None
         return Identity(
             id=name,

@@ -44,7 +44,9 @@ class Jwks:
 
     def __init__(self, url: str | None, issuer: str | None = None) -> None:
         self._url = url
-        self._issuer = issuer
+        self._issuer = issuer or ""
+        self._place = url or issuer  # not what a document says, when it comes to telling others
+        self._is_given = url is not None
         self._ssl = httpx.create_ssl_context()  # here, for it takes 20 ms
         self._keys: list[tuple[Any, VerificationKey | None]] = []
         self._fetched = self._tried = float("-inf")
@@ -59,22 +61,23 @@ class Jwks:
         """
         await self._freshen()
         found = self._matching(header)
-        if found is None and monotonic() - self._tried >= COOLDOWN:
+        waiting = self._fetching is not None or monotonic() - self._tried >= COOLDOWN
+        if found is None and waiting:
             await asyncio.shield(self._start())
             found = self._matching(header)
         if monotonic() - self._fetched > MAX_STALE:
-            raise KeysUnavailableError(f"No keys from {self._url or self._issuer}")
+            raise KeysUnavailableError(f"No keys from {self._place}")
         return found
 
     async def _freshen(self) -> None:
         """Fetch the keys when they are old; wait for that unless old ones have to do."""
-        now = monotonic()
+        now, tried = monotonic(), self._tried
         age = now - self._fetched
         if age < REFRESH:
             return
-        if now - self._tried >= RETRY:
+        if now - tried >= RETRY:
             self._start()
-        bearable = self._failing and age <= MAX_STALE
+        bearable = self._failing and age <= MAX_STALE and now - tried < LIFETIME
         if age >= LIFETIME and not bearable and self._fetching is not None:
             await asyncio.shield(self._fetching)
 
@@ -92,20 +95,19 @@ class Jwks:
         """Replace the keys; when that fails, keep them, and say why."""
         try:
             async with asyncio.timeout(TIMEOUT), self._client() as client:
-                if self._url is None or (self._failing and self._issuer):
+                if self._url is None or (self._failing and not self._is_given):
                     self._url = await self._discover(client)
                 self._replace(await _get(client, self._url))
-        except (httpx.HTTPError, httpx.InvalidURL, ValueError, TimeoutError) as error:
+        except Exception as error:  # whatever the other end leads to, the old keys stay
             self._failing = True
             reason = str(error) if type(error) is ValueError else type(error).__name__
-            where = self._url or self._issuer
-            logger.warning("No keys from %s: %s", where, reason)
+            logger.warning("No keys from %s: %s", self._place, reason)
 
     def _client(self) -> httpx.AsyncClient:
         return httpx.AsyncClient(verify=self._ssl, timeout=TIMEOUT, follow_redirects=False)
 
     async def _discover(self, client: httpx.AsyncClient) -> str:
-        issuer = self._issuer or ""
+        issuer = self._issuer
         document = await _get(client, discovery_url(issuer))
         url = document.get("jwks_uri")
         if str(document.get("issuer")).rstrip("/") != issuer.rstrip("/"):
@@ -126,7 +128,8 @@ class Jwks:
         name, algorithm = header.get("kid"), header.get("alg")
         named = [key for kid, key in self._keys if key and name in (None, kid)]
         fitting = [key for key in named if algorithm in key.algorithms]
-        return fitting[0] if len(fitting) == 1 else None
+        same = all(key == fitting[0] for key in fitting)  # a key may be there twice
+        return fitting[0] if fitting and same else None
 
 
 async def _get(client: httpx.AsyncClient, url: str) -> Object:

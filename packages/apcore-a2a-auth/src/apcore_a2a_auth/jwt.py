@@ -4,10 +4,12 @@ import logging
 import os
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
+from urllib.parse import urlsplit
 
 import jwt
 from a2a.types import SecurityScheme
 from apcore import Identity
+from apcore_a2a_core import narrow
 
 from .claims import ClaimMapping
 from .errors import ConfigurationError
@@ -21,6 +23,9 @@ SECRET = "APCORE_JWT_SECRET"
 """The environment variable that holds the key when no option does."""
 MAX_TOKEN = 16 * 1024
 """Characters; whoever sends more sends no token."""
+MAX_LEEWAY = 3600
+TIMES = ("exp", "nbf", "iat")
+"""Claims that are numbers (RFC 7519 §2), which PyJWT takes as text too."""
 KNOWN = PUBLIC | HMAC.keys()
 """The algorithms that may be asked for."""
 HOSTILE = (jwt.PyJWTError, ValueError, TypeError, OverflowError, RecursionError)
@@ -87,8 +92,10 @@ class JWTAuthenticator:
     ) -> None:
         if key is not None and jwks_url is not None:
             raise ConfigurationError("Give either key or jwks_url, not both")
-        if leeway < 0:
-            raise ConfigurationError("leeway must be 0 seconds or more")
+        if not 0 <= leeway <= MAX_LEEWAY:
+            raise ConfigurationError(f"leeway must be from 0 to {MAX_LEEWAY} seconds")
+        if isinstance(required_claims, str):
+            raise ConfigurationError("required_claims must be a list of names, not one string")
         self._issuer = issuer
         self._audience = audience
         self._claims = claim_mapping or ClaimMapping()
@@ -115,11 +122,12 @@ class JWTAuthenticator:
     def _published(self, jwks_url: str | None) -> Jwks:
         if jwks_url is None and self._issuer is None:
             raise ConfigurationError(f"Give key, jwks_url or issuer, or set {SECRET}")
-        for url in filter(None, (jwks_url, None if jwks_url else self._issuer)):
-            if not url.startswith(("https://", "http://")):
-                raise ConfigurationError(f"{url} must begin with https://")
-            if url.startswith("http://"):
-                logger.warning("%s is not https: whoever is on the way can make tokens", url)
+        url = urlsplit(self._issuer or "" if jwks_url is None else jwks_url)
+        if url.scheme not in ("https", "http") or not url.hostname:
+            raise ConfigurationError(f"{url.geturl()!r} must begin with https:// and have a host")
+        if url.scheme == "http":
+            told = "%s is not https: whoever is on the way can make tokens"
+            logger.warning(told, url.geturl())
         if jwks_url is None:
             self._schemes.setdefault("oidc", open_id_connect(self._issuer or ""))
         return Jwks(jwks_url, self._issuer)
@@ -159,7 +167,10 @@ class JWTAuthenticator:
             leeway=self._leeway,
             options=self._options,
         )
-        return claims
+        if any(isinstance(claims.get(name), str | bool) for name in TIMES):
+            return None
+        plain: Mapping[str, Any] = narrow(claims)
+        return plain
 
     def security_schemes(self) -> Mapping[str, SecurityScheme]:
         """What the Agent Card says of it (FR-AUT-003)."""

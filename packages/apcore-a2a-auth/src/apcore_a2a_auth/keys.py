@@ -1,5 +1,6 @@
 """Keys that check signatures, each with the algorithms that are safe with it (RFC 8725 §3.1)."""
 
+import re
 from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -7,7 +8,7 @@ from typing import Any, NamedTuple, TypeAlias
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, rsa
 from cryptography.hazmat.primitives.serialization import load_pem_public_key
-from jwt import PyJWK, PyJWTError
+from jwt import PyJWK
 
 from .errors import ConfigurationError
 
@@ -24,6 +25,16 @@ MAX_RSA_BITS = 8192
 """A longer one takes milliseconds a token (RFC 7518 §3.3 has the lower bound)."""
 
 
+NO_SECRET = re.compile(
+    rb"BEGIN |B\0E\0G\0|LS0tLS1CRUdJTi|://|\A\s*(?:[{/~]|MII.{3}(?:AN|CC|KC)|MFkwEw|MHYwEA|MCowBQ"
+    rb"|0\x81|0\x82|0Y0\x13|0v0\x10|0\*0\x05|3082.{4}30|30593013|30763010|302a3005)",
+    re.DOTALL | re.IGNORECASE,
+)
+"""Keys that everybody may have, in PEM, DER, hexadecimal, base64 or JSON; paths and addresses."""
+PUBLIC_MEMBERS = ("kty", "crv", "n", "e", "x", "y")
+"""Of a JSON Web Key; with others, which are private, it takes long to be read."""
+
+
 class VerificationKey(NamedTuple):
     """A key, and the algorithms that a token may be signed with it by."""
 
@@ -37,10 +48,7 @@ def read_key(source: Source) -> VerificationKey:
     Raises:
         ConfigurationError: It can't be read, is a private key, or is too weak.
     """
-    if isinstance(source, PathLike):
-        data = _content(Path(source))
-    else:
-        data = source.encode() if isinstance(source, str) else source
+    data = _content(Path(source)) if isinstance(source, PathLike) else _encoded(source)
     if not data.lstrip().startswith(b"-----BEGIN"):
         return _secret(data)
     if b"PRIVATE KEY-----" in data:
@@ -78,14 +86,21 @@ def key_of_jwk(jwk: dict[str, Any]) -> VerificationKey | None:
 
     A shared secret fits no algorithm: who can read the set could make tokens with it.
     """
-    if jwk.get("use", "sig") != "sig" or "verify" not in (jwk.get("key_ops") or ["verify"]):
-        return None
     try:
-        key = PyJWK(jwk).key
+        if jwk.get("use", "sig") != "sig" or "verify" not in (jwk.get("key_ops") or ["verify"]):
+            return None
+        key = PyJWK({name: jwk[name] for name in PUBLIC_MEMBERS if name in jwk}).key
         named = frozenset({jwk["alg"]} if "alg" in jwk else PUBLIC)
-    except (PyJWTError, TypeError, ValueError):  # of a kind that nobody here knows, or broken
+    except Exception:  # a set holds whatever its issuer likes; a broken key is none
         return None
     return VerificationKey(key, algorithms_of(key) & named)
+
+
+def _encoded(text: str | bytes) -> bytes:
+    try:
+        return text.encode() if isinstance(text, str) else text
+    except UnicodeEncodeError:
+        raise ConfigurationError("The key is no text: it can't be written in UTF-8") from None
 
 
 def _content(path: Path) -> bytes:
@@ -96,6 +111,11 @@ def _content(path: Path) -> bytes:
 
 
 def _secret(data: bytes) -> VerificationKey:
+    if NO_SECRET.search(data):
+        raise ConfigurationError(
+            "This is no secret, but a public key in another form, or the place of one: "
+            "give PEM, a Path, or jwks_url"
+        )
     fitting = frozenset(name for name, size in HMAC.items() if len(data) >= size)
     if not fitting:
         raise ConfigurationError(

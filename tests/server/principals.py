@@ -1,0 +1,300 @@
+"""Principals of one agent, what one of them has, and all that another may ask about it."""
+
+import json
+import re
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from itertools import cycle
+from typing import Any, NamedTuple
+from uuid import uuid4
+
+import httpx
+from apcore import Identity
+
+from tests.serving import PATIENCE
+
+from .asking import MODERN, Agent, Json
+from .inloop import NEEDS_APPROVAL, Does, Gate, Peer, registry_of, serving
+from .modules import Inputs
+
+TASK, CONTEXT, SKILL, TOKEN = "{task}", "{context}", "{skill}", "{token}"
+"""What stands in a question for a task, a context, its skill, and the token of a page of it."""
+
+ISSUER = "https://one.example.com"
+ADA = {"x-name": "ada", "x-issuer": ISSUER}
+STRANGERS = {
+    "another name": {"x-name": "eve", "x-issuer": ISSUER},
+    "another issuer": {"x-name": "ada", "x-issuer": "https://other.example.com"},
+    "no issuer": {"x-name": "ada"},
+}
+DIARY = "what only ada may read"
+STATES = {
+    "working": ("tell", "wait"),
+    "paused for input": ("tell", "ask"),
+    "paused for approval": ("guarded", "hello"),
+    "completed": ("tell", "hello"),
+}
+"""The skill, and what it is told, that bring a task into each state."""
+
+
+class Headers:
+    """Knows callers by what their headers say, and asks for no proof."""
+
+    def authenticate(self, headers: Mapping[str, str]) -> Identity | None:
+        issuer, name = headers.get("x-issuer"), headers.get("x-name")
+        return Identity(name, attrs={"iss": issuer} if issuer else {}) if name else None
+
+
+class Tells:
+    """An action that tells what was said before; on request it waits, or asks for more."""
+
+    def __init__(self) -> None:
+        self.gate = Gate()
+
+    async def __call__(self, inputs: Inputs, context: Any) -> Inputs:
+        if inputs["text"] == "wait":
+            await self.gate(inputs, context)
+        if inputs["text"] == "ask":
+            context.services.ask("And then?")
+        said = context.services.history
+        return {"heard": [message["parts"][0].get("text") for message in said]}
+
+
+def modules() -> dict[str, object]:
+    """What the tasks of `STATES` need, with state of its own."""
+    tells = Tells()
+    return {"tell": Does(tells), "guarded": Does(tells, annotations=NEEDS_APPROVAL)}
+
+
+class Subject(NamedTuple):
+    """What is asked about: a task, with its context, its skill, and where its page ends."""
+
+    task: str
+    context: str
+    skill: str
+    token: str
+
+    def unknown(self) -> "Subject":
+        """One of the same kind that does not exist."""
+        token = "1" if self.token.isdigit() else str(uuid4())
+        return Subject(str(uuid4()), str(uuid4()), self.skill, token)
+
+    def put_into(self, text: str) -> str:
+        for name, value in self._asdict().items():
+            text = text.replace(f"{{{name}}}", value)
+        return text
+
+
+class Question(NamedTuple):
+    """A request with places for what it is about."""
+
+    verb: str
+    path: str
+    params: Json
+    method: str
+    headers: Json
+
+    def about(self, subject: Subject) -> Json:
+        """What httpx needs to ask about *subject*."""
+        params: Json = json.loads(subject.put_into(json.dumps(self.params)))
+        asked: Json = {"method": self.verb, "url": subject.put_into(self.path)}
+        if self.method:
+            body = {"jsonrpc": "2.0", "id": 1, "method": self.method, "params": params}
+            versions = {} if "/" in self.method else MODERN
+            return {**asked, "json": body, "headers": {**versions, **self.headers}}
+        if self.verb == "POST":
+            return {**asked, "json": params, "headers": self.headers}
+        query = {k: v if isinstance(v, str) else json.dumps(v) for k, v in params.items()}
+        return {**asked, "params": query, "headers": self.headers}
+
+
+def saying(*parts: Json, **members: Any) -> Json:
+    message = {"messageId": "m", "role": "user", "parts": parts or [{"text": "yes"}], **members}
+    return {"message": message}
+
+
+APPROVED = {"data": {"approved": True}}
+HOOK = {"url": "https://eve.example.com/hook", "id": "hook"}
+LONG_AGO = "2020-01-01T00:00:00Z"
+
+PARAMS: dict[str, list[Json]] = {
+    "send": [
+        saying(taskId=TASK),
+        saying(taskId=TASK, contextId=CONTEXT),
+        saying(APPROVED, taskId=TASK),
+        {**saying(), "taskId": TASK, "contextId": CONTEXT},
+        {**saying(taskId=TASK), "metadata": {"skillId": SKILL}},
+        {**saying(taskId=TASK), "configuration": {"historyLength": 9, "blocking": False}},
+        {**saying(taskId=TASK), "configuration": {"pushNotificationConfig": HOOK}},
+        saying(contextId=CONTEXT),
+        saying(contextId=CONTEXT, referenceTaskIds=[TASK]),
+        {**saying(contextId=CONTEXT), "metadata": {"skillId": SKILL}},
+        {**saying(contextId=CONTEXT), "configuration": {"historyLength": 9}},
+        {**saying({"text": "hello"}, APPROVED, contextId=CONTEXT), "metadata": {"skillId": SKILL}},
+        {**saying(referenceTaskIds=[TASK]), "tenant": TASK},
+    ],
+    "get": [
+        {"id": TASK},
+        {"id": TASK, "historyLength": 0},
+        {"taskId": TASK, "historyLength": 9},
+    ],
+    "cancel": [{"id": TASK}, {"taskId": TASK, "metadata": {"skillId": SKILL}}],
+    "list": [
+        {"contextId": CONTEXT},
+        {"contextId": CONTEXT, "includeArtifacts": True, "historyLength": 9},
+        {"contextId": CONTEXT, "statusTimestampAfter": LONG_AGO, "pageSize": 1},
+        {"contextId": CONTEXT, "status": "completed"},
+        {"contextId": CONTEXT, "status": "input-required"},
+        {"contextId": CONTEXT, "status": "working", "tenant": CONTEXT},
+        {"contextId": CONTEXT, "pageToken": TOKEN},
+        {"pageToken": TOKEN},
+        {"statusTimestampAfter": LONG_AGO, "pageSize": 100},
+    ],
+    "subscribe": [{"id": TASK}, {"taskId": TASK}],
+    "push": [{"taskId": TASK, "id": "hook"}, {"taskId": TASK, "pushNotificationConfig": HOOK}],
+    "card": [{}, {"tenant": TASK, "id": TASK}],
+}
+"""What to ask in each operation."""
+
+SEEN_LAST = [{}, {"Last-Event-ID": "0"}, {"Last-Event-ID": "1"}, {"Last-Event-ID": "999"}]
+METHODS = {
+    "send": "SendMessage message/send SendStreamingMessage message/stream",
+    "get": "GetTask tasks/get",
+    "cancel": "CancelTask tasks/cancel",
+    "list": "ListTasks tasks/list",
+    "subscribe": "SubscribeToTask tasks/resubscribe",
+    "push": " ".join(
+        f"{name}TaskPushNotificationConfig{more} tasks/pushNotificationConfig/{old}"
+        for name, more, old in (
+            ("Create", "", "set"),
+            ("Get", "", "get"),
+            ("List", "s", "list"),
+            ("Delete", "", "delete"),
+        )
+    ),
+    "card": "GetExtendedAgentCard agent/getAuthenticatedExtendedCard agentCard/get",
+}
+HOOKS = f"/tasks/{TASK}/pushNotificationConfigs"
+ROUTES = {
+    "send": ["POST /message:send", "POST /message:stream"],
+    "get": [f"GET /tasks/{TASK}"],
+    "cancel": [f"POST /tasks/{TASK}:cancel"],
+    "list": ["GET /tasks"],
+    "subscribe": [f"POST /tasks/{TASK}:subscribe", f"GET /tasks/{TASK}:subscribe"],
+    "push": [f"POST {HOOKS}", f"GET {HOOKS}", f"GET {HOOKS}/hook", f"DELETE {HOOKS}/hook"],
+    "card": ["GET /extendedAgentCard"],
+}
+
+
+def questions(operation: str) -> Iterator[Question]:
+    """Each thing to ask in an operation, in each way; every other time of a tenant."""
+    seen = SEEN_LAST if operation == "subscribe" else [{}]
+    for params, tenant in zip(PARAMS[operation], cycle(["", "/acme"]), strict=False):
+        for headers in seen:
+            for method in METHODS[operation].split():
+                yield Question("POST", "/", params, method, headers)
+            for route in ROUTES[operation]:
+                verb, path = route.split()
+                rest = {k: v for k, v in params.items() if k not in ("id", "taskId")}
+                given = params if operation == "send" else rest
+                yield Question(verb, tenant + path, given, "", headers)
+
+
+IDS = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+TIMES = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z")
+
+
+class Answer(NamedTuple):
+    """All that came back, with numbers for ids; times are left out, and what depends on them."""
+
+    status: int
+    headers: list[tuple[str, str]]
+    body: str
+
+    @classmethod
+    def of(cls, response: httpx.Response) -> "Answer":
+        numbers: dict[str, str] = {}
+        body = TIMES.sub("<time>", response.text)
+        body = IDS.sub(lambda it: numbers.setdefault(it[0], f"<{len(numbers)}>"), body)
+        fixed = response.headers.copy()
+        del fixed["date"]
+        if "content-length" in fixed:
+            assert int(fixed.pop("content-length")) == len(response.content)
+        return cls(response.status_code, fixed.multi_items(), body)
+
+
+class Owner:
+    """Ada, who has a task in each state, and looks whether all is as she left it."""
+
+    def __init__(self, client: httpx.Client) -> None:
+        self.client = client
+        self._agent = Agent(client, "1.0")
+        tasks = {state: self._begin(*how) for state, how in STATES.items()}
+        token = self._agent.ask("list", {"pageSize": 1}).result["nextPageToken"]
+        self.subjects = {
+            state: Subject(task["id"], task["contextId"], task["metadata"]["skillId"], token)
+            for state, task in tasks.items()
+        }
+        self.secrets = {DIARY, *IDS.findall(json.dumps(tasks))}
+        """What stands in the tasks and nowhere else."""
+
+    def _begin(self, skill: str, text: str) -> Json:
+        params = self._agent.params(skill, {"text": text}, {"text": DIARY})
+        wish = {"returnImmediately": text == "wait"}
+        return self._agent.ask("send", {**params, "configuration": wish}).task
+
+    def sees(self, state: str) -> list[Any]:
+        """Her task in *state*, and all that there is in its context."""
+        subject = self.subjects[state]
+        task = self._agent.ask("get", {"id": subject.task}).task
+        listed = self._agent.ask("list", {"contextId": subject.context}).result
+        return [task, {**listed, "nextPageToken": ""}]
+
+    def reads(self, response: httpx.Response) -> set[str]:
+        """What a stranger's answer tells of her that its question does not."""
+        request = response.request
+        asked = str(request.url) + request.content.decode()
+        return {secret for secret in self.secrets if secret in response.text} - {
+            secret for secret in self.secrets if secret in asked
+        }
+
+
+class World:
+    """A real server, where ada has tasks and somebody else asks about them."""
+
+    def __init__(self, url: str, owner: Owner, strange: str) -> None:
+        self.url = url
+        self.owner = owner
+        self._strange = strange
+
+    @contextmanager
+    def stranger(self) -> Iterator[httpx.Client]:
+        """Somebody who has never been here."""
+        new = f"{uuid4().hex}.example.com"
+        named = {"another name": {"x-name": new}, "another issuer": {"x-issuer": f"https://{new}"}}
+        headers = {**ADA, **named[self._strange]}
+        with httpx.Client(base_url=self.url, headers=headers, trust_env=False) as client:
+            yield client
+
+
+@asynccontextmanager
+async def known(peer: Peer, headers: Json) -> AsyncIterator[Peer]:
+    """The same agent, asked by the principal of *headers*."""
+    url = peer.client.base_url
+    async with httpx.AsyncClient(
+        base_url=url, headers=headers, trust_env=False, timeout=PATIENCE
+    ) as client:
+        yield Peer(peer.app, client, peer.way)
+
+
+@asynccontextmanager
+async def two(
+    source: dict[str, object], way: str, stranger: str, **options: Any
+) -> AsyncIterator[tuple[Peer, Peer]]:
+    """An agent in this event loop, asked by ada and by a stranger."""
+    async with (
+        serving(registry_of(source), way, auth=Headers(), **options) as peer,
+        known(peer, ADA) as ada,
+        known(peer, STRANGERS[stranger]) as other,
+    ):
+        yield ada, other

@@ -1,0 +1,389 @@
+"""What belongs to a principal: others can't see it, change it, or tell that it is there."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Iterator
+from contextlib import AsyncExitStack, contextmanager
+from statistics import median
+from typing import Any
+from uuid import uuid4
+
+import httpx
+import pytest
+from a2a.server.tasks import InMemoryTaskStore as SdkStore
+from apcore_a2a_server import InMemoryTaskStore, operations
+from apcore_a2a_server.serving import rest
+
+from tests.serving import running
+
+from .asking import Agent
+from .inloop import WAYS, Does, Gate, Peer, give_back, registry_of, serving, true
+from .inloop import anyio_backend as anyio_backend
+from .principals import (
+    ADA,
+    CONTEXT,
+    DIARY,
+    PARAMS,
+    STATES,
+    STRANGERS,
+    TASK,
+    Answer,
+    Headers,
+    Owner,
+    Question,
+    Subject,
+    Tells,
+    World,
+    known,
+    modules,
+    questions,
+    saying,
+    two,
+)
+from .test_custom_stores import DictStore
+
+STORES = {"memory": InMemoryTaskStore, "seven methods": DictStore, "sdk": SdkStore}
+WORLDS = [
+    ("memory", "another name"),
+    ("seven methods", "another issuer"),
+    ("sdk", "another name"),
+]
+TIMED = [
+    ("SendMessage", saying(taskId=TASK)),
+    ("SendMessage", saying(contextId=CONTEXT)),
+    ("GetTask", {"id": TASK}),
+    ("CancelTask", {"id": TASK}),
+    ("ListTasks", {"contextId": CONTEXT}),
+    ("SubscribeToTask", {"id": TASK}),
+]
+every_way = pytest.mark.parametrize("way", WAYS)
+every_stranger = pytest.mark.parametrize(
+    ("way", "stranger"), [*zip(WAYS, STRANGERS, strict=True)], ids=" ".join
+)
+every_state = pytest.mark.parametrize("state", STATES)
+
+
+@contextmanager
+def world_of(store: str, strange: str) -> Iterator[World]:
+    options: Any = {"auth": Headers(), "task_store": STORES[store](), "default_skill": "tell"}
+    with (
+        running(registry_of(modules()), **options) as url,
+        httpx.Client(base_url=url, headers=ADA, trust_env=False) as client,
+    ):
+        yield World(url, Owner(client), strange)
+
+
+@pytest.fixture(scope="module", params=WORLDS, ids=" ".join)
+def world(request: pytest.FixtureRequest) -> Iterator[World]:
+    with world_of(*request.param) as found:
+        yield found
+
+
+def ask(client: httpx.Client, question: Question, subject: Subject) -> httpx.Response:
+    return client.request(**question.about(subject))
+
+
+def test_every_method_and_every_route_is_asked() -> None:
+    asked = [question for operation in PARAMS for question in questions(operation)]
+    assert {question.method for question in asked} - {""} == {*operations.METHODS}
+    routed = {
+        (verb, pattern, bool(match["tenant"]))
+        for verb, pattern, _ in rest.ROUTES
+        for question in asked
+        if verb == question.verb and (match := pattern.fullmatch(question.path[1:]))
+    }
+    assert routed == {(r[0], r[1], tenant) for r in rest.ROUTES for tenant in (False, True)}
+
+
+@every_state
+@pytest.mark.parametrize("operation", PARAMS)
+def test_a_foreign_id_and_an_unknown_one_get_the_same_answer(
+    world: World, operation: str, state: str
+) -> None:
+    subject, before = world.owner.subjects[state], world.owner.sees(state)
+    nothing = subject.unknown()
+    with world.stranger() as client:
+        for question in questions(operation):
+            foreign, unknown = ask(client, question, subject), ask(client, question, nothing)
+            assert Answer.of(foreign) == Answer.of(unknown), question
+            assert not world.owner.reads(foreign), question
+    assert world.owner.sees(state) == before
+
+
+def seconds(client: httpx.Client, question: Question, subject: Subject) -> float:
+    begin = time.perf_counter()
+    ask(client, question, subject)
+    return time.perf_counter() - begin
+
+
+def gap(client: httpx.Client, question: Question, subjects: tuple[Subject, Subject]) -> float:
+    """Seconds between the medians of two subjects that are asked about in turn."""
+    took = [[seconds(client, question, subject) for subject in subjects] for _ in range(40)]
+    medians: list[float] = [median(each) for each in zip(*took, strict=True)]
+    return abs(medians[0] - medians[1])
+
+
+@pytest.mark.parametrize("state", ["working", "completed"])
+@pytest.mark.parametrize("store", ["memory", "seven methods"])
+def test_a_foreign_id_and_an_unknown_one_take_the_same_time(store: str, state: str) -> None:
+    with world_of(store, "another name") as world, world.stranger() as client:
+        subject = world.owner.subjects[state]
+        both = subject, subject.unknown()
+        for method, params in TIMED:
+            question = Question("POST", "/", params, method, {})
+            gaps = (gap(client, question, both) for _ in range(5))
+            assert any(each < 0.001 for each in gaps), question
+
+
+@every_state
+def test_who_names_anothers_context_begins_a_conversation_of_its_own(
+    world: World, state: str
+) -> None:
+    context = world.owner.subjects[state].context
+    for way in WAYS:
+        with world.stranger() as client:
+            agent = Agent(client, way)
+            first, second = (
+                agent.send("tell", agent.part(text=text), contextId=context)
+                for text in ("first", "second")
+            )
+            assert (first.data, second.data) == ({"heard": []}, {"heard": ["first"]})
+            listed = agent.ask("list", {"contextId": context}).result["tasks"]
+            assert {task["id"] for task in listed} == {first.task["id"], second.task["id"]}
+
+
+def test_nobody_is_heard_in_the_conversation_of_another(world: World) -> None:
+    agent, context = Agent(world.owner.client, "1.0"), str(uuid4())
+    agent.send("tell", {"text": "mine"}, contextId=context)
+    with world.stranger() as client:
+        Agent(client, "1.0").send("tell", {"text": "I know it all"}, contextId=context)
+    answer = agent.send("tell", {"text": "mine, too"}, contextId=context)
+    assert answer.data == {"heard": ["mine"]}
+
+
+@every_way
+def test_a_list_holds_the_callers_own_tasks_alone(world: World, way: str) -> None:
+    with world.stranger() as client:
+        agent = Agent(client, way)
+        assert agent.ask("list").result["tasks"] == []
+        own = {agent.send("tell").task["id"] for _ in range(3)}
+        assert {task["id"] for task in agent.ask("list").result["tasks"]} == own
+        if way != "0.3":
+            assert agent.ask("list").result["totalSize"] == len(own)
+
+
+@every_way
+def test_the_page_token_of_another_leads_to_own_tasks_alone(world: World, way: str) -> None:
+    (token,) = {subject.token for subject in world.owner.subjects.values()}
+    with world.stranger() as client:
+        agent = Agent(client, way)
+        own = {agent.send("tell").task["id"] for _ in range(3)}
+        answer = agent.ask("list", {"pageToken": token})
+        assert DIARY not in answer.response.text
+        if answer.error is None:
+            assert {task["id"] for task in answer.result["tasks"]} <= own
+        else:
+            unknown = agent.ask("list", {"pageToken": str(uuid4())})
+            assert answer.response.content == unknown.response.content
+
+
+@every_way
+@pytest.mark.anyio
+async def test_without_authentication_tasks_are_everybodys(way: str) -> None:
+    """Whatever their headers say."""
+    async with (
+        serving({"tell": Does(Tells())}, way) as peer,
+        known(peer, ADA) as ada,
+        known(peer, STRANGERS["another name"]) as eve,
+    ):
+        task = (await ada.send("tell", ada.part(text="ask"))).task
+        assert await eve.get(task["id"]) == task
+        assert [each["id"] for each in (await eve.ask("list")).result["tasks"]] == [task["id"]]
+        answer = await eve.send("tell", eve.part(text="more"), taskId=task["id"])
+        assert answer.data == {"heard": ["ask", "And then?", "more"]}
+        again = await ada.send("tell", contextId=task["contextId"])
+        assert len(again.data["heard"]) == 3
+
+
+async def refused(other: Peer, task_id: str) -> None:
+    """All that a stranger can do about a running task, none of which works."""
+    for operation in ("get", "cancel", "subscribe"):
+        assert (await other.ask(operation, {"id": task_id})).code == -32001
+    for operation in ("send", "stream"):
+        answer = await other.ask(operation, other.wire.params("work", taskId=task_id))
+        assert answer.code == -32001
+
+
+@every_stranger
+@pytest.mark.anyio
+async def test_a_run_goes_on_whatever_a_stranger_does(way: str, stranger: str) -> None:
+    gate = Gate()
+    async with two({"work": Does(gate)}, way, stranger) as (ada, other):
+        async with ada.stream() as stream:
+            task_id = (await stream.next()).body["id"]
+            await gate.reached.wait()
+            await refused(other, task_id)
+            assert ada.served.watchers._watchers == {task_id: 1}
+            assert not gate.contexts[0].cancel_token.is_cancelled
+            gate.opened.set()
+            frames = await stream.rest()
+        assert [str(frame) for frame in frames] == [
+            "status working",
+            "artifact",
+            "status completed",
+        ]
+
+
+@every_stranger
+@pytest.mark.anyio
+async def test_a_pause_goes_on_whatever_a_stranger_does(way: str, stranger: str) -> None:
+    async with two(modules(), way, stranger) as (ada, other):
+        tasks = [
+            (await ada.send(skill, ada.part(text=text), contextId="ours")).task
+            for skill, text in (STATES["paused for input"], STATES["paused for approval"])
+        ]
+        for task in tasks:
+            await refused(other, task["id"])
+            await other.send("tell", other.part(text="yes"), contextId="ours")
+            await other.send("guarded", other.part(text="no"), contextId="ours")
+            assert await ada.get(task["id"]) == task
+            await ada.send(task["metadata"]["skillId"], ada.part(text="yes"), taskId=task["id"])
+            assert await ada.state(task["id"]) == "completed"
+
+
+@every_way
+@pytest.mark.anyio
+async def test_a_stranger_that_hangs_up_ends_nothing(way: str) -> None:
+    gate = Gate()
+    async with two({"work": Does(gate)}, way, "another name", disconnect_grace=0) as (ada, other):
+        async with ada.stream() as stream:
+            task_id = (await stream.next()).body["id"]
+            for _ in range(3):
+                request = other.request("subscribe", {"id": task_id})
+                response = await other.client.send(request, stream=True)
+                await response.aclose()
+                assert not response.headers["content-type"].startswith("text/event-stream")
+            await refused(other, task_id)
+            gate.opened.set()
+            assert str((await stream.rest())[-1]) == "status completed"
+        assert not gate.canceled.is_set()
+
+
+@every_way
+@pytest.mark.anyio
+async def test_a_stranger_keeps_no_task_alive_whose_client_is_gone(way: str) -> None:
+    gate = Gate()
+    async with two({"work": Does(gate)}, way, "another name", disconnect_grace=0.2) as (ada, other):
+        async with ada.stream() as stream:
+            task_id = (await stream.next()).body["id"]
+            await gate.reached.wait()
+        await true(lambda: task_id in ada.served.watchers._lost or gate.canceled.is_set())
+        request = other.request("subscribe", {"id": task_id})
+        response = await other.client.send(request, stream=True)
+        async with asyncio.timeout(5):
+            await gate.canceled.wait()
+        await response.aclose()
+
+
+@pytest.mark.parametrize("store", STORES)
+@pytest.mark.anyio
+async def test_two_who_use_one_context_at_the_same_time_do_not_meet(store: str) -> None:
+    options: Any = {"task_store": STORES[store]()}
+    async with two(modules(), "1.0", "another issuer", **options) as (ada, other):
+
+        async def talk(peer: Peer, context: str) -> set[str]:
+            asked = (await peer.send("tell", {"text": "ask"}, contextId=context)).task
+            answered = await peer.send("tell", {"text": "more"}, contextId=context)
+            assert "more" in answered.data["heard"]
+            listed = (await peer.ask("list", {"contextId": context})).result["tasks"]
+            return {asked["id"], answered.task["id"], *(task["id"] for task in listed)}
+
+        talks = [talk(peer, f"context {number}") for number in range(10) for peer in (ada, other)]
+        found = await asyncio.gather(*talks)
+        assert not set().union(*found[::2]) & set().union(*found[1::2])
+
+
+async def read_statuses(reader: asyncio.StreamReader, count: int) -> list[str]:
+    """The statuses of so many answers that come one after the other."""
+    found = []
+    for _ in range(count):
+        head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
+        found.append(head.split()[1])
+        await reader.readexactly(int(head.partition("content-length: ")[2].split()[0]))
+    return found
+
+
+@pytest.mark.anyio
+async def test_each_request_of_a_connection_has_a_principal_of_its_own() -> None:
+    async with two(modules(), "1.0", "another name") as (ada, other):
+        task = (await ada.send("tell")).task
+        asked = [peer.client.build_request("GET", f"/tasks/{task['id']}") for peer in (ada, other)]
+        url = ada.client.base_url
+        reader, writer = await asyncio.open_connection(url.host, url.port)
+        for request in asked * 10:
+            lines = b"".join(b"%b: %b\r\n" % header for header in request.headers.raw)
+            writer.write(b"GET %b HTTP/1.1\r\n%b\r\n" % (request.url.raw_path, lines))
+        assert await read_statuses(reader, 20) == ["200", "404"] * 10
+        writer.close()
+
+
+LIMITS: list[dict[str, Any]] = [
+    {"max_streams_per_client": 1},
+    {"max_runs_per_client": 1},
+    {"skill_rate_limit": "1/year"},
+]
+
+
+@every_stranger
+@pytest.mark.parametrize("options", LIMITS, ids=str)
+@pytest.mark.anyio
+async def test_a_limit_that_one_has_reached_is_not_the_others(
+    way: str, options: dict[str, Any], stranger: str
+) -> None:
+    gate = Gate()
+    async with (
+        two({"work": Does(gate)}, way, stranger, **options) as (ada, other),
+        AsyncExitStack() as stack,
+    ):
+        for peer in (ada, other):
+            await stack.enter_async_context(peer.stream())
+            request = peer.request("stream", peer.wire.params("work"))
+            over = await peer.client.send(request)
+            assert over.status_code == 429
+            assert int(over.headers["retry-after"]) >= 1
+            assert over.json()["error"]["code"] == (429 if way == "REST" else -32029)
+        gate.opened.set()
+
+
+@every_stranger
+@pytest.mark.anyio
+async def test_who_asks_too_often_stands_in_nobodys_way(way: str, stranger: str) -> None:
+    modules: dict[str, object] = {"work": Does(give_back)}
+    async with two(modules, way, stranger, rate_limit="2/year") as (ada, other):
+        for peer in (ada, other):
+            await peer.send()
+            await peer.ask("list")
+            over = await peer.client.send(peer.request("list", {}))
+            assert (over.status_code, over.json()["error"]["code"]) == (429, 429)
+            assert int(over.headers["retry-after"]) > 1
+
+
+class Forger:
+    """Somebody whose name looks like a line of the log."""
+
+    def authenticate(self, headers: Any) -> Any:
+        line = "eve\r\n12:00:00 INFO    GET / 200 1.0 ms  principal=ada\x1b[2K\u2028\ud800"
+        return Headers().authenticate({"x-name": line})
+
+
+@pytest.mark.anyio
+async def test_a_name_forges_no_record_of_the_access_log(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "apcore_a2a.access"):
+        async with serving({"work": Does(give_back)}, auth=Forger()) as peer:
+            assert (await peer.send()).state == "completed"
+    (record,) = [each for each in caplog.records if each.name == "apcore_a2a.access"]
+    principal = record.__dict__["principal"]
+    assert principal.startswith("eve")
+    assert principal.replace(" ", "").isprintable()
+    assert principal.encode()
