@@ -8,8 +8,12 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from tests.server.test_fuzz import Fuzzed
+from tools import fuzzing
 
 ROOT = Path(__file__).parents[1]
 TOOLS = ROOT / "tools"
@@ -184,3 +188,47 @@ def test_the_demo_says_when_its_port_is_taken() -> None:
 
     assert result.returncode == 1
     assert f"port {port} is not available: " in result.stderr
+
+
+def test_the_fuzzer_tells_what_it_tries_and_what_comes_back(tmp_path: Path) -> None:
+    result = run(TOOLS / "fuzz", "--cases", 30, "--seed", 1, cwd=tmp_path)
+
+    assert (result.returncode, result.stderr) == (0, "")
+    first, second, last = result.stdout.splitlines()
+    assert first == "30 cases, --seed 1"
+    assert second.split()[:2] == ["30", "cases"]
+    assert last == "nothing found"
+
+
+class Failing(Fuzzed):
+    """An agent that answers nothing but 500."""
+
+    def _open(self) -> None:
+        super()._open()
+        self.app = fail
+
+
+async def fail(scope: Any, receive: Any, send: Any) -> None:
+    headers = [(b"content-type", b"application/json")]
+    await send({"type": "http.response.start", "status": 500, "headers": headers})
+    await send({"type": "http.response.body", "body": b"{}"})
+
+
+def test_the_fuzzer_prints_the_request_that_does_harm(capsys: pytest.CaptureFixture[str]) -> None:
+    assert fuzzing.main(["--cases", "5", "--seed", "1"], Failing) == 1
+
+    printed = capsys.readouterr().out
+    assert "Wrong: AssertionError: the status is 500" in printed
+    assert "\ncurl -s http://127.0.0.1:8000/ -H 'content-type: application/json' --data" in printed
+    assert printed.endswith("\nHTTP 500 {}\n")
+
+
+@pytest.mark.parametrize(("argument", "code"), [("--help", 0), ("--cases=0", 2), ("--cases=x", 2)])
+def test_the_fuzzer_explains_itself(
+    argument: str, code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        fuzzing.main([argument])
+
+    assert ended.value.code == code
+    assert "usage: tools/fuzz " in "".join(capsys.readouterr())

@@ -1,0 +1,480 @@
+"""Requests that are made from the protocol's own schemas, and then spoiled.
+
+The schemas are the JSON Schema of A2A 0.3 and, for 1.0, the descriptors of the SDK's messages.
+Where a request names a task it says what kind of task is meant, such as `@working`: nothing
+that is drawn depends on what a server does, so that each case can be tried again.
+"""
+
+import json
+import re
+import shlex
+from base64 import b64encode
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from apcore_a2a_server.decode import ALIASES
+from apcore_a2a_server.operations import METHODS
+from google.api.field_behavior_pb2 import (  # type: ignore[import-untyped]  # no py.typed
+    REQUIRED,
+    field_behavior,
+)
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from hypothesis import strategies as st
+
+from .asking import Json
+from .modules import MISDEEDS, OUTPUTS
+
+Values: TypeAlias = st.SearchStrategy[Any]
+Place: TypeAlias = tuple[Any, ...]
+"""The names and indexes that lead into a JSON value."""
+Change: TypeAlias = Callable[[Any], Any]
+Edit: TypeAlias = Callable[[Any, Place], Any]
+"""What is done to a JSON value at a place in it; it gives a new value."""
+
+KINDS = {
+    "@finished": ("echo", "completed"),
+    "@failed": ("raises", "failed"),
+    "@canceled": ("slow", "canceled"),
+    "@working": ("slow", "working"),
+    "@asking": ("ask", "input-required"),
+    "@approving": ("approve", "input-required"),
+}
+"""What stands for the id of a task: of which skill it is, and in which state."""
+
+MISDOING, PUTTING = ([{"what": what} for what in known] for known in (MISDEEDS, OUTPUTS))
+INPUTS: dict[str, list[Json]] = {
+    "echo": [{"text": "hello"}],
+    "mirror": [{"value": [1, 2.5, 2**53, None, {"a": "b"}]}],
+    "anything": [{"a": {"b": [True]}}],
+    "order.total": [{"customer": {"text": "x"}, "items": [{"name": "y", "count": 2}]}],
+    "slow": [{}],
+    "ask": [{"text": "what?"}, {"text": "yes"}],
+    "approve": [{"text": "now"}],
+    "nested": [{"what": "echo"}, {"what": "nowhere"}],
+    "raises": MISDOING,
+    "raises.later": MISDOING,
+    "raises.stream": MISDOING,
+    "puts": PUTTING,
+    "puts.stream": PUTTING,
+}
+"""Skills, each with inputs that it takes."""
+
+# Schemas
+
+SCHEMA = Path(__file__).parents[1] / "data" / "a2a-0.3.0.schema.json"
+DEFINITIONS: Json = json.loads(SCHEMA.read_text(encoding="utf-8"))["definitions"]
+SCALARS = {
+    FieldDescriptor.TYPE_STRING: {"type": "string"},
+    FieldDescriptor.TYPE_BOOL: {"type": "boolean"},
+    FieldDescriptor.TYPE_INT32: {"type": "integer"},
+    FieldDescriptor.TYPE_BYTES: {"type": "string", "contentEncoding": "base64"},
+}
+WELL_KNOWN: dict[str, Json] = {
+    "Struct": {"type": "object"},
+    "Value": {},
+    "Timestamp": {"type": "string", "format": "date-time"},
+}
+
+
+def described(descriptor: Descriptor) -> Json:
+    """The JSON Schema of a message of the SDK; of a real `oneof` it takes one member."""
+    if descriptor.name in WELL_KNOWN:
+        return WELL_KNOWN[descriptor.name]
+    members = {field.json_name: _described(field) for field in descriptor.fields}
+    choices = [field.json_name for field in descriptor.fields if _is_choice(field)]
+    needed = [field.json_name for field in descriptor.fields if _is_required(field)]
+    fixed = {name: schema for name, schema in members.items() if name not in choices}
+    ways = [{**fixed, name: members[name]} for name in choices] or [fixed]
+    whole = {"type": "object", "required": [*needed, *choices]}
+    return {"anyOf": [{**whole, "properties": way} for way in ways]}
+
+
+def _described(field: FieldDescriptor) -> Json:
+    if field.message_type is not None:
+        schema = described(field.message_type)
+    elif field.enum_type is not None:
+        schema = {"enum": [value.name for value in field.enum_type.values]}
+    else:
+        schema = SCALARS[field.type]
+    return {"type": "array", "items": schema} if field.is_repeated else schema
+
+
+def _is_choice(field: FieldDescriptor) -> bool:
+    choice = field.containing_oneof
+    return choice is not None and not choice.name.startswith("_")
+
+
+def _is_required(field: FieldDescriptor) -> bool:
+    return REQUIRED in field.GetOptions().Extensions[field_behavior]
+
+
+def request_schema(method: str) -> Json:
+    """The JSON Schema of a request: that of 0.3 if it has one, else made of the params."""
+    for definition in DEFINITIONS.values():
+        if definition.get("properties", {}).get("method", {}).get("const") == method:
+            found: Json = definition
+            return found
+    members = {
+        "jsonrpc": {"const": "2.0"},
+        "id": {"type": ["string", "integer"]},
+        "method": {"const": method},
+        "params": described(METHODS[method][1].DESCRIPTOR),
+    }
+    return {"type": "object", "properties": members, "required": [*members]}
+
+
+def names_in(schema: Any) -> Iterator[str]:
+    """The names of all members that a schema knows."""
+    if isinstance(schema, dict):
+        yield from schema.get("properties", {})
+        for inner in schema.values():
+            yield from names_in(inner)
+    elif isinstance(schema, list):
+        for inner in schema:
+            yield from names_in(inner)
+
+
+# Values
+
+ODD_STRINGS = [
+    *("", " ", "\0", "a\0b", "\ud800", "\udfff\ud800", "\u2028\u2029", "\x1b[31m", "\r\n\r\n"),
+    *("é" * 257, "x" * 256, "x" * 257, "\U0001f600", "\ufeff", "\u202e", "%00", "%s", "__class__"),
+    *("../../../passwd", "C:\\Windows\\win.ini", "file:///dev/null", "http://[::1", "-1"),
+    *("' OR 1=1; --", '"; DROP TABLE tasks; --', "{{7*7}}", "${jndi:ldap://x}", "<script>"),
+    *("null", "true", "NaN", "1e999", "__proto__", "@nobody", "{", "[1", '{"a":'),
+]
+NUMBERS = [
+    *(0, 1, 2, 50, 100, 101, 1000, -1, 2**31 - 1, 2**31, 2**53, 2**53 + 1, 2**63, -(2**63)),
+    *(10**400, -0.0, 0.5, 1.0, 3.0, 1e16, 1e22, 1e308, -1e308, 5e-324),
+]
+GOOD_TOKENS = [
+    *("1e999", "-1e999", "1e-999", "-0", "1E+2", "1.0e0", "9" * 400, "{}", "[[]]", '{"a": {}}'),
+    *('"\\ud800"', '"\\u0000"', '"\u2028"', '"\\ud83d\\ude00"'),
+]
+"""What may stand for a value in JSON."""
+BAD_TOKENS = [
+    *("NaN", "Infinity", "-Infinity", "01", "+1", ".5", "1.", "0x10", "9" * 5000, '"\\x"', "'a'"),
+    *("undefined", "True", "nul", "", "/* */ 1", '"\t"', '"a" "b"', "[,]", "[1,]", '{"a":1,}'),
+    *('{"a": 1, "a": 2}', "\ufeff{}"),
+]
+"""What may not."""
+TIMES = [
+    *("2024-02-29T23:59:59Z", "2024-01-01T00:00:00.123456789Z", "2024-01-01T00:00:00+23:59"),
+    *("0001-01-01T00:00:00Z", "9999-12-31T23:59:59.999999999Z", "1969-12-31T00:00:00Z"),
+    *("2024-02-30T00:00:00Z", "2024-01-01", "24:00", "10000-01-01T00:00:00Z"),
+]
+BASE64 = ["", "aGVsbG8=", "aGVsbG8", "a", "-_-_", "!!!!", "////", "aGVs bG8=", "AAAA" * 1000]
+URLS = ["https://example.com/x.png?y", "http://[::1", "//", "x.png", "data:,%ff", "\ud800:\0"]
+PLAIN = ["m1", "hello", "yes", "no", "1", "https://example.com/x.png?y", "text/plain", *INPUTS]
+often = st.sampled_from([True] * 5 + [False])
+
+
+@st.composite
+def mostly(draw: st.DrawFn, usual: Values, other: Values) -> Any:
+    """Values of *usual*, and now and then one of *other*."""
+    return draw(usual if draw(often) else other)
+
+
+letters = st.text("a1é€😀\t\n\0\"'\\/{}[],:<&%.*-\x7f\u0301\u202e\u2029", max_size=5)
+strings = mostly(st.sampled_from(PLAIN), st.sampled_from(ODD_STRINGS) | letters)
+numbers = st.sampled_from(NUMBERS) | st.integers(-3, 300)
+anything: Values = st.recursive(
+    st.none() | st.booleans() | numbers | strings,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(strings, inner, max_size=3),
+    max_leaves=4,
+)
+depths = st.sampled_from([30, 31, 100, 900, 30_000])
+"""The largest is repeated now and then, and stays below the 250,000 members of a request."""
+tokens = st.one_of(
+    st.sampled_from(GOOD_TOKENS),
+    st.sampled_from(BAD_TOKENS),
+    depths.map(lambda depth: "[" * depth + "]" * depth),
+    depths.map(lambda depth: '{"a":' * depth + "1" + "}" * depth),
+)
+odd: Values = st.one_of(
+    st.sampled_from([None, True, False, [], {}, [[]], [{}], {"": {}}, [None] * 1001, ["x"] * 1001]),
+    st.sampled_from([{"value": None}, {"_approval_token": "x"}, {"data_part_compat": True}]),
+    st.sampled_from(ODD_STRINGS),
+    st.sampled_from([5000, 70_000]).map(lambda length: "x" * length),
+    tokens,
+    st.sampled_from([2**53 + 1, 10**400, -(10**400), 0.5]),
+    numbers,
+    anything,
+)
+tasks = st.sampled_from([*KINDS, *KINDS, "@nobody"])
+
+LEAVES: dict[str, Values] = {
+    "string": strings,
+    "integer": numbers,
+    "boolean": st.booleans(),
+    "null": st.none(),
+    "object": st.dictionaries(strings, anything, max_size=2),
+    "date-time": st.sampled_from(TIMES),
+    "base64": st.sampled_from(BASE64),
+}
+REAL: dict[str, Values] = {
+    "id": tasks,
+    "taskId": tasks,
+    "contextId": st.sampled_from(["c1", "c2"]),
+    "pageSize": st.integers(0, 101),
+    "pageToken": st.sampled_from(["0", "3", "1000"]),
+    "historyLength": st.integers(0, 3),
+    "metadata": st.fixed_dictionaries(
+        {}, optional={"skillId": st.sampled_from([*INPUTS]), "data_part_compat": st.just(True)}
+    ),
+}
+"""What members are most of the time, for it means something to a server."""
+
+
+def values(schema: Json) -> Values:
+    """Values that fit a JSON Schema."""
+    match schema:
+        case {"$ref": str(reference)}:
+            return values(DEFINITIONS[reference.rpartition("/")[2]])
+        case {"const": value}:
+            return st.just(value)
+        case {"enum": list(known)}:
+            return st.sampled_from(known)
+        case {"anyOf": list(ways)}:
+            return st.one_of(*map(values, ways))
+        case {"properties": dict(members)}:
+            return _objects(members, schema.get("required", ()))
+        case {"items": dict(items)}:
+            return st.lists(values(items), max_size=2)
+        case {"type": list(kinds)}:
+            return st.one_of(*(LEAVES[kind] for kind in kinds))
+        case {"type": kind}:
+            return LEAVES[schema.get("format") or schema.get("contentEncoding") or kind]
+        case _:
+            return anything
+
+
+def _objects(members: Json, required: Any) -> Values:
+    real = {} if "jsonrpc" in members else REAL
+    made = {
+        name: mostly(real[name], values(schema)) if name in real else values(schema)
+        for name, schema in members.items()
+    }
+    needed = {name: made.pop(name) for name in required if name in made}
+    return st.fixed_dictionaries(needed, optional=made)
+
+
+@cache
+def requests(method: str) -> Values:
+    """Requests for a method as its schema has them."""
+    return values(request_schema(method))
+
+
+OLD_FILES = {"url": "uri", "raw": "bytes"}
+CONTENTS = {"url": st.sampled_from(URLS), "raw": st.sampled_from(BASE64)}
+contents = st.sampled_from(["text", "text", "data", "data", "data", "url", "raw"])
+targets = st.sampled_from([None] * 4 + [*KINDS])
+fits = st.one_of(
+    *(st.tuples(st.just(skill), st.sampled_from(inputs)) for skill, inputs in INPUTS.items())
+)
+
+
+def part_of(kind: str, content: Any, *, modern: bool) -> Json:
+    """A part in the form of 1.0 or of 0.3."""
+    if modern:
+        return {kind: content}
+    if kind in OLD_FILES:
+        return {"kind": "file", "file": {OLD_FILES[kind]: content}}
+    return {"kind": kind, kind: content}
+
+
+def aimed(draw: st.DrawFn, params: Json, *, modern: bool) -> Json:
+    """A send that gets far: with an input for its skill, or to go on with a known task."""
+    (skill, inputs), task = draw(fits), draw(targets)
+    kind = draw(contents)
+    content = draw(CONTENTS[kind]) if kind in CONTENTS else inputs
+    part = part_of(kind, json.dumps(inputs) if kind == "text" else content, modern=modern)
+    message = {**params["message"], "taskId": task, "parts": [part, *params["message"]["parts"]]}
+    if task is not None:
+        message.pop("contextId", None)
+    configuration = dict(params.get("configuration", {}))
+    for name in ("pushNotificationConfig", "taskPushNotificationConfig"):
+        configuration.pop(name, None)  # they are refused before anything else is looked at
+    metadata = {**params.get("metadata", {}), **({} if task else {"skillId": skill})}
+    return {**params, "message": message, "configuration": configuration, "metadata": metadata}
+
+
+# What is done to requests
+
+
+def places(value: Any, place: Place = ()) -> Iterator[Place]:
+    """The places in a JSON value, its own first; of arrays the first few."""
+    yield place
+    inside = value.items() if isinstance(value, dict) else ()
+    for key, inner in enumerate(value[:5]) if isinstance(value, list) else inside:
+        yield from places(inner, (*place, key))
+
+
+def changed(value: Any, place: Place, change: Change) -> Any:
+    """A copy of *value* with what *change* makes of what is at *place*."""
+    if not place:
+        return change(value)
+    copy = value.copy()
+    copy[place[0]] = changed(value[place[0]], place[1:], change)
+    return copy
+
+
+def changing(change: Change) -> Edit:
+    return lambda value, place: changed(value, place, change)
+
+
+def replacing(new: Any) -> Edit:
+    return changing(lambda _: new)
+
+
+def adding(name: str, new: Any) -> Edit:
+    return changing(lambda it: {**it, name: new} if isinstance(it, dict) else [it, new])
+
+
+def removing(value: Any, place: Place) -> Any:
+    def remove(holder: Any) -> Any:
+        copy = holder.copy()
+        del copy[place[-1]]
+        return copy
+
+    return changed(value, place[:-1], remove) if place else {}
+
+
+def renaming(name: str) -> Edit:
+    def rename(value: Any, place: Place) -> Any:
+        def change(holder: Any) -> Any:
+            if not isinstance(holder, dict):
+                return holder
+            return {name if key == place[-1] else key: item for key, item in holder.items()}
+
+        return changed(value, place[:-1], change) if place else value
+
+    return rename
+
+
+def setting(name: str) -> Callable[[Any], Change]:
+    return lambda value: lambda request: {**request, name: value}
+
+
+def without(name: str) -> Change:
+    return lambda request: {key: value for key, value in request.items() if key != name}
+
+
+WRAPS: list[Change] = [lambda it: [it], lambda it: {"value": it}, lambda it: [it, it], str]
+BATCHES: list[Change] = [*WRAPS, lambda it: [], lambda it: it.get("params")]
+KNOWN = {name for method in METHODS for name in names_in([request_schema(method), DEFINITIONS])}
+ALIKE = {name for known in ALIASES.values() for name in known} | {"skillId", "type"}
+names = st.sampled_from(sorted(KNOWN | ALIKE)) | st.sampled_from(ODD_STRINGS)
+edits: st.SearchStrategy[Edit] = st.one_of(
+    *(odd.map(replacing) for _ in range(3)),
+    anything.map(replacing),
+    st.just(removing),
+    st.builds(adding, names, odd),
+    names.map(renaming),
+    st.sampled_from(WRAPS).map(changing),
+)
+
+IDS: list[Any] = [None, "", "x" * 300, 0, -1, 1.5, 2**70, True, [], {}, "\ud800", "@working", 1e22]
+VERSIONS: list[Any] = ["1.0", "2", 2.0, 2, None, "", []]
+OTHERS: list[Any] = ["", "send", "message/Send", "rpc.discover", "SendMessage\0", "__init__", 5, []]
+envelopes: st.SearchStrategy[Change] = st.one_of(
+    st.sampled_from(VERSIONS).map(setting("jsonrpc")),
+    st.sampled_from(IDS).map(setting("id")),
+    st.sampled_from([*OTHERS, *METHODS]).map(setting("method")),
+    odd.map(setting("params")),
+    st.sampled_from(["jsonrpc", "id", "method", "params"]).map(without),
+    st.sampled_from(BATCHES),
+)
+
+
+def spoiled(draw: st.DrawFn, request: Any) -> Any:
+    """A request with up to three edits, most of them deep inside."""
+    for _ in range(draw(st.integers(1, 3))):
+        found = [*places(request)]
+        depth = min(draw(st.sampled_from([3, 3, 3, 2, 0])), max(map(len, found)))
+        place = draw(st.sampled_from([place for place in found if len(place) >= depth]))
+        request = draw(edits)(request, place)
+    return request
+
+
+MEMBER = re.compile(r'"\w+": ')
+SCALAR = re.compile(r'(?<=: )(?:"[^"\\]*"|-?\d+|true|false|null)')
+
+
+def retyped(draw: st.DrawFn, text: str) -> str:
+    """A text with a member that is there twice, or a value as nothing would write it."""
+    twice, token = draw(st.booleans()), draw(tokens)
+    found = [*(MEMBER if twice else SCALAR).finditer(text)]
+    if not found:
+        return text + token
+    match = draw(st.sampled_from(found))
+    if twice:
+        return f"{text[: match.start()]}{match.group()}{token}, {text[match.start() :]}"
+    return text[: match.start()] + token + text[match.end() :]
+
+
+def broken(draw: st.DrawFn, body: bytes) -> bytes:
+    """Bytes of which some are lost, doubled or replaced."""
+    start = draw(st.integers(0, len(body)))
+    end = start + draw(st.sampled_from([0, 1, 2, 10, 10**9]))
+    new = draw(st.sampled_from([b"", b"\xff", b"\0", b"\xed\xa0\x80", b"\xef\xbb\xbf", b'"', b"}"]))
+    doubled = draw(st.booleans())
+    return body[: end if doubled else start] + new + body[start if doubled else end :]
+
+
+# Cases
+
+ASKED = [*["1.0", "0.3", "0.3.0", "1.0.7", "", " 1.0 "] * 3, "2.0", "x", "1.0,0.3", "\xff", "1" * 9]
+MEDIA_TYPES = ["application/json", "application/a2a+json", "APPLICATION/JSON;a", "", "a/b;c=\xff"]
+EVENT_IDS = ["0", "1", "2", "99999", "-1", "x", "1" * 20, "\xb2", "\xb9", "1.5", " 1"]
+headers: st.SearchStrategy[dict[str, str]] = st.one_of(
+    st.fixed_dictionaries({"a2a-version": st.sampled_from(ASKED)}),
+    st.fixed_dictionaries({"content-type": st.sampled_from(MEDIA_TYPES)}),
+    st.fixed_dictionaries({"last-event-id": st.sampled_from(EVENT_IDS)}),
+)
+FEW = {name for name in METHODS if "push" in name.lower() or "Card" in name}
+"""Methods that are refused whatever comes with them."""
+SENDS = {name for name, (_, kind, _) in METHODS.items() if kind.DESCRIPTOR.name.startswith("Send")}
+methods = st.sampled_from([*METHODS, *sorted(METHODS.keys() - FEW) * 2, *sorted(SENDS) * 5])
+WAYS = [*["as it is"] * 3, *["spoiled"] * 5, "in an envelope", "retyped", "broken"]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A request as it goes over the wire, but for the ids of tasks."""
+
+    body: bytes
+    headers: dict[str, str]
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """How hypothesis shows it."""
+        printer.text(self.curl()[:2000])
+
+    def curl(self) -> str:
+        """The command that sends it."""
+        sent = {"content-type": "application/json", **self.headers}
+        words = [f"-H {shlex.quote(f'{name}: {value}')}" for name, value in sent.items()]
+        command = " ".join(["curl -s http://127.0.0.1:8000/", *words])
+        if self.body.isascii() and self.body.decode().isprintable():
+            return f"{command} --data-raw {shlex.quote(self.body.decode())}"
+        return f"echo {b64encode(self.body).decode()} | base64 -d | {command} --data-binary @-"
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> Case:
+    """A request for any method: as the schemas have it, or spoiled in one way or another."""
+    method, way = draw(methods), draw(st.sampled_from(WAYS))
+    request = draw(requests(method))
+    if "message" in request.get("params", ()) and draw(often):
+        request["params"] = aimed(draw, request["params"], modern="/" not in method)
+    if way == "spoiled":
+        request = spoiled(draw, request)
+    elif way == "in an envelope":
+        request = draw(envelopes)(request)
+    text = json.dumps(request, ensure_ascii=draw(often))
+    body = (retyped(draw, text) if way == "retyped" else text).encode(errors="surrogatepass")
+    body = broken(draw, body) if way == "broken" else body
+    return Case(body, draw(headers) if draw(st.booleans()) else {})

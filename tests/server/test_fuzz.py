@@ -1,0 +1,390 @@
+"""Whatever is posted, the agent answers as the protocol has it, keeps nothing, and goes on."""
+
+import asyncio
+import json
+import logging
+import re
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from a2a.utils.errors import JSON_RPC_ERROR_CODE_MAP
+from apcore import Executor
+from apcore_a2a_server.serving.agent import Agent as Served
+from google.protobuf.json_format import ParseDict
+from google.protobuf.json_format import ParseError as NoMessage
+from hypothesis import HealthCheck, given, settings
+from jsonschema import ValidationError
+
+from tests.e2e.bindings import OLD, RESULTS, SCHEMAS, check_details
+from tests.e2e.wire import parse
+
+from .asking import Agent, Json, look_over, state_of
+from .fuzzing import INPUTS, KINDS, Case, cases
+from .inloop import NEEDS_APPROVAL, Does, app_of, give_back
+from .modules import Inputs, registry
+from .test_stateful import Clock, Loop
+
+PROFILE = settings(
+    max_examples=5000,
+    deadline=None,
+    database=None,
+    derandomize=True,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+
+PATIENCE, SLACK, RUN_LIMIT = 2.0, 4.0, 300.0
+"""Seconds after which clients hang up, in which that has its effect, and that a run may take."""
+
+GUILTY = {"raises", "raises.later", "raises.stream", "puts", "puts.stream", "nested"}
+"""Skills that may fail; all others do what they are asked."""
+EXCUSED = {"OutputError", "ModuleTimeoutError"}
+"""How the others may fail: what they are to give back can't be carried, or they are slow."""
+
+CODES = {*JSON_RPC_ERROR_CODE_MAP.values(), -32029} - {-32603}
+"""The errors of requests: when a module raises, it is its task that tells."""
+UNREAD = {-32700, -32600, -32005}
+"""The errors of requests whose id may be unknown."""
+RESPONSES = dict(OLD.values())
+"""The schema of each method's responses in 0.3."""
+
+
+@dataclass
+class Reply:
+    """All that came back for a request."""
+
+    status: int = 0
+    media_type: str = ""
+    body: bytes = b""
+    over: bool = False
+    hung_up: bool = False
+    """Whether the client has had enough before it was over."""
+
+    def take(self, message: Any) -> None:
+        """Take one of ASGI's messages."""
+        if message["type"] == "http.response.start":
+            assert not self.status, "an answer begins twice"
+            self.status = message["status"]
+            self.media_type = dict(message["headers"])[b"content-type"].decode()
+            return
+        assert self.status, "an answer has no beginning"
+        assert not self.over, "an answer goes on after its end"
+        self.body += message.get("body", b"")
+        self.over = not message.get("more_body", False)
+
+    @property
+    def answers(self) -> list[Json]:
+        """Its JSON-RPC responses: one, or those of a stream."""
+        if self.media_type == "application/json":
+            return [parse(self.body.decode())]
+        assert self.media_type.startswith("text/event-stream"), self.media_type
+        assert not self.body or self.body.endswith(b"\n\n"), "a stream ends in an event"
+        frames = [frame for frame in self.body.decode().split("\n\n") if frame]
+        return [_event(frame) for frame in frames if frame != ": keep-alive"]
+
+    @property
+    def kind(self) -> str:
+        """What it is: "hung up", "stream", "result", or the code of an error."""
+        if not self.status:
+            return "hung up"
+        if self.media_type != "application/json":
+            return "stream"
+        return str(self.answers[0].get("error", {}).get("code", "result"))
+
+
+def _event(frame: str) -> Json:
+    first, second = frame.split("\n")
+    assert re.fullmatch(r"id: \d+", first), first
+    assert second.startswith("data: "), second
+    found: Json = parse(second[6:])
+    return found
+
+
+def judge(asked: bytes, reply: Reply) -> None:
+    """Hold an answer against what is true of every answer."""
+    assert reply.over or reply.hung_up, "an answer has no end"
+    if not reply.status:
+        return
+    assert 200 <= reply.status < 500, f"the status is {reply.status}"
+    request = read(asked)
+    for answer in reply.answers:
+        assert isinstance(answer, dict)
+        assert answer["jsonrpc"] == "2.0"
+        if "error" in answer:
+            _judge_error(request, answer)
+        else:
+            _judge_result(request, answer)
+    look_over(reply.body.decode().replace('\\"', '"'))
+
+
+def _judge_error(request: Json, answer: Json) -> None:
+    assert {*answer} == {"jsonrpc", "id", "error"}
+    error = answer["error"]
+    assert {*error} == {"code", "message", "data"}
+    assert isinstance(error["message"], str)
+    assert error["code"] in CODES, f"the code is {error['code']}"
+    unread = answer["id"] is None and error["code"] in UNREAD
+    assert unread or is_same(answer["id"], request.get("id")), f"the id is {answer['id']!r}"
+    if isinstance(error["data"], list):  # as 1.0 has it
+        check_details(error["data"])
+
+
+def _judge_result(request: Json, answer: Json) -> None:
+    assert {*answer} == {"jsonrpc", "id", "result"}
+    assert is_same(answer["id"], request["id"]), f"the id is {answer['id']!r}"
+    method, result = request["method"], answer["result"]
+    if method == "tasks/list":  # 0.3 has no schema for it
+        for task in result["tasks"][:3]:
+            SCHEMAS["Task"].validate(task)
+    elif "/" in method:
+        SCHEMAS[RESPONSES[method]].validate({**answer, "id": 1})  # it knows no fractions
+    else:
+        ParseDict(result, RESULTS[method]())
+
+
+def read(body: bytes) -> Json:
+    """A request; empty when it can't be read."""
+    try:
+        request = json.loads(body)
+    except (ValueError, RecursionError):
+        return {}
+    return request if isinstance(request, dict) else {}
+
+
+def is_same(one: Any, other: Any) -> bool:
+    return type(one) is type(other) and bool(one == other)
+
+
+async def ask(inputs: Inputs, context: Any) -> Inputs:
+    """A module that is content with nothing but a yes."""
+    if inputs.get("text") != "yes":
+        context.services.ask("What now?", {"choices": ["yes", "no"]})
+    return inputs
+
+
+class Complaints(logging.Handler):
+    """What the agent tells its operator, who should have nothing to do."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.heard: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.name.startswith("apcore_a2a") and not _is_excused(record):
+            self.heard.append(self.format(record))
+
+
+def _is_excused(record: logging.LogRecord) -> bool:
+    """Whether it tells that a module has failed that may."""
+    error = record.exc_info[1] if record.exc_info else None
+    failed = record.name.startswith("apcore_a2a_core") and isinstance(record.args, tuple)
+    return failed and (type(error).__name__ in EXCUSED or GUILTY.issuperset(record.args or ()))
+
+
+@dataclass(frozen=True)
+class Defect:
+    """A case, what came back, and what is wrong with that."""
+
+    case: Case
+    reply: Reply
+    error: BaseException
+
+
+class Fuzzed:
+    """A real agent, ASGI in and ASGI out, in an event loop whose clock waits for nobody.
+
+    Attributes:
+        outcomes: How often which kind of reply came back.
+        defect: The last that was found.
+    """
+
+    def __init__(self) -> None:
+        self.outcomes: Counter[str] = Counter()
+        self.defect: Defect | None = None
+        self.complaints = Complaints()
+        self._open()
+
+    def _open(self) -> None:
+        modules = registry()
+        modules.register("ask", Does(ask))
+        modules.register("approve", Does(give_back, annotations=NEEDS_APPROVAL))
+        self._executor = Executor(modules)
+        self.app: Any = app_of(self._executor, max_tasks=500, execution_timeout=RUN_LIMIT)
+        self._served: Served = self.app.state.agent
+        self._runner = asyncio.Runner(loop_factory=lambda: Loop(Clock(self._has_threads)))
+        self._runner.get_loop().set_exception_handler(self._on_stray_error)
+        self._ids: dict[str, str] = {}
+
+    def _close(self) -> None:
+        self._runner.close()
+        self._executor.close()
+        self.complaints.heard.clear()
+
+    def __enter__(self) -> "Fuzzed":
+        logging.getLogger().addHandler(self.complaints)
+        failures = logging.getLogger("apcore_a2a_core")
+        failures.addHandler(self.complaints)
+        failures.propagate = False  # there are many, with a stack each
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        failures = logging.getLogger("apcore_a2a_core")
+        failures.propagate = True
+        failures.removeHandler(self.complaints)
+        logging.getLogger().removeHandler(self.complaints)
+        self._close()
+
+    def check(self, case: Case) -> None:
+        """Send a case, and hold all that it leads to against what should be."""
+        reply = Reply()
+        try:
+            self._runner.run(self._check(case, reply))
+        except BaseException as error:  # the next case is for an agent that is as good as new
+            self.defect = Defect(case, reply, error)
+            self._close()
+            self._open()
+            raise
+
+    async def _check(self, case: Case, reply: Reply) -> None:
+        body = await self._named(case.body)
+        await self._post(body, case.headers, reply)
+        judge(body, reply)
+        self.outcomes[reply.kind] += 1
+        await asyncio.sleep(SLACK)
+        assert not len(self._served.streams), "a stream is left open"
+        assert not self.complaints.heard, self.complaints.heard
+
+    def check_rest(self) -> None:
+        """Hold what is left when all has been sent against what should be."""
+        self._runner.run(self._check_rest())
+
+    async def _check_rest(self) -> None:
+        await asyncio.sleep(RUN_LIMIT + SLACK)
+        assert not self._served.engine.runs, "runs are left over"
+        assert asyncio.all_tasks() == {asyncio.current_task()}, "asyncio tasks are left over"
+        await self._make("@finished")
+
+    async def _named(self, body: bytes) -> bytes:
+        """The body with ids of tasks that are what it says they are."""
+        for name, (_, state) in KINDS.items():
+            if name.encode() in body:
+                if await self._state(self._ids.get(name, "")) != state:
+                    self._ids[name] = await self._make(name)
+                body = body.replace(name.encode(), self._ids[name].encode())
+        return body
+
+    async def _make(self, name: str) -> str:
+        """A task of that kind: its id."""
+        skill, state = KINDS[name]
+        wire = Agent(None, "1.0")  # type: ignore[arg-type]  # it has nothing to send
+        wish = {"returnImmediately": skill == "slow"}
+        params = {**wire.params(skill, wire.part(data=INPUTS[skill][0])), "configuration": wish}
+        task_id: str = (await self._ask("SendMessage", params))["result"]["task"]["id"]
+        if state == "canceled":
+            await self._ask("CancelTask", {"id": task_id})
+        assert await self._state(task_id) == state, f"a task of {skill} is not {state}"
+        return task_id
+
+    async def _state(self, task_id: str) -> str:
+        answer = await self._ask("GetTask", {"id": task_id, "historyLength": 0})
+        return state_of(answer["result"]) if "result" in answer else "unknown"
+
+    async def _ask(self, method: str, params: Json) -> Json:
+        reply = Reply()
+        request = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+        await self._post(json.dumps(request).encode(), {}, reply)
+        (answer,) = reply.answers
+        return answer
+
+    async def _post(self, body: bytes, headers: dict[str, str], reply: Reply) -> None:
+        """Take what comes back, until the client has had enough."""
+        bodies = [body]
+
+        async def receive() -> Json:
+            if bodies:
+                return {"type": "http.request", "body": bodies.pop()}
+            await asyncio.sleep(PATIENCE)
+            reply.hung_up = True
+            return {"type": "http.disconnect"}
+
+        async def send(message: Any) -> None:
+            reply.take(message)
+
+        sent = [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]
+        scope = {"type": "http", "method": "POST", "path": "/", "query_string": b""}
+        async with asyncio.timeout(PATIENCE + SLACK):
+            await self.app({**scope, "headers": sent}, receive, send)
+
+    def _has_threads(self) -> bool:
+        """Whether a thread is at work, or will be after the next round."""
+        setup = self._served.setup
+        modules = setup.threads._limit - setup.threads._places._value
+        return modules > 0 or setup.preflights.borrowed_tokens > 0
+
+    def _on_stray_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        self.complaints.heard.append(f"{context['message']}: {context.get('exception')!r}")
+
+
+def test_whatever_is_posted_is_answered_and_nothing_is_left_over() -> None:
+    with Fuzzed() as fuzzed:
+        PROFILE(given(case=cases())(fuzzed.check))()
+        fuzzed.check_rest()
+    assert fuzzed.outcomes.total() >= 5000
+    assert fuzzed.outcomes["result"] + fuzzed.outcomes["stream"] > 500
+    assert fuzzed.outcomes.keys() >= {"hung up", *map(str, CODES - {-32006, -32008, -32029})}
+
+
+REQUEST = b'{"jsonrpc": "2.0", "id": 1, "method": "GetTask", "params": {"id": "t1"}}'
+TASK = {"id": "t1", "contextId": "c1", "status": {"state": "TASK_STATE_WORKING"}}
+ERROR = {"code": -32001, "message": "Task not found", "data": None}
+RIGHT = {"jsonrpc": "2.0", "id": 1, "error": ERROR}
+
+
+def reply_with(answer: Any) -> Reply:
+    return Reply(200, "application/json", json.dumps(answer).encode(), True)
+
+
+@pytest.mark.parametrize("answer", [RIGHT, {"jsonrpc": "2.0", "id": 1, "result": TASK}])
+def test_the_judge_lets_pass_what_is_right(answer: Json) -> None:
+    judge(REQUEST, reply_with(answer))
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        [RIGHT],
+        {**RIGHT, "id": None},
+        {**RIGHT, "id": "1"},
+        {**RIGHT, "id": 1.0},
+        {**RIGHT, "jsonrpc": "1.0"},
+        {**RIGHT, "result": None},
+        {**RIGHT, "error": {**ERROR, "code": -32603}},
+        {**RIGHT, "error": {**ERROR, "code": -1}},
+        {**RIGHT, "error": {**ERROR, "message": 'File "x.py"'}},
+        {**RIGHT, "error": {**ERROR, "message": "A KeyError"}},
+        {**RIGHT, "error": {**ERROR, "message": "/work/x"}},
+        {**RIGHT, "error": {**ERROR, "data": [{"@type": "x"}]}},
+        {"jsonrpc": "2.0", "id": 1, "result": {**TASK, "state": "working"}},
+    ],
+)
+def test_the_judge_sees_what_is_wrong(answer: Any) -> None:
+    with pytest.raises((AssertionError, NoMessage, ValidationError)):
+        judge(REQUEST, reply_with(answer))
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        Reply(500, "application/json", json.dumps(RIGHT).encode(), True),
+        Reply(200, "application/json", json.dumps(RIGHT).encode(), False),
+        Reply(200, "text/html", json.dumps(RIGHT).encode(), True),
+        Reply(200, "text/event-stream", b"data: {}\n\n", True),
+        Reply(200, "text/event-stream", b"id: 1\ndata: {", True),
+        Reply(),
+    ],
+)
+def test_the_judge_sees_what_is_no_answer(reply: Reply) -> None:
+    with pytest.raises((AssertionError, ValueError)):
+        judge(REQUEST, reply)

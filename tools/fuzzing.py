@@ -1,0 +1,97 @@
+"""The command line of `tools/fuzz`: what `tests/server/test_fuzz.py` holds, tried for longer."""
+
+import argparse
+import random
+import sys
+import time
+from collections.abc import Callable, Sequence
+
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis.errors import Flaky
+
+from tests.server.fuzzing import KINDS, cases
+from tests.server.test_fuzz import Defect, Fuzzed
+
+ROUND = 1000
+"""Cases that hypothesis tries at a time; it remembers all of them until then."""
+
+
+def main(arguments: Sequence[str] | None = None, fuzzed: Callable[[], Fuzzed] = Fuzzed) -> int:
+    """Fuzz; return the exit code."""
+    options = _parser().parse_args(arguments)
+    first = random.randrange(10**6) if options.seed is None else options.seed
+    print(f"{options.cases:,} cases, --seed {first}", flush=True)
+    with fuzzed() as agent:
+        try:
+            _fuzz(agent, options.cases, first)
+        except KeyboardInterrupt:
+            print(f"interrupted after {agent.outcomes.total():,} cases, nothing found")
+            return 130
+        except Exception as error:  # whatever is wrong
+            print(_report(error, agent.defect))
+            return 1
+    print("nothing found")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="tools/fuzz",
+        description="Make requests from the schemas of the protocol, spoil them, send them to an "
+        "agent in this process, and judge its answers as tests/server/test_fuzz.py does.",
+        epilog="When an answer is wrong, prints the request, as small as it gets, and exits 1. "
+        "100,000 cases take about seven minutes.",
+    )
+    add = parser.add_argument
+    add("--cases", type=_count, default=100_000, metavar="N", help="how many requests; 100,000")
+    add("--seed", type=int, metavar="N", help="try the cases of an earlier run again")
+    return parser
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"not a number of cases: {text}")
+    return int(text)
+
+
+def _fuzz(agent: Fuzzed, number: int, first: int) -> None:
+    started = time.monotonic()
+    for done in range(0, number, ROUND):
+        profile = settings(
+            max_examples=min(ROUND, number - done),
+            deadline=None,
+            database=None,
+            report_multiple_bugs=False,
+            phases=[Phase.generate, Phase.shrink],
+            suppress_health_check=list(HealthCheck),
+        )
+        seed(first + done)(profile(given(case=cases())(agent.check)))()
+        _show(agent, time.monotonic() - started)
+    agent.check_rest()
+
+
+def _show(agent: Fuzzed, seconds: float) -> None:
+    """One line about what came back so far."""
+    total = agent.outcomes.total()
+    shares = [f"{name} {100 * n / total:.0f} %" for name, n in agent.outcomes.most_common(6)]
+    print(f"{total:9,} cases {seconds:6.0f} s   {', '.join(shares)}", flush=True)
+
+
+def _report(error: Exception, found: Defect | None) -> str:
+    """What is wrong, and the request that leads to it."""
+    if found is None:
+        return f"\nWrong, when all was over: {_short(error)}"
+    names = [name for name in KINDS if name.encode() in found.case.body]
+    lines = [f"where {name} is a task of {' that is '.join(KINDS[name])}" for name in names]
+    if isinstance(error, Flaky):
+        lines.append("(alone it does no harm: what was sent before matters)")
+    came = f"HTTP {found.reply.status} {found.reply.body.decode(errors='replace')[:2000]}"
+    return "\n".join(["", f"Wrong: {_short(found.error)}", "", found.case.curl(), *lines, "", came])
+
+
+def _short(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"[:2000]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
