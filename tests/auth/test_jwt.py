@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import jwt
 import pytest
 from apcore import Identity
 from apcore_a2a_auth import ClaimMapping, ConfigurationError, JWTAuthenticator, api_key
@@ -32,6 +33,7 @@ from .tokens import (
     base64url,
     bearing,
     certificate,
+    claims,
     known,
     token,
     with_hmac,
@@ -191,7 +193,7 @@ def test_the_key_comes_from_the_environment(
     value: str, good: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(VARIABLE, value)
-    assert is_known(authenticator(None), good)
+    assert is_known(authenticator(None, issuer=None), good)
 
 
 def test_without_a_key_there_is_no_authenticator(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -214,12 +216,21 @@ def test_a_set_of_keys_comes_before_the_environment(monkeypatch: pytest.MonkeyPa
         assert not is_known(found, with_hmac(SECRET.encode()))
 
 
-def test_the_environment_comes_before_the_issuer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_issuer_with_an_address_comes_before_the_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv(VARIABLE, SECRET)
-    with running(Issuer()) as issuer:
-        found = authenticator(None, issuer=issuer.url)
-        assert not is_known(found, token(iss=issuer.url))
-        assert not issuer.connections
+    with running(Issuer(RSA)) as issuer:
+        assert is_known(authenticator(None, issuer=issuer.url), token(iss=issuer.url))
+
+
+def test_an_issuer_without_one_is_checked_with_the_key_in_the_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv(VARIABLE, SECRET)
+    found = authenticator(None, issuer="accounts")
+    assert is_known(found, jwt.encode(claims(iss="accounts"), SECRET, "HS256"))
+    assert not is_known(found, jwt.encode(claims(iss="others"), SECRET, "HS256"))
 
 
 def test_a_variable_that_is_no_text_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

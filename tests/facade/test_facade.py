@@ -3,19 +3,32 @@
 import subprocess
 import sys
 from importlib import import_module
+from types import ModuleType
 
 import apcore_a2a
+import apcore_a2a_auth
 import apcore_a2a_client
 import apcore_a2a_core
+import apcore_a2a_guards
 import apcore_a2a_modules
 import apcore_a2a_server
 import apcore_a2a_store
 import pytest
 
-HEAVY = {"a2a", "apcore", "apcore_a2a_client", "apcore_a2a_core", "apcore_a2a_server"}
-HEAVY |= {"httpx", "rich", "starlette", "uvicorn"}
+PARTS = [
+    apcore_a2a_auth,
+    apcore_a2a_client,
+    apcore_a2a_core,
+    apcore_a2a_guards,
+    apcore_a2a_modules,
+    apcore_a2a_server,
+    apcore_a2a_store,
+]
+HEAVY = {"a2a", "apcore", "cryptography", "httpx", "jwt", "rich", "starlette", "uvicorn"}
+HEAVY |= {part.__name__ for part in PARTS}
 SERVER_NAMES = ["InMemoryTaskStore", "async_serve", "create_app", "serve"]
 WITHOUT_SERVER = "import sys; sys.modules['apcore_a2a_server'] = None; "
+WITHOUT_AUTH = "import sys; sys.modules['apcore_a2a_auth'] = None; "
 
 
 def python(code: str) -> subprocess.CompletedProcess[str]:
@@ -48,10 +61,18 @@ def test_serve_loads_the_server() -> None:
     assert {"starlette", "uvicorn"} <= loaded_by("from apcore_a2a import serve")
 
 
+def test_authenticators_need_no_server() -> None:
+    loaded = loaded_by(f"{WITHOUT_SERVER}\nfrom apcore_a2a import JWTAuthenticator")
+    loaded |= loaded_by(f"{WITHOUT_SERVER}\nfrom apcore_a2a.auth import hash_key")
+
+    assert "apcore_a2a_auth" in loaded
+    assert not loaded & {"apcore_a2a_guards", "uvicorn"}
+
+
 @pytest.mark.parametrize("name", apcore_a2a.__all__)
 def test_a_name_is_the_one_of_its_part(name: str) -> None:
-    client = name in apcore_a2a_client.__all__
-    home = apcore_a2a_client if client else apcore_a2a_core
+    parts = [apcore_a2a_auth, apcore_a2a_client]
+    home = next((part for part in parts if name in part.__all__), apcore_a2a_core)
     home = apcore_a2a_server if name in SERVER_NAMES else home
 
     assert getattr(apcore_a2a, name) is getattr(home, name)
@@ -70,15 +91,22 @@ def test_an_unknown_name_fails_as_in_any_module() -> None:
         _ = apcore_a2a.nope  # type: ignore[attr-defined]  # missing on purpose
 
 
-@pytest.mark.parametrize("mirror", ["adapters", "client", "modules", "server", "storage"])
+@pytest.mark.parametrize(
+    "mirror", ["adapters", "auth", "client", "guards", "modules", "server", "storage"]
+)
 def test_a_mirror_has_the_names_of_its_parts(mirror: str) -> None:
     module = import_module(f"apcore_a2a.{mirror}")
-    parts = [apcore_a2a_client, apcore_a2a_core, apcore_a2a_modules, apcore_a2a_server]
-    parts += [apcore_a2a_store]
 
     assert module.__all__ == sorted(module.__all__)
     for name in module.__all__:
-        assert any(getattr(module, name) is getattr(part, name, None) for part in parts)
+        assert any(getattr(module, name) is getattr(part, name, None) for part in PARTS)
+
+
+@pytest.mark.parametrize("part", [apcore_a2a_auth, apcore_a2a_guards], ids=["auth", "guards"])
+def test_a_mirror_has_all_names_of_its_part(part: ModuleType) -> None:
+    mirror = import_module(part.__name__.replace("apcore_a2a_", "apcore_a2a."))
+
+    assert mirror.__all__ == part.__all__
 
 
 def test_the_mirrors_together_have_every_name() -> None:
@@ -86,6 +114,7 @@ def test_the_mirrors_together_have_every_name() -> None:
 
     assert server.__all__ == apcore_a2a_server.__all__
     names = {*adapters.__all__, *server.__all__, "A2AClient", "SyncA2AClient"}
+    names |= {"APIKeyAuthenticator", "ChainAuthenticator", "ClaimMapping", "JWTAuthenticator"}
     assert names == {*apcore_a2a.__all__}
 
 
@@ -105,6 +134,24 @@ def test_a_missing_server_part_names_the_command_that_installs_it(statement: str
     assert last.startswith("ImportError: ")
     assert last.endswith("needs the server part: pip install 'apcore-a2a[server]'")
     assert "During handling" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "statement", ["from apcore_a2a import JWTAuthenticator", "import apcore_a2a.auth"]
+)
+def test_a_missing_auth_part_names_the_command_that_installs_it(statement: str) -> None:
+    last = python(f"{WITHOUT_AUTH}{statement}").stderr.splitlines()[-1]
+
+    assert last.startswith("ImportError: ")
+    assert last.endswith("needs the auth part: pip install 'apcore-a2a[auth]'")
+
+
+def test_the_command_tells_that_authentication_needs_the_auth_part() -> None:
+    serve = "main(['serve', '--extensions-dir', '.', '--auth-type', 'apikey', '--auth-key', 'k'])"
+    done = python(f"{WITHOUT_AUTH}from apcore_a2a.cli import main; sys.exit({serve})")
+
+    told = "apcore-a2a: --auth-type needs the auth part: pip install 'apcore-a2a[auth]'\n"
+    assert (done.returncode, done.stderr) == (1, told)
 
 
 def test_another_missing_module_is_told_as_it_is() -> None:

@@ -39,8 +39,8 @@ class JWTAuthenticator:
     Only algorithms that fit the kind of key are taken, whatever a token says; keys and addresses
     within tokens (`jwk`, `jku`, `x5u`) are never used (RFC 8725).
 
-    The key comes from `key`, else from `jwks_url`, else from the environment variable
-    `APCORE_JWT_SECRET`, else from the discovery document of `issuer`.
+    The key comes from `key`, else from `jwks_url`, else from the discovery document of `issuer`
+    when that has an address, else from the environment variable `APCORE_JWT_SECRET`.
 
     Args:
         key: A secret of 32 bytes or more, or a public key or certificate in PEM; a `Path` is
@@ -111,13 +111,17 @@ class JWTAuthenticator:
         wanted = frozenset(algorithms or KNOWN)
         if isinstance(algorithms, str) or not wanted <= KNOWN:
             raise ConfigurationError(f"algorithms must be some of {', '.join(sorted(KNOWN))}")
-        if key is None and jwks_url is None:
+        if key is None and jwks_url is None and not self._is_provider():
             key = os.environ.get(SECRET) or None
         source = self._published(jwks_url) if key is None else read_key(key)
         usable = PUBLIC if isinstance(source, Jwks) else source.algorithms
         if algorithms and not wanted <= usable:
             raise ConfigurationError(f"algorithms: the key takes {', '.join(sorted(usable))}")
         return source, usable & wanted
+
+    def _is_provider(self) -> bool:
+        """Whether the issuer has an address, where its keys can be found."""
+        return (self._issuer or "").startswith(("https://", "http://"))
 
     def _published(self, jwks_url: str | None) -> Jwks:
         if jwks_url is None and self._issuer is None:

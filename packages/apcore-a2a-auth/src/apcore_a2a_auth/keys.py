@@ -26,7 +26,7 @@ MAX_RSA_BITS = 8192
 
 
 NO_SECRET = re.compile(
-    rb"BEGIN |B\0E\0G\0|LS0tLS1CRUdJTi|://|\A\s*(?:[{/~]|MII.{3}(?:AN|CC|KC)|MFkwEw|MHYwEA|MCowBQ"
+    rb"BEGIN |B\0E\0G\0|LS0tLS1CRUdJTi|://|\A\s*(?:[{~]|/[\w.-]+/[\w./-]+\.\w+\s*\Z|MII.{3}(?:AN|CC|KC)|MFkwEw|MHYwEA|MCowBQ"
     rb"|0\x81|0\x82|0Y0\x13|0v0\x10|0\*0\x05|3082.{4}30|30593013|30763010|302a3005)",
     re.DOTALL | re.IGNORECASE,
 )

@@ -64,7 +64,7 @@ ANSWERS = {
 PROTOCOL = {kind.__name__: reason for kind, reason in A2A_ERROR_REASONS.items()}
 PROTOCOL["JSONParseError"] = "PARSE_ERROR"
 
-CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2066-\u2069]")
 TRACEBACK = re.compile(r'^.*(?:Traceback \(most|File "|\bline \d+, in ).*$\n?', re.MULTILINE)
 PATH = re.compile(r"/[^\s]+/[^\s]+|\b[A-Za-z]:[\\/][^\s]+|\\\\[^\s]+")
 TELLING = re.compile(r"(?!\w+ should ).*['\"\[{]|-?\d|True|False|None|Value error|Assertion failed")

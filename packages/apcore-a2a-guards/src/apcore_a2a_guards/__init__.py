@@ -2,6 +2,7 @@
 
 from .authentication import Authentication, caller_of, principal_of
 from .boundary import Boundary
+from .counting import CountAnswers
 from .logs import AccessLog, Discreet, note, set_up_logging
 from .origin import OriginGuard
 from .pages import PageHeaders
@@ -12,6 +13,7 @@ __all__ = [
     "AccessLog",
     "Authentication",
     "Boundary",
+    "CountAnswers",
     "Discreet",
     "OriginGuard",
     "PageHeaders",

@@ -6,6 +6,7 @@ from inspect import isawaitable
 from typing import Any
 
 from apcore_a2a_core import Authenticator
+from starlette.authentication import BaseUser
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from .answers import is_public, refuse
@@ -18,6 +19,32 @@ CALLER = "apcore_a2a.caller"
 """Where the caller is in an ASGI scope."""
 RETRY_AFTER = "5"
 """Seconds, when nobody can tell now who calls."""
+
+
+class Known(BaseUser):
+    """The caller as Starlette has callers, for the SDK's routes and your own: `request.user`.
+
+    Args:
+        principal: Whom tasks belong to.
+    """
+
+    def __init__(self, principal: str) -> None:
+        self._principal = principal
+
+    @property
+    def is_authenticated(self) -> bool:
+        """Who got here is known."""
+        return True
+
+    @property
+    def display_name(self) -> str:
+        """The principal."""
+        return self._principal
+
+    @property
+    def identity(self) -> str:
+        """The principal."""
+        return self._principal
 
 
 class Authentication:
@@ -76,7 +103,8 @@ class Authentication:
             await refuse(scope, receive, send, 401, "Authentication required", extra)
             return
         note(principal=principal)
-        await self._app({**scope, CALLER: (principal, identity)}, receive, send)
+        known = {CALLER: (principal, identity), "user": Known(principal), "auth": identity}
+        await self._app({**scope, **known}, receive, send)
 
     def _told(self, headers: Mapping[str, str]) -> str:
         """The challenge (RFC 9110 §11.6.1), which says when there was a token (RFC 6750 §3.1)."""
@@ -102,8 +130,11 @@ def caller_of(scope: Scope) -> tuple[str, Any]:
 def principal_of(identity: Any) -> str:
     """Whom tasks belong to: the identity's id, within its issuer when it has one.
 
+    No two identities make the same: what divides the two is escaped within the issuer, and so
+    it is in an id that has no issuer.
+
     Raises:
-        TypeError: It is no identity, for it has no id.
+        TypeError: It is no identity, for it has no id, or an issuer that is no text.
 
     Example:
         ```python
@@ -119,4 +150,12 @@ def principal_of(identity: Any) -> str:
         raise TypeError("The authenticator gave something that has no id")
     attrs: Mapping[str, Any] = getattr(identity, "attrs", None) or {}
     issuer = attrs.get("iss")
-    return f"{issuer}|{name}" if issuer else name
+    if not isinstance(issuer, str | None):
+        raise TypeError("The authenticator gave an identity whose issuer is no text")
+    if issuer is None:
+        return _escaped(name)
+    return f"{_escaped(issuer)}|{name}"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("%", "%25").replace("|", "%7C")

@@ -4,6 +4,7 @@ What is known of the request that is worked for stands in a context variable. Ev
 that is made meanwhile gets it as attributes, and so does the run that the request began.
 """
 
+import json
 import logging
 import time
 from collections.abc import Collection
@@ -119,8 +120,14 @@ class TextFormatter(logging.Formatter):
     def formatMessage(self, record: logging.LogRecord) -> str:
         """The line, which nobody can break in two."""
         record.message = clean(record.message, 10_000)
-        known = [f"{name}={record.__dict__[name]}" for name in SHOWN if name in record.__dict__]
+        found = {name: str(record.__dict__[name]) for name in SHOWN if name in record.__dict__}
+        known = [f"{name}={quoted(value)}" for name, value in found.items()]
         return "  ".join([super().formatMessage(record), *known])
+
+
+def quoted(value: str) -> str:
+    """*value* as one word, so that it can't pass for several fields."""
+    return value if value.isprintable() and " " not in value else json.dumps(value)
 
 
 def set_up_logging(level: str, form: str = "text") -> None:
@@ -180,8 +187,9 @@ class AccessLog:
                 status = message["status"]
             await send(message)
 
-        facts: dict[str, object] = {"client": str((scope.get("client") or ("",))[0])}
+        facts: dict[str, object] = {}
         request_facts.set(facts)
+        note(client=str((scope.get("client") or ("",))[0]))
         try:
             await self._app(scope, receive, noting)
         finally:

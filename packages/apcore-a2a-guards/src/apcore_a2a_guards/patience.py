@@ -7,10 +7,30 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 MAX_HEAD = 64 * 1024
 """Bytes of a request's first line and headers."""
+MAX_SECONDS = 3600
 RATE = 64 * 1024
 """Bytes that win a slow body another second."""
 TIMED_OUT = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 TOO_LARGE = TIMED_OUT.replace(b"408 Request Timeout", b"431 Request Header Fields Too Large")
+
+
+def patient(seconds: float) -> type["PatientProtocol"]:
+    """The protocol that waits so long for a request.
+
+    Raises:
+        ValueError: That makes no sense.
+
+    Example:
+        ```python test="lint"
+        import uvicorn
+        from apcore_a2a_guards.patience import patient
+
+        uvicorn.run("my_app:app", http=patient(10))
+        ```
+    """
+    if not 0 < seconds <= MAX_SECONDS:
+        raise ValueError("request_timeout must be greater than 0, and an hour at most")
+    return type("Patient", (PatientProtocol,), {"seconds": seconds})
 
 
 class PatientProtocol(HttpToolsProtocol):

@@ -25,6 +25,7 @@ class RateLimiter:
     Args:
         rate: How often: `100/minute`, or several: `10/second;100/minute`.
         storage: Where counts are, as the `limits` library names it: `async+redis://…`.
+        option: What the rate is called in errors.
 
     Raises:
         ValueError: *rate* or *storage* is none.
@@ -46,12 +47,14 @@ class RateLimiter:
         ```
     """
 
-    def __init__(self, rate: str, storage: str = MEMORY) -> None:
+    def __init__(self, rate: str, storage: str = MEMORY, option: str = "rate_limit") -> None:
+        found: Any = storage_of(storage)
         try:
             self._items = parse_many(rate)
-            found: Any = storage_from_string(storage)
-        except (ValueError, ConfigurationError) as error:
-            raise ValueError(f"A rate looks like 100/minute: {error}") from None
+        except ValueError:
+            self._items = []
+        if not self._items or any(item.amount < 1 for item in self._items):
+            raise ValueError(f"{option}: a rate looks like 10/second;100/minute, not {rate!r}")
         # in memory the synchronous one: the other looks at every key for every hit
         kind: Any = (
             SharedLimiter if storage.startswith("async+") else SlidingWindowCounterRateLimiter
@@ -67,6 +70,21 @@ class RateLimiter:
                 reset: float = (await stats if isawaitable(stats) else stats).reset_time
                 return max(1, math.ceil(reset - time.time()))
         return 0
+
+
+def storage_of(uri: str) -> Any:
+    """The storage at *uri*.
+
+    Raises:
+        ValueError: There is none; the text has nothing of the address, which may hold a password.
+    """
+    try:
+        return storage_from_string(uri)
+    except ConfigurationError as error:
+        reason = "a library that it needs is missing" if "prerequisite" in str(error) else "unknown"
+        kind = uri.partition(":")[0]
+        told = f"rate_limit_storage: {kind}: {reason}; memory:// and async+redis://… are some"
+        raise ValueError(told) from None
 
 
 class RateLimit:

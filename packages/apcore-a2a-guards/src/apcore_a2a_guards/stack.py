@@ -14,7 +14,7 @@ from .boundary import Boundary
 from .logs import AccessLog
 from .origin import OriginGuard
 from .pages import PageHeaders
-from .rates import MEMORY, RateLimit, RateLimiter
+from .rates import MEMORY, RateLimit, RateLimiter, storage_of
 from .schemes import declared
 
 logger = logging.getLogger("apcore_a2a.guards")
@@ -64,6 +64,7 @@ def guards(
     if auth is not None:
         logger.info("Callers must be known, by %s", " or ".join(declared(auth)))
         found.append(Middleware(Authentication, authenticator=auth, public=public))
+    storage_of(rate_limit_storage)  # a mistake in it shall show without a rate, too
     if rate_limit:
         limiter = RateLimiter(rate_limit, rate_limit_storage)
         found.append(Middleware(RateLimit, limiter=limiter, public=public))

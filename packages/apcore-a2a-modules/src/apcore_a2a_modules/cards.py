@@ -29,7 +29,8 @@ class Profile:
         version: Its version.
         capabilities: What it can.
         state_history: Whether its tasks remember their former states.
-        security_schemes: How clients are authenticated; empty when they are not.
+        authenticates: Whether clients are authenticated.
+        security_schemes: How.
         security: The members of a card that tell so to clients of both versions.
     """
 
@@ -38,6 +39,7 @@ class Profile:
     version: str = ""
     capabilities: AgentCapabilities = field(default_factory=AgentCapabilities)
     state_history: bool = False
+    authenticates: bool = False
     security_schemes: Mapping[str, SecurityScheme] = field(default_factory=dict[str, Any])
     security: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
@@ -75,6 +77,7 @@ class Cards:
         self._builder = AgentCardBuilder(SkillMapper())
         self._making = asyncio.Lock()
         self._kept: dict[Key, Card] = {}
+        self._asking = asyncio.Lock()
         self._public: tuple[int, float, frozenset[str]] = (-1, 0, frozenset())
         self._make(Key(skills.generation, url, frozenset(skills.list())))
 
@@ -92,17 +95,24 @@ class Cards:
         return await self._card(url, allowed)
 
     async def _for_strangers(self) -> frozenset[str]:
-        generation, fresh_until, found = self._public
-        if generation == self._skills.generation and time.monotonic() < fresh_until:
-            return found
+        if not self._is_fresh():
+            async with self._asking:
+                if not self._is_fresh():
+                    await self._ask_for_strangers()
+        return self._public[2]
+
+    def _is_fresh(self) -> bool:
+        generation, fresh_until, _ = self._public
+        return generation == self._skills.generation and time.monotonic() < fresh_until
+
+    async def _ask_for_strangers(self) -> None:
         generation = self._skills.generation
         verdicts = await self._access.verdicts(self._skills.list(), None)
         found = frozenset(s for s, verdict in verdicts.items() if self._is_public(s, verdict))
         self._public = generation, time.monotonic() + FRESH, found
-        return found
 
     def _is_public(self, skill_id: str, verdict: Verdict) -> bool:
-        if not self._profile.security_schemes:
+        if not self._profile.authenticates:
             return verdict.allowed
         guarded = verdict.needs_approval or self._skills.needs_approval(skill_id)
         return verdict.allowed and not guarded

@@ -16,6 +16,8 @@ from apcore.errors import (
     SchemaValidationError,
 )
 
+from .access import Access
+
 
 async def preflight(
     executor: Any, skill_id: str, inputs: dict[str, Any], context: Any, turns: CapacityLimiter
@@ -31,6 +33,10 @@ async def preflight(
         ModuleNotFoundError: There is no such module.
         InvalidInputError: The module's own preflight refuses.
     """
+    if not hasattr(executor, "current_strategy"):  # its `validate` may know of no rules
+        verdicts = await Access(executor).verdicts([skill_id], context.identity)
+        if not verdicts[skill_id].allowed:
+            raise ACLDeniedError(None, skill_id)
     arguments: list[Any] = [skill_id, inputs]
     if "context" in inspect.signature(executor.validate).parameters:
         arguments.append(context)

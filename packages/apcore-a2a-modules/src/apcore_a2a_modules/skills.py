@@ -10,6 +10,7 @@ from typing import Any
 
 from a2a.utils.errors import MethodNotFoundError
 from apcore_a2a_core import clean
+from apcore_a2a_core.schema import is_object
 
 from .memo import remember_schemas
 
@@ -92,7 +93,7 @@ class Skills:
     def needs_approval(self, skill_id: str) -> bool:
         """Whether the skill needs approval; so does one that is gone meanwhile."""
         skill = self._find(skill_id)
-        return skill is None or skill.needs_approval
+        return skill is None or skill.needs_approval or skill.is_gated
 
     def _find(self, skill_id: str) -> Skill | None:
         try:
@@ -153,6 +154,13 @@ def _displayed(descriptor: Any, module: object) -> Any:
     return descriptor
 
 
+def _is_gated(annotations: Any) -> bool:
+    """Whether the annotations that a module has in its code, an object or a dict, say so."""
+    if is_object(annotations):
+        return bool(annotations.get("requires_approval"))
+    return bool(getattr(annotations, "requires_approval", False))
+
+
 def _skill(skill_id: str, descriptor: Any, module: object) -> Skill:
     annotations = getattr(descriptor, "annotations", None)
     return Skill(
@@ -160,7 +168,7 @@ def _skill(skill_id: str, descriptor: Any, module: object) -> Skill:
         descriptor=descriptor,
         streams=hasattr(module, "stream"),
         needs_approval=bool(getattr(annotations, "requires_approval", False)),
-        is_gated=bool(getattr(getattr(module, "annotations", None), "requires_approval", False)),
+        is_gated=_is_gated(getattr(module, "annotations", None)),
         discoverable=getattr(annotations, "discoverable", True) is not False,
         time_limit=time_limit(module),
         in_thread=not is_asynchronous(module),

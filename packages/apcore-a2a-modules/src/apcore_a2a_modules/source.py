@@ -60,8 +60,20 @@ def _made(registry: Any, acl: Any, config: Any) -> Any:
     if isinstance(acl, str | PathLike):
         acl = _loaded(rules, Path(cast("str", acl)))
     elif acl is None and config is not None and hasattr(rules, "discover"):
-        acl = rules.discover(config)
+        acl = _discovered(rules, config)
     return ApcoreExecutor(registry, acl=acl)
+
+
+def _discovered(rules: Any, config: Any) -> Any:
+    """The rules that `acl.root` of the config names; who names them means them."""
+    try:
+        found = rules.discover(config)
+    except Exception as error:  # apcore's own errors differ from version to version
+        raise ValueError(f"acl.root of the config: {error}") from None
+    root, kind = config.get("acl.root"), cast("Any", type(config))
+    if found is None and root not in (None, kind.get_default("acl.root")):
+        raise ValueError(f"acl.root of the config: there are no rules at {root}")
+    return found
 
 
 def _loaded(rules: Any, path: Path) -> Any:

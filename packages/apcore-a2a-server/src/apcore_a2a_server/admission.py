@@ -7,9 +7,9 @@ from typing import Any
 
 from a2a import types as a2a
 from a2a.utils.errors import InvalidParamsError, TaskNotFoundError, UnsupportedOperationError
-from apcore_a2a_core import PartConverter, PartError, from_value
+from apcore_a2a_core import PartConverter, PartError
 from apcore_a2a_guards import note
-from apcore_a2a_modules import Approvals, Pause, Skill, Skills, is_over
+from apcore_a2a_modules import Access, Approvals, Pause, Skill, Skills, is_over
 from apcore_a2a_store import Journal, Query, TaskRecord
 from apcore_a2a_store.states import INPUT_REQUIRED, PAUSED
 
@@ -18,6 +18,7 @@ from .decode import invalid
 from .pausing.answer import is_late_answer
 from .shared.ids import new_id
 from .shared.parts import as_json
+from .shared.sends import is_detached, named_skill
 
 MAX_ID = 256
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
@@ -50,6 +51,7 @@ class Admission:
         skills: The modules.
         journal: Where tasks live.
         converter: From parts to inputs.
+        access: Who may call what.
         default_skill: The skill of messages that name none.
         max_parts: How many parts a message may have.
     """
@@ -59,14 +61,30 @@ class Admission:
         skills: Skills,
         journal: Journal,
         converter: PartConverter,
+        access: Access,
         default_skill: str | None = None,
         max_parts: int = 1000,
     ) -> None:
         self._skills = skills
         self._journal = journal
         self._converter = converter
+        self._access = access
         self._default_skill = default_skill
         self._max_parts = max_parts
+
+    async def check_access(self, request: a2a.SendMessageRequest, caller: Caller) -> None:
+        """Refuse a caller who may not call the skill, as if there were no such task.
+
+        apcore's own step does so for every call that gets there; this is for what is refused
+        before, so that the refusal tells nothing of the skill.
+
+        Raises:
+            TaskNotFoundError: The caller may not.
+        """
+        skill_id = named_skill(request) or self._default_skill or ""
+        verdicts = await self._access.verdicts([skill_id], caller.identity)
+        if skill_id and not verdicts[skill_id].allowed:
+            raise TaskNotFoundError
 
     async def own_task(self, task_id: str, caller: Caller) -> TaskRecord:
         """The record of the caller's own task.
@@ -90,7 +108,7 @@ class Admission:
             UnsupportedOperationError: The task is working or has ended.
             InvalidParamsError: The message is malformed, or contradicts the task.
         """
-        message, skill = request.message, _named_skill(request)
+        message, skill = request.message, named_skill(request)
         self._check(message)
         if message.task_id:
             record = await self.own_task(message.task_id, caller)
@@ -121,7 +139,7 @@ class Admission:
             InvalidParamsError: No skill is named, or the parts are no input for it.
             MethodNotFoundError: The skill does not exist.
         """
-        skill_id = _named_skill(request) or self._default_skill
+        skill_id = named_skill(request) or self._default_skill
         if not skill_id:
             raise InvalidParamsError("Missing required parameter: metadata.skillId")
         skill, message = self._skills.get(skill_id), request.message
@@ -179,22 +197,6 @@ class Admission:
                 raise invalid(f"message.{name}", f"must have at most {MAX_ID} plain characters")
         message.message_id = message.message_id or new_id()
         message.role = a2a.Role.ROLE_USER  # whatever it says of itself
-
-
-def is_detached(request: a2a.SendMessageRequest, streaming: bool) -> bool:
-    """Whether the client does not wait for the task that it starts."""
-    return request.configuration.return_immediately and not streaming
-
-
-def _named_skill(request: a2a.SendMessageRequest) -> str | None:
-    """The skill the request names: in its metadata, else in its message's."""
-    for metadata in (request.metadata, request.message.metadata):
-        if "skillId" in metadata.fields:
-            skill_id = from_value(metadata.fields["skillId"])
-            if not isinstance(skill_id, str):
-                raise invalid("metadata.skillId", "must be a string")
-            return skill_id
-    return None
 
 
 def _resumable(record: TaskRecord, message: a2a.Message, skill_id: str | None) -> TaskRecord:

@@ -4,7 +4,6 @@ import asyncio
 import logging
 from collections.abc import Collection
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 
 from a2a import types as a2a
@@ -21,16 +20,9 @@ from .pausing.expiry import Expiries
 from .run import Run
 from .shared.background import Background
 from .shared.setup import Setup
+from .shared.ticket import Ticket
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Ticket:
-    """A message that has been admitted: its task, and the version it starts behind."""
-
-    task_id: str
-    since: int
 
 
 class Engine:

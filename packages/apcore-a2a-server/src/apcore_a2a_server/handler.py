@@ -18,8 +18,9 @@ from .admission import Admission
 from .clients.caller import Caller
 from .clients.waiting import Streams, Watchers
 from .decode import invalid
-from .engine import Engine, Ticket
-from .errors import StaleTaskError
+from .engine import Engine
+from .errors import StaleTaskError, TooMuchError
+from .shared.ticket import Ticket
 from .subscribers import attach, ending, follow, settled
 
 Events: TypeAlias = AsyncGenerator[Event | None]
@@ -56,7 +57,7 @@ class Handler:
         watchers: Knows who waits for which task.
         streams: Limits the streams that are open.
         keep_alive: Seconds of silence after which a stream says that it is alive.
-        extended_card: Makes the card for an identity; None when nothing authenticates.
+        extended_card: Makes the card for a caller; None when nothing authenticates.
     """
 
     def __init__(
@@ -68,7 +69,7 @@ class Handler:
         streams: Streams,
         *,
         keep_alive: float = 15,
-        extended_card: Callable[[Any], Awaitable[dict[str, Any]]] | None = None,
+        extended_card: Callable[[Caller], Awaitable[dict[str, Any]]] | None = None,
     ) -> None:
         self._engine = engine
         self._admission = admission
@@ -86,8 +87,12 @@ class Handler:
         caller, parts = request.caller, request.parts
         record = await self._admission.addressed(send, caller)
         if record is None:
-            call = self._admission.call(send, caller, parts, streaming=streaming)
-            return await self._engine.start(call)
+            try:
+                call = self._admission.call(send, caller, parts, streaming=streaming)
+                return await self._engine.start(call)
+            except (errors.InvalidParamsError, TooMuchError):
+                await self._admission.check_access(send, caller)
+                raise
         if record.task.status.state not in PAUSED:
             return Ticket(record.task.id, record.version - 1)
         answer = self._admission.reply(record, send, caller, parts, streaming=streaming)
@@ -186,7 +191,7 @@ class Handler:
         """
         if self._extended_card is None:
             raise errors.ExtendedAgentCardNotConfiguredError
-        return await self._extended_card(request.caller.identity)
+        return await self._extended_card(request.caller)
 
     def _enter_stream(self, request: Request) -> None:
         self._streams.enter(request.caller.client, request.caller.connection)

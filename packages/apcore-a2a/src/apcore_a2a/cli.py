@@ -21,6 +21,8 @@ from .remote.arguments import add_commands
 from .security import authenticator
 
 PREFIX = "APCORE_A2A_"
+SECRETS = ("auth_key", "rate_limit_storage")
+"""Options whose values are not shown."""
 INTERRUPTED = 130
 """The exit code that shells give to what SIGINT has ended."""
 NAMESPACE = "apcore-a2a"
@@ -90,7 +92,8 @@ class Option(NamedTuple):
                 raise ValueError
             return self.kind.parse(",".join(map(str, items)))
         except (ValueError, KeyError):
-            raise ConfigurationError(f"{source} takes {self.kind.wants}, not {value!r}") from None
+            given = "what it was given" if self.name in SECRETS else repr(value)
+            raise ConfigurationError(f"{source} takes {self.kind.wants}, not {given}") from None
 
 
 GROUPS = {
@@ -176,7 +179,8 @@ class Parser(argparse.ArgumentParser):
         found, unknown = super().parse_known_args(*arguments, **options)
         if unknown:
             meant = _meant(unknown[0], [*self._option_string_actions])
-            self.error(f"unknown: {' '.join(unknown)}{meant}")
+            names = [word.partition("=")[0] for word in unknown if word.startswith("-")]
+            self.error(f"unknown: {' '.join(names or unknown)}{meant}")
         return found, unknown
 
     def error(self, message: str) -> NoReturn:

@@ -13,7 +13,9 @@ SECRET = "APCORE_JWT_SECRET"
 BEARER_ONLY = ("auth_jwks_url", "auth_issuer", "auth_audience", "auth_algorithms")
 SOURCES = ("auth_key", "auth_jwks_url", "auth_issuer")
 NAMES = ("auth_type", "auth_key", *BEARER_ONLY, "auth_roles_claim")
-PATH_LIKE = re.compile(r"(/|\.{1,2}/|~).*|\S+\.(ya?ml|json|pem|crt|cer|key|pub|txt)", re.IGNORECASE)
+PATH_LIKE = re.compile(
+    r"(\.{1,2}/|~/).*|/[\w.-]+/[\w./-]+|\S+\.(ya?ml|json|pem|crt|cer|key|pub|txt)", re.IGNORECASE
+)
 
 
 def authenticator(options: dict[str, Any]) -> Any:
@@ -29,7 +31,11 @@ def authenticator(options: dict[str, Any]) -> Any:
             raise ValueError(f"{_flag(next(iter(chosen)))} needs --auth-type bearer or apikey")
         return None
     package: Any = part("auth", "--auth-type")
-    return _bearer(package, chosen) if kind == "bearer" else _api_key(package, chosen)
+    try:
+        return _bearer(package, chosen) if kind == "bearer" else _api_key(package, chosen)
+    except package.ConfigurationError as error:
+        given = ", ".join(map(_flag, chosen))
+        raise ValueError(f"--auth-type {kind} with {given or SECRET}: {error}") from None
 
 
 def _bearer(package: Any, chosen: Mapping[str, Any]) -> Any:
@@ -60,12 +66,13 @@ def _api_key(package: Any, chosen: Mapping[str, Any]) -> Any:
 def _file_or_text(value: str) -> str | Path:
     """The path of a file, or *value* itself; what looks like a path must be one."""
     try:
-        is_file = Path(value).is_file()
-    except (OSError, ValueError):  # too long for a name, or with a NUL
-        is_file = False
-    if not is_file and PATH_LIKE.match(value):
+        path = Path(value).expanduser()
+        is_file = path.is_file()
+    except (OSError, RuntimeError, ValueError):  # too long for a name, with a NUL, of nobody
+        return value
+    if not is_file and PATH_LIKE.fullmatch(value):
         raise ValueError("--auth-key looks like a file, and there is none of that name")
-    return Path(value) if is_file else value
+    return path if is_file else value
 
 
 def _flag(name: str) -> str:

@@ -15,6 +15,8 @@ class Caller:
     identity: Any = None
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
     connection: Connection = field(default_factory=Connection)
+    root_path: str = ""
+    """What the agent is mounted at, as far as the request tells."""
 
     @property
     def client(self) -> str:

@@ -88,5 +88,6 @@ def request_handler(app: Starlette) -> SdkRequestHandler:
 
 
 def _request(params: Any, context: ServerCallContext, connection: Connection) -> Request:
-    headers = context.state.get("headers", {})
-    return Request(params, Caller(context.user.user_name, None, headers, connection))
+    headers, auth = context.state.get("headers", {}), context.state.get("auth")
+    identity = auth if hasattr(auth, "id") else None  # another's middleware has others there
+    return Request(params, Caller(context.user.user_name, identity, headers, connection))

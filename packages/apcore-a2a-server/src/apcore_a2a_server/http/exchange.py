@@ -24,9 +24,12 @@ class Asked(NamedTuple):
     def caller(self) -> Caller:
         """Who sends it: nobody we know, when nothing authenticates."""
         principal, identity = caller_of(self.scope)
-        return Caller(principal, identity, self.headers, self.connection)
+        mount = self.scope.get("root_path", "")
+        return Caller(principal, identity, self.headers, self.connection, mount)
 
 
+NO_STORE = (b"cache-control", b"private, no-store")
+"""Answers are for who asked (RFC 9111 §5.2.2.5)."""
 DRAIN_FACTOR = 8
 """A body over the limit is read on, up to so many times the limit, to keep the connection."""
 
@@ -97,6 +100,7 @@ async def respond(
     """Send *value* as JSON."""
     body = dump(value)
     length = str(len(body)).encode()
-    start = [(b"content-type", media_type), (b"content-length", length), *headers]
+    told = [(b"content-type", media_type), (b"content-length", length), NO_STORE]
+    start = [*told, *headers]
     await send({"type": "http.response.start", "status": status, "headers": start})
     await send({"type": "http.response.body", "body": body})

@@ -8,7 +8,7 @@ from a2a.utils.errors import MethodNotFoundError
 from anyio import CapacityLimiter
 from apcore_a2a_core import ErrorMapper, PartConverter, SchemaConverter
 from apcore_a2a_guards import RateLimiter
-from apcore_a2a_modules import Skills, Threads, install_approval, install_steps
+from apcore_a2a_modules import Access, Skills, Threads, install_approval, install_steps
 from apcore_a2a_store import InMemoryTaskStore, Journal, shelf_of
 
 from apcore_a2a_server.admission import Admission
@@ -68,9 +68,8 @@ def build(executor: Any, settings: Settings) -> Agent:
     grace = settings.disconnect_grace if settings.cancel_on_disconnect else None
     watchers = Watchers(engine.abandon, grace)
     streams = Streams(settings.max_streams, settings.max_streams_per_client)
-    admission = Admission(
-        skills, journal, setup.converter, settings.default_skill, settings.max_parts
-    )
+    messages = settings.default_skill, settings.max_parts
+    admission = Admission(skills, journal, setup.converter, Access(executor), *messages)
     cards = CardPages(skills, executor, settings)
     handler = Handler(
         engine,
@@ -119,7 +118,7 @@ def _capacity(settings: Settings, threads: Threads) -> Capacity:
         settings.max_runs,
         settings.max_runs_per_client,
         settings.max_runs_per_skill,
-        RateLimiter(rate, storage) if rate else None,
+        RateLimiter(rate, storage, "skill_rate_limit") if rate else None,
     )
 
 

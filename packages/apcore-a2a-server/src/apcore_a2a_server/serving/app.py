@@ -7,7 +7,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Unpack
 
-from apcore_a2a_guards import guards
+from apcore_a2a_guards import CountAnswers, guards
 from apcore_a2a_modules import executor_of
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
@@ -104,12 +104,12 @@ def _routes(agent: Agent, settings: Settings) -> list[Route]:
 
 
 def _add_metrics(app: Starlette, agent: Agent) -> None:
-    from .metrics import CountRequests, Metrics  # takes 30 ms, and most do without
+    from .metrics import Metrics  # takes 30 ms, and most do without
 
     metrics = Metrics(agent.gauges())
     agent.setup.journal.listeners.append(metrics.on_change)
     app.router.routes.append(Route("/metrics", metrics.show))
-    app.add_middleware(CountRequests, metrics=metrics)
+    app.add_middleware(CountAnswers, count=metrics.on_answer)
 
 
 def _guards(settings: Settings) -> list[Middleware]:

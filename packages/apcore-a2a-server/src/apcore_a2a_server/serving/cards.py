@@ -1,6 +1,5 @@
 """The Agent Cards as pages."""
 
-from collections.abc import Mapping
 from typing import Any
 
 from a2a.types import AgentCapabilities
@@ -9,6 +8,8 @@ from apcore_a2a_guards.schemes import declared, for_both
 from apcore_a2a_modules import Access, Cards, Profile, Skills
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
+
+from apcore_a2a_server.clients.caller import Caller
 
 from .options import Settings
 
@@ -28,11 +29,11 @@ class CardPages:
         self._url = settings.url
         self._extended = settings.auth is not None
         profile = _profile(settings, streaming=hasattr(executor, "stream"))
-        self._cards = Cards(skills, Access(executor), profile, self._address({}))
+        self._cards = Cards(skills, Access(executor), profile, self._address(""))
 
     async def show(self, request: Request) -> Response:
         """The card for strangers; 304 when the client has it already (RFC 9110 §13.1.2)."""
-        card = await self._cards.public(self._address(request.scope))
+        card = await self._cards.public(self._address(request.scope.get("root_path", "")))
         headers = {"cache-control": "max-age=300", "etag": card.etag}
         known = request.headers.get("if-none-match", "")
         tags = [tag.strip().removeprefix("W/") for tag in known.split(",")]
@@ -44,18 +45,18 @@ class CardPages:
         """The card for who calls (FR-AGC-004)."""
         if not self._extended:
             return JSONResponse({"error": "Authentication is not configured"}, 404)
-        url = self._address(request.scope)
+        url = self._address(request.scope.get("root_path", ""))
         card = await self._cards.extended(caller_of(request.scope)[1], url)
         headers = {"cache-control": "private, no-store"}
         return Response(card.body, media_type="application/json", headers=headers)
 
-    async def extended(self, identity: Any) -> dict[str, Any]:
+    async def extended(self, caller: Caller) -> dict[str, Any]:
         """The same as a JSON value."""
-        return (await self._cards.extended(identity, self._address({}))).document
+        url = self._address(caller.root_path)
+        return (await self._cards.extended(caller.identity, url)).document
 
-    def _address(self, scope: Mapping[str, Any]) -> str:
-        url = self._url or DEFAULT_URL + str(scope.get("root_path", ""))
-        return url.rstrip("/") + "/"
+    def _address(self, root_path: str) -> str:
+        return (self._url or DEFAULT_URL + root_path).rstrip("/") + "/"
 
 
 def _profile(settings: Settings, *, streaming: bool) -> Profile:
@@ -70,6 +71,7 @@ def _profile(settings: Settings, *, streaming: bool) -> Profile:
             extended_agent_card=settings.auth is not None,
         ),
         state_history=settings.state_history,
+        authenticates=settings.auth is not None,
         security_schemes=schemes,
         security=for_both(schemes) if schemes else {},
     )

@@ -10,7 +10,6 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.exposition import choose_encoder
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 Gauges: TypeAlias = dict[str, Callable[[], float]]
 Encode: TypeAlias = Callable[[CollectorRegistry], bytes]
@@ -79,26 +78,3 @@ class Metrics:
     def _count(self, state: str) -> int:
         labels = {"state": state}
         return int(self._registry.get_sample_value("apcore_a2a_tasks_total", labels) or 0)
-
-
-class CountRequests:
-    """ASGI middleware that tells *metrics* of every answer.
-
-    Args:
-        app: The application behind.
-        metrics: What counts.
-    """
-
-    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
-        self._app = app
-        self._metrics = metrics
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on, and note the status of its answer."""
-
-        async def noting(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                self._metrics.on_answer(message["status"])
-            await send(message)
-
-        await self._app(scope, receive, noting if scope["type"] == "http" else send)

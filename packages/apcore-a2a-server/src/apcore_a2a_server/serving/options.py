@@ -27,10 +27,8 @@ COUNTS = (
 )
 OPTIONAL_COUNTS = ("max_runs_per_client", "max_runs_per_skill")
 
-LATER = {
-    "push_notifications": "push notifications",
-    "explorer": "the explorer page",
-}
+LATER = ("push_notifications", "explorer")
+"""Options of parts that are still to come."""
 
 
 class Options(TypedDict, total=False):
@@ -175,9 +173,9 @@ class Settings:
     config: Any = None
 
     def __post_init__(self) -> None:
-        for option, what in LATER.items():
+        for option in LATER:
             if getattr(self, option):
-                raise ValueError(f"{option}: {what} is not available in this version")
+                raise ValueError(f"{option} is not available in this version")
         for option in POSITIVE:
             if not 0 < getattr(self, option) <= YEAR:
                 raise ValueError(f"{option} must be greater than 0, and a year at most")

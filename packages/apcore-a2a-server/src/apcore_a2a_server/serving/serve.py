@@ -11,7 +11,7 @@ from typing import Any, Unpack
 
 import uvicorn
 from apcore_a2a_guards import set_up_logging
-from apcore_a2a_guards.patience import PatientProtocol
+from apcore_a2a_guards.patience import patient
 from starlette.applications import Starlette
 
 from .agent import Agent
@@ -117,8 +117,7 @@ def serve(
         ```
     """
     set_up_logging(log_level, log_format)
-    if not 0 < request_timeout <= 3600:
-        raise ValueError("request_timeout must be greater than 0, and an hour at most")
+    protocol = patient(request_timeout)
     root_path = "/" + root_path.strip("/") if root_path.strip("/") else ""
     with _bound(host, port) as listener:
         url = options.get("url") or public_url(host, listener.getsockname()[1]) + root_path
@@ -126,7 +125,6 @@ def serve(
         app = create_app(source, **options)
         agent = app.state.agent
         _announce(agent, host, url, known=options.get("auth") is not None)
-        protocol = type("Protocol", (PatientProtocol,), {"seconds": request_timeout})
         Server(_config(app, log_level, root_path, protocol), agent).run([listener])
 
 

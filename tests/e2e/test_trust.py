@@ -1,0 +1,394 @@
+"""Tokens of an OpenID provider, and what an agent lets their bearers see and do."""
+
+import asyncio
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import httpx
+import jwt
+import pytest
+from a2a.client import A2ACardResolver, A2AClientError
+from a2a.types import GetExtendedAgentCardRequest, GetTaskRequest
+from a2a.utils.errors import TaskNotFoundError
+from apcore import ACL, ACLRule, Context, Executor, Registry
+from apcore_a2a_auth import JWTAuthenticator
+from apcore_a2a_client import A2AAuthError, A2AClient, A2AError, SyncA2AClient
+from cryptography.hazmat.primitives.asymmetric import rsa
+from google.protobuf.json_format import MessageToDict
+from jwt.algorithms import RSAAlgorithm
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.routing import Route
+
+from tests.e2e.environments import ROOT, python_environment
+from tests.e2e.programs import told
+from tests.e2e.test_apcore_versions import SOURCES
+from tests.e2e.test_sdk_v1 import BINDINGS, COMPLETED, Clients, ask, output
+from tests.server.asking import Agent, Json
+from tests.serving import running
+
+AUDIENCE = "apcore-agents"
+CARD = "/.well-known/agent.json"
+EXTENDED = "/agent/authenticatedExtendedCard"
+ADA = {"id": "ada", "type": "user", "roles": ["payroll"], "email": "ada@corp.example"}
+PAYROLL = ["hello", "payroll.run", "payroll.wait"]
+"""The skills of who pays."""
+WAYS = ["0.3", "1.0", "REST"]
+
+
+class Issuer:
+    """An OpenID provider: tells where its keys are, and signs what it is asked to."""
+
+    def __init__(self) -> None:
+        self.url = ""
+        self._key = rsa.generate_private_key(65537, 2048)
+        paths = {"/.well-known/openid-configuration": self.tell, "/keys": self.publish}
+        self.app = Starlette(routes=[Route(path, page) for path, page in paths.items()])
+
+    async def tell(self, _: Request) -> JSONResponse:
+        return JSONResponse({"issuer": self.url, "jwks_uri": f"{self.url}/keys"})
+
+    async def publish(self, _: Request) -> JSONResponse:
+        key: Json = RSAAlgorithm.to_jwk(self._key.public_key(), as_dict=True)
+        return JSONResponse({"keys": [{**key, "kid": "1", "use": "sig", "alg": "RS256"}]})
+
+    def token(self, name: str = "ada", *roles: str, life: int = 300, **claims: Any) -> str:
+        """A token of somebody with these roles, good for *life* seconds."""
+        told = {"iss": self.url, "aud": AUDIENCE, "sub": name, "exp": int(time.time()) + life}
+        told |= {"roles": [*roles], "email": f"{name}@corp.example", **claims}
+        return jwt.encode(told, self._key, "RS256", headers={"kid": "1"})
+
+
+class Skill:
+    """Tells who has called it."""
+
+    description = "Tells who calls"
+    output_schema = None
+
+    def __init__(self, input_schema: Json | None = None) -> None:
+        self.input_schema = input_schema
+
+    async def execute(self, inputs: Json, context: "Context[Any]") -> Json:
+        who = context.identity
+        assert who is not None
+        told = {"id": who.id, "type": who.type, "roles": [*who.roles]}
+        return {**told, "email": who.attrs["email"]}
+
+
+class Waits(Skill):
+    """Waits for nothing that will ever be."""
+
+    async def execute(self, inputs: Json, context: "Context[Any]") -> Json:
+        await asyncio.Event().wait()
+        return inputs
+
+
+def rule(target: str, *roles: str) -> ACLRule:
+    conditions = {"roles": [*roles]} if roles else None
+    return ACLRule(["@external"], [target], "allow", conditions=conditions)
+
+
+@pytest.fixture(scope="module")
+def issuer() -> Iterator[Issuer]:
+    issuer = Issuer()
+    with running(issuer.app) as issuer.url:
+        yield issuer
+
+
+@contextmanager
+def serving(issuer: Issuer, **options: Any) -> Iterator[str]:
+    """The URL of an agent that trusts the issuer."""
+    registry, pays = Registry(), Skill({"properties": {"month": {}, "year": {}}})
+    modules = {"hello": Skill(), "audit": Skill(), "payroll.run": pays, "payroll.wait": Waits()}
+    for name, module in modules.items():
+        registry.register(name, module)
+    acl = ACL([rule("hello"), rule("payroll.*", "payroll"), rule("audit", "auditor")])
+    auth = JWTAuthenticator(issuer=issuer.url, audience=AUDIENCE)
+    options |= {"auth": auth, "state_history": True}
+    with closing(Executor(registry, acl=acl)) as executor, running(executor, **options) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def trusting(issuer: Issuer) -> Iterator[str]:
+    with serving(issuer) as url:
+        yield url
+
+
+@pytest.fixture
+def http(trusting: str) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=trusting, timeout=20, trust_env=False) as http:
+        yield http
+
+
+@pytest.fixture
+async def bearer(issuer: Issuer, anyio_backend: str) -> AsyncIterator[httpx.AsyncClient]:
+    """HTTP with a token of ada's."""
+    headers = bearing(issuer.token("ada", "payroll"))
+    async with httpx.AsyncClient(headers=headers, timeout=20, trust_env=False) as http:
+        yield http
+
+
+def bearing(token: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token}"}
+
+
+def skills(card: Json) -> list[str]:
+    return [skill["id"] for skill in card["skills"]]
+
+
+def send(skill: str) -> Json:
+    """A message of 0.3 to *skill*."""
+    message = {"messageId": str(uuid4()), "role": "user", "parts": [{"kind": "data", "data": {}}]}
+    params = {"message": {"kind": "message", **message}, "metadata": {"skillId": skill}}
+    return {"jsonrpc": "2.0", "id": 1, "method": "message/send", "params": params}
+
+
+# From the public card to the result
+
+
+def test_a_token_opens_the_extended_card_and_its_skills(http: httpx.Client, issuer: Issuer) -> None:
+    public = http.get(CARD).json()
+    assert skills(public) == ["hello"]
+    bearer = public["securitySchemes"]["bearer"]
+    assert (bearer["type"], bearer["scheme"]) == ("http", "bearer")
+    found = public["securitySchemes"]["oidc"]["openIdConnectUrl"]
+    assert httpx.get(found, trust_env=False).json()["issuer"] == issuer.url
+
+    http.headers.update(bearing(issuer.token("ada", "payroll")))
+    extended = http.get(EXTENDED).json()
+    assert skills(extended) == PAYROLL
+    assert extended["securitySchemes"] == public["securitySchemes"]
+    task = http.post("/", json=send("payroll.run")).json()["result"]
+    assert task["artifacts"][0]["parts"][0]["data"] == ADA
+    states = task["metadata"]["apcore"]["stateHistory"]
+    assert [state["state"] for state in states] == ["submitted", "working"]
+    assert {state["principal"] for state in states} == {f"{issuer.url}|ada"}
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("binding", BINDINGS)
+async def test_the_sdk_of_1_0_does_so_too(
+    binding: str, bearer: httpx.AsyncClient, trusting: str, issuer: Issuer
+) -> None:
+    card = await A2ACardResolver(bearer, trusting).get_agent_card()
+    assert [skill.id for skill in card.skills] == ["hello"]
+    clients = Clients(bearer, card, binding)
+    extended = await clients.blocking.get_extended_agent_card(GetExtendedAgentCardRequest())
+    assert [skill.id for skill in extended.skills] == PAYROLL
+    task = await clients.send(ask("payroll.run", {}))
+    assert (task.status.state, output(task)) == (COMPLETED, ADA)
+    (*_, last) = MessageToDict(task)["metadata"]["apcore"]["stateHistory"]
+    assert last["principal"] == f"{issuer.url}|ada"
+    for client in (clients.blocking, clients.streaming):
+        with pytest.raises(TaskNotFoundError):
+            await anext(client.send_message(ask("audit", {})))
+    bearer.headers.update(bearing(issuer.token("ada", "payroll", life=-300)))
+    with pytest.raises(A2AClientError, match="401"):
+        await clients.blocking.get_task(GetTaskRequest(id=task.id))
+
+
+OLD = """
+import asyncio, json, sys
+from uuid import uuid4
+import httpx
+from a2a.client import A2ACardResolver, ClientConfig, ClientFactory
+from a2a.types import DataPart, Message, Part, Role
+
+def tell(step, **facts):
+    print(json.dumps({"step": step, **facts}))
+
+async def main(url, token):
+    headers = {"Authorization": "Bearer " + token}
+    async with httpx.AsyncClient(headers=headers, timeout=20, trust_env=False) as http:
+        card = await A2ACardResolver(http, url).get_agent_card()
+        tell("public", skills=[skill.id for skill in card.skills])
+        client = ClientFactory(ClientConfig(httpx_client=http, streaming=False)).create(card)
+        extended = await client.get_card()
+        tell("extended", skills=[skill.id for skill in extended.skills])
+        part = Part(root=DataPart(data={}))
+        message = Message(message_id=str(uuid4()), role=Role.user, parts=[part])
+        sent = client.send_message(request=message, request_metadata={"skillId": "payroll.run"})
+        ((task, _),) = [event async for event in sent]
+        tell("task", output=task.artifacts[0].parts[0].root.data)
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+def test_the_sdk_of_0_3_does_so_too(trusting: str, issuer: Issuer) -> None:
+    python = python_environment("sdk-v03", "a2a-sdk==0.3.26")
+    token = issuer.token("ada", "payroll")
+    steps = told(str(python), "-I", "-W", "error", "-c", OLD, trusting, token)
+    assert steps["public"] == {"skills": ["hello"]}
+    assert steps["extended"] == {"skills": PAYROLL}
+    assert steps["task"] == {"output": ADA}
+
+
+def test_our_own_client_does_so_too(trusting: str, issuer: Issuer) -> None:
+    token = issuer.token("ada", "payroll")
+    with SyncA2AClient(trusting, auth=f"Bearer {token}") as client:
+        assert [skill.id for skill in client.agent_card.skills] == ["hello"]
+        found = [skill.id for skill in client.extended_card().skills]
+        assert found == PAYROLL
+        assert client.call("payroll.run", {}) == ADA
+        with pytest.raises(A2AError, match="Task not found"):
+            client.call("audit", {})
+
+
+# Who is not let in
+
+
+@pytest.mark.anyio
+async def test_a_token_that_has_expired_is_refused_until_there_is_a_fresh_one(
+    trusting: str, issuer: Issuer
+) -> None:
+    tokens = [issuer.token("ada", "payroll", life=life) for life in (-300, 300)]
+    async with A2AClient(trusting, auth=lambda: tokens[0]) as client:
+        await client.agent_card
+        with pytest.raises(A2AAuthError) as refused:
+            await client.call("payroll.run", {})
+        assert refused.value.status_code == 401
+        assert refused.value.challenge == 'Bearer error="invalid_token"'
+        del tokens[0]
+        assert await client.call("payroll.run", {}) == ADA
+
+
+REFUSED: dict[str, Json] = {
+    "expired": {"life": -300},
+    "of somebody else": {"iss": "https://idp.example.com"},
+    "for somebody else": {"aud": "other-agents"},
+    "not yet good": {"nbf": int(time.time()) + 3000},
+    "of nobody": {"sub": None},
+}
+
+
+def stolen(issuer: Issuer) -> str:
+    """A token that somebody else has signed in the issuer's name."""
+    other = Issuer()
+    other.url = issuer.url
+    return other.token("ada", "payroll")
+
+
+@pytest.mark.parametrize("why", [*REFUSED, "malformed", "signed by others", "missing"])
+def test_nobody_comes_in_without_a_good_token(why: str, http: httpx.Client, issuer: Issuer) -> None:
+    others = {"malformed": "no-token.at-all.not-one", "signed by others": stolen(issuer)}
+    token = others.get(why) or issuer.token("ada", "payroll", **REFUSED.get(why, {}))
+    if why != "missing":
+        http.headers.update(bearing(token))
+    message = send("payroll.run")
+    for answer in (
+        http.post("/", json=message),
+        http.post("/message:send", json=message["params"]),
+        http.get(EXTENDED),
+    ):
+        assert answer.status_code == 401
+        challenge = "Bearer" if why == "missing" else 'Bearer error="invalid_token"'
+        assert answer.headers["www-authenticate"] == challenge
+        assert not [word for word in ["payroll", *token.split(".")] if word in answer.text]
+
+
+@pytest.fixture(params=WAYS)
+def bob(http: httpx.Client, issuer: Issuer, request: pytest.FixtureRequest) -> Agent:
+    """The agent, asked by somebody who may say hello and no more."""
+    http.headers.update(bearing(issuer.token("bob")))
+    return Agent(http, request.param)
+
+
+@pytest.mark.parametrize("operation", ["send", "stream"])
+def test_what_is_denied_looks_like_a_task_that_is_not_there(operation: str, bob: Agent) -> None:
+    unknown = bob.ask("get", {"id": "no-such"}).response
+    denied = bob.ask(operation, bob.params("payroll.run", bob.part(data={}))).response
+    assert b"Task not found" in denied.content
+    assert (denied.status_code, denied.content) == (unknown.status_code, unknown.content)
+    assert {*denied.headers.items()} ^ {*unknown.headers.items()} <= {
+        ("date", answer.headers["date"]) for answer in (denied, unknown)
+    }
+
+
+@pytest.mark.parametrize("part", [{"text": "hello"}, {"raw": "aGk="}])
+def test_a_denial_does_not_depend_on_what_is_sent(part: Json, bob: Agent) -> None:
+    assert bob.send("payroll.run", bob.part(**part)).code == -32001
+
+
+def test_a_denial_does_not_tell_whether_others_call(issuer: Issuer) -> None:
+    with serving(issuer, max_runs_per_skill=1) as url, httpx.Client(base_url=url) as http:
+        agent = Agent(http, "1.0")
+        http.headers.update(bearing(issuer.token("ada", "payroll")))
+        agent.start("payroll.wait")
+        http.headers.update(bearing(issuer.token("bob")))
+        assert agent.send("payroll.wait").code == -32001
+
+
+# With apcore as it was
+
+
+RULES = """
+import json
+import httpx
+from apcore import ACL, ACLRule, Executor, Identity, Registry
+from apcore_a2a_server import create_app
+from tests.serving import PATIENCE, running
+
+PEOPLE = {"ada": Identity("ada", roles=("admin",)), "bob": Identity("bob"),
+          "cron": Identity("cron", type="service")}
+CONDITIONS = {"open": None, "admin": {"roles": ["admin"]}, "data": {"identity_types": ["service"]}}
+
+class Known:
+    def authenticate(self, headers):
+        return PEOPLE.get(headers.get("x-name"))
+
+class Echo:
+    description, input_schema, output_schema = "Says what it is told", None, None
+    async def execute(self, inputs, context):
+        return inputs
+
+def code(http, skill):
+    part = {"kind": "data", "data": {}}
+    message = {"kind": "message", "messageId": "m", "role": "user", "parts": [part]}
+    params = {"message": message, "metadata": {"skillId": skill}}
+    body = {"jsonrpc": "2.0", "id": 1, "method": "message/send", "params": params}
+    return http.post("/", json=body).json().get("error", {}).get("code")
+
+registry = Registry()
+for name in (*CONDITIONS, "closed"):
+    registry.register(name, Echo())
+rules = [ACLRule(["@external"], [name], "allow", "", told) for name, told in CONDITIONS.items()]
+executor = Executor(registry, acl=ACL(rules, default_effect="deny"))
+with running(executor, auth=Known()) as url:
+    for name in ("", *PEOPLE):
+        page = "/agent/authenticatedExtendedCard" if name else "/.well-known/agent-card.json"
+        with httpx.Client(base_url=url, headers={"x-name": name}, timeout=PATIENCE) as http:
+            shown = [skill["id"] for skill in http.get(page).json()["skills"]]
+            codes = {skill: code(http, skill) for skill in registry.list()} if name else {}
+        print(json.dumps({"step": name, "shown": shown, "codes": codes}))
+"""
+ALLOWED = {"ada": {"open", "admin"}, "bob": {"open"}, "cron": {"open", "data"}}
+
+
+OLDEST = "0.6.0"
+
+
+@pytest.fixture(scope="module", params=[OLDEST, "0.22.0", "newest"])
+def steps(request: pytest.FixtureRequest) -> Any:
+    """What each sees and may call with one version of apcore."""
+    python = Path(sys.executable)
+    if request.param != "newest":
+        apcore = f"apcore=={request.param}"
+        python = python_environment(f"apcore-{request.param}", apcore, sources=SOURCES)
+    return told(str(python), "-c", RULES, cwd=ROOT)
+
+
+def test_cards_and_calls_go_by_the_rules_of_each_apcore(steps: Any) -> None:
+    assert steps[""]["shown"] == ["open"]
+    for name, allowed in ALLOWED.items():
+        codes = steps[name]["codes"]
+        assert len(codes) == 4
+        assert {skill for skill, code in codes.items() if code != -32001} == allowed
+        assert {*steps[name]["shown"]} == allowed

@@ -1,0 +1,396 @@
+"""Agent Cards where callers are known: for strangers, and for each who is known."""
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager, closing
+from typing import Any
+
+import httpx
+import pytest
+from a2a.compat.v0_3.types import AgentCard as OldAgentCard
+from a2a.types import AgentCard
+from apcore import (
+    ACL,
+    ACLRule,
+    Context,
+    Executor,
+    Identity,
+    ModuleAnnotations,
+    ModuleExample,
+    Registry,
+)
+from apcore_a2a_auth import APIKeyAuthenticator, ChainAuthenticator, JWTAuthenticator
+from apcore_a2a_modules import cards
+from apcore_a2a_server import create_app
+from google.protobuf.json_format import ParseDict
+from starlette.applications import Starlette
+from starlette.routing import Mount
+
+from tests.serving import PATIENCE
+
+from .asking import Json
+from .inloop import NEEDS_APPROVAL, WAYS, Does, Peer, give_back, registry_of, serving
+from .inloop import anyio_backend as anyio_backend
+from .modules import SECRET
+
+pytestmark = pytest.mark.anyio
+
+PUBLIC = "/.well-known/agent-card.json"
+EXTENDED = "/agent/authenticatedExtendedCard"
+PAGES = [EXTENDED, "/extendedAgentCard", "/acme/extendedAgentCard"]
+METHODS = ["GetExtendedAgentCard", "agent/getAuthenticatedExtendedCard", "agentCard/get"]
+PEOPLE = {
+    "ada": Identity("ada", roles=("admin", "staff")),
+    "olga": Identity("olga", roles=("operator",), attrs={"shift": "night"}),
+    "ivan": Identity("ivan", roles=("intern",)),
+    "bob": Identity("bob"),
+    "cron": Identity("cron", type="service"),
+}
+OPEN = {"text.draft", "text.stats"}
+GUARDED = {"declared", "guarded"}
+MAY_CALL = {
+    "": OPEN | GUARDED | {"told.first"},
+    "ada": OPEN | GUARDED | {"lab", "ops.delete", "ops.restart", "told.first"},
+    "olga": OPEN | GUARDED | {"night.shift", "ops.delete", "told.first"},
+    "ivan": GUARDED | {"text.stats", "told.first"},
+    "bob": OPEN | GUARDED | {"told.first"},
+    "cron": OPEN | GUARDED | {"data.export", "lab", "told.first"},
+}
+"""The skills that each may call, by the rules; "" is anybody."""
+SKILLS = sorted({"broken", "ruled.out"}.union(*MAY_CALL.values()))
+
+
+class Known:
+    """Knows people by the name that they say."""
+
+    def authenticate(self, headers: Mapping[str, str]) -> Identity | None:
+        return PEOPLE.get(headers.get("x-name", ""))
+
+
+class OnShift:
+    """An ACL condition that can't be answered at once."""
+
+    async def evaluate(self, value: Any, context: Context[Any]) -> bool:
+        await asyncio.sleep(0)
+        return context.identity is not None and context.identity.attrs.get("shift") == value
+
+
+class Raises:
+    """An ACL condition that can't be answered at all."""
+
+    def evaluate(self, value: Any, context: Context[Any]) -> bool:
+        raise RuntimeError(SECRET)
+
+
+ACL.register_condition("on_shift", OnShift())
+ACL.register_condition("raises", Raises())
+
+
+def rule(target: str, conditions: Json | None = None, **more: Any) -> ACLRule:
+    """A rule for calls from outside, which allows them unless it says otherwise."""
+    return ACLRule(["@external"], [target], **{"effect": "allow", "conditions": conditions, **more})
+
+
+def rules() -> ACL:
+    found = [
+        rule("text.draft", {"roles": ["intern"]}, effect="deny"),
+        rule("text.*"),
+        rule("ops.delete", {"roles": ["operator"]}, approval="required"),
+        rule("ops.*", {"roles": ["admin"]}),
+        rule("data.*", {"identity_types": ["service"]}),
+        rule("night.*", {"on_shift": "night"}),
+        rule("lab", {"$or": [{"roles": ["admin"]}, {"identity_types": ["service"]}]}),
+        rule("told.first", approval="required"),
+        rule("broken", {"raises": True}),
+        *map(rule, GUARDED),
+    ]
+    return ACL(found, default_effect="deny")
+
+
+def registry() -> Registry:
+    """A module for each of the skills."""
+    plain = {name: Does(give_back) for name in SKILLS if name not in GUARDED}
+    found = registry_of({**plain, "guarded": Does(give_back, annotations=NEEDS_APPROVAL)})
+    declared = {"annotations": {"requires_approval": True}}
+    found.register("declared", Does(give_back), metadata=declared)
+    return found
+
+
+@asynccontextmanager
+async def agent(acl: Any = None, *, way: str = "1.0", **options: Any) -> AsyncIterator[Peer]:
+    """Serve the skills, with the rules or others."""
+    with closing(Executor(registry(), acl=acl or rules())) as executor:
+        async with serving(executor, way, **options) as peer:
+            yield peer
+
+
+@asynccontextmanager
+async def acting(peer: Peer, name: str) -> AsyncIterator[Peer]:
+    """The same agent, asked by somebody."""
+    options: Json = {"base_url": peer.client.base_url, "headers": {"x-name": name}}
+    async with httpx.AsyncClient(trust_env=False, timeout=PATIENCE, **options) as client:
+        yield Peer(peer.app, client, peer.way)
+
+
+async def shown(peer: Peer, page: str = PUBLIC) -> set[str]:
+    """The skills on a card, which all of it tells of."""
+    card = (await peer.client.get(page)).raise_for_status().json()
+    found = {skill["id"] for skill in card["skills"]}
+    (extension,) = card["capabilities"]["extensions"]
+    assert extension["params"].get("skills", {}).keys() == found
+    assert card["description"] == f"apcore agent with {len(found)} skills"
+    return found
+
+
+async def shown_to(peer: Peer, *names: str) -> list[set[str]]:
+    """The skills on the extended card of each."""
+    found = []
+    for name in names:
+        async with acting(peer, name) as person:
+            found.append(await shown(person, EXTENDED))
+    return found
+
+
+async def callable_by(peer: Peer) -> set[str]:
+    """The skills that calls are not refused by; who may not call one is told of no task."""
+    codes = {skill: (await peer.send(skill)).code for skill in SKILLS}
+    assert {*codes.values()} <= {None, -32001}
+    return {skill for skill, code in codes.items() if code is None}
+
+
+async def asked(client: httpx.AsyncClient) -> dict[str, httpx.Response]:
+    """The extended card in every way that there is."""
+    found = {page: await client.get(page) for page in PAGES}
+    for method in METHODS:
+        for version in ("", "0.3", "1.0"):
+            body = {"jsonrpc": "2.0", "id": 1, "method": method}
+            headers = {"A2A-Version": version} if version else {}
+            found[f"{method} {version}"] = await client.post("/", json=body, headers=headers)
+    return found
+
+
+@pytest.fixture
+async def peer(anyio_backend: str) -> AsyncIterator[Peer]:
+    async with agent(auth=Known()) as peer:
+        yield peer
+
+
+# Who sees what
+
+
+async def test_strangers_see_what_anybody_may_call_without_approval(peer: Peer) -> None:
+    assert await shown(peer) == OPEN
+    async with agent() as anonymous:
+        states = {skill: (await anonymous.send(skill)).state for skill in MAY_CALL[""]}
+        assert {skill for skill, state in states.items() if state == "completed"} == OPEN
+        assert await callable_by(anonymous) == MAY_CALL[""]
+
+
+async def test_without_authentication_all_see_what_anybody_may_call() -> None:
+    async with agent() as peer:
+        assert await shown(peer) == MAY_CALL[""]
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("name", PEOPLE)
+async def test_who_is_known_sees_just_what_calls_are_not_refused_by(name: str, way: str) -> None:
+    async with agent(way=way, auth=Known()) as peer, acting(peer, name) as person:
+        assert await shown(person, EXTENDED) == MAY_CALL[name]
+        assert await callable_by(person) == MAY_CALL[name]
+
+
+async def test_without_rules_who_is_known_sees_everything() -> None:
+    async with serving(registry(), auth=Known()) as peer:
+        assert await shown(peer) == {*SKILLS} - GUARDED
+        assert await shown_to(peer, "bob") == [{*SKILLS}]
+
+
+async def test_the_public_card_tells_nothing_of_the_skills_that_it_hides() -> None:
+    secrets = {
+        "description": "hidden-description",
+        "documentation": "hidden-documentation",
+        "tags": ["hidden-tag"],
+        "input_schema": {"type": "object", "properties": {"hidden-field": {}}},
+        "examples": [ModuleExample("hidden-example", {"hidden-key": 1})],
+    }
+    modules = {"hidden.id": Does(give_back, **secrets), "text.a": Does(give_back)}
+    acl = ACL([rule("text.*"), rule("*", {"roles": ["admin"]})], default_effect="deny")
+    with closing(Executor(registry_of(modules), acl=acl)) as executor:
+        async with serving(executor, auth=Known()) as peer, acting(peer, "ada") as ada:
+            told = (await ada.client.get(EXTENDED)).text
+            words = {"hidden.id", *re.findall(r"hidden-\w+", str(secrets))}
+            assert not [word for word in words if word not in told]
+            for page in (PUBLIC, "/.well-known/agent.json", "/health", "/nothing"):
+                assert "hidden" not in (await peer.client.get(page)).text
+
+
+# How it is asked for
+
+
+async def test_each_way_to_ask_for_it_gives_the_same_bytes(peer: Peer) -> None:
+    async with acting(peer, "olga") as olga:
+        answers = await asked(olga.client)
+    one = answers[EXTENDED].content
+    assert json.loads(one)["skills"]
+    assert len(answers) == 12
+    for way, answer in answers.items():
+        assert answer.status_code == 200, way
+        assert answer.json().get("result", answer.json()) == json.loads(one)
+        assert one in answer.content, way
+
+
+async def test_each_way_tells_the_same_address_below_a_path() -> None:
+    app = Starlette(routes=[Mount("/below", create_app(registry(), auth=Known()))])
+    transport, headers = httpx.ASGITransport(app), {"x-name": "ada"}
+    url = "http://agent.example.com/below"
+    async with httpx.AsyncClient(transport=transport, base_url=url, headers=headers) as client:
+        found = [answer.json() for answer in (await asked(client)).values()]
+        assert {card.get("result", card)["url"] for card in found} == {found[0]["url"]}
+
+
+@pytest.mark.parametrize("headers", [{}, {"x-name": "eve"}])
+async def test_who_is_not_known_gets_none_in_any_way(peer: Peer, headers: Json) -> None:
+    peer.client.headers.update(headers)
+    for answer in (await asked(peer.client)).values():
+        assert answer.status_code == 401
+        assert answer.headers["www-authenticate"] == "Bearer"
+        assert not [skill for skill in SKILLS if skill in answer.text]
+
+
+async def test_there_is_none_without_authentication() -> None:
+    async with agent() as peer:
+        page, *rest = (await asked(peer.client)).values()
+        assert page.status_code == 404
+        for answer in rest[:2]:
+            assert answer.status_code == 400
+            (info,) = answer.json()["error"]["details"]
+            assert info["reason"] == "EXTENDED_AGENT_CARD_NOT_CONFIGURED"
+        assert {answer.json()["error"]["code"] for answer in rest[2:]} == {-32007}
+
+
+@pytest.mark.parametrize("page", PAGES)
+async def test_nobody_may_keep_it_for_others(peer: Peer, page: str) -> None:
+    async with acting(peer, "ada") as ada:
+        answer = await ada.client.get(page)
+        assert answer.headers.get("cache-control") == "private, no-store"
+
+
+async def test_the_public_card_may_be_kept_as_before(peer: Peer) -> None:
+    first = await peer.client.get(PUBLIC)
+    tag = first.headers["etag"]
+    assert first.headers["cache-control"] == "max-age=300"
+    known = await peer.client.get(PUBLIC, headers={"If-None-Match": tag, "x-name": "ada"})
+    assert (known.status_code, known.content) == (304, b"")
+    async with acting(peer, "ada") as ada:
+        assert (await ada.client.get(PUBLIC)).content == first.content
+        assert tag.strip('"') not in (await ada.client.get(EXTENDED)).text
+
+
+# What the cards say of authentication
+
+
+async def test_the_cards_tell_that_there_is_an_extended_one(peer: Peer) -> None:
+    async with acting(peer, "bob") as bob, agent() as open_to_all:
+        pages = [(peer, PUBLIC), (bob, EXTENDED), (open_to_all, PUBLIC)]
+        found = [(await each.client.get(page)).json() for each, page in pages]
+    assert [card["capabilities"]["extendedAgentCard"] for card in found] == [True, True, False]
+    assert [card.get("supportsAuthenticatedExtendedCard") for card in found] == [True, True, None]
+    assert not found[2].keys() & {"security", "securitySchemes", "securityRequirements"}
+
+
+OLD_KEY = {"type": "apiKey", "in": "header", "name": "X-API-Key"}
+KEY = {**OLD_KEY, "apiKeySecurityScheme": {"location": "header", "name": "X-API-Key"}}
+BEARER = {"type": "http", "scheme": "bearer", "httpAuthSecurityScheme": {"scheme": "bearer"}}
+TOKENS, KEYS = JWTAuthenticator(key="k" * 32), APIKeyAuthenticator({"a long key": "ci"})
+
+
+@pytest.mark.parametrize(
+    ("auth", "schemes"),
+    [
+        (Known(), {"bearer": BEARER}),
+        (TOKENS, {"bearer": BEARER}),
+        (KEYS, {"apiKey": KEY}),
+        (ChainAuthenticator(TOKENS, KEYS), {"bearer": BEARER, "apiKey": KEY}),
+    ],
+)
+async def test_the_cards_declare_the_schemes_to_clients_of_both_versions(
+    auth: Any, schemes: Json
+) -> None:
+    async with agent(auth=auth) as peer:
+        card = (await peer.client.get(PUBLIC)).json()
+    assert card["securitySchemes"] == schemes
+    assert card["security"] == [{name: []} for name in schemes]
+    assert card["securityRequirements"] == [{"schemes": {name: {}}} for name in schemes]
+    old = OldAgentCard.model_validate(card)
+    assert {*(old.security_schemes or {})} == {*schemes}
+    new = ParseDict(card, AgentCard(), ignore_unknown_fields=True)
+    assert {*new.security_schemes} == {*schemes}
+
+
+# What changes while it runs
+
+
+class Clock:
+    """Tells the time that a test wants it to be."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """The clock that public cards grow old by."""
+    found = Clock()
+    monkeypatch.setattr(cards, "time", found)
+    return found
+
+
+def add_rule(executor: Executor, acl: ACL) -> None:
+    acl.add_rule(rule("text.stats", effect="deny"))
+
+
+def set_rules(executor: Executor, acl: ACL) -> None:
+    executor.set_acl(ACL([rule("text.draft")], default_effect="deny"))
+
+
+@pytest.mark.parametrize("change", [add_rule, set_rules])
+async def test_rules_that_change_show_soon(
+    change: Callable[[Executor, ACL], None], clock: Clock
+) -> None:
+    with closing(Executor(registry(), acl=(acl := rules()))) as executor:
+        async with serving(executor, auth=Known()) as peer:
+            before = (await peer.client.get(PUBLIC)).headers["etag"]
+            change(executor, acl)
+            assert "text.stats" not in (await shown_to(peer, "bob"))[0]
+            clock.now += cards.FRESH
+            assert await shown(peer) == {"text.draft"}
+            assert (await peer.client.get(PUBLIC)).headers["etag"] != before
+
+
+async def test_modules_that_come_and_go_show_at_once() -> None:
+    modules = registry()
+    with closing(Executor(modules, acl=rules())) as executor:
+        async with serving(executor, auth=Known()) as peer:
+            assert await shown(peer) == OPEN
+            for name in ("text.new", "ops.new"):
+                modules.register(name, Does(give_back))
+            modules.unregister("text.stats")
+            assert await shown(peer) == {"text.draft", "text.new"}
+            (ada,) = await shown_to(peer, "ada")
+            assert {"ops.new", "text.new"} <= ada
+            assert "text.stats" not in ada
+
+
+async def test_what_is_not_for_callers_is_on_no_card() -> None:
+    hidden = Does(give_back, annotations=ModuleAnnotations(discoverable=False))
+    modules = registry_of({"open": Does(give_back), "hidden": hidden})
+    modules.register_internal("system.probe", Does(give_back))
+    async with serving(modules, auth=Known()) as peer, acting(peer, "ada") as ada:
+        assert await shown(peer) == {"open"}
+        assert await shown_to(peer, "ada") == [{"open"}]
+        assert (await ada.send("system.probe")).code == -32601
