@@ -10,6 +10,7 @@ from a2a.utils.errors import InvalidParamsError
 from apcore_a2a_server import InMemoryTaskStore
 from apcore_a2a_store import Order, Query, StoreFullError, TaskRecord, TaskStore
 from apcore_a2a_store.states import COMPLETED, FAILED, INPUT_REQUIRED, WORKING
+from google.protobuf.message import DecodeError
 
 from .inloop import NEEDS_APPROVAL, WAYS, Does, Gate, Streams, always, give_back, serving, true
 from .inloop import anyio_backend as anyio_backend
@@ -381,3 +382,24 @@ async def test_a_stream_of_a_task_that_expires_at_once_still_has_its_end() -> No
         async with peer.stream() as stream:
             frames = await stream.rest()
         assert [str(frame) for frame in frames][-1] == "status completed"
+
+
+async def test_a_full_store_makes_room_among_the_tasks_of_the_one_who_needs_it() -> None:
+    store = InMemoryTaskStore(max_capacity=3)
+    for number, owner in enumerate(("ada", "eve", "eve")):
+        await store.save(record(f"t{number}", state=COMPLETED, owner=owner))
+    await store.save(record("t3", state=COMPLETED, owner="eve"))
+    assert [await store.get(f"t{n}") is not None for n in range(4)] == [True, False, True, True]
+    await store.save(record("t4", state=COMPLETED, owner="bob"))
+    assert await store.get("t0") is None
+
+
+async def test_a_task_of_somebody_else_is_not_even_read() -> None:
+    store = InMemoryTaskStore()
+    await store.save(record("t", owner="ada"))
+    assert await store.get_own("t", "ada") is not None
+    assert await store.get_own("t", "eve") is None
+    store._slots["t"].data = b"no task at all"
+    assert await store.get_own("t", "eve") is None
+    with pytest.raises(DecodeError):
+        await store.get_own("t", "ada")

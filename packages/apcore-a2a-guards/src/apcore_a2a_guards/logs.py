@@ -80,11 +80,13 @@ class Discreet(logging.Formatter):
 
     def _bare(self, record: logging.LogRecord) -> logging.LogRecord:
         error = record.exc_info[1] if record.exc_info and self._level > logging.DEBUG else None
-        if error is None and record.name != VALUES:
+        if error is None and record.name not in (VALUES, "asyncio"):
             return record
         record = copy(record)  # for others may have handlers of their own
         if record.name == VALUES:
             record.msg, record.args = "A value has not the format that its schema names", ()
+        if record.name == "asyncio":  # which shows tasks, and what they raised, on other lines
+            record.msg, record.args = record.getMessage().partition("\n")[0], ()
         if error is not None:
             bare = without_words(error)
             record.exc_info, record.exc_text = (type(bare), bare, bare.__traceback__), None
@@ -203,7 +205,8 @@ def log(
 ) -> None:
     """One line of the access log."""
     path, operation = clean(scope["path"], 200), str(facts.get("operation", ""))
-    facts = {**facts, "method": scope["method"], "path": path, "status": status}
+    method = clean(scope["method"], 20)
+    facts = {**facts, "method": method, "path": path, "status": status}
     facts["duration_ms"] = round(milliseconds, 1)
-    named = " ".join(filter(None, [scope["method"], path, operation]))
+    named = " ".join(filter(None, [method, path, operation]))
     access.log(level, "%s %d %.1f ms", named, status, milliseconds, extra=facts)

@@ -38,5 +38,8 @@ class OriginGuard:
         origin = headers["origin"]
         if origin in self._allowed or "*" in self._allowed:
             return False
-        parsed = urlsplit(origin)
+        try:
+            parsed = urlsplit(origin)
+        except ValueError:  # it is no origin at all
+            return True
         return parsed.netloc != headers.get("host") or parsed.scheme != scope["scheme"]

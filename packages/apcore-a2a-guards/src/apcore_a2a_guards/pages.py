@@ -27,8 +27,9 @@ class PageHeaders:
 
         async def adding(message: Message) -> None:
             if message["type"] == "http.response.start":
+                message.setdefault("headers", [])
                 headers = MutableHeaders(scope=message)
-                if headers.get("content-type", "").startswith("text/html"):
+                if headers.get("content-type", "").lower().startswith("text/html"):
                     for name, value in HEADERS.items():
                         headers.setdefault(name, value)
             await send(message)

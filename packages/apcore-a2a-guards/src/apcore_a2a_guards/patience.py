@@ -7,6 +7,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 MAX_HEAD = 64 * 1024
 """Bytes of a request's first line and headers."""
+REQUEST_LINE = len("GET  HTTP/1.1\r\n\r\n")
+"""Bytes of the shortest, without its address."""
 MAX_SECONDS = 3600
 RATE = 64 * 1024
 """Bytes that win a slow body another second."""
@@ -49,7 +51,8 @@ class PatientProtocol(HttpToolsProtocol):
         self._began = 0.0
         self._received = 0
         self._in_head = True
-        self._complete = False
+        self._head = self._held = 0  # as they are parsed, and as they come in pieces
+        self._messages = 0
 
     def connection_made(self, transport: Any) -> None:
         """Wait for the first request."""
@@ -65,9 +68,12 @@ class PatientProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Read on; look again later when the request is not whole yet."""
+        before = self._messages if self._in_head else None
         super().data_received(data)
         self._received += len(data)
-        if self._in_head and self._received > MAX_HEAD:
+        if self._in_head and before == self._messages:
+            self._held += len(data)
+        if self._is_too_large():
             self._close(TOO_LARGE)
         elif self._timer is None and not self._is_busy():
             self._watch(self.seconds)
@@ -76,17 +82,40 @@ class PatientProtocol(HttpToolsProtocol):
         """A request begins to arrive."""
         super().on_message_begin()
         self._began, self._received = self.loop.time(), 0
-        self._in_head, self._complete = True, False
+        self._in_head, self._head, self._held = True, REQUEST_LINE, 0
+        self._messages += 1
+
+    def on_url(self, url: bytes) -> None:
+        """A part of its address."""
+        self._head += len(url)
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A header; what comes behind the body is none (RFC 9110 §6.5.1).
+
+        Raises:
+            ValueError: The headers are too large.
+        """
+        self._head += len(name) + len(value) + len(": \r\n")
+        if self._is_too_large():
+            raise ValueError
+        if self._in_head:
+            super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """Its headers are there."""
+        """They are all there."""
         self._in_head = False
         super().on_headers_complete()
 
-    def on_message_complete(self) -> None:
-        """It is there as a whole."""
-        self._complete = True
-        super().on_message_complete()
+    def send_400_response(self, msg: str) -> None:
+        """Answer what is no HTTP, or more than is taken."""
+        if self._is_too_large():
+            self._close(TOO_LARGE)
+        elif not self.transport.is_closing():
+            super().send_400_response(msg)
+
+    def _is_too_large(self) -> bool:
+        return max(self._head, self._held) > MAX_HEAD
 
     def _watch(self, seconds: float) -> None:
         self._timer = self.loop.call_later(seconds, self._look)
@@ -105,9 +134,13 @@ class PatientProtocol(HttpToolsProtocol):
             self._close(TIMED_OUT if self._in_head and self._received else b"")
 
     def _is_busy(self) -> bool:
-        """Whether the server works for a whole request, or uvicorn waits for the next one."""
-        answering = self._complete and not self.cycle.response_complete
-        return answering or self.timeout_keep_alive_task is not None
+        """Whether it is the server that is waited for, or uvicorn waits for the next request."""
+        if self.timeout_keep_alive_task is not None:
+            return True
+        cycle: Any = self.cycle  # None before the first request
+        if cycle is None or cycle.response_complete:
+            return False
+        return not cycle.more_body or bool(cycle.waiting_for_100_continue)
 
     def _close(self, answer: bytes) -> None:
         if not self.transport.is_closing():

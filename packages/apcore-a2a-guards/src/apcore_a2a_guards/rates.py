@@ -64,12 +64,17 @@ class RateLimiter:
     async def wait(self, *who: str) -> int:
         """0 when *who* may, which counts; else how many seconds to wait."""
         for item in self._items:
-            allowed = self._strategy.hit(item, *who)
-            if not (await allowed if isawaitable(allowed) else allowed):
-                stats = self._strategy.get_window_stats(item, *who)
-                reset: float = (await stats if isawaitable(stats) else stats).reset_time
+            if not await _done(self._strategy.test(item, *who)):
+                stats = await _done(self._strategy.get_window_stats(item, *who))
+                reset: float = stats.reset_time
                 return max(1, math.ceil(reset - time.time()))
+        for item in self._items:  # counted only when no rate refuses it
+            await _done(self._strategy.hit(item, *who))
         return 0
+
+
+async def _done(result: Any) -> Any:
+    return await result if isawaitable(result) else result
 
 
 def storage_of(uri: str) -> Any:

@@ -50,6 +50,8 @@ def challenge(schemes: Mapping[str, a2a.SecurityScheme]) -> str:
 def _scheme(scheme: Any) -> a2a.SecurityScheme:
     if isinstance(scheme, a2a.SecurityScheme):
         return scheme
+    if not isinstance(scheme, dict) or "type" not in scheme:
+        raise ValueError("A security scheme has a type, as OpenAPI has them, or is the SDK's")
     from a2a.compat.v0_3.conversions import to_core_security_scheme
     from a2a.compat.v0_3.types import SecurityScheme
 

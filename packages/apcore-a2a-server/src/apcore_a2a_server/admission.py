@@ -92,8 +92,8 @@ class Admission:
         Raises:
             TaskNotFoundError: There is no such task, or it is somebody else's.
         """
-        record = await self._journal.get(task_id)
-        if record is None or record.owner != caller.owner:
+        record = await self._journal.get_own(task_id, caller.owner)
+        if record is None:
             raise TaskNotFoundError
         note(task=record.task.id, skill=record.skill)
         return record

@@ -80,6 +80,15 @@ class Shelf(ABC):
     async def get(self, task_id: str) -> TaskRecord | None:
         """A copy of the task's record, or None."""
 
+    async def get_own(self, task_id: str, owner: str) -> TaskRecord | None:
+        """The same of a task that is the owner's.
+
+        A store that can tell owners without reading the whole task does better than this one:
+        the time that an answer takes shall not tell that somebody else has such a task.
+        """
+        record = await self.get(task_id)
+        return record if record is not None and record.owner == owner else None
+
     @abstractmethod
     async def query(self, query: Query) -> Page:
         """A page of what *query* asks for."""
@@ -182,7 +191,7 @@ class Journal:
         if any(isinstance(payload, a2a.TaskStatusUpdateEvent) for payload in payloads):
             try:
                 await self._shelf.save(record)
-            except (Exception, BaseExceptionGroup):  # a user's store may raise anything; readers
+            except (Exception, BaseExceptionGroup):  # stores raise anything; readers must hear
                 if not ended:
                     raise
                 logger.exception("The task store did not save the end of task %s", record.task.id)
@@ -203,6 +212,13 @@ class Journal:
         """The record as it is now; whoever gets it must not change its task."""
         entry = self._live.get(task_id)
         return entry.record if entry is not None else await self._shelf.get(task_id)
+
+    async def get_own(self, task_id: str, owner: str) -> TaskRecord | None:
+        """The same of a task that is the owner's."""
+        entry = self._live.get(task_id)
+        if entry is None:
+            return await self._shelf.get_own(task_id, owner)
+        return entry.record if entry.record.owner == owner else None
 
     async def page(self, query: Query) -> Page:
         """A page of the records that *query* asks for."""

@@ -17,6 +17,9 @@ from .journal import Page, Query, Shelf
 from .records import TaskListResult, TaskRecord, surplus
 from .states import OPEN, TERMINAL
 
+MAX_SCAN = 2000
+"""How many ended tasks are looked at for one of the same owner, when there must be room."""
+
 _Key: TypeAlias = tuple[str, str]
 """Of a conversation: its owner and its context id."""
 
@@ -120,7 +123,7 @@ class InMemoryTaskStore(Shelf):
         task, status = record.task, record.task.status
         slot = self._slots.get(task.id)
         if slot is None and len(self._slots) >= self._max_capacity:
-            self._make_room()
+            self._make_room(record.owner)
         context = slot.context if slot else self._context(record)
         updated = next(self._clock)
         new = self._slots[task.id] = _Slot(
@@ -140,6 +143,11 @@ class InMemoryTaskStore(Shelf):
         """A copy of the task's record; None when it is unknown or expired."""
         slot = self._slots.get(task_id)
         return None if slot is None or slot.is_over() else slot.record()
+
+    async def get_own(self, task_id: str, owner: str) -> TaskRecord | None:
+        """The same of a task that is the owner's; one of others is not read."""
+        slot = self._slots.get(task_id)
+        return await self.get(task_id) if slot is not None and slot.rest[0] == owner else None
 
     async def list(
         self, context_id: str | None = None, cursor: str | None = None, limit: int = 50
@@ -246,8 +254,11 @@ class InMemoryTaskStore(Shelf):
         slots = (self._slots[task_id] for task_id in reversed(ids))
         return (slot for slot in slots if not slot.is_over())
 
-    def _make_room(self) -> None:
-        oldest = next(iter(self._by_end), None)
+    def _make_room(self, owner: str) -> None:
+        """Drop an ended task: one of the owner's own first, so that nobody pushes others out."""
+        looked_at = islice(self._by_end, MAX_SCAN)
+        own = (task_id for task_id in looked_at if self._slots[task_id].rest[0] == owner)
+        oldest = next(own, None) or next(iter(self._by_end), None)
         if oldest is None:
             raise StoreFullError
         self._drop(oldest)

@@ -165,7 +165,7 @@ def _config(
         app,
         log_config=None,
         log_level="warning" if log_level == "info" else log_level,
-        access_log=log_level == "debug",
+        access_log=False,
         root_path=root_path,
         http=protocol,
         ws="none",

@@ -1,0 +1,163 @@
+"""Requests made by hand: as an ASGI server passes them on, and byte by byte over TCP."""
+
+import json
+import re
+import socket
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+import httpx
+from apcore import Identity
+from apcore_a2a_auth import APIKeyAuthenticator
+from starlette.types import ASGIApp, Message, Receive
+
+from tests.server.asking import Agent
+from tests.serving import PATIENCE
+
+Headers = Sequence[tuple[str, str]]
+KEY = "the long random key of ada"
+OTHER_KEY = "the long random key of bob"
+WITH_KEY = [("X-API-Key", KEY)]
+HOSTILE = "a\r\nb\x1b[31mc\u2028d\x00e\x85f\u202eg\u2066h\x7fi\u200bj\u061c"
+"""Line ends, and what terminals obey."""
+CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2066-\u2069]")
+LONG = 100_000
+WIDTH = 1000
+"""Characters that a value in the log may have."""
+TIMEOUT = 2.0
+"""Seconds that the agent of all tests gives a request to arrive in."""
+CARD = "/.well-known/agent-card.json"
+
+
+def keys() -> APIKeyAuthenticator:
+    """Knows ada and bob by their keys."""
+    return APIKeyAuthenticator({KEY: Identity("ada"), OTHER_KEY: Identity("bob")})
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What came back; the names of headers in lower case."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+async def unread() -> Message:
+    """The body of a request that nobody may read."""
+    raise AssertionError("the body was read")
+
+
+def body(content: bytes = b"") -> Receive:
+    """The body of a request that comes in one piece, and whose client stays."""
+    messages: list[Message] = [{"type": "http.request", "body": content, "more_body": False}]
+
+    async def receive() -> Message:
+        return messages.pop() if messages else {"type": "http.disconnect"}
+
+    return receive
+
+
+async def ask(
+    app: ASGIApp,
+    method: str = "GET",
+    path: str = "/",
+    headers: Headers = (),
+    receive: Receive = unread,
+    **scope: Any,
+) -> Answer:
+    """What *app* answers; *scope* has its say about the ASGI scope."""
+    sent: list[Message] = []
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    asked = {
+        "type": "http",
+        "asgi": {"version": "3.0"},
+        "http_version": "1.1",
+        "method": method,
+        "scheme": "http",
+        "path": path,
+        "raw_path": quote(path).encode(),
+        "query_string": b"",
+        "root_path": "",
+        "headers": [(n.lower().encode("latin-1"), v.encode("latin-1")) for n, v in headers],
+        "client": ("192.0.2.1", 49152),
+        "server": ("agent.example", 80),
+        **scope,
+    }
+    await app(asked, receive, send)
+    found = {n.decode("latin-1"): v.decode("latin-1") for n, v in sent[0].get("headers", ())}
+    content = b"".join(message.get("body", b"") for message in sent[1:])
+    return Answer(sent[0]["status"], found, content)
+
+
+class Line:
+    """A TCP connection to an agent."""
+
+    def __init__(self, connected: socket.socket) -> None:
+        self._socket = connected
+        self._rest = b""
+
+    def say(self, data: bytes) -> None:
+        self._socket.sendall(data)
+
+    def hear(self, end: bytes = b"\r\n\r\n") -> bytes:
+        """All up to *end*, or to the end of the connection."""
+        while end not in self._rest and (piece := self._socket.recv(65536)):
+            self._rest += piece
+        found, _, self._rest = self._rest.partition(end)
+        return found
+
+    def all(self) -> bytes:
+        """All that comes until the connection is closed."""
+        while piece := self._socket.recv(65536):
+            self._rest += piece
+        return self._rest
+
+
+@contextmanager
+def connected(url: str) -> Iterator[Line]:
+    """A connection to the agent at *url*, which waits for so long and no longer."""
+    place = urlsplit(url)
+    with socket.create_connection((place.hostname, place.port), PATIENCE) as found:
+        yield Line(found)
+
+
+def request(
+    target: str = "/", headers: str = "", content: bytes = b"", verb: str = "POST"
+) -> bytes:
+    """The bytes of a request, with lines of *headers* as they are."""
+    length = f"Content-Length: {len(content)}\r\n" if content else ""
+    return (
+        f"{verb} {target} HTTP/1.1\r\nHost: x\r\n{length}{headers}\r\n".encode("latin-1") + content
+    )
+
+
+def status_of(head: bytes) -> int:
+    """The status in the first line of an answer."""
+    return int(head[9:12] or 0)
+
+
+KNOWN = f"X-API-Key: {KEY}\r\nA2A-Version: 1.0\r\n"
+HEALTH = request("/health", verb="GET")
+
+
+def message(skill: str = "echo", *, method: str = "SendMessage", **content: Any) -> bytes:
+    """The body of a message in JSON-RPC."""
+    params = Agent(httpx.Client(), "1.0").params(skill, content or {"text": "hello"})
+    call = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+    return json.dumps(call).encode()
+
+
+def sending(skill: str = "echo", headers: str = "", **content: Any) -> bytes:
+    """The whole request that sends a message."""
+    return request("/", KNOWN + headers, message(skill, **content))

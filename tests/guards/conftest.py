@@ -1,0 +1,20 @@
+"""One real agent for all tests that only look at what it does."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.facade.processes import COMMAND, extensions, process
+
+from .byhand import KEY, TIMEOUT
+
+
+@pytest.fixture(scope="session")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """An agent of the real command that asks for a key, and for requests in two seconds."""
+    home = tmp_path_factory.mktemp("guarded")
+    folder = extensions(home, "echo.py", "nap.py")
+    command = [*COMMAND, "serve", "--extensions-dir", str(folder), "--host=127.0.0.1", "--port=0"]
+    guards = ["--auth-type=apikey", "--auth-key", KEY, f"--request-timeout={TIMEOUT}"]
+    with process([*command, *guards, "--metrics"], home) as agent:
+        yield agent.url
