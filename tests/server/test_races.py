@@ -13,8 +13,8 @@ from a2a.utils.errors import (
     UnsupportedOperationError,
 )
 from apcore_a2a_server import InMemoryTaskStore
-from apcore_a2a_server.clients.caller import Caller
 from apcore_a2a_server.change import NewState, change
+from apcore_a2a_server.clients.caller import Caller
 from apcore_a2a_server.clients.connection import Connection
 from apcore_a2a_server.handler import Handler, Request
 from apcore_a2a_store import Journal, Page, Query, TaskRecord
