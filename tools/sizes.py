@@ -23,7 +23,7 @@ REQUEST_PATH = "its request path"  # the server's top-level modules
 BUDGETS = {
     "apcore-a2a-core": 600,
     "apcore-a2a-client": 2250,
-    "apcore-a2a-auth": 520,
+    "apcore-a2a-auth": 560,
     "apcore-a2a-server": 2400,
     REQUEST_PATH: 1200,
 }

@@ -95,7 +95,7 @@ class Issuer(Raw):
                 break
 
     def _said(self, request: Request) -> Iterable[Step]:
-        if answer := self.answers.get(request.path):
+        if answer := self.answers.get(request.path.partition("?")[0]):
             return answer(request)
         if request.path == DISCOVERY:
             return reply({"issuer": self.url, "jwks_uri": self.jwks_url, **self.document})

@@ -5,6 +5,7 @@ import hmac
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -221,6 +222,20 @@ def test_an_owner_who_makes_no_sense_is_refused_and_the_key_is_not_shown(given: 
 )
 def test_an_owner_who_makes_no_sense_at_all_is_refused(given: Any) -> None:
     refusal({KEY: given})
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [{KEY: Identity("")}, {"\ud800": "ci"}, {"SHA256:x": "ci"}, {"x" * 5000: "ci"}, "keys.yaml"],
+    ids=lambda keys: ascii(keys)[:20],
+)
+def test_keys_by_which_nobody_can_be_known_are_refused(keys: Any) -> None:
+    refusal(keys)
+
+
+def test_an_owner_may_be_any_mapping() -> None:
+    keys = APIKeyAuthenticator({KEY: MappingProxyType(CI)})
+    assert owner(keys, KEY)
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ from .issuer import (
 )
 from .issuer import clock as clock
 from .issuer import issuer as issuer
-from .tokens import ATTACKER, AUDIENCE, ED25519, P256, P384, RSA, Json, base64url
+from .tokens import ATTACKER, AUDIENCE, ED25519, P256, P384, RSA, Json, KeyPair, base64url
 from .tokens import anyio_backend as anyio_backend
 from .tokens import silent as silent
 
@@ -85,6 +85,14 @@ BREAKS_ALL: dict[str, Json] = {
 async def test_a_strange_key_leaves_the_others_alone(jwk: Any, issuer: Issuer) -> None:
     issuer.keys = [jwk, RSA.jwk]
     assert await knows(fetching(issuer))
+
+
+@pytest.mark.parametrize("key", [RSA, P256, ED25519], ids=lambda key: key.kid)
+async def test_a_private_key_that_is_published_is_good_for_nothing(
+    key: KeyPair, issuer: Issuer
+) -> None:
+    issuer.publish(key.jwk | {"d": base64url(b"\1" * 32)})
+    assert not await knows(fetching(issuer), key)
 
 
 # Sets of keys
@@ -215,6 +223,16 @@ async def test_what_a_document_says_is_not_repeated(
     assert "s3cr3t" not in caplog.text
 
 
+async def test_the_password_in_an_address_is_not_repeated(
+    issuer: Issuer, caplog: pytest.LogCaptureFixture
+) -> None:
+    url = issuer.jwks_url.replace("//", "//user:s3cr3t@") + "?token=s3cr3t"
+    issuer.breaks()
+    assert "s3cr3t" not in await unavailable(JWTAuthenticator(jwks_url=url))
+    ours = [record for record in caplog.records if record.name.startswith("apcore")]
+    assert not [record for record in ours if "s3cr3t" in record.getMessage()]
+
+
 @pytest.mark.parametrize("body", [b"", b"[]", b"null", b"[" * 100_000, b" " * (MAX_BYTES + 1)])
 async def test_a_document_that_is_none_is_no_answer(body: bytes, issuer: Issuer) -> None:
     issuer.answers[DISCOVERY] = lambda _: reply(body)
@@ -273,6 +291,12 @@ async def test_an_issuer_with_a_certificate_has_no_keys_without(
     trusted.document = {"jwks_uri": issuer.jwks_url}
     await unavailable(discovering(trusted), iss=trusted.url)
     assert not issuer.connections
+
+
+async def test_the_name_of_encryption_has_no_case(trusted: Issuer, issuer: Issuer) -> None:
+    url = trusted.url.replace("https", "HTTPS")
+    trusted.document = {"issuer": url, "jwks_uri": issuer.jwks_url}
+    await unavailable(JWTAuthenticator(issuer=url, audience=AUDIENCE), iss=url)
 
 
 # The event loop

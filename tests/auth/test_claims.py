@@ -50,6 +50,11 @@ def test_without_an_id_there_is_no_identity(sub: Any) -> None:
     assert ClaimMapping().identity({}) is None
 
 
+def test_an_id_is_no_longer_than_an_index_can_have() -> None:
+    assert mapped(sub="a" * 255).id == "a" * 255
+    assert ClaimMapping().identity({"sub": "a" * 256}) is None
+
+
 @pytest.mark.parametrize("kind", [None, "", 5, ["service"]])
 def test_the_type_is_user_unless_it_is_told(kind: Any) -> None:
     assert mapped().type == "user"

@@ -24,6 +24,8 @@ from .issuer import issuer as issuer
 from .tokens import (
     ATTACKER,
     AUDIENCE,
+    ED448,
+    ED25519,
     GONE,
     MISSING,
     P256,
@@ -206,6 +208,17 @@ async def test_a_key_may_do_without_a_name(issuer: Issuer) -> None:
 
 
 MINIMAL = ("kty", "kid", "n", "e", "crv", "x", "y")
+
+
+async def test_a_key_fits_no_algorithm_of_another_kind(issuer: Issuer) -> None:
+    keys = (RSA.jwk, P256.jwk, ED25519.jwk)
+    issuer.publish(*({name: key[name] for name in MINIMAL if name in key} for key in keys))
+    assert await fetching(issuer).authenticate(bearing(token(RSA, {"kid": MISSING})))
+
+
+async def test_a_key_that_is_taken_from_a_file_is_taken_from_a_set(issuer: Issuer) -> None:
+    issuer.publish(ED448)
+    assert await knows(fetching(issuer), ED448)
 
 
 @pytest.mark.parametrize("key", PUBLISHED, ids=lambda key: key.kid)

@@ -1,9 +1,7 @@
 """Keys that are given, options, and whom good tokens make known."""
 
-import json
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +28,6 @@ from .tokens import (
     SUBJECT,
     WEAK,
     KeyPair,
-    base64url,
     bearing,
     certificate,
     claims,
@@ -152,35 +149,6 @@ def test_a_broken_key_is_refused(text: bytes) -> None:
 @pytest.mark.parametrize("name", ["missing.pem", "."])
 def test_a_key_that_cannot_be_read_is_refused_by_its_path(name: str, tmp_path: Path) -> None:
     assert str(tmp_path / name) in refusal(tmp_path / name)
-
-
-IN_DISGUISE: dict[str, bytes] = {
-    "base64 without its lines, as Keycloak shows it": RSA.pem.replace(b"\n", b"")[26:-24],
-    "base64 without its lines": b"".join(RSA.pem.splitlines(keepends=True)[1:-1]),
-    "PEM in UTF-16": RSA.pem.decode().encode("utf-16"),
-    "PEM after other text": b"Bag Attributes: none\n" + RSA.pem,
-    "PEM in quotes": b'"' + RSA.pem + b'"',
-    "PEM with a byte order mark": b"\xef\xbb\xbf" + RSA.pem,
-    "PEM in base64": base64url(RSA.pem).encode(),
-    "DER": RSA.der,
-    "DER in hexadecimal": RSA.der.hex().encode(),
-    "a JWK": json.dumps(RSA.jwk).encode(),
-}
-"""What people have who mean to give a public key."""
-
-
-@pytest.mark.parametrize("name", IN_DISGUISE)
-def test_a_public_key_in_another_form_is_understood_or_refused(name: str) -> None:
-    with suppress(ConfigurationError):
-        assert is_known(authenticator(IN_DISGUISE[name]), token())
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["/etc/apcore/keys/issuer-of-tokens.pem", "https://idp.example.com/.well-known/jwks.json"],
-)
-def test_what_says_where_a_key_is_is_no_secret(text: str) -> None:
-    refusal(text)
 
 
 # Where the key comes from

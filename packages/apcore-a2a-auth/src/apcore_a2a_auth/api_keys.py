@@ -13,7 +13,6 @@ from typing import Any, TypeAlias
 import yaml
 from a2a.types import SecurityScheme
 from apcore import Identity
-from apcore_a2a_core.schema import is_object
 
 from .errors import ConfigurationError
 from .schemes import api_key
@@ -58,6 +57,8 @@ class APIKeyAuthenticator:
     def __init__(
         self, keys: Mapping[str, Owner] | PathLike[str], *, header: str = "X-API-Key"
     ) -> None:
+        if isinstance(keys, str):
+            raise ConfigurationError("keys: a mapping, or the Path of a file")
         self._keys = _read(Path(keys)) if isinstance(keys, PathLike) else _known(keys.items())
         self._header = header
 
@@ -123,16 +124,21 @@ def _digest(key: str) -> bytes:
     hashed = HASHED.fullmatch(key)
     if hashed:
         return bytes.fromhex(hashed[1])
-    if not key or key.startswith("sha256:"):
-        raise ConfigurationError("A key is empty, or sha256: without 64 hexadecimal digits")
-    return hashlib.sha256(key.encode()).digest()
+    if not 0 < len(key) <= MAX_KEY or key.lower().startswith("sha256:"):
+        what = "is empty, too long, or sha256: without 64 hexadecimal digits"
+        raise ConfigurationError(f"A key {what}")
+    try:
+        return hashlib.sha256(key.encode()).digest()
+    except UnicodeEncodeError:
+        raise ConfigurationError("A key is no text: it can't be written in UTF-8") from None
 
 
 def _identity(owner: Owner) -> Identity:
-    if isinstance(owner, Identity):
+    if isinstance(owner, Identity) and owner.id:
         return owner
     given: Any = {"id": owner} if isinstance(owner, str) else owner
-    members: dict[str, Any] = {"type": "service", **(given if is_object(given) else {})}
+    members: dict[str, Any] = {"type": "service"}
+    members |= given if isinstance(given, Mapping) else {}
     roles: Any = members.get("roles") or ()
     listed = isinstance(roles, list | tuple) and isinstance(members.get("attrs") or {}, dict)
     texts: list[Any] = [members.get("id"), members["type"], *(roles if listed else [None])]

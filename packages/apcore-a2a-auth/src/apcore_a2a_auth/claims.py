@@ -3,13 +3,15 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 from apcore import Identity
 from apcore_a2a_core.schema import is_array, object_at
 
 ID = re.compile(r"(?=.*\S)[^\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]{1,255}")
 """What may be an id: one line of text that logs and stores can have."""
+RESERVED = "system"
+"""A type that apcore's access rules hold for the system itself, which has no token."""
 TECHNICAL = frozenset({"aud", "exp", "iat", "jti", "nbf"})
 """Claims about the token itself (RFC 7519 §4.1), which tell nothing of its bearer."""
 
@@ -47,11 +49,11 @@ class ClaimMapping:
     def identity(self, claims: Mapping[str, Any]) -> Identity | None:
         """The identity that *claims* tell of; None when they have no id."""
         name, kind = _at(claims, self.id), _at(claims, self.type)
-        if not isinstance(name, str) or not ID.fullmatch(name):
+        if not _is_plain(name):
             return None
         return Identity(
             id=name,
-            type=kind if isinstance(kind, str) and kind else "user",
+            type=kind if _is_plain(kind) and kind != RESERVED else "user",
             roles=_words(_at(claims, self.roles)),
             attrs=self._attrs(claims),
         )
@@ -63,6 +65,10 @@ class ClaimMapping:
         found = {name: _at(claims, path) for name, path in self.attrs.items()}
         issuer = {"iss": claims["iss"]} if "iss" in claims else {}
         return issuer | {name: value for name, value in found.items() if value is not None}
+
+
+def _is_plain(value: Any) -> TypeGuard[str]:
+    return isinstance(value, str) and ID.fullmatch(value) is not None
 
 
 def _at(claims: Mapping[str, Any], path: str) -> Any:

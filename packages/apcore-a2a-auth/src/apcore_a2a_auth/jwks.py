@@ -6,7 +6,10 @@ import logging
 from collections.abc import Mapping
 from time import monotonic
 from typing import Any
+from urllib.parse import urlsplit
 
+import anyio
+import httpcore
 import httpx
 from apcore_a2a_core.schema import Object, is_array, is_object
 
@@ -15,6 +18,9 @@ from .keys import VerificationKey, key_of_jwk
 from .schemes import discovery_url
 
 logger = logging.getLogger("apcore_a2a.auth")
+
+LOADED = (anyio, httpcore)
+"""What httpx imports with its first request, which would hold up everybody for 0.1 s."""
 
 REFRESH = 45.0
 LIFETIME = 60.0
@@ -45,7 +51,7 @@ class Jwks:
     def __init__(self, url: str | None, issuer: str | None = None) -> None:
         self._url = url
         self._issuer = issuer or ""
-        self._place = url or issuer  # not what a document says, when it comes to telling others
+        self._place = place_of(url or issuer or "")  # not what a document says, nor a password
         self._is_given = url is not None
         self._ssl = httpx.create_ssl_context()  # here, for it takes 20 ms
         self._keys: list[tuple[Any, VerificationKey | None]] = []
@@ -112,7 +118,8 @@ class Jwks:
         url = document.get("jwks_uri")
         if str(document.get("issuer")).rstrip("/") != issuer.rstrip("/"):
             raise ValueError("the discovery document is another issuer's")
-        if not isinstance(url, str) or (issuer.startswith("https:") and url[:6] != "https:"):
+        schemes = {urlsplit(place).scheme for place in (issuer, str(url))}
+        if not isinstance(url, str) or schemes == {"https", "http"}:
             raise ValueError("the discovery document has no jwks_uri that is safe")
         return url
 
@@ -132,6 +139,12 @@ class Jwks:
         return fitting[0] if fitting and same else None
 
 
+def place_of(url: str) -> str:
+    """An address without what may be secret in it: user, password, query."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+
 async def _get(client: httpx.AsyncClient, url: str) -> Object:
     """The JSON object at *url*, when it is small.
 
@@ -145,6 +158,7 @@ async def _get(client: httpx.AsyncClient, url: str) -> Object:
             raise ValueError(f"status {response.status_code}")
         async for chunk in response.aiter_raw():
             body += chunk
+            await asyncio.sleep(0)  # what comes byte by byte holds up nobody
             if len(body) > MAX_BYTES:
                 raise ValueError(f"more than {MAX_BYTES} bytes")
     try:

@@ -13,7 +13,7 @@ from apcore_a2a_core import narrow
 
 from .claims import ClaimMapping
 from .errors import ConfigurationError
-from .jwks import Jwks
+from .jwks import Jwks, place_of
 from .keys import HMAC, PUBLIC, Source, VerificationKey, read_key
 from .schemes import bearer, open_id_connect
 
@@ -51,7 +51,8 @@ class JWTAuthenticator:
             for somebody in particular are refused.
         algorithms: Those that are taken; else all that fit the key.
         claim_mapping: How claims become an identity.
-        required_claims: Claims without which a token is refused.
+        required_claims: Claims without which a token is refused; without `exp` among them, tokens
+            that never expire are taken.
         leeway: How many seconds clocks may differ.
         schemes: More security schemes for the Agent Card, by name, that lead to such tokens.
 
@@ -121,17 +122,21 @@ class JWTAuthenticator:
 
     def _is_provider(self) -> bool:
         """Whether the issuer has an address, where its keys can be found."""
-        return (self._issuer or "").startswith(("https://", "http://"))
+        return (self._issuer or "").lower().startswith(("https://", "http://"))
 
     def _published(self, jwks_url: str | None) -> Jwks:
         if jwks_url is None and self._issuer is None:
             raise ConfigurationError(f"Give key, jwks_url or issuer, or set {SECRET}")
-        url = urlsplit(self._issuer or "" if jwks_url is None else jwks_url)
+        given = self._issuer or "" if jwks_url is None else jwks_url
+        try:
+            url = urlsplit(given)
+        except ValueError:
+            url = urlsplit("")
         if url.scheme not in ("https", "http") or not url.hostname:
-            raise ConfigurationError(f"{url.geturl()!r} must begin with https:// and have a host")
+            raise ConfigurationError(f"{given!r} must begin with https:// and have a host")
         if url.scheme == "http":
             told = "%s is not https: whoever is on the way can make tokens"
-            logger.warning(told, url.geturl())
+            logger.warning(told, place_of(given))
         if jwks_url is None:
             self._schemes.setdefault("oidc", open_id_connect(self._issuer or ""))
         return Jwks(jwks_url, self._issuer)
@@ -171,8 +176,9 @@ class JWTAuthenticator:
             leeway=self._leeway,
             options=self._options,
         )
-        if any(isinstance(claims.get(name), str | bool) for name in TIMES):
-            return None
+        odd = any(isinstance(claims.get(name), str | bool) for name in TIMES)
+        if odd or not isinstance(claims.get("iss", ""), str):
+            raise jwt.InvalidTokenError
         plain: Mapping[str, Any] = narrow(claims)
         return plain
 

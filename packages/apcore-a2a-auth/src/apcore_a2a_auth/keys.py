@@ -1,13 +1,18 @@
 """Keys that check signatures, each with the algorithms that are safe with it (RFC 8725 §3.1)."""
 
+import os
 import re
+from base64 import urlsafe_b64decode
+from collections.abc import Iterator
+from contextlib import suppress
 from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, rsa
-from cryptography.hazmat.primitives.serialization import load_pem_public_key
+from cryptography.hazmat.primitives.serialization import load_der_public_key, load_pem_public_key
 from jwt import PyJWK
 
 from .errors import ConfigurationError
@@ -25,14 +30,20 @@ MAX_RSA_BITS = 8192
 """A longer one takes milliseconds a token (RFC 7518 §3.3 has the lower bound)."""
 
 
-NO_SECRET = re.compile(
-    rb"BEGIN |B\0E\0G\0|LS0tLS1CRUdJTi|://|\A\s*(?:[{~]|/[\w.-]+/[\w./-]+\.\w+\s*\Z|MII.{3}(?:AN|CC|KC)|MFkwEw|MHYwEA|MCowBQ"
-    rb"|0\x81|0\x82|0Y0\x13|0v0\x10|0\*0\x05|3082.{4}30|30593013|30763010|302a3005)",
-    re.DOTALL | re.IGNORECASE,
+MARKS = (b"-----BEGIN", b'"kty"', b"ssh-rsa", b"ssh-ed25519", b"ecdsa-sha2-")
+"""What public keys have in them that are written as text."""
+NOISE = bytes(range(33)) + b"\"':\x7f\xbb\xbf\xef\xfe\xff"
+"""What says nothing about a key: blanks, quotes, colons in hexadecimal, marks of byte order."""
+PLACE = re.compile(
+    rb"\w+://\S*|(?:\.{1,2}|~|[A-Z]:)[/\\]\S+|\S*[/\\]\S+\.(?:pem|crt|cer|der|key|pub|jwks?|json|txt)",
+    re.IGNORECASE,
 )
-"""Keys that everybody may have, in PEM, DER, hexadecimal, base64 or JSON; paths and addresses."""
-PUBLIC_MEMBERS = ("kty", "crv", "n", "e", "x", "y")
-"""Of a JSON Web Key; with others, which are private, it takes long to be read."""
+"""A text that is an address or a path, and nothing else."""
+
+
+SECRET_MEMBERS = frozenset({"d", "p", "q", "k"})
+"""Of a JSON Web Key; whoever reads the set could sign with one that has them."""
+TO_URL = bytes.maketrans(b"+/", b"-_")
 
 
 class VerificationKey(NamedTuple):
@@ -40,6 +51,9 @@ class VerificationKey(NamedTuple):
 
     key: Any
     algorithms: frozenset[str]
+
+    def __repr__(self) -> str:
+        return f"VerificationKey({', '.join(sorted(self.algorithms))})"
 
 
 def read_key(source: Source) -> VerificationKey:
@@ -65,7 +79,7 @@ def read_key(source: Source) -> VerificationKey:
     if not algorithms:
         raise ConfigurationError(
             f"The key can't check tokens: RSA with {MIN_RSA_BITS} to {MAX_RSA_BITS} bits, "
-            "EC (P-256, P-384, P-521) and Ed25519 can"
+            "EC (P-256, P-384, P-521, secp256k1), Ed25519 and Ed448 can"
         )
     return VerificationKey(key, algorithms)
 
@@ -89,7 +103,9 @@ def key_of_jwk(jwk: dict[str, Any]) -> VerificationKey | None:
     try:
         if jwk.get("use", "sig") != "sig" or "verify" not in (jwk.get("key_ops") or ["verify"]):
             return None
-        key = PyJWK({name: jwk[name] for name in PUBLIC_MEMBERS if name in jwk}).key
+        if jwk.keys() & SECRET_MEMBERS:
+            return None
+        key = PyJWK(jwk, "EdDSA" if jwk["kty"] == "OKP" else None).key
         named = frozenset({jwk["alg"]} if "alg" in jwk else PUBLIC)
     except Exception:  # a set holds whatever its issuer likes; a broken key is none
         return None
@@ -105,13 +121,14 @@ def _encoded(text: str | bytes) -> bytes:
 
 def _content(path: Path) -> bytes:
     try:
-        return path.read_bytes().strip()
+        return path.read_bytes().rstrip(b"\r\n")
     except OSError as error:
         raise ConfigurationError(f"Can't read the key in {path}: {error.strerror}") from None
 
 
 def _secret(data: bytes) -> VerificationKey:
-    if NO_SECRET.search(data):
+    is_place = PLACE.fullmatch(data.strip()) or os.path.exists(data)
+    if is_place or any(map(_is_public, _readings(data))):
         raise ConfigurationError(
             "This is no secret, but a public key in another form, or the place of one: "
             "give PEM, a Path, or jwks_url"
@@ -123,3 +140,24 @@ def _secret(data: bytes) -> VerificationKey:
             "(RFC 7518 §3.2): openssl rand -base64 48"
         )
     return VerificationKey(data, fitting)
+
+
+def _readings(data: bytes) -> Iterator[bytes]:
+    """What *data* may mean: itself, and what it is in hexadecimal or base64."""
+    plain = data.translate(None, NOISE)
+    for text in (data, plain, plain.rpartition(b"0x")[2], plain.partition(b"=")[2]):
+        yield text
+        with suppress(ValueError):
+            yield bytes.fromhex(text.decode("ascii"))
+        with suppress(ValueError):
+            yield urlsafe_b64decode(text.translate(TO_URL) + b"==")
+
+
+def _is_public(data: bytes) -> bool:
+    if any(mark in data for mark in MARKS):
+        return True
+    for load in (load_der_public_key, x509.load_der_x509_certificate):
+        with suppress(ValueError, TypeError, UnsupportedAlgorithm):
+            load(data)
+            return True
+    return False
