@@ -338,9 +338,9 @@ def test_a_wrong_variable_is_named(
         ([], "COMMAND"),
         (["sevre"], "invalid choice: 'sevre'"),
         (["--prot", "serve"], "unknown: --prot\n"),
-        (["serve", "--prot", "9000"], "unknown: --prot 9000 (is --port meant?)"),
+        (["serve", "--prot", "9000"], "unknown: --prot (is --port meant?)"),
         (["serve", "--qqqqqq"], "unknown: --qqqqqq\n"),
-        (["serve", "--exec", "5"], "unknown: --exec 5"),
+        (["serve", "--exec", "5"], "unknown: --exec"),
         (["serve", "extensions"], "unknown: extensions"),
         (["serve", "--port"], "expected one argument"),
     ],
@@ -530,7 +530,8 @@ def test_it_shows_all_at_log_level_debug(folder: Path, tmp_path: Path) -> None:
         assert agent.end(SIGNALS[0]) == 0
 
     assert "Started server process" in agent.log
-    assert '"POST / HTTP/1.1" 200' in agent.log
+    assert re.search(r"POST / \S+ 200 ", agent.log)
+    assert " DEBUG " in agent.log
 
 
 # From end to end
