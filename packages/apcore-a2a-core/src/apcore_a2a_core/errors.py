@@ -129,7 +129,8 @@ class ErrorMapper:
         """
         # one of the SDK's client is about another agent, which a module or a store has called
         if isinstance(error, A2AError) and not type(error).__module__.startswith("a2a.client"):
-            return protocol_error(error)
+            said = protocol_error(error)
+            return {**said, "message": self._sanitize_message(said["message"])}
         names = (kind.__name__ for kind in type(error).__mro__ if kind.__module__ != "builtins")
         raised = next((name for name in names if name in ANSWERS), "InternalError")
         told = ANSWERS[raised].code == -32603 or is_callers_fault(error, skill)

@@ -6,6 +6,7 @@ that is made meanwhile gets it as attributes, and so does the run that the reque
 
 import json
 import logging
+import re
 import time
 from collections.abc import Collection
 from contextvars import ContextVar
@@ -85,8 +86,8 @@ class Discreet(logging.Formatter):
         record = copy(record)  # for others may have handlers of their own
         if record.name == VALUES:
             record.msg, record.args = "A value has not the format that its schema names", ()
-        if record.name == "asyncio":  # which shows tasks, and what they raised, on other lines
-            record.msg, record.args = record.getMessage().partition("\n")[0], ()
+        if record.name == "asyncio":  # which shows tasks, calls, and what they raised
+            record.msg, record.args = re.split(r"[<({\n]", record.getMessage())[0].strip(), ()
         if error is not None:
             bare = without_words(error)
             record.exc_info, record.exc_text = (type(bare), bare, bare.__traceback__), None

@@ -1,0 +1,421 @@
+"""Modules, and what is around them, that fail with secrets in everything they say."""
+
+import asyncio
+import inspect
+import json
+from collections.abc import AsyncIterator, Callable
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+import apcore
+import apcore.errors
+import pydantic
+from a2a.client.errors import A2AClientError
+from a2a.utils.errors import A2AError, InternalError, InvalidParamsError, TaskNotFoundError
+from apcore import Context, InvalidInputError, ModuleError
+from apcore.cancel import ExecutionCancelledError
+from pydantic import BaseModel
+
+from .inloop import NEEDS_APPROVAL, Does, DoesInThread, Streams
+from .modules import Inputs, Module
+
+Failure = Callable[[str], BaseException]
+
+
+class Ledger:
+    """An object whose representation has its address in it."""
+
+
+LEDGER = Ledger()
+OUTPUT = "output-5ec4e7"
+
+
+def forging(mark: str) -> str:
+    """What looks like lines of the log, behind each of the characters that end one."""
+    line = f"00:00:00 ERROR   {mark}-line all is well"
+    return f"\r\n{line}\x1b[2K\x85{line}\u2028{line}\n"
+
+
+PATH = "/srv/secret-path/ledger.sqlite"
+STACK = f'\nTraceback (most recent call last):\n  File "{PATH}.py", line 7, in pay\n'
+ADVICE = "The amount is too high"
+SPOKEN = f"{ADVICE}, see {PATH} or C:\\secret-path\\a{STACK}"
+"""The text of an error that speaks to callers: they get the words, and neither path nor stack."""
+
+SECRETS = (
+    PATH,
+    "SELECT * FROM secret_table WHERE password=hunter9",
+    "sk-live-5ec4e7",
+    f"{LEDGER!r}",
+    "DATABASE_URL=postgres://ledger:pa55phrase@db.internal/books",
+    f"{STACK}LedgerError: no{forging('forged')}",
+)
+FRAGMENTS = "secret-path|secret_table|hunter9|sk-live-|ledger object at|pa55phrase|forged-line"
+"""What shows that a secret has come out, even if not the whole of it."""
+
+said: list[str] = []
+"""Grows with every secret, so that a test knows that there was one."""
+
+waiting: list[Inputs] = []
+"""The inputs of the calls that wait until they are stopped."""
+
+
+def says(inputs: Inputs | None = None) -> str:
+    """What nobody may get to read, and in it what the client has sent."""
+    said.append("")
+    return " ".join([*SECRETS, *map(str, (inputs or {}).values())])
+
+
+class LedgerError(Exception):
+    """An error of a module's own."""
+
+
+class UnspeakableError(LedgerError):
+    """Raises when it is shown."""
+
+    def __str__(self) -> str:
+        raise LedgerError(says())
+
+    __repr__ = __str__
+
+
+class MuteError(LedgerError):
+    """Shows itself as what is no text."""
+
+    def __str__(self) -> str:
+        return 7  # type: ignore[return-value]  # that is its point
+
+
+class TrapError(ModuleError):
+    """Raises when its members are looked at."""
+
+    def __init__(self, text: str) -> None:
+        Exception.__init__(self, text)
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in ("message", "details", "code", "cause"):
+            raise LedgerError(says())
+        return super().__getattribute__(name)
+
+
+class LimitError(A2AError):
+    """An error of the protocol that is the user's own."""
+
+
+class Payment(BaseModel):
+    amount: int
+
+
+class Model(BaseModel):
+    """A model that can't be shown."""
+
+    text: str
+
+    @pydantic.model_serializer
+    def serialize(self) -> Any:
+        raise LedgerError(self.text)
+
+
+class Sloppy(dict[str, Any]):
+    """An object that can't be read."""
+
+    def items(self) -> Any:
+        raise LedgerError(says())
+
+    keys = __iter__ = items
+
+
+class Picky(list[str]):
+    """What is said to be wrong by the one who wrote it, in a text that forges lines."""
+
+    def __iter__(self) -> Any:
+        raise ValueError(forging("author"))
+
+
+def chained(text: str) -> Exception:
+    """An error with a cause, what that came amid, and notes."""
+    error, cause = LedgerError(text), KeyError(text)
+    cause.__context__ = OSError(2, text, PATH)
+    error.__cause__ = cause
+    error.add_note(text)
+    return error
+
+
+def nested(text: str) -> Exception:
+    """Groups of errors in each other."""
+    return ExceptionGroup(text, [chained(text), ExceptionGroup(text, [UnspeakableError(text)])])
+
+
+def speaks(kind: Callable[[str], Exception], text: str) -> Exception:
+    """An error whose text is for callers, while all around it is not."""
+    error = kind(SPOKEN)
+    error.__cause__ = LedgerError(text)
+    error.add_note(text)
+    return error
+
+
+def raised(action: Callable[[str], object]) -> Failure:
+    """The error that *action* raises of itself when it gets the text."""
+
+    def failure(text: str) -> BaseException:
+        try:
+            action(text)
+        except Exception as error:
+            return error
+        raise AssertionError("it did not fail")
+
+    return failure
+
+
+def argument(parameter: inspect.Parameter, text: str) -> Any:
+    """An argument with *text* in it, if that goes."""
+    result = apcore.ApprovalResult("rejected", text, text, text)
+    return {"int": 7, "list[str]": [text], "Any": result}.get(str(parameter.annotation), text)
+
+
+def of_apcore(kind: Any, *, foreign: bool) -> Failure:
+    """An error of apcore with the text in all of it; a *foreign* one is about another module.
+
+    What the log is meant to tell of a denial is no secret, but lines that somebody might forge.
+    """
+
+    def failure(text: str) -> BaseException:
+        told = forging("denied") if kind is apcore.ACLDeniedError else text
+        parameters = inspect.signature(kind).parameters.values()
+        asked = [p for p in parameters if p.default is p.empty and p.kind != p.VAR_KEYWORD]
+        error: ModuleError = kind(**{p.name: argument(p, told) for p in asked})
+        error.cause, error.trace_id = OSError(text), text
+        error.ai_guidance = error.suggestion = text
+        if not foreign:
+            error.details = {"note": told, "caller_id": told, "errors": [{"message": told}]}
+        if kind is apcore.SchemaValidationError:
+            error.details["errors"] = entries(text)
+        error.message = SPOKEN if kind is InvalidInputError else text
+        return error
+
+    return failure
+
+
+def entries(text: str) -> list[dict[str, Any]]:
+    """What a validator may say: for callers, and with secrets wherever they are not told it."""
+    entry = {"field": "amount", "code": "int_type", "message": "Input should be an integer"}
+    quoting = (f"Value error, {text}", f"{text!r} is not of type 'integer'", f"['{text}'] is long")
+    return [
+        {**entry, "message": SPOKEN},
+        {**entry, "input": text, "ctx": {text: text}, text: text},
+        {**entry, "code": "missing", "message": text},
+        {"path": "/amount", "keyword": "additionalProperties", "message": text},
+        *({**entry, "message": told} for told in quoting),
+    ]
+
+
+PLAIN: list[Any] = [
+    *(ValueError, KeyError, OSError, RuntimeError, AssertionError, AttributeError, ImportError),
+    *(ModuleNotFoundError, NotImplementedError, MemoryError, RecursionError, TimeoutError),
+    *(StopIteration, StopAsyncIteration, GeneratorExit, asyncio.CancelledError, BaseException),
+    *(SystemExit, KeyboardInterrupt, LedgerError, UnspeakableError, MuteError, TrapError),
+]
+APCORE: list[Any] = [
+    kind
+    for kind in (*vars(apcore.errors).values(), ExecutionCancelledError)
+    if isinstance(kind, type) and issubclass(kind, ModuleError) and kind is not ModuleError
+]
+PROTOCOL: list[Any] = [InvalidParamsError, TaskNotFoundError, InternalError, LimitError]
+
+FAILURES: dict[str, Failure] = {
+    **{kind.__name__: kind for kind in PLAIN},
+    **{f"apcore's {kind.__name__}": of_apcore(kind, foreign=False) for kind in APCORE},
+    **{
+        f"a foreign {kind.__name__}": of_apcore(kind, foreign=True)
+        for kind in APCORE
+        if "module_id" in inspect.signature(kind).parameters
+    },
+    **{f"a2a's {kind.__name__}": partial(speaks, kind) for kind in PROTOCOL},
+    "a2a's A2AClientError": A2AClientError,
+    "its own InvalidInputError": partial(speaks, type("InvalidInputError", (LedgerError,), {})),
+    "its own SchemaValidationError": type("SchemaValidationError", (LedgerError,), {}),
+    "entries": lambda text: apcore.SchemaValidationError(text, errors=entries(text)),
+    "advice": lambda text: InvalidInputError(SPOKEN, details={text: text}, cause=OSError(text)),
+    "a code of its own": lambda text: ModuleError(text, text, {text: text}),
+    "a chain": chained,
+    "groups": nested,
+    "a fatal group": lambda text: BaseExceptionGroup(text, [SystemExit(text), chained(text)]),
+    "what json raises": raised(json.loads),
+    "what pydantic raises": raised(Payment.model_validate_json),
+    "what a codec raises": raised(lambda text: f"{text}\ud800".encode()),
+    "what the compiler raises": raised(lambda text: compile(text, PATH, "exec")),
+}
+NUMBERS = {name: number for number, name in enumerate(FAILURES)}
+
+
+def failure(inputs: Inputs) -> BaseException:
+    """The failure with the number that the input has: its name would look like a leak."""
+    return [*FAILURES.values()][inputs["what"]](says(inputs))
+
+
+MISFITS: dict[str, Callable[[str], Any]] = {
+    "another type": lambda text: {"amount": text},
+    "another name": lambda text: {text: text},
+    "a list": lambda text: [text],
+    "a text": lambda text: text,
+}
+"""Outputs that do not fit their schema."""
+
+UNCARRIED: dict[str, Callable[[str], Any]] = {
+    "an object": lambda text: {"more": LEDGER, "text": text},
+    "a bare object": lambda text: LEDGER,
+    "an error": lambda text: {"more": LedgerError(text)},
+    "a broken model": lambda text: {"more": Model(text=text)},
+    "a broken mapping": lambda text: Sloppy(text=text),
+    "not a number": lambda text: {"text": text, "more": float("nan")},
+    "a large integer": lambda text: {"text": text, "more": 2**60},
+    "a surrogate": lambda text: {"more": f"{text}\ud800"},
+    "bytes for a key": lambda text: {b"\xff": text},
+    "a tuple for a key": lambda text: {(text, 1): text},
+    "too much": lambda text: {"more": text * 1000},
+}
+"""Outputs that no protocol carries."""
+
+OUTPUTS = MISFITS | UNCARRIED
+
+
+def fails_in_thread(inputs: Inputs, context: Context[Any]) -> Any:
+    raise failure(inputs)
+
+
+async def fails(inputs: Inputs, context: Context[Any]) -> Any:
+    raise failure(inputs)
+
+
+async def fails_in_stream(inputs: Inputs, context: Context[Any]) -> AsyncIterator[Inputs]:
+    yield {"chunk": OUTPUT}
+    yield {"chunk": 2}
+    raise failure(inputs)
+
+
+async def fails_in_call(inputs: Inputs, context: Context[Any]) -> Any:
+    executor: Any = context.executor
+    return await executor.call_async("in_thread", inputs, context)
+
+
+async def calls_wrongly(inputs: Inputs, context: Context[Any]) -> Any:
+    executor: Any = context.executor
+    return await executor.call_async("strict", {"amount": says(inputs)}, context)
+
+
+async def fails_in_background(inputs: Inputs, context: Context[Any]) -> None:
+    asyncio.get_running_loop().create_task(fails(inputs, context))
+
+
+async def fails_in_callback(inputs: Inputs, context: Context[Any]) -> None:
+    asyncio.get_running_loop().call_soon(partial(fails_in_thread, inputs, context))
+
+
+async def fails_when_stopped(inputs: Inputs, context: Context[Any]) -> Any:
+    waiting.append(inputs)
+    try:
+        await asyncio.Event().wait()
+    finally:
+        raise failure(inputs)
+
+
+async def works(inputs: Inputs, context: Context[Any]) -> Any:
+    return {"more": OUTPUT}
+
+
+async def dates(inputs: Inputs, context: Context[Any]) -> Any:
+    return {"date": OUTPUT}
+
+
+async def puts(inputs: Inputs, context: Context[Any]) -> Any:
+    return OUTPUTS[inputs["what"]](says(inputs))
+
+
+async def puts_in_stream(inputs: Inputs, context: Context[Any]) -> AsyncIterator[Any]:
+    yield {"chunk": OUTPUT}
+    yield OUTPUTS[inputs["what"]](says(inputs))
+
+
+async def misfits_in_stream(inputs: Inputs, context: Context[Any]) -> AsyncIterator[Any]:
+    """What is sent before anybody asks whether it fits the schema: no secret, but an output."""
+    yield OUTPUTS[inputs["what"]](OUTPUT)
+
+
+DATED = {"type": "object", "properties": {"date": {"type": "string", "format": "date-time"}}}
+MODULES: dict[str, Module] = {
+    "in_thread": DoesInThread(fails_in_thread),
+    "in_loop": Does(fails),
+    "in_stream": Streams(fails_in_stream),
+    "in_call": Does(fails_in_call),
+    "in_background": Does(fails_in_background),
+    "in_callback": Does(fails_in_callback),
+    "in_cancel": Does(fails_when_stopped),
+    "in_time": Does(fails_when_stopped, resources={"timeout": 20}),
+    "gated": Does(fails, annotations=NEEDS_APPROVAL, preflight=fails_in_thread),
+    "in_wrong_call": Does(calls_wrongly),
+    "works": Does(works),
+    "strict": Does(works, input_schema=Payment),
+    "dated": Does(dates, input_schema=DATED, output_schema=DATED),
+    "puts": Does(puts),
+    "puts_in_stream": Streams(puts_in_stream),
+    "misfits": Does(puts, output_schema=Payment),
+    "misfits_in_stream": Streams(misfits_in_stream, output_schema=Payment),
+}
+
+
+class Meddler(apcore.Middleware):
+    """Fails at the stage that the input names."""
+
+    def before(self, module_id: str, inputs: Inputs, context: Any) -> None:
+        self._meddle("before", inputs)
+
+    def after(self, module_id: str, inputs: Inputs, output: Any, context: Any) -> None:
+        self._meddle("after", inputs)
+
+    def on_error(self, module_id: str, inputs: Inputs, error: Exception, context: Any) -> None:
+        self._meddle("on_error", inputs)
+
+    def _meddle(self, stage: str, inputs: Inputs) -> None:
+        if inputs["stage"] == stage:
+            raise failure(inputs)
+
+
+class Desk:
+    """An approval handler that decides with secrets, or fails when it is asked, or asked again."""
+
+    async def request_approval(self, request: Any) -> Any:
+        verdict, text = request.arguments["verdict"], says(request.arguments)
+        if verdict == "raises":
+            raise failure(request.arguments)
+        status: Any = forging(verdict) if verdict == "another" else verdict
+        return apcore.ApprovalResult(status, text, text, text, {text: text})
+
+    async def check_approval(self, approval_id: str) -> Any:
+        raise LedgerError(says())
+
+
+class Duck:
+    """An executor without steps, which is asked with `validate` before it is called."""
+
+    def __init__(self, registry: apcore.Registry) -> None:
+        self.registry = registry
+
+    def validate(self, module_id: str, inputs: Inputs) -> Any:
+        if not inputs:  # may it be called at all?
+            return SimpleNamespace(valid=True, checks=[])
+        check, text = inputs["verdict"], says(inputs)
+        if check == "raises":
+            raise failure(inputs)
+        errors = [{"errors": entries(text)}, {"details": {"errors": entries(text)}}, {text: text}]
+        if check != "schema":  # the whole of which would look like a line of a stack
+            errors = [{"message": secret} for secret in SECRETS[1:-1]]
+        found = SimpleNamespace(check=check, passed=False)
+        return SimpleNamespace(valid=check == "passes", checks=[found], errors=errors)
+
+    async def call_async(self, module_id: str, inputs: Inputs, context: Any) -> Any:
+        raise failure(inputs)
+
+    async def stream(self, module_id: str, inputs: Inputs, context: Any) -> AsyncIterator[Inputs]:
+        yield {"chunk": OUTPUT}
+        raise failure(inputs)

@@ -1,0 +1,468 @@
+"""A crawl over all that can go wrong: no answer tells what it was, no secret is in the log."""
+
+import gc
+import json
+import logging
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from copy import deepcopy
+from functools import cache
+from typing import Any
+
+import pytest
+from apcore import Executor, ModuleAnnotations, ModuleExample
+from apcore_a2a_server import create_app
+from starlette.types import Receive, Scope, Send
+
+from . import leaky
+from .asking import METHODS, Json
+from .conftest import eventually
+from .crawling import (
+    CREDENTIALS,
+    INPUT,
+    MARK,
+    NOTE,
+    OWN,
+    PAGES,
+    Case,
+    Evidence,
+    LeakyRegistry,
+    LeakyStore,
+    Porter,
+    Site,
+    asks,
+    breaks,
+    cancels,
+    executor_of,
+    forged_in,
+    forgets,
+    hearing,
+    served,
+    shows,
+    told_by,
+    told_in,
+)
+from .leaky import ADVICE, MISFITS, NUMBERS, SECRETS, UNCARRIED, forging
+
+SIZE = 100_000
+"""The largest body and the largest artifact, in bytes."""
+
+
+BODIES = [
+    INPUT.encode(),
+    f'{{"jsonrpc": "2.0", "id": 1, "method": "{INPUT}'.encode(),
+    f'{{"{INPUT}": "\xff"}}'.encode("latin-1"),
+    f'{{"{INPUT}": "\\ud800"}}'.encode(),
+    f'{{"{INPUT}": 1, "{INPUT}": 2}}'.encode(),
+    f'{{"{INPUT}": NaN}}'.encode(),
+    f'{{"{INPUT}": {"1" * 5000}}}'.encode(),
+    f'{"[" * 40_000}"{INPUT}"{"]" * 40_000}'.encode(),
+    f'["{INPUT}"]'.encode(),
+    f'{{"{INPUT}": "{INPUT}"}}'.encode(),
+    INPUT.encode() * SIZE,
+]
+
+
+def bodies(site: Site) -> None:
+    """Bodies that are no JSON, no request, or too large."""
+    for agent in site.agents:
+        for body in BODIES:
+            agent.post(body)
+
+
+def places(value: Any) -> Iterator[tuple[Any, ...]]:
+    """The ways to all values in a JSON value."""
+    lists = list(enumerate(value)) if isinstance(value, list) else []
+    for key, item in value.items() if isinstance(value, dict) else lists:
+        yield (key,)
+        yield from ((key, *rest) for rest in places(item))
+
+
+def replaced(value: Any, way: tuple[Any, ...], by: object) -> Any:
+    """A copy of a JSON value with another value at the end of *way*."""
+    found = holder = deepcopy(value)
+    for key in way[:-1]:
+        holder = holder[key]
+    holder[way[-1]] = by
+    return found
+
+
+def wrong_values(site: Site) -> None:
+    """Each value of a message replaced by others, one by one."""
+    for agent in site.agents:
+        wish: Json = {"acceptedOutputModes": ["text/plain"], "historyLength": 1}
+        part = agent.part(data={"note": INPUT})
+        more = {"contextId": MARK, "metadata": {INPUT: INPUT}, "extensions": [INPUT]}
+        params = {**agent.params("works", part, **more), "configuration": wish}
+        for way in places(params):
+            wrong = MARK if way[-1] == "skillId" else INPUT
+            for value in (wrong, {wrong: wrong}, [[wrong]], 7):
+                agent.ask("send", replaced(params, way, value))
+
+
+def wrong_operations(site: Site) -> None:
+    """Each operation with the mark wherever it takes anything, and operations there are not."""
+    names = ("id", "taskId", "contextId", "pageToken", "cursor", "pageSize", "limit", "status")
+    hook = {
+        "url": f"https://{MARK}",
+        "token": "c0ffee",
+        "authentication": {"credentials": "c0ffee"},
+    }
+    for agent in site.agents:
+        for operation in METHODS:
+            agent.ask(operation, dict.fromkeys(names, MARK))
+            agent.ask(
+                operation, {"id": MARK, "taskId": MARK, "pushNotificationConfig": hook, **hook}
+            )
+        if not agent.restful:
+            agent.ask("send", agent.params(), method=MARK)
+            agent.ask("send", agent.params(), jsonrpc=MARK)
+            agent.ask("send", agent.params(), id=[MARK])
+        for skill in (MARK, f"system.{MARK}", MARK * 100, f"{MARK}{forging(MARK)}"):
+            agent.send(skill)
+
+
+HEADERS = {
+    "Content-Type": f"text/{MARK}",
+    "Content-Encoding": MARK,
+    "A2A-Version": MARK,
+    "A2A-Extensions": MARK,
+    "Accept": MARK,
+    "Host": "c0ffee",
+    "Origin": "https://c0ffee",
+    "If-None-Match": MARK,
+    "Last-Event-ID": MARK,
+    "Traceparent": f"00-{MARK}",
+    "Tracestate": MARK,
+    "Baggage": f"a={MARK}",
+    "X-Forwarded-For": MARK,
+    "X-Forwarded-Proto": MARK,
+    "Forwarded": MARK,
+    "Range": MARK,
+    "Cookie": f"c0ffee={NOTE.encode().hex()}",
+}
+
+
+def wrong_headers(site: Site) -> None:
+    for name, value in HEADERS.items():
+        for agent in site.agents:
+            params = agent.params("works")
+            request = {"jsonrpc": "2.0", "id": 1, "method": agent.method("send"), "params": params}
+            body = params if agent.restful else request
+            agent.post(json.dumps(body).encode(), {name: value})
+        for page in PAGES:
+            site.client.get(page, headers={name: value})
+    asked = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": MARK}
+    for origin in ("https://friend.example", "https://c0ffee"):
+        site.client.options("/", headers={"Origin": origin, **asked})
+
+
+def wrong_addresses(site: Site) -> None:
+    paths = (f"/{MARK}", f"/tasks/{MARK}", f"/tasks/{MARK}:{MARK}", f"/{MARK}/message:send")
+    query = dict.fromkeys(("A2A-Version", "historyLength", "pageSize", "access_token"), "c0ffee")
+    for verb in ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "HEAD", "TRACE", MARK):
+        for path in (*paths, f"/%2e%2e/%2e%2e/{MARK}", f"/%0d%0aX:{MARK}", "/%ff%00", "/", *PAGES):
+            site.client.request(verb, path, content=INPUT, params=query)
+
+
+HEAD = "Host: 127.0.0.1\r\nContent-Type: application/json\r\n" + "".join(
+    f"{name}: {value}\r\n" for name, value in CREDENTIALS.items()
+)
+RAW = [
+    f"{MARK}\r\n\r\n",
+    f"\x16\x03\x01{MARK}\r\n\r\n",
+    f"GET / {MARK}\r\n{HEAD}\r\n",
+    f"GET /{MARK} HTTP/9.9\r\n{HEAD}\r\n",
+    f"{MARK} /{MARK} HTTP/1.1\r\n{HEAD}\r\n",
+    f"GET http://user:c0ffee@127.0.0.1/{MARK} HTTP/1.1\r\n{HEAD}\r\n",
+    f"CONNECT c0ffee:443 HTTP/1.1\r\n{HEAD}\r\n",
+    f"GET / HTTP/1.1\r\n{HEAD}Upgrade: websocket\r\nConnection: upgrade\r\n\r\n",
+    f"GET / HTTP/1.1\r\n{HEAD}Upgrade: websocket\r\nConnection: upgrade\r\n"
+    "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n",
+    *(
+        f"POST / HTTP/1.1\r\n{HEAD}{line}\r\n\r\n{MARK}"
+        for line in (
+            MARK,
+            f"Content-Length: {MARK}",
+            "Content-Length: 5\r\nContent-Length: 6",
+            "Content-Length: 5\r\nTransfer-Encoding: chunked",
+            f"Transfer-Encoding: {MARK}",
+            "Transfer-Encoding: chunked",
+            f"Expect: {MARK}",
+            f"X-{MARK}: {'c0ffee' * 20_000}",
+            f"X-Folded: 1\r\n {MARK}",
+            f"X-{MARK}: \0\x7f",
+            f"X {MARK} : 1",
+        )
+    ),
+]
+
+
+def wrong_bytes(site: Site) -> None:
+    for request in RAW:
+        site.shout(request.encode("latin-1"))
+
+
+SHOWN: dict[str, Any] = {
+    "description": leaky.LEDGER,
+    "documentation": leaky.LEDGER,
+    "input_schema": {"type": "object", "properties": {"a": {"default": leaky.LEDGER}}},
+    "output_schema": {"type": leaky.LEDGER},
+    "tags": [leaky.LEDGER],
+    "examples": [ModuleExample("an example", {"ledger": leaky.LEDGER}, {"ledger": leaky.LEDGER})],
+    "annotations": ModuleAnnotations(extra={"ledger": leaky.LEDGER}),
+    "display": {"a2a": {"tags": leaky.Sloppy(text="")}},
+}
+"""What modules say of themselves that can't be shown."""
+
+
+EVERYWHERE = ("in_thread", "in_loop", "in_call", "~in_stream")
+SOME = (
+    *("LedgerError", "UnspeakableError", "TrapError", "a chain", "groups", "entries", "advice"),
+    *("apcore's ACLDeniedError", "apcore's ModuleNotFoundError", "a2a's A2AClientError"),
+    *("a2a's InvalidParamsError", "a2a's LimitError"),
+)
+"""Failures of what is around modules; it would take too long to have them all."""
+
+CALLED = ("save", "get", "list")
+STAGES = ("before", "after", "on_error")
+
+CASES: dict[str, Case] = {
+    "is out of time": Case("plain", asks("in_time", "~in_time", what=0), 6),
+    "is canceled": Case("plain", cancels),
+    "fails in the background": Case("plain", forgets),
+    "fails in a callback": Case("plain", asks("in_callback", what=0)),
+    "fails when it is approved": Case("plain", asks("gated", "gated", what=0, approved=True)),
+    "refuses the input": Case("plain", asks("strict", "~strict", amount=NOTE), 0),
+    "passes on what is refused": Case("plain", asks("in_wrong_call", "~in_wrong_call")),
+    "gets and gives no date": Case("plain", asks("dated", "~dated", date=NOTE), 0),
+    "can't store what is canceled": Case("store", breaks("save_end", 0, cancels)),
+    "fails for somebody": Case("porter", asks(*EVERYWHERE, what=0), 12),
+    "lets nobody in": Case("porter", breaks("nobody", 0)),
+    "lets a text in": Case("porter", breaks("a text", 0)),
+    "is skipped": Case("registry", shows(display={"a2a": {"tags": leaky.Picky("?")}}), 0),
+    "can't be allowed": Case("acl", asks("works", "~works")),
+    "gets odd bodies": Case("odd", bodies, 0),
+    "gets wrong values": Case("odd", wrong_values, 0),
+    "gets wrong operations": Case("odd", wrong_operations, 0),
+    "gets wrong headers": Case("odd", wrong_headers, 0),
+    "gets wrong addresses": Case("odd", wrong_addresses, 0),
+    "gets wrong bytes": Case("odd", wrong_bytes, 0),
+}
+for name, what in NUMBERS.items():
+    CASES[f"raises {name}"] = Case("plain", asks(*EVERYWHERE, what=what), 12)
+for name in MISFITS:
+    CASES[f"puts out {name}"] = Case("plain", asks("misfits", "~misfits_in_stream", what=name))
+for name in UNCARRIED:
+    CASES[f"puts out {name}"] = Case("plain", asks("puts", "~puts_in_stream", what=name), 6)
+for name in ("rejected", "timeout", "pending", "another"):
+    CASES[f"decides: {name}"] = Case("desk", asks("gated", "gated", verdict=name))
+for name in ("schema", "acl", "module_lookup", "another"):
+    CASES[f"validates: {name}"] = Case("duck", asks("works", "~works", verdict=name))
+for name in ("input_schema", "output_schema", "annotations", "display", "resources"):
+    CASES[f"shows no {name}"] = Case("registry", shows(name), 1)
+for name, shown in SHOWN.items():
+    CASES[f"shows a bad {name}"] = Case("registry", shows(**{name: shown}), 0)
+for name in SOME:
+    what = NUMBERS[name]
+    act = asks("works", "~works", "~misfits_in_stream", stage="before", what=what)
+    CASES[f"meddles before with {name}"] = Case("meddler", act)
+    act = asks("works", "~works", "~puts_in_stream", stage="after", what=what)
+    CASES[f"meddles after with {name}"] = Case("meddler", act)
+    act = asks("in_loop", "~in_stream", stage="on_error", what=what)
+    CASES[f"meddles on_error with {name}"] = Case("meddler", act, 9)
+    CASES[f"decides with {name}"] = Case("desk", asks("gated", verdict="raises", what=what))
+    CASES[f"lets in with {name}"] = Case("porter", breaks("raises", what))
+    for step in ("raises", "passes"):
+        act = asks("works", "~works", verdict=step, what=what)
+        CASES[f"a duck {step} {name}"] = Case("duck", act)
+    for member in (*CALLED, "save_end"):
+        CASES[f"the store's {member} raises {name}"] = Case("store", breaks(member, what))
+    for member in ("list", "get", "get_definition"):
+        CASES[f"the registry's {member} raises {name}"] = Case("registry", breaks(member, what), 1)
+
+
+SERVERS = sorted({case.server for case in CASES.values()})
+
+AROUND = ("a duck raises", "a duck passes", *(f"the store's {m} raises" for m in CALLED))
+WITHIN = ("raises", "decides with", *(f"meddles {stage} with" for stage in STAGES))
+SPEAKERS = {
+    "advice": (*WITHIN, *AROUND, "the registry's get raises"),
+    "entries": (*WITHIN, *AROUND, "the registry's get raises"),
+    "apcore's InvalidInputError": ["raises"],
+    "apcore's SchemaValidationError": ["raises"],
+    "a2a's InvalidParamsError": AROUND,  # apcore wraps it within a call
+    "a2a's LimitError": AROUND,
+}
+"""The errors whose words are for callers, but for paths and stacks, and whose they are."""
+
+TOLD = {f"{place} {name}" for name, places in SPEAKERS.items() for place in places}
+TOLD.add("validates: schema")
+
+
+@cache
+def crawled(server: str) -> dict[str, Evidence]:
+    """The evidence of all cases of a server."""
+    registry, store, porter = LeakyRegistry(), LeakyStore(), Porter()
+    for skill, module in leaky.MODULES.items():
+        registry.register(skill, module)
+    options: dict[str, Json] = {
+        "store": {"task_store": store},
+        "porter": {"auth": porter},
+        "acl": {"auth": porter},
+        "odd": {"cors_origins": ["https://friend.example"], "allowed_hosts": ["127.0.0.1"]},
+    }
+    limits: Json = {"metrics": True, "max_artifact": SIZE, "max_body": SIZE, "shutdown_timeout": 0}
+    with ExitStack() as stack:
+        ear = stack.enter_context(hearing())
+        executor = executor_of(registry, server)
+        if isinstance(executor, Executor):
+            stack.enter_context(closing(executor))
+        app = create_app(executor, url="http://agent", **limits, **options.get(server, {}))
+        with served(app) as url:
+            site = Site(url, ear, {"store": store, "porter": porter}.get(server, registry))
+            stack.enter_context(closing(site.client))
+            found = {n: site.visit(case.act) for n, case in CASES.items() if case.server == server}
+        gc.collect()
+        for heard, more in zip([*found.values()][-1].log, ear.take(), strict=True):
+            heard += more  # of its end
+    return found
+
+
+def evidence_of(name: str) -> Evidence:
+    return crawled(CASES[name].server)[name]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_should_go_wrong_does(name: str) -> None:
+    evidence = evidence_of(name)
+    assert evidence.fault is None
+    assert evidence.said >= CASES[name].says
+    assert evidence.answers
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_no_answer_tells_what_went_wrong(name: str) -> None:
+    for answer in evidence_of(name).answers:
+        assert told_in(answer) is None, answer[:3000]
+
+
+@pytest.mark.parametrize("name", sorted(TOLD))
+def test_callers_are_told_what_is_meant_for_them(name: str) -> None:
+    assert any(ADVICE in answer for answer in evidence_of(name).answers)
+
+
+@pytest.mark.parametrize("server", SERVERS)
+def test_callers_are_told_no_more_than_is_meant_for_them(server: str) -> None:
+    for name, evidence in crawled(server).items():
+        assert name in TOLD or not any(ADVICE in answer for answer in evidence.answers), name
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_no_secret_is_in_the_log(name: str) -> None:
+    for record in evidence_of(name).log.records:
+        assert told_by(record) is None, record
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_line_of_the_log_is_a_loggers_own(name: str) -> None:
+    for record in evidence_of(name).log.records:
+        assert forged_in(record) is None, record
+
+
+@pytest.mark.parametrize("server", SERVERS)
+def test_nothing_is_written_beside_the_log(server: str) -> None:
+    for name, evidence in crawled(server).items():
+        assert not evidence.log.beside, name
+
+
+@pytest.mark.parametrize("server", SERVERS)
+def test_nothing_escapes_to_the_web_server(server: str) -> None:
+    for name, evidence in crawled(server).items():
+        assert not any("Exception in ASGI" in record for record in evidence.log.text), name
+
+
+@pytest.mark.parametrize("server", SERVERS)
+def test_every_failure_is_answered_in_json(server: str) -> None:
+    for evidence in crawled(server).values():
+        for answer in evidence.answers:
+            assert "+json'" in answer or "/json'" in answer or answer[0] != "5", answer
+
+
+def test_no_request_is_an_error_of_the_server() -> None:
+    for name, evidence in crawled("odd").items():
+        assert not any(" ERROR " in record for record in evidence.log.text), name
+
+
+@pytest.mark.parametrize("error", ["LedgerError", "apcore's ConfigError"])
+@pytest.mark.parametrize("skill", [call.strip("~") for call in EVERYWHERE])
+def test_the_operator_finds_once_where_a_module_failed(skill: str, error: str) -> None:
+    log = evidence_of(f"raises {error}").log.text
+    records = [record for record in log if f"ERROR   Skill failed: {skill} " in record]
+    assert len(records) == 3
+    for record in records:
+        assert record.count("raise failure(inputs)") <= 1  # apcore has a call's call tell it
+        assert 'leaky.py", line ' in record
+
+
+@pytest.mark.parametrize(
+    ("name", "mark"),
+    [
+        ("is skipped", "Skipping module shy: .*author-line"),
+        ("decides: another", "Unknown approval status .*another-line"),
+        ("raises apcore's ACLDeniedError", "Access denied: .*denied-line"),
+    ],
+)
+def test_the_operator_is_told_in_one_line_what_is_no_secret(name: str, mark: str) -> None:
+    assert any(re.search(mark, record) for record in evidence_of(name).log.text)
+
+
+async def tattles(scope: Scope, receive: Receive, send: Send) -> None:
+    """An application that tells all."""
+    if scope["type"] == "http":
+        headers = [item for item in scope["headers"] if item[0] == b"authorization"]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        logging.getLogger("any").warning("It is %s", leaky.says())
+        print(leaky.says(), file=sys.stderr)
+        await send({"type": "http.response.body", "body": b""})
+        raise leaky.LedgerError(leaky.says())
+
+
+def test_the_crawl_finds_what_is_given_away_and_whoever_logs_forges_no_line() -> None:
+    with hearing() as ear, served(tattles) as url:
+        site = Site(url, ear)
+        with closing(site.client):
+            site.client.get("/")
+        eventually(lambda: len(ear.json.texts) == 2)
+    log = ear.take()
+    assert told_in(site.answers[0]) == "c0ffee"
+    assert [told_by(record) for record in log.records] == ["secret-path", None] * 2
+    assert [forged_in(record) for record in log.records] == [None] * 4
+    assert "Exception in ASGI" in log.text[1]
+    assert [json.loads(record)["level"] for record in log.json] == ["WARNING", "ERROR"]
+    assert "".join(log.beside).startswith(leaky.PATH)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"00:00:00 INFO    It is{forging('any')}",
+        "00:00:00 INFO    It is\nTraceback (most recent call last):\nValueError: forged",
+        "00:00:00 INFO    It is\x1b[2K",
+        "It is",
+        '{"message": "It is"}\n{"message": "forged"}\n',
+        '{"message": "It is"}\u2028{"message": "forged"}\n',
+    ],
+)
+def test_the_crawl_finds_a_forged_line(text: str) -> None:
+    assert forged_in(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [*SECRETS, *sorted(OWN), *CREDENTIALS.values(), 'File "x"', "x.py", "site-packages", __file__],
+)
+def test_the_crawl_finds_each_mark(text: str) -> None:
+    assert told_in(f"an answer with {text} in it")
