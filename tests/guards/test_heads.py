@@ -133,14 +133,10 @@ ENDLESS = {
     "address": b"GET /",
     "address of the next request": HEALTH + b"GET /",
 }
-UNBOUNDED = ("trailer", "name of a trailer", "extension of a chunk", "size of a chunk")
-UNCOUNTED = pytest.mark.xfail(reason="nobody counts it")
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize(
-    "what", [pytest.param(w, marks=[UNCOUNTED] * (w in UNBOUNDED)) for w in ENDLESS]
-)
+@pytest.mark.parametrize("what", ENDLESS)
 async def test_nothing_that_does_not_end_is_gathered(what: str) -> None:
     protocol, wire = guarded(Remembers(True))
     protocol.data_received(ENDLESS[what])

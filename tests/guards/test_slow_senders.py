@@ -302,7 +302,6 @@ def test_a_client_may_wait_until_the_agent_reads(results: dict[str, "Future[Any]
     assert results["slow_auth"].result(2 * PATIENCE)[1] == 200
 
 
-@pytest.mark.xfail(reason="nobody looks again")
 def test_a_client_that_was_asked_for_the_body_has_its_time_and_no_more(
     results: dict[str, "Future[Any]"],
 ) -> None:
@@ -354,7 +353,6 @@ def never_sending(url: str) -> Any:
     return time.monotonic() - begun
 
 
-@pytest.mark.xfail(reason="only the last request of a connection is looked at")
 def test_while_a_run_is_waited_for_the_body_of_the_next_may_come_slowly(
     results: dict[str, "Future[Any]"],
 ) -> None:

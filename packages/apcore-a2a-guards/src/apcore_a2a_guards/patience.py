@@ -9,6 +9,8 @@ MAX_HEAD = 64 * 1024
 """Bytes of a request's first line and headers."""
 REQUEST_LINE = len("GET  HTTP/1.1\r\n\r\n")
 """Bytes of the shortest, without its address."""
+MAX_FRAMING = 8
+"""Bytes that a byte of a body may cost in chunks of it."""
 MAX_SECONDS = 3600
 RATE = 64 * 1024
 """Bytes that win a slow body another second."""
@@ -51,7 +53,8 @@ class PatientProtocol(HttpToolsProtocol):
         self._began = 0.0
         self._received = 0
         self._in_head = True
-        self._head = self._held = 0  # as they are parsed, and as they come in pieces
+        self._head = self._held = 0  # headers as they are parsed; all but the body as it comes
+        self._body = 0
         self._messages = 0
 
     def connection_made(self, transport: Any) -> None:
@@ -68,11 +71,11 @@ class PatientProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Read on; look again later when the request is not whole yet."""
-        before = self._messages if self._in_head else None
+        before, body = self._messages, self._body
         super().data_received(data)
         self._received += len(data)
-        if self._in_head and before == self._messages:
-            self._held += len(data)
+        if before == self._messages:  # else a part of it may be another request's
+            self._held += len(data) - (self._body - body)
         if self._is_too_large():
             self._close(TOO_LARGE)
         elif self._timer is None and not self._is_busy():
@@ -82,7 +85,8 @@ class PatientProtocol(HttpToolsProtocol):
         """A request begins to arrive."""
         super().on_message_begin()
         self._began, self._received = self.loop.time(), 0
-        self._in_head, self._head, self._held = True, REQUEST_LINE, 0
+        self._in_head, self._head = True, REQUEST_LINE
+        self._held = self._body = 0
         self._messages += 1
 
     def on_url(self, url: bytes) -> None:
@@ -107,6 +111,11 @@ class PatientProtocol(HttpToolsProtocol):
         self._in_head = False
         super().on_headers_complete()
 
+    def on_body(self, body: bytes) -> None:
+        """A part of the body."""
+        self._body += len(body)
+        super().on_body(body)
+
     def send_400_response(self, msg: str) -> None:
         """Answer what is no HTTP, or more than is taken."""
         if self._is_too_large():
@@ -115,7 +124,7 @@ class PatientProtocol(HttpToolsProtocol):
             super().send_400_response(msg)
 
     def _is_too_large(self) -> bool:
-        return max(self._head, self._held) > MAX_HEAD
+        return max(self._head, self._held - MAX_FRAMING * self._body) > MAX_HEAD
 
     def _watch(self, seconds: float) -> None:
         self._timer = self.loop.call_later(seconds, self._look)
@@ -123,24 +132,28 @@ class PatientProtocol(HttpToolsProtocol):
     def _look(self) -> None:
         """Close the connection, if it is the client that is waited for, and it has had its time."""
         self._timer = None
-        late = self.loop.time() - self._began - self.seconds - self._received / RATE
         if self._is_busy():
             return
-        if self.flow.read_paused:
-            self._watch(self.seconds)
-        elif late < 0:
+        now, cycle = self.loop.time(), self._unanswered()
+        unheard = cycle is not None and cycle.waiting_for_100_continue
+        if unheard or self.pipeline or self.flow.read_paused:
+            self._began = now + self.seconds  # its time begins when it is heard
+        late = now - self._began - self.seconds - self._received / RATE
+        if late < 0:
             self._watch(-late)
         else:
             self._close(TIMED_OUT if self._in_head and self._received else b"")
 
     def _is_busy(self) -> bool:
         """Whether it is the server that is waited for, or uvicorn waits for the next request."""
-        if self.timeout_keep_alive_task is not None:
-            return True
+        cycle = self._unanswered()
+        answering = cycle is not None and not cycle.more_body
+        return answering or self.timeout_keep_alive_task is not None
+
+    def _unanswered(self) -> Any:
+        """uvicorn's request that has no whole answer yet; None without one."""
         cycle: Any = self.cycle  # None before the first request
-        if cycle is None or cycle.response_complete:
-            return False
-        return not cycle.more_body or bool(cycle.waiting_for_100_continue)
+        return None if cycle is None or cycle.response_complete else cycle
 
     def _close(self, answer: bytes) -> None:
         if not self.transport.is_closing():
