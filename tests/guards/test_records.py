@@ -2,6 +2,8 @@
 
 import asyncio
 import logging
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -136,6 +138,27 @@ async def test_a_request_that_broke_has_the_status_of_that(
     caplog.set_level(logging.INFO, "apcore_a2a.access")
     assert (await ask(AccessLog(Boundary(raising)))).status == 500
     assert vars(caplog.records[-1])["status"] == 500
+
+
+# What libraries say
+
+WARNS = """
+import logging, sys
+from apcore_a2a_guards import set_up_logging
+set_up_logging("info", sys.argv[1])
+logging.getLogger("any").warning("%s", sys.argv[2])
+"""
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_no_message_breaks_its_line_whoever_says_it(form: str) -> None:
+    said = HOSTILE.replace("\0", "")  # which no argument of a program can have
+    command = [sys.executable, "-c", WARNS, form, said]
+    done = subprocess.run(command, check=True, capture_output=True)
+    line = done.stderr.decode().removesuffix("\n")
+    assert "WARNING" in line
+    assert "[31mc" in line
+    assert not CONTROL.search(line)
 
 
 # What exceptions say

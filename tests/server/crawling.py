@@ -304,6 +304,10 @@ class LeakyStore(Breaks, DictStore):
         """Is called for tasks that have ended."""
 
 
+class LeakyACL(Breaks, ACL):
+    """Rules that can't be asked."""
+
+
 class Porter(Breaks):
     """An authenticator that fails with what it gets, lets nobody in, or takes a text for one."""
 
@@ -400,14 +404,19 @@ class Condition:
 ACL.register_condition("leaky", Condition())
 
 
-def executor_of(registry: Any, server: str) -> Any:
+RULES = [
+    ACLRule(["*"], ["strict"], "allow", conditions={"leaky": {}}),
+    ACLRule(["*"], ["works"], "allow"),
+]
+
+
+def executor_of(registry: Any, server: str, acl: ACL) -> Any:
     """What runs the modules of a server, with what is in its way there."""
     if server == "duck":
         return leaky.Duck(registry)
-    rule = ACLRule(["*"], ["works"], "allow", conditions={"leaky": {}})
     options: dict[str, Json] = {
         "meddler": {"middlewares": [leaky.Meddler()]},
         "desk": {"approval_handler": leaky.Desk()},
-        "acl": {"acl": ACL([rule])},
+        "acl": {"acl": acl},
     }
     return Executor(registry, **options.get(server, {}))

@@ -109,7 +109,10 @@ def without_words(error: BaseException, seen: tuple[BaseException, ...] = ()) ->
     found: Exception = type(kind.__name__, (Exception,), {"__module__": kind.__module__})()
     implied = None if error.__suppress_context__ else error.__context__
     cause = error.__cause__ or implied
-    if cause is not None and all(cause is not one for one in seen) and len(seen) < MAX_CAUSES:
+    if cause is error:  # apcore raises what it has wrapped from itself, and keeps the cause aside
+        cause = getattr(error, "cause", None)
+    is_new = all(cause is not one for one in seen) and len(seen) < MAX_CAUSES
+    if isinstance(cause, BaseException) and is_new:
         found.__cause__ = without_words(cause, seen)
     return found.with_traceback(error.__traceback__)
 
