@@ -65,12 +65,16 @@ class RateLimiter:
         """0 when *who* may, which counts; else how many seconds to wait."""
         for item in self._items:
             if not await _done(self._strategy.test(item, *who)):
-                stats = await _done(self._strategy.get_window_stats(item, *who))
-                reset: float = stats.reset_time
-                return max(1, math.ceil(reset - time.time()))
+                return await self._seconds(item, *who)
         for item in self._items:  # counted only when no rate refuses it
-            await _done(self._strategy.hit(item, *who))
+            if not await _done(self._strategy.hit(item, *who)):  # others were faster
+                return await self._seconds(item, *who)
         return 0
+
+    async def _seconds(self, item: Any, *who: str) -> int:
+        stats = await _done(self._strategy.get_window_stats(item, *who))
+        reset: float = stats.reset_time
+        return max(1, math.ceil(reset - time.time()))
 
 
 async def _done(result: Any) -> Any:
