@@ -1,5 +1,6 @@
 """How often somebody may ask, and what who asks too often is told."""
 
+import asyncio
 import json
 import time
 from itertools import product
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 from apcore_a2a_guards import Authentication, RateLimit, RateLimiter
 from apcore_a2a_server import create_app
+from limits.aio.storage import MemoryStorage
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
@@ -157,6 +159,31 @@ async def test_who_is_refused_has_not_used_up_another_rate(clock: Clock) -> None
     assert waits == [0, 1, 1]
     clock.now += 2
     assert await limiter.wait("ada") == 0
+
+
+class FarStorage(MemoryStorage):
+    """A store that answers after others have asked, too."""
+
+    STORAGE_SCHEME = ["async+far"]  # noqa: RUF012  # as its base class has it
+
+    async def get_sliding_window(self, key: str, expiry: int) -> tuple[int, float, int, float]:
+        found = await super().get_sliding_window(key, expiry)
+        await asyncio.sleep(0)
+        return found
+
+    async def acquire_sliding_window_entry(
+        self, key: str, limit: int, expiry: int, amount: int = 1
+    ) -> bool:
+        await asyncio.sleep(0)
+        return await super().acquire_sliding_window_entry(key, limit, expiry, amount)
+
+
+async def test_who_asks_many_times_at_once_is_let_in_no_more_often(clock: Clock) -> None:
+    app = limited("2/minute;3/hour", "async+far://")
+    answers = await asyncio.gather(*(ask(app) for _ in range(20)))
+    assert [answer.status for answer in answers].count(200) == 2
+    later = [answer.headers["retry-after"] for answer in answers if answer.status == 429]
+    assert all(0 < int(seconds) <= 3600 for seconds in later)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,8 @@ REQUEST_LINE = len("GET  HTTP/1.1\r\n\r\n")
 """Bytes of the shortest, without its address."""
 MAX_FRAMING = 8
 """Bytes that a byte of a body may cost in chunks of it."""
+MAX_FRAMES = 2 * 1024 * 1024
+"""And all of it, in bytes; behind a body there may be as much that is none of it."""
 MAX_SECONDS = 3600
 RATE = 64 * 1024
 """Bytes that win a slow body another second."""
@@ -124,7 +126,8 @@ class PatientProtocol(HttpToolsProtocol):
             super().send_400_response(msg)
 
     def _is_too_large(self) -> bool:
-        return max(self._head, self._held - MAX_FRAMING * self._body) > MAX_HEAD
+        framing = min(MAX_FRAMING * self._body, MAX_FRAMES)
+        return max(self._head, self._held - framing) > MAX_HEAD
 
     def _watch(self, seconds: float) -> None:
         self._timer = self.loop.call_later(seconds, self._look)
