@@ -5,10 +5,11 @@ import json
 import os
 import pty
 import re
+import signal
 import subprocess
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -285,6 +286,17 @@ class Screen:
 
     def type(self, text: str) -> None:
         os.write(self._end, text.encode())
+
+    def interrupt(self) -> None:
+        """Press Ctrl+C, as people do: once more when nothing happens.
+
+        CPython only looks for signals before it reads; one that comes in between waits.
+        """
+        for _ in range(2):
+            self.process.send_signal(signal.SIGINT)
+            with suppress(subprocess.TimeoutExpired):
+                self.process.wait(5)
+                return
 
     def end(self) -> int:
         code = self.process.wait(PATIENCE)

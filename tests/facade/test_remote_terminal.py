@@ -268,7 +268,7 @@ def test_the_task_is_kept_for_who_does_not_answer(agent: str, tmp_path: Path) ->
 def test_an_interrupt_at_the_question_says_how_to_answer_later(agent: str, tmp_path: Path) -> None:
     with screen(tmp_path, "call", agent, "pays", TERM="dumb") as shown:
         shown.wait_for(r"\n\S*\? ")
-        shown.process.send_signal(SIGNALS[1])
+        shown.interrupt()
         assert shown.end() == 130
 
     assert "Traceback" not in shown.text
