@@ -191,3 +191,12 @@ def test_trailers_are_not_kept(reads: bool) -> None:
                 line.hear(b"read")
     assert (b"x-api-key", b"a") not in app.seen[0]
     assert len(app.seen[0]) < 10
+
+
+@pytest.mark.anyio
+async def test_who_sends_more_requests_than_there_can_be_answers_is_cut_off() -> None:
+    protocol, wire = guarded(Remembers(True))
+    protocol.data_received(HEALTH * 100)
+    assert wire.ended.is_set()
+    assert len(protocol.pipeline) < 100
+    protocol.connection_lost(None)

@@ -13,6 +13,8 @@ MAX_FRAMING = 8
 """Bytes that a byte of a body may cost in chunks of it."""
 MAX_FRAMES = 2 * 1024 * 1024
 """And all of it, in bytes; behind a body there may be as much that is none of it."""
+MAX_PIPELINE = 32
+"""Requests of a connection that wait behind the one that is answered."""
 MAX_SECONDS = 3600
 RATE = 64 * 1024
 """Bytes that win a slow body another second."""
@@ -109,9 +111,16 @@ class PatientProtocol(HttpToolsProtocol):
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """They are all there."""
+        """They are all there.
+
+        Raises:
+            ValueError: So many requests wait for their turn that the client can't mean it.
+        """
         self._in_head = False
         super().on_headers_complete()
+        if len(self.pipeline) > MAX_PIPELINE:
+            self._close(b"")
+            raise ValueError
 
     def on_body(self, body: bytes) -> None:
         """A part of the body."""
