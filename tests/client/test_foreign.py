@@ -156,8 +156,8 @@ def kind_of(event: Event) -> str:
 async def running(client: A2AClient) -> Task:
     """A task that works for long."""
     task = await client.send_message(LONG, blocking=False)
-    while (await client.get_task(task.id)).status.state != TaskState.WORKING:  # noqa: ASYNC110
-        await asyncio.sleep(0.01)  # nobody tells
+    while (await client.get_task(task.id)).status.state != TaskState.WORKING:  # noqa: ASYNC110  # no word
+        await asyncio.sleep(0.01)
     return task
 
 

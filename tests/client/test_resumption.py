@@ -186,13 +186,14 @@ class Steps:
 
     async def has(self, count: int) -> Task:
         """The task at the agent, as soon as it has taken *count* steps."""
-        while steps_of(task := await self.control.get_task(self.task.id)) < count:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)  # nobody tells
+        while steps_of(task := await self.control.get_task(self.task.id)) < count:  # noqa: ASYNC110  # no word
+            await asyncio.sleep(0.01)
         return task
 
     async def ends(self) -> Task:
         """The task at the agent, as soon as it has ended."""
-        while not (task := await self.control.get_task(self.task.id)).status.state.is_settled:  # noqa: ASYNC110
+        task_id = self.task.id
+        while not (task := await self.control.get_task(task_id)).status.state.is_settled:  # noqa: ASYNC110  # no word
             await asyncio.sleep(0.01)
         return task
 
@@ -245,7 +246,7 @@ async def test_a_stream_goes_on_where_its_connection_broke(
         reading = asyncio.create_task(run.read(3))
         await run.open(1)
         await run.proxy.cut.wait()
-        while not run.events or steps_of(run.task) < 1:  # noqa: ASYNC110
+        while not run.events or steps_of(run.task) < 1:  # noqa: ASYNC110  # no word
             await asyncio.sleep(0.01)
         await run.open(2)
         await reading

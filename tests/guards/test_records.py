@@ -4,6 +4,7 @@ import asyncio
 import logging
 import subprocess
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -200,6 +201,17 @@ def test_other_handlers_get_the_whole_exception() -> None:
     assert SECRET in logging.Formatter("%(message)s").format(record)
 
 
+class Tells(logging.Handler):
+    """Hands records on."""
+
+    def __init__(self, tell: Callable[[logging.LogRecord], None]) -> None:
+        super().__init__()
+        self._tell = tell
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._tell(record)
+
+
 def test_of_a_task_that_nobody_waits_for_there_are_no_words() -> None:
     async def breaks() -> None:
         raise ValueError(SECRET)
@@ -208,9 +220,8 @@ def test_of_a_task_that_nobody_waits_for_there_are_no_words() -> None:
         task, told = asyncio.ensure_future(breaks()), list[str]()
         await asyncio.wait({task})
         context = {"message": "It broke", "exception": task.exception(), "future": task}
-        handler = logging.Handler()
         form = Discreet(logging.Formatter("%(message)s"))
-        handler.emit = lambda record: told.append(form.format(record))  # type: ignore[method-assign]
+        handler = Tells(lambda record: told.append(form.format(record)))
         logger = logging.getLogger("asyncio")
         logger.addHandler(handler)
         try:

@@ -161,7 +161,7 @@ def raised(action: Callable[[str], object]) -> Failure:
     def failure(text: str) -> BaseException:
         try:
             action(text)
-        except Exception as error:
+        except Exception as error:  # whatever it is, it is what is asked for
             return error
         raise AssertionError("it did not fail")
 

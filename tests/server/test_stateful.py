@@ -503,7 +503,7 @@ class World(RuleBasedStateMachine):
             run.go.set()
         try:
             yield run
-        except BaseException as error:
+        except BaseException as error:  # a run ends by cancellation, too
             run.end = type(error).__name__
             raise
         run.end = "returned"

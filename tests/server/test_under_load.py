@@ -375,7 +375,7 @@ def end_under_load(number: int, folder: Path, home: Path) -> Counter[str]:
             assert time.monotonic() - load.signalled < KINDS[kind] + 2
             assert not re.search("WARNING|ERROR|Traceback", agent.log)
             check_ends(load, json.loads(told.read_text(encoding="utf-8")))
-        except Exception as error:
+        except Exception as error:  # whatever it is, it goes on with a note
             error.add_note(f"in round {number} ({kind}): {load.seen} {agent.log}")
             raise
     return load.seen

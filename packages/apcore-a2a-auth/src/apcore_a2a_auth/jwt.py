@@ -127,7 +127,7 @@ class JWTAuthenticator:
     def _published(self, jwks_url: str | None) -> Jwks:
         if jwks_url is None and self._issuer is None:
             raise ConfigurationError(f"Give key, jwks_url or issuer, or set {SECRET}")
-        given = self._issuer or "" if jwks_url is None else jwks_url
+        given = jwks_url if jwks_url is not None else self._issuer or ""
         try:
             url = urlsplit(given)
         except ValueError:

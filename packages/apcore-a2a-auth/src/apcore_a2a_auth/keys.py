@@ -98,7 +98,7 @@ def algorithms_of(key: object) -> frozenset[str]:
 def key_of_jwk(jwk: dict[str, Any]) -> VerificationKey | None:
     """The key in a JSON Web Key (RFC 7517); None for one that checks no signatures of others.
 
-    A shared secret fits no algorithm: who can read the set could make tokens with it.
+    A secret or private one is none either: whoever can read the set could sign with it.
     """
     try:
         if jwk.get("use", "sig") != "sig" or "verify" not in (jwk.get("key_ops") or ["verify"]):

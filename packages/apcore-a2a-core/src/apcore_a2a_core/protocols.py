@@ -11,9 +11,9 @@ class Authenticator(Protocol):
     It may have `security_schemes()` beside its method: the schemes that the Agent Card declares,
     by name, as the SDK's types or as OpenAPI has them. Without it a bearer token is declared.
 
-    >>> class Everybody:
-    ...     def authenticate(self, headers): return {"id": "somebody"}
-    >>> isinstance(Everybody(), Authenticator)
+    >>> class KnowsNobody:
+    ...     def authenticate(self, headers): return None
+    >>> isinstance(KnowsNobody(), Authenticator)
     True
     """
 

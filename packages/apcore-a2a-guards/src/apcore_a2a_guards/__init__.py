@@ -1,4 +1,4 @@
-"""What stands before an agent: ASGI middleware that knows HTTP, and nothing of A2A."""
+"""What stands before an agent: ASGI middleware, which of A2A knows security schemes alone."""
 
 from .authentication import Authentication, caller_of, principal_of
 from .boundary import Boundary

@@ -176,7 +176,7 @@ def _swap(registry: Any, skill_id: str, old: Loaded | None, new: Loaded | None) 
         try:
             if new:
                 _register(registry, skill_id, new)
-        except Exception:
+        except Exception:  # registries raise what they like; the old module stays then
             if old:
                 _register(registry, skill_id, old)
             raise

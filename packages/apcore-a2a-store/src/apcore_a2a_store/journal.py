@@ -166,7 +166,7 @@ class Journal:
         async with entry.lock:  # the store may show the task before it tells us that it has it
             try:
                 await self._shelf.save(record)
-            except Exception:
+            except Exception:  # a user's store may raise anything: then there is no task
                 del self._live[record.task.id]
                 raise
         self._tell(None, record)

@@ -2,35 +2,8 @@
 
 from ._parts import missing
 
-try:
-    from apcore_a2a_auth import (
-        APIKeyAuthenticator,
-        AuthError,
-        ChainAuthenticator,
-        ClaimMapping,
-        ConfigurationError,
-        JWTAuthenticator,
-        KeysUnavailableError,
-        api_key,
-        bearer,
-        hash_key,
-        oauth2,
-        open_id_connect,
-    )
+try:  # what is public is that part's to say, here as there
+    from apcore_a2a_auth import *  # noqa: F403  # pyright: ignore[reportWildcardImportFromLibrary]
+    from apcore_a2a_auth import __all__ as __all__
 except ModuleNotFoundError as error:
     raise missing(error, "auth", "apcore_a2a.auth") from None
-
-__all__ = [
-    "APIKeyAuthenticator",
-    "AuthError",
-    "ChainAuthenticator",
-    "ClaimMapping",
-    "ConfigurationError",
-    "JWTAuthenticator",
-    "KeysUnavailableError",
-    "api_key",
-    "bearer",
-    "hash_key",
-    "oauth2",
-    "open_id_connect",
-]

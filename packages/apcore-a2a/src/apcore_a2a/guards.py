@@ -2,39 +2,8 @@
 
 from ._parts import missing
 
-try:
-    from apcore_a2a_guards import (
-        AccessLog,
-        Authentication,
-        Boundary,
-        CountAnswers,
-        Discreet,
-        OriginGuard,
-        PageHeaders,
-        RateLimit,
-        RateLimiter,
-        caller_of,
-        guards,
-        note,
-        principal_of,
-        set_up_logging,
-    )
+try:  # what is public is that part's to say, here as there
+    from apcore_a2a_guards import *  # noqa: F403  # pyright: ignore[reportWildcardImportFromLibrary]
+    from apcore_a2a_guards import __all__ as __all__
 except ModuleNotFoundError as error:
     raise missing(error, "guards", "apcore_a2a.guards") from None
-
-__all__ = [
-    "AccessLog",
-    "Authentication",
-    "Boundary",
-    "CountAnswers",
-    "Discreet",
-    "OriginGuard",
-    "PageHeaders",
-    "RateLimit",
-    "RateLimiter",
-    "caller_of",
-    "guards",
-    "note",
-    "principal_of",
-    "set_up_logging",
-]
