@@ -8,13 +8,13 @@ from typing import Any
 from a2a import types as a2a
 from a2a.utils.errors import InvalidParamsError, TaskNotFoundError, UnsupportedOperationError
 from apcore_a2a_core import PartConverter, PartError
+from apcore_a2a_dialects import invalid
 from apcore_a2a_guards import note
 from apcore_a2a_modules import Access, Approvals, Pause, Skill, Skills, is_over
 from apcore_a2a_store import Journal, Query, TaskRecord
 from apcore_a2a_store.states import INPUT_REQUIRED, PAUSED
 
 from .clients.caller import Caller
-from .decode import invalid
 from .pausing.answer import is_late_answer
 from .shared.ids import new_id
 from .shared.parts import as_json

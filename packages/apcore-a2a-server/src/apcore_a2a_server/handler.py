@@ -11,17 +11,17 @@ from typing import Any, NoReturn, TypeAlias
 
 from a2a import types as a2a
 from a2a.utils import errors
+from apcore_a2a_dialects import invalid
 from apcore_a2a_store import Event, Journal, Order, Query
 from apcore_a2a_store.states import NAMES, PAUSED, TERMINAL
+from apcore_a2a_store.subscribers import attach, ending, follow, settled
 
 from .admission import Admission
 from .clients.caller import Caller
 from .clients.waiting import Streams, Watchers
-from .decode import invalid
 from .engine import Engine
 from .errors import StaleTaskError, TooMuchError
 from .shared.ticket import Ticket
-from .subscribers import attach, ending, follow, settled
 
 Events: TypeAlias = AsyncGenerator[Event | None]
 

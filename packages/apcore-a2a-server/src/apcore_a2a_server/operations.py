@@ -5,11 +5,10 @@ from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 from a2a import types as a2a
+from apcore_a2a_dialects import V03, V1, Json, decode
 from apcore_a2a_store import Payload
 
 from .clients.caller import Caller
-from .decode import Json, decode
-from .encode import V03, V1
 from .handler import Events, Handler, Request
 
 Do: TypeAlias = Callable[[Handler, Request], Awaitable[Any]]

@@ -7,11 +7,11 @@ from urllib.parse import parse_qs
 
 from a2a.utils import errors
 from apcore_a2a_core.schema import is_object
+from apcore_a2a_dialects import Json, invalid, parse_json
 from apcore_a2a_guards import note
 from apcore_a2a_store import Payload
 from starlette.types import Scope, Send
 
-from .decode import Json, invalid, parse_json
 from .errors import TooMuchError
 from .http.endpoint import Endpoint
 from .http.exchange import Asked, respond, retry_after

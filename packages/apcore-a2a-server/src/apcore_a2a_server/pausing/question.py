@@ -7,9 +7,8 @@ from typing import Any
 
 from a2a.types import Part
 from apcore_a2a_core import clean, to_value
+from apcore_a2a_dialects import carried
 from apcore_a2a_modules import Pause
-
-from apcore_a2a_server.decode import carried
 
 MAX_QUESTION = 10_000
 MAX_SHOWN = 20

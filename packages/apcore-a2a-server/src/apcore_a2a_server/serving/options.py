@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from typing import Any, TypedDict
 
 from apcore_a2a_core import Authenticator, missing_methods
-
-from apcore_a2a_server.decode import MAX_ITEMS
+from apcore_a2a_dialects import MAX_ITEMS
 
 POSITIVE = ("execution_timeout", "input_timeout", "keep_alive", "task_ttl")
 """Options that are seconds, and more than none."""

@@ -8,10 +8,10 @@ from urllib.parse import parse_qsl
 from a2a.utils.errors import A2A_ERROR_MAPPING, JSONParseError, VersionNotSupportedError
 from apcore_a2a_core import error_details
 from apcore_a2a_core.schema import is_object
+from apcore_a2a_dialects import Json, invalid, parse_json
 from apcore_a2a_guards import note
 from starlette.types import Scope, Send
 
-from apcore_a2a_server.decode import Json, invalid, parse_json
 from apcore_a2a_server.errors import DrainingError, TooMuchError
 from apcore_a2a_server.http.endpoint import Endpoint
 from apcore_a2a_server.http.exchange import Asked, respond, retry_after

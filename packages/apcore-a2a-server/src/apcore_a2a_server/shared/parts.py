@@ -5,9 +5,7 @@ from typing import Any
 
 from a2a import types as a2a
 from apcore_a2a_core import narrow
-
-from apcore_a2a_server.decode import Json, decode
-from apcore_a2a_server.encode import V1
+from apcore_a2a_dialects import V1, Json, decode
 
 JSON = V1()
 

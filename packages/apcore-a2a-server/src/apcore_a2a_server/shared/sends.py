@@ -2,8 +2,7 @@
 
 from a2a.types import SendMessageRequest
 from apcore_a2a_core import from_value
-
-from apcore_a2a_server.decode import invalid
+from apcore_a2a_dialects import invalid
 
 
 def is_detached(request: SendMessageRequest, streaming: bool) -> bool:

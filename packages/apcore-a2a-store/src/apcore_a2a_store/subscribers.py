@@ -7,7 +7,9 @@ task; any can go on from the last id it saw.
 from collections.abc import AsyncGenerator
 
 from a2a import types as a2a
-from apcore_a2a_store import Event, Journal, TaskRecord
+
+from .journal import Event, Journal
+from .records import TaskRecord
 
 
 async def follow(

@@ -74,7 +74,7 @@ def decode(kind: type[M], value: Any, path: str = "params") -> M:
     Example:
         ```python
         from a2a.types import GetTaskRequest
-        from apcore_a2a_server.decode import decode
+        from apcore_a2a_dialects import decode
 
         print(decode(GetTaskRequest, {"id": "t1", "historyLength": 2.0}).history_length)
         #> 2
