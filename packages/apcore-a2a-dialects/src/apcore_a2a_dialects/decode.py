@@ -280,8 +280,31 @@ def _send(value: Json, path: str) -> Json:
     return {**value, "message": {**beside, **message}} if beside else value
 
 
+def _config(value: Json, path: str) -> Json:
+    """A push configuration without 0.3's `pushNotificationConfig` object, if it has one."""
+    nested = value.get("pushNotificationConfig")
+    return {**value, **nested} if is_object(nested) else value
+
+
+def _authentication(value: Json, path: str) -> Json:
+    """With the first of 0.3's `schemes`."""
+    schemes = value.get("schemes")
+    return {"scheme": schemes[0], **value} if is_array(schemes) and schemes else value
+
+
+def _address(value: Json, path: str) -> Json:
+    """Which configuration is meant: in 0.3 `id` is the task's."""
+    config = {"id": value.get("pushNotificationConfigId")}
+    return {**config, **value} if "taskId" in value else {"taskId": value.get("id"), **config}
+
+
 _MODERN: dict[str, Callable[[Json, str], Json]] = {
+    "AuthenticationInfo": _authentication,
+    "DeleteTaskPushNotificationConfigRequest": _address,
+    "GetTaskPushNotificationConfigRequest": _address,
+    "ListTaskPushNotificationConfigsRequest": _address,
     "Part": _part,
+    "TaskPushNotificationConfig": _config,
     "SendMessageConfiguration": _configuration,
     "SendMessageRequest": _send,
 }

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, TypeAlias
 
 from a2a import types as a2a
 from apcore_a2a_core import error_details, from_struct, from_value
-from apcore_a2a_store import Payload, shortened
+from apcore_a2a_store import Payload, Version, shortened
 from apcore_a2a_store.states import NAMES, SETTLED
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
@@ -27,7 +27,7 @@ STREAMED: dict[type[Payload], str] = {
 class V1:
     """JSON as A2A 1.0 has it (ProtoJSON, §5.5)."""
 
-    version = "1.0"
+    version: Version = "1.0"
     shapes: ClassVar[dict[type[Message], Callable[[Json], Json]]] = {}
     """What a dialect makes of the JSON of a message."""
 

@@ -11,7 +11,7 @@ from apcore_a2a_core import PartConverter, PartError
 from apcore_a2a_dialects import invalid
 from apcore_a2a_guards import note
 from apcore_a2a_modules import Access, Approvals, Pause, Skill, Skills, is_over
-from apcore_a2a_store import Journal, Query, TaskRecord
+from apcore_a2a_store import Journal, Query, TaskRecord, Webhook
 from apcore_a2a_store.states import INPUT_REQUIRED, PAUSED
 
 from .clients.caller import Caller
@@ -42,6 +42,8 @@ class Call:
     approvals: Approvals = field(default_factory=Approvals)
     token: str | None = None
     """The approval id to resume with, when the executor has its user's approval handler."""
+    webhooks: Sequence[Webhook] = ()
+    """Who is told of a new task from its beginning."""
 
 
 class Admission:

@@ -5,12 +5,12 @@ task's next version, and writes record and events to the journal in one go.
 """
 
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from a2a import types as a2a
 from apcore_a2a_core import to_value
-from apcore_a2a_store import Journal, Payload, TaskRecord, trim
+from apcore_a2a_store import Journal, Payload, TaskRecord, Webhook, trim
 from apcore_a2a_store.states import NAMES, TRANSITIONS, WORKING
 
 from .errors import InvalidStateTransitionError, StaleTaskError
@@ -55,7 +55,7 @@ def say(about: a2a.Message, *parts: str | a2a.Part) -> a2a.Message:
     )
 
 
-async def create(journal: Journal, record: TaskRecord) -> None:
+async def create(journal: Journal, record: TaskRecord, webhooks: Sequence[Webhook]) -> None:
     """Store a new task: submitted, and at once working, as its first two events.
 
     Raises:
@@ -65,7 +65,7 @@ async def create(journal: Journal, record: TaskRecord) -> None:
     submitted.CopyFrom(record.task)
     record.messages = len(submitted.history)
     working = _set_state(record, NewState(WORKING))
-    await journal.create(record, [submitted, working])
+    await journal.create(record, [submitted, working], webhooks)
 
 
 async def change(

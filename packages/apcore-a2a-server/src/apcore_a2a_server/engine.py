@@ -80,9 +80,10 @@ class Engine:
         self._expiries.forget(record.task.id)
 
     async def abandon(self, task_id: str) -> None:
-        """Cancel a running task that nobody waits for any more (FR-MSG-005)."""
+        """Cancel a running task that nobody waits for, nor is told of (FR-MSG-005)."""
         run, _ = self.runs.get(task_id, (None, None))
-        if run is not None and not run.call.detached:
+        awaited = self._setup.journal.has_webhooks(task_id)
+        if run is not None and not run.call.detached and not awaited:
             await self._stop(run, CANCELED, "Client disconnected")
 
     async def drain(self, seconds: float) -> None:

@@ -6,13 +6,14 @@ Streams carry the versions of events, which the SDK's `RequestHandler` has no ro
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, NoReturn, TypeAlias
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
 
 from a2a import types as a2a
 from a2a.utils import errors
 from apcore_a2a_dialects import invalid
-from apcore_a2a_store import Event, Journal, Order, Query
+from apcore_a2a_push.configs import PushConfigs
+from apcore_a2a_store import Event, Journal, Order, Query, Version
 from apcore_a2a_store.states import NAMES, PAUSED, TERMINAL
 from apcore_a2a_store.subscribers import attach, ending, follow, settled
 
@@ -39,12 +40,14 @@ class Request:
         caller: Who sends it.
         parts: The parts of a message as they came in JSON, where integers are exact.
         last_id: The last event that a reader has.
+        version: The version of the protocol that it came in.
     """
 
     message: Any
     caller: Caller
     parts: Sequence[Any] | None = None
     last_id: int | None = None
+    version: Version = "1.0"
 
 
 class Handler:
@@ -58,6 +61,7 @@ class Handler:
         streams: Limits the streams that are open.
         keep_alive: Seconds of silence after which a stream says that it is alive.
         extended_card: Makes the card for a caller; None when nothing authenticates.
+        push: The webhooks of tasks; None when none are called.
     """
 
     def __init__(
@@ -70,6 +74,7 @@ class Handler:
         *,
         keep_alive: float = 15,
         extended_card: Callable[[Caller], Awaitable[dict[str, Any]]] | None = None,
+        push: PushConfigs | None = None,
     ) -> None:
         self._engine = engine
         self._admission = admission
@@ -78,21 +83,27 @@ class Handler:
         self._streams = streams
         self._keep_alive = keep_alive
         self._extended_card = extended_card
+        self._push = push
 
     async def admit(self, request: Request, *, streaming: bool) -> Ticket:
         """Start the message's task, or go on with it; everything that refuses it is raised."""
         send: a2a.SendMessageRequest = request.message
-        if send.configuration.HasField("task_push_notification_config"):
-            raise errors.PushNotificationNotSupportedError
         caller, parts = request.caller, request.parts
+        wish = send.configuration.HasField("task_push_notification_config")
+        push = self._webhooks() if wish else None
         record = await self._admission.addressed(send, caller)
         if record is None:
             try:
                 call = self._admission.call(send, caller, parts, streaming=streaming)
+                if push is not None:
+                    call = replace(call, webhooks=[await push.wish(send, request.version)])
                 return await self._engine.start(call)
             except (errors.InvalidParamsError, TooMuchError):
                 await self._admission.check_access(send, caller)
                 raise
+        if push is not None:
+            send.message.task_id = record.task.id
+            await push.set(record.task.id, await push.wish(send, request.version))
         if record.task.status.state not in PAUSED:
             return Ticket(record.task.id, record.version - 1)
         answer = self._admission.reply(record, send, caller, parts, streaming=streaming)
@@ -117,7 +128,7 @@ class Handler:
         Raises:
             TooMuchError: Too many streams are open.
         """
-        self._enter_stream(request)
+        self._streams.enter(request.caller.client, request.caller.connection)
         ticket = await self.admit(request, streaming=True)
         self._watchers.enter(ticket.task_id, request.caller.connection)
         return follow(self._journal, ticket.task_id, ticket.since, idle=self._keep_alive)
@@ -133,7 +144,7 @@ class Handler:
         missed = request.last_id is not None and request.last_id <= record.version
         if record.task.status.state in TERMINAL and not missed:
             raise errors.UnsupportedOperationError("The task has ended")
-        self._enter_stream(request)
+        self._streams.enter(request.caller.client, request.caller.connection)
         self._watchers.enter(record.task.id, request.caller.connection)
         if missed:
             after = request.last_id or 0
@@ -179,9 +190,15 @@ class Handler:
             raise errors.TaskNotCancelableError(message) from None
         return await self.get(request)
 
-    async def push_config(self, request: Request) -> NoReturn:
-        """Push notifications are not there (§3.3.4)."""
-        raise errors.PushNotificationNotSupportedError
+    async def push_config(self, request: Request) -> Any:
+        """Set, get, list or delete webhooks of a task, as JSON (§3.1.7 to §3.1.10).
+
+        Raises:
+            PushNotificationNotSupportedError: No webhooks are called.
+        """
+        push, asked = self._webhooks(), request.message
+        await self._admission.own_task(asked.task_id, request.caller)
+        return await push.answer(asked, request.version)
 
     async def extended_card(self, request: Request) -> dict[str, Any]:
         """The card for who calls, as JSON of both versions (§3.1.11).
@@ -193,8 +210,10 @@ class Handler:
             raise errors.ExtendedAgentCardNotConfiguredError
         return await self._extended_card(request.caller)
 
-    def _enter_stream(self, request: Request) -> None:
-        self._streams.enter(request.caller.client, request.caller.connection)
+    def _webhooks(self) -> PushConfigs:
+        if self._push is None:
+            raise errors.PushNotificationNotSupportedError
+        return self._push
 
     async def _task(self, task_id: str, request: Request) -> a2a.Task:
         return (await self._admission.own_task(task_id, request.caller)).task

@@ -1,10 +1,11 @@
 """The methods of both dialects: what each reads, does, and answers."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 from a2a import types as a2a
+from a2a.types import DeleteTaskPushNotificationConfigRequest
 from apcore_a2a_dialects import V03, V1, Json, decode
 from apcore_a2a_store import Payload
 
@@ -13,7 +14,6 @@ from .handler import Events, Handler, Request
 
 Do: TypeAlias = Callable[[Handler, Request], Awaitable[Any]]
 
-PUSH = "tasks/pushNotificationConfig"
 _TABLE: tuple[tuple[str, type[Any], Do], ...] = (
     ("SendMessage message/send", a2a.SendMessageRequest, Handler.send),
     ("SendStreamingMessage message/stream", a2a.SendMessageRequest, Handler.stream),
@@ -24,12 +24,12 @@ _TABLE: tuple[tuple[str, type[Any], Do], ...] = (
     ("SubscribeToTask", a2a.SubscribeToTaskRequest, Handler.subscribe),
     ("tasks/resubscribe", a2a.SubscribeToTaskRequest, Handler.resubscribe),
     *(
-        (f"{new} {PUSH}/{old}", a2a.TaskPushNotificationConfig, Handler.push_config)
-        for new, old in (
-            ("CreateTaskPushNotificationConfig", "set"),
-            ("GetTaskPushNotificationConfig", "get"),
-            ("ListTaskPushNotificationConfigs", "list"),
-            ("DeleteTaskPushNotificationConfig", "delete"),
+        (f"{name} tasks/pushNotificationConfig/{old}", kind, Handler.push_config)
+        for name, old, kind in (
+            ("CreateTaskPushNotificationConfig", "set", a2a.TaskPushNotificationConfig),
+            ("GetTaskPushNotificationConfig", "get", a2a.GetTaskPushNotificationConfigRequest),
+            ("ListTaskPushNotificationConfigs", "list", a2a.ListTaskPushNotificationConfigsRequest),
+            ("DeleteTaskPushNotificationConfig", "delete", DeleteTaskPushNotificationConfigRequest),
         )
     ),
     (
@@ -55,8 +55,8 @@ class Stream(NamedTuple):
     encode: Callable[[Payload], Json]
 
 
-async def perform(method: str, params: Json, handler: Handler, caller: Caller) -> Json | Stream:
-    """Do what *method* says: its result as JSON, or a stream.
+async def perform(method: str, params: Json, handler: Handler, caller: Caller) -> Any:
+    """Do what *method* says: its result as a JSON value, or a `Stream`.
 
     Raises:
         A2AError: Whatever stands against it.
@@ -65,13 +65,14 @@ async def perform(method: str, params: Json, handler: Handler, caller: Caller) -
     asked: Any = decode(kind, params)
     sends = kind is a2a.SendMessageRequest
     parts = params["message"].get("parts") if sends else None
-    result = await do(handler, Request(asked, caller, parts, _last_event_id(caller)))
+    asking = Request(asked, caller, parts, _last_event_id(caller), dialect.version)
+    result = await do(handler, asking)
     length = _history_length(asked.configuration if sends else asked)
     if isinstance(result, a2a.Task):
         return dialect.sent(result, length) if sends else dialect.task(result, length)
     if isinstance(result, a2a.ListTasksResponse):
         return _page(dialect, asked, result, length)
-    if isinstance(result, dict):
+    if not isinstance(result, AsyncGenerator):
         return result
     return Stream(result, partial(dialect.event, history_length=length))
 

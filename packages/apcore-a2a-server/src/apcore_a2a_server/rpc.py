@@ -16,7 +16,7 @@ from .errors import TooMuchError
 from .http.endpoint import Endpoint
 from .http.exchange import Asked, respond, retry_after
 from .http.sse import EventStream
-from .operations import DIALECT_03, DIALECT_1, METHODS, perform
+from .operations import DIALECT_03, DIALECT_1, METHODS, Stream, perform
 
 VERSIONS = frozenset({"", "0.3", "1.0"})
 
@@ -52,7 +52,7 @@ class JsonRpc(Endpoint):
             status = error.status if isinstance(error, TooMuchError) else 200
             await respond(send, reply, status=status, headers=retry_after(error))
             return
-        if isinstance(result, dict):
+        if not isinstance(result, Stream):
             await respond(send, {**reply, "result": result})
             return
 

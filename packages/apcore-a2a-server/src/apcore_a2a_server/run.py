@@ -72,7 +72,7 @@ class Run:
         if not self.admitted.done():
             try:
                 if self.answer is None:
-                    await create(self._setup.journal, self._new_record())
+                    await create(self._setup.journal, self._new_record(), self.call.webhooks)
                 else:
                     await self._go_on(*self.answer)
             except Exception as error:  # apcore would wrap it as a failure of the module

@@ -1,16 +1,18 @@
 """Tasks, their events, and where they are kept: the part of an agent that outlives a request."""
 
 from .errors import StoreFullError
-from .journal import Event, Journal, Order, Page, Payload, Query, Shelf
+from .journal import Event, Journal, Order, Page, Query, Shelf
 from .memory import InMemoryTaskStore
 from .records import TaskListResult, TaskRecord, TaskStore, shortened, trim
 from .simple import ScannedStore, SdkStore, shelf_of
+from .webhooks import Outbox, Payload, Transition, Version, Webhook
 
 __all__ = [
     "Event",
     "InMemoryTaskStore",
     "Journal",
     "Order",
+    "Outbox",
     "Page",
     "Payload",
     "Query",
@@ -21,6 +23,9 @@ __all__ = [
     "TaskListResult",
     "TaskRecord",
     "TaskStore",
+    "Transition",
+    "Version",
+    "Webhook",
     "shelf_of",
     "shortened",
     "trim",

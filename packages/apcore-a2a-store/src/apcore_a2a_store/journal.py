@@ -12,17 +12,18 @@ from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import ClassVar, Literal, TypeAlias
 
 from a2a import types as a2a
+from a2a.utils.errors import PushNotificationNotSupportedError, TaskNotFoundError
 
 from .records import TaskRecord
 from .states import SETTLED, TERMINAL
+from .webhooks import Outbox, Payload, Transition, Webhook
 
 logger = logging.getLogger(__name__)
 
 Order: TypeAlias = Literal["created", "updated"]
-Payload: TypeAlias = a2a.Task | a2a.TaskStatusUpdateEvent | a2a.TaskArtifactUpdateEvent
 Listener: TypeAlias = Callable[[TaskRecord | None, TaskRecord], None]
 """Is told of a task before and after a change of its state; before its first there is None."""
 
@@ -70,7 +71,12 @@ class Shelf(ABC):
     """What the journal keeps its records in: a task store that answers queries.
 
     Stores that list in their own way derive from it; others are read page by page.
+
+    Attributes:
+        keeps_webhooks: Whether it has a place for webhooks.
     """
+
+    keeps_webhooks: ClassVar[bool] = False
 
     @abstractmethod
     async def save(self, record: TaskRecord) -> None:
@@ -103,6 +109,14 @@ class Shelf(ABC):
         said = [message for record in page.records[::-1] for message in record.said()]
         return said[-limit:]
 
+    async def webhooks(self, task_id: str) -> Sequence[Webhook]:
+        """The webhooks of a task, oldest first."""
+        raise PushNotificationNotSupportedError
+
+    async def save_webhooks(self, task_id: str, webhooks: Sequence[Webhook]) -> None:
+        """Keep these as the webhooks of a task, for as long as the task is kept."""
+        raise PushNotificationNotSupportedError
+
 
 @dataclass(slots=True)
 class Entry:
@@ -110,6 +124,7 @@ class Entry:
 
     record: TaskRecord
     events: list[Event] = field(default_factory=list[Event])
+    webhooks: Sequence[Webhook] = ()
     waiters: set[asyncio.Future[None]] = field(default_factory=set[asyncio.Future[None]])
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -134,6 +149,7 @@ class Journal:
 
     Attributes:
         listeners: Who is told of every change of a task's state.
+        outbox: What tells webhooks; None when there are none.
     """
 
     def __init__(
@@ -147,29 +163,43 @@ class Journal:
     ) -> None:
         self.max_history = max_history
         self.listeners: list[Listener] = []
+        self.outbox: Outbox | None = None
         self._shelf = shelf
         self._max_logs = max_logs
         self._log_ttl = log_ttl
         self._max_events = max_events
         self._live: dict[str, Entry] = {}
         self._ended: OrderedDict[str, _Log] = OrderedDict()
+        self._editing = asyncio.Lock()
 
-    async def create(self, record: TaskRecord, payloads: list[Payload]) -> None:
-        """Store a new task with its first events.
+    @property
+    def keeps_webhooks(self) -> bool:
+        """Whether the store has a place for webhooks."""
+        return self._shelf.keeps_webhooks
+
+    async def create(
+        self, record: TaskRecord, payloads: list[Payload], webhooks: Sequence[Webhook] = ()
+    ) -> None:
+        """Store a new task with its first events, and its webhooks.
 
         Raises:
             StoreFullError: The store has no room and nothing it may drop.
         """
         record.version = len(payloads)
         events = [Event(number, payload) for number, payload in enumerate(payloads, 1)]
-        entry = self._live[record.task.id] = Entry(record, events)
+        entry = self._live[record.task.id] = Entry(record, events, webhooks)
         async with entry.lock:  # the store may show the task before it tells us that it has it
             try:
+                if webhooks:
+                    await self._shelf.save_webhooks(record.task.id, webhooks)
                 await self._shelf.save(record)
             except Exception:  # a user's store may raise anything: then there is no task
                 del self._live[record.task.id]
+                if webhooks:
+                    await self._shelf.save_webhooks(record.task.id, ())
                 raise
         self._tell(None, record)
+        self._post(entry, events)
 
     async def open(self, task_id: str) -> Entry | None:
         """The entry of a task that has not ended, made from the store if need be."""
@@ -177,9 +207,11 @@ class Journal:
             record = await self._shelf.get(task_id)
             if record is None or record.task.status.state in TERMINAL:
                 return None
-            if task_id in self._ended:  # meanwhile: what was read is old
-                return None
-            self._live.setdefault(task_id, Entry(record))
+            async with self._editing:
+                webhooks = await self._shelf.webhooks(task_id) if self.outbox else ()
+                if task_id in self._ended:  # meanwhile: what was read is old
+                    return None
+                self._live.setdefault(task_id, Entry(record, webhooks=webhooks))
         return self._live[task_id]
 
     async def write(self, entry: Entry, record: TaskRecord, payloads: list[Payload]) -> None:
@@ -197,7 +229,8 @@ class Journal:
                 logger.exception("The task store did not save the end of task %s", record.task.id)
                 ended = False
         first = record.version - len(payloads) + 1
-        entry.events += [Event(number, payload) for number, payload in enumerate(payloads, first)]
+        events = [Event(number, payload) for number, payload in enumerate(payloads, first)]
+        entry.events += events
         if len(entry.events) > 2 * self._max_events:
             del entry.events[: -self._max_events]
         entry.record = record
@@ -207,6 +240,7 @@ class Journal:
             _wake(waiter)
         if before.task.status.state != record.task.status.state:
             self._tell(before, record)
+        self._post(entry, events)
 
     async def get(self, task_id: str) -> TaskRecord | None:
         """The record as it is now; whoever gets it must not change its task."""
@@ -227,6 +261,34 @@ class Journal:
     async def conversation(self, owner: str, context_id: str) -> Sequence[a2a.Message]:
         """The latest messages of the owner's conversation in a context, in their order."""
         return await self._shelf.conversation(owner, context_id, self.max_history)
+
+    async def webhooks(self, task_id: str) -> Sequence[Webhook]:
+        """The webhooks of a task, oldest first."""
+        entry = self._live.get(task_id)
+        return entry.webhooks if entry is not None else await self._shelf.webhooks(task_id)
+
+    async def edit_webhooks(
+        self, task_id: str, edit: Callable[[Sequence[Webhook]], Sequence[Webhook]]
+    ) -> None:
+        """Replace the webhooks of a task by what *edit* makes of them.
+
+        Raises:
+            TaskNotFoundError: The task has left.
+        """
+        async with self._editing:
+            webhooks = edit(await self.webhooks(task_id))
+            if await self.get(task_id) is None:
+                raise TaskNotFoundError
+            await self._shelf.save_webhooks(task_id, webhooks)
+            if task_id in self._live:
+                self._live[task_id].webhooks = webhooks
+            if self.outbox is not None:
+                self.outbox.update(task_id, webhooks)
+
+    def has_webhooks(self, task_id: str) -> bool:
+        """Whether somebody is told of a task that has not ended."""
+        entry = self._live.get(task_id)
+        return entry is not None and any(not webhook.failure for webhook in entry.webhooks)
 
     def events(self, task_id: str, after: int) -> list[Event] | None:
         """The events behind version *after*; None when the log does not reach back so far."""
@@ -260,6 +322,15 @@ class Journal:
     def _tell(self, before: TaskRecord | None, after: TaskRecord) -> None:
         for listener in self.listeners:
             listener(before, after)
+
+    def _post(self, entry: Entry, events: Sequence[Event]) -> None:
+        if not entry.webhooks or self.outbox is None:
+            return
+        task, owner = entry.record.task, entry.record.owner
+        for version, payload in ((event.version, event.payload) for event in events):
+            if not isinstance(payload, a2a.TaskArtifactUpdateEvent):
+                then = payload if isinstance(payload, a2a.Task) else task
+                self.outbox.put(Transition(then, owner, version, payload), entry.webhooks)
 
     def _end(self, entry: Entry) -> None:
         task_id = entry.record.task.id

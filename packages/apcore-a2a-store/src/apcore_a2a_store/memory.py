@@ -16,6 +16,7 @@ from .errors import StoreFullError
 from .journal import Page, Query, Shelf
 from .records import TaskListResult, TaskRecord, surplus
 from .states import OPEN, TERMINAL
+from .webhooks import Webhook
 
 MAX_SCAN = 2000
 """How many ended tasks are looked at for one of the same owner, when there must be room."""
@@ -96,6 +97,8 @@ class InMemoryTaskStore(Shelf):
         ```
     """
 
+    keeps_webhooks = True
+
     def __init__(
         self, *, ttl: float = 3600, max_capacity: int = 10_000, max_history: int = 100
     ) -> None:
@@ -109,7 +112,7 @@ class InMemoryTaskStore(Shelf):
         self._by_end: OrderedDict[str, None] = OrderedDict()
         self._over: OrderedDict[_Key, None] = OrderedDict()
         """The conversations without a working task, in the order in which they expire."""
-        self._push: dict[str, TaskPushNotificationConfig] = {}
+        self._webhooks: dict[str, Sequence[Webhook]] = {}
         self._clock = count(1)
         self._sweep: asyncio.TimerHandle | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -184,17 +187,27 @@ class InMemoryTaskStore(Shelf):
             self._drop(task_id)
         return known
 
+    async def webhooks(self, task_id: str) -> Sequence[Webhook]:
+        """The task's webhooks, oldest first."""
+        return self._webhooks.get(task_id, ())
+
+    async def save_webhooks(self, task_id: str, webhooks: Sequence[Webhook]) -> None:
+        """Keep these as the task's webhooks."""
+        self._webhooks.pop(task_id, None)
+        if webhooks:
+            self._webhooks[task_id] = tuple(webhooks)
+
     async def save_push_config(self, task_id: str, config: TaskPushNotificationConfig) -> None:
-        """Keep the task's webhook configuration."""
-        self._push[task_id] = config
+        """Keep this as the task's only webhook."""
+        await self.save_webhooks(task_id, [Webhook(config)])
 
     async def get_push_config(self, task_id: str) -> TaskPushNotificationConfig | None:
-        """The task's webhook configuration, if it has one."""
-        return self._push.get(task_id)
+        """The configuration of the task's oldest webhook, if it has one."""
+        return next((webhook.config for webhook in await self.webhooks(task_id)), None)
 
     async def delete_push_config(self, task_id: str) -> bool:
-        """Forget the task's webhook configuration; False when there is none."""
-        return self._push.pop(task_id, None) is not None
+        """Forget the task's webhooks; False when there are none."""
+        return self._webhooks.pop(task_id, None) is not None
 
     def __len__(self) -> int:
         return len(self._slots)
@@ -278,7 +291,7 @@ class InMemoryTaskStore(Shelf):
             self._take(task_id)
 
     def _take(self, task_id: str) -> _Slot:
-        indexes: tuple[dict[str, Any], ...] = (self._push, self._by_update, self._by_end)
+        indexes: tuple[dict[str, Any], ...] = (self._webhooks, self._by_update, self._by_end)
         for index in indexes:
             index.pop(task_id, None)
         return self._slots.pop(task_id)

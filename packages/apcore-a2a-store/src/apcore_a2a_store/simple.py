@@ -2,15 +2,16 @@
 
 import base64
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
-from a2a.types import ListTasksRequest, Task
+from a2a.types import ListTasksRequest, Task, TaskPushNotificationConfig
 from a2a.utils.errors import InvalidParamsError
 from apcore_a2a_core import from_value, missing_methods, to_value
 
 from .journal import Page, Query, Shelf
 from .records import TaskListResult, TaskRecord, TaskStore
+from .webhooks import Version, Webhook
 
 logger = logging.getLogger("apcore_a2a.stores")
 
@@ -21,11 +22,16 @@ RECORD = "apcoreRecord"
 class ScannedStore(Shelf):
     """Queries over a store that can only list: it is read page by page, and sifted.
 
+    It keeps one webhook for each task. What a configuration has no place for (the version it was
+    set in, and why it has failed) travels in its `tenant`.
+
     Args:
         store: A store with the seven methods of FR-STR-001.
     """
 
-    def __init__(self, store: "TaskStore | SdkStore") -> None:
+    keeps_webhooks = True
+
+    def __init__(self, store: TaskStore) -> None:
         self._store = store
 
     async def save(self, record: TaskRecord) -> None:
@@ -47,6 +53,34 @@ class ScannedStore(Shelf):
         page = found[first : first + query.limit]
         more = len(found) > first + query.limit
         return Page(page, page[-1].task.id if more else None, len(found))
+
+    async def webhooks(self, task_id: str) -> Sequence[Webhook]:
+        """The task's webhook, if it has one."""
+        kept = await self._store.get_push_config(task_id)
+        if kept is None:
+            return ()
+        config = TaskPushNotificationConfig()
+        config.CopyFrom(kept)
+        version, _, failure = config.tenant.partition(" ")
+        config.ClearField("tenant")
+        known: Version = "0.3" if version == "0.3" else "1.0"
+        return (Webhook(config, known, failure),)
+
+    async def save_webhooks(self, task_id: str, webhooks: Sequence[Webhook]) -> None:
+        """Keep this as the task's webhook.
+
+        Raises:
+            InvalidParamsError: There is more than one.
+        """
+        if len(webhooks) > 1:
+            raise InvalidParamsError("This agent keeps one push configuration for each task")
+        if not webhooks:
+            await self._store.delete_push_config(task_id)
+        for webhook in webhooks:
+            config = TaskPushNotificationConfig()
+            config.CopyFrom(webhook.config)
+            config.tenant = f"{webhook.version} {webhook.failure}"
+            await self._store.save_push_config(task_id, config)
 
     async def _scan(self, context_id: str) -> AsyncIterator[TaskRecord]:
         cursor: str | None = None
@@ -75,8 +109,25 @@ def _position(found: list[TaskRecord], cursor: str | None) -> int:
     raise InvalidParamsError("Invalid page cursor")
 
 
+class SdkShelf(ScannedStore):
+    """The same over a store of the official SDK, which keeps no webhooks.
+
+    Args:
+        store: An `a2a.server.tasks.TaskStore`.
+    """
+
+    keeps_webhooks = False
+
+    def __init__(self, store: Any) -> None:
+        tasks: Any = SdkStore(store)
+        super().__init__(tasks)
+
+    webhooks = Shelf.webhooks
+    save_webhooks = Shelf.save_webhooks
+
+
 class SdkStore:
-    """A task store of the official SDK, as one with the seven methods.
+    """A task store of the official SDK, with the methods of one that concern tasks.
 
     What it has no place for (owner, skill, version, the paused call) travels in the task's
     metadata. It lists by the time of the last status; push configurations it has none.
@@ -142,7 +193,7 @@ def shelf_of(store: Any) -> Shelf:
         return store
     if _is_sdk_store(store):
         logger.warning("The SDK's task store keeps no push configurations and lists by update")
-        return ScannedStore(SdkStore(store))
+        return SdkShelf(store)
     missing = missing_methods(store, TaskStore)
     if missing:
         raise TypeError(f"task_store lacks the methods: {', '.join(missing)}")

@@ -6,8 +6,14 @@ from typing import Any
 
 from a2a.server.context import ServerCallContext
 from a2a.server.request_handlers.request_handler import RequestHandler
-from a2a.types import AgentCard
+from a2a.types import (
+    AgentCard,
+    ListTaskPushNotificationConfigsResponse,
+    TaskPushNotificationConfig,
+)
+from google.protobuf.empty_pb2 import Empty
 from google.protobuf.json_format import ParseDict
+from google.protobuf.message import Message
 from starlette.applications import Starlette
 
 from apcore_a2a_server.clients.caller import Caller
@@ -43,6 +49,15 @@ def _stream(do: Do) -> Any:
     return method
 
 
+def _configs(kind: type[Message]) -> Any:
+    """A method about push configurations, which answers with a *kind*."""
+
+    async def do(handler: Handler, request: Request) -> Message:
+        return ParseDict(await handler.push_config(request), kind(), ignore_unknown_fields=True)
+
+    return _answer(do)
+
+
 async def _extended_card(handler: Handler, request: Request) -> AgentCard:
     document = await handler.extended_card(request)
     return ParseDict(document, AgentCard(), ignore_unknown_fields=True)
@@ -64,10 +79,10 @@ class SdkRequestHandler(RequestHandler):
     on_list_tasks = _answer(Handler.list)
     on_cancel_task = _answer(Handler.cancel)
     on_subscribe_to_task = _stream(Handler.subscribe)
-    on_create_task_push_notification_config = _answer(Handler.push_config)
-    on_get_task_push_notification_config = _answer(Handler.push_config)
-    on_list_task_push_notification_configs = _answer(Handler.push_config)
-    on_delete_task_push_notification_config = _answer(Handler.push_config)
+    on_create_task_push_notification_config = _configs(TaskPushNotificationConfig)
+    on_get_task_push_notification_config = _configs(TaskPushNotificationConfig)
+    on_list_task_push_notification_configs = _configs(ListTaskPushNotificationConfigsResponse)
+    on_delete_task_push_notification_config = _configs(Empty)
     on_get_extended_agent_card = _answer(_extended_card)
 
 

@@ -1,14 +1,16 @@
 """Puts the parts of an agent together."""
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from a2a.utils.errors import MethodNotFoundError
 from anyio import CapacityLimiter
 from apcore_a2a_core import ErrorMapper, PartConverter, SchemaConverter
 from apcore_a2a_guards import RateLimiter
 from apcore_a2a_modules import Access, Skills, Threads, install_approval, install_steps
+from apcore_a2a_push import PushSettings
 from apcore_a2a_store import InMemoryTaskStore, Journal, shelf_of
 
 from apcore_a2a_server.admission import Admission
@@ -21,6 +23,12 @@ from apcore_a2a_server.shared.setup import Setup
 from .cards import CardPages
 from .health import HealthPage
 from .options import Settings
+
+if TYPE_CHECKING:
+    from apcore_a2a_push.push import Push
+
+LAST_WORDS = 2.0
+"""Seconds in which webhooks can be told at least of how the last tasks ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,23 +44,34 @@ class Agent:
     cards: CardPages
     health: HealthPage
     shutdown_timeout: float
+    push: "Push | None" = None
 
     def start(self) -> None:
         """Take messages, again after an earlier end."""
         self.health.draining = self.engine.draining = False
 
     async def drain(self) -> None:
-        """Let the running tasks end, in the time that they have for it."""
+        """Let the running tasks end, and webhooks be told, in the time that they have for it."""
         self.health.draining = True
+        loop = asyncio.get_running_loop()
+        end = loop.time() + self.shutdown_timeout
         await self.engine.drain(self.shutdown_timeout)
+        if self.push is not None:
+            least = min(LAST_WORDS, self.shutdown_timeout)
+            await self.push.outbox.drain(max(end - loop.time(), least))
 
     def gauges(self) -> dict[str, Callable[[], float]]:
         """What can be read at any time, by its name."""
-        return {
+        found: dict[str, Callable[[], float]] = {
             "active_tasks": lambda: len(self.engine.runs),
             "open_streams": lambda: len(self.streams),
             "stuck_threads": lambda: self.setup.threads.stuck,
         }
+        if self.push is not None:
+            outbox = self.push.outbox
+            found["webhooks_pending"] = lambda: outbox.pending
+            found["webhooks_pending_age_seconds"] = lambda: round(outbox.age, 3)
+        return found
 
 
 def build(executor: Any, settings: Settings) -> Agent:
@@ -64,7 +83,7 @@ def build(executor: Any, settings: Settings) -> Agent:
     """
     skills = _skills(executor, settings)
     setup = _setup(executor, settings)
-    journal, engine = setup.journal, Engine(setup)
+    journal, engine, push = setup.journal, Engine(setup), _push(setup.journal, settings)
     grace = settings.disconnect_grace if settings.cancel_on_disconnect else None
     watchers = Watchers(engine.abandon, grace)
     streams = Streams(settings.max_streams, settings.max_streams_per_client)
@@ -79,10 +98,20 @@ def build(executor: Any, settings: Settings) -> Agent:
         streams,
         keep_alive=settings.keep_alive,
         extended_card=cards.extended if settings.auth is not None else None,
+        push=None if push is None else push.configs,
     )
     health = HealthPage(skills, journal)
     timeout = settings.shutdown_timeout
-    return Agent(setup, engine, handler, skills, streams, watchers, cards, health, timeout)
+    return Agent(setup, engine, handler, skills, streams, watchers, cards, health, timeout, push)
+
+
+def _push(journal: Journal, settings: Settings) -> "Push | None":
+    wanted = settings.push_notifications
+    if not wanted:
+        return None
+    from apcore_a2a_push.push import Push  # takes 30 ms, and most do without
+
+    return Push(journal, PushSettings() if wanted is True else wanted)
 
 
 def _skills(executor: Any, settings: Settings) -> Skills:

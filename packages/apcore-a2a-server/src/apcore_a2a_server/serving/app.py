@@ -108,6 +108,8 @@ def _add_metrics(app: Starlette, agent: Agent) -> None:
 
     metrics = Metrics(agent.gauges())
     agent.setup.journal.listeners.append(metrics.on_change)
+    if agent.push is not None:
+        agent.push.outbox.on_result = metrics.for_webhooks()
     app.router.routes.append(Route("/metrics", metrics.show))
     app.add_middleware(CountAnswers, count=metrics.on_answer)
 

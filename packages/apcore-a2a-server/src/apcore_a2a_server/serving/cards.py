@@ -67,7 +67,7 @@ def _profile(settings: Settings, *, streaming: bool) -> Profile:
         version=settings.version or settings.project("version"),
         capabilities=AgentCapabilities(
             streaming=streaming,
-            push_notifications=False,
+            push_notifications=bool(settings.push_notifications),
             extended_agent_card=settings.auth is not None,
         ),
         state_history=settings.state_history,

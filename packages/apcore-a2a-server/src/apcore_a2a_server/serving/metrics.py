@@ -14,6 +14,8 @@ from starlette.responses import JSONResponse, Response
 Gauges: TypeAlias = dict[str, Callable[[], float]]
 Encode: TypeAlias = Callable[[CollectorRegistry], bytes]
 
+RESULTS = ("delivered", "retried", "failed")
+"""What comes of a notification to a webhook; of one that is retried, more."""
 BUCKETS = (0.005, 0.025, 0.1, 0.5, 1, 5, 10, 30, 60, 120, 300)
 """Seconds; the last is the time that a run has by default."""
 
@@ -40,6 +42,7 @@ class Metrics:
         self._seconds = Histogram(
             "apcore_a2a_run_seconds", "Runs to their end", buckets=BUCKETS, registry=self._registry
         )
+        self._webhooks: Counter | None = None
         self._answered = 0
         self._gauges: Gauges = {
             **gauges,
@@ -50,6 +53,15 @@ class Metrics:
             Gauge(f"apcore_a2a_{name}", text, registry=self._registry).set_function(read)
         for state in TERMINAL:
             self._tasks.labels(NAMES[state])
+
+    def for_webhooks(self) -> Callable[[str], None]:
+        """What counts what comes of notifications: delivered, retried, failed."""
+        counter = self._webhooks = Counter(
+            "apcore_a2a_webhooks", "Notifications", ["result"], registry=self._registry
+        )
+        for result in RESULTS:
+            counter.labels(result)
+        return lambda result: counter.labels(result).inc()
 
     def on_change(self, before: TaskRecord | None, after: TaskRecord) -> None:
         """A task has come into another state."""
@@ -71,10 +83,13 @@ class Metrics:
             chosen: tuple[Encode, str] = choose_encoder(accept)
             encode, media_type = chosen
             return Response(encode(self._registry), headers={"content-type": media_type})
-        ended = {f"{NAMES[state]}_tasks": self._count(NAMES[state]) for state in TERMINAL}
-        gauges = {name: read() for name, read in self._gauges.items()}
-        return JSONResponse({**gauges, **ended, "total_requests": self._answered})
+        found: dict[str, float] = {name: read() for name, read in self._gauges.items()}
+        for state in TERMINAL:
+            found[f"{NAMES[state]}_tasks"] = self._count("tasks", "state", NAMES[state])
+        for result in RESULTS if self._webhooks is not None else ():
+            found[f"webhooks_{result}"] = self._count("webhooks", "result", result)
+        return JSONResponse({**found, "total_requests": self._answered})
 
-    def _count(self, state: str) -> int:
-        labels = {"state": state}
-        return int(self._registry.get_sample_value("apcore_a2a_tasks_total", labels) or 0)
+    def _count(self, name: str, label: str, value: str) -> int:
+        found = self._registry.get_sample_value(f"apcore_a2a_{name}_total", {label: value})
+        return int(found or 0)

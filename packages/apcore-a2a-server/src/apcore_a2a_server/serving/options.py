@@ -6,6 +6,7 @@ from typing import Any, TypedDict
 
 from apcore_a2a_core import Authenticator, missing_methods
 from apcore_a2a_dialects import MAX_ITEMS
+from apcore_a2a_push import PushSettings
 
 POSITIVE = ("execution_timeout", "input_timeout", "keep_alive", "task_ttl")
 """Options that are seconds, and more than none."""
@@ -26,7 +27,7 @@ COUNTS = (
 )
 OPTIONAL_COUNTS = ("max_runs_per_client", "max_runs_per_skill")
 
-LATER = ("push_notifications", "explorer")
+LATER = ("explorer",)
 """Options of parts that are still to come."""
 
 
@@ -46,7 +47,7 @@ class Options(TypedDict, total=False):
     task_store: Any
     cors_origins: Sequence[str] | None
     allowed_hosts: Sequence[str] | None
-    push_notifications: bool
+    push_notifications: bool | PushSettings
     explorer: bool
     metrics: bool
     default_skill: str | None
@@ -97,7 +98,8 @@ class Settings:
         task_store: Where tasks are kept; else an `InMemoryTaskStore`.
         cors_origins: The origins whose web pages may call the agent; `["*"]` for any.
         allowed_hosts: The `Host` headers that are answered; else all.
-        push_notifications: Not available in this version.
+        push_notifications: Whether webhooks are called; or how, as `PushSettings` of
+            `apcore_a2a_push`.
         explorer: Not available in this version.
         metrics: Whether ``GET /metrics`` tells the operator's figures, to anybody who asks.
         default_skill: The skill that messages reach which name none.
@@ -143,7 +145,7 @@ class Settings:
     task_store: Any = None
     cors_origins: Sequence[str] | None = None
     allowed_hosts: Sequence[str] | None = None
-    push_notifications: bool = False
+    push_notifications: bool | PushSettings = False
     explorer: bool = False
     metrics: bool = False
     default_skill: str | None = None

@@ -16,7 +16,7 @@ from apcore_a2a_server.errors import DrainingError, TooMuchError
 from apcore_a2a_server.http.endpoint import Endpoint
 from apcore_a2a_server.http.exchange import Asked, respond, retry_after
 from apcore_a2a_server.http.sse import EventStream
-from apcore_a2a_server.operations import perform
+from apcore_a2a_server.operations import Stream, perform
 from apcore_a2a_server.rpc import check_media_type, version_of
 
 MEDIA_TYPE = b"application/a2a+json"
@@ -73,10 +73,10 @@ class Rest(Endpoint):
             extra = retry_after(error)
             await respond(send, status, status=code, media_type=MEDIA_TYPE, headers=extra)
             return
-        if isinstance(result, dict):
-            await respond(send, result, media_type=MEDIA_TYPE)
-        else:
+        if isinstance(result, Stream):
             await EventStream(result.events, result.encode).send(send, asked.connection)
+        else:
+            await respond(send, result, media_type=MEDIA_TYPE)
 
 
 def route(verb: str, path: str) -> tuple[str, Json] | None:

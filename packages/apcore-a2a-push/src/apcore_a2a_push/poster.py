@@ -1,0 +1,153 @@
+"""Sends a notification to a judged address, and looks at the status of the answer alone."""
+
+import asyncio
+import ssl
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any, NamedTuple
+
+import httpcore
+
+from .errors import RefusedError
+from .guard import Guard
+from .settings import PushSettings
+
+MAX_ANSWER = 64 * 1024
+"""Bytes of an answer that are read, so that its connection can be used again."""
+MAX_WAIT = 3600
+"""Seconds that a receiver may ask us to wait, at most."""
+MAX_CONNECTIONS = 128
+KEEP_ALIVE = 15.0
+
+
+class Answer(NamedTuple):
+    """What came of one attempt.
+
+    Attributes:
+        status: the HTTP status; 0 when there was none.
+        reason: what to log; no text of the receiver's.
+        retry_after: seconds that the receiver asks for (RFC 9110 §10.2.3).
+    """
+
+    status: int
+    reason: str
+    retry_after: float = 0
+
+    @property
+    def is_success(self) -> bool:
+        """2xx; a redirect is none, and is not followed."""
+        return 200 <= self.status < 300
+
+
+class JudgedBackend(httpcore.AsyncNetworkBackend):
+    """Connects to addresses that the guard has judged, and to the very address that it has."""
+
+    def __init__(self, guard: Guard) -> None:
+        self._guard = guard
+        anyio: Any = httpcore.AnyIOBackend()  # httpcore's types know none when anyio is missing
+        self._inner: httpcore.AsyncNetworkBackend = anyio
+
+    async def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,  # noqa: ASYNC109  # httpcore's signature
+        local_address: str | None = None,
+        socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
+    ) -> httpcore.AsyncNetworkStream:
+        """Connect to one of the host's addresses, in their order.
+
+        Raises:
+            RefusedError: The host has an address that is not allowed.
+        """
+        addresses = await self._guard.addresses(host, port)
+        for address in addresses[:-1]:
+            try:
+                return await self._inner.connect_tcp(address, port, timeout, local_address)
+            except (httpcore.ConnectError, httpcore.ConnectTimeout):
+                continue
+        return await self._inner.connect_tcp(addresses[-1], port, timeout, local_address)
+
+    async def connect_unix_socket(
+        self,
+        path: str,
+        timeout: float | None = None,  # noqa: ASYNC109  # httpcore's signature
+        socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
+    ) -> httpcore.AsyncNetworkStream:
+        """No webhook has such an address.
+
+        Raises:
+            RefusedError: Always.
+        """
+        raise RefusedError("The webhook's URL must have a host")
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait."""
+        await self._inner.sleep(seconds)
+
+
+class Poster:
+    """Posts to webhooks: judged addresses, no redirects, no proxy of the environment.
+
+    Args:
+        settings: How.
+        guard: Judges the addresses.
+    """
+
+    def __init__(self, settings: PushSettings, guard: Guard) -> None:
+        self._seconds = settings.timeout
+        context = settings.ssl_context or ssl.create_default_context()
+        limits: dict[str, Any] = {
+            "ssl_context": context,
+            "max_connections": MAX_CONNECTIONS,
+            "keepalive_expiry": KEEP_ALIVE,
+        }
+        self._pool: httpcore.AsyncConnectionPool
+        if settings.proxy is None:
+            limits["network_backend"] = JudgedBackend(guard)
+            self._pool = httpcore.AsyncConnectionPool(**limits)
+        else:
+            self._pool = httpcore.AsyncHTTPProxy(settings.proxy, **limits)
+
+    async def post(self, url: str, headers: list[tuple[str, str]], body: bytes) -> Answer:
+        """Send *body*; whatever comes of it is an answer."""
+        try:
+            async with asyncio.timeout(self._seconds):
+                return await self._post(url, headers, body)
+        except TimeoutError:
+            return Answer(0, f"no answer in {self._seconds:g} s")
+        except RefusedError:
+            return Answer(0, "its address is not allowed")
+        except Exception as error:  # of httpcore, h11, anyio, ssl, the system: texts are not ours
+            return Answer(0, type(error).__name__)
+
+    async def close(self) -> None:
+        """Close what is open."""
+        await self._pool.aclose()
+
+    async def _post(self, url: str, headers: list[tuple[str, str]], body: bytes) -> Answer:
+        patience = {"timeout": dict.fromkeys(("connect", "read", "write", "pool"), self._seconds)}
+        async with self._pool.stream(
+            "POST", url, headers=headers, content=body, extensions=patience
+        ) as response:
+            wait = _retry_after(dict(response.headers).get(b"retry-after"))
+            answer = Answer(response.status, f"status {response.status}", wait)
+            size = 0
+            async for chunk in response.aiter_stream():
+                size += len(chunk)
+                if size > MAX_ANSWER:
+                    break
+        return answer
+
+
+def _retry_after(value: bytes | None) -> float:
+    """Seconds from a `Retry-After`: a number of them, or a date; 0 when it says nothing."""
+    text = (value or b"").decode("latin-1").strip()
+    if text.isascii() and text.isdigit():
+        return min(int(text[:9]), MAX_WAIT)
+    try:
+        seconds = (parsedate_to_datetime(text) - datetime.now(UTC)).total_seconds()
+    except (TypeError, ValueError, OverflowError):
+        return 0
+    return min(max(seconds, 0), MAX_WAIT)
