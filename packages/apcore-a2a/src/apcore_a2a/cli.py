@@ -19,9 +19,10 @@ from typing import Any, NamedTuple, NoReturn
 from ._parts import part
 from .remote.arguments import add_commands
 from .security import authenticator
+from .webhooks import notifications
 
 PREFIX = "APCORE_A2A_"
-SECRETS = ("auth_key", "rate_limit_storage")
+SECRETS = ("auth_key", "push_proxy", "push_secrets", "rate_limit_storage")
 """Options whose values are not shown."""
 INTERRUPTED = 130
 """The exit code that shells give to what SIGINT has ended."""
@@ -43,6 +44,10 @@ def _list(text: str) -> list[str]:
     return text.replace(",", " ").split()
 
 
+def _list_of(kind: Callable[[str], Any]) -> Callable[[str], Any]:
+    return lambda text: [kind(item) for item in _list(text)]
+
+
 def _one_of(words: Mapping[str, Any]) -> Callable[[str], Any]:
     return lambda text: words[text.lower()]
 
@@ -52,13 +57,16 @@ class Kind(NamedTuple):
 
     parse: Callable[[str], Any]
     wants: str
+    many: bool = False
 
 
 TEXT = Kind(str, "text")
 WHOLE = Kind(int, "a whole number")
 NUMBER = Kind(float, "a number")
 SWITCH = Kind(_one_of(ON_OR_OFF), "on or off")
-LIST = Kind(_list, "a list")
+LIST = Kind(_list, "a list", many=True)
+NUMBERS = Kind(_list_of(float), "numbers", many=True)
+PORTS = Kind(_list_of(int), "whole numbers", many=True)
 LEVEL = Kind(_one_of(LEVELS), "debug, info, warning or error")
 FORMAT = Kind(_one_of({form: form for form in ("text", "json")}), "text or json")
 WAY = Kind(_one_of({way: way for way in ("bearer", "apikey")}), "bearer or apikey")
@@ -86,7 +94,7 @@ class Option(NamedTuple):
 
     def read(self, value: Any, source: str) -> Any:
         """*value* as it comes from *source*, as what the option takes."""
-        items = value if self.kind is LIST and isinstance(value, SEQUENCE) else [value]
+        items = value if self.kind.many and isinstance(value, SEQUENCE) else [value]
         try:
             if any(isinstance(item, (SEQUENCE, MAPPING)) for item in items):
                 raise ValueError
@@ -163,8 +171,18 @@ GROUPS = {
         Option("cors_origins", LIST, "ORIGIN", "origins whose pages may call; * for all"),
         Option("allowed_hosts", LIST, "HOST", "Host headers to answer (default: all)"),
     ),
-    "not available in this version": (
+    "push notifications": (
         Option("push_notifications", SWITCH, "", "call webhooks", "no"),
+        Option("dev", SWITCH, "", "let webhooks be http, and on this machine", "no"),
+        Option("push_secrets", LIST, "SECRET", "what to sign with: whsec_… (default: unsigned)"),
+        Option("push_retries", NUMBERS, "SECONDS", "waits before further attempts", "1 2 4"),
+        Option("push_timeout", NUMBER, "SECONDS", "longest attempt", "10"),
+        Option("push_allowed_hosts", LIST, "HOST", "hosts and networks to call", "* (if public)"),
+        Option("push_ports", PORTS, "PORT", "their ports", "443 8443"),
+        Option("push_proxy", TEXT, "URL", "proxy to call them through (default: none)"),
+        Option("push_max_pending", WHOLE, "NUMBER", "notifications that wait", "10000"),
+    ),
+    "not available in this version": (
         Option("explorer", SWITCH, "", "serve a page to try the skills on", "no"),
     ),
 }
@@ -227,7 +245,7 @@ def _add(group: Any, option: Option) -> None:
             )
         return
     told = option.help + (f" (default: {option.default})" if option.default else "")
-    many = {"nargs": "+", "action": "extend"} if option.kind is LIST else {}
+    many = {"nargs": "+", "action": "extend"} if option.kind.many else {}
     group.add_argument(option.flag, dest=option.name, metavar=option.metavar, help=told, **many)
 
 
@@ -330,8 +348,8 @@ def _serve(flags: Mapping[str, Any]) -> None:
     if not folder.is_dir():
         hint = "Make it, or name another with --extensions-dir."
         raise ConfigurationError(f"Extensions directory not found: {folder}\n{hint}")
-    auth = authenticator(options)
-    server.serve(folder, **{**options, "auth": auth, "config": config})
+    made = {"auth": authenticator(options), "push_notifications": notifications(options)}
+    server.serve(folder, **{**options, **made, "config": config})
 
 
 def load_config(path: str | None) -> Any:
