@@ -1,0 +1,112 @@
+"""Agents with webhooks, and how tests ask them."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from uuid import uuid4
+
+import httpx
+from apcore import Context, Registry
+from apcore_a2a_push import PushSettings
+
+from tests.serving import running
+
+from .receiver import Json
+
+SECRET = "whsec_" + "QUJDREVG" * 4
+
+
+class Module:
+    description = "A module of the tests"
+    input_schema: Any = None
+    output_schema: Any = None
+
+
+class Echo(Module):
+    async def execute(self, inputs: Json, context: Context[Any]) -> Json:
+        return inputs
+
+
+class Held(Module):
+    """Works until it is let go."""
+
+    def __init__(self) -> None:
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self.gate = asyncio.Event()
+
+    async def execute(self, inputs: Json, context: Context[Any]) -> Json:
+        self.loop = asyncio.get_running_loop()
+        await self.gate.wait()
+        return inputs
+
+    def release(self) -> None:
+        assert self.loop is not None
+        self.loop.call_soon_threadsafe(self.gate.set)
+
+
+class Caller:
+    """Asks an agent by JSON-RPC."""
+
+    def __init__(self, url: str, held: Held) -> None:
+        self.held = held
+        self._http = httpx.Client(base_url=url, trust_env=False, timeout=20)
+
+    def ask(self, method: str, **params: Any) -> Any:
+        """The result of a call."""
+        answer = self.answer(method, **params)
+        assert "error" not in answer, answer
+        return answer["result"]
+
+    def answer(self, method: str, **params: Any) -> Json:
+        request = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+        found: Json = self._http.post("/", json=request).json()
+        return found
+
+    def send(self, skill: str = "echo", *, wait: bool = True, **config: Any) -> Json:
+        """Send a message of 1.0 whose task tells a webhook, if one is given; the task."""
+        part = {"data": {"n": 1}}
+        message = {"messageId": str(uuid4()), "role": "ROLE_USER", "parts": [part]}
+        configuration: Json = {"returnImmediately": not wait}
+        if config:
+            configuration["taskPushNotificationConfig"] = config
+        about = {"message": message, "metadata": {"skillId": skill}, "configuration": configuration}
+        task: Json = self.ask("SendMessage", **about)["task"]
+        return task
+
+    def send_old(self, skill: str = "echo", **config: Any) -> Json:
+        """The same in 0.3."""
+        part = {"kind": "data", "data": {"n": 1}}
+        message = {"messageId": str(uuid4()), "kind": "message", "role": "user", "parts": [part]}
+        about = {"message": message, "metadata": {"skillId": skill}}
+        wish = {"pushNotificationConfig": config}
+        task: Json = self.ask("message/send", **about, configuration=wish)
+        return task
+
+    def config(self, task: Json, config_id: str = "") -> Json:
+        """The task's webhook, as 0.3 shows it."""
+        more = {"pushNotificationConfigId": config_id} if config_id else {}
+        found: Json = self.ask("tasks/pushNotificationConfig/get", id=task["id"], **more)
+        return found
+
+    def metrics(self) -> Json:
+        found: Json = self._http.get("/metrics").json()
+        return found
+
+    def close(self) -> None:
+        self._http.close()
+
+
+@contextmanager
+def agent(options: Json | None = None, **settings: Any) -> Iterator[Caller]:
+    """An agent in development mode, that signs with SECRET."""
+    registry, held = Registry(), Held()
+    registry.register("echo", Echo())
+    registry.register("held", held)
+    push = PushSettings(**{"dev": True, "secrets": [SECRET], **settings})
+    with running(registry, push_notifications=push, metrics=True, **(options or {})) as url:
+        caller = Caller(url, held)
+        try:
+            yield caller
+        finally:
+            caller.close()

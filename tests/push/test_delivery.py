@@ -1,0 +1,208 @@
+"""What webhooks are told, over real sockets: every transition, in order, at least once."""
+
+import time
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from itertools import pairwise
+
+import pytest
+from standardwebhooks import Webhook, WebhookVerificationError
+
+from tests.server.conftest import eventually
+
+from .agents import SECRET, agent
+from .receiver import Delivery, Reply, free_port, receiving, script
+
+QUICK = (0.05, 0.1, 0.2)
+ALL = ["submitted", "working", "completed"]
+
+
+def distinct(deliveries: list[Delivery]) -> list[str]:
+    """The states in the order in which each was first told."""
+    return list({delivery.id: delivery.state for delivery in deliveries}.values())
+
+
+def test_every_transition_is_told_in_the_version_that_the_webhook_was_set_in() -> None:
+    with receiving() as receiver, agent() as caller:
+        task = caller.send(url=receiver.url + "/new")
+        old = caller.send_old(url=receiver.url + "/old")
+        deliveries = receiver.wait(6)
+    new = [delivery for delivery in deliveries if delivery.path == "/hook/new"]
+    assert [delivery.state for delivery in new] == ALL
+    assert [[*delivery.json] for delivery in new] == [["task"], ["statusUpdate"], ["statusUpdate"]]
+    assert {d.headers["content-type"] for d in new} == {"application/a2a+json"}
+    assert new[0].json["task"]["id"] == new[1].json["statusUpdate"]["taskId"] == task["id"]
+    former = [delivery for delivery in deliveries if delivery.path == "/hook/old"]
+    assert [delivery.state for delivery in former] == ALL
+    assert {d.headers["content-type"] for d in former} == {"application/json"}
+    assert former[-1].json == old
+
+
+def test_a_notification_is_what_the_stream_has_at_that_version() -> None:
+    with receiving() as receiver, agent() as caller:
+        task = caller.send(url=receiver.url)
+        receiver.wait(3)
+        assert receiver.deliveries[-1].json["statusUpdate"]["status"] == task["status"]
+        assert len({delivery.id for delivery in receiver.deliveries}) == 3
+
+
+def test_credentials_and_token_come_as_the_protocol_has_them() -> None:
+    wish = {"scheme": "Bearer", "credentials": "sesame"}
+    with receiving() as receiver, agent() as caller:
+        caller.send(url=receiver.url, token="t-1", authentication=wish)
+        caller.send_old(url=receiver.url, authentication={"schemes": ["Basic"], "credentials": "x"})
+        caller.send(url=receiver.url)
+        receiver.wait(9)
+    given = {
+        (d.headers.get("authorization"), d.headers.get("x-a2a-notification-token"))
+        for d in receiver.deliveries
+    }
+    assert given == {("Bearer sesame", "t-1"), ("Basic x", None), (None, None)}
+
+
+def test_notifications_are_signed_so_that_receivers_can_change_their_secret() -> None:
+    fresh = "whsec_" + "R0hJSktM" * 4
+    with receiving() as receiver, agent(secrets=[fresh, SECRET]) as caller:
+        caller.send(url=receiver.url)
+        deliveries = receiver.wait(3)
+    for delivery in deliveries:
+        for secret in (SECRET, fresh):
+            assert Webhook(secret).verify(delivery.body, dict(delivery.headers)) == delivery.json
+    forged = {**deliveries[0].headers, "webhook-id": deliveries[1].id}
+    with pytest.raises(WebhookVerificationError):
+        Webhook(SECRET).verify(deliveries[0].body, forged)
+
+
+def test_without_a_secret_there_is_no_signature() -> None:
+    with receiving() as receiver, agent(secrets=[]) as caller:
+        caller.send(url=receiver.url)
+        assert "webhook-signature" not in receiver.wait(1)[0].headers
+
+
+def test_a_receiver_that_is_down_for_six_seconds_misses_nothing() -> None:
+    port = free_port()
+    with agent() as caller:
+        began = time.monotonic()
+        caller.send(url=f"http://127.0.0.1:{port}/hook")
+        assert time.monotonic() - began < 1
+        time.sleep(6)  # it is down: nothing can tell of it
+        with receiving(port=port) as receiver:
+            receiver.wait(3)
+        assert receiver.states == ALL
+
+
+def test_what_fails_is_tried_again_with_the_same_id_and_body() -> None:
+    replies = [Reply(500), Reply(500)]
+    with receiving(script(*replies)) as receiver, agent(retries=(0.1, 1.1, 4)) as caller:
+        caller.send(url=receiver.url)
+        first, second, third, *_ = receiver.wait(5)
+        assert (first.id, first.body) == (second.id, second.body) == (third.id, third.body)
+        assert distinct(receiver.deliveries) == ALL
+        for delivery in receiver.deliveries:
+            Webhook(SECRET).verify(delivery.body, dict(delivery.headers))
+        assert first.headers["webhook-timestamp"] < third.headers["webhook-timestamp"]
+        assert caller.config({"id": first.json["task"]["id"]})["status"] == "active"
+
+
+def test_the_waits_are_one_two_and_four_seconds() -> None:
+    with receiving(lambda delivery: Reply(500)) as receiver, agent() as caller:
+        task = caller.send(url=receiver.url)
+        deliveries = receiver.wait(4)
+        gaps = [after.at - before.at for before, after in pairwise(deliveries)]
+        assert [round(gap) for gap in gaps] == [1, 2, 4]
+        assert len({delivery.id for delivery in deliveries}) == 1
+        eventually(lambda: caller.config(task)["status"] == "failed")
+        assert caller.config(task)["reason"] == "status 500"
+        assert len(receiver) == 4
+
+
+def test_redirects_are_failures_and_lead_nowhere() -> None:
+    with receiving() as elsewhere:
+        moved = Reply(301, {"location": elsewhere.url})
+        with receiving(lambda delivery: moved) as receiver, agent(retries=QUICK) as caller:
+            task = caller.send(url=receiver.url)
+            eventually(lambda: caller.config(task)["status"] == "failed")
+            assert len(receiver) == 4
+        assert len(elsewhere) == 0
+
+
+def test_a_receiver_that_says_gone_is_told_nothing_more() -> None:
+    with receiving(lambda delivery: Reply(410)) as receiver, agent() as caller:
+        task = caller.send(url=receiver.url)
+        eventually(lambda: caller.config(task)["status"] == "failed")
+        assert len(receiver) == 1
+
+
+@pytest.mark.parametrize("status", [429, 503])
+@pytest.mark.parametrize("form", ["seconds", "date"])
+def test_retry_after_is_honoured(status: int, form: str) -> None:
+    def answer(delivery: Delivery) -> Reply:
+        later = format_datetime(datetime.now(UTC) + timedelta(seconds=3), usegmt=True)
+        wait = "2" if form == "seconds" else later
+        return Reply(status, {"retry-after": wait}) if len(receiver) == 1 else Reply()
+
+    with receiving(answer) as receiver, agent(retries=QUICK) as caller:
+        caller.send(url=receiver.url)
+        first, second, *_ = receiver.wait(4)
+    assert 1.9 <= second.at - first.at < 5
+    assert first.id == second.id
+
+
+@pytest.mark.parametrize("cut", [b"", b"HTTP/1.1 2", b"HTTP/1.1 200 OK\r\ncontent-le", b"nonsense"])
+def test_an_answer_that_is_cut_is_a_failure(cut: bytes) -> None:
+    answer = script(Reply(cut=cut), Reply(cut=cut))
+    with receiving(answer) as receiver, agent(retries=QUICK) as caller:
+        caller.send(url=receiver.url)
+        receiver.wait(5)
+    assert distinct(receiver.deliveries) == ALL
+
+
+def test_a_receiver_that_says_nothing_is_given_up_in_time() -> None:
+    answer = script(Reply(silent=True))
+    with receiving(answer) as receiver, agent(retries=QUICK, timeout=0.5) as caller:
+        caller.send(url=receiver.url)
+        first, second, *_ = receiver.wait(4)
+        assert 0.5 <= second.at - first.at < 3
+        assert distinct(receiver.deliveries) == ALL
+
+
+def test_a_failed_webhook_is_told_nothing_until_it_is_set_again() -> None:
+    with receiving(script(*[Reply(500)] * 4)) as receiver, agent(retries=QUICK) as caller:
+        task = caller.send("held", wait=False, id="c", url=receiver.url)
+        eventually(lambda: caller.config(task)["status"] == "failed")
+        failed = caller.ask("GetTaskPushNotificationConfig", taskId=task["id"], id="c")
+        assert (failed["status"], failed["reason"]) == ("failed", "status 500")
+        again = {"taskId": task["id"], "id": "c", "url": receiver.url}
+        caller.ask("CreateTaskPushNotificationConfig", **again)
+        assert caller.config(task)["status"] == "active"
+        caller.held.release()
+        receiver.wait_for("completed")
+        assert len(receiver) == 5
+
+
+def test_one_webhook_that_fails_does_not_concern_the_others_of_its_task() -> None:
+    with (
+        receiving(lambda delivery: Reply(404)) as bad,
+        receiving() as good,
+        agent(retries=QUICK) as caller,
+    ):
+        task = caller.send("held", wait=False, id="bad", url=bad.url)
+        more = {"taskId": task["id"], "pushNotificationConfig": {"id": "good", "url": good.url}}
+        caller.ask("tasks/pushNotificationConfig/set", **more)
+        eventually(lambda: caller.config(task, "bad")["status"] == "failed")
+        caller.held.release()
+        assert [delivery.state for delivery in good.wait(1)] == ["completed"]
+        assert caller.config(task, "good")["status"] == "active"
+
+
+def test_a_deleted_webhook_is_told_nothing_more() -> None:
+    with receiving(lambda delivery: Reply(500)) as receiver, agent(retries=(0.5, 60)) as caller:
+        task = caller.send("held", wait=False, url=receiver.url)
+        receiver.wait(1)
+        caller.ask("tasks/pushNotificationConfig/delete", taskId=task["id"])
+        eventually(lambda: caller.metrics()["webhooks_pending"] == 0)
+        caller.held.release()
+        eventually(lambda: caller.ask("GetTask", id=task["id"])["status"]["state"].endswith("TED"))
+        assert caller.metrics()["webhooks_pending"] == 0
+        time.sleep(0.6)  # when it would have been tried again
+        assert len(receiver) == 1
