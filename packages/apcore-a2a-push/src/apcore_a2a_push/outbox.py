@@ -132,15 +132,15 @@ class Outbox:
         """Try what waits once more, at once, and for *seconds*; report what is left then."""
         for lane in self._all():
             lane.hurry.set()
-        if workers := [lane.worker for lane in self._all() if lane.worker is not None]:
-            await asyncio.wait(workers, timeout=seconds)
+        await _ended(self._workers(), seconds)
         for lane in self._all():
             if lane.rows:
                 told = "%d notifications for %s are lost: the server ends"
                 logger.warning(told, len(lane.rows), lane)
                 self._clear(lane, "failed")
-            if lane.worker is not None:
-                lane.worker.cancel()
+        for worker in self._workers():
+            worker.cancel()
+        await _ended(self._workers(), 1)
         await self._poster.close()
 
     def _put(self, notice: Notice, webhook: Webhook) -> None:
@@ -186,8 +186,8 @@ class Outbox:
             if answer.status == GONE or seconds is None:
                 return answer.reason
             seconds = max(seconds, answer.retry_after if answer.status in (429, 503) else 0)
-            told = "Attempt %d of %d for %s failed: %s; again in %g s"
-            logger.warning(told, number, attempts, lane, answer.reason, round(seconds, 1))
+            told = "Attempt %d of %d for %s failed: %s; again in %.3g s"
+            logger.warning(told, number, attempts, lane, answer.reason, seconds)
             self.on_result("retried")
             await _pause(lane, seconds)
         raise AssertionError("unreachable")  # the last has no seconds
@@ -198,7 +198,7 @@ class Outbox:
             host = self._target(webhook.config.url).host
         except ValueError:  # it was set when the settings were others
             return Answer(0, "its address is not allowed")
-        async with self._place("owner", lane.owner, PER_OWNER), self._place("host", host, PER_HOST):
+        async with self._place("host", host, PER_HOST), self._place("owner", lane.owner, PER_OWNER):
             body = row.notice.body(webhook.version)
             headers = row.notice.headers(webhook) + self._signer.headers(row.id, body)
             return await self._poster.post(webhook.config.url, headers, body)
@@ -250,8 +250,17 @@ class Outbox:
         if not self._pending[lane.owner]:
             del self._pending[lane.owner]
 
+    def _workers(self) -> list["asyncio.Task[None]"]:
+        return [lane.worker for lane in self._all() if lane.worker is not None]
+
     def _all(self) -> list[Lane]:
         return [lane for lanes in self._lanes.values() for lane in lanes.values()]
+
+
+async def _ended(workers: Sequence["asyncio.Task[None]"], seconds: float) -> None:
+    """Wait until these have ended, or so many seconds."""
+    if workers:
+        await asyncio.wait(workers, timeout=seconds)
 
 
 async def _pause(lane: Lane, seconds: float) -> None:

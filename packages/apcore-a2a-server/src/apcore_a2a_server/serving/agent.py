@@ -50,15 +50,16 @@ class Agent:
         """Take messages, again after an earlier end."""
         self.health.draining = self.engine.draining = False
 
-    async def drain(self) -> None:
+    async def drain(self, seconds: float | None = None) -> None:
         """Let the running tasks end, and webhooks be told, in the time that they have for it."""
         self.health.draining = True
+        timeout = self.shutdown_timeout if seconds is None else seconds
         loop = asyncio.get_running_loop()
-        end = loop.time() + self.shutdown_timeout
-        await self.engine.drain(self.shutdown_timeout)
+        end = loop.time() + timeout
+        await self.engine.drain(timeout)
         if self.push is not None:
-            least = min(LAST_WORDS, self.shutdown_timeout)
-            await self.push.outbox.drain(max(end - loop.time(), least))
+            left = max(end - loop.time(), min(LAST_WORDS, timeout))
+            await self.push.outbox.drain(left)
 
     def gauges(self) -> dict[str, Callable[[], float]]:
         """What can be read at any time, by its name."""

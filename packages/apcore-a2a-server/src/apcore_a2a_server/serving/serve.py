@@ -67,7 +67,7 @@ class Server(uvicorn.Server):
             await asyncio.wait({drained}, timeout=0.1)
         if not drained.done():
             drained.cancel()
-            await _hurry(self._agent.engine.drain(0))
+            await _hurry(self._agent.drain(0))
         await super().shutdown(sockets)
         if self.force_exit:
             await _hurry(self.lifespan.shutdown())

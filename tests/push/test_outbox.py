@@ -1,0 +1,178 @@
+"""The outbox as a whole: what it keeps apart, what it says, and how it ends."""
+
+import logging
+import time
+from typing import Any
+
+import pytest
+
+from tests.server.conftest import eventually
+from tests.serving import PATIENCE
+
+from .agents import agent
+from .receiver import Delivery, Reply, free_port, receiving
+
+QUICK = (0.05, 0.1)
+NOWHERE = "http://127.0.0.1:{}/hook?key=hunter2"
+SILENT = Reply(silent=True)
+
+
+def told(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """What the log says of webhooks, at WARNING."""
+    return [
+        record.getMessage()
+        for record in caplog.records
+        if record.name == "apcore_a2a.push" and record.levelno == logging.WARNING
+    ]
+
+
+def test_a_dead_webhook_delays_no_task() -> None:
+    with receiving(lambda delivery: SILENT) as receiver, agent() as caller:
+        began = time.monotonic()
+        for _ in range(50):
+            assert caller.send(url=receiver.url)["status"]["state"] == "TASK_STATE_COMPLETED"
+        assert time.monotonic() - began < 5
+        assert caller.metrics()["webhooks_pending"] == 150
+
+
+def test_a_dead_receiver_delays_no_other() -> None:
+    def answer(delivery: Delivery) -> Reply:
+        return SILENT
+
+    with receiving(answer) as dead, receiving() as good, agent() as caller:
+        good_url = good.url.replace("127.0.0.1", "localhost")  # limits are for each host
+        for _ in range(50):
+            caller.send(url=dead.url)
+        began = time.monotonic()
+        caller.send(url=good_url)
+        good.wait(3)
+        assert time.monotonic() - began < 2
+
+
+def test_metrics_tell_what_is_delivered_retried_failed_and_waits() -> None:
+    with receiving() as receiver, agent(retries=QUICK) as caller:
+        before = caller.metrics()
+        counts = {"delivered": 0, "retried": 0, "failed": 0, "pending": 0, "pending_age_seconds": 0}
+        assert {name: before[f"webhooks_{name}"] for name in counts} == counts
+        caller.send(url=receiver.url)
+        caller.send(url=NOWHERE.format(free_port()))
+        eventually(lambda: caller.metrics()["webhooks_pending"] == 0)
+        found = caller.metrics()
+        assert found["webhooks_delivered"] == 3
+        assert found["webhooks_retried"] == 2
+        assert found["webhooks_failed"] == 3
+        receiver.answer = lambda delivery: SILENT
+        caller.send(url=receiver.url)
+        eventually(lambda: caller.metrics()["webhooks_pending_age_seconds"] > 0.2)
+        assert caller.metrics()["webhooks_pending"] == 3
+
+
+def test_attempts_are_logged_without_what_is_secret(caplog: pytest.LogCaptureFixture) -> None:
+    wish = {"scheme": "Bearer", "credentials": "hunter3"}
+    url = NOWHERE.format(free_port())
+    with caplog.at_level(logging.DEBUG), agent(retries=QUICK) as caller:
+        task = caller.send(id="hook-1", url=url, token="hunter4", authentication=wish)
+        eventually(lambda: caller.config(task)["status"] == "failed")
+    found = told(caplog)
+    assert len(found) == 3
+    name = f"webhook hook-1 of task {task['id']} at 127.0.0.1"
+    assert found[0] == f"Attempt 1 of 3 for {name} failed: ConnectError; again in 0.05 s"
+    assert found[1] == f"Attempt 2 of 3 for {name} failed: ConnectError; again in 0.1 s"
+    assert found[2] == f"The {name} has failed: ConnectError; it is told nothing more"
+    ours = [record.getMessage() for record in caplog.records if "apcore" in record.name]
+    assert "hunter" not in "".join(ours)
+
+
+def test_what_a_receiver_says_reaches_no_log(caplog: pytest.LogCaptureFixture) -> None:
+    cut = Reply(cut=b"HTTP/1.1 200 forged\nWARNING all is well\r\n\x1b[31m: \r\n\r\n")
+    with (
+        caplog.at_level(logging.WARNING),
+        receiving(lambda delivery: cut) as receiver,
+        agent(retries=QUICK) as caller,
+    ):
+        task = caller.send(url=receiver.url)
+        eventually(lambda: caller.config(task)["status"] == "failed")
+    assert "forged" not in caplog.text
+    assert "\x1b" not in caplog.text
+
+
+def test_what_waits_is_bounded_and_the_webhook_that_wants_more_has_failed(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with (
+        receiving(lambda delivery: SILENT) as dead,
+        agent(max_pending=10, timeout=0.5, retries=[60]) as caller,
+    ):
+        tasks = [caller.send(url=dead.url) for _ in range(6)]
+        assert caller.metrics()["webhooks_pending"] <= 10
+        eventually(lambda: caller.config(tasks[-1])["status"] == "failed")
+        assert caller.config(tasks[-1])["reason"] == "too many notifications wait"
+        assert caller.config(tasks[0])["status"] == "active"
+    assert any("too many notifications wait" in line for line in told(caplog))
+
+
+def test_at_the_end_what_waits_is_tried_once_more(caplog: pytest.LogCaptureFixture) -> None:
+    with receiving(lambda delivery: Reply(500)) as receiver:
+        with agent({"shutdown_timeout": 5}, retries=[600]) as caller:
+            caller.send(url=receiver.url)
+            receiver.wait(1)
+            receiver.answer = lambda delivery: Reply()
+            began = time.monotonic()
+        assert time.monotonic() - began < 3
+        assert receiver.states == ["submitted", "submitted", "working", "completed"]
+    assert not [line for line in told(caplog) if "lost" in line]
+
+
+def test_how_tasks_end_with_the_server_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    with receiving() as receiver:
+        with agent({"shutdown_timeout": 0.5}) as caller:
+            caller.send("held", wait=False, url=receiver.url)
+            receiver.wait(2)
+        assert receiver.states == ["submitted", "working", "failed"]
+
+
+@pytest.mark.parametrize("seconds", [0, 0.5])
+def test_what_could_not_be_told_by_the_end_is_reported(
+    seconds: float, caplog: pytest.LogCaptureFixture
+) -> None:
+    with receiving(lambda delivery: SILENT) as receiver:
+        with agent({"shutdown_timeout": seconds}) as caller:
+            task = caller.send(id="c", url=receiver.url)
+            receiver.wait(1)
+            began = time.monotonic()
+        assert time.monotonic() - began < PATIENCE / 4
+    lost = [line for line in told(caplog) if "lost" in line]
+    place = f"webhook c of task {task['id']} at 127.0.0.1"
+    assert lost == [f"3 notifications for {place} are lost: the server ends"]
+
+
+def test_no_secret_is_worth_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    with agent(secrets=[]):
+        assert any("no secret" in line for line in told(caplog))
+    caplog.clear()
+    with agent():
+        assert not told(caplog)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "named"),
+    [
+        ({"secrets": "whsec_QUJDREVGQUJDREVGQUJDREVGQUJDREVG"}, "secrets"),
+        ({"secrets": ["whsec_c2hvcnQ="]}, "secrets"),
+        ({"secrets": ["not base64!"]}, "secrets"),
+        ({"retries": [-1]}, "retries"),
+        ({"retries": [float("nan")]}, "retries"),
+        ({"timeout": 0}, "timeout"),
+        ({"ports": [0]}, "ports"),
+        ({"ports": [70000]}, "ports"),
+        ({"max_pending": 0}, "max_pending"),
+        ({"allowed_hosts": "example.com"}, "allowed_hosts"),
+        ({"allowed_hosts": ["10.0.0.1/8"]}, "allowed_hosts"),
+        ({"allowed_hosts": ["a.*.com"]}, "allowed_hosts"),
+        ({"proxy": "proxy:3128"}, "proxy"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused_by_name(wrong: Any, named: str) -> None:
+    with pytest.raises(ValueError, match=rf"^{named}\b") as refused, agent(**wrong):
+        pass
+    assert "c2hvcnQ" not in str(refused.value)
