@@ -7,8 +7,9 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from tools.benchmarks import clients, inprocess, report, startup, targets
+from tools.benchmarks import clients, inprocess, report, startup, targets, webhooks
 from tools.benchmarks.figures import Fact, Key, Results
+from tools.benchmarks.report import Table
 from tools.benchmarks.rounds import Bench, Plan, profile
 from tools.benchmarks.scenarios import DIRECT
 from tools.benchmarks.servers import STACKS, ServerFailed
@@ -32,6 +33,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--strict", action="store_true", help="exit 1 when a target is missed, too")
     add("--profile", action="store_true", help="only show where the server's time goes")
     add("--clients", action="store_true", help="only measure the client, beside a2a-sdk's")
+    add("--webhooks", action="store_true", help="only measure what webhooks cost the tasks")
     return parser
 
 
@@ -42,7 +44,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.profile:
         return _profile(options)
     if options.clients:
-        return _clients(options)
+        return _tables(options, lambda: clients.measure(quick=options.quick))
+    if options.webhooks:
+        return _tables(options, lambda: [webhooks.measure(quick=options.quick)])
     results = Results()
     _measure(_plan(options), results, quick=options.quick)
     command = shlex.join(["./tools/bench", *arguments])
@@ -131,11 +135,11 @@ def _profile(options: argparse.Namespace) -> int:
     return 0
 
 
-def _clients(options: argparse.Namespace) -> int:
+def _tables(options: argparse.Namespace, measure: Callable[[], list[Table]]) -> int:
     try:
-        tables = clients.measure(quick=options.quick)
+        tables = measure()
     except ServerFailed as failure:
-        print(f"The client can't be measured: {failure}", file=sys.stderr)
+        print(f"It can't be measured: {failure}", file=sys.stderr)
         return 1
     print("\n\n".join(table.text() for table in tables))
     _write(options.markdown, lambda: "\n\n".join(table.markdown() for table in tables) + "\n")

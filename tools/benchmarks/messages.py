@@ -26,6 +26,13 @@ def send_v1(skill: str = "bench.noop", *, in_message: bool = False, **inputs: ob
     return _numbered("SendMessage", _v1(skill, inputs, in_message), {"A2A-Version": "1.0"})
 
 
+def send_with_webhook(url: str, skill: str = "bench.noop") -> Requests:
+    """``message/send`` of protocol 0.3 whose tasks tell a webhook, for ever."""
+    configuration = {"pushNotificationConfig": {"url": url}}
+    params = _v03(skill, {}, in_message=False) | {"configuration": configuration}
+    return _numbered("message/send", params)
+
+
 def stream(skill: str = "bench.noop", *, in_message: bool = False, **inputs: object) -> Requests:
     """``message/stream`` of protocol 0.3, for ever."""
     accept = {"Accept": "text/event-stream"}

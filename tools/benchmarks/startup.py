@@ -58,7 +58,7 @@ def _start_once() -> float:
 
 
 @contextmanager
-def serving() -> Iterator[tuple[int, float]]:
+def serving(*options: str) -> Iterator[tuple[int, float]]:
     """Run the command with the examples: its port, and the seconds until the card answered.
 
     Raises:
@@ -66,7 +66,7 @@ def serving() -> Iterator[tuple[int, float]]:
     """
     port = _free_port()
     command = [_command(), "serve", "--extensions-dir", str(_EXTENSIONS)]
-    command += ["--host", "127.0.0.1", "--port", str(port)]
+    command += ["--host", "127.0.0.1", "--port", str(port), *options]
     with tempfile.TemporaryFile() as output:
         started = time.monotonic()
         process = subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=subprocess.STDOUT)

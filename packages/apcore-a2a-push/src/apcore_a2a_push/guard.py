@@ -112,7 +112,7 @@ class Guard:
         """
         host = host.lower()
         try:
-            found = await self._resolve(host, port)
+            found = [host] if _literal(host) else await self._resolve(host, port)
         except OSError:
             raise RefusedError(NOT_PUBLIC) from None
         if not found or not all(self._allows(host, ip_address(text)) for text in found):
