@@ -2,9 +2,11 @@
 
 import logging
 import time
+from base64 import b64encode
 from typing import Any
 
 import pytest
+from apcore_a2a_push import PushSettings
 
 from tests.server.conftest import eventually
 from tests.serving import PATIENCE
@@ -148,10 +150,17 @@ def test_what_could_not_be_told_by_the_end_is_reported(
 
 def test_no_secret_is_worth_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     with agent(secrets=[]):
-        assert any("no secret" in line for line in told(caplog))
+        assert any("not signed" in line for line in told(caplog))
     caplog.clear()
     with agent():
         assert not told(caplog)
+
+
+@pytest.mark.parametrize("length", [24, 25, 26, 32, 64])
+def test_a_secret_is_base64_with_or_without_its_padding(length: int) -> None:
+    text = b64encode(bytes(length)).decode()
+    for secret in (text, text.rstrip("="), f"whsec_{text}"):
+        assert PushSettings(secrets=[secret]).secrets == [secret]
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,8 @@ from .settings import PushSettings
 
 logger = logging.getLogger("apcore_a2a.push")
 
+HINT = "give secrets= or --push-secrets"
+
 
 class Push:
     """What calls the webhooks of the tasks in a journal.
@@ -31,7 +33,7 @@ class Push:
         if not journal.keeps_webhooks:
             raise ValueError("push_notifications needs a task store that keeps them")
         if not settings.secrets:
-            logger.warning("Webhooks can't tell notifications from forgeries: there is no secret")
+            logger.warning("Notifications are not signed, so that anybody can forge them; %s", HINT)
         guard = Guard(settings, resolve)
         poster = Poster(settings, guard)
         self.configs = PushConfigs(journal, guard)

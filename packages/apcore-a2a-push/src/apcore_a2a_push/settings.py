@@ -77,8 +77,9 @@ class PushSettings:
 
 
 def _is_secret(text: str) -> bool:
+    plain = text.removeprefix("whsec_").rstrip("=")
     try:
-        return len(b64decode(text.removeprefix("whsec_") + "==", validate=True)) >= MIN_SECRET
+        return len(b64decode(plain + "=" * (-len(plain) % 4), validate=True)) >= MIN_SECRET
     except ValueError:
         return False
 

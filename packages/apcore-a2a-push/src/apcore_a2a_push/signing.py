@@ -47,7 +47,7 @@ def notification_id(task_id: str, config_id: str, version: int) -> str:
         from apcore_a2a_push.signing import notification_id
 
         print(notification_id("t1", "c1", 3))
-        #> msg_b2d62cc4a7f1ed0c8cb2ef6e2a6d0a4a
+        #> msg_27983359ef70fa82eec3371e8c8e458d
         ```
     """
     digest = sha256(f"{task_id}\n{config_id}\n{version}".encode(errors="surrogatepass"))

@@ -1,0 +1,81 @@
+"""The example of a receiver, as its users run it."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import IO
+
+import httpx
+from standardwebhooks import Webhook
+
+from tests.push.agents import SECRET, agent
+from tests.push.receiver import free_port
+from tests.serving import PATIENCE
+
+SCRIPT = Path(__file__).parents[2] / "examples" / "receiver.py"
+STATES = ["submitted", "working", "completed"]
+
+
+@contextmanager
+def receiver() -> Iterator[tuple[str, IO[str]]]:
+    """The example in a process of its own: its URL, and what it prints."""
+    port = free_port()
+    command = [sys.executable, str(SCRIPT), str(port)]
+    environment = {**os.environ, "PUSH_SECRET": SECRET}
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, text=True, env=environment, stdout=pipe, stderr=pipe) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stderr.readline() == f"Receiving at http://127.0.0.1:{port}/\n"
+        try:
+            yield f"http://127.0.0.1:{port}/", process.stdout
+        finally:
+            process.terminate()
+            process.wait(PATIENCE)
+
+
+def signed(body: str, *, age: float = 0) -> dict[str, str]:
+    """The headers of a notification that is so many seconds old."""
+    then = datetime.now(UTC) - timedelta(seconds=age)
+    signature = Webhook(SECRET).sign("msg_1", then, body)
+    stamp = str(int(then.timestamp()))
+    return {"webhook-id": "msg_1", "webhook-timestamp": stamp, "webhook-signature": signature}
+
+
+def test_it_tells_each_state_of_a_task_once_in_either_version() -> None:
+    with receiver() as (url, lines), agent() as caller:
+        for send in (caller.send, caller.send_old):
+            task = send(url=url)
+            told = [lines.readline() for _ in STATES]
+            assert told == [f"task {task['id']} is {state}\n" for state in STATES]
+
+
+def test_it_takes_nothing_that_is_forged_or_old_and_tells_nothing_twice() -> None:
+    body = '{"id": "t1", "status": {"state": "working"}}'
+    with receiver() as (url, lines):
+        assert httpx.post(url, content=body).status_code == 401
+        assert httpx.post(url, content=body + " ", headers=signed(body)).status_code == 401
+        assert httpx.post(url, content=body, headers=signed(body, age=400)).status_code == 401
+        assert httpx.post(url, content=body, headers=signed(body)).status_code == 204
+        assert httpx.post(url, content=body, headers=signed(body)).status_code == 204
+        other = body.replace("t1", "t2")
+        headers = {**signed(other), "webhook-id": "msg_2"}
+        now = datetime.now(UTC)
+        headers["webhook-signature"] = Webhook(SECRET).sign("msg_2", now, other)
+        headers["webhook-timestamp"] = str(int(now.timestamp()))
+        assert httpx.post(url, content=other, headers=headers).status_code == 204
+        assert lines.readline() == "task t1 is working\n"
+        assert lines.readline() == "task t2 is working\n"
+
+
+def test_without_a_secret_it_says_what_it_needs() -> None:
+    environment = {k: v for k, v in os.environ.items() if k != "PUSH_SECRET"}
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT)], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith("PUSH_SECRET must be")

@@ -1,0 +1,174 @@
+"""The command's options for webhooks: who is called, how, and what makes no sense."""
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import httpx
+import pytest
+from apcore_a2a.cli import main
+from standardwebhooks import Webhook
+
+from tests.push.agents import SECRET
+from tests.push.receiver import Reply, free_port, receiving
+
+from .processes import COMMAND, SIGNALS, Process, environment, extensions, process
+
+LOCAL = ["serve", "--host", "127.0.0.1", "--port", "0"]
+ON = "--push-notifications"
+STATES = ["submitted", "working", "completed"]
+Json = dict[str, Any]
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A home and a working directory with modules, and without configuration."""
+    monkeypatch.chdir(tmp_path)
+    extensions(tmp_path, "echo.py", "nap.py")
+    for name, value in environment(tmp_path).items():
+        monkeypatch.setenv(name, value)
+
+
+@contextmanager
+def serving(home: Path, *flags: str, **variables: str) -> Iterator[Process]:
+    """A server with these flags; the secret is in no line of it."""
+    with process([*COMMAND, *LOCAL, *flags], home, variables) as found:
+        yield found
+        assert found.end(SIGNALS[0]) == 0
+    assert SECRET[6:] not in found.log
+
+
+def send(process: Process, url: str, skill: str = "echo", **data: Any) -> Json:
+    """The answer to a message whose task tells a webhook."""
+    message = {"messageId": str(uuid4()), "role": "ROLE_USER", "parts": [{"data": data}]}
+    configuration = {"returnImmediately": True, "taskPushNotificationConfig": {"url": url}}
+    params = {"message": message, "configuration": configuration, "metadata": {"skillId": skill}}
+    request = {"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": params}
+    found: Json = httpx.post(process.url, json=request, trust_env=False, timeout=20).json()
+    return found
+
+
+def refusal(process: Process, url: str) -> str:
+    text: str = send(process, url, text="hi")["error"]["message"]
+    return text
+
+
+def test_in_development_this_machine_is_called_and_told_in_signed_notifications(
+    tmp_path: Path,
+) -> None:
+    with (
+        receiving() as receiver,
+        serving(tmp_path, ON, "--dev", "--push-secrets", SECRET) as agent,
+    ):
+        send(agent, receiver.url, text="hi")
+        for delivery in receiver.wait(3):
+            Webhook(SECRET).verify(delivery.body, dict(delivery.headers))
+        assert receiver.states == STATES
+        assert "not signed" not in agent.log
+
+
+def test_in_production_only_https_to_public_hosts_is_called(tmp_path: Path) -> None:
+    with receiving() as receiver, serving(tmp_path, ON) as agent:
+        assert refusal(agent, receiver.url) == "Webhook URL must use HTTPS in production mode"
+        assert "public addresses" in refusal(agent, "https://127.0.0.1/hook")
+        assert "port must be 443 or 8443" in refusal(agent, "https://93.184.215.14:22/")
+        assert "not signed" in agent.wait_for("(.*not signed.*)")
+    assert len(receiver) == 0
+
+
+def test_hosts_and_ports_may_be_named(tmp_path: Path) -> None:
+    flags = ("--push-allowed-hosts", "10.1.0.0/16", "hooks.example", "--push-ports", "443", "9443")
+    with serving(tmp_path, ON, *flags) as agent:
+        assert "task" in send(agent, "https://10.1.2.3:9443/", text="hi")["result"]
+        assert "public addresses" in refusal(agent, "https://10.2.0.1/")
+        assert "public addresses" in refusal(agent, "https://93.184.215.14/")
+        assert "443 or 9443" in refusal(agent, "https://10.1.2.3:8443/")
+
+
+def test_retries_and_timeout_may_be_chosen(tmp_path: Path) -> None:
+    flags = ("--push-retries", "0.1", "--push-timeout", "0.3")
+    with (
+        receiving(lambda delivery: Reply(silent=True)) as receiver,
+        serving(tmp_path, ON, "--dev", *flags) as agent,
+    ):
+        send(agent, receiver.url, text="hi")
+        first, second = receiver.wait(2)
+        assert 0.3 < second.at - first.at < 3
+        agent.wait_for(r"(has failed: no answer in 0\.3 s)")
+
+
+def test_all_of_it_may_be_in_the_environment_or_the_config_file(tmp_path: Path) -> None:
+    config = {
+        "version": "1",
+        "project": {"name": "Tests"},
+        "apcore-a2a": {"push-notifications": True, "push-retries": [0.1, 0.2], "dev": "yes"},
+    }
+    (tmp_path / "c.yaml").write_text(json.dumps(config), encoding="utf-8")
+    variables = {"APCORE_A2A_PUSH_SECRETS": SECRET, "APCORE_A2A_PUSH_TIMEOUT": "5"}
+    with (
+        receiving() as receiver,
+        serving(tmp_path, "--config", "c.yaml", **variables) as agent,
+    ):
+        receiver.answer = lambda delivery: Reply(500 if len(receiver) < 3 else 200)
+        send(agent, receiver.url, text="hi")
+        Webhook(SECRET).verify(receiver.wait(5)[-1].body, dict(receiver.deliveries[-1].headers))
+
+
+def test_all_of_it_may_go_through_a_proxy(tmp_path: Path) -> None:
+    with receiving() as proxy:
+        address = proxy.url.removesuffix("/hook")
+        with serving(tmp_path, ON, "--dev", "--push-proxy", address) as agent:
+            send(agent, "http://hooks.example.com:8080/told", text="hi")
+            assert {d.headers["host"] for d in proxy.wait(3)} == {"hooks.example.com:8080"}
+            assert {d.path for d in proxy.deliveries} == {"http://hooks.example.com:8080/told"}
+
+
+@pytest.mark.parametrize("signals", [1, 2])
+def test_at_the_end_what_could_not_be_told_is_reported(tmp_path: Path, signals: int) -> None:
+    url = f"http://127.0.0.1:{free_port()}/"
+    flags = ("--shutdown-timeout", "0.5" if signals == 1 else "60", "--push-retries", "600", "600")
+    with process([*COMMAND, *LOCAL, ON, "--dev", *flags], tmp_path) as agent:
+        send(agent, url, "nap", seconds=0)
+        agent.wait_for("(Attempt 1 of 3)")
+        agent.signal(SIGNALS[0])
+        if signals == 2:
+            agent.wait_for("(Ending)")
+            time.sleep(0.2)  # sooner it would be taken for the first one's echo
+            agent.signal(SIGNALS[0])
+        assert agent.end(within=10) == 0
+        assert "3 notifications for webhook" in agent.log
+        assert "are lost: the server ends" in agent.log
+
+
+SENSELESS = {
+    ("--push-secrets", SECRET): "--push-secrets needs --push-notifications",
+    ("--push-ports", "443"): "--push-ports needs --push-notifications",
+    (ON, "--push-secrets", "hunter2"): "--push-secrets: each must be whsec_",
+    (ON, "--push-ports", "0"): "--push-ports must be from 1 to 65535",
+    (ON, "--push-ports", "https"): "--push-ports takes whole numbers, not ['https']",
+    (ON, "--push-retries", "-1"): "--push-retries must be seconds",
+    (ON, "--push-retries", "soon"): "--push-retries takes numbers",
+    (ON, "--push-timeout", "0"): "--push-timeout must be seconds",
+    (ON, "--push-max-pending", "0"): "--push-max-pending must be 1 or more",
+    (ON, "--push-allowed-hosts", "10.0.0.1/8"): "--push-allowed-hosts: 10.0.0.1/8 has host bits",
+    (ON, "--push-proxy", "socks5://hunter2@proxy"): "--push-proxy must be an address such as",
+}
+
+
+@pytest.mark.parametrize("flags", SENSELESS)
+def test_what_makes_no_sense_ends_with_1_and_tells_what_would(
+    flags: tuple[str, ...], capfd: pytest.CaptureFixture[str]
+) -> None:
+    try:
+        code: object = main([*LOCAL, *flags])
+    except SystemExit as ended:
+        code = ended.code
+    printed = capfd.readouterr().err
+    assert code == 1
+    assert printed.startswith(f"apcore-a2a: {SENSELESS[flags]}")
+    assert "hunter2" not in printed
+    assert "Traceback" not in printed
