@@ -206,3 +206,29 @@ def test_a_deleted_webhook_is_told_nothing_more() -> None:
         assert caller.metrics()["webhooks_pending"] == 0
         time.sleep(0.6)  # when it would have been tried again
         assert len(receiver) == 1
+
+
+def test_what_happens_to_another_webhook_of_the_task_shortens_no_wait() -> None:
+    later = Reply(429, {"retry-after": "60"})
+    with receiving(lambda delivery: later) as receiver, receiving() as other, agent() as caller:
+        task = caller.send("held", wait=False, id="a", url=receiver.url)
+        receiver.wait(1)
+        caller.ask("CreateTaskPushNotificationConfig", taskId=task["id"], id="b", url=other.url)
+        caller.held.release()
+        other.wait(1)
+        assert len(receiver) == 1
+
+
+def test_a_webhook_that_is_set_again_is_tried_at_once_and_has_all_its_attempts_again() -> None:
+    later = Reply(429, {"retry-after": "60"})
+    with (
+        receiving(lambda delivery: later) as wrong,
+        receiving(script(*[Reply(500)] * 3)) as right,
+        agent(retries=QUICK) as caller,
+    ):
+        task = caller.send("held", wait=False, id="a", url=wrong.url)
+        wrong.wait(1)
+        caller.ask("CreateTaskPushNotificationConfig", taskId=task["id"], id="a", url=right.url)
+        right.wait(5)
+        assert distinct(right.deliveries) == ["submitted", "working"]
+        assert len(wrong) == 1

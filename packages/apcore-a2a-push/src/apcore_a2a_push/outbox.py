@@ -62,6 +62,7 @@ class Outbox:
         self._lanes: dict[str, dict[str, Lane]] = {}
         self._turns: dict[str, Turns] = {}
         self._pending: Counter[str] = Counter()
+        self._works: set[asyncio.Task[None]] = set()
 
     @property
     def pending(self) -> int:
@@ -85,11 +86,11 @@ class Outbox:
         """The webhooks of a task are now these; who is no more among them is told nothing more."""
         current = {w.config.id: w for w in webhooks if not w.failure}
         for config_id, lane in [*self._lanes.get(task_id, {}).items()]:
-            if config_id in current:
-                lane.webhook, lane.closed, lane.failure = current[config_id], False, ""
-                self._hurry(lane)
-            elif not lane.closed:
+            webhook = current.get(config_id)
+            if webhook is None and not lane.closed:
                 self._stop(lane)
+            elif webhook is not None and (lane.closed or webhook != lane.webhook):
+                self._begin_anew(lane, webhook)
 
     async def drain(self, seconds: float) -> None:
         """Try what waits once more, at once, and for *seconds*; report what is left then."""
@@ -107,12 +108,18 @@ class Outbox:
     async def _emptied(self, seconds: float) -> None:
         """Wait until nothing waits any more, or so many seconds."""
         end = time.monotonic() + seconds
-        while (lanes := self._all()) and (left := end - time.monotonic()) > 0:
-            works = [lane.work for lane in lanes if lane.work is not None]
-            if works:
-                await asyncio.wait(works, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+        while self._lanes and (left := end - time.monotonic()) > 0:
+            if self._works:
+                await asyncio.wait(self._works, timeout=left, return_when=asyncio.FIRST_COMPLETED)
             else:
                 await asyncio.sleep(min(left, 0.05))  # all of them wait for their next attempt
+
+    def _begin_anew(self, lane: Lane, webhook: Webhook) -> None:
+        """A webhook has been set again: what it still has to be told is tried at once."""
+        lane.webhook, lane.closed, lane.failure = webhook, False, ""
+        for row in lane.rows:
+            row.attempts = 0
+        self._hurry(lane)
 
     def _stop(self, lane: Lane, result: Result | None = None) -> None:
         """Have a lane end, with what it still had to tell."""
@@ -155,15 +162,17 @@ class Outbox:
         while found := turns.next():
             lane, host = found
             lane.work = asyncio.get_running_loop().create_task(self._work(lane))
+            self._works.add(lane.work)
             lane.work.add_done_callback(partial(self._on_done, lane, host))
         if not turns:
             del self._turns[owner]
 
     def _on_done(self, lane: Lane, host: str, work: "asyncio.Task[None]") -> None:
         lane.work = None
+        self._works.discard(work)
         if not work.cancelled() and (error := work.exception()):
-            logger.error("Telling the %s failed", lane, exc_info=error)
-            self._clear(lane, "failed")
+            logger.error("Telling the %s", lane, exc_info=error)
+            self._close(lane, "internal error")
         self._turns[lane.owner].leave(host)
         if lane.is_done:
             self._drop(lane)
