@@ -68,6 +68,9 @@ METADATA = frozenset(
     )
 )
 """Where machines of a cloud ask for their own credentials: never an address of a webhook."""
+WITH_IPV4 = tuple(map(IPv6Network, ("::/96", "64:ff9b::/96", "64:ff9b:1::/48")))
+"""Where the last four bytes are an IPv4 address (RFC 4291 §2.5.5, RFC 6052)."""
+NAT64_LOCAL = IPv6Network("64:ff9b:1::/48")
 ISATAP = (0x00005EFE, 0x02005EFE)
 """What stands before an IPv4 address in the lower half of an IPv6 one (RFC 5214 §6.1)."""
 
@@ -95,17 +98,20 @@ def is_public(address: Address) -> bool:
 
 def is_forbidden(address: Address) -> bool:
     """Whether nobody may name *address*: clouds' metadata, "any", and addresses of many hosts."""
-    inner = embedded(address)
-    return any(it in METADATA or it.is_unspecified or it.is_multicast for it in (address, inner))
+    plain = address if isinstance(address, IPv4Address) else IPv6Address(int(address))
+    known = {plain, *embedded(plain)}
+    return any(it in METADATA or it.is_unspecified or it.is_multicast for it in known)
 
 
-def embedded(address: Address) -> Address:
-    """The IPv4 address that an IPv6 one stands for, if it does; else *address* itself."""
+def embedded(address: Address) -> list[Address]:
+    """The IPv4 addresses that an IPv6 one may stand for: mapped, translated or in a tunnel."""
     if isinstance(address, IPv4Address):
-        return address
-    mapped, low = address.ipv4_mapped, int(address) & 0xFFFFFFFF
-    if mapped is not None:
-        return mapped
-    if address in IPv6Network("64:ff9b::/96") or address in IPv6Network("64:ff9b:1::/48"):
-        return IPv4Address(low)
-    return address.sixtofour or address
+        return []
+    bits = int(address)
+    low = IPv4Address(bits & 0xFFFFFFFF)
+    found: list[Address | None] = [address.ipv4_mapped, address.sixtofour]
+    if any(address in network for network in WITH_IPV4) or (bits >> 32) & 0xFFFFFFFF in ISATAP:
+        found.append(low)
+    if address in NAT64_LOCAL:  # RFC 6052 §2.2 leaves out the bits 64 to 71
+        found.append(IPv4Address((bits >> 64 & 0xFFFF) << 16 | bits >> 40 & 0xFFFF))
+    return [it for it in found if it is not None]

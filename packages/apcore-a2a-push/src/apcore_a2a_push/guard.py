@@ -18,6 +18,10 @@ SAFE_PORTS = (443, 8443)
 NAME = re.compile(r"[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63}){0,126}\.?", re.IGNORECASE)
 VISIBLE = re.compile(r"[\x21-\x5b\x5d-\x7e]+")
 """What a URL is made of (RFC 3986 §2), and no backslash, which some take for a slash."""
+INNER = frozenset(
+    ["corp", "home", "internal", "intranet", "lan", "local", "localdomain", "localhost", "private"]
+)
+"""Top-level names that are used inside networks alone."""
 NUMBER = re.compile(r"(0x[0-9a-f]*|[0-9]+)", re.IGNORECASE)
 NOT_PUBLIC = "The webhook's host must have public addresses, and no others"
 """Said of unknown names, too: what names lead to in here is nobody's business."""
@@ -59,7 +63,7 @@ class Guard:
         self._any_port = settings.dev and not settings.ports
         self._ports = settings.ports or SAFE_PORTS
         self._proxied = settings.proxy is not None
-        hosts = [host.lower() for host in settings.allowed_hosts]
+        hosts = [host.lower().rstrip(".") for host in settings.allowed_hosts]
         self._any_host = "*" in hosts
         self._names = frozenset(host for host in hosts if "/" not in host and host != "*")
         self._networks = [ip_network(host) for host in hosts if "/" in host]
@@ -72,9 +76,7 @@ class Guard:
             RefusedError: Nothing may be sent there.
         """
         target = self.target(url)
-        if self._proxied:
-            self._check_name(target.host)
-        else:
+        if not self._proxied:
             await self.addresses(target.host, target.port)
 
     def target(self, url: str) -> Target:
@@ -102,6 +104,8 @@ class Guard:
         if not self._any_port and port not in self._ports:
             either = " or ".join(map(str, self._ports))
             raise RefusedError(f"The webhook's port must be {either}")
+        if self._proxied:
+            self._check_name(host)
         return Target(parts.scheme, host, port)
 
     async def addresses(self, host: str, port: int) -> list[str]:
@@ -141,14 +145,15 @@ class Guard:
         elif self._is_named(host) or (self._dev and host == "localhost"):
             known = True
         else:  # 127.1 and 0x7f000001 are addresses to some
-            inner = len(labels) < 2 or labels[-1] in ("local", "localhost", "internal")
+            inner = len(labels) < 2 or labels[-1] in INNER or host.endswith(".home.arpa")
             known = self._any_host and not inner and not NUMBER.fullmatch(labels[-1])
         if not known:
             raise RefusedError(NOT_PUBLIC)
 
 
 def _literal(host: str) -> Address | None:
+    """The address that *host* is; one with a scope is none of a webhook."""
     try:
-        return ip_address(host)
+        return None if "%" in host else ip_address(host)
     except ValueError:
         return None

@@ -2,7 +2,7 @@
 
 import asyncio
 import ssl
-from collections.abc import Iterable
+from collections.abc import Callable
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, NamedTuple
@@ -11,6 +11,7 @@ import httpcore
 
 from .errors import RefusedError
 from .guard import Guard
+from .network import Backend, JudgedBackend
 from .settings import PushSettings
 
 MAX_ANSWER = 64 * 1024
@@ -40,53 +41,6 @@ class Answer(NamedTuple):
         return 200 <= self.status < 300
 
 
-class JudgedBackend(httpcore.AsyncNetworkBackend):
-    """Connects to addresses that the guard has judged, and to the very address that it has."""
-
-    def __init__(self, guard: Guard) -> None:
-        self._guard = guard
-        anyio: Any = httpcore.AnyIOBackend()  # httpcore's types know none when anyio is missing
-        self._inner: httpcore.AsyncNetworkBackend = anyio
-
-    async def connect_tcp(
-        self,
-        host: str,
-        port: int,
-        timeout: float | None = None,  # noqa: ASYNC109  # httpcore's signature
-        local_address: str | None = None,
-        socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
-    ) -> httpcore.AsyncNetworkStream:
-        """Connect to one of the host's addresses, in their order.
-
-        Raises:
-            RefusedError: The host has an address that is not allowed.
-        """
-        addresses = await self._guard.addresses(host, port)
-        for address in addresses[:-1]:
-            try:
-                return await self._inner.connect_tcp(address, port, timeout, local_address)
-            except (httpcore.ConnectError, httpcore.ConnectTimeout):
-                continue
-        return await self._inner.connect_tcp(addresses[-1], port, timeout, local_address)
-
-    async def connect_unix_socket(
-        self,
-        path: str,
-        timeout: float | None = None,  # noqa: ASYNC109  # httpcore's signature
-        socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
-    ) -> httpcore.AsyncNetworkStream:
-        """No webhook has such an address.
-
-        Raises:
-            RefusedError: Always.
-        """
-        raise RefusedError("The webhook's URL must have a host")
-
-    async def sleep(self, seconds: float) -> None:
-        """Wait."""
-        await self._inner.sleep(seconds)
-
-
 class Poster:
     """Posts to webhooks: judged addresses, no redirects, no proxy of the environment.
 
@@ -104,41 +58,51 @@ class Poster:
             "keepalive_expiry": KEEP_ALIVE,
         }
         self._pool: httpcore.AsyncConnectionPool
+        backend: Backend
         if settings.proxy is None:
-            limits["network_backend"] = JudgedBackend(guard)
-            self._pool = httpcore.AsyncConnectionPool(**limits)
-        else:
-            self._pool = httpcore.AsyncHTTPProxy(settings.proxy, **limits)
+            backend = JudgedBackend(guard)
+            self._pool = httpcore.AsyncConnectionPool(network_backend=backend, **limits)
+        else:  # it is ours, wherever it is
+            backend = Backend()
+            self._pool = httpcore.AsyncHTTPProxy(settings.proxy, network_backend=backend, **limits)
 
     async def post(self, url: str, headers: list[tuple[str, str]], body: bytes) -> Answer:
         """Send *body*; whatever comes of it is an answer."""
+        heads: list[Answer] = []
         try:
             async with asyncio.timeout(self._seconds):
-                return await self._post(url, headers, body)
+                await self._post(url, headers, body, heads.append)
         except TimeoutError:
-            return Answer(0, f"no answer in {self._seconds:g} s")
+            heads.append(Answer(0, f"no answer in {self._seconds:g} s"))
         except RefusedError:
-            return Answer(0, "its address is not allowed")
+            heads.append(Answer(0, "its address is not allowed"))
         except Exception as error:  # of httpcore, h11, anyio, ssl, the system: texts are not ours
-            return Answer(0, type(error).__name__)
+            heads.append(Answer(0, type(error).__name__))
+        return heads[0]  # what comes of the rest of an answer does not matter
 
     async def close(self) -> None:
         """Close what is open."""
         await self._pool.aclose()
 
-    async def _post(self, url: str, headers: list[tuple[str, str]], body: bytes) -> Answer:
+    async def _post(
+        self,
+        url: str,
+        headers: list[tuple[str, str]],
+        body: bytes,
+        on_head: Callable[[Answer], None],
+    ) -> None:
         patience = {"timeout": dict.fromkeys(("connect", "read", "write", "pool"), self._seconds)}
         async with self._pool.stream(
             "POST", url, headers=headers, content=body, extensions=patience
         ) as response:
-            wait = _retry_after(dict(response.headers).get(b"retry-after"))
-            answer = Answer(response.status, f"status {response.status}", wait)
+            named = {name.lower(): value for name, value in response.headers}
+            wait = _retry_after(named.get(b"retry-after"))
+            on_head(Answer(response.status, f"status {response.status}", wait))
             size = 0
             async for chunk in response.aiter_stream():
                 size += len(chunk)
                 if size > MAX_ANSWER:
                     break
-        return answer
 
 
 def _retry_after(value: bytes | None) -> float:
@@ -147,7 +111,8 @@ def _retry_after(value: bytes | None) -> float:
     if text.isascii() and text.isdigit():
         return min(int(text[:9]), MAX_WAIT)
     try:
-        seconds = (parsedate_to_datetime(text) - datetime.now(UTC)).total_seconds()
+        moment = parsedate_to_datetime(text)
+        seconds = (moment.replace(tzinfo=UTC) - datetime.now(UTC)).total_seconds()
     except (TypeError, ValueError, OverflowError):
         return 0
     return min(max(seconds, 0), MAX_WAIT)

@@ -34,7 +34,11 @@ class Resolver:
             found: asyncio.Future[list[str]] = loop.create_future()
             found.add_done_callback(_look_at)
             work = partial(_work, loop, found, self._places, host, port)
-            threading.Thread(target=work, name="resolver", daemon=True).start()
+            try:
+                threading.Thread(target=work, name="resolver", daemon=True).start()
+            except RuntimeError as error:  # the system has no more threads
+                self._places.release()
+                raise OSError(str(error)) from None
             return await asyncio.shield(found)
 
 

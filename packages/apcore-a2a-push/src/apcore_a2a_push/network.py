@@ -1,0 +1,107 @@
+"""Connections, as httpcore wants them made: its signatures, `timeout` (seconds) among them."""
+
+import asyncio
+import ssl
+from collections.abc import Iterable
+from typing import Any
+
+import httpcore
+
+from .errors import RefusedError
+from .guard import Guard
+
+
+class _Stream(httpcore.AsyncNetworkStream):
+    """A stream that is closed, too, when its TLS handshake is given up."""
+
+    def __init__(self, inner: httpcore.AsyncNetworkStream) -> None:
+        self._inner = inner
+
+    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:  # noqa: ASYNC109
+        return await self._inner.read(max_bytes, timeout)
+
+    async def write(self, buffer: bytes, timeout: float | None = None) -> None:  # noqa: ASYNC109
+        await self._inner.write(buffer, timeout)
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+    def get_extra_info(self, info: str) -> Any:
+        return self._inner.get_extra_info(info)
+
+    async def start_tls(
+        self,
+        ssl_context: ssl.SSLContext,
+        server_hostname: str | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109
+    ) -> httpcore.AsyncNetworkStream:
+        try:
+            return await self._inner.start_tls(ssl_context, server_hostname, timeout)
+        except asyncio.CancelledError:  # httpcore closes it at others alone
+            await self._inner.aclose()
+            raise
+
+
+class Backend(httpcore.AsyncNetworkBackend):
+    """Connects by anyio, and leaves nothing open that is given up."""
+
+    def __init__(self) -> None:
+        anyio: Any = httpcore.AnyIOBackend()  # httpcore's types know none when anyio is missing
+        self._inner: httpcore.AsyncNetworkBackend = anyio
+
+    async def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,  # noqa: ASYNC109
+        local_address: str | None = None,
+        socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
+    ) -> httpcore.AsyncNetworkStream:
+        """Connect."""
+        return _Stream(await self._inner.connect_tcp(host, port, timeout, local_address))
+
+    async def connect_unix_socket(
+        self,
+        path: str,
+        timeout: float | None = None,  # noqa: ASYNC109
+        socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
+    ) -> httpcore.AsyncNetworkStream:
+        """No webhook has such an address.
+
+        Raises:
+            RefusedError: Always.
+        """
+        raise RefusedError("The webhook's URL must have a host")
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait."""
+        await self._inner.sleep(seconds)
+
+
+class JudgedBackend(Backend):
+    """Connects to addresses that the guard has judged, and to the very address that it has."""
+
+    def __init__(self, guard: Guard) -> None:
+        super().__init__()
+        self._guard = guard
+
+    async def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,  # noqa: ASYNC109
+        local_address: str | None = None,
+        socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
+    ) -> httpcore.AsyncNetworkStream:
+        """Connect to one of the host's addresses, in their order.
+
+        Raises:
+            RefusedError: The host has an address that is not allowed.
+        """
+        addresses = await self._guard.addresses(host, port)
+        for address in addresses[:-1]:
+            try:
+                return await super().connect_tcp(address, port, timeout, local_address)
+            except (httpcore.ConnectError, httpcore.ConnectTimeout):
+                continue
+        return await super().connect_tcp(addresses[-1], port, timeout, local_address)

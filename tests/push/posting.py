@@ -1,0 +1,62 @@
+"""How notifications are posted, with names that lead where a test wants."""
+
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+from urllib.parse import urlsplit
+
+import trustme
+from apcore_a2a_push import PushSettings
+from apcore_a2a_push.guard import Guard, Resolve
+from apcore_a2a_push.poster import Answer, Poster
+
+from tests.client.raw import Sockets
+from tests.serving import PATIENCE
+
+NAME = "hooks.example.com"
+OUTSIDE, HERE = "93.184.215.14", "127.0.0.1"
+CA = trustme.CA()
+Post = Callable[..., Awaitable[Answer]]
+
+
+def port_of(server: Sockets) -> int:
+    """Where a server listens."""
+    port = urlsplit(server.url).port
+    assert port
+    return port
+
+
+class Names:
+    """A resolver that gives one answer after the other, and the last again and again."""
+
+    def __init__(self, *answers: list[str]) -> None:
+        self.answers = list(answers)
+        self.asked: list[tuple[str, int]] = []
+
+    async def __call__(self, host: str, port: int) -> list[str]:
+        self.asked.append((host, port))
+        return self.answers[min(len(self.asked), len(self.answers)) - 1]
+
+
+def trusting(ca: trustme.CA) -> ssl.SSLContext:
+    """A client's context that trusts only this authority; the system's take long to load."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    ca.configure_trust(context)
+    return context
+
+
+@asynccontextmanager
+async def posting(resolve: Resolve | None = None, **options: Any) -> AsyncIterator[Post]:
+    """How to post something to a URL."""
+    settings = PushSettings(**{"ssl_context": trusting(CA), "timeout": PATIENCE, **options})
+    poster = Poster(settings, Guard(settings, resolve))
+
+    async def post(url: str, body: bytes = b"{}") -> Answer:
+        length = ("Content-Length", str(len(body)))
+        return await poster.post(url, [("Host", NAME), length], body)
+
+    try:
+        yield post
+    finally:
+        await poster.close()

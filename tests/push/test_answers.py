@@ -1,0 +1,351 @@
+"""Answers of webhooks: a status and a time to wait are read, and little else, and not for long."""
+
+import asyncio
+import gc
+import gzip
+import threading
+import time
+import tracemalloc
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from itertools import chain, cycle, repeat
+from pkgutil import resolve_name
+from typing import Any
+
+import pytest
+from apcore_a2a_push.poster import MAX_ANSWER, MAX_WAIT, Answer
+
+from tests.client.raw import (
+    CLOSE,
+    CUT,
+    HOLD,
+    Request,
+    Script,
+    Sockets,
+    Step,
+    endless,
+    head,
+    raw,
+    reply,
+)
+from tests.server.inloop import anyio_backend as anyio_backend
+from tests.serving import PATIENCE, listener
+
+from .posting import posting
+
+pytestmark = pytest.mark.anyio
+
+CHUNK = 2**16
+"""Bytes that httpcore reads at a time."""
+SOON = 0.3
+"""Seconds that an attempt may take here."""
+MEGABYTE = 2**20
+
+
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many bytes were read from connections, each time."""
+    sizes: list[int] = []
+    stream = resolve_name("httpcore._backends.anyio:AnyIOStream")
+    inner = stream.read
+
+    async def noting(self: Any, *args: Any, **kwargs: Any) -> bytes:
+        found: bytes = await inner(self, *args, **kwargs)
+        sizes.append(len(found))
+        return found
+
+    monkeypatch.setattr(stream, "read", noting)
+    return sizes
+
+
+async def answer_of(script: Script, **options: Any) -> Answer:
+    """What comes of one post to a server that answers like this."""
+    with raw(script) as server:
+        async with posting(dev=True, **options) as post:
+            return await post(server.url)
+
+
+# Statuses
+
+
+@pytest.mark.parametrize("status", [200, 201, 202, 204, 299])
+async def test_2xx_is_a_success(status: int) -> None:
+    answer = await answer_of(lambda _: reply(b"", status))
+    assert answer == Answer(status, f"status {status}")
+    assert answer.is_success
+
+
+@pytest.mark.parametrize("status", [300, 302, 304, 400, 404, 410, 429, 500, 503, 599, 999])
+async def test_what_is_not_2xx_is_none(status: int) -> None:
+    answer = await answer_of(lambda _: reply(b"", status))
+    assert (answer.status, answer.is_success) == (status, False)
+
+
+async def test_a_status_of_before_the_answer_is_not_the_answer() -> None:
+    early = b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n"
+    assert (await answer_of(lambda _: [early, *reply(b"", 500)])).status == 500
+
+
+CUT_OFF: dict[str, Iterable[Step]] = {
+    "reset": [CUT],
+    "closed": [CLOSE],
+    "reset in the status": [b"HTTP/1.1 20", CUT],
+    "closed in the status": [b"HTTP/1.1 200", CLOSE],
+    "reset in the headers": [b"HTTP/1.1 200 OK\r\nA: b\r\n", CUT],
+    "closed in the headers": [b"HTTP/1.1 200 OK\r\nA: b\r\n", CLOSE],
+    "closed after 100": [b"HTTP/1.1 100 Continue\r\n\r\n", CLOSE],
+    "no HTTP": [b"SSH-2.0-OpenSSH_9.9\r\nhunter2\r\n\r\n", CLOSE],
+    "old HTTP": [b"<html>hunter2</html>", CLOSE],
+    "zeros": [bytes(1000), CLOSE],
+    "no number": [b"HTTP/1.1 hunter2 OK\r\n\r\n", CLOSE],
+    "status of two digits": [b"HTTP/1.1 20 hunter2\r\n\r\n", CLOSE],
+    "two lengths": [head(content_length="1, 2"), CLOSE],
+    "another protocol": [b"HTTP/1.1 101 hunter2\r\nUpgrade: x\r\n\r\n", CLOSE],
+}
+
+
+@pytest.mark.parametrize("steps", CUT_OFF.values(), ids=CUT_OFF)
+async def test_without_a_status_there_is_status_0(steps: Iterable[Step]) -> None:
+    answer = await answer_of(lambda _: steps)
+    if answer.status != 101:  # which is a status, and no success
+        assert answer.status == 0
+    assert not answer.is_success
+    assert answer.retry_after == 0
+    assert "hunter2" not in answer.reason
+
+
+async def test_a_reason_is_not_in_the_words_of_the_receiver() -> None:
+    said = b"HTTP/1.1 500 hunter2\r\nContent-Length: 7\r\n\r\nhunter2"
+    assert await answer_of(lambda _: [said]) == Answer(500, "status 500")
+
+
+# Answers without an end
+
+
+async def test_of_an_endless_answer_little_is_read(read: list[int]) -> None:
+    answer = await answer_of(lambda _: endless(head(), b" " * CHUNK))
+    assert answer.status == 200
+    assert MAX_ANSWER == 2**16
+    assert sum(read) <= MAX_ANSWER + 2 * CHUNK  # one with the head, and one to see that it is much
+
+
+async def test_of_an_answer_in_chunks_without_end_little_is_read(read: list[int]) -> None:
+    start, chunk = head(transfer_encoding="chunked"), b"1\r\n.\r\n" * 1000
+    assert (await answer_of(lambda _: endless(start, chunk))).status == 200
+    assert sum(read) <= 6 * MAX_ANSWER + 2 * CHUNK
+
+
+async def test_of_endless_headers_little_is_read(read: list[int]) -> None:
+    answer = await answer_of(lambda _: endless(b"HTTP/1.1 200 OK\r\n", b"A: b\r\n" * 1000))
+    assert answer.status == 0
+    assert sum(read) <= 4 * CHUNK
+
+
+async def test_a_bomb_is_not_unpacked(read: list[int]) -> None:
+    body = gzip.compress(bytes(64 * MEGABYTE))
+    packed = reply(body, content_encoding="gzip")
+    tracemalloc.start()
+    try:
+        answer = await answer_of(lambda _: packed)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert answer == Answer(200, "status 200")
+    assert peak < 8 * MEGABYTE
+    assert sum(read) <= len(body) + CHUNK
+
+
+async def test_an_endless_bomb_is_not_unpacked(read: list[int]) -> None:
+    body = gzip.compress(bytes(64 * MEGABYTE))
+    start = head(content_encoding="gzip")
+    assert (await answer_of(lambda _: endless(start, body))).status == 200
+    assert sum(read) <= MAX_ANSWER + 2 * CHUNK
+
+
+async def test_a_connection_with_an_endless_answer_is_not_used_again() -> None:
+    scripts = iter([endless(head(), b" " * CHUNK), reply(), reply()])
+    with raw(lambda _: next(scripts)) as server:
+        async with posting(dev=True) as post:
+            assert [(await post(server.url)).status for _ in range(3)] == [200] * 3
+    assert server.connections == 2
+
+
+# Answers that take long
+
+
+def drip(data: bytes) -> Iterator[Step]:
+    """One byte each second."""
+    for byte in data:
+        yield bytes([byte])
+        yield 1.0
+
+
+CHUNKED: list[Step] = [b"1\r\n.\r\n", 0.01]
+SLOW: dict[str, Script] = {
+    "silence": lambda _: [HOLD],
+    "half a status": lambda _: [b"HTTP/1.1 2", HOLD],
+    "half of the headers": lambda _: [b"HTTP/1.1 200 OK\r\nA: ", HOLD],
+    "half a body": lambda _: [head(content_length="9"), b"1234", HOLD],
+    "a head byte by byte": lambda _: drip(head() * 9),
+    "a body byte by byte": lambda _: [head(content_length="100"), *drip(b"." * 100)],
+    "hints without end": lambda _: repeat(b"HTTP/1.1 103 Early Hints\r\n\r\n" * 100),
+    "a chunk each moment": lambda _: chain([head(transfer_encoding="chunked")], cycle(CHUNKED)),
+}
+
+
+TOLD = ("half a body", "a body byte by byte", "a chunk each moment")
+"""Those of which the status has come: that decides."""
+
+
+@pytest.mark.parametrize("name", SLOW)
+async def test_an_attempt_ends_in_its_time(name: str) -> None:
+    with raw(SLOW[name]) as server:
+        async with posting(dev=True, timeout=SOON) as post:
+            began = time.monotonic()
+            answer = await post(server.url)
+            took = time.monotonic() - began
+    assert answer.is_success == (name in TOLD)
+    assert SOON * 0.9 <= took < SOON + 2
+    assert len(server.requests) == 1
+
+
+class Deaf(Sockets):
+    """Takes connections and answers nothing; tells when one of them has ended."""
+
+    def __init__(self, reads: bool) -> None:
+        super().__init__()
+        self.reads = reads
+        self.ended = threading.Event()
+
+    async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if not self.reads:
+            await asyncio.Event().wait()
+        with suppress(ConnectionError):
+            await reader.read()
+        self.ended.set()
+
+
+@contextmanager
+def deaf(reads: bool = True) -> Iterator[Deaf]:
+    server = Deaf(reads)
+    with listener() as sock, server.running(sock):
+        yield server
+
+
+async def test_an_attempt_ends_in_its_time_when_nothing_is_read() -> None:
+    with deaf(reads=False) as server:
+        async with posting(dev=True, timeout=SOON) as post:
+            began = time.monotonic()
+            answer = await post(server.url, bytes(32 * MEGABYTE))
+            took = time.monotonic() - began
+    assert answer.status == 0
+    assert took < SOON + 2
+    assert server.connections == 1
+
+
+@pytest.fixture
+def no_garbage_collection() -> Iterator[None]:
+    """What is not closed stays open, until the test has looked."""
+    gc.disable()
+    yield
+    gc.enable()
+    gc.collect()
+
+
+@pytest.mark.usefixtures("no_garbage_collection")
+@pytest.mark.parametrize("scheme", ["http", "https"])
+async def test_a_connection_is_closed_when_its_attempt_is_given_up(scheme: str) -> None:
+    with deaf() as server:
+        async with posting(dev=True, timeout=SOON) as post:
+            began = time.monotonic()
+            assert (await post(server.url.replace("http", scheme))).status == 0
+            assert time.monotonic() - began < SOON + 2
+            assert await asyncio.to_thread(server.ended.wait, 2)
+
+
+async def test_an_attempt_ends_in_its_time_when_a_name_takes_long() -> None:
+    async def resolve(host: str, port: int) -> list[str]:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async with posting(resolve, timeout=SOON) as post:
+        began = time.monotonic()
+        assert (await post("https://hooks.example.com/")).status == 0
+        assert time.monotonic() - began < SOON + 2
+
+
+# When to come again
+
+
+async def waiting(value: str, status: int = 503) -> float:
+    """The seconds that are read from a `Retry-After`."""
+    answer = await answer_of(lambda _: reply(b"", status, **{"retry-after": value}))
+    assert answer.status == status
+    return answer.retry_after
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [
+        ("0", 0),
+        ("7", 7),
+        ("007", 7),
+        (" 7 ", 7),
+        ("3600", MAX_WAIT),
+        ("3601", MAX_WAIT),
+        ("9" * 5000, MAX_WAIT),
+        ("0" * 5000 + "1", 0),
+        ("Fri, 31 Dec 9999 23:59:59 GMT", MAX_WAIT),
+        ("Sun, 06 Nov 1994 08:49:37 GMT", 0),
+        ("Sunday, 06-Nov-94 08:49:37 GMT", 0),
+        ("-1", 0),
+        ("-99999", 0),
+        ("+5", 0),
+        ("1.5", 0),
+        ("1e3", 0),
+        ("0x10", 0),
+        ("nan", 0),
+        ("inf", 0),
+        ("", 0),
+        ("soon", 0),
+        ("5, 7", 0),
+        ("7 seconds", 0),
+        ("\xb2", 0),
+        ("Fri, 99 Foo 9999 99:99:99 GMT", 0),
+        ("Fri, 31 Dec 99999 23:59:59 GMT", 0),
+        ("Fri, 31 Dec 2100 23:59:59 +99999999", 0),
+    ],
+)
+async def test_the_time_to_wait_is_between_nothing_and_an_hour(value: str, seconds: float) -> None:
+    assert MAX_WAIT == 3600
+    assert await waiting(value) == seconds
+    assert await waiting(value, 200) == seconds
+
+
+async def test_the_time_to_wait_may_be_a_date() -> None:
+    date = format_datetime(datetime.now(UTC) + timedelta(seconds=90), usegmt=True)
+    assert 60 < await waiting(date) <= 90
+
+
+async def test_without_a_time_to_wait_there_is_none() -> None:
+    assert (await answer_of(lambda _: reply(b"", 503))).retry_after == 0
+
+
+@pytest.mark.parametrize("name", ["Retry-After", "RETRY-AFTER", "retry-after", "Retry-after"])
+async def test_the_time_to_wait_is_read_however_its_header_is_written(name: str) -> None:
+    answer = await answer_of(lambda _: reply(b"", 503, **{name: "7"}))
+    assert answer == Answer(503, "status 503", 7)
+
+
+def asked_for(request: Request) -> tuple[str, str, bytes]:
+    return request.method, request.path, request.body
+
+
+async def test_what_is_posted_arrives_as_it_is() -> None:
+    body = bytes(range(256)) * 4096
+    with raw(lambda _: reply()) as server:
+        async with posting(dev=True, timeout=PATIENCE) as post:
+            await post(f"{server.url}/a/b?c=d%20e#f", body)
+    assert [asked_for(request) for request in server.requests] == [("POST", "/a/b?c=d%20e", body)]

@@ -1,0 +1,285 @@
+"""What is connected to when a webhook is called: the address that was judged, and no other."""
+
+import socket
+import ssl
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import pytest
+import trustme
+from apcore_a2a_push import PushSettings, RefusedError
+from apcore_a2a_push.guard import Guard
+from apcore_a2a_push.poster import Answer, Poster
+
+from tests.client.raw import CLOSE, Raw, Request, Script, Sockets, Step, raw, read_request, reply
+from tests.server.inloop import anyio_backend as anyio_backend
+from tests.serving import listener
+
+from .posting import CA, HERE, NAME, OUTSIDE, Names, port_of, posting, trusting
+
+pytestmark = pytest.mark.anyio
+
+THERE = "127.0.0.2"
+
+
+class Canary(Sockets):
+    """What must not be connected to; it counts connections, and what they bring."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.got = b""
+
+    async def handle(self, reader: Any, writer: Any) -> None:
+        self.got += await reader.read(2**16)
+
+
+@contextmanager
+def canary(host: str = HERE, port: int = 0) -> Iterator[Canary]:
+    """A canary; how many connections it had is known for sure when it has ended."""
+    found = Canary()
+    with socket.create_server((host, port)) as sock, found.running(sock):
+        yield found
+
+
+def good(request: Request) -> list[Step]:
+    return reply()
+
+
+def good_for_once(request: Request) -> list[Step]:
+    """An answer that ends its connection."""
+    return [*reply(connection="close"), CLOSE]
+
+
+# Rebinding
+
+
+async def test_a_canary_sings() -> None:
+    with canary() as bird:
+        async with posting(Names([HERE]), dev=True, timeout=0.2) as post:
+            await post(f"http://{NAME}:{port_of(bird)}/")
+    assert bird.connections == 1
+    assert bird.got.startswith(b"POST / HTTP/1.1\r\n")
+
+
+LATER = [[HERE], [OUTSIDE, HERE], [HERE, OUTSIDE], ["::ffff:127.0.0.1"], ["0.0.0.0"], ["::1"], []]
+
+
+@pytest.mark.parametrize("later", LATER, ids=" ".join)
+async def test_a_name_that_leads_inside_later_is_not_connected_to(later: list[str]) -> None:
+    with canary() as bird:
+        names = Names([OUTSIDE], later)
+        settings = PushSettings(ports=[port_of(bird)], ssl_context=trusting(CA))
+        guard = Guard(settings, names)
+        poster = Poster(settings, guard)
+        url = f"https://{NAME}:{port_of(bird)}/"
+        await guard.check(url)
+        for _ in range(3):
+            answer = await poster.post(url, [], b"{}")
+            assert (answer.status, answer.is_success) == (0, False)
+            assert "not allowed" in answer.reason
+        await poster.close()
+        with pytest.raises(RefusedError):
+            await guard.check(url)
+    assert bird.connections == 0
+    assert names.asked == [(NAME, port_of(bird))] * 5
+
+
+class SystemNames:
+    """Answers as the system's resolver, and counts how often somebody asks, whoever that is."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *answers: str) -> None:
+        self.answers = list(answers)
+        self.asked: list[str] = []
+        monkeypatch.setattr(socket, "getaddrinfo", self)
+
+    def __call__(self, host: Any, port: Any, *_: Any, **__: Any) -> list[Any]:
+        self.asked.append(host)
+        address = self.answers[min(len(self.asked), len(self.answers)) - 1]
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port))]
+
+
+async def test_the_system_is_asked_once_for_each_judgement(monkeypatch: pytest.MonkeyPatch) -> None:
+    with canary() as bird:
+        names = SystemNames(monkeypatch, OUTSIDE, HERE)
+        url = f"https://{NAME}:{port_of(bird)}/"
+        await Guard(PushSettings(ports=[port_of(bird)])).check(url)
+        async with posting(ports=[port_of(bird)]) as post:
+            assert (await post(url)).status == 0
+    assert bird.connections == 0
+    assert names.asked == [NAME] * 2
+
+
+async def test_nobody_but_the_guard_asks_the_system(monkeypatch: pytest.MonkeyPatch) -> None:
+    with raw(good) as server, canary(THERE, port_of(server)) as bird:
+        names = SystemNames(monkeypatch, HERE, THERE)
+        async with posting(dev=True, allowed_hosts=[NAME]) as post:
+            assert (await post(f"http://{NAME}:{port_of(bird)}/")).status == 200
+    assert bird.connections == 0
+    assert names.asked == [NAME]
+
+
+async def test_what_is_connected_to_is_what_was_judged() -> None:
+    with raw(good_for_once) as server, canary(THERE, port_of(server)) as bird:
+        names = Names([HERE], [THERE])
+        async with posting(names, dev=True, allowed_hosts=[NAME], timeout=1) as post:
+            url = f"http://{NAME}:{port_of(bird)}/hook"
+            assert (await post(url)).status == 200
+            assert (server.connections, bird.connections) == (1, 0)
+            assert len(names.asked) == 1
+            await post(url)  # and the next connection is judged anew
+        assert len(names.asked) == 2
+    assert (server.connections, bird.connections) == (1, 1)
+    assert [request.path for request in server.requests] == ["/hook"]
+
+
+async def test_a_connection_that_is_kept_is_not_judged_twice() -> None:
+    with raw(good) as server:
+        names = Names([HERE], [OUTSIDE])
+        async with posting(names, dev=True) as post:
+            statuses = [(await post(f"http://{NAME}:{port_of(server)}/")).status for _ in range(3)]
+    assert statuses == [200] * 3
+    assert (server.connections, len(names.asked)) == (1, 1)
+
+
+async def test_of_several_addresses_the_first_is_connected_to() -> None:
+    with raw(good) as server, canary(THERE, port_of(server)) as bird:
+        names = Names([HERE, THERE, "127.0.0.3"])
+        async with posting(names, dev=True) as post:
+            assert (await post(f"http://{NAME}:{port_of(server)}/")).status == 200
+    assert (server.connections, bird.connections) == (1, 0)
+
+
+async def test_the_next_address_is_tried_when_nobody_listens_at_the_first() -> None:
+    with raw(good) as server:
+        names = Names([THERE, "127.0.0.3", HERE])
+        async with posting(names, dev=True) as post:
+            assert (await post(f"http://{NAME}:{port_of(server)}/")).status == 200
+    assert len(names.asked) == 1
+
+
+async def test_a_webhook_where_nobody_listens_has_failed() -> None:
+    with listener() as sock:
+        port = sock.getsockname()[1]
+    async with posting(Names([HERE, THERE]), dev=True) as post:
+        answer = await post(f"http://{NAME}:{port}/")
+    assert answer == Answer(0, "ConnectError")
+
+
+# Ways around
+
+
+@pytest.mark.parametrize("status", [300, 301, 302, 303, 307, 308])
+async def test_a_redirect_is_not_followed(status: int) -> None:
+    with canary() as bird, raw(lambda _: reply(b"", status, location=bird.url)) as server:
+        async with posting(dev=True) as post:
+            answer = await post(server.url)
+    assert (answer.status, answer.is_success) == (status, False)
+    assert (len(server.requests), bird.connections) == (1, 0)
+
+
+@pytest.mark.parametrize("name", ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"])
+async def test_a_proxy_of_the_environment_is_not_used(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    monkeypatch.delenv("no_proxy", raising=False)
+    with canary() as bird, raw(good) as server, receiving(NAME) as secure:
+        for spelling in (name, name.lower()):
+            monkeypatch.setenv(spelling, bird.url)
+        async with posting(Names([HERE]), dev=True) as post:
+            for url in (f"http://{NAME}:{port_of(server)}/", secure.url):
+                assert (await post(url)).status == 200
+    assert bird.connections == 0
+
+
+async def test_a_proxy_of_the_settings_resolves_names_itself() -> None:
+    names = Names([OUTSIDE])
+    with raw(lambda request: reply(b"", 403 if request.method == "CONNECT" else 200)) as proxy:
+        async with posting(names, dev=True, proxy=proxy.url) as post:
+            assert (await post(f"http://{NAME}/hook")).status == 200
+            assert (await post(f"https://{NAME}/hook")).status == 0
+    asked = [(request.method, request.path) for request in proxy.requests]
+    assert asked == [("POST", f"http://{NAME}/hook"), ("CONNECT", f"{NAME}:443")]
+    assert not names.asked
+
+
+# TLS
+
+
+class Secure(Raw):
+    """A server with a certificate, which remembers the names that it is asked for."""
+
+    def __init__(self, script: Script, certificate: trustme.LeafCert) -> None:
+        super().__init__(script)
+        self.names: list[str | None] = []
+        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        certificate.configure_cert(self.context)
+        self.context.sni_callback = lambda _, name, __: self.names.append(name)
+
+    async def handle(self, reader: Any, writer: Any) -> None:
+        with suppress(ssl.SSLError):  # a client that does not trust it
+            await writer.start_tls(self.context)
+            while (request := await read_request(reader)) is not None:
+                self.requests.append(request)
+                await self._answer(request, reader, writer)
+
+
+@contextmanager
+def receiving(*names: str, ca: trustme.CA = CA, script: Script = good) -> Iterator[Secure]:
+    """A server at 127.0.0.1 with a certificate for these names; its URL is that of NAME."""
+    server = Secure(script, ca.issue_cert(*names))
+    with listener() as sock, server.running(sock):
+        server.url = f"https://{NAME}:{port_of(server)}/hook"
+        yield server
+
+
+@pytest.mark.parametrize("certified", [NAME, "*.example.com"])
+async def test_a_post_arrives_under_the_name_and_not_the_address(certified: str) -> None:
+    with receiving(certified) as server:
+        names = Names([HERE])
+        async with posting(names, allowed_hosts=[NAME], ports=[port_of(server)]) as post:
+            assert await post(server.url, b'{"id": "t-1"}') == Answer(200, "status 200")
+    (request,) = server.requests
+    assert (request.method, request.path, request.json) == ("POST", "/hook", {"id": "t-1"})
+    assert request.headers["host"].partition(":")[0] == NAME
+    assert server.names == [NAME]
+    assert len(names.asked) == 1
+
+
+UNTRUSTED: dict[str, Iterable[Any]] = {
+    "another name": (CA, "other.example.com"),
+    "the name of the parent": (CA, "example.com"),
+    "a name below": (CA, f"a.{NAME}"),
+    "the address": (CA, HERE),
+    "another authority": (trustme.CA(), NAME),
+}
+
+
+@pytest.mark.parametrize(("ca", "certified"), UNTRUSTED.values(), ids=UNTRUSTED)
+@pytest.mark.parametrize("dev", [False, True])
+async def test_nothing_is_told_to_who_has_no_certificate_for_the_name(
+    ca: trustme.CA, certified: str, dev: bool
+) -> None:
+    with receiving(certified, ca=ca) as server:
+        port = port_of(server)
+        async with posting(Names([HERE]), allowed_hosts=[NAME], ports=[port], dev=dev) as post:
+            answer = await post(server.url)
+    assert answer == Answer(0, "ConnectError")
+    assert (server.connections, server.requests) == (1, [])
+    assert server.names == [NAME]
+
+
+async def test_a_server_without_tls_gets_no_request() -> None:
+    with canary() as bird:
+        async with posting(Names([HERE]), dev=True, timeout=0.2) as post:
+            assert (await post(f"https://{NAME}:{port_of(bird)}/secret")).status == 0
+    assert bird.connections == 1
+    assert b"secret" not in bird.got
+
+
+async def test_an_address_in_a_url_is_connected_to_as_it_is() -> None:
+    with receiving(HERE) as server:
+        async with posting(dev=True) as post:
+            assert (await post(f"https://{HERE}:{port_of(server)}/")).status == 200
+    assert server.names == [None]

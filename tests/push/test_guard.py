@@ -1,0 +1,389 @@
+"""Which URLs may be those of webhooks, and which hosts an operator may allow."""
+
+from collections.abc import Mapping
+
+import pytest
+from apcore_a2a_push import PushSettings, RefusedError
+from apcore_a2a_push.guard import MAX_URL, NOT_PUBLIC, Guard, Resolve
+
+from tests.server.inloop import anyio_backend as anyio_backend
+
+pytestmark = pytest.mark.anyio
+
+OUTSIDE, INSIDE, METADATA = "93.184.215.14", "10.1.2.3", "169.254.169.254"
+PROXY = "http://proxy.example.com:3128"
+HOOK = "https://hooks.example.com/"
+
+
+def leading(to: Mapping[str, list[str]] | str) -> Resolve:
+    """A resolver that knows these names, or one address for all of them."""
+
+    async def resolve(host: str, port: int) -> list[str]:
+        if isinstance(to, str):
+            return [to]
+        if host not in to:
+            raise OSError("unknown")
+        return to[host]
+
+    return resolve
+
+
+async def nobody_asks(host: str, port: int) -> list[str]:
+    """The resolver of who has nothing to resolve."""
+    raise AssertionError(host)
+
+
+async def refusal(guard: Guard, url: str) -> str:
+    """Why a URL is refused."""
+    with pytest.raises(RefusedError) as caught:
+        await guard.check(url)
+    return str(caught.value)
+
+
+# What a URL says
+
+
+WELL_FORMED = [
+    HOOK,
+    "https://hooks.example.com",
+    "HTTPS://HOOKS.EXAMPLE.COM/",
+    "https://hooks.example.com./a",
+    "https://hooks.example.com:443/a/b?c=d&e=%20#f",
+    "https://hooks.example.com:8443/",
+    "https://hooks.example.com/who@where",
+    "https://hooks.example.com?who@where",
+    "https://my_hooks.example.com/",
+    "https://xn--bcher-kva.example/",
+    "https://8.8.8.8/",
+    "https://[2606:4700:4700::1111]/",
+]
+
+
+@pytest.mark.parametrize("url", WELL_FORMED)
+async def test_a_url_of_a_public_host_is_allowed(url: str) -> None:
+    await Guard(PushSettings(), leading(to=OUTSIDE)).check(url)
+
+
+MALFORMED = {
+    "nothing": "",
+    "no scheme": "hooks.example.com",
+    "no scheme, slashes": "//hooks.example.com/",
+    "ftp": "ftp://hooks.example.com/",
+    "file": "file:///etc/passwd",
+    "gopher": "gopher://hooks.example.com:443/_",
+    "javascript": "javascript:alert(1)",
+    "data": "data:text/plain,hello",
+    "web socket": "wss://hooks.example.com/",
+    "unix socket": "unix:///run/docker.sock",
+    "http in https": "https+http://hooks.example.com/",
+    "user": "https://me@hooks.example.com/",
+    "user and password": "https://me:secret@hooks.example.com/",
+    "empty user": "https://@hooks.example.com/",
+    "host as user": "https://hooks.example.com@127.0.0.1/",
+    "user in pieces": "https://hooks.example.com:443@127.0.0.1/",
+    "backslash": "https://hooks.example.com\\@127.0.0.1/",
+    "backslashes": "https:\\\\hooks.example.com/",
+    "space": "https://hooks.example.com/a b",
+    "space before": " https://hooks.example.com/",
+    "newline behind": "https://hooks.example.com/\n",
+    "tab in the scheme": "ht\ttps://hooks.example.com/",
+    "newline in the host": "https://127.0\n.0.1/",
+    "another header": "https://hooks.example.com/\r\nX-Evil:1",
+    "null": "https://hooks.example.com/\0",
+    "null in the host": "https://127.0.0.1\0.example.com/",
+    "delete": "https://hooks.example.com/\x7f",
+    "control of latin-1": "https://hooks.example.com/\x85",
+    "letters beyond ASCII": "https://bücher.example/",
+    "digits beyond ASCII": "https://①②⑦.⓪.⓪.①/",
+    "dot beyond ASCII": "https://127。0。0。1/",
+    "slash beyond ASCII": "https://hooks.example.com\uff0f@127.0.0.1/",
+    "no host": "https://",
+    "no host, but a path": "https:///hooks.example.com/",
+    "no slashes": "https:hooks.example.com",
+    "port without a host": "https://:443/",
+    "empty label": "https://hooks..example.com/",
+    "dot in front": "https://.example.com/",
+    "escaped host": "https://127%2e0%2e0%2e1/",
+    "long label": f"https://{'a' * 64}.example.com/",
+    "bracket": "https://[::1/",
+    "name in brackets": "https://[hooks.example.com]/",
+    "star": "https://*.example.com/",
+    "two hosts": "https://hooks.example.com,127.0.0.1/",
+    "port 0": "https://hooks.example.com:0/",
+    "port below 0": "https://hooks.example.com:-1/",
+    "port too high": "https://hooks.example.com:65536/",
+    "port 443 and 2**16": "https://hooks.example.com:65979/",
+    "port of letters": "https://hooks.example.com:https/",
+    "port with a sign": "https://hooks.example.com:+443/",
+    "port of ssh": "https://hooks.example.com:22/",
+    "port of mail": "https://hooks.example.com:25/",
+    "port of http": "https://hooks.example.com:80/",
+    "port of redis": "https://hooks.example.com:6379/",
+    "port 8080": "https://hooks.example.com:8080/",
+    "too long": HOOK + "a" * (MAX_URL + 1 - len(HOOK)),
+}
+
+
+@pytest.mark.parametrize("url", MALFORMED.values(), ids=MALFORMED)
+async def test_a_url_that_is_none_of_a_webhook_is_refused_before_it_is_resolved(url: str) -> None:
+    assert await refusal(Guard(PushSettings(), nobody_asks), url) != NOT_PUBLIC
+    assert await refusal(Guard(PushSettings(proxy=PROXY), nobody_asks), url) != NOT_PUBLIC
+
+
+async def test_a_url_may_be_as_long_as_is_allowed() -> None:
+    await Guard(PushSettings(), leading(to=OUTSIDE)).check(HOOK + "a" * (MAX_URL - len(HOOK)))
+
+
+async def test_http_is_refused_in_the_words_of_the_requirement() -> None:
+    told = await refusal(Guard(PushSettings(), nobody_asks), "http://hooks.example.com/")
+    assert told == "Webhook URL must use HTTPS in production mode"
+
+
+async def test_ports_may_be_named_instead_of_the_usual_ones() -> None:
+    guard = Guard(PushSettings(ports=[9000]), leading(to=OUTSIDE))
+    await guard.check("https://hooks.example.com:9000/")
+    assert "9000" in await refusal(guard, HOOK)
+
+
+SPELLED_OUT = [
+    "https://127.0.0.1/",
+    "https://127.0.0.1./",
+    "https://2130706433/",
+    "https://0x7f000001/",
+    "https://0x7f.1/",
+    "https://017700000001/",
+    "https://127.1/",
+    "https://0177.0.0.1/",
+    "https://0/",
+    "https://[::1]/",
+    "https://[::]/",
+    "https://[::127.0.0.1]/",
+    "https://[::ffff:127.0.0.1]/",
+    "https://[::ffff:7f00:1]/",
+    "https://[0:0:0:0:0:ffff:7f00:1]/",
+    "https://[v1.127]/",
+    "https://localhost/",
+    "https://LOCALHOST/",
+    "https://localhost./",
+    "https://169.254.169.254/latest/meta-data",
+    "https://2852039166/",
+]
+
+
+@pytest.mark.parametrize("url", SPELLED_OUT)
+async def test_an_inner_address_is_refused_however_it_is_written(url: str) -> None:
+    assert await refusal(Guard(PushSettings()), url) == NOT_PUBLIC
+    assert await refusal(Guard(PushSettings(proxy=PROXY), nobody_asks), url) == NOT_PUBLIC
+
+
+async def test_nobody_learns_which_names_there_are_inside() -> None:
+    known = {"db.corp.example": [INSIDE], "none.example": []}
+    guard = Guard(PushSettings(), leading(to=known))
+    hosts = ("db.corp.example", "none.example", "unknown.corp.example", "10.0.0.1")
+    assert {await refusal(guard, f"https://{host}/") for host in hosts} == {NOT_PUBLIC}
+    for url in ("https://nobody.invalid/", "https://127.0.0.1/", f"https://{'a.' * 126}invalid/"):
+        assert await refusal(Guard(PushSettings()), url) == NOT_PUBLIC
+
+
+BAD = [INSIDE, "127.0.0.1", METADATA, "::1", "::ffff:8.8.8.8", "fe80::1%2", "0.0.0.0"]
+
+
+@pytest.mark.parametrize("bad", BAD)
+@pytest.mark.parametrize("place", [0, 1, 2])
+async def test_one_bad_address_among_good_ones_is_enough(bad: str, place: int) -> None:
+    found = [OUTSIDE, "2606:4700:4700::1111"]
+    found.insert(place, bad)
+    guard = Guard(PushSettings(), leading(to={"hooks.example.com": found}))
+    assert await refusal(guard, HOOK) == NOT_PUBLIC
+
+
+# In development
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://localhost:8000/",
+        "http://127.0.0.1/",
+        "http://127.0.0.1:22/",
+        "http://[::1]:6379/",
+        "https://127.0.0.1/",
+    ],
+)
+async def test_in_development_a_webhook_may_be_on_this_machine(url: str) -> None:
+    await Guard(PushSettings(dev=True)).check(url)
+    assert await refusal(Guard(PushSettings()), url)
+
+
+INNER = [INSIDE, "172.16.0.1", "192.168.0.1", "100.64.0.1", "169.254.1.1", "fd00::1", "fe80::1"]
+ALWAYS_BAD = [METADATA, "100.100.100.200", "168.63.129.16", "192.0.0.192", "fd00:ec2::254"]
+ALWAYS_BAD += [
+    "::ffff:169.254.169.254",
+    "0.0.0.0",
+    "::",
+    "224.0.0.1",
+    "ff02::1",
+    "2002:a9fe:a9fe::",
+]
+
+
+@pytest.mark.parametrize("address", [*INNER, *ALWAYS_BAD])
+async def test_in_development_a_webhook_may_not_be_elsewhere_inside(address: str) -> None:
+    guard = Guard(PushSettings(dev=True), leading(to=address))
+    assert await refusal(guard, "http://hooks.example.com/") == NOT_PUBLIC
+
+
+async def test_in_development_only_the_scheme_the_port_and_this_machine_are_free() -> None:
+    guard = Guard(PushSettings(dev=True), nobody_asks)
+    for url in ("ftp://localhost/", "http://me@localhost/", "http://", "http://localhost:65536/"):
+        assert await refusal(guard, url)
+    assert await refusal(Guard(PushSettings(dev=True, ports=[80])), "http://127.0.0.1:81/")
+
+
+# Hosts that are named
+
+
+@pytest.mark.parametrize(
+    ("named", "host"),
+    [
+        ("hooks.example.com", "hooks.example.com"),
+        ("hooks.example.com", "HOOKS.Example.COM"),
+        ("Hooks.EXAMPLE.com", "hooks.example.com"),
+        ("hooks.example.com", "hooks.example.com."),
+        ("*.example.com", "hooks.example.com"),
+        ("*.example.com", "a.b.Example.com."),
+        ("*.EXAMPLE.com", "hooks.example.com"),
+        ("10.1.2.3", "10.1.2.3"),
+        ("10.1.0.0/16", "hooks.example.com"),
+        ("10.1.0.0/16", "10.1.2.3"),
+        ("10.1.2.3/32", "10.1.2.3"),
+        ("intranet", "intranet"),
+    ],
+)
+async def test_a_host_that_is_named_may_be_private(named: str, host: str) -> None:
+    for hosts in ([named], ["*", named], [named, "other.example.com", "172.16.0.0/12"]):
+        guard = Guard(PushSettings(allowed_hosts=hosts), leading(to=INSIDE))
+        await guard.check(f"https://{host}/")
+    assert await refusal(Guard(PushSettings(), leading(to=INSIDE)), f"https://{host}/")
+
+
+@pytest.mark.parametrize("address", [INSIDE, OUTSIDE])
+@pytest.mark.parametrize(
+    ("named", "host"),
+    [
+        ("hooks.example.com", "example.com"),
+        ("hooks.example.com", "a.hooks.example.com"),
+        ("hooks.example.com", "hooks.example.com.evil.example"),
+        ("hooks.example.com", "hooks-example.com"),
+        ("*.example.com", "example.com"),
+        ("*.example.com", "evilexample.com"),
+        ("*.example.com", "hooks.example.com.evil.example"),
+        ("*.example.com", "hooks.example.org"),
+        ("10.2.0.0/16", "hooks.example.com"),
+        ("2001:db8::/32", "hooks.example.com"),
+    ],
+)
+async def test_without_a_star_nothing_else_is_allowed(named: str, host: str, address: str) -> None:
+    guard = Guard(PushSettings(allowed_hosts=[named]), leading(to=address))
+    assert await refusal(guard, f"https://{host}/") == NOT_PUBLIC
+    assert await refusal(Guard(PushSettings(allowed_hosts=[]), leading(to=address)), HOOK)
+
+
+async def test_with_a_star_other_hosts_must_be_public() -> None:
+    known = {"db.corp.example": [INSIDE], "hooks.example.com": [OUTSIDE], "x.example": [INSIDE]}
+    guard = Guard(PushSettings(allowed_hosts=["*", "db.corp.example"]), leading(to=known))
+    await guard.check(HOOK)
+    await guard.check("https://db.corp.example/")
+    assert await refusal(guard, "https://x.example/") == NOT_PUBLIC
+
+
+async def test_each_address_must_be_in_a_network_that_is_named() -> None:
+    known = {"hooks.example.com": [INSIDE, "10.2.0.1"]}
+    narrow = Guard(PushSettings(allowed_hosts=["10.1.0.0/16"]), leading(to=known))
+    assert await refusal(narrow, HOOK) == NOT_PUBLIC
+    both = PushSettings(allowed_hosts=["10.1.0.0/16", "10.2.0.0/16"])
+    await Guard(both, leading(to=known)).check(HOOK)
+
+
+@pytest.mark.parametrize("address", ALWAYS_BAD)
+async def test_not_even_a_named_host_may_give_out_credentials(address: str) -> None:
+    everything = ["*", "*.example.com", "hooks.example.com", "0.0.0.0/0", "::/0", address]
+    for dev in (False, True):
+        guard = Guard(PushSettings(dev=dev, allowed_hosts=everything), leading(to=address))
+        assert await refusal(guard, HOOK) == NOT_PUBLIC
+    literal = f"https://[{address}]/" if ":" in address else f"https://{address}/"
+    for proxy in (None, PROXY):
+        guard = Guard(PushSettings(allowed_hosts=everything, proxy=proxy))
+        assert await refusal(guard, literal) == NOT_PUBLIC
+
+
+@pytest.mark.parametrize("proxy", [None, PROXY])
+@pytest.mark.parametrize("scope", ["", "%2", "%251", "%25lo"])
+@pytest.mark.parametrize("address", ["fd00:ec2::254", "ff02::1", "::ffff:169.254.169.254", "::"])
+async def test_a_scope_makes_no_other_address_of_a_forbidden_one(
+    address: str, scope: str, proxy: str | None
+) -> None:
+    guard = Guard(PushSettings(proxy=proxy, allowed_hosts=["::/0"]), nobody_asks)
+    assert await refusal(guard, f"https://[{address}{scope}]/")
+
+
+@pytest.mark.parametrize("address", ["::1", "fe80::1", "fd00::1", "2606:4700:4700::1111"])
+async def test_no_address_with_a_scope_is_public(address: str) -> None:
+    for proxy in (None, PROXY):
+        guard = Guard(PushSettings(proxy=proxy), nobody_asks)
+        assert await refusal(guard, f"https://[{address}%25lo]/")
+
+
+# Through a proxy
+
+
+async def test_a_name_is_left_to_the_proxy() -> None:
+    await Guard(PushSettings(proxy=PROXY), nobody_asks).check(HOOK)
+    await Guard(PushSettings(proxy=PROXY), nobody_asks).check("https://8.8.8.8/")
+    await Guard(PushSettings(proxy=PROXY), nobody_asks).check("https://123.example.com/")
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "intranet",
+        "localhost",
+        "app.localhost",
+        "printer.local",
+        "PRINTER.LOCAL.",
+        "metadata.google.internal",
+        "2130706433",
+        "0x7f000001",
+        "0x7f.1",
+        "127.1",
+        "0177.0.0.1",
+        "127.0.0.0x1",
+        "10.0.0.1",
+        "10.0.0.1.",
+        "[fd00::1]",
+        "[::ffff:8.8.8.8]",
+    ],
+)
+async def test_a_proxy_is_not_asked_for_what_is_inside(host: str) -> None:
+    guard = Guard(PushSettings(proxy=PROXY), nobody_asks)
+    assert await refusal(guard, f"https://{host}/") == NOT_PUBLIC
+    if host[0].isalpha():
+        named = PushSettings(proxy=PROXY, allowed_hosts=[host.rstrip(".")])
+        await Guard(named, nobody_asks).check(f"https://{host}/")
+
+
+async def test_a_proxy_is_asked_for_what_is_named_and_for_nothing_else() -> None:
+    hosts = ["*.example.com", "10.1.0.0/16"]
+    guard = Guard(PushSettings(proxy=PROXY, allowed_hosts=hosts), nobody_asks)
+    await guard.check(HOOK)
+    await guard.check("https://10.1.2.3/")
+    for host in ("example.org", "example.com", "10.2.0.1", "8.8.8.8"):
+        assert await refusal(guard, f"https://{host}/") == NOT_PUBLIC
+
+
+async def test_in_development_a_proxy_may_lead_back_to_this_machine() -> None:
+    guard = Guard(PushSettings(proxy=PROXY, dev=True), nobody_asks)
+    for host in ("localhost", "127.0.0.1", "[::1]"):
+        await guard.check(f"http://{host}:8000/")
+    for host in ("10.0.0.1", "intranet", METADATA):
+        assert await refusal(guard, f"http://{host}:8000/") == NOT_PUBLIC
