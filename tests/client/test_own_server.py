@@ -6,6 +6,7 @@ import pickle
 from asyncio import FIRST_COMPLETED
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, suppress
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from time import monotonic
@@ -18,6 +19,7 @@ from apcore_a2a_client import (
     A2AClient,
     A2AError,
     A2ATimeoutError,
+    AuthenticationInfo,
     ExtendedAgentCardNotConfiguredError,
     InputRequired,
     InvalidParamsError,
@@ -39,7 +41,9 @@ from apcore_a2a_client import (
     UnsupportedOperationError,
 )
 from apcore_a2a_client.tasks import after
+from apcore_a2a_push import PushSettings
 
+from tests.push.receiver import Reply, receiving
 from tests.server import modules as samples
 from tests.server.inloop import (
     NEEDS_APPROVAL,
@@ -791,6 +795,68 @@ async def test_an_agent_without_webhooks_says_so(way: str, kind: str, operation:
             await ask[operation]()
         with pytest.raises(PushNotificationNotSupportedError):
             await client.send_message({}, skill="give", push_config=config)
+
+
+def plain(config: PushNotificationConfig) -> PushNotificationConfig:
+    """A webhook without what our server tells beside it: its status."""
+    return replace(config, extra={})
+
+
+WEBHOOKS = {"push_notifications": PushSettings(dev=True, retries=())}
+
+
+@each_way
+@each_kind
+async def test_webhooks_are_set_got_listed_and_deleted(way: str, kind: str) -> None:
+    async with agent({"give": Does(give_back)}, way, kind, options=WEBHOOKS) as client:
+        task = await client.send_message({}, skill="give")
+        wish = PushNotificationConfig(
+            url="http://127.0.0.1:9/hook",
+            task_id=task.id,
+            id="c1",
+            token="t-1",
+            authentication=AuthenticationInfo(scheme="Bearer", credentials="sesame"),
+        )
+        assert plain(await client.set_push_config(wish)) == wish
+        assert plain(await client.get_push_config(task.id, "c1")) == wish
+        other = replace(wish, id="c2", authentication=None)
+        await client.set_push_config(other)
+        assert [*map(plain, await client.list_push_configs(task.id))] == [wish, other]
+        await client.delete_push_config(task.id, "c1")
+        assert [*map(plain, await client.list_push_configs(task.id))] == [other]
+        with pytest.raises(TaskNotFoundError):
+            await client.get_push_config(task.id, "c1")
+        with pytest.raises(InvalidParamsError, match="URL"):
+            await client.set_push_config(replace(wish, url="ftp://127.0.0.1/"))
+
+
+@each_way
+@each_kind
+async def test_a_message_brings_its_webhook(way: str, kind: str) -> None:
+    with receiving() as receiver:
+        wish = PushNotificationConfig(url=receiver.url, id="c1", token="t-1")
+        async with agent({"give": Does(give_back)}, way, kind, options=WEBHOOKS) as client:
+            task = await client.send_message({}, skill="give", push_config=wish)
+            (found,) = await client.list_push_configs(task.id)
+            assert plain(found) == replace(wish, task_id=task.id)
+            await asyncio.to_thread(receiver.wait, 3)
+    assert receiver.states == ["submitted", "working", "completed"]
+
+
+@each_way
+@each_kind
+async def test_a_webhook_that_has_failed_tells_why(way: str, kind: str) -> None:
+    with receiving(lambda delivery: Reply(500)) as receiver:
+        wish = PushNotificationConfig(url=receiver.url, id="c1")
+        async with agent({"give": Does(give_back)}, way, kind, options=WEBHOOKS) as client:
+            task = await client.send_message({}, skill="give", push_config=wish)
+            await asyncio.to_thread(receiver.wait, 1)
+            found = await client.get_push_config(task.id, "c1")
+            while found.extra.get("status") != "failed":  # nobody sends word of it
+                found = await client.get_push_config(task.id, "c1")
+            assert plain(found) == replace(wish, task_id=task.id)
+            assert found.extra["reason"] == "status 500"
+            assert await client.list_push_configs(task.id) == (found,)
 
 
 # Using a client

@@ -10,6 +10,7 @@ from typing import ClassVar
 import httpx
 from a2a import types as a2a
 from google.protobuf.any_pb2 import Any as AnyMessage
+from google.protobuf.empty_pb2 import Empty
 from google.protobuf.json_format import ParseDict
 from google.protobuf.message import Message
 from google.rpc import code_pb2, error_details_pb2  # type: ignore[import-untyped]  # no py.typed
@@ -54,6 +55,10 @@ RESULTS: dict[str, type[Message]] = {
     "ListTasks": a2a.ListTasksResponse,
     "CancelTask": a2a.Task,
     "SubscribeToTask": a2a.StreamResponse,
+    "CreateTaskPushNotificationConfig": a2a.TaskPushNotificationConfig,
+    "GetTaskPushNotificationConfig": a2a.TaskPushNotificationConfig,
+    "ListTaskPushNotificationConfigs": a2a.ListTaskPushNotificationConfigsResponse,
+    "DeleteTaskPushNotificationConfig": Empty,
 }
 """The types of results in 1.0."""
 
@@ -166,14 +171,16 @@ class OldJsonRpc(JsonRpc):
             wait = not params["configuration"]["returnImmediately"]
             params = {**params, "configuration": {"blocking": wait}}
         if "url" in params:
-            return {"taskId": params["taskId"], "pushNotificationConfig": {"url": params["url"]}}
+            config = {name: value for name, value in params.items() if name != "taskId"}
+            return {"taskId": params["taskId"], "pushNotificationConfig": config}
         if "taskId" in params:
-            return {"id": params["taskId"], "pushNotificationConfigId": params["id"]}
+            one = {"pushNotificationConfigId": params["id"]} if "id" in params else {}
+            return {"id": params["taskId"], **one}
         return params
 
     def checked(self, method: str, answer: Json) -> Json:
         if method in OLD:
-            SCHEMAS[OLD[method][1]].validate(answer)
+            SCHEMAS[OLD[method][1]].validate(without_status(answer))
         else:
             for task in answer["result"]["tasks"]:
                 SCHEMAS["Task"].validate(task)
@@ -217,6 +224,21 @@ class Rest(Wire):
         rest = {name: value for name, value in params.items() if f"{{{name}}}" not in path}
         options: Json = {"json": rest} if verb == "POST" else {"params": rest}
         return verb, path.format(**params), options
+
+
+def without_status(answer: Json) -> Json:
+    """An answer about webhooks without what the SRS has beside the protocol: their status."""
+    result = answer.get("result")
+    if isinstance(result, list):
+        return {**answer, "result": [strip(config) for config in result]}
+    return {**answer, "result": strip(result)} if isinstance(result, dict) else answer
+
+
+def strip(config: Json) -> Json:
+    if "pushNotificationConfig" not in config:
+        return config
+    assert config["status"] == "active"
+    return {name: value for name, value in config.items() if name != "status"}
 
 
 def check_details(details: list[Json]) -> None:

@@ -5,6 +5,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from apcore_a2a_push import PushSettings
 
 from tests.e2e import modules
 from tests.serving import running
@@ -28,4 +29,15 @@ def sandbox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def agent(sandbox: Path) -> Iterator[str]:
     """The URL of an agent with the examples and the modules of `modules`."""
     with closing(modules.executor()) as executor, running(executor) as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def notifier(sandbox: Path) -> Iterator[str]:
+    """The same of an agent that calls webhooks, those of this machine too."""
+    settings = PushSettings(dev=True, retries=())
+    with (
+        closing(modules.executor()) as executor,
+        running(executor, push_notifications=settings) as url,
+    ):
         yield url

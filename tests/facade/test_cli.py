@@ -20,12 +20,15 @@ from apcore_a2a.cli import (
     LEVEL,
     LIST,
     NUMBER,
+    NUMBERS,
     OPTIONS,
+    PORTS,
     SWITCH,
     TEXT,
     WAY,
     WHOLE,
     ConfigurationError,
+    Kind,
     Option,
     load_config,
     main,
@@ -35,6 +38,8 @@ from apcore_a2a.cli import (
 from apcore_a2a.security import NAMES
 from apcore_a2a_auth import ClaimMapping
 from apcore_a2a_guards.logs import LEVELS
+from apcore_a2a_push import PushSettings
+from apcore_a2a_push.guard import SAFE_PORTS
 from apcore_a2a_server import serve
 from apcore_a2a_server.serving.options import Options, Settings
 
@@ -49,8 +54,9 @@ from .processes import (
     run,
 )
 
+WEBHOOKS = ["--push-notifications"]
 LOCAL = ["serve", "--host", "127.0.0.1", "--port", "0"]
-NOT_FOR_A_SHELL = {"auth", "task_store"}
+NOT_FOR_A_SHELL = {"auth", "push_ssl_context", "task_store"}
 HEADERS: dict[str, Any] = {
     "legacy": {"version": "1", "project": {"name": "Legacy", "description": "Old", "version": 2}},
     "namespace": {
@@ -101,19 +107,28 @@ AUTH = {*NAMES}
 """What one keyword is made of."""
 
 
+def of_webhooks() -> dict[str, str]:
+    """The fields of PushSettings by the names of their options."""
+    names = get_type_hints(PushSettings)
+    return {name if name == "dev" else f"push_{name}": name for name in names}
+
+
 def keywords() -> dict[str, Any]:
-    """The types of serve's keywords."""
-    hints = get_type_hints(serve)
+    """The types of serve's keywords, and those of PushSettings."""
+    hints, pushing = get_type_hints(serve), get_type_hints(PushSettings)
     found = {name: hints[name] for name in inspect.signature(serve).parameters}
     del found["source"], found["options"]
-    return {**found, **get_type_hints(Options)}
+    webhooks = {option: pushing[name] for option, name in of_webhooks().items()}
+    return {**found, **get_type_hints(Options), **webhooks}
 
 
 def defaults() -> dict[str, Any]:
-    """The defaults of serve's keywords."""
+    """The defaults of serve's keywords, and those of PushSettings."""
     plain = inspect.signature(serve).parameters.values()
     found = {one.name: one.default for one in plain if one.default is not one.empty}
-    return {**found, **{name: getattr(Settings(), name) for name in get_type_hints(Options)}}
+    found |= {name: getattr(Settings(), name) for name in get_type_hints(Options)}
+    found |= {option: getattr(PushSettings(), name) for option, name in of_webhooks().items()}
+    return {**found, "push_ports": SAFE_PORTS}
 
 
 def test_every_keyword_of_serve_has_its_option() -> None:
@@ -123,7 +138,17 @@ def test_every_keyword_of_serve_has_its_option() -> None:
 
 @pytest.mark.parametrize("option", OPTIONS.values(), ids=lambda option: option.name)
 def test_an_option_takes_what_its_keyword_takes(option: Option) -> None:
-    kinds = {int: WHOLE, float: NUMBER, bool: SWITCH, int | None: WHOLE, Sequence[str] | None: LIST}
+    kinds: dict[Any, Kind] = {
+        bool: SWITCH,
+        bool | PushSettings: SWITCH,
+        int: WHOLE,
+        int | None: WHOLE,
+        float: NUMBER,
+        Sequence[str]: LIST,
+        Sequence[str] | None: LIST,
+        Sequence[float]: NUMBERS,
+        Sequence[int]: PORTS,
+    }
     kind = kinds.get(keywords().get(option.name, str), TEXT)
 
     assert option.kind is OF_ITS_OWN.get(option.name, kind)
@@ -136,7 +161,8 @@ def test_the_default_that_is_told_is_the_one_of_serve(option: Option) -> None:
     if option.name in AUTH:
         assert option.default in ("", ClaimMapping().roles)
     elif option.default:
-        assert option.read(option.default, "") == default
+        read = option.read(option.default.removesuffix(" (if public)"), "")
+        assert (tuple(read) if option.kind.many else read) == default
     else:
         assert not default
 
@@ -152,6 +178,8 @@ VALUES = {
     TEXT: ["one", "two", "three"],
     WHOLE: ["1", "2", "3"],
     NUMBER: ["1.5", "2", "3.25"],
+    NUMBERS: ["0.5", "1,2.5", "3"],
+    PORTS: ["8443", "443,8443", "1"],
     SWITCH: ["yes", "no", "on"],
     LIST: ["https://a", "https://b,https://c", "*"],
     LEVEL: ["debug", "warning", "error"],
@@ -300,7 +328,12 @@ def folder(tmp_path: Path) -> Path:
         (["--input-timeout", "0"], "input_timeout must be greater than 0, and a year at most"),
         (["--disconnect-grace", "-1"], "disconnect_grace must be 0 or more, and a year at most"),
         (["--url", "agent.example.com"], "url must begin with http:// or https://"),
-        (["--push-notifications"], "push_notifications"),
+        (["--push-timeout", "5"], "--push-timeout needs --push-notifications"),
+        (["--push-retries", "often"], "--push-retries takes numbers, not ['often']"),
+        (["--push-ports", "https"], "--push-ports takes whole numbers, not ['https']"),
+        ([*WEBHOOKS, "--push-ports", "0"], "--push-ports must be from 1 to 65535"),
+        ([*WEBHOOKS, "--push-secrets", "sesame"], "--push-secrets: each must be whsec_"),
+        ([*WEBHOOKS, "--push-allowed-hosts", "a.*"], "--push-allowed-hosts: a * stands alone"),
         (["--explorer"], "explorer"),
     ],
 )
@@ -320,6 +353,7 @@ def test_wrong_configuration_ends_with_1_and_says_what_is_wrong(
     assert main([*LOCAL, *arguments]) == 1
     printed = capfd.readouterr().err
     assert message in printed
+    assert "sesame" not in printed
     assert printed.splitlines()[0].startswith("apcore-a2a: ")
 
 
@@ -561,6 +595,20 @@ def test_the_card_tells_what_flags_variables_and_the_file_say(
     assert (card["version"], card["url"]) == ("2.5", "https://variable/")
     assert card["capabilities"]["stateTransitionHistory"] is True
     assert "WARNING" not in agent.log
+
+
+def test_the_card_tells_of_webhooks_when_they_are_switched_on(folder: Path, tmp_path: Path) -> None:
+    secret, port = "whsec_" + "QUJDREVG" * 4, free_port()
+    variables = {"APCORE_A2A_PUSH_SECRETS": secret, "APCORE_A2A_PUSH_RETRIES": "1 2"}
+    command = [*COMMAND, "serve", "--host", "127.0.0.1", "--port", str(port), *WEBHOOKS, "--dev"]
+
+    with process(command, tmp_path, variables) as agent:
+        card = agent.answers_at(f"http://127.0.0.1:{port}")
+        assert agent.end(SIGNALS[0]) == 0
+
+    assert card["capabilities"]["pushNotifications"] is True
+    assert "forge" not in agent.log
+    assert secret not in agent.log
 
 
 def test_the_modules_are_where_apcore_is_told_to_look(

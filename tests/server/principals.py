@@ -115,6 +115,7 @@ def saying(*parts: Json, **members: Any) -> Json:
 
 APPROVED = {"data": {"approved": True}}
 HOOK = {"url": "https://eve.example.com/hook", "id": "hook"}
+OWN_HOOK = {"url": "http://127.0.0.1:9/ada", "id": "hook", "token": DIARY}
 LONG_AGO = "2020-01-01T00:00:00Z"
 
 PARAMS: dict[str, list[Json]] = {
@@ -151,7 +152,14 @@ PARAMS: dict[str, list[Json]] = {
         {"statusTimestampAfter": LONG_AGO, "pageSize": 100},
     ],
     "subscribe": [{"id": TASK}, {"taskId": TASK}],
-    "push": [{"taskId": TASK, "id": "hook"}, {"taskId": TASK, "pushNotificationConfig": HOOK}],
+    "push": [
+        {"taskId": TASK, "id": "hook"},
+        {"taskId": TASK, "pushNotificationConfig": HOOK},
+        {"taskId": TASK, **HOOK},
+        {"taskId": TASK, "url": "http://10.0.0.1/", "id": "hook"},
+        {"id": TASK, "pushNotificationConfigId": "hook"},
+        {"taskId": TASK},
+    ],
     "card": [{}, {"tenant": TASK, "id": TASK}],
 }
 """What to ask in each operation."""
@@ -235,6 +243,9 @@ class Owner:
             state: Subject(task["id"], task["contextId"], task["metadata"]["skillId"], token)
             for state, task in tasks.items()
         }
+        for subject in self.subjects.values():
+            hook = self._agent.ask("push set", {"taskId": subject.task, **OWN_HOOK})
+            assert hook.code in (None, -32003)
         self.secrets = {DIARY, *IDS.findall(json.dumps(tasks))}
         """What stands in the tasks and nowhere else."""
 
@@ -244,11 +255,12 @@ class Owner:
         return self._agent.ask("send", {**params, "configuration": wish}).task
 
     def sees(self, state: str) -> list[Any]:
-        """Her task in *state*, and all that there is in its context."""
+        """Her task in *state*, all that there is in its context, and its webhooks."""
         subject = self.subjects[state]
         task = self._agent.ask("get", {"id": subject.task}).task
         listed = self._agent.ask("list", {"contextId": subject.context}).result
-        return [task, {**listed, "nextPageToken": ""}]
+        hooks = self._agent.ask("push list", {"taskId": subject.task}).body
+        return [task, {**listed, "nextPageToken": ""}, hooks]
 
     def reads(self, response: httpx.Response) -> set[str]:
         """What a stranger's answer tells of her that its question does not."""

@@ -1,6 +1,7 @@
 """Tasks that are not there, and questions about tasks that make no sense."""
 
 from collections.abc import Iterator
+from uuid import uuid4
 
 import httpx
 import pytest
@@ -201,8 +202,11 @@ def test_push_notifications_are_not_supported(agent: Agent, finished: Json, know
 def test_a_send_with_a_push_configuration_is_refused(agent: Agent) -> None:
     name = "taskPushNotificationConfig" if agent.modern else "pushNotificationConfig"
     wish = {name: {"url": "https://hooks.example.com/a2a"}}
+    context = str(uuid4())
+    params = {**agent.params(contextId=context), "configuration": wish}
     for operation in ("send", "stream"):
-        assert agent.ask(operation, {**agent.params(), "configuration": wish}).code == -32003
+        assert agent.ask(operation, params).code == -32003
+    assert agent.ask("list", {"contextId": context}).result["tasks"] == []
 
 
 def test_there_is_no_extended_card_without_authentication(agent: Agent) -> None:

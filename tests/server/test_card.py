@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from apcore_a2a_push import PushSettings
 
 from .inloop import Does, Peer, give_back, serving
 from .inloop import anyio_backend as anyio_backend
@@ -42,6 +43,13 @@ async def test_the_card_tells_where_and_how_the_agent_is_reached(peer: Peer) -> 
     assert card["capabilities"]["streaming"] is True
     assert card["capabilities"]["pushNotifications"] is False
     assert [skill["id"] for skill in card["skills"]] == ["work"]
+
+
+@pytest.mark.parametrize("wanted", [True, PushSettings(dev=True)])
+async def test_the_card_tells_of_webhooks_when_they_are_called(wanted: Any) -> None:
+    async with serving({"work": Does(give_back)}, push_notifications=wanted) as peer:
+        card = (await peer.client.get(CARD)).json()
+        assert card["capabilities"]["pushNotifications"] is True
 
 
 @pytest.mark.parametrize("path", PATHS)

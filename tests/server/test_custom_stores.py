@@ -8,6 +8,7 @@ from typing import Any
 import httpx
 import pytest
 from a2a.server.tasks import InMemoryTaskStore as SdkStore
+from a2a.types import TaskPushNotificationConfig
 from apcore_a2a_store import TaskListResult, TaskRecord, TaskStore
 
 from .inloop import (
@@ -36,7 +37,7 @@ class DictStore:
 
     def __init__(self) -> None:
         self.records: dict[str, TaskRecord] = {}
-        self.configs: dict[str, Any] = {}
+        self.configs: dict[str, TaskPushNotificationConfig] = {}
         self.saves: list[tuple[str, int]] = []
 
     async def save(self, record: TaskRecord) -> None:
@@ -61,10 +62,10 @@ class DictStore:
     async def delete(self, task_id: str) -> bool:
         return self.records.pop(task_id, None) is not None
 
-    async def save_push_config(self, task_id: str, config: dict[str, Any]) -> None:
+    async def save_push_config(self, task_id: str, config: TaskPushNotificationConfig) -> None:
         self.configs[task_id] = config
 
-    async def get_push_config(self, task_id: str) -> dict[str, Any] | None:
+    async def get_push_config(self, task_id: str) -> TaskPushNotificationConfig | None:
         return self.configs.get(task_id)
 
     async def delete_push_config(self, task_id: str) -> bool:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from apcore import Executor, ModuleAnnotations, ModuleExample
+from apcore_a2a_push import PushSettings
 from apcore_a2a_server import create_app
 from starlette.types import Receive, Scope, Send
 
@@ -124,6 +125,29 @@ def wrong_operations(site: Site) -> None:
             agent.ask("send", agent.params(), id=[MARK])
         for skill in (MARK, f"system.{MARK}", MARK * 100, f"{MARK}{forging(MARK)}"):
             agent.send(skill)
+
+
+HOOKS = {
+    "url": "http://127.0.0.1:9/c0ffee?key=c0ffee",
+    "token": "c0ffee",
+    "authentication": {"scheme": "Bearer", "schemes": ["Bearer"], "credentials": "c0ffee"},
+}
+
+
+def webhooks(site: Site) -> None:
+    """A webhook that can't be told, and each of its values replaced by others, one by one."""
+    for agent in site.agents:
+        name = "taskPushNotificationConfig" if agent.modern else "pushNotificationConfig"
+        part = agent.part(data={"note": INPUT})
+        params = {**agent.params("works", part), "configuration": {name: HOOKS}}
+        task = agent.ask("send", params).task["id"]
+        for way in places(HOOKS):
+            for value in ("c0ffee", f"http://{{}}c0ffee\r\n{NOTE}", {"c0ffee": "c0ffee"}, [5]):
+                wrong = replaced(HOOKS, way, value)
+                hook = wrong if agent.modern else {"pushNotificationConfig": wrong}
+                agent.ask("send", {**params, "configuration": {name: wrong}})
+                if way == ("url",):  # of the others some are kept, and told to whom they belong
+                    agent.ask("push set", {"taskId": task, **hook})
 
 
 HEADERS = {
@@ -249,6 +273,7 @@ CASES: dict[str, Case] = {
     "gets odd bodies": Case("odd", bodies, 0),
     "gets wrong values": Case("odd", wrong_values, 0),
     "gets wrong operations": Case("odd", wrong_operations, 0),
+    "has webhooks": Case("webhooks", webhooks, 0),
     "gets wrong headers": Case("odd", wrong_headers, 0),
     "gets wrong addresses": Case("odd", wrong_addresses, 0),
     "gets wrong bytes": Case("odd", wrong_bytes, 0),
@@ -316,6 +341,7 @@ def crawled(server: str) -> dict[str, Evidence]:
         "store": {"task_store": store},
         "porter": {"auth": porter},
         "acl": {"auth": porter},
+        "webhooks": {"push_notifications": PushSettings(dev=True, retries=())},
         "odd": {"cors_origins": ["https://friend.example"], "allowed_hosts": ["127.0.0.1"]},
     }
     limits: Json = {"metrics": True, "max_artifact": SIZE, "max_body": SIZE, "shutdown_timeout": 0}

@@ -12,6 +12,7 @@ from uuid import uuid4
 import httpx
 import pytest
 from a2a.server.tasks import InMemoryTaskStore as SdkStore
+from apcore_a2a_push import PushSettings
 from apcore_a2a_server import InMemoryTaskStore, operations
 from apcore_a2a_server.serving import rest
 
@@ -56,6 +57,8 @@ TIMED = [
     ("CancelTask", {"id": TASK}),
     ("ListTasks", {"contextId": CONTEXT}),
     ("SubscribeToTask", {"id": TASK}),
+    ("GetTaskPushNotificationConfig", {"taskId": TASK, "id": "hook"}),
+    ("CreateTaskPushNotificationConfig", {"taskId": TASK, "url": "http://127.0.0.1:9/"}),
 ]
 every_way = pytest.mark.parametrize("way", WAYS)
 every_stranger = pytest.mark.parametrize(
@@ -67,6 +70,8 @@ every_state = pytest.mark.parametrize("state", STATES)
 @contextmanager
 def world_of(store: str, strange: str) -> Iterator[World]:
     options: Any = {"auth": Headers(), "task_store": STORES[store](), "default_skill": "tell"}
+    if store != "sdk":  # it keeps no webhooks
+        options["push_notifications"] = PushSettings(dev=True)
     with (
         running(registry_of(modules()), **options) as url,
         httpx.Client(base_url=url, headers=ADA, trust_env=False) as client,

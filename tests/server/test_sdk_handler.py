@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import AsyncIterator
-from contextlib import closing
+from contextlib import asynccontextmanager, closing
 from typing import Any
 
 import httpx
@@ -10,6 +10,7 @@ import pytest
 from a2a.server.request_handlers.request_handler import RequestHandler
 from a2a.server.routes import create_jsonrpc_routes, create_rest_routes
 from apcore import Executor
+from apcore_a2a_push import PushSettings
 from apcore_a2a_server.compat import SdkRequestHandler, request_handler
 from starlette.applications import Starlette
 
@@ -68,8 +69,8 @@ def message(skill: str = "work", text: str = "hello", **members: Any) -> Json:
     }
 
 
-@pytest.fixture
-async def sdk(anyio_backend: str) -> AsyncIterator[Sdk]:
+@asynccontextmanager
+async def behind_the_sdk(**options: Any) -> AsyncIterator[Sdk]:
     gate = Gate()
     modules = {
         "work": Does(give_back),
@@ -78,7 +79,7 @@ async def sdk(anyio_backend: str) -> AsyncIterator[Sdk]:
         "pay": Does(give_back, annotations=NEEDS_APPROVAL),
     }
     executor = Executor(registry_of(modules))
-    ours = app_of(executor)
+    ours = app_of(executor, **options)
     handler = request_handler(ours)
     routes = [*create_jsonrpc_routes(handler, "/rpc"), *create_rest_routes(handler)]
     with closing(executor):
@@ -88,6 +89,12 @@ async def sdk(anyio_backend: str) -> AsyncIterator[Sdk]:
         ):
             yield Sdk(client, gate, ours)
         await ours.state.agent.drain()
+
+
+@pytest.fixture
+async def sdk(anyio_backend: str) -> AsyncIterator[Sdk]:
+    async with behind_the_sdk() as found:
+        yield found
 
 
 def test_it_is_the_sdks_handler() -> None:
@@ -198,6 +205,24 @@ async def test_errors_have_the_codes_of_the_protocol(
     sdk: Sdk, method: str, params: Json, code: int
 ) -> None:
     assert (await sdk.call(method, params))["error"]["code"] == code
+
+
+async def test_webhooks_are_set_got_listed_and_deleted() -> None:
+    hook = {"id": "c1", "url": "http://127.0.0.1:9/hook", "token": "t-1"}
+    async with behind_the_sdk(push_notifications=PushSettings(dev=True)) as sdk:
+        task = (await sdk.call("SendMessage", message()))["result"]["task"]["id"]
+        about, expected = {"taskId": task}, {"taskId": task, **hook}
+        one = {**about, "id": "c1"}
+        made = await sdk.call("CreateTaskPushNotificationConfig", expected)
+        assert made["result"] == expected
+        assert (await sdk.call("GetTaskPushNotificationConfig", one))["result"] == expected
+        listed = await sdk.call("ListTaskPushNotificationConfigs", about)
+        assert listed["result"] == {"configs": [expected]}
+        path = f"/tasks/{task}/pushNotificationConfigs"
+        assert (await sdk.client.get(path, headers=MODERN)).json() == listed["result"]
+        assert "error" not in await sdk.call("DeleteTaskPushNotificationConfig", one)
+        gone = await sdk.call("GetTaskPushNotificationConfig", one)
+        assert gone["error"]["code"] == -32001
 
 
 async def test_a_trace_goes_on_in_the_module(sdk: Sdk) -> None:

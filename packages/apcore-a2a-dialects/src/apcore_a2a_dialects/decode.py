@@ -283,13 +283,13 @@ def _send(value: Json, path: str) -> Json:
 def _config(value: Json, path: str) -> Json:
     """A push configuration without 0.3's `pushNotificationConfig` object, if it has one."""
     nested = value.get("pushNotificationConfig")
-    return {**value, **nested} if is_object(nested) else value
+    return {**value, **nested, "taskId": value.get("taskId")} if is_object(nested) else value
 
 
 def _authentication(value: Json, path: str) -> Json:
     """With the first of 0.3's `schemes`."""
     schemes = value.get("schemes")
-    return {"scheme": schemes[0], **value} if is_array(schemes) and schemes else value
+    return {"scheme": next(iter(schemes), None) if is_array(schemes) else schemes, **value}
 
 
 def _address(value: Json, path: str) -> Json:

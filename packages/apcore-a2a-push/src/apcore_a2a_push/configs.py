@@ -1,7 +1,8 @@
 """The operations on push configurations (A2A 1.0 §3.1.7 to §3.1.10, FR-PSH-001, FR-PSH-004)."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 from uuid import uuid4
 
@@ -70,6 +71,28 @@ class PushConfigs:
         """
         config = send.configuration.task_push_notification_config
         return await self.read(config, send.message.task_id, version)
+
+    @asynccontextmanager
+    async def adding(self, send: a2a.SendMessageRequest, version: Version) -> AsyncGenerator[None]:
+        """Add the webhook that an answer wants to its task, unless the answer is refused.
+
+        Raises:
+            InvalidParamsError: It can't be had.
+        """
+        task_id, webhook = send.message.task_id, await self.wish(send, version)
+        before = [
+            known
+            for known in await self._journal.webhooks(task_id)
+            if known.config.id == webhook.config.id
+        ]
+        await self.set(task_id, webhook)
+        try:
+            yield
+        except Exception:  # whatever refuses the answer
+            await self._journal.edit_webhooks(
+                task_id, lambda now: [*before, *(known for known in now if known != webhook)]
+            )
+            raise
 
     async def read(
         self, config: a2a.TaskPushNotificationConfig, task_id: str, version: Version

@@ -6,6 +6,7 @@ Streams carry the versions of events, which the SDK's `RequestHandler` has no ro
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -101,13 +102,12 @@ class Handler:
             except (errors.InvalidParamsError, TooMuchError):
                 await self._admission.check_access(send, caller)
                 raise
-        if push is not None:
-            send.message.task_id = record.task.id
-            await push.set(record.task.id, await push.wish(send, request.version))
-        if record.task.status.state not in PAUSED:
-            return Ticket(record.task.id, record.version - 1)
-        answer = self._admission.reply(record, send, caller, parts, streaming=streaming)
-        return await asyncio.shield(self._engine.resume(record, *answer))
+        send.message.task_id = record.task.id
+        async with nullcontext() if push is None else push.adding(send, request.version):
+            if record.task.status.state not in PAUSED:
+                return Ticket(record.task.id, record.version - 1)
+            answer = self._admission.reply(record, send, caller, parts, streaming=streaming)
+            return await asyncio.shield(self._engine.resume(record, *answer))
 
     async def send(self, request: Request) -> a2a.Task:
         """Send a message (§3.1.1): the task when it has settled, or at once if so asked for.

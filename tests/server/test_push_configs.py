@@ -1,0 +1,397 @@
+"""The webhooks of tasks: how they are set, got, listed and deleted, and what is refused."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+from uuid import uuid4
+
+import httpx
+import pytest
+from apcore_a2a_push import PushSettings
+
+from tests.serving import running
+
+from .asking import Agent, Json
+from .modules import registry
+from .webhooks import NOBODY, Hooks, plain
+
+BEARER = {"scheme": "Bearer", "credentials": "sesame"}
+WHOLE: Json = {"id": "c1", "url": NOBODY, "token": "t-1", "authentication": BEARER}
+"""A webhook with all that one may have."""
+MODERN = ["1.0", "REST"]
+WAYS = ["0.3", *MODERN]
+
+
+def asked(**options: Any) -> Iterator[httpx.Client]:
+    with (
+        running(registry(), **options) as url,
+        httpx.Client(base_url=url, trust_env=False, timeout=5) as client,
+    ):
+        yield client
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[httpx.Client]:
+    """A client of an agent in development mode."""
+    yield from asked(push_notifications=PushSettings(dev=True))
+
+
+@pytest.fixture(scope="module")
+def production() -> Iterator[httpx.Client]:
+    """A client of an agent with webhooks as they are unless somebody says how."""
+    yield from asked(push_notifications=True)
+
+
+@pytest.fixture
+def hooks(agent: Agent) -> Hooks:
+    return Hooks(agent)
+
+
+@pytest.fixture
+def task(agent: Agent) -> str:
+    """A task that has ended: nothing happens to it any more."""
+    found: str = agent.send().task["id"]
+    return found
+
+
+# Setting, getting, listing, deleting
+
+
+def test_a_webhook_is_told_in_the_form_of_the_version(hooks: Hooks, task: str) -> None:
+    expected = hooks.shown(task, **WHOLE)
+    assert hooks.set(task, **WHOLE).result == expected
+    assert hooks.get(task, "c1").result == expected
+    every = hooks.every(task).result
+    assert every == ({"configs": [expected]} if hooks.agent.modern else [expected])
+
+
+def test_a_webhook_that_is_just_an_address_is_told_with_the_id_that_it_got(
+    hooks: Hooks, task: str
+) -> None:
+    answer = hooks.set(task, url=NOBODY)
+    config_id = plain(answer.result)["id"]
+    assert answer.result == hooks.shown(task, url=NOBODY, id=config_id)
+    assert hooks.get(task, config_id).result == answer.result
+
+
+@pytest.mark.parametrize("other", WAYS)
+def test_what_was_set_in_one_version_is_told_in_the_other(
+    client: httpx.Client, hooks: Hooks, task: str, other: str
+) -> None:
+    hooks.set(task, **WHOLE)
+    asking = Hooks(Agent(client, other))
+    assert asking.get(task, "c1").result == asking.shown(task, **WHOLE)
+    assert asking.delete(task, "c1").error is None
+    assert hooks.of(task) == []
+
+
+def test_a_task_without_webhooks_has_an_empty_list(hooks: Hooks, task: str) -> None:
+    assert hooks.every(task).result == ({"configs": []} if hooks.agent.modern else [])
+
+
+def test_a_task_has_several_webhooks_each_of_which_can_be_got_and_deleted(
+    hooks: Hooks, task: str
+) -> None:
+    for name in ("b", "a", "c"):
+        hooks.set(task, id=name, url=f"{NOBODY}/{name}")
+    assert hooks.ids(task) == ["b", "a", "c"]
+    assert plain(hooks.get(task, "a").result)["url"] == f"{NOBODY}/a"
+    hooks.delete(task, "a")
+    assert hooks.ids(task) == ["b", "c"]
+    assert hooks.get(task, "a").code == -32001
+
+
+def test_the_webhooks_of_a_task_are_its_own(hooks: Hooks, task: str) -> None:
+    another = hooks.agent.send().task["id"]
+    hooks.set(task, **WHOLE)
+    assert hooks.of(another) == []
+    assert hooks.get(another, "c1").code == -32001
+
+
+def test_a_webhook_with_the_same_id_is_replaced_as_a_whole(hooks: Hooks, task: str) -> None:
+    hooks.set(task, **WHOLE)
+    hooks.set(task, id="c2", url=NOBODY)
+    hooks.set(task, id="c1", url=f"{NOBODY}/new")
+    known = {config["id"]: config for config in hooks.of(task)}
+    assert known["c1"] == {"taskId": task, "id": "c1", "url": f"{NOBODY}/new"}
+    assert known.keys() == {"c1", "c2"}
+
+
+def test_without_an_id_0_3_has_one_webhook_with_the_id_of_the_task(old: Agent) -> None:
+    hooks, task = Hooks(old), old.send().task["id"]
+    hooks.set(task, url=NOBODY)
+    hooks.set(task, url=f"{NOBODY}/new")
+    assert hooks.of(task) == [{"taskId": task, "id": task, "url": f"{NOBODY}/new"}]
+
+
+@pytest.mark.parametrize("way", MODERN)
+def test_without_an_id_1_0_makes_a_new_one_each_time(client: httpx.Client, way: str) -> None:
+    agent = Agent(client, way)
+    hooks, task = Hooks(agent), agent.send().task["id"]
+    ids = [hooks.set(task, url=NOBODY).result["id"] for _ in range(3)]
+    assert len({*ids, task, ""}) == 5
+    assert hooks.ids(task) == ids
+
+
+def test_without_an_id_the_first_is_got(rpc: Agent) -> None:
+    hooks, task = Hooks(rpc), rpc.send().task["id"]
+    for name in ("b", "a"):
+        hooks.set(task, id=name, url=NOBODY)
+    assert plain(hooks.get(task).result)["id"] == "b"
+
+
+def test_a_task_has_at_most_ten_webhooks(hooks: Hooks, task: str) -> None:
+    for number in range(10):
+        assert hooks.set(task, id=f"c{number}", url=NOBODY).error is None
+    assert hooks.set(task, id="c10", url=NOBODY).code == -32602
+    assert hooks.ids(task) == [f"c{number}" for number in range(10)]
+    assert hooks.set(task, id="c9", url=f"{NOBODY}/new").error is None
+    hooks.delete(task, "c0")
+    assert hooks.set(task, id="c10", url=NOBODY).error is None
+    assert len(hooks.of(task)) == 10
+
+
+def test_of_many_that_are_set_at_once_ten_are_kept(hooks: Hooks, task: str) -> None:
+    with ThreadPoolExecutor(20) as pool:
+        setting = [pool.submit(hooks.set, task, id=f"c{n}", url=NOBODY) for n in range(20)]
+        codes = [each.result().code for each in setting]
+    assert sorted(codes, key=str) == [-32602] * 10 + [None] * 10
+    assert {*hooks.ids(task)} == {f"c{n}" for n, code in enumerate(codes) if code is None}
+
+
+FLAT = {"url": NOBODY, "token": "t-1"}
+
+
+@pytest.mark.parametrize(
+    "form", [FLAT, {"pushNotificationConfig": FLAT}, {**FLAT, "tenant": "acme"}], ids=str
+)
+def test_a_webhook_is_set_in_the_form_of_each_version_and_of_the_requirements(
+    agent: Agent, task: str, form: Json
+) -> None:
+    plainly = plain(agent.ask("push set", {"taskId": task, **form}).result)
+    assert plainly == {"taskId": task, "id": plainly["id"], **FLAT}
+
+
+FORMS = [
+    {"taskId": "{task}", "id": "c1"},
+    {"id": "{task}", "pushNotificationConfigId": "c1"},
+    {"taskId": "{task}", "pushNotificationConfigId": "c1"},
+]
+
+
+@pytest.mark.parametrize("form", FORMS, ids=str)
+def test_a_webhook_is_named_in_the_form_of_each_version(rpc: Agent, form: Json) -> None:
+    hooks, task = Hooks(rpc), rpc.send().task["id"]
+    for name in ("c0", "c1"):
+        hooks.set(task, id=name, url=NOBODY)
+    params = {name: value.format(task=task) for name, value in form.items()}
+    assert plain(rpc.ask("push get", params).result)["id"] == "c1"
+    assert rpc.ask("push delete", params).error is None
+    assert hooks.ids(task) == ["c0"]
+
+
+def test_the_task_is_the_one_that_is_named_beside_the_config(agent: Agent, task: str) -> None:
+    another = agent.send().task["id"]
+    nested = {"id": "c1", "url": NOBODY, "taskId": another}
+    agent.ask("push set", {"taskId": task, "pushNotificationConfig": nested})
+    assert Hooks(agent).ids(another) == []
+    assert Hooks(agent).ids(task) == ["c1"]
+
+
+def test_the_task_alone_is_enough_as_the_requirements_have_it(old: Agent) -> None:
+    hooks, task = Hooks(old), old.send().task["id"]
+    old.ask("push set", {"taskId": task, "url": NOBODY})
+    for params in ({"taskId": task}, {"id": task}):
+        found = plain(old.ask("push get", params).result)
+        assert found == {"taskId": task, "id": task, "url": NOBODY}
+        assert [plain(config) for config in old.ask("push list", params).result] == [found]
+    assert old.ask("push delete", {"taskId": task}).result is None
+    assert old.ask("push get", {"taskId": task}).code == -32001
+    assert hooks.of(task) == []
+
+
+@pytest.mark.parametrize("schemes", [["Bearer", "Basic"], "Bearer"], ids=label)
+def test_the_first_scheme_is_taken_or_the_only_one(old: Agent, schemes: object) -> None:
+    hooks, task = Hooks(old), old.send().task["id"]
+    wish = {"schemes": schemes, "credentials": "sesame"}
+    hooks.set(task, id="c1", url=NOBODY, authentication=wish)
+    assert plain(hooks.get(task, "c1").result)["authentication"] == BEARER
+
+
+def test_a_deletion_has_no_result_in_0_3(old: Agent) -> None:
+    hooks, task = Hooks(old), old.send().task["id"]
+    hooks.set(task, **WHOLE)
+    assert hooks.delete(task, "c1").body == {"jsonrpc": "2.0", "id": 1, "result": None}
+    assert hooks.delete(task, "c1").code == -32001
+    assert hooks.delete(task).code == -32001
+
+
+@pytest.mark.parametrize("way", MODERN)
+def test_a_deletion_has_an_empty_result_in_1_0_however_often(
+    client: httpx.Client, way: str
+) -> None:
+    agent = Agent(client, way)
+    hooks, task = Hooks(agent), agent.send().task["id"]
+    hooks.set(task, **WHOLE)
+    answers = [hooks.delete(task, config_id) for config_id in ("c1", "c1", "never")]
+    assert [answer.result for answer in answers] == [{}] * 3
+    assert {answer.response.status_code for answer in answers} == {200}
+
+
+def test_1_0_deletes_what_is_named_alone(new: Agent) -> None:
+    hooks, task = Hooks(new), new.send().task["id"]
+    hooks.set(task, **WHOLE)
+    answer = hooks.delete(task)
+    assert (answer.code, answer.fields) == (-32602, ["params.id"])
+    assert hooks.ids(task) == ["c1"]
+
+
+@pytest.mark.parametrize("task_id", ["unknown", str(uuid4()), "x" * 300, "💥"])
+def test_an_unknown_task_has_no_webhooks(hooks: Hooks, task_id: str) -> None:
+    answers = [
+        hooks.set(task_id, **WHOLE),
+        hooks.get(task_id, "c1"),
+        hooks.every(task_id),
+        hooks.delete(task_id, "c1"),
+    ]
+    assert [answer.code for answer in answers] == [-32001] * 4
+    assert len({answer.response.text for answer in answers}) == 1
+
+
+@pytest.mark.parametrize("value", [5, True, [], {}])
+@pytest.mark.parametrize("name", ["taskId", "id"])
+def test_a_name_of_another_type_is_invalid_params(rpc: Agent, name: str, value: object) -> None:
+    params = {"taskId": "t", "id": "c1", name: value}
+    for operation in ("push get", "push delete"):
+        answer = rpc.ask(operation, params)
+        assert (answer.code, answer.fields) == (-32602, [f"params.{name}"])
+
+
+# What is refused
+
+
+def there(**authentication: Any) -> Json:
+    return {"url": NOBODY, "authentication": authentication}
+
+
+CUT = "a\r\nX-Evil: 1"
+VALUES = [CUT, "\0", "é", "x" * 4097, 5, {}]
+SCHEMES = [CUT, "Bea rer", "x" * 65, "é", 5, {}]
+NAMED: list[tuple[str, Any]] = [
+    *(("id", value) for value in (CUT, "a b", "x" * 257, "é", 5, ["c1"])),
+    *(("token", value) for value in VALUES),
+]
+WRONG: list[tuple[str, Any]] = [
+    ("url", {}),
+    *(
+        ("url", {"url": url})
+        for url in (
+            "",
+            "hooks.example.com/a2a",
+            "//127.0.0.1/hook",
+            "http:127.0.0.1",
+            "http://",
+            "https:///hook",
+            "ftp://127.0.0.1/hook",
+            "javascript:alert(1)",
+            "http://127.0.0.1:99999/",
+            "http://127.0.0.1:port/",
+            "http://[::1",
+            "http://127.0.0.1/a b",
+            f"http://127.0.0.1/{CUT}",
+            "http://127.0.0.1\\@evil.example.com/",
+            "http://ada:sesame@127.0.0.1/",
+            "http://127.0.0.1/é",
+            "http://127.0.0.1/\0",
+            "http://127.0.0.1/" + "x" * 2048,
+            5,
+            [NOBODY],
+            {"url": NOBODY},
+        )
+    ),
+    *((name, {"url": NOBODY, name: value}) for name, value in NAMED),
+    *(("authentication.credentials", there(scheme="Bearer", credentials=it)) for it in VALUES),
+    *(("authentication.scheme", there(scheme=it, credentials="x")) for it in SCHEMES),
+    ("authentication.scheme", there(credentials="x")),
+    *(("authentication", {"url": NOBODY, "authentication": it}) for it in ("Bearer", 5, [BEARER])),
+]
+
+
+def label(value: Any) -> str:
+    return repr(value)[:50]
+
+
+def assert_refused(hooks: Hooks, task: str, hook: Json, field: str) -> list[str]:
+    """That no task gets a webhook, and what is said of it."""
+    context = str(uuid4())
+    params = hooks.sending("echo", hook=hook, contextId=context)
+    answers = [
+        hooks.set(task, **hook),
+        *(hooks.agent.ask(operation, params) for operation in ("send", "stream")),
+    ]
+    assert [answer.code for answer in answers] == [-32602] * 3
+    for answer in answers:
+        (named,) = answer.fields
+        assert named.endswith(field)
+    assert hooks.of(task) == []
+    assert hooks.agent.ask("list", {"contextId": context}).result["tasks"] == []
+    return [answer.error["message"] for answer in answers if answer.error]
+
+
+@pytest.mark.parametrize(("field", "hook"), WRONG, ids=label)
+def test_what_makes_no_sense_is_refused_by_its_name(
+    hooks: Hooks, task: str, field: str, hook: Json
+) -> None:
+    for message in assert_refused(hooks, task, hook, field):
+        assert message.isprintable()
+        assert "sesame" not in message
+
+
+@pytest.mark.parametrize("schemes", [5, {}, [5], [CUT]], ids=label)
+def test_schemes_of_0_3_that_are_none_are_refused(old: Agent, schemes: object) -> None:
+    task = old.send().task["id"]
+    assert_refused(Hooks(old), task, there(schemes=schemes), "")
+
+
+LONGEST = {
+    "id": "x" * 256,
+    "url": "http://127.0.0.1:9/".ljust(2048, "x"),
+    "token": "x" * 4096,
+    "authentication": {"scheme": "x" * 64, "credentials": "x" * 4096},
+}
+
+
+def test_the_longest_values_that_are_allowed_are_kept_as_they_are(hooks: Hooks, task: str) -> None:
+    hooks.set(task, **LONGEST)
+    assert hooks.of(task) == [{"taskId": task, **LONGEST}]
+
+
+IN_PRODUCTION = {
+    "http://hooks.example.com/a2a": "Webhook URL must use HTTPS in production mode",
+    "https://127.0.0.1/hook": "public",
+    "https://10.0.0.1/hook": "public",
+    "https://169.254.169.254/latest/meta-data": "public",
+    "https://[::1]/hook": "public",
+    "https://localhost/hook": "public",
+    "https://93.184.215.14:25/hook": "port",
+}
+
+
+@pytest.mark.parametrize("url", IN_PRODUCTION)
+@pytest.mark.parametrize("way", WAYS)
+def test_in_production_webhooks_are_https_and_public(
+    production: httpx.Client, way: str, url: str
+) -> None:
+    agent = Agent(production, way)
+    task = agent.send().task["id"]
+    for message in assert_refused(Hooks(agent), task, {"url": url}, "url"):
+        assert IN_PRODUCTION[url] in message
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_in_production_a_host_that_is_named_may_be_private(way: str) -> None:
+    settings, url = PushSettings(allowed_hosts=["127.0.0.1"]), "https://127.0.0.1:8443/hook"
+    for client in asked(push_notifications=settings):
+        agent = Agent(client, way)
+        hooks, task = Hooks(agent), agent.send().task["id"]
+        assert plain(hooks.set(task, url=url).result)["url"] == url

@@ -1,0 +1,267 @@
+"""Webhooks and the tasks they are of: with a message, with an answer, and without a client."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, closing, suppress
+from typing import Any
+from uuid import uuid4
+
+import httpx
+import pytest
+from apcore import ACL, ACLRule, Executor
+from apcore_a2a_modules import InputRequiredError
+from apcore_a2a_push import PushSettings
+from pydantic import BaseModel
+
+from tests.push.receiver import Receiver, Reply, receiving
+from tests.serving import running
+
+from .asking import Agent, Answer, Json
+from .inloop import NEEDS_APPROVAL, WAYS, Does, Gate, Peer, give_back, registry_of, serving, true
+from .inloop import anyio_backend as anyio_backend
+from .modules import Inputs
+from .test_disconnect import LOST, are_canceled, end_of, outlast
+from .webhooks import NOBODY, Hooks
+
+ALL = ["submitted", "working", "completed"]
+
+
+class Count(BaseModel):
+    count: int
+
+
+async def ask_for_more(inputs: Inputs, context: Any) -> Inputs:
+    if not inputs["count"]:
+        raise InputRequiredError("How many?")
+    return inputs
+
+
+GIVEN: dict[str, object] = {
+    "ask": Does(ask_for_more, input_schema=Count),
+    "echo": Does(give_back),
+    "pay": Does(give_back, annotations=NEEDS_APPROVAL),
+}
+QUICK = PushSettings(dev=True, retries=())
+"""Webhooks that have failed at the first attempt that fails."""
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[httpx.Client]:
+    with (
+        running(registry_of(GIVEN), push_notifications=QUICK) as url,
+        httpx.Client(base_url=url, trust_env=False, timeout=5) as client,
+    ):
+        yield client
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    with receiving() as found:
+        yield found
+
+
+@pytest.fixture
+def hooks(agent: Agent) -> Hooks:
+    return Hooks(agent)
+
+
+def pause(agent: Agent, **members: Any) -> str:
+    """A task that waits for approval."""
+    answer = agent.send("pay", **members)
+    assert answer.state == "input-required"
+    found: str = answer.task["id"]
+    return found
+
+
+def say(hooks: Hooks, word: str, hook: Json, **members: Any) -> Answer:
+    """Answer a paused task with a webhook."""
+    part = hooks.agent.part(text=word)
+    return hooks.agent.ask("send", hooks.sending("pay", part, hook=hook, **members))
+
+
+# With a message
+
+
+@pytest.mark.parametrize("operation", ["send", "stream"])
+def test_the_webhook_of_a_message_is_told_from_the_beginning_and_listed(
+    hooks: Hooks, receiver: Receiver, operation: str
+) -> None:
+    hook = {"id": "c1", "url": receiver.url, "token": "t-1"}
+    answer = hooks.agent.ask(operation, hooks.sending("echo", hook=hook))
+    task = answer.task_id if operation == "stream" else answer.task["id"]
+    receiver.wait(3)
+    assert receiver.states == ALL
+    assert {delivery.headers["x-a2a-notification-token"] for delivery in receiver.deliveries} == {
+        "t-1"
+    }
+    assert hooks.get(task, "c1").result == hooks.shown(task, **hook)
+    assert hooks.ids(task) == ["c1"]
+
+
+def test_the_webhook_of_a_message_is_of_its_task_whatever_task_it_names(
+    hooks: Hooks, receiver: Receiver
+) -> None:
+    another = pause(hooks.agent)
+    hook = {"url": receiver.url, "taskId": another}
+    task = hooks.agent.ask("send", hooks.sending("echo", hook=hook)).task["id"]
+    assert [config["taskId"] for config in hooks.of(task)] == [task]
+    assert hooks.of(another) == []
+
+
+def test_a_webhook_without_an_id_that_a_message_brings_gets_one(hooks: Hooks) -> None:
+    task = hooks.agent.ask("send", hooks.sending("echo", hook={"url": NOBODY})).task["id"]
+    (config_id,) = hooks.ids(task)
+    assert (config_id == task) is not hooks.agent.modern
+
+
+def test_who_may_not_call_a_skill_learns_nothing_by_a_webhook() -> None:
+    rules = ACL([ACLRule(["@external"], ["echo"], "allow")], default_effect="deny")
+    with (
+        closing(Executor(registry_of(GIVEN), acl=rules)) as executor,
+        running(executor, push_notifications=QUICK) as url,
+        httpx.Client(base_url=url, trust_env=False, timeout=5) as client,
+    ):
+        for way in WAYS:
+            hooks = Hooks(Agent(client, way))
+            asked = [{"url": NOBODY}, {"url": "ftp://127.0.0.1/"}, {}]
+            answers = [hooks.agent.ask("send", hooks.sending("pay", hook=hook)) for hook in asked]
+            assert [answer.code for answer in answers] == [-32001] * 3
+            assert len({answer.response.text for answer in answers}) == 1
+
+
+# With an answer
+
+
+@pytest.mark.parametrize("known", ["task", "context"])
+def test_the_webhook_of_an_answer_is_told_what_happens_from_then_on(
+    hooks: Hooks, receiver: Receiver, known: str
+) -> None:
+    context = str(uuid4())
+    task = pause(hooks.agent, contextId=context)
+    about = {"taskId": task} if known == "task" else {"contextId": context}
+    assert say(hooks, "yes", {"id": "c1", "url": receiver.url}, **about).task["id"] == task
+    receiver.wait(2)
+    assert receiver.states == ["working", "completed"]
+    assert hooks.ids(task) == ["c1"]
+
+
+def test_the_webhook_of_an_answer_comes_to_those_that_the_task_has(
+    hooks: Hooks, receiver: Receiver
+) -> None:
+    hook = {"id": "c1", "url": f"{receiver.url}/first"}
+    paused = hooks.agent.ask("send", hooks.sending("pay", hook=hook))
+    task = paused.task["id"]
+    say(hooks, "yes", {"id": "c2", "url": f"{receiver.url}/second"}, taskId=task)
+    receiver.wait(7)
+    told = {
+        path: [d.state for d in receiver.deliveries if d.path == path]
+        for path in ("/hook/first", "/hook/second")
+    }
+    assert told == {
+        "/hook/first": ["submitted", "working", "input-required", "working", "completed"],
+        "/hook/second": ["working", "completed"],
+    }
+    assert hooks.ids(task) == ["c1", "c2"]
+
+
+def test_an_answer_whose_webhook_is_refused_answers_nothing(hooks: Hooks) -> None:
+    task = pause(hooks.agent)
+    assert say(hooks, "yes", {"url": "ftp://127.0.0.1/"}, taskId=task).code == -32602
+    assert hooks.agent.ask("get", {"id": task}).state == "input-required"
+    assert hooks.of(task) == []
+    assert say(hooks, "yes", {"url": NOBODY}, taskId=task).state == "completed"
+
+
+def test_an_answer_that_is_refused_adds_no_webhook(hooks: Hooks) -> None:
+    agent = hooks.agent
+    paused = agent.send("ask", agent.part(data={"count": 0}))
+    assert paused.state == "input-required"
+    task = paused.task["id"]
+    wrong = agent.part(data={"count": "many"})
+    params = hooks.sending("ask", wrong, hook={"url": NOBODY}, taskId=task)
+    assert agent.ask("send", params).code == -32602
+    assert agent.ask("get", {"id": task}).state == "input-required"
+    assert hooks.of(task) == []
+
+
+# Without a client
+
+
+@asynccontextmanager
+async def losing(
+    way: str, receiver: Receiver, operation: str
+) -> AsyncIterator[tuple[Peer, str, Gate, Gate]]:
+    """An agent, a task with a webhook that works and whose client has gone, its gate, another's."""
+    gate, other = Gate(), Gate()
+    modules = {"work": Does(gate), "other": Does(other)}
+    async with serving(modules, way, disconnect_grace=0, push_notifications=QUICK) as peer:
+        params = Hooks(peer.wire).sending("work", hook={"id": "c1", "url": receiver.url})
+        if operation == "stream":
+            async with peer.streaming("stream", params) as stream:
+                await stream.next()
+                task_id = await working(peer, gate, receiver)
+        else:
+            sending = asyncio.create_task(peer.ask("send", params))
+            task_id = await working(peer, gate, receiver)
+            sending.cancel()
+            with suppress(asyncio.CancelledError):
+                await sending
+        yield peer, task_id, gate, other
+
+
+async def working(peer: Peer, gate: Gate, receiver: Receiver) -> str:
+    """Wait until the only task works, and its webhook has been told or has failed."""
+    await gate.reached.wait()
+    (task_id,) = peer.served.engine.runs
+    await asyncio.to_thread(receiver.wait, 1)
+    gauges = peer.served.gauges()
+    await true(lambda: not gauges["webhooks_pending"]())
+    return task_id
+
+
+every_way = pytest.mark.parametrize("way", WAYS)
+each_operation = pytest.mark.parametrize("operation", ["send", "stream"])
+
+
+@every_way
+@each_operation
+@pytest.mark.anyio
+async def test_a_task_with_a_webhook_goes_on_without_its_client(
+    way: str, operation: str, receiver: Receiver
+) -> None:
+    async with losing(way, receiver, operation) as (peer, task_id, gate, other):
+        await outlast(peer, other)
+        assert await peer.state(task_id) == "working"
+        gate.opened.set()
+        await asyncio.to_thread(receiver.wait, 3)
+        assert receiver.states == ALL
+
+
+@every_way
+@each_operation
+@pytest.mark.anyio
+async def test_a_task_whose_webhook_has_failed_is_canceled_with_its_client(
+    way: str, operation: str
+) -> None:
+    with receiving(lambda delivery: Reply(500)) as receiver:
+        async with losing(way, receiver, operation) as (peer, task_id, gate, _):
+            await are_canceled(gate)
+            assert await end_of(peer, task_id) == LOST
+
+
+@every_way
+@pytest.mark.anyio
+async def test_a_task_whose_webhook_was_deleted_is_canceled_with_its_client(
+    way: str, receiver: Receiver
+) -> None:
+    gate = Gate()
+    modules = {"work": Does(gate)}
+    async with serving(modules, way, disconnect_grace=0, push_notifications=QUICK) as peer:
+        hooks = Hooks(peer.wire)
+        params = hooks.sending("work", hook={"id": "c1", "url": receiver.url})
+        async with peer.streaming("stream", params) as stream:
+            await stream.next()
+            task_id = await working(peer, gate, receiver)
+            assert (await peer.ask("push delete", hooks.naming(task_id, "c1"))).error is None
+        await are_canceled(gate)
+        assert await end_of(peer, task_id) == LOST
