@@ -210,7 +210,7 @@ def test_the_task_alone_is_enough_as_the_requirements_have_it(old: Agent) -> Non
     assert hooks.of(task) == []
 
 
-@pytest.mark.parametrize("schemes", [["Bearer", "Basic"], "Bearer"], ids=label)
+@pytest.mark.parametrize("schemes", [["Bearer", "Basic"], "Bearer"])
 def test_the_first_scheme_is_taken_or_the_only_one(old: Agent, schemes: object) -> None:
     hooks, task = Hooks(old), old.send().task["id"]
     wish = {"schemes": schemes, "credentials": "sesame"}
