@@ -153,9 +153,20 @@ SENSELESS = {
     (ON, "--push-retries", "-1"): "--push-retries must be seconds",
     (ON, "--push-retries", "soon"): "--push-retries takes numbers",
     (ON, "--push-timeout", "0"): "--push-timeout must be seconds",
-    (ON, "--push-max-pending", "0"): "--push-max-pending must be 1 or more",
+    (ON, "--push-max-pending", "0"): "--push-max-pending must be a whole number",
     (ON, "--push-allowed-hosts", "10.0.0.1/8"): "--push-allowed-hosts: 10.0.0.1/8 has host bits",
-    (ON, "--push-proxy", "socks5://hunter2@proxy"): "--push-proxy must be an address such as",
+    (ON, "--push-allowed-hosts", "a.example:443"): "--push-allowed-hosts: 'a.example:443' does not",
+    (ON, "--push-allowed-hosts", "a b", "*."): "--push-allowed-hosts: '*.' is no name",
+    **{
+        (ON, "--push-proxy", address): "--push-proxy must be an address such as"
+        for address in (
+            "socks5://hunter2@proxy",
+            "http://[",
+            "http://h:99999",
+            "http://user:hunter2/@proxy:3128",
+            "http://proxy:3128/path",
+        )
+    },
 }
 
 

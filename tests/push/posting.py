@@ -54,7 +54,7 @@ async def posting(resolve: Resolve | None = None, **options: Any) -> AsyncIterat
 
     async def post(url: str, body: bytes = b"{}") -> Answer:
         length = ("Content-Length", str(len(body)))
-        return await poster.post(url, [("Host", NAME), length], body)
+        return await poster.post(url, [length], body)
 
     try:
         yield post

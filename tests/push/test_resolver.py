@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from apcore_a2a_push import PushSettings, RefusedError
 from apcore_a2a_push import resolver as module
+from apcore_a2a_push.errors import BusyError
 from apcore_a2a_push.guard import Guard
 from apcore_a2a_push.resolver import Resolver
 
@@ -50,7 +51,7 @@ async def is_found(host: str, resolver: Resolver | None = None) -> bool:
     """Whether a name has addresses."""
     try:
         return bool(await (resolver or Resolver())(host, 443))
-    except OSError:
+    except (OSError, BusyError):
         return False
 
 
@@ -71,13 +72,13 @@ def system(monkeypatch: pytest.MonkeyPatch) -> Iterator[System]:
 
 async def test_a_slow_name_holds_up_neither_the_loop_nor_another_name(system: System) -> None:
     resolver = Resolver()
-    slow = [asyncio.create_task(resolver(SLOW, 443)) for _ in range(20)]
+    slow = [asyncio.create_task(resolver(SLOW, 443)) for _ in range(7)]
     for _ in slow:
         await system.is_asked()
     assert await resolver(QUICK, 443) == FOUND
     assert not any(task.done() for task in slow)
     system.gate.set()
-    assert await asyncio.gather(*slow) == [FOUND] * 20
+    assert await asyncio.gather(*slow) == [FOUND] * 7
 
 
 async def test_a_name_that_takes_for_ever_is_not_found_in_its_time(
@@ -97,14 +98,31 @@ async def test_names_without_end_take_no_more_threads_than_there_are_places(
     resolver = Resolver()
     many = (resolver(f"{number}.{SLOW}", 443) for number in range(50))
     results = await asyncio.gather(*many, return_exceptions=True)
-    assert all(isinstance(result, OSError) for result in results)
+    assert all(isinstance(result, OSError | BusyError) for result in results)
+    assert sum(isinstance(result, BusyError) for result in results) == 47
     assert len(threads()) == 3
-    assert not await is_found(QUICK, resolver)
+    with pytest.raises(BusyError, match="try again later"):
+        await resolver(QUICK, 443)
     monkeypatch.setattr(module, "SECONDS", PATIENCE)
     waiting = asyncio.create_task(resolver(QUICK, 443))
     system.gate.set()
     assert await waiting == FOUND
     assert await asyncio.gather(*(resolver(QUICK, 443) for _ in range(10))) == [FOUND] * 10
+
+
+async def test_the_slow_names_of_a_principal_hold_up_its_own_alone(
+    system: System, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "SECONDS", 0.5)
+    resolver = Resolver()
+    module.principal.set("eve")
+    slow = [asyncio.create_task(is_found(f"{n}.{SLOW}", resolver)) for n in range(100)]
+    for _ in range(module.PER_OWNER):
+        await system.is_asked()
+    module.principal.set("ada")
+    assert await resolver(QUICK, 443) == FOUND
+    assert len(threads()) == module.PER_OWNER
+    assert not any(await asyncio.gather(*slow))
 
 
 async def test_who_waits_for_a_name_may_go(system: System) -> None:

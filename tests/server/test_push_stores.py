@@ -262,7 +262,7 @@ async def test_a_store_that_can_not_note_the_failure_goes_on(
         async with serving(GIVEN, task_store=Once(), push_notifications=QUICK) as peer:
             params = Hooks(peer.wire).sending("work", hook={**HOOK, "url": receiver.url})
             assert (await peer.ask("send", params)).state == "completed"
-            await true(lambda: "was not saved" in caplog.text)
+            await true(lambda: "were not saved" in caplog.text)
             assert SECRET not in caplog.text
 
 

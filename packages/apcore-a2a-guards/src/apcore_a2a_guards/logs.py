@@ -161,6 +161,7 @@ def set_up_logging(level: str, form: str = "text") -> None:
     chosen = structured if form == "json" else TextFormatter()
     handler.setFormatter(Discreet(chosen, logging.root.level))
     logging.root.addHandler(handler)
+    logging.getLogger("httpcore").setLevel("INFO")  # at DEBUG it has what other servers say
     for name in CHATTY if level == "info" else ():
         logging.getLogger(name).setLevel("WARNING")
 

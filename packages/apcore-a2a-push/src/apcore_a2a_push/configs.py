@@ -14,14 +14,16 @@ from apcore_a2a_store import Journal, Version, Webhook
 from .errors import RefusedError
 from .forms import Result, written
 from .guard import Guard
+from .resolver import principal
 
 MAX_CONFIGS = 10
 """How many webhooks a task may have."""
 ID = re.compile(r"[\x21-\x7e]{1,256}")
 SCHEME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,64}")
 """A token of RFC 9110 §5.6.2."""
-VALUE = re.compile(r"[\x20-\x7e]{0,4096}")
+VALUE = re.compile(r"(?! )[\x20-\x7e]{0,4096}(?<! )")
 """What can stand in a header (RFC 9110 §5.5)."""
+TEXT = "must have at most 4096 ASCII characters, and no outer blanks"
 
 
 class PushConfigs:
@@ -35,6 +37,11 @@ class PushConfigs:
     def __init__(self, journal: Journal, guard: Guard) -> None:
         self._journal = journal
         self._guard = guard
+
+    def asked_by(self, owner: str) -> "PushConfigs":
+        """The same, in a request of this principal: others' names are not held up by its own."""
+        principal.set(owner)
+        return self
 
     async def answer(self, asked: Any, version: Version) -> Any:
         """Do what a request about the caller's own task asks for, and answer it in JSON.
@@ -90,7 +97,12 @@ class PushConfigs:
             yield
         except Exception:  # whatever refuses the answer
             await self._journal.edit_webhooks(
-                task_id, lambda now: [*before, *(known for known in now if known != webhook)]
+                task_id,
+                lambda now: (
+                    [*before, *(known for known in now if known != webhook)]
+                    if webhook in now
+                    else now
+                ),
             )
             raise
 
@@ -155,9 +167,11 @@ def _check(config: a2a.TaskPushNotificationConfig) -> None:
     if config.id and not ID.fullmatch(config.id):
         raise invalid("id", "must have at most 256 visible ASCII characters")
     if not VALUE.fullmatch(config.token):
-        raise invalid("token", "must have at most 4096 printable ASCII characters")
+        raise invalid("token", TEXT)
     if not VALUE.fullmatch(authentication.credentials):
-        raise invalid("authentication.credentials", "must have at most 4096 ASCII characters")
+        raise invalid(
+            "authentication.credentials", "must have at most 4096 ASCII characters, no outer blanks"
+        )
     if authentication.scheme and not SCHEME.fullmatch(authentication.scheme):
         raise invalid("authentication.scheme", "must be the name of a scheme, such as Bearer")
     if authentication.credentials and not authentication.scheme:

@@ -9,13 +9,12 @@ from urllib.parse import urlsplit
 from .addresses import Address, is_forbidden, is_public
 from .errors import RefusedError
 from .resolver import Resolver
-from .settings import PushSettings
+from .settings import NAME, PushSettings
 
 Resolve: TypeAlias = Callable[[str, int], Awaitable[list[str]]]
 
 MAX_URL = 2048
 SAFE_PORTS = (443, 8443)
-NAME = re.compile(r"[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63}){0,126}\.?", re.IGNORECASE)
 VISIBLE = re.compile(r"[\x21-\x5b\x5d-\x7e]+")
 """What a URL is made of (RFC 3986 §2), and no backslash, which some take for a slash."""
 INNER = frozenset(
@@ -65,8 +64,9 @@ class Guard:
         self._proxied = settings.proxy is not None
         hosts = [host.lower().rstrip(".") for host in settings.allowed_hosts]
         self._any_host = "*" in hosts
-        self._names = frozenset(host for host in hosts if "/" not in host and host != "*")
-        self._networks = [ip_network(host) for host in hosts if "/" in host]
+        networks = [host for host in hosts if "/" in host or _literal(host)]
+        self._names = frozenset({*hosts} - {*networks, "*"})
+        self._networks = [ip_network(host) for host in networks]
         self._resolve = resolve or Resolver()
 
     async def check(self, url: str) -> None:
@@ -114,7 +114,6 @@ class Guard:
         Raises:
             RefusedError: One of them may not be connected to, or there is none.
         """
-        host = host.lower()
         try:
             found = [host] if _literal(host) else await self._resolve(host, port)
         except OSError:

@@ -26,7 +26,7 @@ class Row:
     attempts: int = 0
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Lane:
     """What one webhook of a task has to be told, in this order.
 
@@ -54,8 +54,11 @@ class Lane:
 
     @property
     def host(self) -> str:
-        """Where the webhook is."""
-        return urlsplit(self.webhook.config.url).hostname or ""
+        """Where the webhook is; empty when a store has given back what is no URL."""
+        try:
+            return urlsplit(self.webhook.config.url).hostname or ""
+        except ValueError:
+            return ""
 
     @property
     def is_idle(self) -> bool:
@@ -70,6 +73,8 @@ class Lane:
     def __str__(self) -> str:
         place = clean(self.host, 100)
         return f"webhook {clean(self.webhook.config.id, 60)} of task {self.task_id} at {place}"
+
+    __repr__ = __str__
 
     def hurry(self) -> bool:
         """Give up waiting for the next attempt; whether it has waited."""

@@ -10,17 +10,29 @@ import httpcore
 from .errors import RefusedError
 from .guard import Guard
 
+PIECE = 4 * 1024
+"""Bytes that are read at a time: what they hold is parsed without giving way to others."""
+MAX_READ = 64 * 1024
+"""Bytes that are read of an answer, heads and framing included."""
+
 
 class _Stream(httpcore.AsyncNetworkStream):
-    """A stream that is closed, too, when its TLS handshake is given up."""
+    """A stream of bounded answers, that is closed, too, when its TLS handshake is given up."""
 
     def __init__(self, inner: httpcore.AsyncNetworkStream) -> None:
         self._inner = inner
+        self._read = 0
 
     async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:  # noqa: ASYNC109
-        return await self._inner.read(max_bytes, timeout)
+        if self._read >= MAX_READ:
+            raise httpcore.ReadError("The answer is too long")
+        data = await self._inner.read(min(max_bytes, PIECE), timeout)
+        self._read += len(data)
+        await asyncio.sleep(0)
+        return data
 
     async def write(self, buffer: bytes, timeout: float | None = None) -> None:  # noqa: ASYNC109
+        self._read = 0
         await self._inner.write(buffer, timeout)
 
     async def aclose(self) -> None:
@@ -36,7 +48,7 @@ class _Stream(httpcore.AsyncNetworkStream):
         timeout: float | None = None,  # noqa: ASYNC109
     ) -> httpcore.AsyncNetworkStream:
         try:
-            return await self._inner.start_tls(ssl_context, server_hostname, timeout)
+            return _Stream(await self._inner.start_tls(ssl_context, server_hostname, timeout))
         except asyncio.CancelledError:  # httpcore closes it at others alone
             await self._inner.aclose()
             raise
@@ -99,9 +111,10 @@ class JudgedBackend(Backend):
             RefusedError: The host has an address that is not allowed.
         """
         addresses = await self._guard.addresses(host, port)
+        share = None if timeout is None else timeout / len(addresses)
         for address in addresses[:-1]:
             try:
-                return await super().connect_tcp(address, port, timeout, local_address)
+                return await super().connect_tcp(address, port, share, local_address)
             except (httpcore.ConnectError, httpcore.ConnectTimeout):
                 continue
-        return await super().connect_tcp(addresses[-1], port, timeout, local_address)
+        return await super().connect_tcp(addresses[-1], port, share, local_address)

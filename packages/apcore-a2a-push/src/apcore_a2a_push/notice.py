@@ -24,6 +24,7 @@ class Notice:
     def __init__(self, transition: Transition) -> None:
         self.transition = transition
         self._bodies: dict[Version, bytes] = {}
+        self.size = 2 * transition.task.ByteSize()  # the task, and the bytes made of it
 
     def body(self, version: Version) -> bytes:
         """The StreamResponse of 1.0 (§4.3.3), or the Task as 0.3 has it."""

@@ -8,7 +8,8 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Literal, TypeAlias
 
@@ -19,12 +20,15 @@ from .guard import Target
 from .lanes import Lane, Row, Turns
 from .notice import Notice
 from .poster import Answer, Poster
+from .resolver import principal
 from .settings import PushSettings
 from .signing import Signer, notification_id
 
 logger = logging.getLogger("apcore_a2a.push")
 
 GONE = 410
+MAX_BYTES = 256 * 1024 * 1024
+"""How large all that waits for a principal may be."""
 TOO_MANY = "too many notifications wait"
 NOT_ALLOWED = Answer(0, "its address is not allowed")
 
@@ -62,6 +66,7 @@ class Outbox:
         self._lanes: dict[str, dict[str, Lane]] = {}
         self._turns: dict[str, Turns] = {}
         self._pending: Counter[str] = Counter()
+        self._bytes: Counter[str] = Counter()
         self._works: set[asyncio.Task[None]] = set()
 
     @property
@@ -94,6 +99,8 @@ class Outbox:
 
     async def drain(self, seconds: float) -> None:
         """Try what waits once more, at once, and for *seconds*; report what is left then."""
+        if self.pending:
+            logger.info("Ending; notifications that wait: %d, for %.3g s", self.pending, seconds)
         for lane in self._all():
             self._hurry(lane)
         await self._emptied(seconds)
@@ -107,12 +114,16 @@ class Outbox:
 
     async def _emptied(self, seconds: float) -> None:
         """Wait until nothing waits any more, or so many seconds."""
-        end = time.monotonic() + seconds
-        while self._lanes and (left := end - time.monotonic()) > 0:
+        loop = asyncio.get_running_loop()
+        end = loop.time() + seconds
+        while self._lanes and (left := end - loop.time()) > 0:
             if self._works:
                 await asyncio.wait(self._works, timeout=left, return_when=asyncio.FIRST_COMPLETED)
-            else:
-                await asyncio.sleep(min(left, 0.05))  # all of them wait for their next attempt
+                continue
+            times = [lane.timer.when() for lane in self._all() if lane.timer is not None]
+            if min(times, default=0) > end:  # no attempt is due any more
+                return
+            await asyncio.sleep(min(left, 0.05))
 
     def _begin_anew(self, lane: Lane, webhook: Webhook) -> None:
         """A webhook has been set again: what it still has to be told is tried at once."""
@@ -141,14 +152,16 @@ class Outbox:
             return
         lane.rows.append(Row(notice))
         self._pending[lane.owner] += 1
-        if self._pending[lane.owner] > self._max_pending:
+        self._bytes[lane.owner] += notice.size
+        too_large = self._bytes[lane.owner] > MAX_BYTES
+        if too_large or self._pending[lane.owner] > self._max_pending:
             self._close(lane, TOO_MANY)
             self._hurry(lane)
         if lane.is_idle:
             self._ready(lane)
 
     def _hurry(self, lane: Lane) -> None:
-        if lane.hurry():
+        if lane.hurry() and lane.work is None:  # else its work's end goes on with it
             self._ready(lane)
 
     def _ready(self, lane: Lane) -> None:
@@ -189,13 +202,15 @@ class Outbox:
             await self._mark(lane)
 
     async def _tell(self, lane: Lane, row: Row) -> None:
+        webhook = lane.webhook
         answer = await self._attempt(lane, row)
-        if not lane.rows or lane.rows[0] is not row:  # it has been closed, or cleared, meanwhile
+        gone = not lane.rows or lane.rows[0] is not row  # it has been closed, or cleared
+        if gone or lane.webhook is not webhook:  # or set again: then it is told there
             return
         row.attempts += 1
         if answer.is_success:
             lane.rows.popleft()
-            self._pending[lane.owner] -= 1
+            self._forget(lane, [row])
             self.on_result("delivered")
         elif answer.status == GONE or row.attempts > len(self._retries):
             self._close(lane, answer.reason)
@@ -204,6 +219,7 @@ class Outbox:
 
     async def _attempt(self, lane: Lane, row: Row) -> Answer:
         webhook, about = lane.webhook, row.notice.transition
+        principal.set(lane.owner)
         try:
             self._target(webhook.config.url)
         except ValueError:  # it was set when the settings were others
@@ -231,25 +247,31 @@ class Outbox:
 
     async def _mark(self, lane: Lane) -> None:
         """Write down that a webhook has failed."""
-        failing, reason, lane.failure = lane.webhook, lane.failure, ""
+        reason, lane.failure = lane.failure, ""
 
         def mark(webhooks: Sequence[Webhook]) -> Sequence[Webhook]:
-            failed = Webhook(failing.config, failing.version, reason)
-            return [failed if webhook == failing else webhook for webhook in webhooks]
+            if not lane.closed:  # it has been set again meanwhile
+                return webhooks
+            name = lane.webhook.config.id
+            return [replace(w, failure=reason) if w.config.id == name else w for w in webhooks]
 
         try:
-            await self._journal.edit_webhooks(lane.task_id, mark)
+            await self._journal.edit_webhooks(lane.task_id, mark, must_save=False)
         except TaskNotFoundError:  # it has left, and its webhooks with it
             return
         except Exception as error:  # a user's store may raise anything
             logger.warning("That it has failed was not saved: %s", type(error).__name__)
 
     def _clear(self, lane: Lane, result: Result | None = None) -> None:
-        self._pending[lane.owner] -= len(lane.rows)
+        self._forget(lane, lane.rows)
         if result is not None:
             for _ in lane.rows:
                 self.on_result(result)
         lane.rows.clear()
+
+    def _forget(self, lane: Lane, rows: Collection[Row]) -> None:
+        self._pending[lane.owner] -= len(rows)
+        self._bytes[lane.owner] -= sum(row.notice.size for row in rows)
 
     def _drop(self, lane: Lane) -> None:
         lanes = self._lanes[lane.task_id]
@@ -257,7 +279,7 @@ class Outbox:
         if not lanes:
             del self._lanes[lane.task_id]
         if not self._pending[lane.owner]:
-            del self._pending[lane.owner]
+            del self._pending[lane.owner], self._bytes[lane.owner]
 
     def _all(self) -> list[Lane]:
         return [lane for lanes in self._lanes.values() for lane in lanes.values()]

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, NamedTuple
+from urllib.parse import unquote, urlsplit
 
 import httpcore
 
@@ -14,11 +15,8 @@ from .guard import Guard
 from .network import Backend, JudgedBackend
 from .settings import PushSettings
 
-MAX_ANSWER = 64 * 1024
-"""Bytes of an answer that are read, so that its connection can be used again."""
 MAX_WAIT = 3600
 """Seconds that a receiver may ask us to wait, at most."""
-MAX_CONNECTIONS = 128
 KEEP_ALIVE = 15.0
 
 
@@ -54,7 +52,7 @@ class Poster:
         context = settings.ssl_context or ssl.create_default_context()
         limits: dict[str, Any] = {
             "ssl_context": context,
-            "max_connections": MAX_CONNECTIONS,
+            "max_connections": None,  # the outbox bounds them, for each principal
             "keepalive_expiry": KEEP_ALIVE,
         }
         self._pool: httpcore.AsyncConnectionPool
@@ -64,7 +62,12 @@ class Poster:
             self._pool = httpcore.AsyncConnectionPool(network_backend=backend, **limits)
         else:  # it is ours, wherever it is
             backend = Backend()
-            self._pool = httpcore.AsyncHTTPProxy(settings.proxy, network_backend=backend, **limits)
+            self._pool = httpcore.AsyncHTTPProxy(
+                settings.proxy,
+                proxy_auth=_credentials(settings.proxy),
+                network_backend=backend,
+                **limits,
+            )
 
     async def post(self, url: str, headers: list[tuple[str, str]], body: bytes) -> Answer:
         """Send *body*; whatever comes of it is an answer."""
@@ -91,18 +94,33 @@ class Poster:
         body: bytes,
         on_head: Callable[[Answer], None],
     ) -> None:
+        parts = urlsplit(url)
+        place = f"{parts.path or '/'}{'?' if parts.query else ''}{parts.query}"
+        # httpcore takes a ; and what follows it off the path of a text
+        address = httpcore.URL(
+            scheme=parts.scheme,
+            host=(parts.hostname or "").encode(),
+            port=parts.port,
+            target=place.encode(),
+        )
+        headers = [("host", parts.netloc), *headers]
         patience = {"timeout": dict.fromkeys(("connect", "read", "write", "pool"), self._seconds)}
         async with self._pool.stream(
-            "POST", url, headers=headers, content=body, extensions=patience
+            "POST", address, headers=headers, content=body, extensions=patience
         ) as response:
             named = {name.lower(): value for name, value in response.headers}
             wait = _retry_after(named.get(b"retry-after"))
             on_head(Answer(response.status, f"status {response.status}", wait))
-            size = 0
-            async for chunk in response.aiter_stream():
-                size += len(chunk)
-                if size > MAX_ANSWER:
-                    break
+            async for _ in response.aiter_stream():  # so that its connection can be used again
+                continue
+
+
+def _credentials(proxy: str) -> tuple[str, str] | None:
+    """User and password in the address of a proxy."""
+    parts = urlsplit(proxy)
+    return (
+        None if parts.username is None else (unquote(parts.username), unquote(parts.password or ""))
+    )
 
 
 def _retry_after(value: bytes | None) -> float:

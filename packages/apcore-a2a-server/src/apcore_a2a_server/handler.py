@@ -91,7 +91,7 @@ class Handler:
         send: a2a.SendMessageRequest = request.message
         caller, parts = request.caller, request.parts
         wish = send.configuration.HasField("task_push_notification_config")
-        push = self._webhooks() if wish else None
+        push = self._webhooks(caller) if wish else None
         record = await self._admission.addressed(send, caller)
         if record is None:
             try:
@@ -196,7 +196,7 @@ class Handler:
         Raises:
             PushNotificationNotSupportedError: No webhooks are called.
         """
-        push, asked = self._webhooks(), request.message
+        push, asked = self._webhooks(request.caller), request.message
         await self._admission.own_task(asked.task_id, request.caller)
         return await push.answer(asked, request.version)
 
@@ -210,10 +210,10 @@ class Handler:
             raise errors.ExtendedAgentCardNotConfiguredError
         return await self._extended_card(request.caller)
 
-    def _webhooks(self) -> PushConfigs:
+    def _webhooks(self, caller: Caller) -> PushConfigs:
         if self._push is None:
             raise errors.PushNotificationNotSupportedError
-        return self._push
+        return self._push.asked_by(caller.owner)
 
     async def _task(self, task_id: str, request: Request) -> a2a.Task:
         return (await self._admission.own_task(task_id, request.caller)).task

@@ -8,22 +8,22 @@ of state. The log of a task that has ended is kept as bytes, for readers that co
 import asyncio
 import logging
 import time
-from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal, TypeAlias
+from typing import TypeAlias
+from weakref import WeakValueDictionary
 
 from a2a import types as a2a
-from a2a.utils.errors import PushNotificationNotSupportedError, TaskNotFoundError
+from a2a.utils.errors import TaskNotFoundError
 
 from .records import TaskRecord
+from .shelf import Page, Query, Shelf
 from .states import SETTLED, TERMINAL
 from .webhooks import Outbox, Payload, Transition, Webhook
 
 logger = logging.getLogger(__name__)
 
-Order: TypeAlias = Literal["created", "updated"]
 Listener: TypeAlias = Callable[[TaskRecord | None, TaskRecord], None]
 """Is told of a task before and after a change of its state; before its first there is None."""
 
@@ -34,88 +34,6 @@ class Event:
 
     version: int
     payload: Payload
-
-
-@dataclass(frozen=True, slots=True)
-class Query:
-    """What to list: newest first by creation, or by the last change of state."""
-
-    owner: str
-    context_id: str = ""
-    state: int | None = None
-    after: float | None = None
-    order: Order = "created"
-    cursor: str | None = None
-    limit: int = 50
-
-    def takes(self, owner: str, context_id: str, state: int, seconds: float) -> bool:
-        """Whether a task is asked for, by what its store knows of it."""
-        return (
-            owner == self.owner
-            and self.context_id in ("", context_id)
-            and self.state in (None, state)
-            and seconds >= (self.after or 0)
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Page:
-    """A page of records. `total`, of all pages, is counted in the order "updated" alone."""
-
-    records: list[TaskRecord]
-    next_cursor: str | None
-    total: int = 0
-
-
-class Shelf(ABC):
-    """What the journal keeps its records in: a task store that answers queries.
-
-    Stores that list in their own way derive from it; others are read page by page.
-
-    Attributes:
-        keeps_webhooks: Whether it has a place for webhooks.
-    """
-
-    keeps_webhooks: ClassVar[bool] = False
-
-    @abstractmethod
-    async def save(self, record: TaskRecord) -> None:
-        """Keep *record*, in place of the one with the same task id."""
-
-    @abstractmethod
-    async def get(self, task_id: str) -> TaskRecord | None:
-        """A copy of the task's record, or None."""
-
-    async def get_own(self, task_id: str, owner: str) -> TaskRecord | None:
-        """The same of a task that is the owner's.
-
-        A store that can tell owners without reading the whole task does better than this one:
-        the time that an answer takes shall not tell that somebody else has such a task.
-        """
-        record = await self.get(task_id)
-        return record if record is not None and record.owner == owner else None
-
-    @abstractmethod
-    async def query(self, query: Query) -> Page:
-        """A page of what *query* asks for."""
-
-    async def conversation(self, owner: str, context_id: str, limit: int) -> Sequence[a2a.Message]:
-        """The latest messages of the owner's conversation in a context, in their order.
-
-        This one puts together those of its latest *limit* tasks, task by task. A store
-        that knows in which order messages came does better.
-        """
-        page = await self.query(Query(owner, context_id, limit=limit))
-        said = [message for record in page.records[::-1] for message in record.said()]
-        return said[-limit:]
-
-    async def webhooks(self, task_id: str) -> Sequence[Webhook]:
-        """The webhooks of a task, oldest first."""
-        raise PushNotificationNotSupportedError
-
-    async def save_webhooks(self, task_id: str, webhooks: Sequence[Webhook]) -> None:
-        """Keep these as the webhooks of a task, for as long as the task is kept."""
-        raise PushNotificationNotSupportedError
 
 
 @dataclass(slots=True)
@@ -170,7 +88,7 @@ class Journal:
         self._max_events = max_events
         self._live: dict[str, Entry] = {}
         self._ended: OrderedDict[str, _Log] = OrderedDict()
-        self._editing = asyncio.Lock()
+        self._editing: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     @property
     def keeps_webhooks(self) -> bool:
@@ -207,7 +125,7 @@ class Journal:
             record = await self._shelf.get(task_id)
             if record is None or record.task.status.state in TERMINAL:
                 return None
-            async with self._editing:
+            async with self._edits(task_id):
                 webhooks = await self._shelf.webhooks(task_id) if self.outbox else ()
                 if task_id in self._ended:  # meanwhile: what was read is old
                     return None
@@ -268,22 +186,41 @@ class Journal:
         return entry.webhooks if entry is not None else await self._shelf.webhooks(task_id)
 
     async def edit_webhooks(
-        self, task_id: str, edit: Callable[[Sequence[Webhook]], Sequence[Webhook]]
+        self,
+        task_id: str,
+        edit: Callable[[Sequence[Webhook]], Sequence[Webhook]],
+        *,
+        must_save: bool = True,
     ) -> None:
         """Replace the webhooks of a task by what *edit* makes of them.
+
+        Args:
+            task_id: The task's id.
+            edit: From the webhooks as they are to those that shall be.
+            must_save: Whether nothing changes when the store does not save it.
 
         Raises:
             TaskNotFoundError: The task has left.
         """
-        async with self._editing:
+        async with self._edits(task_id):
             webhooks = edit(await self.webhooks(task_id))
             if await self.get(task_id) is None:
                 raise TaskNotFoundError
-            await self._shelf.save_webhooks(task_id, webhooks)
+            try:
+                await self._shelf.save_webhooks(task_id, webhooks)
+            except Exception as error:  # a user's store may raise anything
+                if must_save:
+                    raise
+                told = "The webhooks of task %s were not saved: %s"
+                logger.warning(told, task_id, type(error).__name__)
             if task_id in self._live:
                 self._live[task_id].webhooks = webhooks
             if self.outbox is not None:
                 self.outbox.update(task_id, webhooks)
+
+    def _edits(self, task_id: str) -> asyncio.Lock:
+        """What one edit of a task's webhooks waits for the other by."""
+        return self._editing.setdefault(task_id, asyncio.Lock())
 
     def has_webhooks(self, task_id: str) -> bool:
         """Whether somebody is told of a task that has not ended."""
@@ -330,7 +267,10 @@ class Journal:
         for version, payload in ((event.version, event.payload) for event in events):
             if not isinstance(payload, a2a.TaskArtifactUpdateEvent):
                 then = payload if isinstance(payload, a2a.Task) else task
-                self.outbox.put(Transition(then, owner, version, payload), entry.webhooks)
+                try:
+                    self.outbox.put(Transition(then, owner, version, payload), entry.webhooks)
+                except Exception:  # whatever it is, it is no matter of the task
+                    logger.exception("Webhooks of task %s are not told", task.id)
 
     def _end(self, entry: Entry) -> None:
         task_id = entry.record.task.id

@@ -13,8 +13,8 @@ from a2a.types import Message, Task, TaskPushNotificationConfig
 from a2a.utils.errors import InvalidParamsError
 
 from .errors import StoreFullError
-from .journal import Page, Query, Shelf
 from .records import TaskListResult, TaskRecord, surplus
+from .shelf import Page, Query, Shelf
 from .states import OPEN, TERMINAL
 from .webhooks import Webhook
 

@@ -9,8 +9,8 @@ from a2a.types import ListTasksRequest, Task, TaskPushNotificationConfig
 from a2a.utils.errors import InvalidParamsError
 from apcore_a2a_core import from_value, missing_methods, to_value
 
-from .journal import Page, Query, Shelf
 from .records import TaskListResult, TaskRecord, TaskStore
+from .shelf import Page, Query, Shelf
 from .webhooks import Version, Webhook
 
 logger = logging.getLogger("apcore_a2a.stores")

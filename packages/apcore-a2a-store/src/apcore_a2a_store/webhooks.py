@@ -1,7 +1,7 @@
 """Where the changes of a task are told, and to whom the journal hands them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, Protocol, TypeAlias
 
 from a2a import types as a2a
@@ -20,7 +20,7 @@ class Webhook:
         failure: why nothing is sent there any more; empty as long as something is.
     """
 
-    config: a2a.TaskPushNotificationConfig
+    config: a2a.TaskPushNotificationConfig = field(repr=False)
     version: Version = "1.0"
     failure: str = ""
 
