@@ -144,7 +144,14 @@ def test_at_the_end_what_could_not_be_told_is_reported(tmp_path: Path, signals: 
         assert "are lost: the server ends" in agent.log
 
 
-SENSELESS = {
+PROXIES = [
+    "socks5://hunter2@proxy",
+    "http://[",
+    "http://h:99999",
+    "http://user:hunter2/@proxy:3128",
+    "http://proxy:3128/path",
+]
+SENSELESS: dict[tuple[str, ...], str] = {
     ("--push-secrets", SECRET): "--push-secrets needs --push-notifications",
     ("--push-ports", "443"): "--push-ports needs --push-notifications",
     (ON, "--push-secrets", "hunter2"): "--push-secrets: each must be whsec_",
@@ -157,16 +164,11 @@ SENSELESS = {
     (ON, "--push-allowed-hosts", "10.0.0.1/8"): "--push-allowed-hosts: 10.0.0.1/8 has host bits",
     (ON, "--push-allowed-hosts", "a.example:443"): "--push-allowed-hosts: 'a.example:443' does not",
     (ON, "--push-allowed-hosts", "a b", "*."): "--push-allowed-hosts: '*.' is no name",
-    **{
-        (ON, "--push-proxy", address): "--push-proxy must be an address such as"
-        for address in (
-            "socks5://hunter2@proxy",
-            "http://[",
-            "http://h:99999",
-            "http://user:hunter2/@proxy:3128",
-            "http://proxy:3128/path",
-        )
-    },
+}
+
+
+SENSELESS |= {
+    (ON, "--push-proxy", proxy): "--push-proxy must be an address such as" for proxy in PROXIES
 }
 
 

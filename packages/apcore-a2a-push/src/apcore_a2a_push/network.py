@@ -10,7 +10,7 @@ import httpcore
 from .errors import RefusedError
 from .guard import Guard
 
-PIECE = 4 * 1024
+PIECE = 1024
 """Bytes that are read at a time: what they hold is parsed without giving way to others."""
 MAX_READ = 64 * 1024
 """Bytes that are read of an answer, heads and framing included."""
