@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Awaitable, Callable
+from functools import lru_cache
 from ipaddress import ip_address, ip_network
 from typing import NamedTuple, TypeAlias
 from urllib.parse import urlsplit
@@ -14,6 +15,8 @@ from .settings import NAME, PushSettings
 Resolve: TypeAlias = Callable[[str, int], Awaitable[list[str]]]
 
 MAX_URL = 2048
+KEPT = 1000
+"""How many judgements are remembered; what names lead to is none of them."""
 SAFE_PORTS = (443, 8443)
 VISIBLE = re.compile(r"[\x21-\x5b\x5d-\x7e]+")
 """What a URL is made of (RFC 3986 §2), and no backslash, which some take for a slash."""
@@ -68,6 +71,8 @@ class Guard:
         self._names = frozenset({*hosts} - {*networks, "*"})
         self._networks = [ip_network(host) for host in networks]
         self._resolve = resolve or Resolver()
+        self._judged = lru_cache(KEPT)(self._judge)
+        self._read = lru_cache(KEPT)(self._target)
 
     async def check(self, url: str) -> None:
         """Judge a webhook's address, and what its host leads to now.
@@ -85,6 +90,9 @@ class Guard:
         Raises:
             RefusedError: It may not be an address of a webhook.
         """
+        return self._read(url)
+
+    def _target(self, url: str) -> Target:
         if len(url) > MAX_URL or not VISIBLE.fullmatch(url):
             raise RefusedError(f"The webhook's URL must have at most {MAX_URL} ASCII characters")
         try:
@@ -118,9 +126,12 @@ class Guard:
             found = [host] if _literal(host) else await self._resolve(host, port)
         except OSError:
             raise RefusedError(NOT_PUBLIC) from None
-        if not found or not all(self._allows(host, ip_address(text)) for text in found):
+        if not found or not all(self._judged(host, text) for text in found):
             raise RefusedError(NOT_PUBLIC)
         return found
+
+    def _judge(self, host: str, text: str) -> bool:
+        return self._allows(host, ip_address(text))
 
     def _allows(self, host: str, address: Address) -> bool:
         if is_forbidden(address):
@@ -150,6 +161,7 @@ class Guard:
             raise RefusedError(NOT_PUBLIC)
 
 
+@lru_cache(KEPT)
 def _literal(host: str) -> Address | None:
     """The address that *host* is; one with a scope is none of a webhook."""
     try:
