@@ -87,23 +87,19 @@ class PushConfigs:
             InvalidParamsError: It can't be had.
         """
         task_id, webhook = send.message.task_id, await self.wish(send, version)
-        before = [
-            known
-            for known in await self._journal.webhooks(task_id)
-            if known.config.id == webhook.config.id
-        ]
+        known = await self._journal.webhooks(task_id)
+        before = [one for one in known if one.config.id == webhook.config.id]
+
+        def undo(webhooks: Sequence[Webhook]) -> Sequence[Webhook]:
+            if webhook not in webhooks:  # somebody has set or deleted it meanwhile
+                return webhooks
+            return [*before, *(one for one in webhooks if one != webhook)]
+
         await self.set(task_id, webhook)
         try:
             yield
         except Exception:  # whatever refuses the answer
-            await self._journal.edit_webhooks(
-                task_id,
-                lambda now: (
-                    [*before, *(known for known in now if known != webhook)]
-                    if webhook in now
-                    else now
-                ),
-            )
+            await self._journal.edit_webhooks(task_id, undo)
             raise
 
     async def read(
@@ -169,9 +165,7 @@ def _check(config: a2a.TaskPushNotificationConfig) -> None:
     if not VALUE.fullmatch(config.token):
         raise invalid("token", TEXT)
     if not VALUE.fullmatch(authentication.credentials):
-        raise invalid(
-            "authentication.credentials", "must have at most 4096 ASCII characters, no outer blanks"
-        )
+        raise invalid("authentication.credentials", TEXT)
     if authentication.scheme and not SCHEME.fullmatch(authentication.scheme):
         raise invalid("authentication.scheme", "must be the name of a scheme, such as Bearer")
     if authentication.credentials and not authentication.scheme:

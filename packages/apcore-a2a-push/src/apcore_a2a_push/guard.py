@@ -18,7 +18,7 @@ MAX_URL = 2048
 KEPT = 1000
 """How many judgements are remembered; what names lead to is none of them."""
 SAFE_PORTS = (443, 8443)
-VISIBLE = re.compile(r"[\x21-\x5b\x5d-\x7e]+")
+VISIBLE = re.compile(r"[\x21-\x5b\x5d-\x7e]*")
 """What a URL is made of (RFC 3986 §2), and no backslash, which some take for a slash."""
 INNER = frozenset(
     ["corp", "home", "internal", "intranet", "lan", "local", "localdomain", "localhost", "private"]
