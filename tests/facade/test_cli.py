@@ -333,7 +333,7 @@ def folder(tmp_path: Path) -> Path:
         (["--push-ports", "https"], "--push-ports takes whole numbers, not ['https']"),
         ([*WEBHOOKS, "--push-ports", "0"], "--push-ports must be from 1 to 65535"),
         ([*WEBHOOKS, "--push-secrets", "sesame"], "--push-secrets: each must be whsec_"),
-        ([*WEBHOOKS, "--push-allowed-hosts", "a.*"], "--push-allowed-hosts: a * stands alone"),
+        ([*WEBHOOKS, "--push-allowed-hosts", "a.*"], "--push-allowed-hosts: 'a.*' is no name"),
         (["--explorer"], "explorer"),
     ],
 )
