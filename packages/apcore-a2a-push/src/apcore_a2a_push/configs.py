@@ -37,6 +37,8 @@ class PushConfigs:
     def __init__(self, journal: Journal, guard: Guard) -> None:
         self._journal = journal
         self._guard = guard
+        self._before: dict[tuple[str, str], list[Webhook]] = {}
+        """What answers that are being looked at have replaced."""
 
     def asked_by(self, owner: str) -> "PushConfigs":
         """The same, in a request of this principal: others' names are not held up by its own."""
@@ -87,20 +89,26 @@ class PushConfigs:
             InvalidParamsError: It can't be had.
         """
         task_id, webhook = send.message.task_id, await self.wish(send, version)
+        key = task_id, webhook.config.id
         known = await self._journal.webhooks(task_id)
         before = [one for one in known if one.config.id == webhook.config.id]
+        before = [*self._before.get(key, before)]
 
         def undo(webhooks: Sequence[Webhook]) -> Sequence[Webhook]:
-            if webhook not in webhooks:  # somebody has set or deleted it meanwhile
-                return webhooks
+            if self._before.get(key) is not before or webhook not in webhooks:
+                return webhooks  # somebody has set or deleted it meanwhile
             return [*before, *(one for one in webhooks if one != webhook)]
 
         await self.set(task_id, webhook)
+        self._before[key] = before
         try:
             yield
         except Exception:  # whatever refuses the answer
             await self._journal.edit_webhooks(task_id, undo)
             raise
+        finally:
+            if self._before.get(key) is before:
+                del self._before[key]
 
     async def read(
         self, config: a2a.TaskPushNotificationConfig, task_id: str, version: Version
@@ -138,6 +146,7 @@ class PushConfigs:
             return [*others, webhook]
 
         await self._journal.edit_webhooks(task_id, put)
+        self._before.pop((task_id, webhook.config.id), None)
         return webhook
 
     async def _delete(
@@ -152,6 +161,8 @@ class PushConfigs:
         if not found and version == "0.3":
             raise TaskNotFoundError("Push notification config not found")
         gone = {webhook.config.id for webhook in found}
+        for name in gone:
+            self._before.pop((asked.task_id, name), None)
         if gone:
             await self._journal.edit_webhooks(
                 asked.task_id, lambda webhooks: [w for w in webhooks if w.config.id not in gone]

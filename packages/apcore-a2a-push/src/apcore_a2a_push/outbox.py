@@ -161,12 +161,14 @@ class Outbox:
             self._ready(lane)
 
     def _hurry(self, lane: Lane) -> None:
-        if lane.hurry() and lane.work is None:  # else its work's end goes on with it
+        if lane.hurry():
             self._ready(lane)
 
     def _ready(self, lane: Lane) -> None:
         """A lane has something to do: it waits for its turn."""
         lane.timer = None
+        if lane.work is not None:  # its end goes on with it; a timer may be before that
+            return
         self._turns.setdefault(lane.owner, Turns()).wait(lane)
         self._go_on(lane.owner)
 

@@ -1,0 +1,138 @@
+"""An outbox whose poster is in a test's hand: for what depends on the order of things."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+from a2a import types as a2a
+from apcore_a2a_push import PushSettings
+from apcore_a2a_push.guard import Guard
+from apcore_a2a_push.outbox import Outbox
+from apcore_a2a_push.poster import Answer, Poster
+from apcore_a2a_server import InMemoryTaskStore
+from apcore_a2a_store import Journal, Webhook
+from apcore_a2a_store.states import WORKING
+
+from tests.server.test_memory_store import record
+from tests.serving import PATIENCE
+
+OLD, NEW, LATER = (f"http://127.0.0.1:9/{name}" for name in ("old", "new", "later"))
+OK = Answer(200, "status 200")
+
+
+def hook(url: str = OLD, name: str = "c1", **members: Any) -> Webhook:
+    config = a2a.TaskPushNotificationConfig(task_id="t", id=name, url=url, **members)
+    return Webhook(config)
+
+
+def answering(status: int) -> Answer:
+    return Answer(status, f"status {status}")
+
+
+@dataclass(frozen=True, eq=False)
+class Attempt:
+    """An attempt that is under way until it has an answer."""
+
+    url: str
+    id: str
+    answer: asyncio.Future[Answer]
+
+
+class Hand(Poster):
+    """A poster of which a test decides by hand what comes of an attempt, and when."""
+
+    def __init__(self) -> None:
+        self.attempts: list[Attempt] = []
+        self.twice: list[str] = []
+        """What was told again while it was being told."""
+        self._new: asyncio.Queue[Attempt] = asyncio.Queue()
+        self._always: Answer | None = None
+
+    @property
+    def urls(self) -> list[str]:
+        return [attempt.url for attempt in self.attempts]
+
+    @property
+    def under_way(self) -> int:
+        return sum(not attempt.answer.done() for attempt in self.attempts)
+
+    async def post(self, url: str, headers: list[tuple[str, str]], body: bytes) -> Answer:
+        told = dict(headers)["webhook-id"]
+        if any(known.id == told and not known.answer.done() for known in self.attempts):
+            self.twice.append(told)
+        attempt = Attempt(url, told, asyncio.get_running_loop().create_future())
+        self.attempts.append(attempt)
+        self._new.put_nowait(attempt)
+        if self._always is not None:
+            attempt.answer.set_result(self._always)
+        return await attempt.answer
+
+    async def close(self) -> None:
+        pass
+
+    async def next(self) -> Attempt:
+        """The next attempt, as soon as it is under way."""
+        return await self._new.get()
+
+    async def answer(self, *statuses: int) -> None:
+        """Answer the next attempts."""
+        for status in statuses:
+            (await self.next()).answer.set_result(answering(status))
+
+    def answer_all(self) -> None:
+        """Answer what is under way, and all that comes, with 200."""
+        self._always = OK
+        for attempt in self.attempts:
+            if not attempt.answer.done():
+                attempt.answer.set_result(OK)
+
+
+@dataclass(frozen=True)
+class Bench:
+    """An outbox over a store, whose poster is in a test's hand; the task is named t."""
+
+    journal: Journal
+    outbox: Outbox
+    hand: Hand
+
+    async def set(self, *webhooks: Webhook) -> None:
+        await self.journal.edit_webhooks("t", lambda _: webhooks)
+
+    async def move(self, state: a2a.TaskState) -> None:
+        """Bring the task into another state."""
+        entry = await self.journal.open("t")
+        assert entry
+        task = a2a.Task()
+        task.CopyFrom(entry.record.task)
+        task.status.state = state
+        event = a2a.TaskStatusUpdateEvent(task_id="t", context_id="c", status=task.status)
+        changed = replace(entry.record, task=task, version=entry.record.version + 1)
+        async with entry.lock:
+            await self.journal.write(entry, changed, [event])
+
+    async def failures(self) -> dict[str, str]:
+        return {w.config.id: w.failure for w in await self.journal.webhooks("t")}
+
+
+@asynccontextmanager
+async def bench(
+    *webhooks: Webhook, store: InMemoryTaskStore | None = None, retries: Sequence[float] = (60, 60)
+) -> AsyncIterator[Bench]:
+    """An outbox; in the end nothing may be left in it, and nobody may have complained."""
+    complaints: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, about: complaints.append(about))
+    settings, hand = PushSettings(dev=True, retries=retries), Hand()
+    journal = Journal(InMemoryTaskStore() if store is None else store)
+    journal.outbox = outbox = Outbox(journal, hand, Guard(settings).target, settings)
+    given = record("t", WORKING, owner="ada")
+    async with asyncio.timeout(PATIENCE):
+        await journal.create(given, [given.task], webhooks)
+        yield Bench(journal, outbox, hand)
+        hand.answer_all()
+        await outbox.drain(PATIENCE)
+    assert not complaints, complaints
+    assert not hand.twice, hand.twice
+    left = (outbox._lanes, outbox._turns, outbox._pending, outbox._bytes, outbox._works)
+    assert not any(left), left

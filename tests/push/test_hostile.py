@@ -1,0 +1,368 @@
+"""Receivers, stores and URLs that mean ill: they harm nobody but themselves."""
+
+import asyncio
+import logging
+import random
+import re
+import socket
+import statistics
+import threading
+import time
+from base64 import b64encode
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing, contextmanager, suppress
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from apcore_a2a_push import PushSettings
+from apcore_a2a_push import outbox as module
+from apcore_a2a_push.lanes import PER_HOST, PER_OWNER, Lane
+from apcore_a2a_push.outbox import Outbox
+from apcore_a2a_push.signing import notification_id
+
+from tests.client.raw import endless, head, raw, reply
+from tests.server.conftest import eventually
+from tests.server.inloop import Does, app_of, give_back, registry_of, serving, true
+from tests.server.inloop import anyio_backend as anyio_backend
+from tests.server.principals import ADA, Headers
+from tests.server.test_custom_stores import DictStore
+from tests.server.test_push_stores import GIVEN, HOOK, QUICK, ask, replied
+from tests.serving import PATIENCE, running
+
+from .agents import Caller, Held, agent
+from .bench import bench, hook
+from .posting import HERE, NAME, Names, port_of, posting
+from .receiver import Delivery, Json, Reply, receiving
+
+pytestmark = pytest.mark.anyio
+
+TOKEN = "open-sesame"
+SILENT = Reply(silent=True)
+TOO_MANY = "too many notifications wait"
+
+
+@contextmanager
+def knowing(work: Any = give_back, **settings: Any) -> Iterator[tuple[str, Outbox]]:
+    """An agent that knows its callers, and its outbox."""
+    push = PushSettings(**{"dev": True, **settings})
+    modules = registry_of({"work": Does(work)})
+    app = app_of(modules, auth=Headers(), metrics=True, push_notifications=push)
+    with running(app) as url:
+        yield url, app.state.agent.push.outbox
+
+
+def calling(url: str, name: str) -> "closing[Caller]":
+    """A caller of this name."""
+    caller = Caller(url, Held())
+    caller._http.headers.update({**ADA, "x-name": name})
+    return closing(caller)
+
+
+# Receivers
+
+FLOODS: dict[str, tuple[bytes, bytes]] = {
+    "hints": (b"", b"HTTP/1.1 100 Continue\r\n\r\n" * 8000),
+    "chunks": (head(transfer_encoding="chunked"), b"1\r\nx\r\n" * 20000),
+}
+
+
+@pytest.mark.parametrize("name", FLOODS)
+def test_answers_without_end_hold_up_nobody_and_end(name: str) -> None:
+    times: list[float] = []
+    with (
+        raw(lambda _: endless(*FLOODS[name])) as server,
+        agent(retries=[0]) as caller,
+    ):
+        for _ in range(PER_HOST):
+            caller.send(wait=False, url=server.url)
+        assert caller.metrics()["webhooks_pending"]
+        ends = time.monotonic() + PATIENCE
+        while caller.metrics()["webhooks_pending"]:
+            began = time.monotonic()
+            assert caller._http.get("/health").status_code == 200
+            times.append(time.monotonic() - began)
+            assert began < ends
+        assert server.connections >= PER_HOST
+    assert len(times) > 5
+    assert min(times) < 0.1
+    assert statistics.median(times) < 0.1
+
+
+def test_silent_receivers_of_many_principals_hold_up_no_other_principal() -> None:
+    count, hosts = 5, PER_OWNER // PER_HOST
+    with ExitStack() as stack:
+        silent = [  # the system takes connections, and nobody reads what they bring
+            stack.enter_context(socket.create_server((f"127.0.0.{n + 1}", 0), backlog=1024))
+            for n in range(hosts)
+        ]
+        urls = ["http://{}:{}/".format(*sock.getsockname()) for sock in silent]
+        receiver = stack.enter_context(receiving())
+        url, outbox = stack.enter_context(knowing(timeout=PATIENCE * 2))
+        for n in range(count):
+            eve = stack.enter_context(calling(url, f"eve{n}"))
+            for number in range(PER_OWNER):
+                eve.send("work", wait=False, url=urls[number % hosts])
+        eventually(lambda: len(outbox._works) == count * PER_OWNER)
+        ada = stack.enter_context(calling(url, "ada"))
+        ada.send("work", wait=False, url=receiver.url)
+        receiver.wait(3, 2)
+
+
+def test_a_receiver_that_asks_for_an_hour_holds_up_no_end(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    busy = Reply(503, {"retry-after": "3600"})
+    with receiving(lambda delivery: busy) as receiver:
+        with agent({"shutdown_timeout": PATIENCE * 3 // 4}, retries=[600, 600]) as caller:
+            task = caller.send(id="c", url=receiver.url)
+            eventually(lambda: caller.metrics()["webhooks_retried"] == 1)
+            began = time.monotonic()
+        assert time.monotonic() - began < 3
+        assert len(receiver) == 2
+    name = f"webhook c of task {task['id']} at 127.0.0.1"
+    assert f"3 notifications for {name} are lost: the server ends" in caplog.messages
+
+
+def test_what_waits_for_a_principal_is_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_BYTES", 10_000)
+    with ExitStack() as stack:
+        dead = stack.enter_context(receiving(lambda delivery: SILENT))
+        good = stack.enter_context(receiving())
+        url, outbox = stack.enter_context(knowing(timeout=0.5, retries=[60]))
+        eve, ada = (stack.enter_context(calling(url, name)) for name in ("eve", "ada"))
+        tasks = [eve.send("work", url=dead.url)]
+        while outbox.pending == 3 * len(tasks):  # each bound but that of bytes is far away
+            assert len(tasks) < 50
+            tasks.append(eve.send("work", url=dead.url))
+        eventually(lambda: eve.config(tasks[-1])["status"] == "failed")
+        assert eve.config(tasks[-1])["reason"] == TOO_MANY
+        assert eve.config(tasks[0])["status"] == "active"
+        assert max(outbox._bytes.values()) <= 10_000
+        ada.send("work", url=good.url)
+        good.wait(3)
+
+
+# Stores
+
+
+async def test_a_store_that_hangs_for_one_task_holds_up_no_other() -> None:
+    class Hanging(DictStore):
+        def __init__(self) -> None:
+            super().__init__()
+            self.task, self.reached, self.gate = "", asyncio.Event(), asyncio.Event()
+
+        async def save_push_config(self, task_id: str, config: Any) -> None:
+            if task_id == self.task:
+                self.reached.set()
+                await self.gate.wait()
+            await super().save_push_config(task_id, config)
+
+    store = Hanging()
+    async with serving(GIVEN, task_store=store, push_notifications=QUICK) as peer:
+        one, other, third = [(await peer.send("pay")).task["id"] for _ in range(3)]
+    store.task = one
+    async with serving(GIVEN, task_store=store, push_notifications=QUICK) as peer:
+        hanging = asyncio.create_task(ask(peer, "push set", one, **HOOK))
+        await store.reached.wait()
+        async with asyncio.timeout(2):
+            assert (await ask(peer, "push set", other, **HOOK))[0] is None
+            assert (await peer.ask("cancel", {"id": other})).state == "canceled"
+            assert (await replied(peer, third))["status"]["state"] == "TASK_STATE_COMPLETED"
+        assert not hanging.done()
+        store.gate.set()
+        assert (await hanging)[0] is None
+
+
+async def test_an_address_that_makes_no_sense_fails_its_webhook_and_no_task(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    store, broken = DictStore(), hook("https://[oops", token=TOKEN)
+    async with serving(GIVEN, task_store=store, push_notifications=QUICK) as peer:
+        tasks = [(await peer.send("pay")).task["id"] for _ in range(2)]
+        for task in tasks:
+            assert (await ask(peer, "push set", task, **{**HOOK, "token": TOKEN}))[0] is None
+            store.configs[task].url = broken.config.url
+    async with serving(GIVEN, task_store=store, push_notifications=QUICK) as peer:
+        assert (await replied(peer, tasks[0]))["status"]["state"] == "TASK_STATE_COMPLETED"
+        assert (await peer.ask("cancel", {"id": tasks[1]})).state == "canceled"
+        await true(lambda: all("not allowed" in store.configs[task].tenant for task in tasks))
+    async with bench(broken, retries=()) as it:
+        await true(lambda: not it.outbox._lanes)
+        assert await it.failures() == {"c1": "its address is not allowed"}
+    assert TOKEN not in caplog.text
+    assert not [each for each in caplog.records if each.levelno >= logging.ERROR]
+    assert TOKEN not in f"{broken!r} {Lane('t', 'ada', broken)!r} {it.outbox!r}"
+
+
+# Ways
+
+
+async def test_the_credentials_of_a_proxy_arrive_there_and_nowhere_else(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    basic = b64encode(b"user:pass!").decode()
+    with raw(lambda asked: reply(b"", 403 if asked.method == "CONNECT" else 200)) as proxy:
+        address = proxy.url.replace("//", "//user:pass%21@")
+        async with posting(dev=True, proxy=address) as post:
+            assert (await post(f"http://{NAME}/hook;p=1?q=2")).status == 200
+            assert (await post(f"https://{NAME}/hook")).status == 0
+    asked = [(request.method, request.path) for request in proxy.requests]
+    assert asked == [("POST", f"http://{NAME}/hook;p=1?q=2"), ("CONNECT", f"{NAME}:443")]
+    given = [request.headers["proxy-authorization"] for request in proxy.requests]
+    assert given == [f"Basic {basic}"] * 2
+    shown = f"{caplog.text} {PushSettings(proxy=address)!r}"
+    assert not [text for text in ("pass%21", "pass!", basic) if text in shown]
+
+
+async def test_an_address_that_takes_no_connection_leaves_time_for_the_next() -> None:
+    with ExitStack() as stack:
+        server = stack.enter_context(raw(lambda _: reply()))
+        hole = stack.enter_context(closing(socket.socket()))
+        hole.bind(("127.0.0.2", port_of(server)))
+        hole.listen(0)
+        for _ in range(4):  # until its backlog is full
+            caller = stack.enter_context(closing(socket.socket()))
+            caller.setblocking(False)
+            with suppress(BlockingIOError):
+                caller.connect(hole.getsockname())
+        names = Names(["127.0.0.2", HERE])
+        async with posting(names, dev=True, timeout=2) as post:
+            assert (await post(f"http://{NAME}:{port_of(server)}/")).status == 200
+    assert len(server.requests) == 1
+
+
+PLACES = {
+    "/hook;key=1": "/hook;key=1",
+    "/a;b/c;d=e?x=1;y=2&z": "/a;b/c;d=e?x=1;y=2&z",
+    "?q": "/?q",
+    "": "/",
+    "/?": "/",
+    "/%2e%2e/x//y/../z%20": "/%2e%2e/x//y/../z%20",
+    "/a?b?c;d#e": "/a?b?c;d",
+}
+
+
+async def test_parameters_and_query_arrive_as_they_are() -> None:
+    with raw(lambda _: reply()) as server:
+        async with posting(dev=True) as post:
+            assert [(await post(server.url + place)).status for place in PLACES] == [200] * 7
+    assert [request.path for request in server.requests] == [*PLACES.values()]
+    host = server.url.removeprefix("http://")
+    assert {request.headers["host"] for request in server.requests} == {host}
+
+
+# At random
+
+
+class Moody:
+    """A receiver that answers well and badly, by its dice, and notes what it has taken."""
+
+    def __init__(self, seed: int) -> None:
+        self.taken: dict[str, list[str]] = defaultdict(list)
+        self._dice, self._lock = random.Random(seed), threading.Lock()
+
+    def __call__(self, delivery: Delivery) -> Reply:
+        with self._lock:
+            mood, naps = self._dice.random(), self._dice.random() * 0.1
+        if mood < 0.15:
+            time.sleep(naps)
+        bad = (0.08, Reply(500)), (0.1, Reply(503, {"retry-after": "0"})), (0.105, Reply(410))
+        for bound, said in (*bad, (0.13, Reply(cut=b""))):
+            if mood < bound:
+                return said
+        with self._lock:
+            self.taken[delivery.headers["x-a2a-notification-token"]].append(delivery.id)
+        return Reply()
+
+
+class Client:
+    """Asks at random for whatever concerns its tasks."""
+
+    def __init__(self, caller: Caller, urls: list[str], seed: int) -> None:
+        self.hooks: list[tuple[str, str]] = []
+        """Task and id of each webhook."""
+        self.touched: set[str] = set()
+        """The ids of those that came late, or were deleted."""
+        self._caller, self._urls, self._dice = caller, urls, random.Random(seed)
+
+    def run(self, steps: int) -> None:
+        for _ in range(steps):
+            self._step()
+            time.sleep(self._dice.random() * 0.03)
+
+    def _step(self) -> None:
+        mood = self._dice.random()
+        if mood < 0.4 or not self.hooks:
+            config = self._config(f"c{uuid4().hex[:8]}")
+            task = self._caller.send("work", wait=False, **config)
+            self.hooks.append((task["id"], config["id"]))
+            return
+        task_id, config_id = self._dice.choice(self.hooks[-6:])
+        late, name = f"l{uuid4().hex[:8]}", "TaskPushNotificationConfig"
+        if mood < 0.7:
+            self._caller.ask(f"Create{name}", taskId=task_id, **self._config(config_id))
+        elif mood < 0.75:
+            self.touched.add(late)
+            self.hooks.append((task_id, late))
+            self._caller.answer(f"Create{name}", taskId=task_id, **self._config(late))
+        elif mood < 0.85:
+            self.touched.add(config_id)
+            self._caller.ask(f"Delete{name}", taskId=task_id, id=config_id)
+        elif mood < 0.95:
+            self._caller.answer("CancelTask", id=task_id)
+        else:
+            self._caller.ask(f"List{name}s", taskId=task_id)
+
+    def _config(self, config_id: str) -> Json:
+        return {"id": config_id, "url": self._dice.choice(self._urls), "token": config_id}
+
+    def failed(self) -> set[str]:
+        """The ids of the webhooks that are shown as failed."""
+        shown: list[Json] = []
+        for task_id in {task_id for task_id, _ in self.hooks}:
+            shown += self._caller.ask("ListTaskPushNotificationConfigs", taskId=task_id)["configs"]
+        return {config["id"] for config in shown if config.get("status") == "failed"}
+
+
+def faults(client: Client, taken: dict[str, list[str]], failed: set[str]) -> Iterable[Any]:
+    """The webhooks that were told in another order, or less than they should."""
+    for task_id, config_id in client.hooks:
+        known = {notification_id(task_id, config_id, version): version for version in range(1, 9)}
+        order = [known.get(told, 0) for told in dict.fromkeys(taken[config_id])]
+        whole = order[:2] == [1, 2] and len(order) == 3
+        if order != sorted(order) or 0 in order:
+            yield "order", config_id, order
+        elif not whole and config_id not in client.touched | failed:
+            yield "missing", config_id, order
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_whatever_happens_at_random_all_is_told_in_order(
+    seed: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def naps(inputs: Json, context: Any) -> Json:
+        await asyncio.sleep(random.random() * 0.2)
+        return inputs
+
+    moody = Moody(seed)
+    with ExitStack() as stack:
+        ports = [stack.enter_context(receiving(moody)).url for _ in range(2)]
+        urls = [port.replace("127.0.0.1", host) for port in ports for host in (HERE, "localhost")]
+        url, outbox = stack.enter_context(knowing(naps, retries=[0.02, 0.05, 0.1, 0.2]))
+        callers = [stack.enter_context(calling(url, f"p{n % 3}")) for n in range(5)]
+        clients = [Client(caller, urls, seed * 100 + n) for n, caller in enumerate(callers)]
+        with ThreadPoolExecutor(len(clients)) as pool:
+            assert [*pool.map(lambda client: client.run(60), clients)] == [None] * len(clients)
+        eventually(lambda: not callers[0].metrics()["webhooks_pending"] and not outbox._lanes)
+        shown = set[str]().union(*(client.failed() for client in clients))
+    failed = set(re.findall(r"The webhook (\S+) of task \S+ at \S+ has failed", caplog.text))
+    assert shown <= failed
+    assert not [fault for each in clients for fault in faults(each, moody.taken, failed)]
+    left = (outbox._lanes, outbox._turns, outbox._pending, outbox._bytes, outbox._works)
+    assert not any(left), left
+    assert not [each for each in caplog.records if each.name == "asyncio" or each.levelno > 30]
