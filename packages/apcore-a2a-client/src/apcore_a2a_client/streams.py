@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from enum import Enum
 from math import inf
@@ -107,6 +108,7 @@ class EventStream(Source[Event]):
         self._ended = bool(task and self._settles(task))
         self._numbered = False
         self._resumes = False  # it has asked for a subscription, and heard nothing yet
+        self._joined = False  # in the middle of a task
 
     def next(self) -> Steps[Event | End]:
         """The next event, or `END`.
@@ -141,6 +143,10 @@ class EventStream(Source[Event]):
         """The task as it is when the stream ends."""
         while (yield from self.next()) is not END:
             pass
+        if self._joined and not self._numbered:  # its snapshot may have had what came behind it
+            with suppress(A2AServerError):  # it has forgotten the task already
+                yield from self._look()
+                self._take(*self._pending.pop())
         assert self.task
         return self.task
 
@@ -162,7 +168,7 @@ class EventStream(Source[Event]):
         else:
             try:
                 yield from self._connect(SUBSCRIBE, {"id": self._task.id})
-                self._resumes = self._reply is not None
+                self._resumes = self._joined = self._reply is not None
             except (A2AServerError, A2AProtocolError):
                 self._polls = True  # it has ended meanwhile, or can't be subscribed to
         if self._polls:

@@ -1,0 +1,58 @@
+"""An agent that numbers no events, and whose snapshot has what it tells once more behind it."""
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+from apcore_a2a_client import SyncA2AClient
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from tests.serving import running
+
+Json = dict[str, Any]
+
+
+def task(state: str, chunks: str) -> Json:
+    parts = [{"text": chunk} for chunk in chunks]
+    artifacts = [{"artifactId": "a", "parts": parts}] if parts else []
+    status = {"state": f"TASK_STATE_{state}"}
+    return {"id": "t", "contextId": "c", "status": status, "artifacts": artifacts}
+
+
+async def events() -> AsyncIterator[str]:
+    more = {"artifactId": "a", "parts": [{"text": "3"}]}
+    about = {"taskId": "t", "contextId": "c"}
+    for event in (
+        {"task": task("WORKING", "123")},
+        {"artifactUpdate": {**about, "artifact": more, "append": True}},
+        {"statusUpdate": {**about, "status": {"state": "TASK_STATE_COMPLETED"}}},
+    ):
+        yield f"data: {json.dumps({'jsonrpc': '2.0', 'id': 1, 'result': event})}\n\n"
+
+
+def agent(*, forgets: bool) -> Starlette:
+    async def answer(request: Request) -> Response:
+        asked = await request.json()
+        reply: Json = {"jsonrpc": "2.0", "id": asked["id"]}
+        if asked["method"] == "SubscribeToTask":
+            return StreamingResponse(events(), media_type="text/event-stream")
+        if asked["method"] == "SendMessage":
+            return JSONResponse({**reply, "result": {"task": task("WORKING", "")}})
+        error = {"code": -32001, "message": "Task not found"}
+        told = {"error": error} if forgets else {"result": task("COMPLETED", "123")}
+        return JSONResponse({**reply, **told})
+
+    return Starlette(routes=[Route("/", answer, methods=["POST"])])
+
+
+def test_what_is_in_the_snapshot_and_behind_it_is_in_the_value_once() -> None:
+    with running(agent(forgets=False)) as url, SyncA2AClient(url, protocol="1.0") as client:
+        assert client.call("count", "3") == "123"
+
+
+def test_an_agent_that_forgets_its_tasks_at_once_is_taken_at_its_word() -> None:
+    with running(agent(forgets=True)) as url, SyncA2AClient(url, protocol="1.0") as client:
+        assert client.call("count", "3") == "1233"
