@@ -1,0 +1,56 @@
+import FormBase from "@rjsf/core";
+import type { ComponentType } from "preact";
+import { useMemo } from "preact/hooks";
+import type { FieldError } from "../protocol/errors";
+import type { JsonObject } from "../protocol/types";
+import { formSchema, uiSchema } from "./schema";
+import { templates } from "./Templates";
+import { errorSchema, validator } from "./validator";
+
+const Form = FormBase as unknown as ComponentType<Record<string, unknown>>;
+
+interface Props {
+  id: string;
+  schema: JsonObject;
+  data: JsonObject;
+  errors: FieldError[];
+  onChange: (data: JsonObject) => void;
+}
+
+/** A form made of a JSON Schema. It neither submits nor validates: whoever sends does. */
+export function SchemaForm({ id, schema, data, errors, onChange }: Props) {
+  const shown = useMemo(() => {
+    const { title: _, description: __, ...rest } = formSchema(schema);
+    return rest;
+  }, [schema]);
+  const ui = useMemo(() => ({ ...uiSchema(shown), "ui:label": false }), [shown]);
+  const extraErrors = useMemo(() => errorSchema(errors), [errors]);
+  return (
+    <Form
+      tagName="div"
+      className="schema-form"
+      idPrefix={id}
+      schema={shown}
+      uiSchema={ui}
+      formData={data}
+      validator={validator}
+      templates={templates}
+      extraErrors={extraErrors}
+      noValidate
+      showErrorList={false}
+      noHtml5Validate
+      experimental_defaultFormStateBehavior={{
+        emptyObjectFields: "skipDefaults",
+        arrayMinItems: { populate: "requiredOnly" },
+      }}
+      onChange={({ formData }: { formData?: JsonObject }) => onChange(pruned(formData ?? {}))}
+    >
+      <></>
+    </Form>
+  );
+}
+
+/** Fields that were emptied are not sent. */
+function pruned(data: JsonObject): JsonObject {
+  return Object.fromEntries(Object.entries(data).filter(([, value]) => value !== undefined));
+}

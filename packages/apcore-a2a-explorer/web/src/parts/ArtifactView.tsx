@@ -1,0 +1,75 @@
+import { useState } from "preact/hooks";
+import type { Artifact } from "../protocol/types";
+import { pretty } from "../protocol/values";
+import { download, fileName } from "./files";
+import { PartView } from "./PartView";
+import { rowsOf } from "./rows";
+import { Table } from "./Table";
+import { LongText } from "./LongText";
+import { Choice } from "./Choice";
+
+const STEP = 20;
+
+/** An artifact. One that came in many pieces of flat data is a table; adjacent texts are one. */
+export function ArtifactView({ artifact }: { artifact: Artifact }) {
+  const title = artifact.name || artifact.artifactId || "Artifact";
+  return (
+    <section class="artifact" aria-label={`Artifact ${title}`}>
+      <header>
+        <h3 class="breakable">{title}</h3>
+        {artifact.parts.length > 1 && <span class="muted">{artifact.parts.length.toLocaleString()} parts</span>}
+        <button type="button" class="quiet small" onClick={() => save(artifact)}>
+          Download
+        </button>
+      </header>
+      {artifact.description && <p class="hint">{artifact.description}</p>}
+      <Parts artifact={artifact} />
+    </section>
+  );
+}
+
+function Parts({ artifact: { parts } }: { artifact: Artifact }) {
+  const [shown, setShown] = useState(STEP);
+  const [apart, setApart] = useState(false);
+  const rows = parts.length > 1 ? rowsOf(parts.map((part) => part.data ?? null)) : null;
+  const joined = parts.length > 1 && parts.every((part) => part.text !== undefined);
+  if (!parts.length) return <p class="muted">It is empty.</p>;
+  return (
+    <>
+      {(rows || joined) && (
+        <Choice
+          label="Parts"
+          options={["Together", "One by one"]}
+          value={apart ? "One by one" : "Together"}
+          onChange={(value) => setApart(value === "One by one")}
+        />
+      )}
+      {!apart && rows ? (
+        <Table rows={rows} label="The parts as a table" />
+      ) : !apart && joined ? (
+        <LongText text={parts.map((part) => part.text).join("")} />
+      ) : (
+        <>
+          {parts.slice(0, shown).map((part, index) => (
+            <PartView key={index} part={part} />
+          ))}
+          {parts.length > shown && (
+            <button type="button" class="quiet small" onClick={() => setShown(shown + 5 * STEP)}>
+              Show more ({(parts.length - shown).toLocaleString()} parts are left)
+            </button>
+          )}
+        </>
+      )}
+    </>
+  );
+}
+
+function save(artifact: Artifact): void {
+  const { parts } = artifact;
+  const name = fileName({ filename: artifact.name }, "artifact");
+  if (parts.every((part) => part.text !== undefined)) {
+    return download(parts.map((part) => part.text).join(""), `${name}.txt`, "text/plain");
+  }
+  const only = parts.length === 1 ? parts[0]!.data : undefined;
+  download(pretty(only ?? (parts as never)), `${name}.json`, "application/json");
+}

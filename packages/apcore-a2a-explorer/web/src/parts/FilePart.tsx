@@ -1,0 +1,47 @@
+import { useEffect, useMemo, useState } from "preact/hooks";
+import type { Part } from "../protocol/types";
+import { bytesOf, download, fileName, isImage, sizeOf } from "./files";
+import { Link } from "./Link";
+
+export function FilePart({ part }: { part: Part }) {
+  const name = fileName(part, "file");
+  if (part.raw === undefined) {
+    return (
+      <p class="file">
+        <span class="muted">Elsewhere, and not loaded: </span>
+        <Link url={part.url} />
+      </p>
+    );
+  }
+  return <Bytes part={part} name={name} />;
+}
+
+function Bytes({ part, name }: { part: Part; name: string }) {
+  const bytes = useMemo(() => bytesOf(part.raw ?? ""), [part.raw]);
+  if (!bytes) return <p class="file">{name}: these bytes are not base64.</p>;
+  const type = part.mediaType ?? "application/octet-stream";
+  return (
+    <div class="file">
+      {isImage(part) && <Image bytes={bytes} type={type} name={name} />}
+      <p>
+        <span class="breakable">{name}</span>{" "}
+        <span class="muted">
+          {type}, {sizeOf(bytes.length)}
+        </span>{" "}
+        <button type="button" class="quiet small" onClick={() => download(bytes, name)}>
+          Download
+        </button>
+      </p>
+    </div>
+  );
+}
+
+function Image({ bytes, type, name }: { bytes: Uint8Array<ArrayBuffer>; type: string; name: string }) {
+  const [url, setUrl] = useState("");
+  useEffect(() => {
+    const made = URL.createObjectURL(new Blob([bytes], { type }));
+    setUrl(made);
+    return () => URL.revokeObjectURL(made);
+  }, [bytes, type]);
+  return <div class="picture">{url && <img src={url} alt={name} />}</div>;
+}

@@ -1,0 +1,13 @@
+import type { ComponentChildren } from "preact";
+import { safeUrl } from "./markdown";
+
+/** A link to elsewhere; text where the address is none that a link may have. */
+export function Link({ url, children }: { url: string | undefined; children?: ComponentChildren }) {
+  const safe = safeUrl(url);
+  if (!safe) return <span class="breakable">{children ?? url}</span>;
+  return (
+    <a class="breakable" href={safe} target="_blank" rel="noopener noreferrer">
+      {children ?? url}
+    </a>
+  );
+}

@@ -1,0 +1,47 @@
+import { useState } from "preact/hooks";
+import type { JsonObject } from "../protocol/types";
+import { columnsOf } from "./rows";
+
+const STEP = 100;
+
+export function Table({ rows, label }: { rows: JsonObject[]; label: string }) {
+  const [shown, setShown] = useState(STEP);
+  const columns = columnsOf(rows);
+  return (
+    <>
+      <div class="scroll" tabIndex={0} role="region" aria-label={label}>
+        <table>
+          <thead>
+            <tr>
+              {columns.map((name) => (
+                <th key={name} scope="col">
+                  {name}
+                </th>
+              ))}
+            </tr>
+          </thead>
+          <tbody>
+            {rows.slice(0, shown).map((row, index) => (
+              <tr key={index}>
+                {columns.map((name) => (
+                  <Cell key={name} value={row[name]} />
+                ))}
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      </div>
+      {rows.length > shown && (
+        <button type="button" class="quiet small" onClick={() => setShown(shown + 5 * STEP)}>
+          Show more ({(rows.length - shown).toLocaleString()} rows are left)
+        </button>
+      )}
+    </>
+  );
+}
+
+function Cell({ value }: { value: JsonObject[string] | undefined }) {
+  const text = value === null || value === undefined ? "" : String(value);
+  const number = typeof value === "number";
+  return <td class={number ? "number" : undefined}>{text.length > 500 ? `${text.slice(0, 500)}…` : text}</td>;
+}

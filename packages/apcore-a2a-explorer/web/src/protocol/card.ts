@@ -1,0 +1,211 @@
+/** The Agent Card, in the form of 1.0, of 0.3, or of both beside each other. */
+
+import type { Json, JsonObject } from "./types";
+import { isObject, object, objects, strings, text } from "./values";
+
+export interface Example {
+  title: string;
+  description?: string;
+  inputs?: Json;
+  output?: Json;
+  /** What the protocol's own examples are: text. */
+  text?: string;
+}
+
+export interface Skill {
+  id: string;
+  name: string;
+  description: string;
+  tags: string[];
+  inputModes: string[];
+  outputModes: string[];
+  examples: Example[];
+  annotations: JsonObject;
+  inputSchema?: JsonObject;
+  outputSchema?: JsonObject;
+  documentation?: string;
+}
+
+export type SecurityScheme =
+  | { name: string; kind: "bearer"; description: string; hint: string }
+  | { name: string; kind: "basic"; description: string; hint: string }
+  | { name: string; kind: "apiKey"; description: string; hint: string; location: string; key: string }
+  | { name: string; kind: "other"; description: string; hint: string };
+
+export interface AgentInterface {
+  url: string;
+  binding: string;
+  version: string;
+}
+
+export interface Extension {
+  uri: string;
+  description: string;
+  required: boolean;
+}
+
+export interface AgentCard {
+  name: string;
+  description: string;
+  version: string;
+  provider?: { organization: string; url: string };
+  documentationUrl?: string;
+  interfaces: AgentInterface[];
+  capabilities: { streaming: boolean; push: boolean; extendedCard: boolean };
+  extensions: Extension[];
+  schemes: SecurityScheme[];
+  security: string[];
+  inputModes: string[];
+  outputModes: string[];
+  skills: Skill[];
+  source: JsonObject;
+}
+
+const SKILLS = /\/extensions\/skills\/v1$/;
+
+export function readCard(source: JsonObject): AgentCard {
+  const capabilities = object(source.capabilities) ?? {};
+  const extensions = objects(capabilities.extensions);
+  const details = object(
+    object(extensions.find((each) => SKILLS.test(String(each.uri)))?.params)?.skills,
+  );
+  const inputModes = strings(source.defaultInputModes);
+  const outputModes = strings(source.defaultOutputModes);
+  const provider = object(source.provider);
+  return {
+    name: text(source.name) || "Unnamed agent",
+    description: text(source.description) ?? "",
+    version: text(source.version) ?? "",
+    provider: provider && {
+      organization: text(provider.organization) ?? "",
+      url: text(provider.url) ?? "",
+    },
+    documentationUrl: text(source.documentationUrl),
+    interfaces: interfaces(source),
+    capabilities: {
+      streaming: capabilities.streaming === true,
+      push: capabilities.pushNotifications === true,
+      extendedCard:
+        capabilities.extendedAgentCard === true || source.supportsAuthenticatedExtendedCard === true,
+    },
+    extensions: extensions.map((each) => ({
+      uri: text(each.uri) ?? "",
+      description: text(each.description) ?? "",
+      required: each.required === true,
+    })),
+    schemes: Object.entries(object(source.securitySchemes) ?? {}).map(scheme),
+    security: requirements(source),
+    inputModes,
+    outputModes,
+    skills: objects(source.skills).map((each) => skill(each, details, inputModes, outputModes)),
+    source,
+  };
+}
+
+function interfaces(source: JsonObject): AgentInterface[] {
+  const found = objects(source.supportedInterfaces).map((each) => ({
+    url: text(each.url) ?? "",
+    binding: text(each.protocolBinding) ?? "",
+    version: text(each.protocolVersion) ?? "",
+  }));
+  if (found.length || !source.url) return found;
+  const version = text(source.protocolVersion) ?? "0.3";
+  const binding = text(source.preferredTransport) ?? "JSONRPC";
+  return [{ url: String(source.url), binding, version }];
+}
+
+/** The names of the schemes that the card demands, any one of which will do. */
+function requirements(source: JsonObject): string[] {
+  const old = objects(source.security).flatMap(Object.keys);
+  const named = objects(source.securityRequirements).flatMap((each) =>
+    Object.keys(object(each.schemes) ?? {}),
+  );
+  return [...new Set([...old, ...named])];
+}
+
+function scheme([name, value]: [string, Json]): SecurityScheme {
+  const source = object(value) ?? {};
+  const key = object(source.apiKeySecurityScheme) ?? (source.type === "apiKey" ? source : undefined);
+  const http = object(source.httpAuthSecurityScheme) ?? (source.type === "http" ? source : undefined);
+  const oauth = object(source.oauth2SecurityScheme) ?? (source.type === "oauth2" ? source : undefined);
+  const oidc =
+    object(source.openIdConnectSecurityScheme) ??
+    (source.type === "openIdConnect" ? source : undefined);
+  const description = text((key ?? http ?? oauth ?? oidc ?? source).description) ?? "";
+  if (key) {
+    const location = text(key.location) ?? text(key.in) ?? "header";
+    const hint = `API key in the ${location} ${text(key.name) ?? ""}`;
+    return { name, kind: "apiKey", description, hint, location, key: text(key.name) ?? "X-API-Key" };
+  }
+  if (http) {
+    const kind = text(http.scheme)?.toLowerCase() === "basic" ? "basic" : "bearer";
+    return { name, kind, description, hint: `HTTP ${kind}` };
+  }
+  if (oauth) return { name, kind: "bearer", description, hint: "OAuth 2.0 access token" };
+  if (oidc) return { name, kind: "bearer", description, hint: "OpenID Connect token" };
+  return { name, kind: "other", description, hint: "Mutual TLS, or unknown: your browser's matter" };
+}
+
+function skill(
+  source: JsonObject,
+  details: JsonObject | undefined,
+  inputModes: string[],
+  outputModes: string[],
+): Skill {
+  const id = text(source.id) ?? "";
+  const more = (details && Object.hasOwn(details, id) && object(details[id])) || {};
+  const apcore = object(object(source.extensions)?.apcore);
+  const rich = objects(more.examples).map(example);
+  const own = (list: string[], defaults: string[]) => (list.length ? list : defaults);
+  return {
+    id,
+    name: text(source.name) || id,
+    description: text(source.description) ?? "",
+    tags: strings(source.tags),
+    inputModes: own(strings(source.inputModes), inputModes),
+    outputModes: own(strings(source.outputModes), outputModes),
+    examples: rich.length ? rich : strings(source.examples).map((said) => plain(said)),
+    annotations: object(more.annotations) ?? object(apcore?.annotations) ?? {},
+    inputSchema: object(more.inputSchema),
+    outputSchema: object(more.outputSchema),
+    documentation: text(more.documentation),
+  };
+}
+
+const example = (source: JsonObject, index: number): Example => ({
+  title: text(source.title) || `Example ${index + 1}`,
+  description: text(source.description),
+  inputs: source.inputs,
+  output: source.output,
+});
+
+const plain = (said: string): Example => ({
+  title: said.length > 60 ? `${said.slice(0, 59)}…` : said,
+  text: said,
+});
+
+/** Whether files can be sent to the skill: its modes say so, or its schema has a place for one. */
+export function takesFiles(skill: Skill): boolean {
+  const properties = object(skill.inputSchema?.properties) ?? {};
+  const modes = skill.inputModes.some((mode) => !/^(application\/json|text\/plain)$/.test(mode));
+  return modes || (Object.hasOwn(properties, "bytes") && isObject(properties.mimeType));
+}
+
+export const takesText = (skill: Skill) => skill.inputModes.some((mode) => mode.startsWith("text/"));
+
+const BADGES: [string, string, "danger" | "warning" | "plain"][] = [
+  ["destructive", "destructive", "danger"],
+  ["requires_approval", "needs approval", "warning"],
+  ["open_world", "open world", "plain"],
+  ["readonly", "read-only", "plain"],
+  ["idempotent", "idempotent", "plain"],
+  ["streaming", "streaming", "plain"],
+  ["cacheable", "cacheable", "plain"],
+  ["paginated", "paginated", "plain"],
+];
+
+export const badgesOf = (skill: Skill) =>
+  BADGES.filter(([name]) => skill.annotations[name] === true).map(([, label, tone]) => ({
+    label,
+    tone,
+  }));

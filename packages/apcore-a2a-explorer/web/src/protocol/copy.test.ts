@@ -1,0 +1,47 @@
+import { describe, expect, it } from "vitest";
+import { asCurl, asPython, python } from "./copy";
+import type { Operation } from "./types";
+import { v03 } from "./v03";
+import { v1 } from "./v1";
+
+const target = { url: "https://agent.example.com/" };
+const send: Operation = {
+  name: "stream",
+  message: { messageId: "m", role: "user", parts: [{ data: { text: "it's", on: true, none: null } }] },
+  metadata: { skillId: "s" },
+};
+
+describe("curl", () => {
+  it("quotes what the shell would take for its own", () => {
+    const source = asCurl(v1, send, target);
+    expect(source).toContain("curl -sN 'https://agent.example.com/'");
+    expect(source).toContain("-H 'A2A-Version: 1.0'");
+    expect(source).toContain(String.raw`it'\''s`);
+  });
+
+  it("has a variable where the credentials are", () => {
+    const credentials = { header: "Authorization", value: "Bearer $A2A_TOKEN" };
+    expect(asCurl(v03, send, { ...target, credentials })).toContain('-H "Authorization: Bearer $A2A_TOKEN"');
+  });
+});
+
+describe("Python", () => {
+  it("has Python's literals", () => {
+    expect(python({ a: [true, null, 1.5, 'x"\n'] })).toBe('{"a": [True, None, 1.5, "x\\"\\n"]}');
+  });
+
+  it("names skill, version and credentials", () => {
+    const credentials = { header: "X-API-Key", value: "$A2A_TOKEN" };
+    const source = asPython(v03, send, { ...target, credentials });
+    expect(source).toContain('protocol="0.3", auth=APIKey(os.environ["A2A_TOKEN"])');
+    expect(source).toContain("client.stream_message(");
+    expect(source).toContain('skill="s"');
+  });
+
+  it("reads files instead of spelling them out", () => {
+    const message = { ...send.message, parts: [{ raw: "QQ==", filename: "a.csv" }] };
+    const source = asPython(v1, { ...send, name: "send", message }, target);
+    expect(source).toContain('Part(raw=Path("a.csv").read_bytes(), filename="a.csv")');
+    expect(source).toContain("from pathlib import Path");
+  });
+});

@@ -1,0 +1,159 @@
+/** Requests as people would write them: curl, Python, JSON. Credentials stay out of all of them. */
+
+import type { Dialect } from "./dialect";
+import { envelope } from "./rpc";
+import type { Json, Operation, Part } from "./types";
+
+export interface Target {
+  url: string;
+  /** The header that carries the credentials, with a variable in their place. */
+  credentials?: { header: string; value: string };
+  lastEventId?: string;
+}
+
+const quoted = (source: string) => `'${source.replaceAll("'", `'\\''`)}'`;
+
+export const asJson = (dialect: Dialect, operation: Operation) =>
+  JSON.stringify(envelope(dialect.request(operation), 1), null, 2);
+
+export function asCurl(dialect: Dialect, operation: Operation, target: Target): string {
+  const streams = operation.name === "stream" || operation.name === "subscribe";
+  const headers = Object.entries({ "Content-Type": "application/json", ...dialect.headers });
+  if (target.lastEventId !== undefined) headers.push(["Last-Event-ID", target.lastEventId]);
+  const lines = [
+    `curl -s${streams ? "N" : ""} ${quoted(target.url)}`,
+    ...headers.map(([name, value]) => `-H ${quoted(`${name}: ${value}`)}`),
+    // in double quotes, so that the shell puts the variable in
+    ...(target.credentials
+      ? [`-H "${target.credentials.header}: ${target.credentials.value}"`]
+      : []),
+    `-d ${quoted(asJson(dialect, operation))}`,
+  ];
+  return lines.join(" \\\n  ");
+}
+
+export function asPython(dialect: Dialect, operation: Operation, target: Target): string {
+  const { imports, lines } = pythonOf(operation, target);
+  const auth = pythonAuth(target);
+  const names = ["SyncA2AClient", ...imports, ...(auth.includes("APIKey") ? ["APIKey"] : [])].sort();
+  const source = [
+    ...(target.credentials ? ["import os"] : []),
+    ...(lines.some((line) => line.includes("raw=Path(")) ? ["from pathlib import Path"] : []),
+    "",
+    `from apcore_a2a_client import ${names.join(", ")}`,
+    "",
+    `with SyncA2AClient(${python(target.url)}, protocol="${dialect.version}"${auth}) as client:`,
+    ...lines.map((line) => line && `    ${line}`),
+  ];
+  return source.join("\n").trimStart();
+}
+
+function pythonAuth({ credentials }: Target): string {
+  if (!credentials) return "";
+  return credentials.header === "Authorization"
+    ? `, auth=f"${credentials.value.replace("$A2A_TOKEN", "{os.environ['A2A_TOKEN']}")}"`
+    : ', auth=APIKey(os.environ["A2A_TOKEN"])';
+}
+
+function pythonOf(operation: Operation, target: Target): { imports: string[]; lines: string[] } {
+  switch (operation.name) {
+    case "send":
+    case "stream":
+      return sending(operation);
+    case "get":
+      return plain(`task = client.get_task(${python(operation.id)})`, "print(task.status.state)");
+    case "cancel":
+      return plain(`task = client.cancel_task(${python(operation.id)})`, "print(task.status.state)");
+    case "subscribe": {
+      const last = target.lastEventId ? `, last_event_id=${python(target.lastEventId)}` : "";
+      const subscribed = `client.subscribe(${python(operation.id)}${last})`;
+      return plain(`for event in ${subscribed}:`, "    print(event)");
+    }
+    case "list": {
+      const { contextId, state, pageSize } = operation.query;
+      const given = { context_id: contextId, state, page_size: pageSize };
+      return plain(`page = client.list_tasks(${keywords(given)})`, "for task in page.tasks:", "    print(task.id, task.status.state)");
+    }
+    case "setPush": {
+      const { url, token, id } = operation.config;
+      const given = keywords({ url, token: token || undefined, id: id || undefined, task_id: operation.taskId });
+      return {
+        imports: ["PushNotificationConfig"],
+        lines: [`client.set_push_config(PushNotificationConfig(${given}))`],
+      };
+    }
+    case "listPush":
+      return plain(`print(client.list_push_configs(${python(operation.taskId)}))`);
+    case "deletePush":
+      return plain(
+        `client.delete_push_config(${python(operation.taskId)}, ${python(operation.id)})`,
+      );
+    case "extendedCard":
+      return plain("card = client.extended_card()", "print([skill.id for skill in card.skills])");
+  }
+}
+
+const plain = (...lines: string[]) => ({ imports: [], lines });
+
+function sending(operation: Extract<Operation, { name: "send" | "stream" }>) {
+  const { message, metadata, options } = operation;
+  const { skillId, ...more } = metadata ?? {};
+  const push = options?.push;
+  const config = push && `PushNotificationConfig(${keywords({ url: push.url, token: push.token || undefined })})`;
+  const input = message.parts.map(pythonPart);
+  const content = input.length === 1 && !input[0]!.startsWith("Part(") ? input[0]! : `[${input.join(", ")}]`;
+  const given = [
+    content,
+    keywords({
+      skill: skillId,
+      context_id: message.contextId,
+      task_id: message.taskId,
+      metadata: Object.keys(more).length ? more : undefined,
+      blocking: operation.name === "send" && options?.returnImmediately ? false : undefined,
+    }),
+    operation.name === "send" && config ? `push_config=${config}` : "",
+  ].filter(Boolean);
+  const args = ["(", ...given.map((each) => `    ${indented(each)},`), ")"];
+  const lines =
+    operation.name === "stream"
+      ? [`for event in client.stream_message${args[0]}`, ...args.slice(1, -1), "):", "    print(event)"]
+      : [`task = client.send_message${args[0]}`, ...args.slice(1), "print(task.status.state, task.value)"];
+  const imports = [
+    ...(input.some((each) => each.startsWith("Part(")) ? ["Part"] : []),
+    ...(operation.name === "send" && config ? ["PushNotificationConfig"] : []),
+  ];
+  return { imports, lines: lines.flatMap((line) => line.split("\n")) };
+}
+
+const indented = (source: string) => source.replaceAll("\n", "\n    ");
+
+function pythonPart(part: Part): string {
+  if (part.text !== undefined) return python(part.text);
+  if (part.data !== undefined && !Array.isArray(part.data) && typeof part.data === "object" && part.data)
+    return python(part.data);
+  const { data, raw, url, filename, mediaType: media_type } = part;
+  const named = keywords({ data, url, filename, media_type });
+  const bytes = `raw=Path(${python(filename || "file")}).read_bytes()`;
+  return `Part(${[...(raw === undefined ? [] : [bytes]), named].filter(Boolean).join(", ")})`;
+}
+
+const keywords = (source: Record<string, Json | undefined>) =>
+  Object.entries(source)
+    .filter(([, value]) => value !== undefined && value !== "")
+    .map(([name, value]) => `${name}=${python(value as Json)}`)
+    .join(", ");
+
+/** *value* as a Python literal: JSON's strings are Python's, too. */
+export function python(value: Json, depth = 0): string {
+  if (value === null) return "None";
+  if (typeof value === "boolean") return value ? "True" : "False";
+  if (typeof value !== "object") return JSON.stringify(value);
+  const items = Array.isArray(value)
+    ? value.map((item) => python(item, depth + 1))
+    : Object.entries(value).map(([key, item]) => `${JSON.stringify(key)}: ${python(item, depth + 1)}`);
+  const [open, close] = Array.isArray(value) ? "[]" : "{}";
+  const line = `${open}${items.join(", ")}${close}`;
+  if (line.length < 80 && !line.includes("\n")) return line;
+  const pad = "    ".repeat(depth + 1);
+  return `${open}\n${items.map((item) => `${pad}${item},\n`).join("")}${"    ".repeat(depth)}${close}`;
+}

@@ -1,0 +1,64 @@
+import type { Json } from "./types";
+import { isObject, objects, text } from "./values";
+
+/** The agent's refusal: a JSON-RPC error. */
+export class RpcError extends Error {
+  constructor(
+    readonly code: number,
+    message: string,
+    readonly data?: Json,
+  ) {
+    super(message);
+  }
+}
+
+/** The agent did not answer in JSON-RPC. */
+export class HttpError extends Error {
+  constructor(
+    readonly status: number,
+    message: string,
+    /** What `WWW-Authenticate` says. */
+    readonly challenge = "",
+  ) {
+    super(message);
+  }
+}
+
+/** The agent could not be reached, or the connection was lost. */
+export class ConnectionError extends Error {}
+
+export interface FieldError {
+  /** Found by the page, before anything was sent. */
+  local?: boolean;
+  field: string;
+  message: string;
+}
+
+/** What is wrong with which field: 1.0 by google.rpc.BadRequest, 0.3 by `errors`. */
+export function fieldErrors(error: unknown): FieldError[] {
+  if (!(error instanceof RpcError)) return [];
+  if (isObject(error.data)) {
+    return objects(error.data.errors).map((each) => fieldError(each.field, each.message));
+  }
+  return objects(error.data)
+    .filter((each) => String(each["@type"]).endsWith("google.rpc.BadRequest"))
+    .flatMap((each) => objects(each.fieldViolations))
+    .map((each) => fieldError(each.field, each.description));
+}
+
+const fieldError = (field: unknown, message: unknown): FieldError => ({
+  field: text(field) ?? "",
+  message: text(message) ?? "is not valid",
+});
+
+/** The reason of the error as google.rpc.ErrorInfo has it. */
+export function reasonOf(error: RpcError): string | undefined {
+  const info = objects(error.data).find((each) => String(each["@type"]).endsWith("ErrorInfo"));
+  return text(info?.reason) ?? (isObject(error.data) ? text(error.data.type) : undefined);
+}
+
+export function describe(error: unknown): string {
+  if (error instanceof RpcError) return error.message;
+  if (error instanceof HttpError) return `HTTP ${error.status}: ${error.message}`;
+  return error instanceof Error ? error.message : String(error);
+}

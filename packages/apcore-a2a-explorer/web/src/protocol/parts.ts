@@ -1,0 +1,11 @@
+import type { Part } from "./types";
+
+/** What somebody wrote: data if it is a JSON object or array, else text. */
+export function partOf(source: string): Part {
+  try {
+    const data: unknown = JSON.parse(source);
+    return typeof data === "object" && data !== null ? { data: data as Part["data"] } : { text: source };
+  } catch {
+    return { text: source };
+  }
+}

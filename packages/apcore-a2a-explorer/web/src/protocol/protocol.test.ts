@@ -1,0 +1,136 @@
+import { describe, expect, it } from "vitest";
+import { badgesOf, readCard, takesFiles } from "./card";
+import { fieldErrors, RpcError } from "./errors";
+import { fold } from "./fold";
+import { partOf } from "./parts";
+import { progressOf } from "./progress";
+import { approvalAnswer, questionOf } from "./question";
+import type { Json, StreamEvent, Task, TaskState } from "./types";
+
+const ids = { taskId: "t", contextId: "c" };
+const status = (state: TaskState, text?: string): StreamEvent => ({
+  kind: "status",
+  ...ids,
+  status: text
+    ? { state, message: { messageId: text, role: "agent", parts: [{ text }] } }
+    : { state },
+});
+const chunk = (n: number, append: boolean): StreamEvent => ({
+  kind: "artifact",
+  ...ids,
+  artifact: { artifactId: "a", parts: [{ data: n }] },
+  append,
+  lastChunk: false,
+});
+const after = (events: StreamEvent[]) => events.reduce<Task | null>(fold, null)!;
+
+describe("a task", () => {
+  it("is what its events say", () => {
+    const task = after([status("working"), chunk(1, false), chunk(2, true), status("completed")]);
+    expect(task.status.state).toBe("completed");
+    expect(task.artifacts[0]!.parts.map((part) => part.data)).toEqual([1, 2]);
+  });
+
+  it("has an artifact anew when a chunk does not append", () => {
+    expect(after([chunk(1, false), chunk(2, false)]).artifacts[0]!.parts).toHaveLength(1);
+  });
+
+  it("keeps what the agent said, once", () => {
+    const task = after([status("input-required", "Which?"), status("working"), status("completed")]);
+    expect(task.history.map((each) => each.messageId)).toEqual(["Which?"]);
+  });
+
+  it("leaves the events as they came", () => {
+    const event = chunk(1, false);
+    after([event, chunk(2, true)]);
+    expect(event.kind === "artifact" && event.artifact.parts).toHaveLength(1);
+  });
+});
+
+describe("a refusal", () => {
+  it("tells its fields in 1.0", () => {
+    const data: Json = [
+      { "@type": "type.googleapis.com/google.rpc.ErrorInfo", reason: "X" },
+      { "@type": "type.googleapis.com/google.rpc.BadRequest", fieldViolations: [{ field: "a.b", description: "no" }] },
+    ];
+    expect(fieldErrors(new RpcError(-32602, "x", data))).toEqual([{ field: "a.b", message: "no" }]);
+  });
+
+  it("tells its fields in 0.3", () => {
+    const data = { errors: [{ field: "a", code: "type", message: "no" }] };
+    expect(fieldErrors(new RpcError(-32602, "x", data))).toEqual([{ field: "a", message: "no" }]);
+  });
+
+  it("may tell none", () => {
+    expect(fieldErrors(new RpcError(-32602, "x"))).toEqual([]);
+    expect(fieldErrors(new Error("x"))).toEqual([]);
+  });
+});
+
+describe("a question", () => {
+  const paused = (data: object): Task => ({
+    id: "t",
+    contextId: "c",
+    artifacts: [],
+    history: [],
+    status: {
+      state: "input-required",
+      message: { messageId: "m", role: "agent", parts: [{ text: "Well?" }, { data: data as never }] },
+    },
+  });
+
+  it("may be one of approval", () => {
+    const question = questionOf(paused({ approval: { id: "q", arguments: { path: "x" } } }))!;
+    expect(question).toMatchObject({ kind: "approval", text: "Well?", arguments: { path: "x" } });
+    expect(approvalAnswer(question, false, "later")).toEqual({ approved: false, approvalId: "q", comment: "later" });
+  });
+
+  it("may have choices", () => {
+    const question = questionOf(paused({ input: { data: { choices: ["a", "b"] } } }));
+    expect(question).toMatchObject({ kind: "input", choices: ["a", "b"] });
+  });
+
+  it("is none when the task is not paused", () => {
+    expect(questionOf(after([status("completed")]))).toBeNull();
+  });
+});
+
+describe("a card", () => {
+  const uri = "https://github.com/aipartnerup/apcore-a2a/extensions/skills/v1";
+  const card = readCard({
+    name: "A",
+    capabilities: {
+      streaming: true,
+      extensions: [{ uri, params: { skills: { s: { annotations: { destructive: true }, inputSchema: { properties: { bytes: {}, mimeType: {} } } } } } }],
+    },
+    skills: [{ id: "s", name: "S" }, { id: "constructor" }],
+    securitySchemes: {
+      old: { type: "http", scheme: "bearer" },
+      key: { apiKeySecurityScheme: { location: "header", name: "X-Key" } },
+    },
+    security: [{ old: [] }],
+  });
+
+  it("has the details of skills from the extension", () => {
+    expect(badgesOf(card.skills[0]!)).toEqual([{ label: "destructive", tone: "danger" }]);
+    expect(takesFiles(card.skills[0]!)).toBe(true);
+    expect(card.skills[1]!.inputSchema).toBeUndefined();
+  });
+
+  it("has the security schemes of both versions", () => {
+    expect(card.schemes).toMatchObject([{ kind: "bearer" }, { kind: "apiKey", key: "X-Key", location: "header" }]);
+    expect(card.security).toEqual(["old"]);
+  });
+});
+
+it("what people write is data if it is JSON", () => {
+  expect(partOf('{"a":1}')).toEqual({ data: { a: 1 } });
+  expect(partOf("12")).toEqual({ text: "12" });
+  expect(partOf("no")).toEqual({ text: "no" });
+});
+
+it("progress is what a module reports", () => {
+  expect(progressOf({ ...status("working", "half"), metadata: { progress: 0.5 } } as StreamEvent)).toEqual({ part: 0.5, label: "half" });
+  expect(progressOf({ ...status("working"), metadata: { progress: { current: 3, total: 4 } } } as StreamEvent)?.part).toBe(0.75);
+  expect(progressOf(status("completed"))).toBeNull();
+});

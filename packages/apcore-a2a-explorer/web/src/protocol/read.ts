@@ -1,0 +1,53 @@
+/** Reading what both versions share; each dialect brings its way of reading a part. */
+
+import { readState } from "./states";
+import type { Artifact, Message, Part, Task, TaskStatus } from "./types";
+import { object, objects, text } from "./values";
+
+type ReadPart = (source: Record<string, unknown>) => Part;
+
+export interface Reader {
+  part: ReadPart;
+}
+
+export function readMessage(source: Record<string, unknown>, reader: Reader): Message {
+  return {
+    messageId: text(source.messageId) ?? "",
+    role: /agent$/i.test(String(source.role)) ? "agent" : "user",
+    parts: objects(source.parts).map(reader.part),
+    contextId: text(source.contextId),
+    taskId: text(source.taskId),
+    metadata: object(source.metadata),
+  };
+}
+
+export function readArtifact(source: Record<string, unknown>, reader: Reader): Artifact {
+  return {
+    artifactId: text(source.artifactId) ?? "",
+    name: text(source.name),
+    description: text(source.description),
+    parts: objects(source.parts).map(reader.part),
+    metadata: object(source.metadata),
+  };
+}
+
+export function readStatus(source: unknown, reader: Reader): TaskStatus {
+  const status = object(source) ?? {};
+  const message = object(status.message);
+  return {
+    state: readState(status.state),
+    message: message && readMessage(message, reader),
+    timestamp: text(status.timestamp),
+  };
+}
+
+export function readTask(source: Record<string, unknown>, reader: Reader): Task {
+  return {
+    id: text(source.id) ?? "",
+    contextId: text(source.contextId) ?? "",
+    status: readStatus(source.status, reader),
+    artifacts: objects(source.artifacts).map((each) => readArtifact(each, reader)),
+    history: objects(source.history).map((each) => readMessage(each, reader)),
+    metadata: object(source.metadata),
+  };
+}

@@ -1,0 +1,117 @@
+import type { RpcRequest } from "./dialect";
+import { ConnectionError, HttpError, RpcError } from "./errors";
+import { EventParser } from "./sse";
+import type { Json } from "./types";
+import { isObject, object, text } from "./values";
+
+export interface Endpoint {
+  url: string;
+  headers: Record<string, string>;
+}
+
+export interface Exchange {
+  signal?: AbortSignal;
+  lastEventId?: string;
+}
+
+let lastId = 0;
+
+export const envelope = (request: RpcRequest, id: number) => ({
+  jsonrpc: "2.0" as const,
+  id,
+  ...request,
+});
+
+/** One request, and the result of its answer. */
+export async function call(endpoint: Endpoint, request: RpcRequest, exchange: Exchange = {}) {
+  const response = await post(endpoint, request, exchange, "application/json");
+  return resultOf(await readJson(response));
+}
+
+/** The events of a request's answer, as they come. */
+export async function* stream(
+  endpoint: Endpoint,
+  request: RpcRequest,
+  exchange: Exchange = {},
+  opened: () => void = () => {},
+): AsyncGenerator<{ id?: string; result: unknown }> {
+  const response = await post(endpoint, request, exchange, "text/event-stream");
+  if (!response.headers.get("content-type")?.includes("text/event-stream")) {
+    opened();
+    yield { result: resultOf(await readJson(response)) };
+    return;
+  }
+  opened();
+  const parser = new EventParser();
+  const pieces = response.body!.pipeThrough(new TextDecoderStream()).getReader();
+  try {
+    for (;;) {
+      const { done, value } = await lost(() => pieces.read());
+      if (done) return;
+      for (const event of parser.feed(value)) {
+        yield { id: event.id, result: resultOf(parse(event.data)) };
+      }
+    }
+  } finally {
+    pieces.cancel().catch(() => {});
+  }
+}
+
+async function post(
+  endpoint: Endpoint,
+  request: RpcRequest,
+  exchange: Exchange,
+  accept: string,
+): Promise<Response> {
+  const headers: Record<string, string> = {
+    "Content-Type": "application/json",
+    Accept: accept,
+    ...endpoint.headers,
+  };
+  if (exchange.lastEventId !== undefined) headers["Last-Event-ID"] = exchange.lastEventId;
+  const body = JSON.stringify(envelope(request, ++lastId));
+  const init = { method: "POST", headers, body, signal: exchange.signal };
+  const response = await lost(() => fetch(endpoint.url, init));
+  if (response.ok) return response;
+  const answer = await response.text().catch(() => "");
+  const error = object(parse(answer, null))?.error;
+  if (isObject(error) && response.status !== 401) resultOf({ error });
+  throw new HttpError(
+    response.status,
+    (isObject(error) && text(error.message)) || response.statusText || "no answer",
+    response.headers.get("www-authenticate") ?? "",
+  );
+}
+
+async function readJson(response: Response): Promise<unknown> {
+  return parse(await lost(() => response.text()));
+}
+
+function parse(source: string, otherwise?: null): unknown {
+  try {
+    return JSON.parse(source);
+  } catch {
+    if (otherwise === null) return null;
+    throw new HttpError(200, "The answer is not JSON");
+  }
+}
+
+function resultOf(answer: unknown): unknown {
+  const source = object(answer) ?? {};
+  const error = source.error;
+  if (isObject(error)) {
+    throw new RpcError(Number(error.code), text(error.message) ?? "Refused", error.data as Json);
+  }
+  if (!("result" in source)) throw new HttpError(200, "The answer is not JSON-RPC");
+  return source.result;
+}
+
+/** fetch tells of a broken connection with a TypeError. */
+async function lost<T>(action: () => Promise<T>): Promise<T> {
+  try {
+    return await action();
+  } catch (error) {
+    if (error instanceof DOMException && error.name === "AbortError") throw error;
+    throw new ConnectionError("The connection to the agent was lost");
+  }
+}

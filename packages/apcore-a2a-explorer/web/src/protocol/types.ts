@@ -1,0 +1,123 @@
+/** What A2A 1.0 §4 has, as the explorer sees it: both versions are read into these types. */
+
+export type Json = null | boolean | number | string | Json[] | { [name: string]: Json };
+export type JsonObject = { [name: string]: Json };
+
+export type TaskState =
+  | "submitted"
+  | "working"
+  | "input-required"
+  | "auth-required"
+  | "completed"
+  | "failed"
+  | "canceled"
+  | "rejected"
+  | "unknown";
+
+export interface Part {
+  text?: string;
+  data?: Json;
+  /** The bytes of a file, in base64. */
+  raw?: string;
+  url?: string;
+  filename?: string;
+  mediaType?: string;
+  metadata?: JsonObject;
+}
+
+export type Role = "user" | "agent";
+
+export interface Message {
+  messageId: string;
+  role: Role;
+  parts: Part[];
+  contextId?: string;
+  taskId?: string;
+  metadata?: JsonObject;
+}
+
+export interface Artifact {
+  artifactId: string;
+  name?: string;
+  description?: string;
+  parts: Part[];
+  metadata?: JsonObject;
+}
+
+export interface TaskStatus {
+  state: TaskState;
+  message?: Message;
+  timestamp?: string;
+}
+
+export interface Task {
+  id: string;
+  contextId: string;
+  status: TaskStatus;
+  artifacts: Artifact[];
+  history: Message[];
+  metadata?: JsonObject;
+}
+
+export type StreamEvent =
+  | { kind: "task"; task: Task }
+  | { kind: "message"; message: Message }
+  | {
+      kind: "status";
+      taskId: string;
+      contextId: string;
+      status: TaskStatus;
+      metadata?: JsonObject;
+    }
+  | {
+      kind: "artifact";
+      taskId: string;
+      contextId: string;
+      artifact: Artifact;
+      append: boolean;
+      lastChunk: boolean;
+      metadata?: JsonObject;
+    };
+
+export interface PushConfig {
+  id?: string;
+  taskId?: string;
+  url: string;
+  token?: string;
+  status?: string;
+  reason?: string;
+}
+
+export interface TaskPage {
+  tasks: Task[];
+  next: string;
+  total?: number;
+}
+
+export interface SendOptions {
+  returnImmediately?: boolean;
+  push?: PushConfig;
+  historyLength?: number;
+}
+
+export interface ListQuery {
+  contextId?: string;
+  state?: TaskState;
+  /** ISO 8601. */
+  after?: string;
+  pageSize?: number;
+  pageToken?: string;
+  includeArtifacts?: boolean;
+}
+
+/** What can be asked of an agent, whatever the version. */
+export type Operation =
+  | { name: "send" | "stream"; message: Message; metadata?: JsonObject; options?: SendOptions }
+  | { name: "get" | "cancel" | "subscribe"; id: string }
+  | { name: "list"; query: ListQuery }
+  | { name: "setPush"; taskId: string; config: PushConfig }
+  | { name: "listPush"; taskId: string }
+  | { name: "deletePush"; taskId: string; id: string }
+  | { name: "extendedCard" };
+
+export type Version = "1.0" | "0.3";

@@ -1,0 +1,145 @@
+import type { Dialect, RpcRequest } from "./dialect";
+import { readArtifact, readMessage, readStatus, readTask, type Reader } from "./read";
+import { stateOf1 } from "./states";
+import type { JsonObject, ListQuery, Message, Operation, Part, PushConfig, SendOptions, StreamEvent } from "./types";
+import { given, object, objects, text } from "./values";
+
+const reader: Reader = {
+  part: (source) => ({
+    ...("data" in source ? { data: source.data as Part["data"] } : {}),
+    text: text(source.text),
+    raw: text(source.raw),
+    url: text(source.url),
+    filename: text(source.filename),
+    mediaType: text(source.mediaType),
+    metadata: object(source.metadata),
+  }),
+};
+
+const METHODS: Record<Operation["name"], string> = {
+  send: "SendMessage",
+  stream: "SendStreamingMessage",
+  get: "GetTask",
+  list: "ListTasks",
+  cancel: "CancelTask",
+  subscribe: "SubscribeToTask",
+  setPush: "CreateTaskPushNotificationConfig",
+  listPush: "ListTaskPushNotificationConfigs",
+  deletePush: "DeleteTaskPushNotificationConfig",
+  extendedCard: "GetExtendedAgentCard",
+};
+
+/** A2A 1.0, JSON-RPC binding (§9). */
+export const v1: Dialect = {
+  version: "1.0",
+  headers: { "A2A-Version": "1.0" },
+  request: (operation): RpcRequest => ({
+    method: METHODS[operation.name],
+    params: params(operation),
+  }),
+  task(result) {
+    const source = object(result) ?? {};
+    return readTask(object(source.task) ?? source, reader);
+  },
+  event,
+  page(result) {
+    const source = object(result) ?? {};
+    return {
+      tasks: objects(source.tasks).map((each) => readTask(each, reader)),
+      next: text(source.nextPageToken) ?? "",
+      total: typeof source.totalSize === "number" ? source.totalSize : undefined,
+    };
+  },
+  pushConfigs: (result) => objects(object(result)?.configs).map(readPush),
+};
+
+function params(operation: Operation): JsonObject {
+  switch (operation.name) {
+    case "send":
+    case "stream":
+      return given({
+        message: message(operation.message),
+        metadata: operation.metadata,
+        configuration: configuration(operation.options),
+      });
+    case "list":
+      return list(operation.query);
+    case "setPush":
+      return given({ taskId: operation.taskId, ...push(operation.config) });
+    case "listPush":
+      return { taskId: operation.taskId };
+    case "deletePush":
+      return { taskId: operation.taskId, id: operation.id };
+    case "extendedCard":
+      return {};
+    default:
+      return { id: operation.id };
+  }
+}
+
+const message = (source: Message) =>
+  given({
+    ...source,
+    role: source.role === "user" ? "ROLE_USER" : "ROLE_AGENT",
+    parts: source.parts.map((part) => given({ ...part })),
+  });
+
+function configuration(options: SendOptions | undefined) {
+  const result = given({
+    returnImmediately: options?.returnImmediately || undefined,
+    historyLength: options?.historyLength,
+    taskPushNotificationConfig: options?.push && push(options.push),
+  });
+  return Object.keys(result).length ? result : undefined;
+}
+
+const push = (config: PushConfig) =>
+  given({ id: config.id || undefined, url: config.url, token: config.token || undefined });
+
+const list = (query: ListQuery) =>
+  given({
+    contextId: query.contextId || undefined,
+    status: query.state && stateOf1(query.state),
+    statusTimestampAfter: query.after || undefined,
+    pageSize: query.pageSize,
+    pageToken: query.pageToken || undefined,
+    includeArtifacts: query.includeArtifacts,
+  });
+
+const readPush = (source: JsonObject): PushConfig => ({
+  id: text(source.id),
+  taskId: text(source.taskId),
+  url: text(source.url) ?? "",
+  token: text(source.token),
+  status: text(source.status),
+  reason: text(source.reason) ?? text(source.error),
+});
+
+function event(result: unknown): StreamEvent {
+  const source = object(result) ?? {};
+  const status = object(source.statusUpdate);
+  const artifact = object(source.artifactUpdate);
+  const said = object(source.message);
+  if (status) {
+    return {
+      kind: "status",
+      taskId: text(status.taskId) ?? "",
+      contextId: text(status.contextId) ?? "",
+      status: readStatus(status.status, reader),
+      metadata: object(status.metadata),
+    };
+  }
+  if (artifact) {
+    return {
+      kind: "artifact",
+      taskId: text(artifact.taskId) ?? "",
+      contextId: text(artifact.contextId) ?? "",
+      artifact: readArtifact(object(artifact.artifact) ?? {}, reader),
+      append: artifact.append === true,
+      lastChunk: artifact.lastChunk === true,
+      metadata: object(artifact.metadata),
+    };
+  }
+  if (said) return { kind: "message", message: readMessage(said, reader) };
+  return { kind: "task", task: readTask(object(source.task) ?? source, reader) };
+}

@@ -1,0 +1,91 @@
+import { signal, type Signal } from "@preact/signals";
+import { defaultsOf, hasForm } from "../form/schema";
+import { takesText, type Example, type Skill } from "../protocol/card";
+import type { FieldError } from "../protocol/errors";
+import type { JsonObject, Part } from "../protocol/types";
+import { isObject, pretty } from "../protocol/values";
+
+export type InputKind = "data" | "text" | "files";
+
+export interface FileInput {
+  name: string;
+  type: string;
+  size: number;
+  base64: string;
+}
+
+/** What somebody is about to send to a skill. The form and the JSON beside it show one `data`. */
+export interface Draft {
+  kind: Signal<InputKind>;
+  data: Signal<JsonObject>;
+  json: Signal<string>;
+  jsonError: Signal<string>;
+  text: Signal<string>;
+  files: Signal<FileInput[]>;
+  contextId: Signal<string>;
+  webhook: Signal<string>;
+  token: Signal<string>;
+  errors: Signal<FieldError[]>;
+}
+
+const drafts = new Map<string, Draft>();
+
+export function draftOf(skill: Skill): Draft {
+  const known = drafts.get(skill.id);
+  if (known) return known;
+  const data = defaultsOf(skill.inputSchema);
+  const textOnly = !hasForm(skill.inputSchema) && takesText(skill);
+  const draft: Draft = {
+    kind: signal<InputKind>(textOnly ? "text" : "data"),
+    data: signal(data),
+    json: signal(pretty(data)),
+    jsonError: signal(""),
+    text: signal(""),
+    files: signal<FileInput[]>([]),
+    contextId: signal(""),
+    webhook: signal(""),
+    token: signal(""),
+    errors: signal<FieldError[]>([]),
+  };
+  drafts.set(skill.id, draft);
+  return draft;
+}
+
+export function setData(draft: Draft, data: JsonObject): void {
+  draft.data.value = data;
+  draft.json.value = pretty(data);
+  draft.jsonError.value = "";
+}
+
+export function setJson(draft: Draft, source: string): void {
+  draft.json.value = source;
+  try {
+    const data: unknown = JSON.parse(source);
+    if (!isObject(data)) throw new SyntaxError("Input has to be a JSON object: { … }");
+    draft.data.value = data;
+    draft.jsonError.value = "";
+  } catch (error) {
+    draft.jsonError.value = (error as Error).message;
+  }
+}
+
+export function usePreset(draft: Draft, example: Example): void {
+  draft.errors.value = [];
+  if (isObject(example.inputs)) {
+    draft.kind.value = "data";
+    setData(draft, example.inputs);
+  } else {
+    draft.kind.value = "text";
+    draft.text.value = typeof example.inputs === "string" ? example.inputs : (example.text ?? "");
+  }
+}
+
+export function partsOf(draft: Draft): Part[] {
+  if (draft.kind.value === "text") return [{ text: draft.text.value }];
+  if (draft.kind.value === "data") return [{ data: draft.data.value }];
+  return draft.files.value.map((file) => ({
+    raw: file.base64,
+    filename: file.name,
+    mediaType: file.type || "application/octet-stream",
+  }));
+}

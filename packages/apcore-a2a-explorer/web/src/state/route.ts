@@ -1,0 +1,35 @@
+import { signal } from "@preact/signals";
+
+export interface Route {
+  /** The decoded segments of the path. */
+  path: string[];
+  query: URLSearchParams;
+}
+
+function read(): Route {
+  const [path = "", query = ""] = location.hash.replace(/^#\/?/, "").split("?", 2);
+  return { path: path.split("/").filter(Boolean).map(decoded), query: new URLSearchParams(query) };
+}
+
+function decoded(segment: string): string {
+  try {
+    return decodeURIComponent(segment);
+  } catch {
+    return segment;
+  }
+}
+
+export const route = signal(read());
+
+addEventListener("hashchange", () => {
+  route.value = read();
+});
+
+/** The address of a view: `href("tasks", id)` is `#/tasks/<id>`. */
+export function href(...path: string[]): string {
+  return `#/${path.map(encodeURIComponent).join("/")}`;
+}
+
+export function go(address: string): void {
+  location.hash = address;
+}

@@ -1,0 +1,40 @@
+import { effect, signal } from "@preact/signals";
+import type { Dialect } from "../protocol/dialect";
+import type { Version } from "../protocol/types";
+import { v03 } from "../protocol/v03";
+import { v1 } from "../protocol/v1";
+
+export type Theme = "system" | "light" | "dark";
+
+const THEME = "a2a-explorer.theme";
+const VERSION = "a2a-explorer.version";
+
+/** Storage may be forbidden; then nothing is remembered. */
+function recall(key: string): string | null {
+  try {
+    return localStorage.getItem(key);
+  } catch {
+    return null;
+  }
+}
+
+function remember(key: string, value: string): void {
+  try {
+    localStorage.setItem(key, value);
+  } catch {
+    return;
+  }
+}
+
+const known = recall(THEME);
+export const theme = signal<Theme>(known === "light" || known === "dark" ? known : "system");
+export const version = signal<Version>(recall(VERSION) === "0.3" ? "0.3" : "1.0");
+
+export const DIALECTS: Record<Version, Dialect> = { "1.0": v1, "0.3": v03 };
+export const dialect = (): Dialect => DIALECTS[version.value];
+
+effect(() => {
+  document.documentElement.dataset.theme = theme.value;
+  remember(THEME, theme.value);
+});
+effect(() => remember(VERSION, version.value));

@@ -1,0 +1,27 @@
+import { signal } from "@preact/signals";
+import type { ListQuery, Task, TaskPage } from "../protocol/types";
+import { ask } from "./agent";
+import { dialect } from "./settings";
+
+export const listTasks = async (query: ListQuery): Promise<TaskPage> =>
+  dialect().page(await ask({ name: "list", query }));
+
+export const getTask = async (id: string): Promise<Task> =>
+  dialect().task(await ask({ name: "get", id }));
+
+/** The paused tasks, newest first; null before they were asked for. */
+export const inbox = signal<Task[] | null>(null);
+export const inboxError = signal<unknown>(null);
+
+export async function loadInbox(): Promise<void> {
+  try {
+    const pages = await Promise.all([
+      listTasks({ state: "input-required", pageSize: 50 }),
+      listTasks({ state: "auth-required", pageSize: 50 }),
+    ]);
+    inbox.value = pages.flatMap((page) => page.tasks);
+    inboxError.value = null;
+  } catch (error) {
+    inboxError.value = error;
+  }
+}

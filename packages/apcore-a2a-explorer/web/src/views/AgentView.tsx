@@ -1,0 +1,109 @@
+import { base, card, extended } from "../state/agent";
+import { JsonTree } from "../parts/JsonTree";
+import { Link } from "../parts/Link";
+import { Markdown } from "../parts/Markdown";
+
+/** What the card says of the agent itself. */
+export function AgentView() {
+  const agent = card.value!;
+  const { streaming, push, extendedCard } = agent.capabilities;
+  const abilities = [
+    ["streaming", streaming],
+    ["push notifications", push],
+    ["extended card", extendedCard],
+  ] as const;
+  return (
+    <article>
+      <h1 class="breakable">{agent.name}</h1>
+      {agent.description && <Markdown source={agent.description} />}
+      <dl class="facts">
+        <dt>Version</dt>
+        <dd>{agent.version || "not told"}</dd>
+        <dt>Address</dt>
+        <dd class="mono breakable">{base}</dd>
+        {agent.provider && (
+          <>
+            <dt>Provider</dt>
+            <dd>
+              <Link url={agent.provider.url}>{agent.provider.organization}</Link>
+            </dd>
+          </>
+        )}
+        {agent.documentationUrl && (
+          <>
+            <dt>Documentation</dt>
+            <dd>
+              <Link url={agent.documentationUrl} />
+            </dd>
+          </>
+        )}
+        <dt>Interfaces</dt>
+        <dd>
+          <ul class="bare">
+            {agent.interfaces.map((each) => (
+              <li key={`${each.binding} ${each.version}`}>
+                {each.binding} {each.version} <span class="muted mono breakable">{each.url}</span>
+              </li>
+            ))}
+          </ul>
+        </dd>
+        <dt>Capabilities</dt>
+        <dd>
+          {abilities.map(([name, able]) => (
+            <span key={name} class={`badge ${able ? "good" : "plain"}`}>
+              {able ? name : `no ${name}`}
+            </span>
+          ))}
+        </dd>
+        <dt>Modes</dt>
+        <dd>
+          takes {agent.inputModes.join(", ") || "anything"}; gives{" "}
+          {agent.outputModes.join(", ") || "anything"}
+        </dd>
+        <dt>Security</dt>
+        <dd>
+          <Security />
+        </dd>
+        <dt>Extensions</dt>
+        <dd>
+          {agent.extensions.length ? (
+            <ul class="bare">
+              {agent.extensions.map((each) => (
+                <li key={each.uri}>
+                  <span class="mono breakable">{each.uri}</span>
+                  {each.required && <span class="badge warning">required</span>}
+                  {each.description && <div class="muted">{each.description}</div>}
+                </li>
+              ))}
+            </ul>
+          ) : (
+            "none"
+          )}
+        </dd>
+      </dl>
+      {extended.value && <p class="muted">This is the extended card, as the agent shows it to you.</p>}
+      <details>
+        <summary>The whole card</summary>
+        <div class="tree">
+          <JsonTree value={agent.source} open={1} />
+        </div>
+      </details>
+    </article>
+  );
+}
+
+function Security() {
+  const { schemes, security } = card.value!;
+  if (!schemes.length) return <>Open to everybody: the card declares no security schemes.</>;
+  return (
+    <ul class="bare">
+      {schemes.map((scheme) => (
+        <li key={scheme.name}>
+          <span class="mono">{scheme.name}</span>: {scheme.hint}
+          {security.includes(scheme.name) && <span class="badge warning">required</span>}
+          {scheme.description && <div class="muted">{scheme.description}</div>}
+        </li>
+      ))}
+    </ul>
+  );
+}

@@ -1,0 +1,86 @@
+import { useEffect, useRef } from "preact/hooks";
+import { card, cardError, loadCard } from "../state/agent";
+import { route } from "../state/route";
+import { ConversationView } from "./ConversationView";
+import { Conversations } from "./Conversations";
+import { Header } from "./Header";
+import { Inbox } from "./Inbox";
+import { Requests } from "./Requests";
+import { SignIn } from "./SignIn";
+import { Skills } from "./Skills";
+import { TaskList } from "./TaskList";
+import { TaskView } from "./TaskView";
+
+export function App() {
+  return (
+    <>
+      <a class="skip" href="#main" onClick={toMain}>
+        Skip to the content
+      </a>
+      <Header />
+      <Main />
+      <SignIn />
+    </>
+  );
+}
+
+function toMain(event: Event): void {
+  event.preventDefault();
+  document.getElementById("main")?.focus();
+}
+
+function Main() {
+  const main = useRef<HTMLElement>(null);
+  const { path, query } = route.value;
+  const place = path.join("/");
+  const first = useRef(true);
+  useEffect(() => {
+    if (!first.current) {
+      scrollTo(0, 0);
+      main.current?.focus({ preventScroll: true });
+    }
+    first.current = false;
+  }, [place]);
+  return (
+    <main id="main" ref={main} tabIndex={-1}>
+      {card.value ? <View path={path} query={query} /> : <NoCard />}
+    </main>
+  );
+}
+
+function View({ path: [room = "skills", id], query }: { path: string[]; query: URLSearchParams }) {
+  switch (room) {
+    case "skills":
+      return <Skills id={id} />;
+    case "tasks":
+      return id ? <TaskView key={id} id={id} /> : <TaskList key={query.toString()} query={query} />;
+    case "inbox":
+      return <Inbox />;
+    case "conversations":
+      return id ? <ConversationView key={id} id={id} /> : <Conversations />;
+    case "requests":
+      return <Requests />;
+    default:
+      return (
+        <section class="page">
+          <h1>Nothing is here</h1>
+          <p>
+            This address leads to no view. <a href="#/">Go to the skills.</a>
+          </p>
+        </section>
+      );
+  }
+}
+
+function NoCard() {
+  if (!cardError.value) return <p class="page muted" role="status">Asking the agent for its card…</p>;
+  return (
+    <section class="page">
+      <h1>The agent does not show its card</h1>
+      <p role="alert">{cardError.value}</p>
+      <button type="button" onClick={() => void loadCard()}>
+        Try again
+      </button>
+    </section>
+  );
+}

@@ -1,0 +1,59 @@
+import { useState } from "preact/hooks";
+import { Choice } from "../parts/Choice";
+import { LongText } from "../parts/LongText";
+import { asCurl, asJson, asPython } from "../protocol/copy";
+import type { Operation, Version } from "../protocol/types";
+import { target } from "../state/agent";
+import { DIALECTS, version } from "../state/settings";
+
+const FORMS = { curl: asCurl, Python: asPython, JSON: asJson };
+type Form = keyof typeof FORMS;
+
+interface Props {
+  operation: Operation;
+  lastEventId?: string;
+  used?: Version;
+  title?: string;
+}
+
+/** A request as it can be made elsewhere, in both versions. */
+export function CopyView({ operation, lastEventId, used, title = "Copy this request" }: Props) {
+  const [opened, setOpened] = useState(false);
+  return (
+    <details class="copy" onToggle={(event) => setOpened(event.currentTarget.open)}>
+      <summary>{title}</summary>
+      {opened && <Copies operation={operation} lastEventId={lastEventId} used={used} />}
+    </details>
+  );
+}
+
+function Copies({ operation, lastEventId, used }: Props) {
+  const [form, setForm] = useState<Form>("curl");
+  const [chosen, setChosen] = useState<Version>(used ?? version.value);
+  const [copied, setCopied] = useState("");
+  const source = FORMS[form](DIALECTS[chosen], operation, target(lastEventId));
+  const copy = async () => {
+    try {
+      await navigator.clipboard.writeText(source);
+      setCopied("Copied.");
+    } catch {
+      setCopied("The browser does not allow it: select the text and copy it.");
+    }
+    setTimeout(() => setCopied(""), 4000);
+  };
+  return (
+    <>
+      <div class="row">
+        <Choice label="Form" options={["curl", "Python", "JSON"]} value={form} onChange={setForm} />
+        <Choice label="Version" options={["1.0", "0.3"]} value={chosen} onChange={setChosen} />
+        <button type="button" onClick={() => void copy()}>
+          Copy
+        </button>
+        <span role="status" class="muted">
+          {copied}
+        </span>
+      </div>
+      <LongText text={source} code />
+    </>
+  );
+}

@@ -1,0 +1,88 @@
+import { card } from "../state/agent";
+import { credentials, signIn, signingIn } from "../state/credentials";
+import { href, route } from "../state/route";
+import { theme, version, type Theme } from "../state/settings";
+import { inbox } from "../state/tasks";
+import type { Version } from "../protocol/types";
+
+const ROOMS = [
+  ["skills", "Skills"],
+  ["tasks", "Tasks"],
+  ["inbox", "Inbox"],
+  ["conversations", "Conversations"],
+  ["requests", "Requests"],
+] as const;
+
+export function Header() {
+  const room = route.value.path[0] ?? "skills";
+  return (
+    <header class="top">
+      <a class="brand" href="#/">
+        <span class="breakable">{card.value?.name ?? "A2A explorer"}</span>
+      </a>
+      <nav aria-label="Views">
+        {ROOMS.map(([name, label]) => (
+          <a key={name} href={href(name)} aria-current={room === name ? "page" : undefined}>
+            {label}
+            {name === "inbox" && <Count />}
+          </a>
+        ))}
+      </nav>
+      <div class="settings">
+        <label>
+          <span class="sr">Protocol version</span>
+          <select
+            value={version.value}
+            onChange={(event) => (version.value = event.currentTarget.value as Version)}
+          >
+            <option value="1.0">A2A 1.0</option>
+            <option value="0.3">A2A 0.3</option>
+          </select>
+        </label>
+        <label>
+          <span class="sr">Colours</span>
+          <select
+            value={theme.value}
+            onChange={(event) => (theme.value = event.currentTarget.value as Theme)}
+          >
+            <option value="system">System</option>
+            <option value="light">Light</option>
+            <option value="dark">Dark</option>
+          </select>
+        </label>
+        <Session />
+      </div>
+    </header>
+  );
+}
+
+function Count() {
+  const waiting = inbox.value?.length ?? 0;
+  if (!waiting) return null;
+  return (
+    <span class="count">
+      {waiting}
+      <span class="sr"> waiting</span>
+    </span>
+  );
+}
+
+function Session() {
+  if (!credentials.value && !card.value?.schemes.length) return null;
+  if (!credentials.value) {
+    return (
+      <button type="button" onClick={() => (signingIn.value = { reason: "" })}>
+        Sign in
+      </button>
+    );
+  }
+  const leave = () => {
+    signIn(null);
+    location.reload(); // so that nothing of what was seen stays
+  };
+  return (
+    <button type="button" class="quiet" onClick={leave} title={`By ${credentials.value.scheme}`}>
+      Sign out
+    </button>
+  );
+}

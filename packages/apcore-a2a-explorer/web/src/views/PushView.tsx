@@ -1,0 +1,77 @@
+import { useEffect, useState } from "preact/hooks";
+import type { PushConfig } from "../protocol/types";
+import { ask } from "../state/agent";
+import { dialect, version } from "../state/settings";
+import { CopyView } from "./CopyView";
+import { Failure } from "./Errors";
+
+/** The webhooks of a task. */
+export function PushView({ taskId }: { taskId: string }) {
+  const [configs, setConfigs] = useState<PushConfig[] | null>(null);
+  const [error, setError] = useState<unknown>(null);
+  const [url, setUrl] = useState("");
+  const [token, setToken] = useState("");
+  const attempt = async (action: () => Promise<unknown>) => {
+    try {
+      await action();
+      setConfigs(dialect().pushConfigs(await ask({ name: "listPush", taskId })));
+      setError(null);
+    } catch (failure) {
+      setError(failure);
+    }
+  };
+  useEffect(() => void attempt(async () => {}), [version.value]);
+  const add = (event: Event) => {
+    event.preventDefault();
+    void attempt(async () => {
+      await ask({ name: "setPush", taskId, config: { url, token } });
+      setUrl("");
+      setToken("");
+    });
+  };
+  return (
+    <section aria-labelledby="webhooks">
+      <h2 id="webhooks">Webhooks</h2>
+      {configs?.length === 0 && <p class="muted">Nobody is told of this task.</p>}
+      <ul class="bare">
+        {configs?.map((config) => (
+          <li key={config.id}>
+            <span class="mono breakable">{config.url}</span>{" "}
+            {config.status && (
+              <span class={`badge ${config.status === "failed" ? "danger" : "good"}`}>
+                {config.status}
+              </span>
+            )}{" "}
+            {config.reason && <span class="muted">{config.reason} </span>}
+            <button
+              type="button"
+              class="quiet small"
+              onClick={() => void attempt(() => ask({ name: "deletePush", taskId, id: config.id ?? "" }))}
+            >
+              Remove
+            </button>
+          </li>
+        ))}
+      </ul>
+      <form class="filters" onSubmit={add}>
+        <label>
+          Address
+          <input
+            type="url"
+            required
+            placeholder="https://…"
+            value={url}
+            onInput={(event) => setUrl(event.currentTarget.value)}
+          />
+        </label>
+        <label>
+          Token
+          <input value={token} onInput={(event) => setToken(event.currentTarget.value)} />
+        </label>
+        <button type="submit">Add a webhook</button>
+      </form>
+      <Failure error={error} />
+      <CopyView operation={{ name: "setPush", taskId, config: { url: url || "https://hooks.example.com/", token } }} title="Copy: set a webhook" />
+    </section>
+  );
+}

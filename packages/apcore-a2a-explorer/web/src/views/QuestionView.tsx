@@ -1,0 +1,140 @@
+import { useState } from "preact/hooks";
+import { JsonTree } from "../parts/JsonTree";
+import { partOf } from "../protocol/parts";
+import { approvalAnswer, questionOf, type Question } from "../protocol/question";
+import { isTerminal } from "../protocol/states";
+import type { Part, Task } from "../protocol/types";
+import { card } from "../state/agent";
+import type { Run } from "../state/run";
+import { start } from "../state/runs";
+import { loadInbox } from "../state/tasks";
+import { Failure } from "./Errors";
+import { moment } from "./times";
+
+interface Props {
+  task: Task;
+  run?: Run;
+  replied: (next: Run) => void;
+}
+
+/** What a paused task asks, and ways to answer it. */
+export function QuestionView({ task, run, replied }: Props) {
+  const question = questionOf(task);
+  const [sent, setSent] = useState<Run | null>(null);
+  if (!question) return null;
+  const answer = (part: Part) => {
+    const mode = card.value?.capabilities.streaming ? "stream" : "send";
+    const next = start(mode, [part], { taskId: task.id, contextId: task.contextId });
+    if (run) next.events = [...run.events];
+    next.task = task;
+    setSent(next);
+    const stop = next.changed.subscribe(() => {
+      const refused = next.error && next.connection === "ended";
+      if (next.events.length === (run?.events.length ?? 0) && !refused) return;
+      queueMicrotask(() => stop());
+      if (!refused) replied(next);
+      if (refused || (next.task && isTerminal(next.task.status.state))) void loadInbox();
+    });
+  };
+  void sent?.changed.value;
+  return (
+    <section class="question" aria-label={`Task ${task.id} asks`}>
+      <h3>{TITLES[question.kind]}</h3>
+      <p class="asked">{question.text}</p>
+      {question.arguments && (
+        <div class="tree">
+          <JsonTree value={question.arguments} name="arguments" />
+        </div>
+      )}
+      {question.data !== undefined && question.data !== null && !question.choices.length && (
+        <div class="tree">
+          <JsonTree value={question.data} />
+        </div>
+      )}
+      {question.expiresAt && <p class="hint">It waits until {moment(question.expiresAt)}.</p>}
+      {question.kind === "approval" && question.decidedBy !== "server" ? (
+        <Approval question={question} answer={answer} />
+      ) : (
+        <Reply question={question} answer={answer} />
+      )}
+      <Failure error={sent?.error} />
+    </section>
+  );
+}
+
+const TITLES: Record<Question["kind"], string> = {
+  approval: "It needs your approval",
+  input: "It needs more from you",
+  auth: "It needs you to authenticate elsewhere",
+};
+
+interface AnswerProps {
+  question: Question;
+  answer: (part: Part) => void;
+}
+
+function Approval({ question, answer }: AnswerProps) {
+  const [comment, setComment] = useState("");
+  const say = (approved: boolean) => answer({ data: approvalAnswer(question, approved, comment) });
+  return (
+    <>
+      <label for={`comment-${question.id}`}>Comment, if you like</label>
+      <input
+        id={`comment-${question.id}`}
+        value={comment}
+        onInput={(event) => setComment(event.currentTarget.value)}
+      />
+      <div class="bar">
+        <button type="button" class="primary" onClick={() => say(true)}>
+          Approve
+        </button>
+        <button type="button" class="danger" onClick={() => say(false)}>
+          Deny
+        </button>
+      </div>
+    </>
+  );
+}
+
+function Reply({ question, answer }: AnswerProps) {
+  const [text, setText] = useState("");
+  const [wrong, setWrong] = useState("");
+  const id = `reply-${question.id ?? "task"}`;
+  const submit = (event: Event) => {
+    event.preventDefault();
+    if (!text.trim()) return setWrong("Write an answer first.");
+    answer(partOf(text));
+  };
+  return (
+    <form onSubmit={submit}>
+      {question.choices.length > 0 && (
+        <div class="presets">
+          {question.choices.map((choice) => (
+            <button key={choice} type="button" onClick={() => answer({ text: choice })}>
+              {choice}
+            </button>
+          ))}
+        </div>
+      )}
+      <label for={id}>Answer: text, or a JSON object</label>
+      <textarea
+        id={id}
+        rows={2}
+        value={text}
+        onInput={(event) => (setText(event.currentTarget.value), setWrong(""))}
+        onKeyDown={(event) => {
+          if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) {
+            event.stopPropagation();
+            submit(event);
+          }
+        }}
+      />
+      <p class="error-line" role="status">
+        {wrong}
+      </p>
+      <button type="submit" class="primary">
+        Reply
+      </button>
+    </form>
+  );
+}

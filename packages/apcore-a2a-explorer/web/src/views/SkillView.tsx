@@ -1,0 +1,92 @@
+import { badgesOf, type Skill } from "../protocol/card";
+import type { JsonObject } from "../protocol/types";
+import { pretty } from "../protocol/values";
+import { JsonTree } from "../parts/JsonTree";
+import { LongText } from "../parts/LongText";
+import { Markdown } from "../parts/Markdown";
+import { Choice } from "../parts/Choice";
+import { useState } from "preact/hooks";
+import { Badges } from "./Badges";
+import { TryView } from "./TryView";
+
+export function SkillView({ skill }: { skill: Skill }) {
+  return (
+    <article>
+      <h1 class="breakable">{skill.name}</h1>
+      <p class="mono muted breakable">{skill.id}</p>
+      <Badges badges={badgesOf(skill)} />
+      {skill.description && <Markdown source={skill.description} />}
+      <p class="meta">
+        {skill.tags.map((tag) => (
+          <span key={tag} class="tag">
+            {tag}
+          </span>
+        ))}
+        <span class="muted">
+          takes {skill.inputModes.join(", ") || "anything"}; gives{" "}
+          {skill.outputModes.join(", ") || "anything"}
+        </span>
+      </p>
+      <TryView skill={skill} />
+      <h2>About this skill</h2>
+      {skill.documentation && (
+        <details open>
+          <summary>Documentation</summary>
+          <Markdown source={skill.documentation} />
+        </details>
+      )}
+      <Schema title="Input schema" schema={skill.inputSchema} />
+      <Schema title="Output schema" schema={skill.outputSchema} />
+      <Examples skill={skill} />
+      {Object.keys(skill.annotations).length > 0 && (
+        <details>
+          <summary>Annotations</summary>
+          <div class="tree">
+            <JsonTree value={skill.annotations} />
+          </div>
+        </details>
+      )}
+    </article>
+  );
+}
+
+function Schema({ title, schema }: { title: string; schema?: JsonObject }) {
+  const [kind, setKind] = useState<"Tree" | "JSON">("Tree");
+  if (!schema) return null;
+  return (
+    <details>
+      <summary>{title}</summary>
+      <Choice label="Show as" options={["Tree", "JSON"]} value={kind} onChange={setKind} />
+      {kind === "Tree" ? (
+        <div class="tree">
+          <JsonTree value={schema} />
+        </div>
+      ) : (
+        <LongText text={pretty(schema)} code />
+      )}
+    </details>
+  );
+}
+
+function Examples({ skill }: { skill: Skill }) {
+  const rich = skill.examples.filter((each) => each.inputs !== undefined);
+  if (!rich.length) return null;
+  return (
+    <details>
+      <summary>Examples</summary>
+      {rich.map((example, index) => (
+        <section key={index}>
+          <h3>{example.title}</h3>
+          {example.description && <p>{example.description}</p>}
+          <LongText text={pretty(example.inputs)} code />
+          {example.output !== undefined && (
+            <>
+              <p class="muted">gives</p>
+              <LongText text={pretty(example.output)} code />
+            </>
+          )}
+        </section>
+      ))}
+    </details>
+  );
+}

@@ -1,0 +1,97 @@
+import { signal } from "@preact/signals";
+import { useEffect, useRef } from "preact/hooks";
+import { badgesOf, type Skill } from "../protocol/card";
+import { card, skillsById } from "../state/agent";
+import { href } from "../state/route";
+import { AgentView } from "./AgentView";
+import { Badges } from "./Badges";
+import { SkillView } from "./SkillView";
+
+const search = signal("");
+
+/** The skills beside the one that is chosen, or beside the agent itself. */
+export function Skills({ id }: { id?: string }) {
+  const skill = id === undefined ? undefined : skillsById.value.get(id);
+  return (
+    <div class={`split${id === undefined ? "" : " chosen"}`}>
+      <SkillList id={id} />
+      <div class="page">
+        {id === undefined ? (
+          <AgentView />
+        ) : skill ? (
+          <SkillView key={id} skill={skill} />
+        ) : (
+          <NoSkill id={id} />
+        )}
+      </div>
+    </div>
+  );
+}
+
+const NoSkill = ({ id }: { id: string }) => (
+  <>
+    <h1>There is no such skill</h1>
+    <p>
+      The card lists no <code>{id}</code>. It may have been removed, or be shown only to those who
+      are signed in.
+    </p>
+  </>
+);
+
+function SkillList({ id }: { id?: string }) {
+  const field = useRef<HTMLInputElement>(null);
+  useEffect(() => {
+    const focus = (event: KeyboardEvent) => {
+      const { target } = event;
+      const typing = target instanceof HTMLElement && target.matches("input, textarea, select");
+      if (event.key !== "/" || typing || event.ctrlKey || event.metaKey || event.altKey) return;
+      event.preventDefault();
+      field.current?.focus();
+    };
+    addEventListener("keydown", focus);
+    return () => removeEventListener("keydown", focus);
+  }, []);
+  const skills = card.value?.skills ?? [];
+  const found = skills.filter(matching(search.value));
+  return (
+    <nav class="list" aria-label="Skills">
+      <a class="back" href="#/">
+        ← All skills
+      </a>
+      <label class="search">
+        <span class="sr">Search skills</span>
+        <input
+          ref={field}
+          type="search"
+          placeholder={`Search ${skills.length} skills   ( / )`}
+          value={search.value}
+          onInput={(event) => (search.value = event.currentTarget.value)}
+        />
+      </label>
+      <p class="sr" role="status">
+        {search.value && `${found.length} skills found`}
+      </p>
+      {skills.length === 0 && <p class="muted">This agent shows no skills. Sign in, if it knows you.</p>}
+      {skills.length > 0 && !found.length && <p class="muted">No skill matches.</p>}
+      <ul>
+        {found.map((skill) => (
+          <li key={skill.id}>
+            <a href={href("skills", skill.id)} aria-current={skill.id === id ? "page" : undefined}>
+              <strong class="breakable">{skill.name}</strong>
+              <span class="muted mono breakable">{skill.id}</span>
+              <Badges badges={badgesOf(skill).filter(({ tone }) => tone !== "plain")} />
+            </a>
+          </li>
+        ))}
+      </ul>
+    </nav>
+  );
+}
+
+function matching(query: string): (skill: Skill) => boolean {
+  const words = query.toLowerCase().split(/\s+/).filter(Boolean);
+  return (skill) => {
+    const text = [skill.id, skill.name, skill.description, ...skill.tags].join(" ").toLowerCase();
+    return words.every((word) => text.includes(word));
+  };
+}

@@ -1,0 +1,139 @@
+import { useEffect, useState } from "preact/hooks";
+import { JsonTree } from "../parts/JsonTree";
+import { isTerminal } from "../protocol/states";
+import { card } from "../state/agent";
+import { credentials } from "../state/credentials";
+import { href } from "../state/route";
+import { isOver, type Run } from "../state/run";
+import { keep, runs, watching } from "../state/runs";
+import { version } from "../state/settings";
+import { getTask } from "../state/tasks";
+import type { Task } from "../protocol/types";
+import { StateBadge } from "./Badges";
+import { CopyView } from "./CopyView";
+import { Failure } from "./Errors";
+import { MessageView } from "./MessageView";
+import { PushView } from "./PushView";
+import { Cancel, RunView } from "./RunView";
+import { skillOf } from "./TaskTable";
+import { moment } from "./times";
+
+/** One task: how it stands, and, where the agent keeps them, all its events. */
+export function TaskView({ id }: { id: string }) {
+  const [snapshot, setSnapshot] = useState<Task | null>(null);
+  const [error, setError] = useState<unknown>(null);
+  const load = async () => {
+    try {
+      const task = await getTask(id);
+      setSnapshot(task);
+      setError(null);
+      if (card.value?.capabilities.streaming) watch(task);
+    } catch (failure) {
+      setError(failure);
+    }
+  };
+  useEffect(() => void load(), [version.value, credentials.value]);
+  const run = runs.value.get(`task ${id}`);
+  void run?.changed.value;
+  const task = current(run, snapshot);
+  const over = run !== undefined && !run.active;
+  // the history has what was answered; events tell only what the agent says
+  useEffect(() => {
+    if (over) getTask(id).then(setSnapshot, () => {});
+  }, [over, run]);
+  return (
+    <section class="page wide">
+      <p>
+        <a href="#/tasks">← Tasks</a>
+      </p>
+      <header class="row">
+        <h1>Task</h1>
+        {task && (
+          <span role="status">
+            <StateBadge state={task.status.state} />
+          </span>
+        )}
+        <button type="button" class="quiet" onClick={() => void load()}>
+          Refresh
+        </button>
+        {run && <Cancel run={run} />}
+      </header>
+      <Failure error={error} />
+      {!task && !error && <p class="muted">Asking for the task…</p>}
+      {task && <Facts task={task} />}
+      {run && <h2>Result</h2>}
+      {run && <RunView run={run} replied={(next) => keep(`task ${id}`, next)} bare />}
+      {task && <History task={over ? (snapshot ?? task) : task} />}
+      {task && card.value?.capabilities.push && <PushView taskId={id} />}
+      {task && <Raw task={task} />}
+      <div class="stack">
+        <CopyView operation={{ name: "get", id }} title="Copy: get this task" />
+        <CopyView operation={{ name: "subscribe", id }} lastEventId="0" title="Copy: its events" />
+        <CopyView operation={{ name: "cancel", id }} title="Copy: cancel it" />
+      </div>
+    </section>
+  );
+}
+
+/** A replay goes through the task's states again; until it is over, the snapshot says how it stands. */
+const current = (run: Run | undefined, snapshot: Task | null) =>
+  snapshot && run?.active && isTerminal(snapshot.status.state) ? snapshot : (run?.task ?? snapshot);
+
+function watch(task: Task): void {
+  const key = `task ${task.id}`;
+  runs.peek().get(key)?.stop();
+  const run = watching(task);
+  run.task = task;
+  keep(key, run);
+  void run.watch().then(() => {
+    // agents that keep no events have nothing to tell of a task that has ended
+    if (isOver(run.error)) run.error = null;
+    run.task ??= task;
+    run.touch();
+  });
+}
+
+function Facts({ task }: { task: Task }) {
+  const skill = skillOf(task);
+  return (
+    <dl class="facts">
+      <dt>Id</dt>
+      <dd class="mono breakable">{task.id}</dd>
+      <dt>Skill</dt>
+      <dd>{skill ? <a class="mono" href={href("skills", skill)}>{skill}</a> : "not told"}</dd>
+      <dt>Conversation</dt>
+      <dd>
+        <a class="mono breakable" href={href("conversations", task.contextId)}>
+          {task.contextId}
+        </a>
+      </dd>
+      <dt>Changed</dt>
+      <dd>{moment(task.status.timestamp)}</dd>
+    </dl>
+  );
+}
+
+function History({ task }: { task: Task }) {
+  if (!task.history.length) return null;
+  return (
+    <section aria-labelledby="history">
+      <h2 id="history">History</h2>
+      <ol class="messages">
+        {task.history.map((message, index) => (
+          <li key={index}>
+            <MessageView message={message} />
+          </li>
+        ))}
+      </ol>
+    </section>
+  );
+}
+
+const Raw = ({ task }: { task: Task }) => (
+  <details>
+    <summary>The task as data</summary>
+    <div class="tree">
+      <JsonTree value={JSON.parse(JSON.stringify(task))} open={1} />
+    </div>
+  </details>
+);

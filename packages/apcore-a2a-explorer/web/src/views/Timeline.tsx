@@ -1,0 +1,138 @@
+import { useEffect, useRef, useState } from "preact/hooks";
+import { pretty } from "../protocol/values";
+import type { Json, Part, StreamEvent } from "../protocol/types";
+import { LongText } from "../parts/LongText";
+import type { Run, TimedEvent } from "../state/run";
+import { clock, duration } from "./times";
+
+const ROW = 30;
+const HEIGHT = 300;
+const BEYOND = 5;
+
+/** All events of a run; only the rows that are seen are in the page. */
+export function Timeline({ run, count }: { run: Run; count: number }) {
+  const box = useRef<HTMLDivElement>(null);
+  const [top, setTop] = useState(0);
+  const [chosen, setChosen] = useState(-1);
+  const pinned = useRef(true);
+  useEffect(() => {
+    if (pinned.current && box.current) box.current.scrollTop = box.current.scrollHeight;
+  }, [count]);
+  const scrolled = () => {
+    const { scrollTop, scrollHeight, clientHeight } = box.current!;
+    pinned.current = scrollTop + clientHeight >= scrollHeight - ROW;
+    setTop(scrollTop);
+  };
+  const choose = (index: number) => {
+    const to = Math.min(Math.max(index, 0), count - 1);
+    setChosen(to);
+    const { scrollTop, clientHeight } = box.current!;
+    if (to * ROW < scrollTop) box.current!.scrollTop = to * ROW;
+    if ((to + 1) * ROW > scrollTop + clientHeight) box.current!.scrollTop = (to + 1) * ROW - clientHeight;
+  };
+  const keys = (event: KeyboardEvent) => {
+    const step = STEPS[event.key];
+    if (step === undefined) return;
+    event.preventDefault();
+    choose(chosen < 0 && Number.isFinite(step) ? count - 1 : chosen + step);
+  };
+  const first = Math.max(0, Math.floor(top / ROW) - BEYOND);
+  const last = Math.min(count, first + Math.ceil(HEIGHT / ROW) + 2 * BEYOND);
+  const start = run.events[0]!.at;
+  return (
+    <details class="timeline" open>
+      <summary>Timeline, {count.toLocaleString()} events</summary>
+      <div
+        ref={box}
+        class="events"
+        style={{ height: Math.min(count * ROW + 2, HEIGHT) }}
+        role="listbox"
+        aria-label="Events"
+        aria-activedescendant={chosen >= first && chosen < last ? `event-${run.startedAt}-${chosen}` : undefined}
+        tabIndex={0}
+        onScroll={scrolled}
+        onKeyDown={keys}
+      >
+        <div class="spacer" style={{ height: count * ROW }}>
+          {run.events.slice(first, last).map((timed, offset) => (
+            <Row
+              key={first + offset}
+              id={`event-${run.startedAt}-${first + offset}`}
+              timed={timed}
+              index={first + offset}
+              start={start}
+              chosen={first + offset === chosen}
+              choose={choose}
+            />
+          ))}
+        </div>
+      </div>
+      {run.events[chosen] && <LongText text={pretty(run.events[chosen].event as unknown as Json)} code />}
+    </details>
+  );
+}
+
+const STEPS: Record<string, number> = {
+  ArrowDown: 1,
+  ArrowUp: -1,
+  PageDown: 10,
+  PageUp: -10,
+  Home: -Infinity,
+  End: Infinity,
+};
+
+interface RowProps {
+  id: string;
+  timed: TimedEvent;
+  index: number;
+  start: number | undefined;
+  chosen: boolean;
+  choose: (index: number) => void;
+}
+
+function Row({ id, timed, index, start, chosen, choose }: RowProps) {
+  const { event } = timed;
+  return (
+    <div
+      id={id}
+      role="option"
+      aria-selected={chosen}
+      class={`event is-${event.kind}`}
+      style={{ top: index * ROW }}
+      onClick={() => choose(index)}
+    >
+      <span class="mono number">{clock(timed.at)}</span>
+      <span class="muted number">{sinceOf(timed, start)}</span>
+      <span class="kind">{kindOf(event)}</span>
+      <span class="what">{aboutOf(event)}</span>
+    </div>
+  );
+}
+
+const sinceOf = ({ at }: TimedEvent, start: number | undefined) =>
+  at === undefined || start === undefined ? "" : `+${duration(at - start)}`;
+
+function kindOf(event: StreamEvent): string {
+  if (event.kind !== "artifact") return event.kind;
+  return event.append ? "chunk" : "artifact";
+}
+
+function aboutOf(event: StreamEvent): string {
+  if (event.kind === "task") return event.task.status.state;
+  if (event.kind === "message") return event.message.parts.map(brief).join(" ");
+  if (event.kind === "artifact") return event.artifact.parts.map(brief).join(" ");
+  const said = event.status.message?.parts.map(brief).join(" ") ?? "";
+  return [event.status.state, said].filter(Boolean).join(": ");
+}
+
+function brief(part: Part): string {
+  if (part.text !== undefined) return part.text.slice(0, 200);
+  if (part.raw !== undefined || part.url !== undefined) return part.filename || "a file";
+  const names = part.data !== null && typeof part.data === "object" ? Object.keys(part.data).length : 0;
+  // what is large would be made into text only to be cut
+  if (names > 20) return `${names} members`;
+  const json = JSON.stringify(part.data, (_, value) =>
+    typeof value === "string" && value.length > 80 ? `${value.slice(0, 80)}…` : value,
+  );
+  return (json ?? "").slice(0, 200);
+}

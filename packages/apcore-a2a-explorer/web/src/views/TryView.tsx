@@ -1,0 +1,181 @@
+import { useMemo } from "preact/hooks";
+import { hasForm } from "../form/schema";
+import { validate } from "../form/validator";
+import { Choice } from "../parts/Choice";
+import { takesFiles, takesText, type Skill } from "../protocol/card";
+import { fieldErrors } from "../protocol/errors";
+import { card } from "../state/agent";
+import { draftOf, partsOf, usePreset, type Draft, type InputKind } from "../state/draft";
+import { keep, operationOf, runs, start, type SendMode, type Sending } from "../state/runs";
+import { CopyView } from "./CopyView";
+import { InputView } from "./InputView";
+import { RunView } from "./RunView";
+
+const LABELS: Record<InputKind, string> = { data: "Data", text: "Text", files: "Files" };
+
+export function TryView({ skill }: { skill: Skill }) {
+  const draft = useMemo(() => draftOf(skill), [skill]);
+  const streams = card.value?.capabilities.streaming ?? false;
+  const usual: SendMode = streams ? "stream" : "send";
+  const send = (mode: SendMode, unchecked = false) => submit(skill, draft, mode, unchecked);
+  const keys = (event: KeyboardEvent) => {
+    if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey)) return;
+    event.preventDefault();
+    send(usual);
+  };
+  const kinds: InputKind[] = [
+    "data",
+    ...(takesText(skill) ? ["text" as const] : []),
+    ...(takesFiles(skill) ? ["files" as const] : []),
+  ];
+  const run = runs.value.get(skill.id);
+  return (
+    <section aria-labelledby="try" class="try" onKeyDown={keys}>
+      <h2 id="try">Try it</h2>
+      <Presets skill={skill} draft={draft} />
+      <Choice
+        label="Send as"
+        options={kinds.map((kind) => LABELS[kind])}
+        value={LABELS[draft.kind.value]}
+        onChange={(label) => {
+          draft.kind.value = kinds.find((kind) => LABELS[kind] === label)!;
+          draft.errors.value = [];
+        }}
+      />
+      <InputView skill={skill} draft={draft} />
+      <More draft={draft} />
+      <SendBar draft={draft} usual={usual} streams={streams} send={send} />
+      <CopyView operation={operationOf(usual, partsOf(draft), sendingOf(skill, draft))} />
+      {run && <RunView key={run.startedAt} run={run} replied={(next) => keep(skill.id, next)} />}
+    </section>
+  );
+}
+
+function Presets({ skill, draft }: { skill: Skill; draft: Draft }) {
+  if (!skill.examples.length) return null;
+  return (
+    <div class="presets">
+      <span class="muted">Fill in:</span>
+      {skill.examples.map((example, index) => (
+        <button
+          key={index}
+          type="button"
+          class="quiet"
+          title={example.description}
+          onClick={() => usePreset(draft, example)}
+        >
+          {example.title}
+        </button>
+      ))}
+    </div>
+  );
+}
+
+function More({ draft }: { draft: Draft }) {
+  return (
+    <details class="more">
+      <summary>Conversation{card.value?.capabilities.push ? " and webhook" : ""}</summary>
+      <label for="context-input">Conversation (contextId); empty for a new one</label>
+      <input
+        id="context-input"
+        class="mono"
+        value={draft.contextId.value}
+        onInput={(event) => (draft.contextId.value = event.currentTarget.value)}
+      />
+      {card.value?.capabilities.push && (
+        <>
+          <label for="webhook-input">Webhook that is told of each state</label>
+          <input
+            id="webhook-input"
+            type="url"
+            placeholder="https://…"
+            value={draft.webhook.value}
+            onInput={(event) => (draft.webhook.value = event.currentTarget.value)}
+          />
+          <label for="token-input">Token that the webhook gets</label>
+          <input
+            id="token-input"
+            value={draft.token.value}
+            onInput={(event) => (draft.token.value = event.currentTarget.value)}
+          />
+        </>
+      )}
+    </details>
+  );
+}
+
+interface SendBarProps {
+  draft: Draft;
+  usual: SendMode;
+  streams: boolean;
+  send: (mode: SendMode, unchecked?: boolean) => void;
+}
+
+function SendBar({ draft, usual, streams, send }: SendBarProps) {
+  const checked = draft.errors.value.some((each) => each.local);
+  return (
+    <div class="bar">
+      {streams && (
+        <button type="button" class="primary" onClick={() => send("stream")}>
+          Stream
+        </button>
+      )}
+      <button type="button" class={streams ? "" : "primary"} onClick={() => send("send")}>
+        Send and wait
+      </button>
+      <button type="button" onClick={() => send("later")}>
+        Send without waiting
+      </button>
+      {checked && (
+        <button type="button" class="quiet" onClick={() => send(usual, true)}>
+          Send it all the same
+        </button>
+      )}
+      <span class="muted keys">
+        <kbd>Ctrl</kbd> <kbd>Enter</kbd>
+      </span>
+    </div>
+  );
+}
+
+function sendingOf(skill: Skill, draft: Draft): Sending {
+  const { contextId, webhook, token } = draft;
+  return {
+    skillId: skill.id,
+    contextId: contextId.value.trim(),
+    options: webhook.value ? { push: { url: webhook.value, token: token.value } } : undefined,
+  };
+}
+
+function submit(skill: Skill, draft: Draft, mode: SendMode, unchecked: boolean): void {
+  if (draft.kind.value === "data" && draft.jsonError.value) {
+    return document.getElementById("json-input")?.focus();
+  }
+  if (draft.kind.value === "files" && !draft.files.value.length) {
+    draft.errors.value = [{ field: "", message: "Choose a file first.", local: true }];
+    return;
+  }
+  draft.errors.value = check(skill, draft);
+  if (draft.errors.value.length && !unchecked) return toFirstError();
+  const run = start(mode, partsOf(draft), sendingOf(skill, draft));
+  keep(skill.id, run);
+  const stop = run.changed.subscribe(() => {
+    if (run.connection === "connecting") return;
+    draft.errors.value = fieldErrors(run.error);
+    if (draft.errors.value.length) toFirstError();
+    queueMicrotask(() => stop());
+  });
+}
+
+function check(skill: Skill, draft: Draft) {
+  if (draft.kind.value !== "data" || !hasForm(skill.inputSchema)) return [];
+  return validate(skill.inputSchema, draft.data.value).map((each) => ({ ...each, local: true }));
+}
+
+/** After the form has shown them. */
+function toFirstError(): void {
+  setTimeout(() => {
+    const field = document.querySelector<HTMLElement>(".field.wrong :is(input, textarea, select)");
+    field?.focus();
+  }, 50);
+}

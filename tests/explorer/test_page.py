@@ -1,0 +1,104 @@
+"""The explorer's page as it is served: where, and under which rules."""
+
+import re
+from base64 import b64encode
+from hashlib import sha256
+from importlib.metadata import entry_points
+
+import anyio
+import httpx
+import pytest
+from apcore_a2a_explorer import routes
+from starlette.applications import Starlette
+from starlette.routing import Mount
+
+LIMIT = 500_000
+"""Bytes that the page may have."""
+
+
+def get(path: str, at: str = "/explorer", **headers: str) -> httpx.Response:
+    """What is at a path of an agent whose explorer is *at* a path, mounted at /agent."""
+    site = Starlette(routes=[Mount("/agent", Starlette(routes=routes(at)))])
+    with httpx.Client(transport=Sync(site), base_url="http://test") as client:
+        return client.get(f"/agent{path}", headers=headers)
+
+
+class Sync(httpx.BaseTransport):
+    """An ASGI application, asked without waiting."""
+
+    def __init__(self, app: Starlette) -> None:
+        self._app = app
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        async def ask() -> httpx.Response:
+            found = await httpx.ASGITransport(self._app).handle_async_request(request)
+            return httpx.Response(
+                found.status_code, headers=found.headers, content=await found.aread()
+            )
+
+        return anyio.run(ask)
+
+
+@pytest.mark.parametrize("path", ["/explorer", "/explorer/"])
+def test_the_page_is_html_of_bounded_size(path: str) -> None:
+    answer = get(path)
+    assert answer.status_code == 200
+    assert answer.headers["content-type"] == "text/html; charset=utf-8"
+    assert len(answer.content) <= LIMIT
+
+
+@pytest.mark.parametrize(
+    ("at", "path", "base"),
+    [
+        ("/explorer", "/explorer", "./"),
+        ("/explorer", "/explorer/", "../"),
+        ("tools/ui/", "/tools/ui", "../"),
+        ("tools/ui/", "/tools/ui/", "../../"),
+    ],
+)
+def test_the_page_knows_its_way_to_the_agent_under_any_prefix(
+    at: str, path: str, base: str
+) -> None:
+    assert f'<meta name="agent-base" content="{base}"' in get(path, at).text
+
+
+def test_nothing_runs_but_what_the_page_itself_holds() -> None:
+    answer = get("/explorer")
+    policy = dict(
+        part.strip().split(" ", 1) for part in answer.headers["content-security-policy"].split(";")
+    )
+    assert policy["default-src"] == policy["base-uri"] == policy["form-action"] == "'none'"
+    assert policy["frame-ancestors"] == "'none'"
+    assert policy["connect-src"] == "'self'"
+    for kind in ("script", "style"):
+        contents = re.findall(rf"<{kind}\b[^>]*>(.*?)</{kind}>", answer.text, re.DOTALL)
+        hashes = [b64encode(sha256(text.encode()).digest()).decode() for text in contents]
+        assert contents
+        assert policy[f"{kind}-src"].split() == [f"'sha256-{found}'" for found in hashes]
+
+
+def test_the_page_asks_nobody_else() -> None:
+    head = get("/explorer").text.partition("<script")[0]
+    assert not re.findall(r"\b(?:src|href)=\"(?!data:)", head)
+    assert not re.search(r"\son\w+=[\"']", head)
+
+
+def test_a_browser_that_has_the_page_gets_it_no_more() -> None:
+    etag = get("/explorer").headers["etag"]
+    again = get("/explorer", **{"if-none-match": f'"x", W/{etag}'})
+    assert (again.status_code, again.content) == (304, b"")
+    assert (
+        again.headers["content-security-policy"]
+        == get("/explorer").headers["content-security-policy"]
+    )
+
+
+@pytest.mark.parametrize("path", ["", "/", "//", "/a b", "/a/../b?", "/ü"])
+def test_what_is_no_path_is_refused(path: str) -> None:
+    with pytest.raises(ValueError, match="explorer's path"):
+        routes(path)
+
+
+def test_it_is_found_by_its_entry_point() -> None:
+    (found,) = entry_points(group="apcore_a2a.explorer")
+    assert found.load() is routes
