@@ -76,7 +76,7 @@ def test_answers_without_end_hold_up_nobody_and_end(name: str) -> None:
         raw(lambda _: endless(*FLOODS[name])) as server,
         agent(retries=[0]) as caller,
     ):
-        for _ in range(PER_HOST):
+        for _ in range(3 * PER_HOST):  # for long enough to be measured
             caller.send(wait=False, url=server.url)
         assert caller.metrics()["webhooks_pending"]
         ends = time.monotonic() + PATIENCE
@@ -86,8 +86,9 @@ def test_answers_without_end_hold_up_nobody_and_end(name: str) -> None:
             times.append(time.monotonic() - began)
             assert began < ends
         assert server.connections >= PER_HOST
-    assert times
-    assert statistics.median(times) < 0.3
+    assert len(times) > 5
+    assert min(times) < 0.1
+    assert statistics.median(times) < 0.1
 
 
 def test_silent_receivers_of_many_principals_hold_up_no_other_principal() -> None:

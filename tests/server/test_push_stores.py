@@ -271,7 +271,7 @@ async def test_a_store_without_webhooks_is_never_asked_for_them() -> None:
         async def get_push_config(self, task_id: str) -> Any:
             raise AssertionError
 
-        save_push_config = delete_push_config = get_push_config  # type: ignore[assignment]
+        save_push_config = delete_push_config = get_push_config  # type: ignore[assignment]  # none is called
 
     async with serving(GIVEN, task_store=Plain()) as peer:
         task = (await peer.send("pay")).task["id"]

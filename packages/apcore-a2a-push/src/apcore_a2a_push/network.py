@@ -55,11 +55,16 @@ class _Stream(httpcore.AsyncNetworkStream):
 
 
 class Backend(httpcore.AsyncNetworkBackend):
-    """Connects by anyio, and leaves nothing open that is given up."""
+    """Connects by anyio to the very addresses that were judged, and leaves nothing open.
 
-    def __init__(self) -> None:
+    Args:
+        guard: Judges where connections lead; None for those to a proxy, which is ours.
+    """
+
+    def __init__(self, guard: Guard | None) -> None:
         anyio: Any = httpcore.AnyIOBackend()  # httpcore's types know none when anyio is missing
         self._inner: httpcore.AsyncNetworkBackend = anyio
+        self._guard = guard
 
     async def connect_tcp(
         self,
@@ -69,8 +74,19 @@ class Backend(httpcore.AsyncNetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
     ) -> httpcore.AsyncNetworkStream:
-        """Connect."""
-        return _Stream(await self._inner.connect_tcp(host, port, timeout, local_address))
+        """Connect to one of the host's addresses, in their order.
+
+        Raises:
+            RefusedError: The host has an address that is not allowed.
+        """
+        addresses = [host] if self._guard is None else await self._guard.addresses(host, port)
+        share = None if timeout is None else timeout / len(addresses)
+        for address in addresses[:-1]:
+            try:
+                return _Stream(await self._inner.connect_tcp(address, port, share))
+            except (httpcore.ConnectError, httpcore.ConnectTimeout):
+                continue
+        return _Stream(await self._inner.connect_tcp(addresses[-1], port, share))
 
     async def connect_unix_socket(
         self,
@@ -88,33 +104,3 @@ class Backend(httpcore.AsyncNetworkBackend):
     async def sleep(self, seconds: float) -> None:
         """Wait."""
         await self._inner.sleep(seconds)
-
-
-class JudgedBackend(Backend):
-    """Connects to addresses that the guard has judged, and to the very address that it has."""
-
-    def __init__(self, guard: Guard) -> None:
-        super().__init__()
-        self._guard = guard
-
-    async def connect_tcp(
-        self,
-        host: str,
-        port: int,
-        timeout: float | None = None,  # noqa: ASYNC109
-        local_address: str | None = None,
-        socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
-    ) -> httpcore.AsyncNetworkStream:
-        """Connect to one of the host's addresses, in their order.
-
-        Raises:
-            RefusedError: The host has an address that is not allowed.
-        """
-        addresses = await self._guard.addresses(host, port)
-        share = None if timeout is None else timeout / len(addresses)
-        for address in addresses[:-1]:
-            try:
-                return await super().connect_tcp(address, port, share, local_address)
-            except (httpcore.ConnectError, httpcore.ConnectTimeout):
-                continue
-        return await super().connect_tcp(addresses[-1], port, share, local_address)

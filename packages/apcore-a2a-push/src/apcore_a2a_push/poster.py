@@ -12,7 +12,7 @@ import httpcore
 
 from .errors import RefusedError
 from .guard import Guard
-from .network import Backend, JudgedBackend
+from .network import Backend
 from .settings import PushSettings
 
 MAX_WAIT = 3600
@@ -56,16 +56,13 @@ class Poster:
             "keepalive_expiry": KEEP_ALIVE,
         }
         self._pool: httpcore.AsyncConnectionPool
-        backend: Backend
         if settings.proxy is None:
-            backend = JudgedBackend(guard)
-            self._pool = httpcore.AsyncConnectionPool(network_backend=backend, **limits)
+            self._pool = httpcore.AsyncConnectionPool(network_backend=Backend(guard), **limits)
         else:  # it is ours, wherever it is
-            backend = Backend()
             self._pool = httpcore.AsyncHTTPProxy(
                 settings.proxy,
                 proxy_auth=_credentials(settings.proxy),
-                network_backend=backend,
+                network_backend=Backend(None),
                 **limits,
             )
 
