@@ -6,6 +6,7 @@ import random
 import re
 import socket
 import statistics
+import sys
 import threading
 import time
 from base64 import b64encode
@@ -63,6 +64,8 @@ def calling(url: str, name: str) -> "closing[Caller]":
 
 # Receivers
 
+QUICK = 0.1 if sys.gettrace() is None else 0.4
+"""Seconds that half of the answers may take in a flood; coverage makes all of it slower."""
 FLOODS: dict[str, tuple[bytes, bytes]] = {
     "hints": (b"", b"HTTP/1.1 100 Continue\r\n\r\n" * 8000),
     "chunks": (head(transfer_encoding="chunked"), b"1\r\nx\r\n" * 20000),
@@ -88,7 +91,7 @@ def test_answers_without_end_hold_up_nobody_and_end(name: str) -> None:
         assert server.connections >= PER_HOST
     assert len(times) > 5
     assert min(times) < 0.1
-    assert statistics.median(times) < 0.1
+    assert statistics.median(times) < QUICK
 
 
 def test_silent_receivers_of_many_principals_hold_up_no_other_principal() -> None:
