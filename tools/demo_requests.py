@@ -1,4 +1,4 @@
-"""Wait until the demo's server answers, then print requests to try.
+"""Wait until the demo's server answers, then print where to look and requests to try.
 
 `demo_requests.py PORT` watches the process that started it, and gives up when that is gone.
 `demo_requests.py --is-free PORT` only tells whether the port can be had.
@@ -92,7 +92,8 @@ def main(*arguments: str) -> int:
     base = f"http://127.0.0.1:{port}"
     if not wait_until_healthy(base):
         return 1
-    lines = ["", f"The agent answers on {base} . In another terminal:"]
+    lines = ["", f"See the agent and try its skills in a browser: {base}/explorer"]
+    lines += [f"\nIt answers on {base} . In another terminal:"]
     lines += [f"\n# our client\n{call(base)}"]
     lines += [f"\n# {version}\n{curl(base, version)}" for version in REQUESTS]
     print(*lines, "\nCtrl+C ends it.\n", sep="\n", flush=True)

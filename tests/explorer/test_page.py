@@ -93,7 +93,7 @@ def test_a_browser_that_has_the_page_gets_it_no_more() -> None:
     )
 
 
-@pytest.mark.parametrize("path", ["", "/", "//", "/a b", "/a/../b?", "/ü"])
+@pytest.mark.parametrize("path", ["", "/", "//", "/a b", "/a/../b", "/..", "/a/.", "/a?", "/ü"])
 def test_what_is_no_path_is_refused(path: str) -> None:
     with pytest.raises(ValueError, match="explorer's path"):
         routes(path)

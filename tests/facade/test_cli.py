@@ -334,7 +334,8 @@ def folder(tmp_path: Path) -> Path:
         ([*WEBHOOKS, "--push-ports", "0"], "--push-ports must be from 1 to 65535"),
         ([*WEBHOOKS, "--push-secrets", "sesame"], "--push-secrets: each must be whsec_"),
         ([*WEBHOOKS, "--push-allowed-hosts", "a.*"], "--push-allowed-hosts: 'a.*' is no name"),
-        (["--explorer"], "explorer"),
+        (["--explorer", "--explorer-path", "/a b"], "explorer_path: "),
+        (["--explorer", "--explorer-path", "/health"], "the agent itself is at /health"),
     ],
 )
 def test_wrong_configuration_ends_with_1_and_says_what_is_wrong(

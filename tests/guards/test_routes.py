@@ -19,7 +19,7 @@ from tests.server.inloop import anyio_backend as anyio_backend
 
 from .byhand import CARD, KEY, WITH_KEY, ask, body, connected, keys, request, status_of
 
-PAGES = (CARD, "/.well-known/agent.json", "/health", "/metrics")
+PAGES = (CARD, "/.well-known/agent.json", "/health", "/metrics", "/explorer", "/explorer/")
 PUBLIC = {(verb, page) for verb in ("GET", "HEAD") for page in PAGES}
 """All that anybody may ask for."""
 VERBS = [
@@ -108,7 +108,7 @@ PLACES: dict[str, Callable[[Starlette], Place]] = {
 @pytest.fixture(scope="module")
 def app() -> Starlette:
     modules = registry_of({"work": Does(give_back)})
-    return create_app(modules, url="http://agent.example", auth=keys(), metrics=True)
+    return create_app(modules, url="http://agent.example", auth=keys(), metrics=True, explorer=True)
 
 
 @pytest.mark.anyio

@@ -15,7 +15,6 @@ import httpx
 import pytest
 from apcore import APCore, Config, Context, Executor, Registry
 from apcore_a2a_server import InMemoryTaskStore, create_app, serve
-from apcore_a2a_server.serving.options import LATER
 
 from tests.facade.processes import SIGNALS, Process, asking, extensions, process, served
 from tests.serving import PATIENCE, running
@@ -499,13 +498,6 @@ def test_tasks_go_to_the_store_that_is_given() -> None:
 def test_a_store_must_have_the_methods_of_one() -> None:
     with pytest.raises(TypeError, match=r"task_store lacks .*save.*get"):
         create_app(registry_of(echo=Echo()), task_store=object())
-
-
-@pytest.mark.parametrize("option", [*LATER])
-def test_an_option_that_is_not_available_yet_is_refused_by_name(option: str) -> None:
-    options: Any = {option: True}
-    with pytest.raises(ValueError, match=f"^{option} is not available in this version"):
-        create_app(registry_of(echo=Echo()), **options)
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,7 @@ def routes(path: str = "/explorer") -> list[Route]:
         ValueError: *path* is none.
     """
     plain = "/" + path.strip("/")
-    if plain == "/" or not re.fullmatch(r"(/[A-Za-z0-9._~-]+)+", plain):
+    if not re.fullmatch(r"(/(?!\.+(/|$))[A-Za-z0-9._~-]+)+", plain):
         raise ValueError(f"The explorer's path must be one such as /explorer, not {path!r}")
     return [Route(place, Page(place).show) for place in (plain, plain + "/")]
 

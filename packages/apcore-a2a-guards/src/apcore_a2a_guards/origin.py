@@ -8,6 +8,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from .answers import SAFE, refuse
 from .authentication import headers_of
 
+PORTS = {"http": 80, "https": 443}
+
 
 class OriginGuard:
     """ASGI middleware: 403 for requests that change something and come from a foreign page.
@@ -43,3 +45,27 @@ class OriginGuard:
         except ValueError:  # it is no origin at all
             return True
         return parsed.netloc != headers.get("host") or parsed.scheme != scope["scheme"]
+
+
+def origin_of(url: str) -> str:
+    """The origin of the pages at *url*, as browsers write it (RFC 6454 §6.2).
+
+    Raises:
+        ValueError: *url* is no address.
+
+    Example:
+        ```python
+        from apcore_a2a_guards.origin import origin_of
+
+        print(origin_of("HTTPS://Agent.Example.com:443/a/"), origin_of("http://[::1]:8000"))
+        #> https://agent.example.com http://[::1]:8000
+        ```
+    """
+    try:
+        parsed = urlsplit(url)
+        host, number = parsed.hostname or "", parsed.port
+    except ValueError as error:
+        raise ValueError(f"url is no address: {url!r}") from error
+    name = f"[{host}]" if ":" in host else host
+    port = "" if number in (None, PORTS.get(parsed.scheme)) else f":{number}"
+    return f"{parsed.scheme}://{name}{port}"

@@ -12,7 +12,7 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 from .authentication import Authentication
 from .boundary import Boundary
 from .logs import AccessLog
-from .origin import OriginGuard
+from .origin import OriginGuard, origin_of
 from .pages import PageHeaders
 from .rates import MEMORY, RateLimit, RateLimiter, storage_of
 from .schemes import declared
@@ -23,6 +23,7 @@ logger = logging.getLogger("apcore_a2a.guards")
 def guards(
     *,
     public: Collection[str],
+    url: str | None = None,
     auth: Authenticator | None = None,
     cors_origins: Sequence[str] = (),
     allowed_hosts: Sequence[str] = (),
@@ -37,6 +38,8 @@ def guards(
 
     Args:
         public: Paths, exactly as they are, that anybody may read.
+        url: The agent's public address, whose pages may call: behind a proxy, requests do not
+            always tell it.
         auth: Tells who calls; None for nobody in particular.
         cors_origins: Origins whose web pages may call; "*" for all.
         allowed_hosts: The `Host` headers that are answered; none for all.
@@ -60,7 +63,8 @@ def guards(
         found.append(Middleware(TrustedHostMiddleware, allowed_hosts=[*allowed_hosts]))
     if cors_origins:
         found.append(_cors(cors_origins))
-    found.append(Middleware(OriginGuard, allowed=cors_origins))
+    own = [] if url is None else [origin_of(url)]
+    found.append(Middleware(OriginGuard, allowed=[*cors_origins, *own]))
     if auth is not None:
         logger.info("Callers must be known, by %s", " or ".join(declared(auth)))
         found.append(Middleware(Authentication, authenticator=auth, public=public))

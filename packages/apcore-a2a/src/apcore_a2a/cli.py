@@ -152,6 +152,8 @@ GROUPS = {
         Option("request_timeout", NUMBER, "SECONDS", "time for a request to arrive in", "10"),
     ),
     "operations": (
+        Option("explorer", SWITCH, "", "serve a page to see and try the agent on", "no"),
+        Option("explorer_path", TEXT, "PATH", "where that page is", "/explorer"),
         Option("metrics", SWITCH, "", "serve /metrics", "no"),
         Option("access_log", SWITCH, "", "log no requests", "yes"),
         Option("watch", SWITCH, "", "read modules again when their files change", "no"),
@@ -181,9 +183,6 @@ GROUPS = {
         Option("push_ports", PORTS, "PORT", "their ports", "443 8443"),
         Option("push_proxy", TEXT, "URL", "proxy to call them through (default: none)"),
         Option("push_max_pending", WHOLE, "NUMBER", "notifications that wait", "10000"),
-    ),
-    "not available in this version": (
-        Option("explorer", SWITCH, "", "serve a page to try the skills on", "no"),
     ),
 }
 OPTIONS = {option.name: option for group in GROUPS.values() for option in group}

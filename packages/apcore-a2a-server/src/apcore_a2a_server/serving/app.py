@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any, Unpack
@@ -16,6 +16,7 @@ from starlette.routing import Route
 from apcore_a2a_server.rpc import JsonRpc
 
 from .agent import Agent, build
+from .explorer import explorer_routes
 from .options import Options, Settings
 from .rest import Rest
 
@@ -34,6 +35,7 @@ def create_app(source: Any, **options: Unpack[Options]) -> Starlette:
     Raises:
         ValueError: There are no modules, or an option makes no sense.
         TypeError: *source* or an option lacks the methods it must have.
+        ImportError: `explorer` is wanted, and `apcore-a2a-explorer` is not installed.
 
     Example:
         ```python
@@ -72,13 +74,16 @@ def create_app(source: Any, **options: Unpack[Options]) -> Starlette:
         if made_here and hasattr(executor, "close"):
             await asyncio.to_thread(executor.close)
 
-    routes, middleware = _routes(agent, settings), _guards(settings)
-    app = Starlette(routes=routes, middleware=middleware, lifespan=lifespan)
+    routes = _routes(agent, settings)
+    pages = explorer_routes(settings.explorer_path, routes) if settings.explorer else []
+    middleware = _guards(settings, pages)
+    app = Starlette(routes=[*routes, *pages], middleware=middleware, lifespan=lifespan)
     # behind the routes, whose 405 a catch-all route would hide
     app.router.default = Rest(agent.handler, agent.setup.mapper, max_body=settings.max_body)
     if settings.metrics:
         _add_metrics(app, agent)
     app.state.agent = agent
+    app.state.explorer = pages[0].path if pages else None
     return app
 
 
@@ -114,9 +119,10 @@ def _add_metrics(app: Starlette, agent: Agent) -> None:
     app.add_middleware(CountAnswers, count=metrics.on_answer)
 
 
-def _guards(settings: Settings) -> list[Middleware]:
+def _guards(settings: Settings, pages: Sequence[Route]) -> list[Middleware]:
     return guards(
-        public=PUBLIC,
+        public=[*PUBLIC, *(page.path for page in pages)],
+        url=settings.url,
         auth=settings.auth,
         cors_origins=settings.cors_origins or (),
         allowed_hosts=settings.allowed_hosts or (),

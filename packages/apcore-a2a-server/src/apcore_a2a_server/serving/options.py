@@ -27,9 +27,6 @@ COUNTS = (
 )
 OPTIONAL_COUNTS = ("max_runs_per_client", "max_runs_per_skill")
 
-LATER = ("explorer",)
-"""Options of parts that are still to come."""
-
 
 class Options(TypedDict, total=False):
     """Keyword arguments of `serve`, `async_serve` and `create_app` (FR-SRV-002)."""
@@ -49,6 +46,7 @@ class Options(TypedDict, total=False):
     allowed_hosts: Sequence[str] | None
     push_notifications: bool | PushSettings
     explorer: bool
+    explorer_path: str
     metrics: bool
     default_skill: str | None
     execution_timeout: float
@@ -100,7 +98,9 @@ class Settings:
         allowed_hosts: The `Host` headers that are answered; else all.
         push_notifications: Whether webhooks are called; or how, as `PushSettings` of
             `apcore_a2a_push`.
-        explorer: Not available in this version.
+        explorer: Whether there is a page to see and try the agent on, for anybody to read; what it
+            calls asks who calls, like all. Needs `apcore-a2a-explorer`.
+        explorer_path: Where that page is.
         metrics: Whether ``GET /metrics`` tells the operator's figures, to anybody who asks.
         default_skill: The skill that messages reach which name none.
         execution_timeout: Seconds that a run may take; a module's own limit may be shorter.
@@ -147,6 +147,7 @@ class Settings:
     allowed_hosts: Sequence[str] | None = None
     push_notifications: bool | PushSettings = False
     explorer: bool = False
+    explorer_path: str = "/explorer"
     metrics: bool = False
     default_skill: str | None = None
     execution_timeout: float = 300
@@ -174,9 +175,6 @@ class Settings:
     config: Any = None
 
     def __post_init__(self) -> None:
-        for option in LATER:
-            if getattr(self, option):
-                raise ValueError(f"{option} is not available in this version")
         for option in POSITIVE:
             if not 0 < getattr(self, option) <= YEAR:
                 raise ValueError(f"{option} must be greater than 0, and a year at most")

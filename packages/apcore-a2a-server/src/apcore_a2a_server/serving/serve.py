@@ -107,6 +107,7 @@ def serve(
     Raises:
         ValueError: There are no modules, or an option makes no sense.
         TypeError: *source* or an option lacks the methods it must have.
+        ImportError: `explorer` is wanted, and `apcore-a2a-explorer` is not installed.
         OSError: The address can't be listened at.
 
     Example:
@@ -124,7 +125,7 @@ def serve(
         options["url"] = url
         app = create_app(source, **options)
         agent = app.state.agent
-        _announce(agent, host, url, known=options.get("auth") is not None)
+        _announce(app, host, url, known=options.get("auth") is not None)
         Server(_config(app, log_level, root_path, protocol), agent).run([listener])
 
 
@@ -174,10 +175,12 @@ def _config(
     )
 
 
-def _announce(agent: Agent, host: str, url: str, *, known: bool) -> None:
-    count = len(agent.skills)
+def _announce(app: Starlette, host: str, url: str, *, known: bool) -> None:
+    count = len(app.state.agent.skills)
     logger.info("%d skill%s at %s", count, "" if count == 1 else "s", url)
     logger.info("Agent Card: %s/.well-known/agent-card.json", url.rstrip("/"))
+    if app.state.explorer:
+        logger.info("Explorer: %s%s", url.rstrip("/"), app.state.explorer)
     if host in WILDCARDS and "//localhost:" in url:
         logger.info("That is for this machine; give url= or --url for clients elsewhere")
     if host not in LOOPBACK and not known:

@@ -1,0 +1,59 @@
+"""A real Chromium, and an agent for it to look at."""
+
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, sync_playwright
+
+from tests.serving import running
+
+from .agent import registry
+from .browsing import Visit, visiting
+
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+FLAGS = [
+    *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
+    # else it looks up addresses of its maker's at every start
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """Chromium; for one module of tests, for others can't run event loops beside Playwright's."""
+    path = next(filter(None, map(shutil.which, NAMES)), None)
+    if path is None:
+        pytest.skip("No Chromium here; Debian and Ubuntu: apt install chromium")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=FLAGS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def agent() -> Iterator[str]:
+    """The base URL of an agent with the modules of examples/ and of `tests.explorer.agent`."""
+    options: dict[str, Any] = {"name": "Test agent", "push_notifications": True}
+    with running(registry(), explorer=True, **options) as url:
+        yield url
+
+
+@pytest.fixture
+def visit(browser: Browser, agent: str) -> Iterator[Visit]:
+    """Somebody at a desk, who looks at *agent* in light colours."""
+    with visiting(browser, agent, color_scheme="light") as found:
+        yield found
+
+
+@pytest.fixture
+def open_visit(browser: Browser) -> Iterator[Callable[..., Visit]]:
+    """What begins further visits: of other agents, on phones, in the dark."""
+    with ExitStack() as visits:
+
+        def begin(agent: str, **options: Any) -> Visit:
+            return visits.enter_context(visiting(browser, agent, **options))
+
+        yield begin

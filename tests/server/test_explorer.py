@@ -1,0 +1,144 @@
+"""The explorer's page on an agent: where it is, who may read it, what stands in its way."""
+
+import logging
+from collections.abc import Iterator
+from importlib.metadata import EntryPoints
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from apcore import Registry
+from apcore_a2a_auth import APIKeyAuthenticator
+from apcore_a2a_server import create_app
+from apcore_a2a_server.serving import explorer
+from apcore_a2a_server.serving.serve import _announce  # noqa: PLC2701 - what is logged at a start
+from starlette.applications import Starlette
+from starlette.routing import Mount
+
+from tests.serving import running
+
+from .inloop import Does, give_back, registry_of
+
+SEND = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "message/send",
+    "params": {
+        "message": {"kind": "message", "role": "user", "parts": [{"kind": "data", "data": {}}]},
+        "metadata": {"skillId": "work"},
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def modules() -> Registry:
+    return registry_of({"work": Does(give_back)})
+
+
+@pytest.fixture(scope="module")
+def agent(modules: Registry) -> Iterator[str]:
+    with running(modules, explorer=True, auth=APIKeyAuthenticator({"sesame": "ada"})) as url:
+        yield url
+
+
+def test_without_the_option_there_is_no_page(modules: Registry) -> None:
+    with running(modules) as url:
+        assert httpx.get(f"{url}/explorer").status_code == 404
+
+
+@pytest.mark.parametrize("path", ["/explorer", "/explorer/"])
+def test_anybody_may_read_the_page(agent: str, path: str) -> None:
+    answer = httpx.get(agent + path)
+    assert answer.status_code == 200
+    assert answer.headers["content-type"].startswith("text/html")
+    assert answer.headers["x-frame-options"] == "DENY"
+    assert "script-src 'sha256-" in answer.headers["content-security-policy"]
+    assert httpx.head(agent + path).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("verb", "path"),
+    [("POST", "/explorer"), ("POST", "/explorer/"), ("GET", "/explorer/x"), ("POST", "/")],
+)
+def test_everything_else_asks_who_calls(agent: str, verb: str, path: str) -> None:
+    assert httpx.request(verb, agent + path, json=SEND).status_code == 401
+
+
+def test_the_page_changes_nothing(agent: str) -> None:
+    answer = httpx.post(f"{agent}/explorer", headers={"x-api-key": "sesame"})
+    assert answer.status_code == 405
+
+
+@pytest.mark.parametrize("path", ["/tools/ui", "tools/ui/"])
+def test_the_page_can_be_elsewhere(modules: Registry, path: str) -> None:
+    with running(modules, explorer=True, explorer_path=path) as url:
+        assert httpx.get(f"{url}/explorer").status_code == 404
+        for found, base in (("/tools/ui", "../"), ("/tools/ui/", "../../")):
+            assert f'name="agent-base" content="{base}"' in httpx.get(url + found).text
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("/", "", "/health", "health/", "/metrics", "/.well-known/agent.json", "/tasks", "/a b"),
+        *("/x/tasks/", "/extendedAgentCard", "/tasks/x", "/.well-known/agent-card.json", "/../x"),
+    ],
+)
+def test_where_the_agent_itself_is_no_page_can_be(modules: Registry, path: str) -> None:
+    with pytest.raises(ValueError, match="explorer_path: "):
+        create_app(modules, explorer=True, explorer_path=path)
+
+
+def test_what_is_not_installed_is_told(modules: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(**_: Any) -> EntryPoints:
+        return EntryPoints()
+
+    monkeypatch.setattr(explorer, "entry_points", none)
+    with pytest.raises(ImportError, match="pip install apcore-a2a-explorer"):
+        create_app(modules, explorer=True)
+    create_app(modules)
+
+
+@pytest.mark.parametrize("path", ["/explorer", "/tools/ui"])
+def test_its_address_is_told_at_the_start(
+    modules: Registry, path: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    url = "https://agent.example.com/prefix"
+    app = create_app(modules, url=url, explorer=True, explorer_path=path)
+    with caplog.at_level(logging.INFO, "apcore_a2a_server"):
+        _announce(app, "127.0.0.1", url, known=True)
+    assert f"Explorer: {url}{path}" in caplog.messages
+
+
+def test_an_agent_that_is_mounted_has_its_page_there(modules: Registry, tmp_path: Path) -> None:
+    app = create_app(modules, url="http://agent.example/agent", explorer=True)
+    site = Starlette(routes=[Mount("/agent", app)])
+    with running(site) as url:
+        assert httpx.get(f"{url}/agent/explorer/").status_code == 200
+        assert httpx.get(f"{url}/explorer").status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("url", "origin", "status"),
+    [
+        ("https://agent.example.com/a", "https://agent.example.com", 200),
+        ("https://Agent.example.com:443/", "https://agent.example.com", 200),
+        ("https://agent.example.com:8443", "https://agent.example.com:8443", 200),
+        ("https://agent.example.com:8443", "https://agent.example.com", 403),
+        ("https://agent.example.com", "http://agent.example.com", 403),
+        ("https://agent.example.com", "https://other.example.com", 403),
+    ],
+)
+def test_behind_a_proxy_the_page_is_known_by_the_public_address(
+    modules: Registry, url: str, origin: str, status: int
+) -> None:
+    """TLS ends at the proxy, and requests do not tell: only `url` does."""
+    with running(modules, explorer=True, url=url) as inner:
+        answer = httpx.post(f"{inner}/", json=SEND, headers={"origin": origin})
+    assert answer.status_code == status
+
+
+def test_a_public_address_that_is_none_is_refused(modules: Registry) -> None:
+    with pytest.raises(ValueError, match="url is no address"):
+        create_app(modules, url="http://[agent")
