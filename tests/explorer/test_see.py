@@ -8,7 +8,7 @@ from .browsing import Visit
 def test_the_skills_are_shown_with_what_stands_out(visit: Visit) -> None:
     page = visit.go()
     expect(page).to_have_title("Test agent · A2A explorer")
-    expect(page.get_by_text("Delete a file")).to_be_visible()
+    expect(page.get_by_text("Files Delete")).to_be_visible()
     expect(page.get_by_text("destructive").first).to_be_visible()
     expect(page.get_by_text("needs approval").first).to_be_visible()
 
