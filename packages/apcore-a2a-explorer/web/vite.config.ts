@@ -1,6 +1,21 @@
 import preact from "@preact/preset-vite";
-import { defineConfig } from "vitest/config";
+import license, { type Dependency } from "rollup-plugin-license";
 import { viteSingleFile } from "vite-plugin-singlefile";
+import { defineConfig } from "vitest/config";
+
+const PACKAGE = "../src/apcore_a2a_explorer";
+
+/** The licences of what the page holds; their texts have to go with it. */
+function notices(dependencies: Dependency[]): string {
+  const found = dependencies.map(
+    ({ name, version, license, licenseText, author }) =>
+      `${name} ${version} (${license})\n\n${(licenseText || copyright(author)).trim()}\n`,
+  );
+  return `index.html holds parts of these packages.\n\n${found.sort().join(`\n${"-".repeat(72)}\n\n`)}`;
+}
+
+const copyright = (author: Dependency["author"]) =>
+  `Copyright ${author?.text() || "its authors"}`;
 
 export default defineConfig({
   resolve: {
@@ -11,7 +26,17 @@ export default defineConfig({
       "markdown-to-jsx/react": "/src/form/plain.ts",
     },
   },
-  plugins: [preact({ prefreshEnabled: false }), viteSingleFile({ removeViteModuleLoader: true })],
-  build: { target: "es2022", minify: "esbuild", modulePreload: false },
+  plugins: [
+    preact({ prefreshEnabled: false }),
+    viteSingleFile({ removeViteModuleLoader: true }),
+    license({ thirdParty: { output: { file: "../THIRD-PARTY.txt", template: notices } } }),
+  ],
+  build: {
+    outDir: PACKAGE,
+    emptyOutDir: false, // Python's files are there, too
+    target: "es2022",
+    minify: "esbuild",
+    modulePreload: false,
+  },
   test: { include: ["src/**/*.test.ts"] },
 });
