@@ -24,8 +24,7 @@ def explorer_routes(path: str, taken: Sequence[Route]) -> list[Route]:
     """
     found = [*entry_points(group=GROUP, name=NAME)]
     if not found:
-        message = "explorer needs a package of its own: pip install apcore-a2a-explorer"
-        raise ImportError(message, name="apcore_a2a_explorer")
+        raise ImportError("explorer needs a package of its own: pip install apcore-a2a-explorer")
     try:
         routes: list[Route] = found[0].load()(path)
     except ValueError as error:
