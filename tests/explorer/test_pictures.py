@@ -13,7 +13,7 @@ from playwright.sync_api import Page, expect
 from tests.serving import running
 
 from .agent import EXTENSIONS
-from .browsing import PHONE, Visit
+from .browsing import Visit
 
 PAGE = Path(__file__).parents[2] / "docs" / "explorer.md"
 WIDE = {"width": 1180, "height": 760}
