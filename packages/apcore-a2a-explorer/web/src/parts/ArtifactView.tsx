@@ -5,7 +5,6 @@ import { download, fileName } from "./files";
 import { PartView } from "./PartView";
 import { rowsOf } from "./rows";
 import { Table } from "./Table";
-import { LongText } from "./LongText";
 import { Choice } from "./Choice";
 
 const STEP = 20;
@@ -18,9 +17,16 @@ export function ArtifactView({ artifact }: { artifact: Artifact }) {
       <header>
         <h3 class="breakable">{title}</h3>
         {artifact.parts.length > 1 && <span class="muted">{artifact.parts.length.toLocaleString()} parts</span>}
-        <button type="button" class="quiet small" onClick={() => save(artifact)}>
-          Download
-        </button>
+        {!isFile(artifact) && (
+          <button
+            type="button"
+            class="quiet small"
+            aria-label={`Download ${title}`}
+            onClick={() => save(artifact)}
+          >
+            Download
+          </button>
+        )}
       </header>
       {artifact.description && <p class="hint">{artifact.description}</p>}
       <Parts artifact={artifact} />
@@ -47,7 +53,7 @@ function Parts({ artifact: { parts } }: { artifact: Artifact }) {
       {!apart && rows ? (
         <Table rows={rows} label="The parts as a table" />
       ) : !apart && joined ? (
-        <LongText text={parts.map((part) => part.text).join("")} />
+        <PartView part={{ ...parts[0], text: parts.map((part) => part.text).join("") }} />
       ) : (
         <>
           {parts.slice(0, shown).map((part, index) => (
@@ -63,6 +69,10 @@ function Parts({ artifact: { parts } }: { artifact: Artifact }) {
     </>
   );
 }
+
+/** Whether it is just a file, which has its own way to be downloaded. */
+const isFile = ({ parts: [first, ...others] }: Artifact) =>
+  first?.text === undefined && first?.data === undefined && !others.length;
 
 function save(artifact: Artifact): void {
   const { parts } = artifact;

@@ -28,7 +28,12 @@ function Bytes({ part, name }: { part: Part; name: string }) {
         <span class="muted">
           {type}, {sizeOf(bytes.length)}
         </span>{" "}
-        <button type="button" class="quiet small" onClick={() => download(bytes, name)}>
+        <button
+          type="button"
+          class="quiet small"
+          aria-label={`Download ${name}`}
+          onClick={() => download(bytes, name)}
+        >
           Download
         </button>
       </p>

@@ -1,7 +1,22 @@
 import DOMPurify from "dompurify";
 import { Marked } from "marked";
 
-const marked = new Marked({ gfm: true, breaks: false, async: false });
+const ESCAPES: Record<string, string> = { "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" };
+const escaped = (source: string) => source.replace(/[&<>"]/g, (each) => ESCAPES[each]!);
+
+/** A tag without attributes: a <br> is what it is, all other HTML is the text that it is. */
+const BARE = /^<\/?[a-z][a-z0-9]*\s*\/?>$/i;
+
+const marked = new Marked({
+  gfm: true,
+  breaks: false,
+  async: false,
+  renderer: {
+    html: ({ text }) => (BARE.test(text.trim()) ? text : escaped(text)),
+    // nothing is loaded from elsewhere
+    image: ({ href, text }) => `<a href="${escaped(href)}">${escaped(text || href)}</a>`,
+  },
+});
 const purify = DOMPurify(window);
 
 const TAGS = (

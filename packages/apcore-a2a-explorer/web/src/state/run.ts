@@ -15,7 +15,8 @@ export interface TimedEvent {
   event: StreamEvent;
 }
 
-export type Connection = "idle" | "connecting" | "open" | "lost" | "ended";
+/** "lost" is tried again by itself, "given up" is not. */
+export type Connection = "idle" | "connecting" | "open" | "lost" | "given up" | "ended";
 
 // several within three seconds, after which agents of apcore-a2a cancel what nobody watches
 const RETRIES = [250, 500, 750, 1000, 2000, 4000, 8000, 16000];
@@ -76,11 +77,11 @@ export class Run {
         throw new ConnectionError("The stream ended before the task did");
       } catch (error) {
         if (turn !== this.#turn) return;
-        if (!(error instanceof ConnectionError) || !this.task) return this.#fail(error);
+        if (!isPassing(error) || !this.task) return this.#fail(error);
         if (this.events.length > before) attempt = 0;
         this.error = error;
-        this.#connect("lost");
         const wait = RETRIES[attempt];
+        this.#connect(wait === undefined ? "given up" : "lost");
         if (wait === undefined) return;
         await new Promise((resolve) => setTimeout(resolve, wait));
         if (turn !== this.#turn) return;
@@ -94,6 +95,7 @@ export class Run {
     if (!this.task) return;
     this.operation = { name: "subscribe", id: this.task.id };
     this.#abort = new AbortController();
+    this.endedAt = undefined;
     void this.watch();
   }
 
@@ -132,7 +134,7 @@ export class Run {
   }
 
   async #read(): Promise<void> {
-    this.#connect("connecting");
+    if (this.connection !== "lost") this.#connect("connecting");
     const exchange = { signal: this.#abort.signal, lastEventId: this.lastEventId };
     const opened = () => {
       this.error = null;
@@ -168,10 +170,14 @@ export class Run {
     this.endedAt = Date.now();
     const aborted = error instanceof DOMException && error.name === "AbortError";
     this.error = aborted ? null : error;
-    const lost = error instanceof ConnectionError && this.task;
-    this.#connect(lost ? "lost" : "ended");
+    this.#connect("ended");
   }
 }
+
+/** Whether the same request may do better later: also what proxies say of an agent that is away. */
+const isPassing = (error: unknown) =>
+  error instanceof ConnectionError ||
+  (error instanceof HttpError && [502, 503, 504].includes(error.status));
 
 /** Whether a refusal only says that there is nothing to watch any more. */
 export const isOver = (error: unknown) =>

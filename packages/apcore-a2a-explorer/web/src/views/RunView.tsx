@@ -28,7 +28,7 @@ export function RunView({ run, replied, bare = false }: Props) {
     <section class="run" aria-label="Result">
       {!bare && <Head run={run} />}
       <Lost run={run} />
-      {run.connection !== "lost" && <Failure error={run.error} />}
+      {!isBroken(run) && <Failure error={run.error} />}
       <ProgressView run={run} />
       {task && <QuestionView task={task} run={run} replied={replied} />}
       <Said run={run} />
@@ -95,11 +95,13 @@ export function Cancel({ run }: { run: Run }) {
 function Lost({ run }: { run: Run }) {
   void run.changed.value;
   const task = run.task;
-  if (run.connection === "lost") {
+  if (isBroken(run)) {
     return (
       <div class="failure" role="alert">
-        <strong>The connection is lost.</strong> What is here is what came before; the page tries to
-        connect again.{" "}
+        <strong>The connection is lost.</strong> What is here is what came before;{" "}
+        {run.connection === "lost"
+          ? "the page tries to connect again."
+          : "the page has tried for a while, and tries no more."}{" "}
         <button type="button" onClick={() => (run.stop(), run.resume())}>
           Connect now
         </button>
@@ -110,13 +112,15 @@ function Lost({ run }: { run: Run }) {
   if (!idle) return null;
   return (
     <div class="notice">
-      The task goes on; nobody here watches it.{" "}
+      {!run.error && "The task goes on; nobody here watches it. "}
       <button type="button" onClick={() => run.resume()}>
         Watch it
       </button>
     </div>
   );
 }
+
+const isBroken = ({ connection }: Run) => connection === "lost" || connection === "given up";
 
 function ProgressView({ run }: { run: Run }) {
   void run.changed.value;

@@ -67,7 +67,11 @@ export function Timeline({ run, count }: { run: Run; count: number }) {
           ))}
         </div>
       </div>
-      {run.events[chosen] && <LongText text={pretty(run.events[chosen].event as unknown as Json)} code />}
+      {run.events[chosen] && (
+        <section aria-label="Details of the event">
+          <LongText text={pretty(run.events[chosen].event as unknown as Json)} code />
+        </section>
+      )}
     </details>
   );
 }
