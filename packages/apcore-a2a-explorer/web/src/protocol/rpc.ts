@@ -71,7 +71,10 @@ async function post(
   if (exchange.lastEventId !== undefined) headers["Last-Event-ID"] = exchange.lastEventId;
   const body = JSON.stringify(envelope(request, ++lastId));
   const init = { method: "POST", headers, body, signal: exchange.signal };
-  const response = await lost(() => fetch(endpoint.url, init));
+  const response = await lost(
+    () => fetch(endpoint.url, init),
+    "The agent can't be reached, or did not answer before the connection was lost.",
+  );
   if (response.ok) return response;
   const answer = await response.text().catch(() => "");
   const error = object(parse(answer, null))?.error;
@@ -107,11 +110,14 @@ function resultOf(answer: unknown): unknown {
 }
 
 /** fetch tells of a broken connection with a TypeError. */
-async function lost<T>(action: () => Promise<T>): Promise<T> {
+async function lost<T>(
+  action: () => Promise<T>,
+  message = "The connection to the agent was lost before its answer was complete.",
+): Promise<T> {
   try {
     return await action();
   } catch (error) {
     if (error instanceof DOMException && error.name === "AbortError") throw error;
-    throw new ConnectionError("The connection to the agent was lost");
+    throw new ConnectionError(message);
   }
 }

@@ -39,6 +39,8 @@ export class Run {
   endedAt: number | undefined;
   /** Whether its first events are old ones. */
   replays = false;
+  /** Whether it is about an answer that the task did not wait for any more. */
+  late = false;
   readonly changed = signal(0);
   #timer: ReturnType<typeof setTimeout> | undefined;
   #abort = new AbortController();

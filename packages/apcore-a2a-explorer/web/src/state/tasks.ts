@@ -11,17 +11,24 @@ export const getTask = async (id: string): Promise<Task> =>
 
 /** The paused tasks, newest first; null before they were asked for. */
 export const inbox = signal<Task[] | null>(null);
+/** Whether more tasks are paused than the inbox holds. */
+export const inboxIsFull = signal(false);
 export const inboxError = signal<unknown>(null);
 
+let turn = 0;
+
 export async function loadInbox(): Promise<void> {
+  const mine = ++turn;
   try {
     const pages = await Promise.all([
       listTasks({ state: "input-required", pageSize: 50 }),
       listTasks({ state: "auth-required", pageSize: 50 }),
     ]);
+    if (mine !== turn) return;
     inbox.value = pages.flatMap((page) => page.tasks);
+    inboxIsFull.value = pages.some((page) => page.next);
     inboxError.value = null;
   } catch (error) {
-    inboxError.value = error;
+    if (mine === turn) inboxError.value = error;
   }
 }

@@ -53,7 +53,7 @@ function View({ path: [room = "skills", id], query }: { path: string[]; query: U
     case "skills":
       return <Skills id={id} />;
     case "tasks":
-      return id ? <TaskView key={id} id={id} /> : <TaskList key={query.toString()} query={query} />;
+      return id ? <TaskView key={id} id={id} /> : <TaskList query={query} />;
     case "inbox":
       return <Inbox />;
     case "conversations":

@@ -4,74 +4,110 @@ import { takesText } from "../protocol/card";
 import { questionOf } from "../protocol/question";
 import { partOf } from "../protocol/parts";
 import { isSettled } from "../protocol/states";
-import type { Message, Task } from "../protocol/types";
+import type { ListQuery, Message, Task, TaskPage } from "../protocol/types";
 import { card } from "../state/agent";
-import { credentials } from "../state/credentials";
 import { go, href } from "../state/route";
 import type { Run } from "../state/run";
 import { start } from "../state/runs";
-import { version } from "../state/settings";
 import { getTask, listTasks } from "../state/tasks";
 import { StateBadge } from "./Badges";
 import { Failure } from "./Errors";
 import { MessageView } from "./MessageView";
 import { QuestionView } from "./QuestionView";
-import { RunView } from "./RunView";
+import { Late, RunView } from "./RunView";
 import { skillOf } from "./TaskTable";
 import { short } from "./times";
+import { usePages } from "./usePages";
 
 /** A conversation, oldest first, and what is to be said next. */
-export function ConversationView({ id }: { id: string }) {
-  const fresh = id === "new";
-  const [tasks, setTasks] = useState<Task[] | null>(fresh ? [] : null);
-  const [error, setError] = useState<unknown>(null);
+export const ConversationView = ({ id }: { id: string }) =>
+  id === "new" ? <NewConversation /> : <KnownConversation id={id} />;
+
+function NewConversation() {
   const [run, setRun] = useState<Run | null>(null);
-  const load = async () => {
-    if (fresh) return;
-    try {
-      setTasks(await tasksOf(id));
-      setError(null);
-    } catch (failure) {
-      setError(failure);
-    }
-  };
-  useEffect(() => void load(), [version.value, credentials.value]);
-  void run?.changed.value;
-  const live = run?.task?.id;
-  const over = run && !run.active && run.task && isSettled(run.task.status.state);
+  const over = isOver(run);
   useEffect(() => {
-    if (!over) return;
-    if (fresh) go(href("conversations", run.task!.contextId));
-    else void load();
-  }, [over]);
-  const shown = (tasks ?? []).filter((task) => task.id !== live || over);
-  const watchedHere = run && !over;
+    if (over) go(href("conversations", run!.task!.contextId));
+  }, [run, over]);
   return (
     <section class="page wide">
-      <p>
-        <a href="#/conversations">← Conversations</a>
-      </p>
-      <h1>{fresh ? "A new conversation" : <>Conversation <span class="mono">{short(id)}</span></>}</h1>
-      <Failure error={error} />
-      {tasks === null && !error && <p class="muted">Asking for its tasks…</p>}
+      <Back />
+      <h1>A new conversation</h1>
       <div class="talk" aria-live="polite">
-        {shown.map((task) => (
-          <Turn key={task.id} task={task} replied={setRun} />
-        ))}
-        {watchedHere && <RunView key={run.startedAt} run={run} replied={setRun} />}
+        {run && <Live key={run.startedAt} run={run} replied={setRun} />}
       </div>
-      <Composer contextId={fresh ? "" : id} latest={latestSkill(tasks)} began={setRun} />
+      <Composer contextId="" began={setRun} />
     </section>
   );
 }
 
-/** With their artifacts, which 0.3 always has and others may leave out of lists. */
-async function tasksOf(contextId: string): Promise<Task[]> {
-  const page = await listTasks({ contextId, pageSize: 50, includeArtifacts: true });
-  const whole = await Promise.all(
-    page.tasks.map((task) => (task.history.length ? task : getTask(task.id).catch(() => task))),
+function KnownConversation({ id }: { id: string }) {
+  const { tasks, next, error, busy, load } = usePages(
+    { contextId: id, pageSize: 50, includeArtifacts: true },
+    wholeTasks,
   );
-  return whole.sort((a, b) => timeOf(a) - timeOf(b));
+  const [run, setRun] = useState<Run | null>(null);
+  const over = isOver(run);
+  useEffect(() => {
+    if (over) void load();
+  }, [run, over]);
+  const shown = (tasks ?? []).filter((task) => over || task.id !== run?.task?.id);
+  return (
+    <section class="page wide">
+      <Back />
+      <h1>
+        Conversation <span class="mono">{short(id)}</span>
+      </h1>
+      <Failure error={error} />
+      {tasks === null && !error && <p class="muted">Asking for its tasks…</p>}
+      {tasks?.length === 0 && !run && <p class="empty">Nothing was said here yet.</p>}
+      {next && (
+        <button type="button" disabled={busy} onClick={() => void load(next)}>
+          Show earlier ones
+        </button>
+      )}
+      <div class="talk" aria-live="polite">
+        {shown.sort((a, b) => timeOf(a) - timeOf(b)).map((task) => (
+          <Turn key={task.id} task={task} replied={setRun} />
+        ))}
+        {run && !over && <Live key={run.startedAt} run={run} replied={setRun} />}
+        {run && over && <Late run={run} />}
+      </div>
+      <Composer contextId={id} latest={latestSkill(tasks)} began={setRun} />
+    </section>
+  );
+}
+
+const Back = () => (
+  <p>
+    <a href="#/conversations">← Conversations</a>
+  </p>
+);
+
+/** Whether the list of tasks has all that came of *run*. */
+function isOver(run: Run | null): boolean {
+  void run?.changed.value;
+  return Boolean(run && !run.active && run.task && isSettled(run.task.status.state));
+}
+
+/** What is being done, below what was said for it. */
+function Live({ run, replied }: { run: Run; replied: (run: Run) => void }) {
+  void run.changed.value;
+  return (
+    <>
+      {run.task?.history.map((message, index) => <MessageView key={index} message={message} />)}
+      <RunView run={run} replied={replied} />
+    </>
+  );
+}
+
+/** With their artifacts and what was said, which others may leave out of lists. */
+async function wholeTasks(query: ListQuery): Promise<TaskPage> {
+  const page = await listTasks(query);
+  const whole = page.tasks.map((task) =>
+    task.history.length ? task : getTask(task.id).catch(() => task),
+  );
+  return { ...page, tasks: await Promise.all(whole) };
 }
 
 const timeOf = (task: Task) => Date.parse(task.status.timestamp ?? "") || 0;
@@ -100,7 +136,8 @@ function Turn({ task, replied }: { task: Task; replied: (run: Run) => void }) {
   );
 }
 
-const latestSkill = (tasks: Task[] | null) => tasks?.map(skillOf).findLast(Boolean);
+/** Lists begin with the latest task. */
+const latestSkill = (tasks: Task[] | null) => tasks?.map(skillOf).find(Boolean);
 
 interface ComposerProps {
   contextId: string;
@@ -138,10 +175,13 @@ function Composer({ contextId, latest, began }: ComposerProps) {
         Message: text, or a JSON object
         <textarea
           rows={2}
+          required
           value={text}
           onInput={(event) => setText(event.currentTarget.value)}
           onKeyDown={(event) => {
-            if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) send(event);
+            if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) {
+              event.currentTarget.form!.requestSubmit();
+            }
           }}
         />
       </label>

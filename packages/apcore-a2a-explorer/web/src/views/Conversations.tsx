@@ -1,24 +1,16 @@
-import { useEffect, useState } from "preact/hooks";
 import type { Task } from "../protocol/types";
-import { credentials } from "../state/credentials";
 import { href } from "../state/route";
-import { version } from "../state/settings";
-import { listTasks } from "../state/tasks";
 import { StateBadge } from "./Badges";
 import { Failure } from "./Errors";
 import { skillOf } from "./TaskTable";
 import { moment, short } from "./times";
+import { usePages } from "./usePages";
+
+const LATEST = { pageSize: 100 };
 
 /** The conversations of the latest tasks. */
 export function Conversations() {
-  const [tasks, setTasks] = useState<Task[] | null>(null);
-  const [error, setError] = useState<unknown>(null);
-  useEffect(() => {
-    listTasks({ pageSize: 100 }).then(
-      (page) => (setTasks(page.tasks), setError(null)),
-      (failure) => setError(failure),
-    );
-  }, [version.value, credentials.value]);
+  const { tasks, next, error, busy, load } = usePages(LATEST);
   const groups = grouped(tasks ?? []);
   return (
     <section class="page wide">
@@ -27,9 +19,15 @@ export function Conversations() {
         <a class="button" href={href("conversations", "new")}>
           Begin one
         </a>
+        <button type="button" class="quiet" disabled={busy} onClick={() => void load()}>
+          Refresh
+        </button>
       </header>
-      <p class="muted">All tasks with the same contextId, of the latest 100 tasks.</p>
+      <p class="muted">
+        All tasks with the same contextId{next && `, of the latest ${tasks!.length.toLocaleString()} tasks`}.
+      </p>
       <Failure error={error} />
+      {tasks === null && !error && <p class="muted">Asking for the tasks…</p>}
       {tasks?.length === 0 && <p class="empty">Nothing was said yet.</p>}
       <ul class="cards">
         {[...groups].map(([id, group]) => (
@@ -47,6 +45,11 @@ export function Conversations() {
           </li>
         ))}
       </ul>
+      {next && (
+        <button type="button" disabled={busy} onClick={() => void load(next)}>
+          Show older ones
+        </button>
+      )}
     </section>
   );
 }

@@ -2,7 +2,7 @@ import { card } from "../state/agent";
 import { credentials, signIn, signingIn } from "../state/credentials";
 import { href, route } from "../state/route";
 import { theme, version, type Theme } from "../state/settings";
-import { inbox } from "../state/tasks";
+import { inbox, inboxIsFull } from "../state/tasks";
 import type { Version } from "../protocol/types";
 
 const ROOMS = [
@@ -62,6 +62,7 @@ function Count() {
   return (
     <span class="count">
       {waiting}
+      {inboxIsFull.value && "+"}
       <span class="sr"> waiting</span>
     </span>
   );

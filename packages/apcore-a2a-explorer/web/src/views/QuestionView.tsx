@@ -2,12 +2,9 @@ import { useState } from "preact/hooks";
 import { JsonTree } from "../parts/JsonTree";
 import { partOf } from "../protocol/parts";
 import { approvalAnswer, questionOf, type Question } from "../protocol/question";
-import { isTerminal } from "../protocol/states";
 import type { Part, Task } from "../protocol/types";
-import { card } from "../state/agent";
+import { answer } from "../state/answer";
 import type { Run } from "../state/run";
-import { start } from "../state/runs";
-import { loadInbox } from "../state/tasks";
 import { Failure } from "./Errors";
 import { moment } from "./times";
 
@@ -22,21 +19,10 @@ export function QuestionView({ task, run, replied }: Props) {
   const question = questionOf(task);
   const [sent, setSent] = useState<Run | null>(null);
   if (!question) return null;
-  const answer = (part: Part) => {
-    const mode = card.value?.capabilities.streaming ? "stream" : "send";
-    const next = start(mode, [part], { taskId: task.id, contextId: task.contextId });
-    if (run) next.events = [...run.events];
-    next.task = task;
-    setSent(next);
-    const stop = next.changed.subscribe(() => {
-      const refused = next.error && next.connection === "ended";
-      if (next.events.length === (run?.events.length ?? 0) && !refused) return;
-      queueMicrotask(() => stop());
-      if (!refused) replied(next);
-      if (refused || (next.task && isTerminal(next.task.status.state))) void loadInbox();
-    });
-  };
   void sent?.changed.value;
+  const reply = (part: Part) => {
+    if (!sent?.active) setSent(answer(task, part, run?.events ?? [], replied));
+  };
   return (
     <section class="question" aria-label={`Task ${task.id} asks`}>
       <h3>{TITLES[question.kind]}</h3>
@@ -53,9 +39,9 @@ export function QuestionView({ task, run, replied }: Props) {
       )}
       {question.expiresAt && <p class="hint">It waits until {moment(question.expiresAt)}.</p>}
       {question.kind === "approval" && question.decidedBy !== "server" ? (
-        <Approval question={question} answer={answer} />
+        <Approval question={question} answer={reply} />
       ) : (
-        <Reply question={question} answer={answer} />
+        <Reply question={question} answer={reply} />
       )}
       <Failure error={sent?.error} />
     </section>

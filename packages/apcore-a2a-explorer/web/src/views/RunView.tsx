@@ -29,6 +29,7 @@ export function RunView({ run, replied, bare = false }: Props) {
       {!bare && <Head run={run} />}
       <Lost run={run} />
       {!isBroken(run) && <Failure error={run.error} />}
+      <Late run={run} />
       <ProgressView run={run} />
       {task && <QuestionView task={task} run={run} replied={replied} />}
       <Said run={run} />
@@ -116,6 +117,17 @@ function Lost({ run }: { run: Run }) {
       <button type="button" onClick={() => run.resume()}>
         Watch it
       </button>
+    </div>
+  );
+}
+
+export function Late({ run }: { run: Run }) {
+  void run.changed.value;
+  if (!run.late) return null;
+  return (
+    <div class="notice" role="status">
+      <strong>Your answer came too late, and does not count.</strong> Somebody else has answered
+      before, or the task was canceled or has expired.
     </div>
   );
 }

@@ -1,43 +1,17 @@
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useRef } from "preact/hooks";
 import { STATES } from "../protocol/states";
-import type { ListQuery, Task, TaskState } from "../protocol/types";
-import { credentials } from "../state/credentials";
+import type { ListQuery, TaskState } from "../protocol/types";
 import { go } from "../state/route";
-import { version } from "../state/settings";
-import { listTasks } from "../state/tasks";
 import { CopyView } from "./CopyView";
 import { Failure } from "./Errors";
 import { TaskTable } from "./TaskTable";
+import { usePages } from "./usePages";
 
 const SIZE = 25;
 
 export function TaskList({ query }: { query: URLSearchParams }) {
-  const asked: ListQuery = {
-    state: (query.get("state") as TaskState) || undefined,
-    contextId: query.get("context") || undefined,
-    after: query.get("after") ? new Date(query.get("after")!).toISOString() : undefined,
-    pageSize: SIZE,
-  };
-  const [tasks, setTasks] = useState<Task[] | null>(null);
-  const [next, setNext] = useState("");
-  const [total, setTotal] = useState<number>();
-  const [error, setError] = useState<unknown>(null);
-  const [busy, setBusy] = useState(false);
-  const load = async (pageToken = "") => {
-    setBusy(true);
-    try {
-      const page = await listTasks({ ...asked, pageToken });
-      setTasks((known) => [...(pageToken ? (known ?? []) : []), ...page.tasks]);
-      setNext(page.next);
-      setTotal(page.total);
-      setError(null);
-    } catch (failure) {
-      setError(failure);
-    } finally {
-      setBusy(false);
-    }
-  };
-  useEffect(() => void load(), [version.value, credentials.value]);
+  const asked = queryOf(query);
+  const { tasks, next, total, error, busy, load } = usePages(asked);
   return (
     <section class="page wide">
       <header class="row">
@@ -45,7 +19,7 @@ export function TaskList({ query }: { query: URLSearchParams }) {
         <button type="button" class="quiet" disabled={busy} onClick={() => void load()}>
           Refresh
         </button>
-        {total !== undefined && <span class="muted">{total.toLocaleString()} in all</span>}
+        {tasks && total !== undefined && <span class="muted">{total.toLocaleString()} in all</span>}
       </header>
       <Filters query={query} />
       <Failure error={error} />
@@ -66,21 +40,43 @@ export function TaskList({ query }: { query: URLSearchParams }) {
   );
 }
 
+function queryOf(query: URLSearchParams): ListQuery {
+  const after = new Date(query.get("after") ?? "");
+  return {
+    state: (query.get("state") as TaskState) || undefined,
+    contextId: query.get("context") || undefined,
+    // an address may have been written by hand
+    after: Number.isNaN(after.getTime()) ? undefined : after.toISOString(),
+    pageSize: SIZE,
+  };
+}
+
+/** The address has what is filtered; the fields follow it, but not while somebody writes. */
 function Filters({ query }: { query: URLSearchParams }) {
-  const set = (name: string, value: string) => {
-    const changed = new URLSearchParams(query);
-    if (value) changed.set(name, value);
-    else changed.delete(name);
+  const form = useRef<HTMLFormElement>(null);
+  const written = useRef<string | null>(null);
+  useEffect(() => {
+    if (written.current === query.toString()) return;
+    for (const field of form.current!.querySelectorAll<HTMLInputElement>("[name]")) {
+      field.value = query.get(field.name) ?? "";
+    }
+  }, [query]);
+  const apply = () => {
+    const fields = Array.from(new FormData(form.current!), ([name, value]) => [name, String(value).trim()]);
+    const changed = new URLSearchParams(fields.filter(([, value]) => value) as [string, string][]);
+    written.current = changed.toString();
     go(changed.size ? `#/tasks?${changed}` : "#/tasks");
   };
   return (
-    <div class="filters">
+    <form
+      ref={form}
+      class="filters"
+      onChange={apply}
+      onSubmit={(event) => (event.preventDefault(), apply())}
+    >
       <label>
         State
-        <select
-          value={query.get("state") ?? ""}
-          onChange={(event) => set("state", event.currentTarget.value)}
-        >
+        <select name="state">
           <option value="">any</option>
           {STATES.map((state) => (
             <option key={state}>{state}</option>
@@ -89,26 +85,17 @@ function Filters({ query }: { query: URLSearchParams }) {
       </label>
       <label>
         Conversation
-        <input
-          class="mono"
-          placeholder="contextId"
-          value={query.get("context") ?? ""}
-          onChange={(event) => set("context", event.currentTarget.value.trim())}
-        />
+        <input name="context" class="mono" placeholder="contextId" />
       </label>
       <label>
         Changed since
-        <input
-          type="datetime-local"
-          value={query.get("after") ?? ""}
-          onChange={(event) => set("after", event.currentTarget.value)}
-        />
+        <input name="after" type="datetime-local" />
       </label>
       {query.size > 0 && (
         <button type="button" class="quiet" onClick={() => go("#/tasks")}>
           Clear
         </button>
       )}
-    </div>
+    </form>
   );
 }
