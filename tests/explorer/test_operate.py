@@ -224,6 +224,7 @@ def test_the_inbox_gets_emptier_with_each_answer(visit: Visit, other: Other) -> 
     expect(card).to_contain_text('text: "mine"')
     card.get_by_role("button", name="Approve").click()
     expect(card.get_by_role("status")).to_have_text("You have answered. The task is completed")
+    expect(card.get_by_role("status")).to_be_focused()
     expect(inbox(page)).to_have_text(f"Inbox{before} waiting")
     assert waiting(other) == before
 

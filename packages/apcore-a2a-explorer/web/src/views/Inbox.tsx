@@ -1,4 +1,4 @@
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import type { ComponentChildren } from "preact";
 import type { Task } from "../protocol/types";
 import { credentials } from "../state/credentials";
@@ -18,17 +18,19 @@ const AGAIN = 10_000;
 
 /** Every task that waits for somebody, and what has become of those that were answered here. */
 export function Inbox() {
-  const [answered, setAnswered] = useState<Run[]>([]);
+  const [answered, setAnswered] = useState(new Map<string, Run>());
   useEffect(() => {
     void loadInbox();
     const timer = setInterval(() => document.hidden || void loadInbox(), AGAIN);
     return () => clearInterval(timer);
   }, [version.value, credentials.value]);
   const tasks = inbox.value;
-  const waiting = new Set(tasks?.map((task) => task.id));
+  const waiting = new Map(tasks?.map((task) => [task.id, task]));
+  const ids = useOrder([...waiting.keys()]);
   const replied = (next: Run) => {
-    keep(`task ${next.task!.id}`, next);
-    setAnswered((known) => [next, ...known.filter((each) => each.task!.id !== next.task!.id)]);
+    const { id } = next.task!;
+    keep(`task ${id}`, next);
+    setAnswered((known) => new Map(known).set(id, next));
   };
   return (
     <section class="page wide">
@@ -41,19 +43,39 @@ export function Inbox() {
       <Failure error={inboxError.value} />
       {tasks === null && !inboxError.value && <p class="muted">Asking for paused tasks…</p>}
       {tasks?.length === 0 && !inboxError.value && <p class="empty">No task waits for an answer.</p>}
-      {tasks?.map((task) => (
-        <Item key={task.id} task={task}>
-          <QuestionView task={task} replied={replied} />
-        </Item>
+      {ids.map((id) => (
+        <Entry key={id} task={waiting.get(id)} run={answered.get(id)} replied={replied} />
       ))}
       {inboxIsFull.value && <p class="muted">These are the latest; more are waiting.</p>}
-      {answered
-        .filter((run) => !waiting.has(run.task!.id))
-        .map((run) => (
-          <Answered key={run.task!.id} run={run} />
-        ))}
     </section>
   );
+}
+
+/** *ids* and all that were there before: who reads one shall not lose it when others come and go. */
+function useOrder(ids: string[]): string[] {
+  const known = useRef<string[]>([]);
+  const fresh = ids.filter((id) => !known.current.includes(id));
+  if (fresh.length) known.current = [...fresh, ...known.current];
+  return known.current;
+}
+
+interface EntryProps {
+  /** The task, if it waits. */
+  task?: Task;
+  /** What has come of the latest answer. */
+  run?: Run;
+  replied: (next: Run) => void;
+}
+
+function Entry({ task, run, replied }: EntryProps) {
+  if (task) {
+    return (
+      <Item task={task}>
+        <QuestionView task={task} replied={replied} />
+      </Item>
+    );
+  }
+  return run ? <Answered run={run} /> : null;
 }
 
 function Item({ task, children }: { task: Task; children: ComponentChildren }) {
@@ -72,9 +94,14 @@ function Item({ task, children }: { task: Task; children: ComponentChildren }) {
 
 function Answered({ run }: { run: Run }) {
   void run.changed.value;
+  const told = useRef<HTMLParagraphElement>(null);
+  // the button that was pressed is gone
+  useEffect(() => {
+    if (document.activeElement === document.body) told.current?.focus({ preventScroll: true });
+  }, []);
   return (
     <Item task={run.task!}>
-      <p role="status">
+      <p ref={told} role="status" tabIndex={-1}>
         {!run.late && "You have answered. "}The task is <StateBadge state={run.task!.status.state} />
       </p>
       <Late run={run} />

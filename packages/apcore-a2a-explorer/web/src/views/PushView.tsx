@@ -46,6 +46,7 @@ export function PushView({ taskId }: { taskId: string }) {
             <button
               type="button"
               class="quiet small"
+              aria-label={`Remove ${config.url}`}
               onClick={() => void attempt(() => ask({ name: "deletePush", taskId, id: config.id ?? "" }))}
             >
               Remove
