@@ -3,7 +3,7 @@ import type { ComponentType } from "preact";
 import { useMemo } from "preact/hooks";
 import type { FieldError } from "../protocol/errors";
 import type { JsonObject } from "../protocol/types";
-import { formSchema, uiSchema } from "./schema";
+import { filled, formSchema, uiSchema } from "./schema";
 import { templates } from "./Templates";
 import { errorSchema, validator } from "./validator";
 
@@ -43,14 +43,9 @@ export function SchemaForm({ id, schema, data, errors, onChange }: Props) {
         emptyObjectFields: "skipDefaults",
         arrayMinItems: { populate: "requiredOnly" },
       }}
-      onChange={({ formData }: { formData?: JsonObject }) => onChange(pruned(formData ?? {}))}
+      onChange={({ formData }: { formData?: JsonObject }) => onChange(filled(formData ?? {}))}
     >
       <></>
     </Form>
   );
-}
-
-/** Fields that were emptied are not sent. */
-function pruned(data: JsonObject): JsonObject {
-  return Object.fromEntries(Object.entries(data).filter(([, value]) => value !== undefined));
 }

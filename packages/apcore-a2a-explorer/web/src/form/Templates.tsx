@@ -44,7 +44,8 @@ interface FieldProps {
   rawDescription?: string;
   rawErrors?: string[];
   children: ComponentChildren;
-  schema: { type?: unknown; __additional_property?: boolean };
+  schema: { type?: unknown; oneOf?: unknown; anyOf?: unknown; __additional_property?: boolean };
+  registry: { schemaUtils: { isSelect: (schema: object) => boolean } };
   onKeyRenameBlur?: (event: never) => void;
   onRemoveProperty?: () => void;
 }
@@ -58,7 +59,7 @@ function Field(props: FieldProps) {
     <div class={`field${errors.length ? " wrong" : ""}`}>
       {schema.__additional_property && <Key {...props} />}
       {props.displayLabel && !schema.__additional_property && !nested && schema.type !== "boolean" && (
-        <label for={id}>
+        <label for={inputId(props)}>
           {label}
           {required && <span class="required"> required</span>}
         </label>
@@ -78,6 +79,12 @@ function Field(props: FieldProps) {
       )}
     </div>
   );
+}
+
+/** What the label is for: where there is a choice of schemas, that comes before the field. */
+function inputId({ id, schema, registry }: FieldProps): string {
+  if (!(schema.oneOf || schema.anyOf) || registry.schemaUtils.isSelect(schema)) return id;
+  return `${id}${schema.oneOf ? "__oneof_select" : "__anyof_select"}`;
 }
 
 /** The name of a member that the schema does not name. */

@@ -2,14 +2,15 @@ import { Validator, type OutputUnit, type Schema } from "@cfworker/json-schema";
 import type { ErrorSchema, RJSFSchema, ValidatorType } from "@rjsf/utils";
 import type { FieldError } from "../protocol/errors";
 import type { Json, JsonObject } from "../protocol/types";
+import { likely, messageOf } from "./errors";
 
 /** What is wrong with *data*, by field; a schema that can't be understood allows everything. */
 export function validate(schema: JsonObject, data: Json): FieldError[] {
   const units = unitsOf(schema, data);
   // who is inside an object that is wrong says more than the object
-  return units
-    .filter((unit) => !CONTAINERS.has(unit.keyword))
-    .map((unit) => ({ field: fieldOf(unit), message: messageOf(unit) }));
+  const told = likely(units.filter((unit) => !CONTAINERS.has(unit.keyword)));
+  const found = told.map((unit) => ({ field: fieldOf(unit), message: messageOf(unit, schema) }));
+  return [...found, ...inexact(data)];
 }
 
 const CONTAINERS = new Set(["properties", "items", "prefixItems", "$ref", "allOf", "dependentSchemas", "false"]);
@@ -35,10 +36,14 @@ function fieldOf(unit: OutputUnit): string {
   return path.join(".");
 }
 
-function messageOf(unit: OutputUnit): string {
-  if (unit.keyword === "required") return "This is required.";
-  if (unit.keyword === "additionalProperties") return "The skill knows no such member.";
-  return unit.error;
+/** Numbers that may not be those that somebody typed. */
+function inexact(data: Json, path: string[] = []): FieldError[] {
+  if (typeof data === "object" && data !== null) {
+    return Object.entries(data).flatMap(([name, item]) => inexact(item, [...path, name]));
+  }
+  const large = typeof data === "number" && Math.abs(data) > Number.MAX_SAFE_INTEGER;
+  const message = "So large a number is not kept to its last digit: is it the one that you mean?";
+  return large ? [{ field: path.join("."), message }] : [];
 }
 
 /** *errors* where rjsf looks for them; what belongs to no field of *data* goes to the root. */

@@ -23,3 +23,15 @@ export function given(source: { [name: string]: unknown }): JsonObject {
 }
 
 export const pretty = (value: Json | undefined) => JSON.stringify(value, null, 2) ?? "";
+
+const TOKEN = /"(?:[^"\\]|\\.)*"|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?/g;
+
+/** The first number in the JSON of *source* that would not stay what it is. */
+export function inexact(source: string): string | undefined {
+  for (const [token] of source.matchAll(TOKEN)) {
+    if (token.startsWith('"')) continue;
+    const large = /^-?\d+$/.test(token) && !Number.isSafeInteger(Number(token));
+    if (large || !Number.isFinite(Number(token))) return token;
+  }
+  return undefined;
+}

@@ -3,7 +3,7 @@ import { defaultsOf, hasForm } from "../form/schema";
 import { takesText, type Example, type Skill } from "../protocol/card";
 import type { FieldError } from "../protocol/errors";
 import type { JsonObject, Part } from "../protocol/types";
-import { isObject, pretty } from "../protocol/values";
+import { inexact, isObject, pretty } from "../protocol/values";
 
 export type InputKind = "data" | "text" | "files";
 
@@ -62,6 +62,8 @@ export function setJson(draft: Draft, source: string): void {
   try {
     const data: unknown = JSON.parse(source);
     if (!isObject(data)) throw new SyntaxError("Input has to be a JSON object: { … }");
+    const large = inexact(source);
+    if (large) throw new RangeError(`${large} is too large a number: its last digits would get lost`);
     draft.data.value = data;
     draft.jsonError.value = "";
   } catch (error) {

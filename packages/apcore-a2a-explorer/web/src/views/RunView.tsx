@@ -1,5 +1,6 @@
 import { ArtifactView } from "../parts/ArtifactView";
 import { PartView } from "../parts/PartView";
+import { HttpError, RpcError } from "../protocol/errors";
 import { isSettled, isTerminal } from "../protocol/states";
 import { href } from "../state/route";
 import type { Run } from "../state/run";
@@ -56,7 +57,7 @@ function Head({ run }: { run: Run }) {
         ) : run.active ? (
           <span class="badge busy">sending</span>
         ) : (
-          <span class="badge plain">{run.answer ? "answered" : "not sent"}</span>
+          <span class="badge plain">{outcome(run)}</span>
         )}
       </span>
       <span class="muted number">{duration((run.endedAt ?? now) - run.startedAt)}</span>
@@ -73,6 +74,13 @@ function Head({ run }: { run: Run }) {
       <Cancel run={run} />
     </header>
   );
+}
+
+/** What became of a request that made no task. */
+function outcome({ answer, error }: Run): string {
+  if (answer) return "answered";
+  if (error instanceof RpcError || error instanceof HttpError) return "refused";
+  return error ? "no answer" : "stopped";
 }
 
 export function Cancel({ run }: { run: Run }) {

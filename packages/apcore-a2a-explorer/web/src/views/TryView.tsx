@@ -1,4 +1,4 @@
-import { useMemo } from "preact/hooks";
+import { useEffect, useMemo, useRef } from "preact/hooks";
 import { hasForm } from "../form/schema";
 import { validate } from "../form/validator";
 import { Choice } from "../parts/Choice";
@@ -8,6 +8,7 @@ import { card } from "../state/agent";
 import { draftOf, partsOf, usePreset, type Draft, type InputKind } from "../state/draft";
 import { keep, operationOf, runs, start, type SendMode, type Sending } from "../state/runs";
 import { CopyView } from "./CopyView";
+import { Errors } from "./Errors";
 import { InputView } from "./InputView";
 import { RunView } from "./RunView";
 
@@ -17,7 +18,18 @@ export function TryView({ skill }: { skill: Skill }) {
   const draft = useMemo(() => draftOf(skill), [skill]);
   const streams = card.value?.capabilities.streaming ?? false;
   const usual: SendMode = streams ? "stream" : "send";
-  const send = (mode: SendMode, unchecked = false) => submit(skill, draft, mode, unchecked);
+  const wanted = useRef<SendMode>(usual);
+  const send = (mode: SendMode, unchecked = false) => {
+    wanted.current = mode;
+    submit(skill, draft, mode, unchecked);
+  };
+  useEffect(
+    () =>
+      draft.data.subscribe(() => {
+        if (draft.errors.peek().some((each) => each.local)) draft.errors.value = check(skill, draft);
+      }),
+    [skill, draft],
+  );
   const keys = (event: KeyboardEvent) => {
     if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey)) return;
     event.preventDefault();
@@ -44,7 +56,8 @@ export function TryView({ skill }: { skill: Skill }) {
       />
       <InputView skill={skill} draft={draft} />
       <More draft={draft} />
-      <SendBar draft={draft} usual={usual} streams={streams} send={send} />
+      <Refused draft={draft} anyway={() => send(wanted.current, true)} />
+      <SendBar streams={streams} send={send} />
       <CopyView operation={operationOf(usual, partsOf(draft), sendingOf(skill, draft))} />
       {run && <RunView key={run.startedAt} run={run} replied={(next) => keep(skill.id, next)} />}
     </section>
@@ -104,15 +117,27 @@ function More({ draft }: { draft: Draft }) {
   );
 }
 
-interface SendBarProps {
-  draft: Draft;
-  usual: SendMode;
-  streams: boolean;
-  send: (mode: SendMode, unchecked?: boolean) => void;
+/** What the page itself found; some of it may be about no field of the form. */
+function Refused({ draft, anyway }: { draft: Draft; anyway: () => void }) {
+  const errors = draft.errors.value.filter((each) => each.local);
+  if (!errors.length || draft.kind.value !== "data") return null;
+  return (
+    <div class="failure" role="alert">
+      <strong>Not sent.</strong> The skill's schema does not allow it:
+      <Errors errors={errors} />
+      <button type="button" onClick={anyway}>
+        Send it all the same
+      </button>
+    </div>
+  );
 }
 
-function SendBar({ draft, usual, streams, send }: SendBarProps) {
-  const checked = draft.errors.value.some((each) => each.local);
+interface SendBarProps {
+  streams: boolean;
+  send: (mode: SendMode) => void;
+}
+
+function SendBar({ streams, send }: SendBarProps) {
   return (
     <div class="bar">
       {streams && (
@@ -126,11 +151,6 @@ function SendBar({ draft, usual, streams, send }: SendBarProps) {
       <button type="button" onClick={() => send("later")}>
         Send without waiting
       </button>
-      {checked && (
-        <button type="button" class="quiet" onClick={() => send(usual, true)}>
-          Send it all the same
-        </button>
-      )}
       <span class="muted keys">
         <kbd>Ctrl</kbd> <kbd>Enter</kbd>
       </span>
