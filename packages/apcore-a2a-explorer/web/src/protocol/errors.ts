@@ -1,4 +1,4 @@
-import type { Json } from "./types";
+import type { Json, JsonObject, Task } from "./types";
 import { isObject, objects, text } from "./values";
 
 /** The agent's refusal: a JSON-RPC error. */
@@ -37,14 +37,22 @@ export interface FieldError {
 /** What is wrong with which field: 1.0 by google.rpc.BadRequest, 0.3 by `errors`. */
 export function fieldErrors(error: unknown): FieldError[] {
   if (!(error instanceof RpcError)) return [];
-  if (isObject(error.data)) {
-    return objects(error.data.errors).map((each) => fieldError(each.field, each.message));
-  }
+  if (isObject(error.data)) return listed(error.data);
   return objects(error.data)
     .filter((each) => String(each["@type"]).endsWith("google.rpc.BadRequest"))
     .flatMap((each) => objects(each.fieldViolations))
     .map((each) => fieldError(each.field, each.description));
 }
+
+/** What a module that ran found wrong: its task fails with an error among its status's parts. */
+export function taskErrors(task: Task | null): FieldError[] {
+  if (task?.status.state !== "failed" && task?.status.state !== "rejected") return [];
+  const said = task.status.message?.parts ?? [];
+  return said.flatMap(({ data }) => (isObject(data) && isObject(data.data) ? listed(data.data) : []));
+}
+
+const listed = (data: JsonObject) =>
+  objects(data.errors).map((each) => fieldError(each.field, each.message));
 
 const fieldError = (field: unknown, message: unknown): FieldError => ({
   field: text(field) ?? "",

@@ -24,8 +24,8 @@ export async function loadCard(): Promise<void> {
       headers: secretHeaders(),
     });
     if (!response.ok) throw new HttpError(response.status, response.statusText || "no card");
-    const source: unknown = await response.json();
-    if (!isObject(source)) throw new Error("The card is not a JSON object");
+    const source: unknown = await response.json().catch(() => null);
+    if (!isObject(source)) throw new Error("What is there is no JSON object.");
     batch(() => {
       card.value = readCard(source);
       extended.value = false;

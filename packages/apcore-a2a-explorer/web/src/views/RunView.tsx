@@ -1,12 +1,12 @@
 import { ArtifactView } from "../parts/ArtifactView";
 import { PartView } from "../parts/PartView";
-import { HttpError, RpcError } from "../protocol/errors";
+import { HttpError, RpcError, taskErrors } from "../protocol/errors";
 import { isSettled, isTerminal } from "../protocol/states";
 import { href } from "../state/route";
 import type { Run } from "../state/run";
 import { StateBadge } from "./Badges";
 import { CopyView } from "./CopyView";
-import { Failure } from "./Errors";
+import { Errors, Failure } from "./Errors";
 import { QuestionView } from "./QuestionView";
 import { Timeline } from "./Timeline";
 import { duration, short } from "./times";
@@ -169,6 +169,7 @@ function Said({ run }: { run: Run }) {
       {message.parts.map((part, index) => (
         <PartView key={index} part={part} />
       ))}
+      <Errors errors={taskErrors(run.task)} />
     </section>
   );
 }

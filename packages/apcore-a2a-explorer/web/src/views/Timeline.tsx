@@ -41,7 +41,7 @@ export function Timeline({ run, count }: { run: Run; count: number }) {
   const start = run.events[0]!.at;
   return (
     <details class="timeline" open>
-      <summary>Timeline, {count.toLocaleString()} events</summary>
+      <summary>Timeline, {count.toLocaleString()} {count === 1 ? "event" : "events"}</summary>
       <div
         ref={box}
         class="events"

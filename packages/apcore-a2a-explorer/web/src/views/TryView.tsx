@@ -3,7 +3,7 @@ import { hasForm } from "../form/schema";
 import { validate } from "../form/validator";
 import { Choice } from "../parts/Choice";
 import { takesFiles, takesText, type Skill } from "../protocol/card";
-import { fieldErrors } from "../protocol/errors";
+import { fieldErrors, taskErrors } from "../protocol/errors";
 import { card } from "../state/agent";
 import { draftOf, partsOf, usePreset, type Draft, type InputKind } from "../state/draft";
 import { keep, operationOf, runs, start, type SendMode, type Sending } from "../state/runs";
@@ -175,13 +175,13 @@ function submit(skill: Skill, draft: Draft, mode: SendMode, unchecked: boolean):
     draft.errors.value = [{ field: "", message: "Choose a file first.", local: true }];
     return;
   }
-  draft.errors.value = check(skill, draft);
-  if (draft.errors.value.length && !unchecked) return toFirstError();
+  draft.errors.value = unchecked ? [] : check(skill, draft);
+  if (draft.errors.value.length) return toFirstError();
   const run = start(mode, partsOf(draft), sendingOf(skill, draft));
   keep(skill.id, run);
   const stop = run.changed.subscribe(() => {
-    if (run.connection === "connecting") return;
-    draft.errors.value = fieldErrors(run.error);
+    if (run.connection !== "ended") return;
+    draft.errors.value = [...fieldErrors(run.error), ...taskErrors(run.task)];
     if (draft.errors.value.length) toFirstError();
     queueMicrotask(() => stop());
   });
