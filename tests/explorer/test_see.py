@@ -1,18 +1,229 @@
 """See the agent: what its card says, for people."""
 
-from playwright.sync_api import expect
+import json
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
 
+import httpx
+import pytest
+from apcore_a2a_auth import APIKeyAuthenticator
+from playwright.sync_api import Locator, Page, Route, expect
+
+from tests.serving import running
+
+from . import forms
 from .browsing import Visit
 
+Begin = Callable[..., Visit]
+CARD = "**/.well-known/agent-card.json"
 
-def test_the_skills_are_shown_with_what_stands_out(visit: Visit) -> None:
+
+@pytest.fixture(scope="module")
+def agent() -> Iterator[str]:
+    """An agent that tells more of itself than its skills."""
+    about: dict[str, Any] = {"version": "4.5.6", "description": "For *tests* only."}
+    with running(
+        forms.registry(), explorer=True, name="Test agent", push_notifications=True, **about
+    ) as url:
+        yield url
+
+
+def fact(page: Page, term: str) -> Locator:
+    """What the page says of the agent under *term*."""
+    facts = page.get_by_role("definition")
+    return facts.nth(page.get_by_role("term").all_inner_texts().index(term))
+
+
+def listed(page: Page) -> Locator:
+    """The skills in the list."""
+    return page.get_by_role("navigation", name="Skills").get_by_role("listitem")
+
+
+def opened(page: Page, summary: str) -> Locator:
+    """A part of the page that is closed at first."""
+    found = page.get_by_role("group").filter(has=page.get_by_text(summary, exact=True))
+    found.get_by_text(summary, exact=True).click()
+    return found
+
+
+def test_the_agent_is_shown_with_all_that_its_card_says(visit: Visit) -> None:
     page = visit.go()
     expect(page).to_have_title("Test agent · A2A explorer")
-    expect(page.get_by_text("Files Delete")).to_be_visible()
-    expect(page.get_by_text("destructive").first).to_be_visible()
-    expect(page.get_by_text("needs approval").first).to_be_visible()
+    expect(page.get_by_role("heading", name="Test agent")).to_be_visible()
+    expect(page.get_by_role("emphasis").filter(has_text="tests")).to_be_visible()
+    expect(fact(page, "Version")).to_have_text("4.5.6")
+    expect(fact(page, "Address")).to_have_text(f"{visit.agent}/")
+    interfaces = [f"{kind} {visit.agent}/" for kind in ("JSONRPC 1.0", "JSONRPC 0.3")]
+    assert fact(page, "Interfaces").get_by_role("listitem").all_inner_texts()[:2] == interfaces
+    expect(fact(page, "Capabilities")).to_have_text("streamingpush notificationsno extended card")
+    expect(fact(page, "Modes")).to_have_text(
+        "takes text/plain, application/json; gives application/json"
+    )
+    expect(fact(page, "Security")).to_contain_text("Open to everybody")
+    expect(fact(page, "Extensions")).to_contain_text("/extensions/skills/v1")
+
+
+def test_the_security_schemes_are_named_as_the_card_demands_them(open_visit: Begin) -> None:
+    keys = APIKeyAuthenticator({"a key of some length": "ada"}, header="X-Pass")
+    with running(forms.registry(), explorer=True, auth=keys) as agent:
+        page = open_visit(agent).go()
+        security = fact_when_shown(page, "Security")
+        expect(security).to_contain_text("API key in the header X-Pass")
+        expect(security).to_contain_text("required")
+
+
+def fact_when_shown(page: Page, term: str) -> Locator:
+    page.get_by_role("term").filter(has_text=term).wait_for()
+    return fact(page, term)
+
+
+def test_the_whole_card_can_be_read_to_its_leaves(visit: Visit) -> None:
+    page = visit.go()
+    card = httpx.get(f"{visit.agent}/.well-known/agent-card.json", trust_env=False).json()
+    tree = opened(page, "The whole card")
+    for name in card:
+        expect(tree.get_by_text(f"{name}:", exact=True)).to_be_visible()
+    expect(tree.get_by_text('"4.5.6"')).to_be_visible()
+    tree.get_by_role("button", name="skills:").click()
+    tree.get_by_role("button", name=re.compile("^0:")).click()
+    expect(tree.get_by_text(json.dumps(card["skills"][0]["id"]))).to_be_visible()
+
+
+SEARCHES = {
+    "csv.sum": ["csv.summary"],  # its id
+    "says FORM": ["form.says"],  # its name
+    "whole cents": ["orders.price"],  # its description
+    "whole parrots": [],  # all of the words
+    "parrot": ["form.says"],  # its tag
+}
+
+
+def test_a_skill_is_found_by_what_it_is_called_and_does(visit: Visit) -> None:
+    page = visit.go()
+    listed(page).first.wait_for()
+    page.keyboard.press("/")
+    field = page.get_by_role("searchbox", name="Search skills")
+    expect(field).to_be_focused()
+    expect(field).to_have_value("")  # without the slash
+    for words, found in SEARCHES.items():
+        field.fill(words)
+        expect(listed(page)).to_have_count(len(found))
+        for name in found:
+            expect(listed(page).filter(has_text=name)).to_be_visible()
+        expect(page.get_by_text("No skill matches.")).to_be_visible(visible=not found)
+        expect(page.get_by_text(f"{len(found)} skills found")).to_be_attached()
+
+
+def test_a_slash_typed_into_a_field_stays_there(visit: Visit) -> None:
+    page = visit.go("skills/form.says")
+    field = page.get_by_role("textbox", name="Text required")
+    field.focus()
+    page.keyboard.type("either/or")
+    expect(field).to_have_value("either/or")
+
+
+def test_what_is_dangerous_stands_out_in_the_list_and_on_its_page(visit: Visit) -> None:
+    page = visit.go()
+    row = listed(page).filter(has_text="files.delete")
+    expect(row.get_by_text("destructive", exact=True)).to_be_visible()
+    expect(row.get_by_text("needs approval", exact=True)).to_be_visible()
+    expect(listed(page).filter(has_text="csv.summary")).to_have_text("Csv Summarycsv.summary")
+    colours = {
+        badge: colour_of(row.get_by_text(badge, exact=True))
+        for badge in ("destructive", "needs approval")
+    }
+    row.get_by_role("link").click()
+    main = page.get_by_role("article")
+    expect(main.get_by_role("heading", level=1)).to_have_text("Files Delete")
+    for badge, colour in colours.items():
+        assert colour_of(main.get_by_text(badge, exact=True).first) == colour
+    listed(page).filter(has_text="csv.summary").get_by_role("link").click()
+    plain = colour_of(main.get_by_text("read-only", exact=True))
+    assert len({plain, *colours.values()}) == 3
+
+
+def colour_of(badge: Locator) -> str:
+    """The colour behind it."""
+    found: str = badge.evaluate("element => getComputedStyle(element).backgroundColor")
+    return found
+
+
+def test_a_skill_is_shown_with_all_that_its_module_says(visit: Visit) -> None:
+    page = visit.go("skills/form.says")
+    main = page.get_by_role("article")
+    expect(main.get_by_role("heading", name="Form Says")).to_be_visible()
+    expect(main.get_by_text("form.says", exact=True)).to_be_visible()
+    expect(main.get_by_text("Says what it was told")).to_be_visible()
+    expect(main.get_by_text("parrot", exact=True)).to_be_visible()
+    expect(main.get_by_text("takes application/json, text/plain; gives")).to_be_visible()
+    for badge in ("open world", "cacheable"):
+        expect(main.get_by_text(badge, exact=True)).to_be_visible()
+    for badge in ("destructive", "read-only", "streaming"):
+        expect(main.get_by_text(badge, exact=True)).to_have_count(0)
+
+
+def test_its_documentation_is_read_as_markdown(visit: Visit) -> None:
+    main = visit.go("skills/form.says").get_by_role("article")
+    expect(main.get_by_role("heading", name="How to speak")).to_be_visible()
+    expect(main.get_by_role("strong").filter(has_text="anything")).to_be_visible()
+
+
+@pytest.mark.parametrize(("title", "module"), [("Input schema", "text"), ("Output schema", "said")])
+def test_its_schemas_are_shown_as_a_tree_and_as_json(visit: Visit, title: str, module: str) -> None:
+    part = opened(visit.go("skills/form.says"), title)
+    expect(part.get_by_text("additionalProperties:")).to_be_visible()
+    part.get_by_role("button", name="JSON").click()
+    shown = json.loads(part.get_by_text('"properties"').inner_text())
+    assert shown == forms.schema([module], **{module: {"type": "string", "title": module.title()}})
+
+
+def test_its_examples_are_shown_with_what_they_give(visit: Visit) -> None:
+    part = opened(visit.go("skills/orders.price"), "Examples")
+    expect(part.get_by_role("heading", name="A member orders tea")).to_be_visible()
+    expect(part.get_by_text('"tea-green"')).to_have_count(2)
+    expect(part.get_by_text('"total_cents": 3132')).to_be_visible()
+
+
+def test_a_skill_that_is_not_there_is_told_of_by_its_name(visit: Visit) -> None:
+    page = visit.go("skills/no.such%2Fskill")
+    expect(page.get_by_role("heading", name="There is no such skill")).to_be_visible()
+    expect(page.get_by_text("The card lists no no.such/skill.")).to_be_visible()
+    expect(listed(page).first).to_be_visible()
+
+
+def test_an_agent_that_is_away_is_told_of_and_tried_again(visit: Visit) -> None:
+    visit.page.route(CARD, lambda route: route.abort())
+    page = visit.go("skills/form.says")
+    expect(page.get_by_role("heading", name="The agent does not show its card")).to_be_visible()
+    expect(page.get_by_role("alert")).to_have_text("The agent can't be reached.")
+    page.get_by_role("button", name="Try again").click()
+    expect(page.get_by_role("alert")).to_be_visible()
+    page.unroute(CARD)
+    page.get_by_role("button", name="Try again").click()
+    expect(page.get_by_role("heading", name="Form Says")).to_be_visible()
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "told"),
+    [
+        (503, "away", r"HTTP 503: .+"),
+        (200, "<html>", r"What is there is no JSON object\."),
+        (200, "[]", r"What is there is no JSON object\."),
+    ],
+)
+def test_an_agent_that_shows_no_card_is_told_of(
+    visit: Visit, status: int, body: str, told: str
+) -> None:
+    def answer(route: Route) -> None:
+        route.fulfill(status=status, body=body)
+
+    visit.page.route(CARD, answer)
+    expect(visit.go().get_by_role("alert")).to_have_text(re.compile(f"^{told}$"))
 
 
 def test_nothing_serious_is_in_the_way_of_anybody(visit: Visit) -> None:
     visit.go("skills/text.stats").get_by_role("heading", name="Try it").wait_for()
+    assert visit.axe() == []
+    visit.go().get_by_role("heading", name="Test agent").wait_for()
     assert visit.axe() == []

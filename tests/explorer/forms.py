@@ -1,0 +1,196 @@
+"""Skills whose inputs are of every kind that a form has to show."""
+
+import asyncio
+from typing import Any, ClassVar
+
+from apcore import (
+    Context,
+    InvalidInputError,
+    ModuleAnnotations,
+    ModuleExample,
+    Registry,
+    SchemaValidationError,
+)
+from pydantic import BaseModel, Field
+
+from tests.server.modules import Inputs, Module
+
+from . import agent
+
+
+def schema(required: list[str] | None = None, **properties: Any) -> dict[str, Any]:
+    """A JSON Schema of an object that has these members only."""
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": required or [],
+        "additionalProperties": False,
+    }
+
+
+class Mirror(Module):
+    """Gives back what it gets."""
+
+    description: ClassVar[str] = "Gives back what it gets"
+
+    async def execute(self, inputs: Inputs, context: Context[Any]) -> Inputs:
+        return inputs
+
+
+class Kinds(Mirror):
+    input_schema: ClassVar[Any] = schema(
+        ["code", "count"],
+        code={"type": "string", "title": "Code", "pattern": "^[A-Z]{3}$"},
+        count={"type": "integer", "title": "Count", "minimum": 1, "maximum": 9},
+        share={"type": "number", "title": "Share", "exclusiveMaximum": 1},
+        loud={"type": "boolean", "title": "Loud"},
+        colour={"type": "string", "title": "Colour", "enum": ["red", "green"]},
+        speed={"type": "string", "title": "Speed", "enum": ["slow", "fast"], "default": "fast"},
+        day={"type": "string", "title": "Day", "format": "date"},
+        mail={"type": "string", "title": "Mail", "format": "email"},
+        site={"type": "string", "title": "Site", "format": "uri"},
+        nick={"anyOf": [{"type": "string", "maxLength": 4}, {"type": "null"}], "title": "Nick"},
+        age={"type": ["integer", "null"], "title": "Age", "default": None},
+    )
+
+
+class Address(BaseModel):
+    city: str = Field(min_length=1)
+    zip: str | None = None
+
+
+class Person(BaseModel):
+    name: str
+    address: Address
+
+
+class Line(BaseModel):
+    sku: str
+    quantity: int = Field(default=1, ge=1)
+
+
+class Order(BaseModel):
+    """Who orders what."""
+
+    customer: Person
+    lines: list[Line] = Field(min_length=1)
+    notes: list[str] = []
+
+
+class Nested(Mirror):
+    """References between its models, arrays of objects and of texts."""
+
+    input_schema = Order
+    examples: ClassVar[Any] = [
+        ModuleExample(
+            title="Two teas",
+            inputs={
+                "customer": {"name": "Ada", "address": {"city": "London"}},
+                "lines": [{"sku": "tea", "quantity": 2}],
+            },
+        )
+    ]
+
+
+class Node(BaseModel):
+    label: str
+    children: list["Node"] = Field(default_factory=list)
+
+
+class Tree(Mirror):
+    """A model that has itself inside."""
+
+    input_schema = Node
+
+
+CASH = schema(["cash"], cash={"type": "integer", "title": "Cash"}) | {"title": "In cash"}
+CARD = schema(["number"], number={"type": "string", "title": "Number"}) | {"title": "By card"}
+
+
+class Choices(Mirror):
+    """One of several kinds of value."""
+
+    input_schema: ClassVar[Any] = schema(
+        ["payment"],
+        payment={"title": "Payment", "oneOf": [CASH, CARD]},
+        size={
+            "title": "Size",
+            "anyOf": [
+                {"type": "integer", "title": "A number"},
+                {"type": "string", "title": "A name"},
+            ],
+        },
+    )
+
+
+class Picky(Module):
+    """Refuses what its schema allows."""
+
+    description: ClassVar[str] = "Refuses what its schema allows"
+    input_schema: ClassVar[Any] = schema(
+        ["who"],
+        who=schema(["name"], name={"type": "string", "title": "Name"}) | {"title": "Who"},
+        seats={"type": "array", "title": "Seats", "items": {"type": "integer"}},
+    )
+
+    async def execute(self, inputs: Inputs, context: Context[Any]) -> Inputs:
+        if inputs["who"]["name"] == "Eve":
+            told = {"code": "known", "message": "Nobody here is called so"}
+            raise SchemaValidationError(errors=[{"field": "who.name", **told}])
+        if 13 in inputs.get("seats", []):
+            place = inputs["seats"].index(13)
+            told = {"code": "free", "message": "The seat is taken"}
+            raise SchemaValidationError(errors=[{"field": f"seats.{place}", **told}])
+        if inputs["who"]["name"] == "Mallory":
+            raise InvalidInputError("Mallory is not welcome")
+        return inputs
+
+
+class Fails(Module):
+    description: ClassVar[str] = "Fails, whatever it gets"
+    input_schema: ClassVar[Any] = schema(["text"], text={"type": "string", "title": "Text"})
+
+    async def execute(self, inputs: Inputs, context: Context[Any]) -> Inputs:
+        await asyncio.sleep(0)
+        raise RuntimeError("hunter2")
+
+
+class Says(Module):
+    """Takes text, and tells in text what it has got."""
+
+    description: ClassVar[str] = "Says what it was told"
+    documentation: ClassVar[str] = "# How to speak\n\nSay **anything**: it comes back."
+    tags: ClassVar[list[str]] = ["parrot"]
+    annotations = ModuleAnnotations(open_world=True, cacheable=True)
+    input_schema: ClassVar[Any] = schema(["text"], text={"type": "string", "title": "Text"})
+    output_schema: ClassVar[Any] = schema(["said"], said={"type": "string", "title": "Said"})
+
+    async def execute(self, inputs: Inputs, context: Context[Any]) -> Inputs:
+        return {"said": inputs["text"]}
+
+
+class Counts(Module):
+    """Tells in text what number it has got, to the last digit."""
+
+    description: ClassVar[str] = "Tells a number to its last digit"
+    input_schema: ClassVar[Any] = schema(["number"], number={"type": "integer", "title": "Number"})
+
+    async def execute(self, inputs: Inputs, context: Context[Any]) -> Inputs:
+        return {"number": f"It is {inputs['number']}."}
+
+
+def registry() -> Registry:
+    """The modules above, beside those of examples/."""
+    found = agent.registry()
+    for name, module in {
+        "form.kinds": Kinds(),
+        "form.nested": Nested(),
+        "form.tree": Tree(),
+        "form.choices": Choices(),
+        "form.picky": Picky(),
+        "form.fails": Fails(),
+        "form.says": Says(),
+        "form.counts": Counts(),
+    }.items():
+        found.register(name, module)
+    return found
