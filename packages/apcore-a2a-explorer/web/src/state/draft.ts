@@ -63,13 +63,15 @@ export function setJson(draft: Draft, source: string): void {
     const data: unknown = JSON.parse(source);
     if (!isObject(data)) throw new SyntaxError("Input has to be a JSON object: { … }");
     const large = inexact(source);
-    if (large) throw new RangeError(`${large} is too large a number: its last digits would get lost`);
+    if (large) throw new RangeError(`${shortened(large)} is too large a number: its last digits would get lost`);
     draft.data.value = data;
     draft.jsonError.value = "";
   } catch (error) {
     draft.jsonError.value = (error as Error).message;
   }
 }
+
+const shortened = (digits: string) => (digits.length > 40 ? `${digits.slice(0, 40)}…` : digits);
 
 export function usePreset(draft: Draft, example: Example): void {
   draft.errors.value = [];
