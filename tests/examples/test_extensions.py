@@ -263,15 +263,15 @@ class TestJobsCountdown:
     async def test_each_step_is_reported(self, executor: Executor) -> None:
         reports = await chunks(executor, "jobs.countdown", {"seconds": 0.25, "step": 0.1})
         assert reports == [
-            {"elapsed": 0.0, "remaining": 0.25, "done": False},
-            {"elapsed": 0.1, "remaining": 0.15, "done": False},
-            {"elapsed": 0.2, "remaining": 0.05, "done": False},
-            {"elapsed": 0.25, "remaining": 0.0, "done": True},
+            {"elapsed": 0.0, "remaining": 0.25, "progress": 0.0, "done": False},
+            {"elapsed": 0.1, "remaining": 0.15, "progress": 0.4, "done": False},
+            {"elapsed": 0.2, "remaining": 0.05, "progress": 0.8, "done": False},
+            {"elapsed": 0.25, "remaining": 0.0, "progress": 1.0, "done": True},
         ]
 
     async def test_the_result_is_the_last_report(self, executor: Executor) -> None:
         result = await executor.call_async("jobs.countdown", {"seconds": 0.1})
-        assert result == {"elapsed": 0.1, "remaining": 0.0, "done": True}
+        assert result == {"elapsed": 0.1, "remaining": 0.0, "progress": 1.0, "done": True}
 
     async def test_the_running_job_can_be_canceled(self, executor: Executor) -> None:
         token = CancelToken()

@@ -247,6 +247,22 @@ def test_progress_is_seen_as_far_as_it_has_come(visit: Visit, told: Told) -> Non
     expect(bar).to_have_count(0)
 
 
+def test_a_stream_goes_on_in_its_version_when_another_is_chosen(visit: Visit, told: Told) -> None:
+    telling, page = begin(visit, told), visit.page
+    telling.say({"n": 1})
+    expect(artifact(page)).to_contain_text("n: 1")
+    page.get_by_label("Protocol version").select_option("A2A 0.3")
+    telling.say({"n": 2})
+    expect(numbers(page)).to_have_text(["1", "2"])
+    telling.end()
+    expect(state(page)).to_have_text("completed")
+    send(page)
+    telling = told.telling()
+    telling.say({"n": 3})
+    expect(artifact(page)).to_contain_text("n: 3")
+    telling.end()
+
+
 def test_a_task_is_canceled(visit: Visit, told: Told) -> None:
     telling, page = begin(visit, told), visit.page
     telling.say({"n": 1})

@@ -28,6 +28,7 @@ class CountdownOutput(BaseModel):
 
     elapsed: float = Field(description="Seconds gone.")
     remaining: float = Field(description="Seconds left.")
+    progress: float = Field(description="How much of it is done, from 0 to 1.")
     done: bool = Field(description="Whether the countdown has reached zero.")
 
 
@@ -46,7 +47,7 @@ class Countdown:
         ModuleExample(
             title="Three seconds",
             inputs={"seconds": 3},
-            output={"elapsed": 3.0, "remaining": 0.0, "done": True},
+            output={"elapsed": 3.0, "remaining": 0.0, "progress": 1.0, "done": True},
         )
     ]
     resources = {"timeout": 310_000}  # milliseconds: the longest countdown, and a margin
@@ -71,8 +72,12 @@ class Countdown:
 
 
 def _report(elapsed: float, seconds: float) -> dict[str, Any]:
-    remaining = round(seconds - elapsed, 3)
-    return {"elapsed": round(elapsed, 3), "remaining": remaining, "done": elapsed == seconds}
+    return {
+        "elapsed": round(elapsed, 3),
+        "remaining": round(seconds - elapsed, 3),
+        "progress": round(elapsed / seconds, 3),
+        "done": elapsed == seconds,
+    }
 
 
 async def _sleep_until(moment: float, context: "Context[Any]") -> None:

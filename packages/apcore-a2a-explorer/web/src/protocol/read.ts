@@ -1,8 +1,8 @@
 /** Reading what both versions share; each dialect brings its way of reading a part. */
 
 import { readState } from "./states";
-import type { Artifact, Message, Part, Task, TaskStatus } from "./types";
-import { object, objects, text } from "./values";
+import type { Artifact, JsonObject, Message, Part, PushConfig, StreamEvent, Task, TaskStatus } from "./types";
+import { given, object, objects, text } from "./values";
 
 type ReadPart = (source: Record<string, unknown>) => Part;
 
@@ -40,6 +40,40 @@ export function readStatus(source: unknown, reader: Reader): TaskStatus {
     timestamp: text(status.timestamp),
   };
 }
+
+export function statusEvent(source: JsonObject, reader: Reader): StreamEvent {
+  const status = readStatus(source.status, reader);
+  return { kind: "status", ...idsOf(source), status, metadata: object(source.metadata) };
+}
+
+export function artifactEvent(source: JsonObject, reader: Reader): StreamEvent {
+  return {
+    kind: "artifact",
+    ...idsOf(source),
+    artifact: readArtifact(object(source.artifact) ?? {}, reader),
+    append: source.append === true,
+    lastChunk: source.lastChunk === true,
+    metadata: object(source.metadata),
+  };
+}
+
+const idsOf = (source: JsonObject) => ({
+  taskId: text(source.taskId) ?? "",
+  contextId: text(source.contextId) ?? "",
+});
+
+/** A push configuration: what its client has set, and what has become of it. */
+export const readPush = (config: JsonObject, about: JsonObject): PushConfig => ({
+  id: text(config.id),
+  taskId: text(about.taskId),
+  url: text(config.url) ?? "",
+  token: text(config.token),
+  status: text(about.status),
+  reason: text(about.reason) ?? text(about.error),
+});
+
+export const writePush = (config: PushConfig) =>
+  given({ id: config.id || undefined, url: config.url, token: config.token || undefined });
 
 export function readTask(source: Record<string, unknown>, reader: Reader): Task {
   return {

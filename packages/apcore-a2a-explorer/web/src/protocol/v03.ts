@@ -1,6 +1,6 @@
 import type { Dialect, RpcRequest } from "./dialect";
-import { readArtifact, readMessage, readStatus, readTask, type Reader } from "./read";
-import type { JsonObject, ListQuery, Message, Operation, Part, PushConfig, StreamEvent } from "./types";
+import { artifactEvent, readMessage, readPush, readTask, statusEvent, writePush, type Reader } from "./read";
+import type { JsonObject, ListQuery, Message, Operation, Part, StreamEvent } from "./types";
 import { given, isObject, object, objects, text } from "./values";
 
 const reader: Reader = { part: readPart };
@@ -35,7 +35,8 @@ export const v03: Dialect = {
       next: text(source.nextCursor) ?? "",
     };
   },
-  pushConfigs: (result) => objects(result).map(readPush),
+  pushConfigs: (result) => 
+    objects(result).map((each) => readPush(object(each.pushNotificationConfig) ?? {}, each)),
 };
 
 function params(operation: Operation): JsonObject {
@@ -50,7 +51,7 @@ function params(operation: Operation): JsonObject {
     case "list":
       return list(operation.query);
     case "setPush":
-      return { taskId: operation.taskId, pushNotificationConfig: push(operation.config) };
+      return { taskId: operation.taskId, pushNotificationConfig: writePush(operation.config) };
     case "listPush":
       return { id: operation.taskId };
     case "deletePush":
@@ -82,12 +83,9 @@ function configuration(operation: Extract<Operation, { name: "send" | "stream" }
   return given({
     blocking: operation.name === "send" ? !options?.returnImmediately : undefined,
     historyLength: options?.historyLength,
-    pushNotificationConfig: options?.push && push(options.push),
+    pushNotificationConfig: options?.push && writePush(options.push),
   });
 }
-
-const push = (config: PushConfig) =>
-  given({ id: config.id || undefined, url: config.url, token: config.token || undefined });
 
 const list = (query: ListQuery) =>
   given({
@@ -114,34 +112,13 @@ function readPart(source: Record<string, unknown>): Part {
   };
 }
 
-function readPush(source: JsonObject): PushConfig {
-  const config = object(source.pushNotificationConfig) ?? {};
-  return {
-    id: text(config.id),
-    taskId: text(source.taskId),
-    url: text(config.url) ?? "",
-    token: text(config.token),
-    status: text(source.status),
-    reason: text(source.reason) ?? text(source.error),
-  };
-}
-
 function event(result: unknown): StreamEvent {
   const source = object(result) ?? {};
-  const ids = { taskId: text(source.taskId) ?? "", contextId: text(source.contextId) ?? "" };
-  const metadata = object(source.metadata);
   switch (source.kind) {
     case "status-update":
-      return { kind: "status", ...ids, status: readStatus(source.status, reader), metadata };
+      return statusEvent(source, reader);
     case "artifact-update":
-      return {
-        kind: "artifact",
-        ...ids,
-        artifact: readArtifact(object(source.artifact) ?? {}, reader),
-        append: source.append === true,
-        lastChunk: source.lastChunk === true,
-        metadata,
-      };
+      return artifactEvent(source, reader);
     case "message":
       return { kind: "message", message: readMessage(source, reader) };
     default:

@@ -1,7 +1,7 @@
 import type { Dialect, RpcRequest } from "./dialect";
-import { readArtifact, readMessage, readStatus, readTask, type Reader } from "./read";
+import { artifactEvent, readMessage, readPush, readTask, statusEvent, writePush, type Reader } from "./read";
 import { stateOf1 } from "./states";
-import type { JsonObject, ListQuery, Message, Operation, Part, PushConfig, SendOptions, StreamEvent } from "./types";
+import type { JsonObject, ListQuery, Message, Operation, Part, SendOptions, StreamEvent } from "./types";
 import { given, object, objects, text } from "./values";
 
 const reader: Reader = {
@@ -50,7 +50,7 @@ export const v1: Dialect = {
       total: typeof source.totalSize === "number" ? source.totalSize : undefined,
     };
   },
-  pushConfigs: (result) => objects(object(result)?.configs).map(readPush),
+  pushConfigs: (result) => objects(object(result)?.configs).map((each) => readPush(each, each)),
 };
 
 function params(operation: Operation): JsonObject {
@@ -65,7 +65,7 @@ function params(operation: Operation): JsonObject {
     case "list":
       return list(operation.query);
     case "setPush":
-      return given({ taskId: operation.taskId, ...push(operation.config) });
+      return given({ taskId: operation.taskId, ...writePush(operation.config) });
     case "listPush":
       return { taskId: operation.taskId };
     case "deletePush":
@@ -88,13 +88,10 @@ function configuration(options: SendOptions | undefined) {
   const result = given({
     returnImmediately: options?.returnImmediately || undefined,
     historyLength: options?.historyLength,
-    taskPushNotificationConfig: options?.push && push(options.push),
+    taskPushNotificationConfig: options?.push && writePush(options.push),
   });
   return Object.keys(result).length ? result : undefined;
 }
-
-const push = (config: PushConfig) =>
-  given({ id: config.id || undefined, url: config.url, token: config.token || undefined });
 
 const list = (query: ListQuery) =>
   given({
@@ -106,40 +103,13 @@ const list = (query: ListQuery) =>
     includeArtifacts: query.includeArtifacts,
   });
 
-const readPush = (source: JsonObject): PushConfig => ({
-  id: text(source.id),
-  taskId: text(source.taskId),
-  url: text(source.url) ?? "",
-  token: text(source.token),
-  status: text(source.status),
-  reason: text(source.reason) ?? text(source.error),
-});
-
 function event(result: unknown): StreamEvent {
   const source = object(result) ?? {};
   const status = object(source.statusUpdate);
   const artifact = object(source.artifactUpdate);
   const said = object(source.message);
-  if (status) {
-    return {
-      kind: "status",
-      taskId: text(status.taskId) ?? "",
-      contextId: text(status.contextId) ?? "",
-      status: readStatus(status.status, reader),
-      metadata: object(status.metadata),
-    };
-  }
-  if (artifact) {
-    return {
-      kind: "artifact",
-      taskId: text(artifact.taskId) ?? "",
-      contextId: text(artifact.contextId) ?? "",
-      artifact: readArtifact(object(artifact.artifact) ?? {}, reader),
-      append: artifact.append === true,
-      lastChunk: artifact.lastChunk === true,
-      metadata: object(artifact.metadata),
-    };
-  }
+  if (status) return statusEvent(status, reader);
+  if (artifact) return artifactEvent(artifact, reader);
   if (said) return { kind: "message", message: readMessage(said, reader) };
   return { kind: "task", task: readTask(object(source.task) ?? source, reader) };
 }

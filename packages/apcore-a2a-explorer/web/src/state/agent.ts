@@ -1,6 +1,7 @@
 import { batch, computed, signal } from "@preact/signals";
 import { readCard, type AgentCard } from "../protocol/card";
 import type { Target } from "../protocol/copy";
+import type { Dialect } from "../protocol/dialect";
 import { describe, HttpError } from "../protocol/errors";
 import { call, stream, type Endpoint, type Exchange } from "../protocol/rpc";
 import type { Operation } from "../protocol/types";
@@ -49,8 +50,8 @@ export async function loadExtendedCard(): Promise<void> {
   });
 }
 
-export function endpoint(): Endpoint {
-  return { url: address(new URL(base)), headers: { ...dialect().headers, ...secretHeaders() } };
+function endpoint(speaks: Dialect): Endpoint {
+  return { url: address(new URL(base)), headers: { ...speaks.headers, ...secretHeaders() } };
 }
 
 /** What copied requests are sent to, without the secret. */
@@ -77,10 +78,14 @@ function address(url: URL): string {
 }
 
 /** One request, and the result of its answer, as it is. */
-export async function ask(operation: Operation, exchange?: Exchange): Promise<unknown> {
-  const entry = logged(operation);
+export async function ask(
+  operation: Operation,
+  exchange?: Exchange,
+  speaks = dialect(),
+): Promise<unknown> {
+  const entry = logged(operation, speaks.version);
   try {
-    const result = await call(endpoint(), dialect().request(operation), exchange);
+    const result = await call(endpoint(speaks), speaks.request(operation), exchange);
     entry.ended();
     return result;
   } catch (error) {
@@ -91,10 +96,15 @@ export async function ask(operation: Operation, exchange?: Exchange): Promise<un
 }
 
 /** A stream of results. */
-export async function* listen(operation: Operation, exchange: Exchange, opened: () => void) {
-  const entry = logged(operation, exchange.lastEventId);
+export async function* listen(
+  operation: Operation,
+  exchange: Exchange,
+  opened: () => void,
+  speaks = dialect(),
+) {
+  const entry = logged(operation, speaks.version, exchange.lastEventId);
   try {
-    yield* stream(endpoint(), dialect().request(operation), exchange, opened);
+    yield* stream(endpoint(speaks), speaks.request(operation), exchange, opened);
     entry.ended();
   } catch (error) {
     entry.ended(error);

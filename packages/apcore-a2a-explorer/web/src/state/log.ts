@@ -1,7 +1,6 @@
 import { signal } from "@preact/signals";
 import { describe } from "../protocol/errors";
 import type { Operation, Version } from "../protocol/types";
-import { version } from "./settings";
 
 export interface LogEntry {
   id: number;
@@ -21,11 +20,11 @@ export const log = signal<LogEntry[]>([]);
 
 let count = 0;
 
-export function logged(operation: Operation, lastEventId?: string) {
+export function logged(operation: Operation, version: Version, lastEventId?: string) {
   const entry: LogEntry = {
     id: ++count,
     operation,
-    version: version.value,
+    version,
     lastEventId,
     at: Date.now(),
   };

@@ -46,6 +46,8 @@ export class Run {
   #abort = new AbortController();
   /** Which call of `watch` is the one that counts. */
   #turn = 0;
+  /** Its stream goes on in the version that it was begun in, whatever is chosen meanwhile. */
+  #speaks = dialect();
 
   constructor(
     readonly skillId: string | undefined,
@@ -60,8 +62,8 @@ export class Run {
   async send(): Promise<void> {
     this.#connect("connecting");
     try {
-      const result = await ask(this.operation, { signal: this.#abort.signal });
-      this.take({ at: Date.now(), event: dialect().event(result) });
+      const result = await ask(this.operation, { signal: this.#abort.signal }, this.#speaks);
+      this.take({ at: Date.now(), event: this.#speaks.event(result) });
       this.#end();
     } catch (error) {
       this.#fail(error);
@@ -142,8 +144,8 @@ export class Run {
       this.error = null;
       this.#connect("open");
     };
-    for await (const { id, result } of listen(this.operation, exchange, opened)) {
-      const event = dialect().event(result);
+    for await (const { id, result } of listen(this.operation, exchange, opened, this.#speaks)) {
+      const event = this.#speaks.event(result);
       this.take({ id, at: this.#timeOf(event), event });
     }
   }

@@ -17,7 +17,7 @@ export function SkillView({ skill }: { skill: Skill }) {
       <Badges badges={badgesOf(skill)} />
       {skill.description && <Markdown source={skill.description} />}
       <p class="meta">
-        {skill.tags.map((tag) => (
+        {tagsOf(skill).map((tag) => (
           <span key={tag} class="tag">
             {tag}
           </span>
@@ -49,6 +49,9 @@ export function SkillView({ skill }: { skill: Skill }) {
     </article>
   );
 }
+
+/** Without those that only say what a badge says. */
+const tagsOf = (skill: Skill) => skill.tags.filter((tag) => skill.annotations[tag] !== true);
 
 function Schema({ title, schema }: { title: string; schema?: JsonObject }) {
   const [kind, setKind] = useState<"Tree" | "JSON">("Tree");

@@ -58,7 +58,11 @@ export function TryView({ skill }: { skill: Skill }) {
       <More draft={draft} />
       <Refused draft={draft} anyway={() => send(wanted.current, true)} />
       <SendBar streams={streams} send={send} />
-      <CopyView operation={operationOf(usual, partsOf(draft), sendingOf(skill, draft))} />
+      {draft.kind.value === "data" && draft.jsonError.value ? (
+        <p class="muted">The request can be copied when the JSON is mended.</p>
+      ) : (
+        <CopyView operation={operationOf(usual, partsOf(draft), sendingOf(skill, draft))} />
+      )}
       {run && <RunView key={run.startedAt} run={run} replied={(next) => keep(skill.id, next)} />}
     </section>
   );
