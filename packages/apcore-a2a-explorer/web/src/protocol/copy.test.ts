@@ -38,6 +38,12 @@ describe("Python", () => {
     expect(source).toContain('skill="s"');
   });
 
+  it("takes a key for the query from the environment, too", () => {
+    const queried = { ...target, queryKey: "a key" };
+    expect(asCurl(v1, send, queried)).toContain(`'https://agent.example.com/''?a%20key='"$A2A_TOKEN"`);
+    expect(asPython(v1, send, queried)).toContain('auth=APIKey(os.environ["A2A_TOKEN"])');
+  });
+
   it("reads files instead of spelling them out", () => {
     const message = { ...send.message, parts: [{ raw: "QQ==", filename: "a.csv" }] };
     const source = asPython(v1, { ...send, name: "send", message }, target);

@@ -6,6 +6,8 @@ import type { Json, Operation, Part } from "./types";
 
 export interface Target {
   url: string;
+  /** The member of the query that carries the credentials. */
+  queryKey?: string;
   /** The header that carries the credentials, with a variable in their place. */
   credentials?: { header: string; value: string };
   lastEventId?: string;
@@ -21,7 +23,7 @@ export function asCurl(dialect: Dialect, operation: Operation, target: Target): 
   const headers = Object.entries({ "Content-Type": "application/json", ...dialect.headers });
   if (target.lastEventId !== undefined) headers.push(["Last-Event-ID", target.lastEventId]);
   const lines = [
-    `curl -s${streams ? "N" : ""} ${quoted(target.url)}`,
+    `curl -s${streams ? "N" : ""} ${quoted(target.url)}${queryOf(target)}`,
     ...headers.map(([name, value]) => `-H ${quoted(`${name}: ${value}`)}`),
     // in double quotes, so that the shell puts the variable in
     ...(target.credentials
@@ -32,12 +34,16 @@ export function asCurl(dialect: Dialect, operation: Operation, target: Target): 
   return lines.join(" \\\n  ");
 }
 
+/** What follows the quoted address: a variable in double quotes, so that the shell puts it in. */
+const queryOf = ({ queryKey }: Target) =>
+  queryKey ? `${quoted(`?${encodeURIComponent(queryKey)}=`)}"$A2A_TOKEN"` : "";
+
 export function asPython(dialect: Dialect, operation: Operation, target: Target): string {
   const { imports, lines } = pythonOf(operation, target);
   const auth = pythonAuth(target);
   const names = ["SyncA2AClient", ...imports, ...(auth.includes("APIKey") ? ["APIKey"] : [])].sort();
   const source = [
-    ...(target.credentials ? ["import os"] : []),
+    ...(auth ? ["import os"] : []),
     ...(lines.some((line) => line.includes("raw=Path(")) ? ["from pathlib import Path"] : []),
     "",
     `from apcore_a2a_client import ${names.join(", ")}`,
@@ -48,9 +54,9 @@ export function asPython(dialect: Dialect, operation: Operation, target: Target)
   return source.join("\n").trimStart();
 }
 
-function pythonAuth({ credentials }: Target): string {
-  if (!credentials) return "";
-  return credentials.header === "Authorization"
+function pythonAuth({ credentials, queryKey }: Target): string {
+  if (!credentials && !queryKey) return "";
+  return credentials?.header === "Authorization"
     ? `, auth=f"${credentials.value.replace("$A2A_TOKEN", "{os.environ['A2A_TOKEN']}")}"`
     : ', auth=APIKey(os.environ["A2A_TOKEN"])';
 }

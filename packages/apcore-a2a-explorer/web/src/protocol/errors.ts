@@ -7,6 +7,8 @@ export class RpcError extends Error {
     readonly code: number,
     message: string,
     readonly data?: Json,
+    /** Seconds after which to try again; 0 where the agent does not tell. */
+    readonly retryAfter = 0,
   ) {
     super(message);
   }
@@ -19,6 +21,8 @@ export class HttpError extends Error {
     message: string,
     /** What `WWW-Authenticate` says. */
     readonly challenge = "",
+    /** Seconds after which to try again; 0 where the agent does not tell. */
+    readonly retryAfter = 0,
   ) {
     super(message);
   }
@@ -63,6 +67,12 @@ const fieldError = (field: unknown, message: unknown): FieldError => ({
 export function reasonOf(error: RpcError): string | undefined {
   const info = objects(error.data).find((each) => String(each["@type"]).endsWith("ErrorInfo"));
   return text(info?.reason) ?? (isObject(error.data) ? text(error.data.type) : undefined);
+}
+
+/** The seconds of `Retry-After` (RFC 9110 §10.2.3): a number of them, or a date. */
+export function secondsOf(header: string | null, now = Date.now()): number {
+  const seconds = /^\d+$/.test(header ?? "") ? Number(header) : (Date.parse(header ?? "") - now) / 1000;
+  return seconds > 0 ? Math.ceil(seconds) : 0;
 }
 
 export function describe(error: unknown): string {

@@ -1,7 +1,7 @@
 import type { RpcRequest } from "./dialect";
-import { ConnectionError, HttpError, RpcError } from "./errors";
+import { ConnectionError, HttpError, RpcError, secondsOf } from "./errors";
 import { EventParser } from "./sse";
-import type { Json } from "./types";
+import type { JsonObject } from "./types";
 import { isObject, object, text } from "./values";
 
 export interface Endpoint {
@@ -77,12 +77,14 @@ async function post(
   );
   if (response.ok) return response;
   const answer = await response.text().catch(() => "");
-  const error = object(parse(answer, null))?.error;
-  if (isObject(error) && response.status !== 401) resultOf({ error });
+  const { jsonrpc, error } = object(parse(answer, null)) ?? {};
+  const wait = secondsOf(response.headers.get("retry-after"));
+  if (jsonrpc && isObject(error) && response.status !== 401) throw refusal(error, wait);
   throw new HttpError(
     response.status,
     (isObject(error) && text(error.message)) || response.statusText || "no answer",
     response.headers.get("www-authenticate") ?? "",
+    wait,
   );
 }
 
@@ -102,12 +104,13 @@ function parse(source: string, otherwise?: null): unknown {
 function resultOf(answer: unknown): unknown {
   const source = object(answer) ?? {};
   const error = source.error;
-  if (isObject(error)) {
-    throw new RpcError(Number(error.code), text(error.message) ?? "Refused", error.data as Json);
-  }
+  if (isObject(error)) throw refusal(error);
   if (!("result" in source)) throw new HttpError(200, "The answer is not JSON-RPC");
   return source.result;
 }
+
+const refusal = (error: JsonObject, retryAfter = 0) =>
+  new RpcError(Number(error.code), text(error.message) ?? "Refused", error.data, retryAfter);
 
 /** fetch tells of a broken connection with a TypeError. */
 async function lost<T>(

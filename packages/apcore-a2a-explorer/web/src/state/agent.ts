@@ -27,13 +27,7 @@ export async function loadCard(): Promise<void> {
     if (!response.ok) throw new HttpError(response.status, response.statusText || "no card");
     const source: unknown = await response.json().catch(() => null);
     if (!isObject(source)) throw new Error("What is there is no JSON object.");
-    batch(() => {
-      card.value = readCard(source);
-      extended.value = false;
-      cardError.value = "";
-    });
-    document.title = `${card.value!.name} · A2A explorer`;
-    if (credentials.value && card.value!.capabilities.extendedCard) await loadExtendedCard();
+    await show(readCard(source));
   } catch (error) {
     refused(error);
     cardError.value =
@@ -41,14 +35,20 @@ export async function loadCard(): Promise<void> {
   }
 }
 
-export async function loadExtendedCard(): Promise<void> {
-  const source = await ask({ name: "extendedCard" });
-  if (!isObject(source)) return;
+/** The extended card is shown at once, not after the other: nobody shall see skills go and come. */
+async function show(found: AgentCard): Promise<void> {
+  const more = credentials.value && found.capabilities.extendedCard;
+  const source = more ? await extendedCard() : undefined;
   batch(() => {
-    card.value = readCard(source);
-    extended.value = true;
+    card.value = isObject(source) ? readCard(source) : found;
+    extended.value = isObject(source);
+    cardError.value = "";
   });
+  document.title = `${card.value!.name} · A2A explorer`;
 }
+
+/** Who may not see it sees the other; a refusal of the credentials is told by the sign-in. */
+const extendedCard = () => ask({ name: "extendedCard" }).catch(() => undefined);
 
 function endpoint(speaks: Dialect): Endpoint {
   return { url: address(new URL(base)), headers: { ...speaks.headers, ...secretHeaders() } };
@@ -62,6 +62,7 @@ export function target(lastEventId?: string): Target {
   return {
     url: base,
     lastEventId,
+    queryKey: secret?.location === "query" ? secret.name : undefined,
     credentials: header ? { header, value: `${prefix}$A2A_TOKEN` } : undefined,
   };
 }

@@ -53,5 +53,9 @@ export function credentialsOf(scheme: SecurityScheme, secret: string): Credentia
   return { scheme: scheme.name, location: "header", name: "Authorization", value };
 }
 
+/** Header fields take no other characters than Latin-1 has, and none of them that control. */
+export const sendable = ({ location, value }: Credentials) =>
+  location === "query" || /^[\t\x20-\x7e\x80-\xff]*$/.test(value);
+
 const base64 = (source: string) =>
   btoa(Array.from(new TextEncoder().encode(source), (byte) => String.fromCharCode(byte)).join(""));

@@ -1,5 +1,6 @@
 import { describe, fieldErrors, HttpError, reasonOf, RpcError, type FieldError } from "../protocol/errors";
 import { signingIn } from "../state/credentials";
+import { duration } from "./times";
 
 export function Errors({ errors }: { errors: FieldError[] }) {
   if (!errors.length) return null;
@@ -26,6 +27,7 @@ export function Failure({ error }: { error: unknown }) {
           ({[error.code, reasonOf(error)].filter(Boolean).join(", ")})
         </span>
       )}
+      <Wait error={error} />
       <Errors errors={fieldErrors(error)} />
       {error instanceof HttpError && error.status === 401 && (
         <p>
@@ -38,6 +40,11 @@ export function Failure({ error }: { error: unknown }) {
   );
 }
 
+function Wait({ error }: { error: unknown }) {
+  const seconds = error instanceof RpcError || error instanceof HttpError ? error.retryAfter : 0;
+  return seconds ? <span> Try again in {duration(seconds * 1000)}.</span> : null;
+}
+
 function titleOf(error: unknown): string {
   if (error instanceof RpcError) {
     if (error.code === -32602) return "The agent refused the input.";
@@ -46,6 +53,8 @@ function titleOf(error: unknown): string {
     return "The agent refused.";
   }
   if (error instanceof HttpError && error.status === 401) return "Sign in first.";
+  if (error instanceof HttpError && error.status === 403) return "You may not do this.";
+  if (error instanceof HttpError && [429, 503].includes(error.status)) return "The agent is busy.";
   if (error instanceof HttpError) return "The agent did not answer as expected.";
   return "No connection.";
 }

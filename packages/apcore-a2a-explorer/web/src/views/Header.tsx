@@ -79,7 +79,9 @@ function Session() {
   }
   const leave = () => {
     signIn(null);
-    location.reload(); // so that nothing of what was seen stays
+    // so that nothing of what was seen stays
+    history.replaceState(null, "", "#/");
+    location.reload();
   };
   return (
     <button type="button" class="quiet" onClick={leave} title={`By ${credentials.value.scheme}`}>

@@ -1,7 +1,8 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { SecurityScheme } from "../protocol/card";
 import { card, loadCard } from "../state/agent";
-import { credentialsOf, signIn, signingIn, unusable } from "../state/credentials";
+import { credentialsOf, sendable, signIn, signingIn, unusable } from "../state/credentials";
+import { loadInbox } from "../state/tasks";
 
 /** Where the card declares nothing, or is itself refused, a bearer token is the usual thing. */
 const ANY: SecurityScheme = { name: "bearer", kind: "bearer", description: "", hint: "HTTP bearer" };
@@ -11,7 +12,10 @@ export function SignIn() {
   const asked = signingIn.value;
   useEffect(() => {
     const { current } = dialog;
-    if (asked && current && !current.open) current.showModal();
+    if (asked && current && !current.open) {
+      current.showModal();
+      current.querySelector("input")?.focus();
+    }
     if (!asked) current?.close();
   }, [asked]);
   return (
@@ -28,14 +32,15 @@ function Content({ reason }: { reason: string }) {
   const [secret, setSecret] = useState("");
   const scheme = schemes.find((each) => each.name === name)!;
   const why = unusable(scheme);
-  const field = useRef<HTMLInputElement>(null);
-  useEffect(() => field.current?.focus(), []);
+  const [wrong, setWrong] = useState("");
   const submit = (event: Event) => {
     event.preventDefault();
     if (!secret.trim() || why) return;
-    signIn(credentialsOf(scheme, secret.trim()));
+    const found = credentialsOf(scheme, secret.trim());
+    if (!sendable(found)) return setWrong("It has characters that can't be sent in a header.");
+    signIn(found);
     signingIn.value = null;
-    void loadCard();
+    void loadCard().then(() => loadInbox());
   };
   return (
     <form onSubmit={submit}>
@@ -54,12 +59,15 @@ function Content({ reason }: { reason: string }) {
       <label for="secret">{LABELS[scheme.kind]}</label>
       <input
         id="secret"
-        ref={field}
         type="password"
         autocomplete="off"
+        aria-describedby="secret-error"
         value={secret}
-        onInput={(event) => setSecret(event.currentTarget.value)}
+        onInput={(event) => (setSecret(event.currentTarget.value), setWrong(""))}
       />
+      <p id="secret-error" class="error-line" role="status">
+        {wrong}
+      </p>
       <p class="hint">It stays in this tab, and is forgotten when the tab is closed.</p>
       <div class="bar">
         <button type="submit" class="primary" disabled={Boolean(why)}>
