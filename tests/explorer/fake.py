@@ -18,6 +18,11 @@ Reply = Callable[[Json], Any]
 """What answers a method's params: the result, or a whole HTTP response."""
 
 
+NO_EVENTS = JSONResponse(
+    {"jsonrpc": "2.0", "id": 1, "error": {"code": -32004, "message": "No events are kept"}}
+)
+
+
 class Fake:
     """An agent of nothing but answers.
 
@@ -30,7 +35,7 @@ class Fake:
 
     def __init__(self, card: Any = None, **replies: Reply) -> None:
         self.card = card_of() if card is None else card
-        self.replies = replies
+        self.replies = {"SubscribeToTask": lambda params: NO_EVENTS, **replies}
         self.refuses: Callable[[Request], Response | None] = lambda request: None
         self.asked: list[tuple[str, Request]] = []
 
@@ -58,9 +63,24 @@ class Fake:
         return exact({"jsonrpc": "2.0", "id": call["id"], "result": result})
 
 
-def exact(value: Any) -> Response:
+DEEP: dict[str, tuple[str, str]] = {
+    "@deep": ('{"a": [' * 250, "]}" * 250),
+    "@deep schema": ('{"properties": {"a": ' * 250, "}}" * 250),
+}
+"""What stands for 500 levels, which Python's json does not write."""
+
+
+def encoded(value: Any) -> str:
     """*value* as JSON, whatever is in it: lone surrogates are escaped."""
-    return Response(json.dumps(value), media_type="application/json")
+    text = json.dumps(value)
+    for name, (begin, end) in DEEP.items():
+        text = text.replace(f'"{name}"', f"{begin}0{end}")
+    return text
+
+
+def exact(value: Any) -> Response:
+    """*value* as the answer, whatever is in it."""
+    return Response(encoded(value), media_type="application/json")
 
 
 def stream_of(results: Iterable[Any]) -> Response:
@@ -76,7 +96,7 @@ def stream_of(results: Iterable[Any]) -> Response:
 def event_of(count: int, result: Any) -> str:
     """An event of a stream, with its id."""
     answer = {"jsonrpc": "2.0", "id": 1, "result": result}
-    return f"id: {count}\ndata: {json.dumps(answer)}\n\n"
+    return f"id: {count}\ndata: {encoded(answer)}\n\n"
 
 
 def refusal(status: int, **headers: str) -> Response:
@@ -85,7 +105,7 @@ def refusal(status: int, **headers: str) -> Response:
     return JSONResponse(error, status, headers)
 
 
-def skill_of(name: str = "work", **members: Any) -> Json:
+def skill_of(name: str = "work", /, **members: Any) -> Json:
     """A skill on a card."""
     skill = {"id": name, "name": name.title(), "description": "Does it", "tags": ["test"]}
     return {**skill, **members}

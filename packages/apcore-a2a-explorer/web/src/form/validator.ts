@@ -52,7 +52,8 @@ export function errorSchema(errors: FieldError[]): ErrorSchema {
   for (const { field, message } of errors) {
     let place = root;
     for (const step of field.split(".").filter(Boolean)) {
-      if (step === "__proto__") break;
+      // these lead out of the tree, and to the messages in it
+      if (step === "__proto__" || step === "__errors") break;
       place = (place[step] ??= Object.create(null)) as Record<string, unknown>;
     }
     ((place.__errors ??= []) as string[]).push(message);

@@ -58,7 +58,13 @@ function Branch({ value, name, open }: { value: Tree; name?: string; open: numbe
 }
 
 const Name = ({ name }: { name?: string }) =>
-  name === undefined ? null : <span class="name">{name}: </span>;
+  name === undefined ? null : <span class="name">{plain(name)}: </span>;
+
+const TURNING = /[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/g;
+
+/** *source* in the order it has: characters that turn the text around are spelled out. */
+const plain = (source: string) =>
+  source.replace(TURNING, (found) => `\\u${found.charCodeAt(0).toString(16).padStart(4, "0")}`);
 
 function Scalar({ value }: { value: null | boolean | number | string }) {
   const [whole, setWhole] = useState(false);
@@ -66,7 +72,7 @@ function Scalar({ value }: { value: null | boolean | number | string }) {
   const cut = !whole && value.length > LONGEST;
   return (
     <span class="json-string">
-      {JSON.stringify(cut ? value.slice(0, LONGEST) : value)}
+      {plain(JSON.stringify(cut ? value.slice(0, LONGEST) : value))}
       {cut && (
         <button type="button" class="quiet small" onClick={() => setWhole(true)}>
           … all {value.length.toLocaleString()} characters

@@ -1,6 +1,7 @@
 import { useState } from "preact/hooks";
 import type { Json, Part } from "../protocol/types";
 import { pretty } from "../protocol/values";
+import { Boundary } from "./Boundary";
 import { FilePart } from "./FilePart";
 import { JsonTree } from "./JsonTree";
 import { LongText } from "./LongText";
@@ -12,7 +13,13 @@ import { Choice } from "./Choice";
 const MARKDOWN = /(^|\n)(#{1,6} |[-*] |\d+\. |```|> |\|.*\|)|\*\*|`[^`]+`|\[[^\]]+\]\(/;
 const LONGEST_MARKDOWN = 200_000;
 
-export function PartView({ part }: { part: Part }) {
+export const PartView = ({ part }: { part: Part }) => (
+  <Boundary>
+    <Shown part={part} />
+  </Boundary>
+);
+
+function Shown({ part }: { part: Part }) {
   if (part.text !== undefined) return <TextPart part={part} text={part.text} />;
   if (part.data !== undefined) return <DataPart data={part.data} />;
   return <FilePart part={part} />;

@@ -24,7 +24,7 @@ export function Table({ rows, label }: { rows: JsonObject[]; label: string }) {
             {rows.slice(0, shown).map((row, index) => (
               <tr key={index}>
                 {columns.map((name) => (
-                  <Cell key={name} value={row[name]} />
+                  <Cell key={name} value={Object.hasOwn(row, name) ? row[name] : undefined} />
                 ))}
               </tr>
             ))}

@@ -4,15 +4,15 @@ import { Marked } from "marked";
 const ESCAPES: Record<string, string> = { "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" };
 const escaped = (source: string) => source.replace(/[&<>"]/g, (each) => ESCAPES[each]!);
 
-/** A tag without attributes: a <br> is what it is, all other HTML is the text that it is. */
-const BARE = /^<\/?[a-z][a-z0-9]*\s*\/?>$/i;
+/** A <br> is what it is; all other HTML is the text that it is. */
+const BREAK = /^<br\s*\/?>$/i;
 
 const marked = new Marked({
   gfm: true,
   breaks: false,
   async: false,
   renderer: {
-    html: ({ text }) => (BARE.test(text.trim()) ? text : escaped(text)),
+    html: ({ text }) => (BREAK.test(text.trim()) ? text : escaped(text)),
     // nothing is loaded from elsewhere
     image: ({ href, text }) => `<a href="${escaped(href)}">${escaped(text || href)}</a>`,
   },
@@ -32,7 +32,7 @@ purify.addHook("afterSanitizeAttributes", (node) => {
 
 /** *source* as HTML that can do nothing but show text and links. */
 export function markdownToHtml(source: string): string {
-  return purify.sanitize(marked.parse(source) as string, {
+  return purify.sanitize(parsed(source), {
     ALLOWED_TAGS: TAGS,
     ALLOWED_ATTR: ["href", "title", "start"],
     ALLOWED_URI_REGEXP: /^(?:https?|mailto):/i,
@@ -41,8 +41,18 @@ export function markdownToHtml(source: string): string {
   });
 }
 
+/** What is nested too deep to be parsed stays text. */
+function parsed(source: string): string {
+  try {
+    return marked.parse(source) as string;
+  } catch {
+    return `<pre>${escaped(source)}</pre>`;
+  }
+}
+
 /** The address, if it is one that a link may have. */
 export function safeUrl(source: string | undefined): string | undefined {
   if (!source || !URL.canParse(source)) return undefined;
-  return ["http:", "https:", "mailto:"].includes(new URL(source).protocol) ? source : undefined;
+  const { protocol, href } = new URL(source);
+  return ["http:", "https:", "mailto:"].includes(protocol) ? href : undefined;
 }

@@ -27,7 +27,8 @@ addEventListener("hashchange", () => {
 
 /** The address of a view: `href("tasks", id)` is `#/tasks/<id>`. */
 export function href(...path: string[]): string {
-  return `#/${path.map(encodeURIComponent).join("/")}`;
+  // a lone surrogate can't be encoded
+  return `#/${path.map((step) => encodeURIComponent(step.replace(/\p{Surrogate}/gu, "\ufffd"))).join("/")}`;
 }
 
 export function go(address: string): void {

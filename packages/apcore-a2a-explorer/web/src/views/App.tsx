@@ -1,4 +1,6 @@
 import { useEffect, useRef } from "preact/hooks";
+import { Boundary } from "../parts/Boundary";
+import { describe } from "../protocol/errors";
 import { card, cardError, loadCard } from "../state/agent";
 import { route } from "../state/route";
 import { ConversationView } from "./ConversationView";
@@ -43,7 +45,13 @@ function Main() {
   }, [place]);
   return (
     <main id="main" ref={main} tabIndex={-1}>
-      {card.value ? <View path={path} query={query} /> : <NoCard />}
+      {card.value ? (
+        <Boundary key={place} instead={(error) => <Broken error={error} />}>
+          <View path={path} query={query} />
+        </Boundary>
+      ) : (
+        <NoCard />
+      )}
     </main>
   );
 }
@@ -71,6 +79,15 @@ function View({ path: [room = "skills", id], query }: { path: string[]; query: U
       );
   }
 }
+
+const Broken = ({ error }: { error: unknown }) => (
+  <section class="page">
+    <h1>This view can't be shown</h1>
+    <p role="alert" class="breakable">
+      What the agent says of it is nothing that this page understands: {describe(error)}
+    </p>
+  </section>
+);
 
 function NoCard() {
   if (!cardError.value) return <p class="page muted" role="status">Asking the agent for its card…</p>;

@@ -17,8 +17,8 @@ export function Header() {
   const room = route.value.path[0] ?? "skills";
   return (
     <header class="top">
-      <a class="brand" href="#/">
-        <span class="breakable">{card.value?.name ?? "A2A explorer"}</span>
+      <a class="brand" href="#/" title={card.value?.name}>
+        {card.value?.name ?? "A2A explorer"}
       </a>
       <nav aria-label="Views">
         {ROOMS.map(([name, label]) => (

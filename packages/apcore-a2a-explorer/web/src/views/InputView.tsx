@@ -1,5 +1,6 @@
 import { hasForm } from "../form/schema";
 import { SchemaForm } from "../form/SchemaForm";
+import { Boundary } from "../parts/Boundary";
 import { sizeOf, toBase64 } from "../parts/files";
 import type { Skill } from "../protocol/card";
 import { setData, setJson, type Draft } from "../state/draft";
@@ -14,19 +15,27 @@ export function InputView({ skill, draft }: { skill: Skill; draft: Draft }) {
       {hasForm(skill.inputSchema) && (
         <div>
           <h3>Form</h3>
-          <SchemaForm
-            id={`form_${skill.id.replace(/\W/g, "_")}`}
-            schema={skill.inputSchema}
-            data={draft.data.value}
-            errors={draft.errors.value}
-            onChange={(data) => setData(draft, data)}
-          />
+          <Boundary instead={NoForm}>
+            <SchemaForm
+              id={`form_${skill.id.replace(/\W/g, "_")}`}
+              schema={skill.inputSchema}
+              data={draft.data.value}
+              errors={draft.errors.value}
+              onChange={(data) => setData(draft, data)}
+            />
+          </Boundary>
         </div>
       )}
       <JsonInput draft={draft} />
     </div>
   );
 }
+
+const NoForm = () => (
+  <p class="hint" role="alert">
+    There is no form for this schema. Write the input as JSON.
+  </p>
+);
 
 function JsonInput({ draft }: { draft: Draft }) {
   const wrong = draft.jsonError.value;

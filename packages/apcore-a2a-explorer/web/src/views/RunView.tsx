@@ -2,6 +2,7 @@ import { ArtifactView } from "../parts/ArtifactView";
 import { PartView } from "../parts/PartView";
 import { HttpError, RpcError, taskErrors } from "../protocol/errors";
 import { isSettled, isTerminal } from "../protocol/states";
+import { card } from "../state/agent";
 import { href } from "../state/route";
 import type { Run } from "../state/run";
 import { StateBadge } from "./Badges";
@@ -117,7 +118,7 @@ function Lost({ run }: { run: Run }) {
       </div>
     );
   }
-  const idle = !run.active && task && !isSettled(task.status.state);
+  const idle = card.value?.capabilities.streaming && !run.active && task && !isSettled(task.status.state);
   if (!idle) return null;
   return (
     <div class="notice">

@@ -27,7 +27,7 @@ export function TaskView({ id }: { id: string }) {
       const task = await getTask(id);
       setSnapshot(task);
       setError(null);
-      if (card.value?.capabilities.streaming) watch(task);
+      show(task);
     } catch (failure) {
       setError(failure);
     }
@@ -79,12 +79,14 @@ export function TaskView({ id }: { id: string }) {
 const current = (run: Run | undefined, snapshot: Task | null) =>
   snapshot && run?.active && isTerminal(snapshot.status.state) ? snapshot : (run?.task ?? snapshot);
 
-function watch(task: Task): void {
+/** Where the agent streams, with its events; else as it is now. */
+function show(task: Task): void {
   const key = `task ${task.id}`;
   runs.peek().get(key)?.stop();
   const run = watching(task);
   run.task = task;
   keep(key, run);
+  if (!card.value?.capabilities.streaming) return;
   void run.watch().then(() => {
     // agents that keep no events have nothing to tell of a task that has ended
     if (isOver(run.error)) run.error = null;

@@ -1,0 +1,205 @@
+"""What hostile agents say, and how to tell that it did nothing."""
+
+from typing import Any
+
+from playwright.sync_api import Dialog, Page, expect
+
+from tests.server.asking import Json
+
+from .browsing import Visit
+from .fake import card_of, skill_of, task_of
+
+EVIL = "https://evil.example"
+OVERRIDE = "report\u202etxt.exe\u2066"
+LONG = "W" * 3000
+CORPUS = [
+    "<script>window.ran = 1</script>",
+    "</script><script>window.ran = 1</script>",
+    '"><img src=x onerror="window.ran = 1">',
+    f"<img src='{EVIL}/i.png'><video src='{EVIL}/v'></video><link href='{EVIL}/l' rel=stylesheet>",
+    "'><svg onload=window.ran=1><style>*{display:none}</style></svg>",
+    "</title></textarea></select><iframe srcdoc='<script>parent.ran = 1</script>'></iframe>",
+    f"<base href='{EVIL}'><form action='{EVIL}'><button>Go</button></form><math><mtext>",
+    "<a href='javascript:window.ran=1' onclick='window.ran=1'>here</a><object data='x'></object>",
+    "javascript:window.ran=1//https://",
+    "data:text/html,<script>parent.ran = 1</script>",
+    "vbscript:x",
+    f"[here](javascript:window.ran=1) ![i]({EVIL}/i.png) [data](data:text/html,x) [[x]](//x)",
+    f"**good** [there]({EVIL}/page 'title\" onmouseover=\"window.ran=1') <{EVIL}/auto> | `x`",
+    "{{constructor.constructor('window.ran = 1')()}} ${window.ran = 1} <%= 1 %> #{1}",
+    "${jndi:ldap://x} ;window.ran=1; --><!-- ]]> \x00\x1b[31m \r\n\u2028 %00 %E0%A4%A",
+    "../../../etc/passwd?a=b#/tasks",
+    "__proto__",
+    "constructor",
+    "hasOwnProperty",
+    "toString",
+    OVERRIDE,
+    LONG,
+    "no \ud800 text",
+    "> " * 3000 + "deep",
+    "[" * 5000,
+]
+
+LOOK = """() => {
+    const all = [...document.querySelectorAll("*")];
+    const own = (url) => url.startsWith(location.href.split("#")[0] + "#");
+    const links = [...document.querySelectorAll("a[href]")].filter((link) => !own(link.href));
+    const {scrollWidth, clientWidth} = document.documentElement;
+    return [
+        ...(scrollWidth > clientWidth ? [`it is ${scrollWidth} wide`] : []),
+        ...(window.ran === undefined ? [] : ["a script ran"]),
+        ...Object.keys(Object.prototype).map((name) => `every object has ${name}`),
+        ...(document.scripts.length === 1 ? [] : ["there are more scripts"]),
+        ...document.querySelectorAll("iframe, object, embed, base, video, audio, math, portal"),
+        ...document.querySelectorAll("form[action], body style, body link, [srcset], [srcdoc]"),
+        ...[...document.images].filter((image) => !image.src.startsWith("blob:")),
+        ...all.filter((each) => [...each.attributes].some(({name}) => name.startsWith("on"))),
+        ...links.filter(({protocol}) => !["http:", "https:", "mailto:"].includes(protocol)),
+        ...links.filter(({rel, target}) => rel !== "noopener noreferrer" || target !== "_blank"),
+    ].map((each) => each.outerHTML?.slice(0, 200) ?? each);
+}"""
+
+OPEN = """async () => {
+    const frame = () => new Promise((done) => setTimeout(done));
+    for (const each of document.querySelectorAll("main details")) each.open = true;
+    await frame();
+    for (const each of document.querySelectorAll("main details")) each.open = true;
+    const kinds = "main [role=group] button, main .twig, main [aria-label=Events] [role=option]";
+    for (const each of [...document.querySelectorAll(kinds)].slice(0, 60)) {
+        if (each.isConnected) each.click();
+    }
+    await frame();
+}"""
+
+
+class Watch:
+    """Somebody who looks at what hostile agents say."""
+
+    def __init__(self, visit: Visit) -> None:
+        self.visit = visit
+        self.page = visit.page
+        self.dialogs: list[str] = []
+        self.page.on("dialog", self._note)
+
+    def _note(self, dialog: Dialog) -> None:
+        self.dialogs.append(dialog.message)
+        dialog.dismiss()
+
+    def go(self, *path: str) -> Page:
+        """Show a view, by its path."""
+        self.page.evaluate("(path) => location.hash = '#/' + path", "/".join(map(quoted, path)))
+        return self.page
+
+    def open_all(self) -> None:
+        """Open everything that can be opened, and choose everything that can be chosen."""
+        self.page.evaluate(OPEN)
+
+    def harm(self) -> list[str]:
+        """What ran, what could run, and what does not fit."""
+        found: list[str] = self.page.evaluate(LOOK)
+        pages = [page.url for page in self.page.context.pages[1:]]
+        return found + self.dialogs + self.visit.foreign() + self.visit.complaints + pages
+
+
+def quoted(step: str) -> str:
+    """A step of the path of a view; lone surrogates become what encodeURIComponent can take."""
+    safe = step.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return "".join(f"%{byte:02X}" for byte in safe.encode())
+
+
+def stands(page: Page) -> None:
+    """The page is not blank: it has its header, and something to read."""
+    expect(page.get_by_role("navigation", name="Views")).to_be_visible()
+    expect(page.get_by_role("main")).to_contain_text(" ")
+
+
+def schema_of(text: str) -> Json:
+    """A schema with *text* everywhere."""
+    told = {"title": text, "description": text}
+    members = {
+        text: {"type": "string", **told, "default": text},
+        "choice": {"enum": [text, "other"], **told, "default": text},
+        "list": {"type": "array", "items": {"type": "string", **told}, "default": [text], **told},
+        "nested": {"type": "object", "properties": {text: {"type": "integer", **told}}, **told},
+        "either": {"oneOf": [{"const": text, **told}, {"type": "object", **told}]},
+    }
+    return {"type": "object", "properties": members, "required": [text], **told, "$comment": text}
+
+
+def hostile_skill(text: str) -> tuple[Json, Json]:
+    """A skill, and what the extension says of it."""
+    example = {"title": text, "description": text, "inputs": {text: text}, "output": [{text: text}]}
+    modes = {"inputModes": [text, "text/plain"], "outputModes": [text]}
+    skill = skill_of(text, name=text, description=text, tags=[text], examples=[text], **modes)
+    more = {"documentation": text, "annotations": {text: text, "streaming": text}}
+    schemas = {"inputSchema": schema_of(text), "outputSchema": schema_of(text)}
+    return skill, {"examples": [example], **more, **schemas}
+
+
+def hostile_card() -> Json:
+    """A card with hostile texts everywhere."""
+    texts = " ".join(CORPUS[:16])
+    both = [(text, *hostile_skill(text)) for text in CORPUS]
+    schemes = {
+        text: {"apiKeySecurityScheme": {"location": text, "name": text, "description": text}}
+        for text in CORPUS
+    }
+    card = card_of(*(skill for _, skill, _ in both), details={text: more for text, _, more in both})
+    card["capabilities"]["extensions"] += [{"uri": each, "description": each} for each in CORPUS]
+    return {
+        **card,
+        **{"name": texts, "description": texts, "version": texts, "documentationUrl": CORPUS[8]},
+        "provider": {"organization": texts, "url": CORPUS[9]},
+        "supportedInterfaces": [
+            {"url": each, "protocolBinding": each, "protocolVersion": each} for each in CORPUS
+        ],
+        "securitySchemes": schemes,
+        "securityRequirements": [{"schemes": {text: []}} for text in CORPUS],
+    }
+
+
+def parts_of(text: str) -> list[Json]:
+    """Parts of all kinds."""
+    about = {"mediaType": text, "filename": text}
+    return [
+        {"text": text},
+        {"text": text, "mediaType": "text/markdown"},
+        {"data": {text: text, "deep": [{text: [text]}]}},
+        {"data": [{text: text}, {"plain": 1}]},
+        {"raw": "PHN2Zz4=", **about},
+        {"raw": "PHN2ZyBvbmxvYWQ9ImFsZXJ0KDEpIi8+", "mediaType": "image/svg+xml", "filename": text},
+        {"raw": text, **about},
+        {"url": text, **about},
+        {"url": f"{EVIL}/{text[:50]}", **about},
+    ]
+
+
+def artifacts() -> list[Json]:
+    """Artifacts of everything."""
+    return [
+        {"artifactId": text, "name": text, "description": text, "parts": parts_of(text)}
+        for text in CORPUS
+    ]
+
+
+def message_of(text: str, *more: Json) -> Json:
+    """A message from the agent."""
+    ids = {"messageId": text, "contextId": text}
+    return {"role": "ROLE_AGENT", "parts": [*parts_of(text), *more], **ids}
+
+
+def asking(text: str, kind: str) -> Json:
+    """A task that is paused with a question, of `approval` or of `input`."""
+    about = {"id": text, "skill": text, "expiresAt": text, "arguments": {text: text}}
+    asked = {"data": {kind: {**about, "data": {"choices": [text], text: text}}}}
+    task = hostile_task(text, "INPUT_REQUIRED")
+    task["status"]["message"] = message_of(text, asked)
+    return task
+
+
+def hostile_task(text: str, state: str = "COMPLETED", **members: Any) -> Json:
+    """A task with *text* everywhere."""
+    ids = {"id": text, "contextId": text, "metadata": {"skillId": text, text: text}}
+    task = task_of(state, **ids, history=[message_of(text)], **members)
+    task["status"] |= {"timestamp": text, "message": message_of(text)}
+    return task
