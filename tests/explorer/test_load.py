@@ -1,0 +1,148 @@
+"""Much at once: the page answers while thousands of events and megabytes come in."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from statistics import median
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.server.inloop import Streams, always, registry_of
+from tests.server.modules import Inputs
+from tests.serving import running
+
+from .browsing import Visit
+from .fake import Fake, stream_of, task_of
+
+Begin = Callable[..., Visit]
+
+EVENTS = 5_000
+LARGE = 5_000_000
+MOST_ELEMENTS = 4_000
+"""What a page has that shows the beginning of everything; all 5,000 rows have 25,000."""
+LONGEST_GAP = 1_500
+"""Milliseconds without a frame: a second more than a desk takes, for slow machines."""
+
+WATCH = """() => {
+    window.gap = 0;
+    let last = performance.now();
+    const tick = () => {
+        const now = performance.now();
+        window.gap = Math.max(window.gap, now - last);
+        last = now;
+        requestAnimationFrame(tick);
+    };
+    requestAnimationFrame(tick);
+}"""
+
+SEARCH = """async (text) => {
+    const field = document.querySelector("input[type=search]");
+    const list = document.querySelector("nav.list ul");
+    const before = list.children.length;
+    const start = performance.now();
+    field.value = text;
+    field.dispatchEvent(new Event("input", {bubbles: true}));
+    while (list.children.length === before) await new Promise(requestAnimationFrame);
+    return performance.now() - start;
+}"""
+
+
+async def flood(inputs: Inputs, context: Any) -> AsyncIterator[Inputs]:
+    for number in range(EVENTS):
+        yield {"number": number, "text": f"line {number}", "half": number / 2}
+        if not number % 50:
+            await asyncio.sleep(0.02)
+
+
+def rows(count: int) -> list[Inputs]:
+    return [{"number": number, "name": f"row {number}", "even": True} for number in range(count)]
+
+
+MODULES = {
+    "flood": Streams(flood),
+    "tree": always({"a": {f"key {n}": ["x" * 80, {"n": n}] for n in range(LARGE // 105)}, "b": 1}),
+    "table": always({"rows": rows(10_000)}),
+}
+
+
+@pytest.fixture(scope="module")
+def agent() -> Iterator[str]:
+    options: dict[str, Any] = {"max_body": 50_000_000}
+    with running(registry_of(MODULES), explorer=True, **options) as url:
+        yield url
+
+
+def elements(page: Page) -> int:
+    return int(page.evaluate("document.querySelectorAll('*').length"))
+
+
+def begin(visit: Visit, skill: str) -> Page:
+    """Send to a skill, with an eye on the frames."""
+    page = visit.go(f"skills/{skill}")
+    page.get_by_role("heading", name="Try it").wait_for()
+    page.evaluate(WATCH)
+    page.get_by_role("button", name="Stream").click()
+    return page
+
+
+def ended(page: Page) -> None:
+    """The run has ended, and nobody had to wait for a frame."""
+    expect(page.get_by_label("Result").get_by_role("status").first).to_have_text("completed")
+    page.evaluate("new Promise((done) => setTimeout(() => requestAnimationFrame(done), 200))")
+    assert page.evaluate("window.gap") < LONGEST_GAP
+    assert elements(page) < MOST_ELEMENTS
+
+
+def test_thousands_of_events_leave_the_page_at_hand(visit: Visit) -> None:
+    page = begin(visit, "flood")
+    expect(page.get_by_text("Timeline")).to_be_visible()
+    waits = [page.evaluate(SEARCH, text) for text in ("lett", "", "tab", "", "flo", "")]
+    assert median(waits) < 500
+    ended(page)
+    expect(page.get_by_text("Timeline, 5,0")).to_be_visible()
+    expect(page.get_by_role("option").first).to_be_attached()
+    expect(page.get_by_role("columnheader")).to_have_text(["half", "number", "text"])
+    page.get_by_role("listbox", name="Events").press("End")
+    expect(page.get_by_label("Events").get_by_role("option", selected=True)).to_contain_text(
+        "completed"
+    )
+
+
+@pytest.mark.parametrize(("skill", "shown"), [("tree", "key 1000"), ("table", "row 7")])
+def test_megabytes_are_shown_from_their_beginning(visit: Visit, skill: str, shown: str) -> None:
+    page = begin(visit, skill)
+    artifact = page.get_by_role("region", name="Artifact")
+    expect(artifact).to_contain_text(shown)
+    ended(page)
+    assert page.evaluate(SEARCH, "nothing of the kind") < 500
+    page.evaluate(SEARCH, "")
+    for kind in ("Tree", "JSON"):
+        artifact.get_by_role("button", name=kind).click()
+        expect(artifact.get_by_role("button", name=kind)).to_have_attribute("aria-pressed", "true")
+        ended(page)
+    page.get_by_label("Result").get_by_role("link", name="Task").click()
+    expect(page.get_by_role("region", name="Artifact")).to_contain_text(shown[:3])
+    expect(page.get_by_text("Timeline")).to_be_visible()
+    assert page.evaluate("window.gap") < LONGEST_GAP
+    assert elements(page) < MOST_ELEMENTS
+
+
+@pytest.mark.parametrize("pieces", [1, 500])
+def test_a_long_text_is_shown_from_its_beginning(open_visit: Begin, pieces: int) -> None:
+    lines = "".join(f"{number:09}\n" for number in range(LARGE // 10 // pieces))
+    artifact = {"artifactId": "letter", "parts": [{"text": lines}]}
+    update = {"taskId": "task-1", "contextId": "context-1", "artifact": artifact}
+    updates = [{"artifactUpdate": {**update, "append": count > 0}} for count in range(pieces)]
+    fake = Fake()
+    fake.replies["SendStreamingMessage"] = lambda params: stream_of(
+        [{"task": task_of("WORKING")}, *updates, {"statusUpdate": {**update, **task_of()}}]
+    )
+    with running(fake.app()) as url:
+        page = begin(open_visit(url), "work")
+        ended(page)
+        shown = page.get_by_role("region", name="Artifact")
+        expect(shown).to_contain_text("000000007")
+        shown.get_by_role("button", name="Show more").click()
+        expect(shown.get_by_role("button", name="Show more")).to_contain_text("4,920,000")
+        assert page.evaluate("window.gap") < LONGEST_GAP
