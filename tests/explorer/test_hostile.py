@@ -247,16 +247,16 @@ def test_malformed_answers_leave_a_page_that_tells(watch: Watch, fake: Fake) -> 
     for answer in MALFORMED:
         fake.replies = dict.fromkeys(METHODS, partial(always, answer))
         watch.go("skills", "work")
-        page.get_by_role("button", name="Send and wait").click()
-        expect(page.get_by_label("Result")).to_be_visible()
         page.get_by_role("button", name="Stream").click()
         expect(page.get_by_label("Result")).to_be_visible()
         for path, name in VIEWS:
             watch.go(*path)
             expect(page.get_by_role("heading", name=name, level=1)).to_be_visible()
             expect(page.get_by_text("Asking for")).to_have_count(0)
-            watch.open_all()
             stands(page)
+            if name == "Task":
+                watch.open_all()
+                stands(page)
     assert watch.harm() == []
 
 
@@ -280,17 +280,19 @@ CARDS: list[Any] = [
 ]
 
 
-@pytest.mark.parametrize("card", CARDS, ids=range(len(CARDS)))
-def test_a_malformed_card_leaves_a_page_that_tells(watch: Watch, fake: Fake, card: Any) -> None:
-    fake.card = card
-    page = watch.visit.go()
-    expect(page.get_by_role("heading", level=1)).to_be_visible()
-    if isinstance(card, Response):
-        expect(page.get_by_role("alert")).to_be_visible()
-        expect(page.get_by_role("button", name="Try again")).to_be_visible()
-    watch.open_all()
-    stands(page)
-    assert watch.harm() == []
+def test_a_malformed_card_leaves_a_page_that_tells(watch: Watch, fake: Fake) -> None:
+    page = watch.visit.page
+    for card in CARDS:
+        fake.card = card
+        page.goto("about:blank")
+        watch.visit.go()
+        expect(page.get_by_role("heading", level=1)).to_be_visible()
+        if isinstance(card, Response):
+            expect(page.get_by_role("alert")).to_be_visible()
+            expect(page.get_by_role("button", name="Try again")).to_be_visible()
+        watch.open_all()
+        stands(page)
+        assert watch.harm() == []
 
 
 SCHEMAS: dict[str, Any] = {
@@ -331,14 +333,12 @@ def test_malformed_schemas_leave_a_way_to_send(watch: Watch, fake: Fake) -> None
         assert watch.harm() == []
 
 
-@pytest.mark.parametrize(
-    "view", ["tasks?after=x", "tasks/%", "skills/%E0%A4%A", "%00", "tasks?state=x"]
-)
-def test_a_malformed_address_leaves_a_page(watch: Watch, fake: Fake, view: str) -> None:
+def test_a_malformed_address_leaves_a_page(watch: Watch, fake: Fake) -> None:
     fake.replies["ListTasks"] = lambda params: {"tasks": []}
-    page = watch.visit.go(view)
-    expect(page.get_by_role("heading", level=1)).to_be_visible()
-    stands(page)
+    for view in ("tasks?after=x", "tasks/%", "skills/%E0%A4%A", "%00", "tasks?state=x"):
+        page = watch.visit.go(view)
+        expect(page.get_by_role("heading", level=1)).to_be_visible()
+        stands(page)
 
 
 def test_an_agent_that_does_not_stream_shows_its_tasks_all_the_same(

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
+from functools import partial
 from typing import Any
 
 import jwt
@@ -11,6 +12,7 @@ from apcore import ACL, ACLRule, Executor, Identity
 from apcore_a2a_auth import APIKeyAuthenticator, ChainAuthenticator, JWTAuthenticator
 from playwright.sync_api import Browser, Locator, Page, expect
 from starlette.requests import Request
+from starlette.responses import Response
 
 from tests.server.inloop import Does, always, give_back, registry_of
 from tests.server.modules import Echo
@@ -102,18 +104,18 @@ def test_the_page_and_the_public_card_are_there_for_strangers(visit: Visit) -> N
     expect(page.get_by_role("button", name="Sign in")).to_be_visible()
 
 
-@pytest.mark.parametrize("view", ["tasks", "tasks/x", "inbox", "conversations", "conversations/x"])
-def test_whoever_asks_for_more_is_asked_who_they_are(visit: Visit, view: str) -> None:
-    with visit.page.expect_response(lambda answer: answer.status == 401):
-        page = visit.go(view)
-    dialog = asked(page)
-    expect(dialog).to_contain_text("The agent wants to know who you are.")
-    expect(dialog.get_by_role("option")).to_have_text(
-        ["apiKey: API key in the header X-API-Key", "bearer: HTTP bearer"]
-    )
-    dialog.get_by_role("button", name="Not now").click()
-    expect(dialog).to_have_count(0)
-    expect(page.get_by_role("alert")).to_contain_text("Sign in first.")
+def test_whoever_asks_for_more_is_asked_who_they_are(visit: Visit) -> None:
+    for view in ("tasks", "tasks/x", "inbox", "conversations", "conversations/x"):
+        with visit.page.expect_response(lambda answer: answer.status == 401):
+            page = visit.go(view)
+        dialog = asked(page)
+        expect(dialog).to_contain_text("The agent wants to know who you are.")
+        expect(dialog.get_by_role("option")).to_have_text(
+            ["apiKey: API key in the header X-API-Key", "bearer: HTTP bearer"]
+        )
+        dialog.get_by_role("button", name="Not now").click()
+        expect(dialog).to_have_count(0)
+        expect(page.get_by_role("alert")).to_contain_text("Sign in first.")
 
 
 def test_a_stranger_can_not_send(visit: Visit) -> None:
@@ -126,14 +128,13 @@ def test_a_stranger_can_not_send(visit: Visit) -> None:
     expect(page.get_by_label("Result").get_by_role("status").first).to_have_text("completed")
 
 
-@pytest.mark.parametrize(
-    ("scheme", "label", "secret"), [("apiKey", "API key", "wrong"), ("bearer", "Token", "a.b.c")]
-)
-def test_wrong_credentials_are_told(visit: Visit, scheme: str, label: str, secret: str) -> None:
+def test_wrong_credentials_are_told(visit: Visit) -> None:
     page = visit.go()
-    sign_in(page, secret, scheme, label)
-    expect(asked(page)).to_contain_text("The agent did not accept these credentials.")
-    expect(skill(page, "ops.restart")).to_have_count(0)
+    for scheme, label, secret in [("apiKey", "API key", "wrong"), ("bearer", "Token", "a.b.c")]:
+        page.get_by_role("button", name="Sign in").or_(page.get_by_role("dialog")).first.wait_for()
+        sign_in(page, secret, scheme, label)
+        expect(asked(page)).to_contain_text("The agent did not accept these credentials.")
+        expect(skill(page, "ops.restart")).to_have_count(0)
 
 
 def test_credentials_that_no_header_can_hold_are_told(visit: Visit) -> None:
@@ -311,22 +312,27 @@ def test_a_card_that_is_refused_asks_for_a_token(open_visit: Begin) -> None:
         expect(page.get_by_role("heading")).to_have_text("The agent does not show its card")
 
 
-@pytest.mark.parametrize(
-    ("answer", "told"),
-    [
-        (refusal(403), "You may not do this."),
-        (refusal(429, **{"Retry-After": "7"}), "Try again in 7.0 s."),
-        (refusal(429), "The agent is busy."),
-        (refusal(503), "The agent is busy."),
-        (refusal(500), "The agent did not answer as expected."),
-    ],
-)
-def test_refusals_are_told_for_people(open_visit: Begin, answer: Any, told: str) -> None:
+REFUSALS = [
+    (refusal(403), "You may not do this."),
+    (refusal(429, **{"Retry-After": "7"}), "Try again in 7.0 s."),
+    (refusal(429), "The agent is busy."),
+    (refusal(500), "The agent did not answer as expected."),
+    (refusal(503), "The agent is busy."),
+]
+
+
+def test_refusals_are_told_for_people(open_visit: Begin) -> None:
     fake = Fake()
-    fake.refuses = lambda request: answer
     with running(fake.app()) as url:
         page = open_visit(url).go("tasks")
-        expect(page.get_by_role("alert")).to_contain_text(told)
+        for answer, told in REFUSALS:
+            fake.refuses = partial(always_refused, answer)
+            page.get_by_role("button", name="Refresh").click()
+            expect(page.get_by_role("alert")).to_contain_text(told)
+
+
+def always_refused(answer: Response, request: Request) -> Response:
+    return answer
 
 
 def test_too_much_is_told_with_the_time_to_wait(open_visit: Begin) -> None:
