@@ -29,6 +29,7 @@ from .inloop import (
 )
 from .inloop import anyio_backend as anyio_backend
 from .modules import Inputs
+from .test_custom_stores import DictStore
 
 pytestmark = pytest.mark.anyio
 
@@ -291,8 +292,8 @@ async def test_a_subscription_to_a_paused_task_gives_the_task_and_ends(way: str)
 
 
 async def test_a_log_that_does_not_reach_back_gives_a_snapshot() -> None:
-    """As it is after a restart, when the store alone has the task."""
-    store = InMemoryTaskStore()
+    """As it is after a restart, when a user's store alone has the task."""
+    store = DictStore()
     async with serving({"work": Streams(three)}, task_store=store) as peer, peer.stream() as stream:
         frames = await stream.rest()
     task_id = frames[0].body["id"]

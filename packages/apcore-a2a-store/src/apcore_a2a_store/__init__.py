@@ -1,25 +1,36 @@
 """Tasks, their events, and where they are kept: the part of an agent that outlives a request."""
 
-from .errors import StoreFullError
-from .journal import Event, Journal
+from .errors import LeaseLostError, NotSavedError, StaleError, StoreError, StoreFullError
+from .events import Event
+from .inprocess import InProcessStore
+from .journal import Journal
 from .memory import InMemoryTaskStore
+from .port import Change, Claim, Lease, Order, Page, Query, Retention, Store
 from .records import TaskListResult, TaskRecord, TaskStore, shortened, trim
-from .shelf import Order, Page, Query, Shelf
-from .simple import ScannedStore, SdkStore, shelf_of
+from .simple import ScannedStore, SdkStore, store_of
 from .webhooks import Outbox, Payload, Transition, Version, Webhook
 
 __all__ = [
+    "Change",
+    "Claim",
     "Event",
     "InMemoryTaskStore",
+    "InProcessStore",
     "Journal",
+    "Lease",
+    "LeaseLostError",
+    "NotSavedError",
     "Order",
     "Outbox",
     "Page",
     "Payload",
     "Query",
+    "Retention",
     "ScannedStore",
     "SdkStore",
-    "Shelf",
+    "StaleError",
+    "Store",
+    "StoreError",
     "StoreFullError",
     "TaskListResult",
     "TaskRecord",
@@ -27,7 +38,7 @@ __all__ = [
     "Transition",
     "Version",
     "Webhook",
-    "shelf_of",
     "shortened",
+    "store_of",
     "trim",
 ]

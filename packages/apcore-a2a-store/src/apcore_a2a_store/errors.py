@@ -1,10 +1,35 @@
-"""What can go wrong in a task store."""
+"""What a task store refuses.
+
+```
+StoreError
+├── StoreFullError
+├── StaleError
+│   └── LeaseLostError
+└── NotSavedError
+```
+"""
 
 from a2a.utils.errors import A2AError
 
 
-class StoreFullError(A2AError):
-    """The store has no room, and nothing that it may drop."""
+class StoreError(Exception):
+    """The root of what a store refuses."""
+
+
+class StoreFullError(StoreError, A2AError):
+    """There is no room for another task, and nothing that may be dropped."""
 
     code = -32029
     message = "Too many tasks"
+
+
+class StaleError(StoreError):
+    """A change was made from a version that the task does not have any more."""
+
+
+class LeaseLostError(StaleError):
+    """A change was made by who may not run the task any more."""
+
+
+class NotSavedError(StoreError):
+    """A task has ended, and the store that should keep it did not take it."""

@@ -13,8 +13,9 @@ from a2a.types import Message, Task, TaskPushNotificationConfig
 from a2a.utils.errors import InvalidParamsError
 
 from .errors import StoreFullError
+from .inprocess import InProcessStore
+from .port import Page, Query
 from .records import TaskListResult, TaskRecord, surplus
-from .shelf import Page, Query, Shelf
 from .states import OPEN, TERMINAL
 from .webhooks import Webhook
 
@@ -64,7 +65,7 @@ class _Slot:
         return self.has_ended and self.context.is_over()
 
 
-class InMemoryTaskStore(Shelf):
+class InMemoryTaskStore(InProcessStore):
     """Keeps tasks in a dict, as bytes, until their conversation is over.
 
     A conversation is over when all its tasks have ended and their time has passed since the
@@ -102,6 +103,7 @@ class InMemoryTaskStore(Shelf):
     def __init__(
         self, *, ttl: float = 3600, max_capacity: int = 10_000, max_history: int = 100
     ) -> None:
+        super().__init__()
         self._ttl = ttl
         self._max_capacity = max_capacity
         self._max_history = max_history

@@ -9,8 +9,9 @@ from a2a.types import ListTasksRequest, Task, TaskPushNotificationConfig
 from a2a.utils.errors import InvalidParamsError
 from apcore_a2a_core import from_value, missing_methods, to_value
 
+from .inprocess import InProcessStore
+from .port import Page, Query, Store
 from .records import TaskListResult, TaskRecord, TaskStore
-from .shelf import Page, Query, Shelf
 from .webhooks import Version, Webhook
 
 logger = logging.getLogger("apcore_a2a.stores")
@@ -19,7 +20,7 @@ PAGE = 200
 RECORD = "apcoreRecord"
 
 
-class ScannedStore(Shelf):
+class ScannedStore(InProcessStore):
     """Queries over a store that can only list: it is read page by page, and sifted.
 
     It keeps one webhook for each task. What a configuration has no place for (the version it was
@@ -32,6 +33,7 @@ class ScannedStore(Shelf):
     keeps_webhooks = True
 
     def __init__(self, store: TaskStore) -> None:
+        super().__init__()
         self._store = store
 
     async def save(self, record: TaskRecord) -> None:
@@ -109,7 +111,7 @@ def _position(found: list[TaskRecord], cursor: str | None) -> int:
     raise InvalidParamsError("Invalid page cursor")
 
 
-class SdkShelf(ScannedStore):
+class ScannedSdkStore(ScannedStore):
     """The same over a store of the official SDK, which keeps no webhooks.
 
     Args:
@@ -122,8 +124,8 @@ class SdkShelf(ScannedStore):
         tasks: Any = SdkStore(store)
         super().__init__(tasks)
 
-    webhooks = Shelf.webhooks
-    save_webhooks = Shelf.save_webhooks
+    webhooks = Store.webhooks
+    save_webhooks = Store.save_webhooks
 
 
 class SdkStore:
@@ -183,17 +185,17 @@ def _record(stored: Task) -> TaskRecord:
     return TaskRecord(task, owner, skill, version, base64.b64decode(resume) or None, messages)
 
 
-def shelf_of(store: Any) -> Shelf:
+def store_of(store: Any) -> Store:
     """What the journal keeps its records in, made from what a user brings.
 
     Raises:
         TypeError: It is no task store; the message lists the methods it lacks.
     """
-    if isinstance(store, Shelf):
+    if isinstance(store, Store):
         return store
     if _is_sdk_store(store):
         logger.warning("The SDK's task store keeps no push configurations and lists by update")
-        return SdkShelf(store)
+        return ScannedSdkStore(store)
     missing = missing_methods(store, TaskStore)
     if missing:
         raise TypeError(f"task_store lacks the methods: {', '.join(missing)}")

@@ -8,7 +8,8 @@ from collections.abc import AsyncGenerator
 
 from a2a import types as a2a
 
-from .journal import Event, Journal
+from .events import Event
+from .journal import Journal
 from .records import TaskRecord
 
 
@@ -24,7 +25,7 @@ async def follow(
         idle: Seconds without an event after which None says that all is well.
     """
     while True:
-        events = journal.events(task_id, after)
+        events = await journal.events(task_id, after)
         if events is None:
             record = await journal.get(task_id)
             events = [snapshot(record)] if record and record.version > after else []

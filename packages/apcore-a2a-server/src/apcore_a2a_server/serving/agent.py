@@ -11,7 +11,7 @@ from apcore_a2a_core import ErrorMapper, PartConverter, SchemaConverter
 from apcore_a2a_guards import RateLimiter
 from apcore_a2a_modules import Access, Skills, Threads, install_approval, install_steps
 from apcore_a2a_push import PushSettings
-from apcore_a2a_store import InMemoryTaskStore, Journal, shelf_of
+from apcore_a2a_store import InMemoryTaskStore, Journal, Retention, store_of
 
 from apcore_a2a_server.admission import Admission
 from apcore_a2a_server.clients.waiting import Streams, Watchers
@@ -132,13 +132,10 @@ def _journal(settings: Settings) -> Journal:
     if store is None:
         ttl, capacity = settings.task_ttl, settings.max_tasks
         store = InMemoryTaskStore(ttl=ttl, max_capacity=capacity, max_history=kept)
-    return Journal(
-        shelf_of(store),
-        max_logs=settings.max_tasks,
-        log_ttl=settings.task_ttl,
-        max_events=settings.max_events,
-        max_history=kept,
+    retention = Retention(
+        max_logs=settings.max_tasks, log_ttl=settings.task_ttl, max_events=settings.max_events
     )
+    return Journal(store_of(store), retention, max_history=kept)
 
 
 def _capacity(settings: Settings, threads: Threads) -> Capacity:

@@ -1,0 +1,184 @@
+"""What a store in one process has beside its records: the events of tasks, and their leases.
+
+Events live in memory. The log of a task that has ended is kept for some time as bytes, for
+readers that come back late.
+"""
+
+import time
+from abc import abstractmethod
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from a2a import types as a2a
+
+from .errors import LeaseLostError, NotSavedError, StaleError
+from .events import Event, pack, unpack
+from .port import Change, Claim, Lease, Store
+from .records import TaskRecord
+from .states import SETTLED, TERMINAL
+from .webhooks import Webhook
+
+
+@dataclass(slots=True)
+class _Log:
+    """What happened to a task that can still change, and who may change it."""
+
+    version: int
+    events: list[Event] = field(default_factory=list[Event])
+    epoch: int = 0
+    expires: float | None = None
+    """When its lease ends; None when nobody runs it."""
+
+
+_Ended: TypeAlias = tuple[float, int, tuple[bytes, ...]]
+"""Of a task that has ended: when its log may leave, its first version, its events.
+
+There are many; tuples of atoms are what the garbage collector need not go through.
+"""
+
+
+class InProcessStore(Store):
+    """A store for one process: what derives from it keeps records and answers queries."""
+
+    def __init__(self) -> None:
+        self._logs: dict[str, _Log] = {}
+        self._ended: OrderedDict[str, _Ended] = OrderedDict()
+
+    @abstractmethod
+    async def save(self, record: TaskRecord) -> None:
+        """Keep *record*, in place of the one with the same task id."""
+
+    async def create(
+        self, record: TaskRecord, events: Sequence[Event], webhooks: Sequence[Webhook] = ()
+    ) -> Lease:
+        """Keep a new task, or nothing of it."""
+        task_id = record.task.id
+        log = self._logs[task_id] = _Log(record.version, [*events])
+        try:
+            if webhooks:
+                await self.save_webhooks(task_id, webhooks)
+            await self.save(record)
+        except Exception:  # a user's store may raise anything: then there is no task
+            del self._logs[task_id]
+            if webhooks:
+                await self.save_webhooks(task_id, ())
+            raise
+        return self._lease(task_id, log)
+
+    async def change(self, change: Change) -> Lease | None:
+        """Make a change; the record is saved when it comes into another state."""
+        record, task_id = change.record, change.record.task.id
+        log = await self._log(task_id, change.base)
+        if log.version != change.base:
+            raise StaleError
+        if change.lease is not None and change.lease.epoch != log.epoch:
+            raise LeaseLostError
+        log.version = record.version  # before anything is awaited: of two changes one is stale
+        ended = record.task.status.state in TERMINAL
+        saved = await self._saved(change, log, ended)
+        log.events += change.events
+        if len(log.events) > 2 * self.retention.max_events:
+            del log.events[: -self.retention.max_events]
+        if not saved:
+            raise NotSavedError
+        if ended:
+            self._end(task_id, log)
+        if record.task.status.state in SETTLED:
+            log.expires = None
+            return None
+        return self._lease(task_id, log) if change.run else change.lease
+
+    async def _saved(self, change: Change, log: _Log, ended: bool) -> bool:
+        """Save a change of state; that of an end may fail, for its readers must hear of it."""
+        if any(isinstance(event.payload, a2a.TaskStatusUpdateEvent) for event in change.events):
+            try:
+                await self.save(change.record)
+            except (Exception, BaseExceptionGroup):  # a user's store may raise anything
+                if not ended:
+                    log.version = change.base
+                    raise
+                return False
+        return True
+
+    async def is_current(self, record: TaskRecord) -> bool:
+        """Whether nothing has happened since; a slow store may give what was true long ago."""
+        log = self._logs.get(record.task.id)
+        return record.task.id not in self._ended if log is None else log.version == record.version
+
+    async def events(self, task_id: str, after: int, limit: int = 1000) -> list[Event] | None:
+        """The next events of a task; None when they have left, or happened in another process."""
+        log = self._logs.get(task_id)
+        if log is None:
+            return self._replay(task_id, after, limit)
+        first = log.events[0].version if log.events else log.version + 1
+        begin = after - first + 1
+        return log.events[begin : begin + limit] if begin >= 0 else None
+
+    async def renew(self, leases: Sequence[Lease]) -> Sequence[Lease]:
+        """Have these leases last again for their whole time; returns those that are lost."""
+        lost: list[Lease] = []
+        for lease in leases:
+            log = self._logs.get(lease.task_id)
+            if log is None or log.expires is None or log.epoch != lease.epoch:
+                lost.append(lease)
+            else:
+                log.expires = time.monotonic() + self.lease_seconds
+        return lost
+
+    async def release(self, leases: Sequence[Lease]) -> None:
+        """Let others claim these tasks at once."""
+        for lease in leases:
+            log = self._logs.get(lease.task_id)
+            if log is not None and log.expires is not None and log.epoch == lease.epoch:
+                log.expires = 0
+
+    async def claim(self, limit: int) -> Sequence[Claim]:
+        """Lease up to *limit* tasks whose leases have expired."""
+        now, claims = time.monotonic(), list[Claim]()
+        for task_id, log in [*self._logs.items()]:
+            if log.expires is not None and log.expires <= now and len(claims) < limit:
+                record = await self.get(task_id)
+                if record is not None:
+                    attempts, lease = log.epoch, self._lease(task_id, log)
+                    claims.append(Claim(record, lease, attempts))
+        return claims
+
+    def _lease(self, task_id: str, log: _Log) -> Lease:
+        log.epoch += 1
+        log.expires = time.monotonic() + self.lease_seconds
+        return Lease(task_id, log.epoch)
+
+    async def _log(self, task_id: str, base: int) -> _Log:
+        """The log of a task that has not ended; a new one of what an earlier process has left."""
+        if task_id not in self._logs:
+            if task_id in self._ended:
+                raise StaleError
+            record = await self.get(task_id)
+            if record is None or record.version != base:
+                raise StaleError
+            self._logs.setdefault(task_id, _Log(base))
+        return self._logs[task_id]
+
+    def _end(self, task_id: str, log: _Log) -> None:
+        packed = tuple([pack(event.payload) for event in log.events])
+        expires = time.monotonic() + self.retention.log_ttl
+        self._ended[task_id] = expires, log.events[0].version, packed
+        del self._logs[task_id]
+        while self._ended:
+            expires, _, _ = next(iter(self._ended.values()))
+            if len(self._ended) <= self.retention.max_logs and expires > time.monotonic():
+                return
+            self._ended.popitem(last=False)
+
+    def _replay(self, task_id: str, after: int, limit: int) -> list[Event] | None:
+        log = self._ended.get(task_id)
+        if log is None:
+            return None
+        _, first, packed = log
+        begin = after - first + 1
+        if begin < 0:
+            return None
+        behind = enumerate(packed[begin : begin + limit], after + 1)
+        return [Event(version, unpack(data)) for version, data in behind]
