@@ -1,0 +1,402 @@
+"""What every store must do: checks for authors of stores.
+
+Each check is a coroutine function that is given a new, empty store and raises AssertionError.
+
+```python
+import asyncio
+
+from apcore_a2a_store import InMemoryTaskStore
+from apcore_a2a_store.testing import CHECKS
+
+for check in CHECKS:
+    asyncio.run(check(InMemoryTaskStore()))
+print(len(CHECKS) > 20)
+#> True
+```
+
+With pytest it is `@pytest.mark.parametrize("check", CHECKS)`.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeAlias
+
+from a2a import types as a2a
+
+from .errors import LeaseLostError, StaleError
+from .events import Event
+from .port import Change, Lease, Query, Retention, Store
+from .records import TaskRecord
+from .states import COMPLETED, INPUT_REQUIRED, SUBMITTED, WORKING
+from .webhooks import Payload, Webhook
+
+Check: TypeAlias = Callable[[Store], Awaitable[None]]
+
+CHECKS: list[Check] = []
+"""All of them."""
+
+LEASE = 0.2
+"""Seconds that leases last in these checks."""
+
+
+def _check(function: Check) -> Check:
+    CHECKS.append(function)
+    return function
+
+
+def new_record(task_id: str = "t1", owner: str = "ada", context_id: str = "c1") -> TaskRecord:
+    """A task as it is before it is stored, with one message."""
+    message = a2a.Message(message_id=f"m-{task_id}", task_id=task_id, context_id=context_id)
+    message.parts.append(a2a.Part(text=f"\x00 to {task_id}"))
+    task = a2a.Task(id=task_id, context_id=context_id, history=[message])
+    task.status.state = SUBMITTED
+    return TaskRecord(task, owner, "skill", messages=1)
+
+
+async def begun(
+    store: Store, record: TaskRecord | None = None, webhooks: Sequence[Webhook] = ()
+) -> tuple[TaskRecord, Lease]:
+    """A task that works: two events, and the lease of who runs it."""
+    record = record or new_record()
+    submitted, working = _copy(record.task), _status(record, WORKING)
+    record.version = 2
+    events = [Event(1, submitted), Event(2, working)]
+    return record, await store.create(record, events, webhooks)
+
+
+def went_on(
+    record: TaskRecord, state: a2a.TaskState, lease: Lease | None = None, **options: bool
+) -> Change:
+    """A change of a task's state."""
+    after = _successor(record)
+    payload = _status(after, state)
+    return Change(after, record.version, [Event(after.version, payload)], lease, **options)
+
+
+def said_more(record: TaskRecord, text: str, lease: Lease | None = None) -> Change:
+    """One more chunk of the task's artifact."""
+    after, first = _successor(record), not record.task.artifacts
+    artifact = a2a.Artifact(artifact_id="a", parts=[a2a.Part(text=text)])
+    if first:
+        after.task.artifacts.append(artifact)
+    else:
+        after.task.artifacts[0].parts.extend(artifact.parts)
+    payload = a2a.TaskArtifactUpdateEvent(
+        task_id=after.task.id,
+        context_id=after.task.context_id,
+        artifact=artifact,
+        append=not first,
+    )
+    return Change(after, record.version, [Event(after.version, payload)], lease)
+
+
+def _successor(record: TaskRecord) -> TaskRecord:
+    task, version = _copy(record.task), record.version + 1
+    return TaskRecord(task, record.owner, record.skill, version, None, record.messages)
+
+
+def _copy(task: a2a.Task) -> a2a.Task:
+    copy = a2a.Task()
+    copy.CopyFrom(task)
+    return copy
+
+
+def _status(record: TaskRecord, state: a2a.TaskState) -> Payload:
+    status = a2a.TaskStatus(state=state)
+    status.timestamp.GetCurrentTime()
+    record.task.status.CopyFrom(status)
+    task = record.task
+    return a2a.TaskStatusUpdateEvent(task_id=task.id, context_id=task.context_id, status=status)
+
+
+async def _versions(store: Store, task_id: str, after: int = 0, limit: int = 1000) -> list[int]:
+    events = await store.events(task_id, after, limit)
+    assert events is not None, "the log does not reach back so far"
+    return [event.version for event in events]
+
+
+async def _raises(error: type[Exception], call: Awaitable[object]) -> None:
+    try:
+        await call
+    except error:
+        return
+    raise AssertionError(f"{error.__name__} was not raised")
+
+
+async def _kept(store: Store, task_id: str = "t1") -> TaskRecord:
+    record = await store.get(task_id)
+    assert record is not None, f"{task_id} is gone"
+    return record
+
+
+# Records
+
+
+@_check
+async def a_new_task_is_kept_as_it_is(store: Store) -> None:
+    record, lease = await begun(store)
+    assert await _kept(store) == record
+    assert lease.task_id == "t1"
+    assert await store.get("t2") is None
+
+
+@_check
+async def a_task_is_its_owners(store: Store) -> None:
+    record, _ = await begun(store)
+    assert await store.get_own("t1", "ada") == record
+    assert await store.get_own("t1", "bob") is None
+    assert await store.get_own("t2", "ada") is None
+
+
+@_check
+async def what_is_handed_out_is_a_copy(store: Store) -> None:
+    await begun(store)
+    (await _kept(store)).task.metadata["touched"] = True
+    assert "touched" not in (await _kept(store)).task.metadata
+
+
+@_check
+async def a_change_of_state_is_kept_whole(store: Store) -> None:
+    record, lease = await begun(store)
+    change = went_on(record, INPUT_REQUIRED, lease)
+    change.record.resume, change.record.messages = b"\x00 the paused call", 7
+    await store.change(change)
+    assert await _kept(store) == change.record
+
+
+@_check
+async def chunks_add_up_to_the_artifact(store: Store) -> None:
+    record, lease = await begun(store)
+    for text in ("one", "two", "three"):
+        change = said_more(record, text, lease)
+        await store.change(change)
+        record = change.record
+    await store.change(went_on(record, COMPLETED, lease))
+    (artifact,) = (await _kept(store)).task.artifacts
+    assert [part.text for part in artifact.parts] == ["one", "two", "three"]
+    assert await _versions(store, "t1") == [1, 2, 3, 4, 5, 6]
+
+
+# Changes
+
+
+@_check
+async def a_change_made_from_an_old_version_is_refused(store: Store) -> None:
+    record, lease = await begun(store)
+    await store.change(went_on(record, INPUT_REQUIRED, lease))
+    await _raises(StaleError, store.change(went_on(record, COMPLETED)))
+    assert (await _kept(store)).task.status.state == INPUT_REQUIRED
+    assert await _versions(store, "t1") == [1, 2, 3]
+
+
+@_check
+async def a_task_that_is_unknown_can_not_change(store: Store) -> None:
+    record = new_record("t9")
+    record.version = 2
+    await _raises(StaleError, store.change(went_on(record, COMPLETED)))
+    assert await store.get("t9") is None
+
+
+@_check
+async def a_task_that_has_ended_stays_as_it_is(store: Store) -> None:
+    record, lease = await begun(store)
+    end = went_on(record, COMPLETED, lease)
+    await store.change(end)
+    await _raises(StaleError, store.change(went_on(record, INPUT_REQUIRED, lease)))
+    assert await _kept(store) == end.record
+
+
+@_check
+async def of_many_changes_from_one_version_one_is_taken(store: Store) -> None:
+    record, _ = await begun(store)
+    changes = [went_on(record, COMPLETED) for _ in range(10)]
+    outcomes = await asyncio.gather(*map(store.change, changes), return_exceptions=True)
+    refused = [outcome for outcome in outcomes if isinstance(outcome, StaleError)]
+    assert len(refused) == 9, outcomes
+    assert await _versions(store, "t1") == [1, 2, 3]
+
+
+# Events
+
+
+@_check
+async def events_are_numbered_without_gaps_and_kept_as_they_were(store: Store) -> None:
+    record, lease = await begun(store)
+    change = said_more(record, "\x00 nothing is lost", lease)
+    await store.change(change)
+    events = await store.events("t1", 0)
+    assert events is not None
+    assert [event.version for event in events] == [1, 2, 3]
+    assert isinstance(events[0].payload, a2a.Task)
+    assert events[2] == change.events[0]
+
+
+@_check
+async def events_are_read_from_any_version_on(store: Store) -> None:
+    record, lease = await begun(store)
+    await store.change(went_on(record, COMPLETED, lease))
+    assert await _versions(store, "t1", 1) == [2, 3]
+    assert await _versions(store, "t1", 3) == []
+    assert await _versions(store, "t1", 0, 2) == [1, 2]
+
+
+@_check
+async def a_log_that_was_cut_says_so(store: Store) -> None:
+    store.retention = Retention(max_events=5)
+    record, lease = await begun(store)
+    for number in range(30):
+        change = said_more(record, str(number), lease)
+        await store.change(change)
+        record = change.record
+    assert await store.events("t1", 0) is None
+    assert await _versions(store, "t1", record.version - 5) == [28, 29, 30, 31, 32]
+
+
+@_check
+async def a_task_that_is_unknown_has_no_events(store: Store) -> None:
+    assert not await store.events("t9", 0)
+
+
+# Leases
+
+
+@_check
+async def a_lease_that_is_held_can_not_be_claimed(store: Store) -> None:
+    await begun(store)
+    assert not await store.claim(10)
+
+
+@_check
+async def an_expired_lease_is_claimed_once(store: Store) -> None:
+    store.lease_seconds = LEASE
+    record, lease = await begun(store)
+    await asyncio.sleep(2 * LEASE)
+    claims = [*await store.claim(10), *await store.claim(10)]
+    assert [claim.record for claim in claims] == [record]
+    assert claims[0].lease.epoch > lease.epoch
+    assert claims[0].attempts == 1
+
+
+@_check
+async def a_lease_that_is_renewed_lasts(store: Store) -> None:
+    store.lease_seconds = LEASE
+    _, lease = await begun(store)
+    for _ in range(4):
+        await asyncio.sleep(LEASE / 2)
+        assert not await store.renew([lease])
+    assert not await store.claim(10)
+
+
+@_check
+async def who_has_lost_the_lease_can_not_write_any_more(store: Store) -> None:
+    record, lease = await begun(store)
+    await store.release([lease])
+    (claim,) = await store.claim(10)
+    await _raises(LeaseLostError, store.change(said_more(record, "late", lease)))
+    assert [*await store.renew([lease, claim.lease])] == [lease]
+    await store.release([lease])
+    assert not await store.claim(10)
+    await store.change(went_on(claim.record, COMPLETED, claim.lease))
+
+
+@_check
+async def who_has_no_lease_can_end_a_task_that_runs(store: Store) -> None:
+    record, lease = await begun(store)
+    await store.change(went_on(record, COMPLETED))
+    await _raises(StaleError, store.change(said_more(record, "late", lease)))
+    assert [*await store.renew([lease])] == [lease]
+
+
+@_check
+async def a_paused_task_has_no_lease_until_somebody_runs_it(store: Store) -> None:
+    store.lease_seconds = LEASE
+    record, lease = await begun(store)
+    paused = went_on(record, INPUT_REQUIRED, lease)
+    assert await store.change(paused) is None
+    await asyncio.sleep(2 * LEASE)
+    assert not await store.claim(10)
+    again = await store.change(went_on(paused.record, WORKING, run=True))
+    assert again is not None
+    assert again.epoch > lease.epoch
+    assert not await store.renew([again])
+
+
+@_check
+async def no_more_is_claimed_than_is_asked_for(store: Store) -> None:
+    leases = [(await begun(store, new_record(f"t{number}")))[1] for number in range(5)]
+    await store.release(leases)
+    claims = [*await store.claim(2), *await store.claim(9)]
+    assert sorted(claim.record.task.id for claim in claims) == ["t0", "t1", "t2", "t3", "t4"]
+
+
+# Lists and conversations
+
+
+@_check
+async def pages_are_newest_first_and_the_owners(store: Store) -> None:
+    for number in range(7):
+        await begun(store, new_record(f"t{number}", context_id=f"c{number % 2}"))
+    await begun(store, new_record("other", owner="bob"))
+    seen: list[str] = []
+    query = Query("ada", limit=3)
+    while True:
+        page = await store.query(query)
+        seen += [record.task.id for record in page.records]
+        if page.next_cursor is None:
+            break
+        query = Query("ada", limit=3, cursor=page.next_cursor)
+    assert seen == ["t6", "t5", "t4", "t3", "t2", "t1", "t0"]
+    page = await store.query(Query("ada", "c1"))
+    assert [record.task.id for record in page.records] == ["t5", "t3", "t1"]
+
+
+@_check
+async def a_page_by_update_has_the_latest_change_first_and_counts(store: Store) -> None:
+    begins = [await begun(store, new_record(f"t{number}")) for number in range(3)]
+    record, lease = begins[0]
+    await store.change(went_on(record, COMPLETED, lease))
+    page = await store.query(Query("ada", order="updated", limit=2))
+    assert [record.task.id for record in page.records] == ["t0", "t2"]
+    assert page.total == 3
+    rest = await store.query(Query("ada", order="updated", limit=2, cursor=page.next_cursor))
+    assert [record.task.id for record in rest.records] == ["t1"]
+    done = await store.query(Query("ada", state=COMPLETED, order="updated"))
+    assert ([record.task.id for record in done.records], done.total) == (["t0"], 1)
+
+
+@_check
+async def a_page_can_begin_at_a_time(store: Store) -> None:
+    record, _ = await begun(store)
+    moment = record.task.status.timestamp
+    seconds = moment.seconds + moment.nanos / 1e9
+    assert len((await store.query(Query("ada", after=seconds))).records) == 1
+    assert not (await store.query(Query("ada", after=seconds + 1))).records
+
+
+@_check
+async def a_conversation_has_its_messages_in_order(store: Store) -> None:
+    for number in range(3):
+        record, lease = await begun(store, new_record(f"t{number}"))
+        await store.change(went_on(record, COMPLETED, lease))
+    await begun(store, new_record("other", owner="bob"))
+    said = await store.conversation("ada", "c1", 10)
+    assert [message.message_id for message in said] == ["m-t0", "m-t1", "m-t2"]
+    assert [m.message_id for m in await store.conversation("ada", "c1", 2)] == ["m-t1", "m-t2"]
+    assert not await store.conversation("ada", "c9", 10)
+
+
+# Webhooks
+
+
+@_check
+async def webhooks_come_and_go_with_their_task(store: Store) -> None:
+    if not store.keeps_webhooks:
+        return
+    config = a2a.TaskPushNotificationConfig(id="w1", task_id="t1", url="https://a.example/\x00")
+    webhook = Webhook(config, "0.3", "gone")
+    await begun(store, webhooks=[webhook])
+    assert [*await store.webhooks("t1")] == [webhook]
+    await store.save_webhooks("t1", [])
+    assert not await store.webhooks("t1")
+    await store.save_webhooks("t1", [webhook])
+    assert [*await store.webhooks("t1")] == [webhook]
