@@ -15,6 +15,15 @@ class Event:
     payload: Payload
 
 
+def fold(task: a2a.Task, chunk: a2a.TaskArtifactUpdateEvent) -> None:
+    """Add a chunk to the task's artifact, or begin it with that."""
+    if chunk.append and task.artifacts:
+        task.artifacts[0].parts.extend(chunk.artifact.parts)
+    else:
+        del task.artifacts[:]
+        task.artifacts.append(chunk.artifact)
+
+
 _KINDS: tuple[type[Payload], ...] = (
     a2a.Task,
     a2a.TaskStatusUpdateEvent,

@@ -28,6 +28,7 @@ class _Log:
     version: int
     events: list[Event] = field(default_factory=list[Event])
     epoch: int = 0
+    attempts: int = 0
     expires: float | None = None
     """When its lease ends; None when nobody runs it."""
 
@@ -88,7 +89,10 @@ class InProcessStore(Store):
         if record.task.status.state in SETTLED:
             log.expires = None
             return None
-        return self._lease(task_id, log) if change.run else change.lease
+        if not change.run:
+            return change.lease
+        log.attempts = 0
+        return self._lease(task_id, log)
 
     async def _saved(self, change: Change, log: _Log, ended: bool) -> bool:
         """Save a change of state; that of an end may fail, for its readers must hear of it."""
@@ -141,8 +145,8 @@ class InProcessStore(Store):
             if log.expires is not None and log.expires <= now and len(claims) < limit:
                 record = await self.get(task_id)
                 if record is not None:
-                    attempts, lease = log.epoch, self._lease(task_id, log)
-                    claims.append(Claim(record, lease, attempts))
+                    log.attempts += 1
+                    claims.append(Claim(record, self._lease(task_id, log), log.attempts))
         return claims
 
     def _lease(self, task_id: str, log: _Log) -> Lease:

@@ -70,7 +70,7 @@ class Claim:
     Attributes:
         record: the task as it was left.
         lease: the right to end it, or to run it again.
-        attempts: how often it has been run before.
+        attempts: how often it has been run in vain, since it began or was answered.
     """
 
     record: TaskRecord

@@ -1,0 +1,84 @@
+"""The tables, and how an older file becomes a newer one."""
+
+import sqlite3
+
+from apcore_a2a_store.errors import StoreError
+
+MIGRATIONS = (
+    """
+    CREATE TABLE tasks (
+        created INTEGER PRIMARY KEY AUTOINCREMENT,
+        id TEXT NOT NULL UNIQUE,
+        owner TEXT NOT NULL,
+        context_id TEXT NOT NULL,
+        skill TEXT NOT NULL,
+        state INTEGER NOT NULL,
+        status_at REAL NOT NULL,
+        updated INTEGER NOT NULL,
+        version INTEGER NOT NULL,
+        first_event INTEGER NOT NULL DEFAULT 1,
+        messages INTEGER NOT NULL,
+        body BLOB NOT NULL,
+        body_version INTEGER NOT NULL,
+        resume BLOB,
+        epoch INTEGER NOT NULL,
+        attempts INTEGER NOT NULL,
+        expires REAL,
+        ended REAL
+    );
+    CREATE INDEX tasks_created ON tasks (owner, created);
+    CREATE INDEX tasks_context ON tasks (owner, context_id, created);
+    CREATE INDEX tasks_updated ON tasks (owner, updated);
+    CREATE INDEX tasks_update ON tasks (updated);
+    CREATE INDEX tasks_expires ON tasks (expires) WHERE expires IS NOT NULL;
+    CREATE INDEX tasks_ended ON tasks (ended) WHERE ended IS NOT NULL;
+    CREATE TABLE events (
+        task_id TEXT NOT NULL,
+        version INTEGER NOT NULL,
+        body BLOB NOT NULL,
+        PRIMARY KEY (task_id, version)
+    ) WITHOUT ROWID;
+    CREATE TABLE messages (
+        number INTEGER PRIMARY KEY AUTOINCREMENT,
+        owner TEXT NOT NULL,
+        context_id TEXT NOT NULL,
+        task_id TEXT NOT NULL,
+        body BLOB NOT NULL
+    );
+    CREATE INDEX messages_context ON messages (owner, context_id, number);
+    CREATE INDEX messages_task ON messages (task_id);
+    CREATE TABLE webhooks (
+        number INTEGER PRIMARY KEY AUTOINCREMENT,
+        task_id TEXT NOT NULL,
+        version TEXT NOT NULL,
+        failure TEXT NOT NULL,
+        body BLOB NOT NULL
+    );
+    CREATE INDEX webhooks_task ON webhooks (task_id, number);
+    """,
+)
+"""Each takes a file one version further; the number of those done is the file's version."""
+
+
+class SchemaError(StoreError):
+    """The file was made by a newer version of this package, or by another program."""
+
+
+def migrate(connection: sqlite3.Connection) -> int:
+    """Bring the file up to date; its version.
+
+    Raises:
+        SchemaError: It is newer than this package, or none of ours.
+    """
+    (known,) = connection.execute("PRAGMA user_version").fetchone()
+    if known > len(MIGRATIONS):
+        raise SchemaError(
+            f"The store has version {known}, and this package knows {len(MIGRATIONS)} at most: "
+            "update apcore-a2a-store"
+        )
+    for number, script in enumerate(MIGRATIONS[known:], known + 1):
+        # one transaction each, with the number in it
+        connection.executescript(
+            f"BEGIN IMMEDIATE; {script}; PRAGMA user_version = {number}; COMMIT"
+        )
+    return len(MIGRATIONS)
