@@ -1,13 +1,18 @@
 """Every store does what a store must do."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from apcore_a2a_store import InMemoryTaskStore
+from apcore_a2a_store.postgres import PostgresStore
 from apcore_a2a_store.sqlite import SqliteStore
 from apcore_a2a_store.testing import CHECKS, Check
 
+from .postgresql import Database, database, find
+
 pytestmark = pytest.mark.anyio
+every_check = pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 
 
 @pytest.fixture
@@ -15,14 +20,33 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
-@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+@pytest.fixture(scope="module")
+def server() -> Iterator[Database]:
+    if find("initdb") is None:
+        pytest.skip("No PostgreSQL here; Debian and Ubuntu: apt install postgresql")
+    with database() as found:
+        yield found
+
+
+@every_check
 async def test_the_store_in_memory(check: Check) -> None:
     await check(InMemoryTaskStore())
 
 
-@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+@every_check
 async def test_the_store_in_a_file(check: Check, tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "agent.db")
     await store.start()
     await check(store)
     await store.close()
+
+
+@every_check
+async def test_the_store_in_a_database(check: Check, server: Database) -> None:
+    store = PostgresStore(server.url)
+    await store.start()
+    try:
+        await store.clear()
+        await check(store)
+    finally:
+        await store.close()

@@ -5,7 +5,8 @@ StoreError
 ├── StoreFullError
 ├── StaleError
 │   └── LeaseLostError
-└── NotSavedError
+├── NotSavedError
+└── SchemaError
 ```
 """
 
@@ -33,3 +34,13 @@ class LeaseLostError(StaleError):
 
 class NotSavedError(StoreError):
     """A task has ended, and the store that should keep it did not take it."""
+
+
+class SchemaError(StoreError):
+    """What is kept was made by a newer version of this package."""
+
+    def __init__(self, found: int, known: int) -> None:
+        super().__init__(
+            f"The store's tables have version {found}, and this package knows {known}: "
+            "update apcore-a2a-store"
+        )

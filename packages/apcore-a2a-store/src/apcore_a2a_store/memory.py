@@ -10,8 +10,8 @@ from operator import attrgetter
 from typing import Any, TypeAlias
 
 from a2a.types import Message, Task, TaskPushNotificationConfig
-from a2a.utils.errors import InvalidParamsError
 
+from .cursors import number_of
 from .errors import StoreFullError
 from .inprocess import InProcessStore
 from .port import Page, Query
@@ -318,14 +318,8 @@ def _page(
     """The next *limit* of *slots* behind *cursor*, and the cursor behind them."""
     number = attrgetter(order)
     if cursor is not None:
-        behind = _number(cursor)
+        behind = number_of(cursor)
         slots = (slot for slot in slots if number(slot) < behind)
     page = list(islice(slots, limit + 1))
     more = len(page) > limit
     return page[:limit], str(number(page[limit - 1])) if more else None
-
-
-def _number(cursor: str) -> int:
-    if not (cursor.isascii() and cursor.isdigit() and len(cursor) < 20):
-        raise InvalidParamsError("Invalid page cursor")
-    return int(cursor)

@@ -2,7 +2,7 @@
 
 import sqlite3
 
-from apcore_a2a_store.errors import StoreError
+from apcore_a2a_store.errors import SchemaError
 
 MIGRATIONS = (
     """
@@ -60,10 +60,6 @@ MIGRATIONS = (
 """Each takes a file one version further; the number of those done is the file's version."""
 
 
-class SchemaError(StoreError):
-    """The file was made by a newer version of this package, or by another program."""
-
-
 def migrate(connection: sqlite3.Connection) -> int:
     """Bring the file up to date; its version.
 
@@ -72,10 +68,7 @@ def migrate(connection: sqlite3.Connection) -> int:
     """
     (known,) = connection.execute("PRAGMA user_version").fetchone()
     if known > len(MIGRATIONS):
-        raise SchemaError(
-            f"The store has version {known}, and this package knows {len(MIGRATIONS)} at most: "
-            "update apcore-a2a-store"
-        )
+        raise SchemaError(known, len(MIGRATIONS))
     for number, script in enumerate(MIGRATIONS[known:], known + 1):
         # one transaction each, with the number in it
         connection.executescript(

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from a2a import types as a2a
-from a2a.utils.errors import InvalidParamsError
 
+from apcore_a2a_store.cursors import number_of
 from apcore_a2a_store.errors import LeaseLostError, StaleError, StoreError
 from apcore_a2a_store.events import Event, fold, pack, unpack
 from apcore_a2a_store.port import Change, Claim, Lease, Page, Query, Store
@@ -321,7 +321,7 @@ def _query(query: Query, connection: sqlite3.Connection) -> Page:
         (total,) = connection.execute(sql, values).fetchone()
     if query.cursor is not None:
         where.append(f"{query.order} < ?")
-        values.append(_number(query.cursor))
+        values.append(number_of(query.cursor))
     rows = connection.execute(
         f"SELECT {COLUMNS}, {query.order} FROM tasks WHERE {' AND '.join(where)}"
         f" ORDER BY {query.order} DESC LIMIT ?",
@@ -393,9 +393,3 @@ def _moment(task: a2a.Task) -> float:
     """Seconds since 1970."""
     timestamp = task.status.timestamp
     return timestamp.seconds + timestamp.nanos / 1e9
-
-
-def _number(cursor: str) -> int:
-    if not (cursor.isascii() and cursor.isdigit() and len(cursor) < 19):
-        raise InvalidParamsError("Invalid page cursor")
-    return int(cursor)

@@ -1,0 +1,117 @@
+"""The statements. Each is one round trip, and one transaction of its own."""
+
+COLUMNS = """
+    t.owner, t.skill, t.version, t.resume, t.messages, t.body,
+    CASE WHEN t.version > t.body_version THEN
+        (SELECT array_agg(e.body ORDER BY e.version) FROM apcore_a2a.events e
+         WHERE e.task_id = t.id AND e.version > t.body_version)
+    END AS chunks
+"""
+"""What a record is made of: its body, and the chunks that the body has not yet."""
+
+LEASED = "clock_timestamp() + make_interval(secs => {})"
+
+CREATE = f"""
+WITH task AS (
+    INSERT INTO apcore_a2a.tasks (id, owner, context_id, skill, state, status_at, version,
+        messages, body, body_version, resume, expires)
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $7, $10, {LEASED.format("$11")})
+), event AS (
+    INSERT INTO apcore_a2a.events (task_id, version, body)
+    SELECT $1, version, body FROM unnest($12::int[], $13::bytea[]) AS new (version, body)
+), message AS (
+    INSERT INTO apcore_a2a.messages (owner, context_id, task_id, body)
+    SELECT $2, $3, $1, body FROM unnest($14::bytea[]) WITH ORDINALITY AS new (body, place)
+    ORDER BY place
+)
+INSERT INTO apcore_a2a.webhooks (task_id, version, failure, body)
+SELECT $1, version, failure, body
+FROM unnest($15::text[], $16::text[], $17::bytea[])
+    WITH ORDINALITY AS new (version, failure, body, place) ORDER BY place
+"""
+
+CHANGE_STATE = f"""
+WITH known AS (
+    SELECT messages FROM apcore_a2a.tasks WHERE id = $1
+), task AS (
+    UPDATE apcore_a2a.tasks SET
+        version = $4, body_version = $4, state = $5, status_at = $6,
+        updated = nextval('apcore_a2a.updates'), messages = $7, body = $8, resume = $9,
+        epoch = epoch + $11::int, attempts = CASE $11::int WHEN 1 THEN 0 ELSE attempts END,
+        expires = CASE WHEN $10 THEN NULL WHEN $11::int = 1 THEN {LEASED.format("$12")}
+            ELSE expires END,
+        ended = CASE WHEN $13 THEN clock_timestamp() END
+    WHERE id = $1 AND version = $2 AND ($3::int IS NULL OR epoch = $3)
+    RETURNING owner, context_id, epoch, first_event
+), event AS (
+    INSERT INTO apcore_a2a.events (task_id, version, body)
+    SELECT $1, version, body FROM task, unnest($14::int[], $15::bytea[]) AS new (version, body)
+), message AS (
+    INSERT INTO apcore_a2a.messages (owner, context_id, task_id, body)
+    SELECT task.owner, task.context_id, $1, new.body
+    FROM task, known, unnest($16::bytea[]) WITH ORDINALITY AS new (body, place)
+    WHERE place > cardinality($16::bytea[]) - ($7 - known.messages) ORDER BY place
+)
+SELECT epoch, first_event FROM task
+"""
+
+ADD_CHUNKS = """
+WITH task AS (
+    UPDATE apcore_a2a.tasks SET version = $4
+    WHERE id = $1 AND version = $2 AND ($3::int IS NULL OR epoch = $3)
+    RETURNING epoch, first_event
+), event AS (
+    INSERT INTO apcore_a2a.events (task_id, version, body)
+    SELECT $1, version, body FROM task, unnest($5::int[], $6::bytea[]) AS new (version, body)
+)
+SELECT epoch, first_event FROM task
+"""
+
+TRIM = """
+WITH task AS (
+    UPDATE apcore_a2a.tasks SET first_event = $2, body = $4, body_version = $3
+    WHERE id = $1 AND version = $3 RETURNING id
+)
+DELETE FROM apcore_a2a.events USING task WHERE task_id = task.id AND version < $2
+"""
+
+EVENTS = """
+SELECT t.first_event, e.version, e.body FROM apcore_a2a.tasks t LEFT JOIN LATERAL (
+    SELECT version, body FROM apcore_a2a.events
+    WHERE task_id = t.id AND version > $2 ORDER BY version LIMIT $3
+) e ON true WHERE t.id = $1
+"""
+
+CONVERSATION = """
+SELECT body FROM (
+    SELECT number, body FROM apcore_a2a.messages WHERE owner = $1 AND context_id = $2
+    ORDER BY number DESC LIMIT $3
+) latest ORDER BY number
+"""
+
+SAVE_WEBHOOKS = """
+WITH gone AS (
+    DELETE FROM apcore_a2a.webhooks WHERE task_id = $1
+)
+INSERT INTO apcore_a2a.webhooks (task_id, version, failure, body)
+SELECT $1, version, failure, body
+FROM unnest($2::text[], $3::text[], $4::bytea[])
+    WITH ORDINALITY AS new (version, failure, body, place) ORDER BY place
+"""
+
+RENEW = f"""
+UPDATE apcore_a2a.tasks t SET expires = {LEASED.format("$3")}
+FROM unnest($1::text[], $2::int[]) AS lease (id, epoch)
+WHERE t.id = lease.id AND t.epoch = lease.epoch AND t.expires IS NOT NULL
+RETURNING t.id, t.epoch
+"""
+
+CLAIM = f"""
+WITH lost AS (
+    SELECT id FROM apcore_a2a.tasks WHERE expires <= clock_timestamp()
+    ORDER BY expires LIMIT $1 FOR UPDATE SKIP LOCKED
+)
+UPDATE apcore_a2a.tasks t SET
+    epoch = epoch + 1, attempts = attempts + 1, expires = {LEASED.format("$2")}
+FROM lost WHERE t.id = lost.id RETURNING {COLUMNS}, t.epoch, t.attempts
+"""

@@ -1,0 +1,258 @@
+"""The store over a PostgreSQL database."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import asyncpg
+from a2a import types as a2a
+
+from apcore_a2a_store.cursors import number_of
+from apcore_a2a_store.errors import LeaseLostError, StaleError, StoreError
+from apcore_a2a_store.events import Event, fold, pack, unpack
+from apcore_a2a_store.port import Change, Claim, Lease, Page, Query, Store
+from apcore_a2a_store.records import TaskRecord
+from apcore_a2a_store.states import SETTLED, TERMINAL
+from apcore_a2a_store.webhooks import Version, Webhook
+
+from . import sql
+from .schema import TABLES, migrate
+
+
+class PostgresStore(Store):
+    """Keeps tasks in a database, for any number of processes.
+
+    Args:
+        url: The database: `postgresql://user:password@host:5432/name`.
+        connections: How many connections it may open at a time.
+    """
+
+    keeps_webhooks = True
+    is_durable = True
+    is_shared = True
+
+    def __init__(self, url: str, *, connections: int = 10) -> None:
+        self._url = url
+        self._connections = connections
+        self._pool: Any = None
+
+    async def start(self) -> None:
+        """Connect, and bring the database up to date.
+
+        Raises:
+            SchemaError: It is newer than this package.
+            OSError: It can't be reached.
+        """
+        self._pool = await asyncpg.create_pool(
+            self._url, min_size=1, max_size=self._connections, init=_set_up
+        )
+        async with self._pool.acquire() as connection:
+            await migrate(connection)
+
+    async def close(self) -> None:
+        """Close all connections."""
+        if self._pool is not None:
+            await self._pool.close()
+
+    async def clear(self) -> None:
+        """Forget everything."""
+        tables = ", ".join(f"apcore_a2a.{name}" for name in TABLES)
+        await self._open.execute(f"TRUNCATE {tables}")
+
+    async def create(
+        self, record: TaskRecord, events: Sequence[Event], webhooks: Sequence[Webhook] = ()
+    ) -> Lease:
+        """Keep a new task, with all that belongs to it."""
+        task = record.task
+        await self._open.execute(
+            sql.CREATE,
+            *(task.id, _owner(record.owner), task.context_id, record.skill),
+            *(task.status.state, _moment(task), record.version, record.messages),
+            *(task.SerializeToString(), record.resume, self.lease_seconds),
+            *_columns(events),
+            [message.SerializeToString() for message in record.said()[-record.messages :]],
+            *_rows(webhooks),
+        )
+        return Lease(task.id, 1)
+
+    async def change(self, change: Change) -> Lease | None:
+        """Make a change."""
+        record, state = change.record, change.record.task.status.state
+        if any(isinstance(event.payload, a2a.TaskStatusUpdateEvent) for event in change.events):
+            known = await self._change_state(change)
+        else:
+            known = await self._add_chunks(change)
+        if known is None:
+            raise await self._refusal(change)
+        limit = self.retention.max_events
+        if record.version - known["first_event"] + 1 > 2 * limit:
+            first, body = record.version - limit + 1, record.task.SerializeToString()
+            await self._open.execute(sql.TRIM, record.task.id, first, record.version, body)
+        if state in SETTLED:
+            return None
+        return Lease(record.task.id, known["epoch"]) if change.run else change.lease
+
+    async def _change_state(self, change: Change) -> Any:
+        record, task = change.record, change.record.task
+        state = task.status.state
+        return await self._open.fetchrow(
+            sql.CHANGE_STATE,
+            *(task.id, change.base, None if change.lease is None else change.lease.epoch),
+            *(record.version, state, _moment(task), record.messages, task.SerializeToString()),
+            *(record.resume, state in SETTLED, int(change.run), self.lease_seconds),
+            state in TERMINAL,
+            *_columns(change.events),
+            [message.SerializeToString() for message in record.said()],
+        )
+
+    async def _add_chunks(self, change: Change) -> Any:
+        return await self._open.fetchrow(
+            sql.ADD_CHUNKS,
+            *(change.record.task.id, change.base),
+            *(None if change.lease is None else change.lease.epoch, change.record.version),
+            *_columns(change.events),
+        )
+
+    async def _refusal(self, change: Change) -> StoreError:
+        query = "SELECT version, epoch FROM apcore_a2a.tasks WHERE id = $1"
+        known = await self._open.fetchrow(query, change.record.task.id)
+        if known is not None and change.lease is not None and known["epoch"] != change.lease.epoch:
+            return LeaseLostError()
+        return StaleError()
+
+    async def get(self, task_id: str) -> TaskRecord | None:
+        """The task's record."""
+        row = await self._open.fetchrow(
+            f"SELECT {sql.COLUMNS} FROM apcore_a2a.tasks t WHERE id = $1", task_id
+        )
+        return None if row is None else _record(row)
+
+    async def get_own(self, task_id: str, owner: str) -> TaskRecord | None:
+        """The same of a task that is the owner's; one of others is not read."""
+        row = await self._open.fetchrow(
+            f"SELECT {sql.COLUMNS} FROM apcore_a2a.tasks t WHERE id = $1 AND owner = $2",
+            task_id,
+            _owner(owner),
+        )
+        return None if row is None else _record(row)
+
+    async def events(self, task_id: str, after: int, limit: int = 1000) -> list[Event] | None:
+        """The next events of a task; None when some of them are gone."""
+        rows = await self._open.fetch(sql.EVENTS, task_id, after, limit)
+        if not rows or after < rows[0]["first_event"] - 1:
+            return None
+        return [Event(v, unpack(body)) for _, v, body in rows if body is not None]
+
+    async def query(self, query: Query) -> Page:
+        """A page of what *query* asks for."""
+        values: list[Any] = [_owner(query.owner)]
+        where = ["owner = $1"]
+        wishes = ("context_id = ", query.context_id), ("state = ", query.state)
+        for wish, value in (*wishes, ("status_at >= ", query.after)):
+            if value:
+                values.append(value)
+                where.append(f"{wish}${len(values)}")
+        total = 0
+        if query.order == "updated":
+            count = f"SELECT count(*) FROM apcore_a2a.tasks WHERE {' AND '.join(where)}"
+            total = await self._open.fetchval(count, *values)
+        if query.cursor is not None:
+            values.append(number_of(query.cursor))
+            where.append(f"{query.order} < ${len(values)}")
+        rows = await self._open.fetch(
+            f"SELECT {sql.COLUMNS}, t.{query.order} AS place FROM apcore_a2a.tasks t"
+            f" WHERE {' AND '.join(where)}"
+            f" ORDER BY {query.order} DESC LIMIT ${len(values) + 1}",
+            *values,
+            query.limit + 1,
+        )
+        more = len(rows) > query.limit
+        cursor = str(rows[query.limit - 1]["place"]) if more else None
+        return Page([_record(row) for row in rows[: query.limit]], cursor, total)
+
+    async def conversation(self, owner: str, context_id: str, limit: int) -> Sequence[a2a.Message]:
+        """The latest messages of a conversation, in the order in which they came."""
+        rows = await self._open.fetch(sql.CONVERSATION, _owner(owner), context_id, limit)
+        return [a2a.Message.FromString(row["body"]) for row in rows]
+
+    async def webhooks(self, task_id: str) -> Sequence[Webhook]:
+        """The webhooks of a task, oldest first."""
+        rows = await self._open.fetch(
+            "SELECT body, version, failure FROM apcore_a2a.webhooks"
+            " WHERE task_id = $1 ORDER BY number",
+            task_id,
+        )
+        return [_webhook(*row) for row in rows]
+
+    async def save_webhooks(self, task_id: str, webhooks: Sequence[Webhook]) -> None:
+        """Keep these as the webhooks of a task."""
+        await self._open.execute(sql.SAVE_WEBHOOKS, task_id, *_rows(webhooks))
+
+    async def renew(self, leases: Sequence[Lease]) -> Sequence[Lease]:
+        """Have these leases last again for their whole time; returns those that are lost."""
+        return await self._renew(leases, self.lease_seconds)
+
+    async def release(self, leases: Sequence[Lease]) -> None:
+        """Let others claim these tasks at once."""
+        await self._renew(leases, 0)
+
+    async def _renew(self, leases: Sequence[Lease], seconds: float) -> list[Lease]:
+        names = [lease.task_id for lease in leases]
+        rows = await self._open.fetch(sql.RENEW, names, [each.epoch for each in leases], seconds)
+        held = {Lease(row["id"], row["epoch"]) for row in rows}
+        return [lease for lease in leases if lease not in held]
+
+    async def claim(self, limit: int) -> Sequence[Claim]:
+        """Lease up to *limit* tasks whose leases have expired."""
+        rows = await self._open.fetch(sql.CLAIM, limit, self.lease_seconds)
+        records = [_record(row) for row in rows]
+        return [
+            Claim(record, Lease(record.task.id, row["epoch"]), row["attempts"])
+            for record, row in zip(records, rows, strict=True)
+        ]
+
+    @property
+    def _open(self) -> Any:
+        if self._pool is None:
+            raise StoreError("The store is not open")
+        return self._pool
+
+
+async def _set_up(connection: Any) -> None:
+    await connection.execute("SET application_name = 'apcore-a2a'")
+
+
+def _owner(owner: str) -> bytes:
+    """Identities may hold what PostgreSQL's text can't: NUL."""
+    return owner.encode("utf-8", "surrogatepass")
+
+
+def _columns(events: Sequence[Event]) -> tuple[list[int], list[bytes]]:
+    return [event.version for event in events], [pack(event.payload) for event in events]
+
+
+def _rows(webhooks: Sequence[Webhook]) -> tuple[list[str], list[str], list[bytes]]:
+    return (
+        [webhook.version for webhook in webhooks],
+        [webhook.failure for webhook in webhooks],
+        [webhook.config.SerializeToString() for webhook in webhooks],
+    )
+
+
+def _webhook(body: bytes, version: Version, failure: str) -> Webhook:
+    return Webhook(a2a.TaskPushNotificationConfig.FromString(body), version, failure)
+
+
+def _record(row: Any) -> TaskRecord:
+    task = a2a.Task.FromString(row["body"])
+    for body in row["chunks"] or ():
+        payload = unpack(body)
+        if isinstance(payload, a2a.TaskArtifactUpdateEvent):
+            fold(task, payload)
+    owner = row["owner"].decode("utf-8", "surrogatepass")
+    return TaskRecord(task, owner, row["skill"], row["version"], row["resume"], row["messages"])
+
+
+def _moment(task: a2a.Task) -> float:
+    """Seconds since 1970."""
+    timestamp = task.status.timestamp
+    return timestamp.seconds + timestamp.nanos / 1e9

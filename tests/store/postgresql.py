@@ -1,0 +1,79 @@
+"""A PostgreSQL of the tests' own: on loopback, in a scratch folder, unprivileged."""
+
+import os
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+FOLDERS = [*sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)]
+ACCOUNTS = ("postgres", "nobody")
+
+
+def find(name: str) -> str | None:
+    """A program of PostgreSQL's, wherever Debian or PATH has it."""
+    return shutil.which(name, path=os.pathsep.join([*map(str, FOLDERS), os.environ["PATH"]]))
+
+
+class Database:
+    """A server, and its address.
+
+    Args:
+        folder: Where its files are to be.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._data = folder / "data"
+        self.port = _free_port()
+        self.url = f"postgresql://agent@127.0.0.1:{self.port}/postgres"
+
+    def create(self) -> None:
+        """Make its files."""
+        self._folder.chmod(0o777)
+        self._run("initdb", "--username=agent", "--auth=trust", "--encoding=UTF8")
+
+    def start(self) -> None:
+        """Start it, and wait until it answers."""
+        options = f"-p {self.port} -c listen_addresses=127.0.0.1 -k {self._folder}"
+        self._run("pg_ctl", "--wait", f"--log={self._folder}/log", f"--options={options}", "start")
+
+    def stop(self, mode: str = "fast") -> None:
+        """Stop it; at once and without a word in the mode "immediate"."""
+        self._run("pg_ctl", "--wait", f"--mode={mode}", "stop")
+
+    def _run(self, name: str, *arguments: str) -> None:
+        program = find(name)
+        assert program is not None
+        command = [*_as_somebody(), program, f"--pgdata={self._data}", *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd="/")
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+@contextmanager
+def database() -> Iterator[Database]:
+    """A server that runs, and leaves nothing behind."""
+    with TemporaryDirectory(prefix="apcore-a2a-") as folder:
+        found = Database(Path(folder))
+        found.create()
+        found.start()
+        try:
+            yield found
+        finally:
+            found.stop("immediate")
+
+
+def _as_somebody() -> Sequence[str]:
+    """PostgreSQL refuses to be run by root."""
+    if os.getuid() != 0:
+        return ()
+    return ("runuser", "-u", "postgres", "--")
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+        return port
