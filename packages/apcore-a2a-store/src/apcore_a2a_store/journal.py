@@ -14,11 +14,12 @@ from weakref import WeakValueDictionary
 from a2a import types as a2a
 from a2a.utils.errors import TaskNotFoundError
 
-from .errors import NotSavedError
+from .errors import NotSavedError, StaleError
 from .events import Event
-from .port import Change, Lease, Page, Query, Retention, Store
+from .port import Change, Claim, Lease, Page, Query, Retention, Store
 from .records import TaskRecord
 from .states import SETTLED, TERMINAL
+from .waiting import Waiters
 from .webhooks import Outbox, Payload, Transition, Webhook
 
 logger = logging.getLogger(__name__)
@@ -29,12 +30,19 @@ Listener: TypeAlias = Callable[[TaskRecord | None, TaskRecord], None]
 
 @dataclass(slots=True)
 class Entry:
-    """A task that may still change: its record, and who waits for more."""
+    """A task that may still change.
+
+    Attributes:
+        record: the task; of one that this process does not run, as it was when it was read.
+        webhooks: who is told of it.
+        lease: the right to run it, when this process does.
+        tail: its latest events, where reading them back costs something.
+    """
 
     record: TaskRecord
     webhooks: Sequence[Webhook] = ()
     lease: Lease | None = None
-    waiters: set[asyncio.Future[None]] = field(default_factory=set[asyncio.Future[None]])
+    tail: list[Event] = field(default_factory=list[Event])
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
@@ -59,6 +67,7 @@ class Journal:
         self.outbox: Outbox | None = None
         self._store = store
         self._live: dict[str, Entry] = {}
+        self._waiters = Waiters()
         self._editing: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         store.retention = retention or store.retention
 
@@ -84,21 +93,26 @@ class Journal:
             except Exception:  # a user's store may raise anything: then there is no task
                 del self._live[record.task.id]
                 raise
+        self._keep(entry, events)
         self._tell(None, record)
         self._post(entry, events)
 
     async def open(self, task_id: str) -> Entry | None:
         """The entry of a task that has not ended, made from the store if need be."""
-        if task_id not in self._live:
+        entry = self._own(task_id)
+        if entry is None:
             record = await self._store.get(task_id)
             if record is None or record.task.status.state in TERMINAL:
+                self._live.pop(task_id, None)
                 return None
             async with self._edits(task_id):
                 webhooks = await self._store.webhooks(task_id) if self.outbox else ()
                 if not await self._store.is_current(record):
                     return self._live.get(task_id)
-                self._live.setdefault(task_id, Entry(record, webhooks))
-        return self._live[task_id]
+                entry = self._live.setdefault(task_id, Entry(record, webhooks))
+                if entry.lease is None and record.version > entry.record.version:
+                    entry.record, entry.webhooks = record, webhooks
+        return entry
 
     async def write(
         self, entry: Entry, record: TaskRecord, payloads: list[Payload], *, run: bool = False
@@ -122,23 +136,52 @@ class Journal:
         except NotSavedError:
             logger.error("The task store did not save the end of task %s", record.task.id)
             ended = False  # it stays here, where the truth is
+        except StaleError:
+            self.lose(record.task.id)
+            raise
         entry.record = record
+        self._keep(entry, events)
         if ended:
-            del self._live[record.task.id]
-        for waiter in entry.waiters:
-            _wake(waiter)
+            self._live.pop(record.task.id, None)
+        self._waiters.wake(record.task.id, record.version)
         if before.task.status.state != record.task.status.state:
             self._tell(before, record)
         self._post(entry, events)
 
+    def adopt(self, claim: Claim, webhooks: Sequence[Webhook]) -> None:
+        """This process runs a task from now on that another has left."""
+        self._live[claim.record.task.id] = Entry(claim.record, webhooks, claim.lease)
+
+    def lose(self, task_id: str) -> None:
+        """Somebody else has changed the task: what is known of it here is old."""
+        if self._store.is_shared:
+            self._live.pop(task_id, None)
+
+    def leases(self) -> list[Lease]:
+        """The tasks that this process runs."""
+        return [entry.lease for entry in self._live.values() if entry.lease is not None]
+
+    def _own(self, task_id: str) -> Entry | None:
+        """The entry of a task that nobody else can have changed."""
+        entry = self._live.get(task_id)
+        if entry is not None and entry.lease is None and self._store.is_shared:
+            return None
+        return entry
+
+    def _keep(self, entry: Entry, events: Sequence[Event]) -> None:
+        if self._store.is_durable:
+            entry.tail += events
+            if len(entry.tail) > 2 * self._store.retention.max_events:
+                del entry.tail[: -self._store.retention.max_events]
+
     async def get(self, task_id: str) -> TaskRecord | None:
         """The record as it is now; whoever gets it must not change its task."""
-        entry = self._live.get(task_id)
+        entry = self._own(task_id)
         return entry.record if entry is not None else await self._store.get(task_id)
 
     async def get_own(self, task_id: str, owner: str) -> TaskRecord | None:
         """The same of a task that is the owner's."""
-        entry = self._live.get(task_id)
+        entry = self._own(task_id)
         if entry is None:
             return await self._store.get_own(task_id, owner)
         return entry.record if entry.record.owner == owner else None
@@ -153,7 +196,7 @@ class Journal:
 
     async def webhooks(self, task_id: str) -> Sequence[Webhook]:
         """The webhooks of a task, oldest first."""
-        entry = self._live.get(task_id)
+        entry = self._own(task_id)
         return entry.webhooks if entry is not None else await self._store.webhooks(task_id)
 
     async def edit_webhooks(
@@ -200,28 +243,40 @@ class Journal:
 
     async def events(self, task_id: str, after: int) -> list[Event] | None:
         """The next events behind version *after*; None when some of them are gone."""
+        entry = self._own(task_id)
+        if entry is not None and entry.tail and after >= entry.tail[0].version - 1:
+            return entry.tail[after - entry.tail[0].version + 1 :]
         return await self._store.events(task_id, after)
 
-    def is_settled(self, task_id: str) -> bool:
-        """Whether nothing will happen to the task by itself: it has ended or paused."""
-        entry = self._live.get(task_id)
+    async def is_settled(self, task_id: str, after: int) -> bool:
+        """Whether nothing will come behind version *after* by itself: it has ended or paused."""
+        entry = self._own(task_id)
+        if entry is None and self._store.is_shared:
+            record = await self._store.get(task_id)
+            return record is None or (
+                record.version <= after and record.task.status.state in SETTLED
+            )
         return entry is None or entry.record.task.status.state in SETTLED
 
     async def wait(self, task_id: str, after: int, seconds: float) -> bool:
         """Wait until the task is beyond version *after*; False when *seconds* were not enough."""
-        entry = self._live.get(task_id)
-        if entry is None or entry.record.version > after:
+        entry = self._own(task_id)
+        if entry is not None and entry.record.version > after:
             return True
-        loop = asyncio.get_running_loop()
-        waiter = loop.create_future()
-        entry.waiters.add(waiter)
-        timer = loop.call_later(seconds, _wake, waiter)
-        try:
-            await waiter
-        finally:
-            timer.cancel()
-            entry.waiters.discard(waiter)
-        return entry.record.version > after
+        if entry is None and not self._store.is_shared:
+            return True
+        return await self._waiters.wait(task_id, after, seconds)
+
+    async def look(self) -> None:
+        """See what has become of the tasks that others run and somebody here waits for."""
+        others = [task_id for task_id in self._waiters.tasks() if self._own(task_id) is None]
+        if others:
+            for task_id, version in (await self._store.versions(others)).items():
+                self._waiters.wake(task_id, version)
+
+    def on_hint(self, task_id: str, version: int) -> None:
+        """Another process says that a task has come to *version*."""
+        self._waiters.wake(task_id, version)
 
     def _tell(self, before: TaskRecord | None, after: TaskRecord) -> None:
         for listener in self.listeners:
@@ -242,8 +297,3 @@ class Journal:
 
 def _numbered(payloads: Sequence[Payload], first: int) -> list[Event]:
     return [Event(number, payload) for number, payload in enumerate(payloads, first)]
-
-
-def _wake(waiter: asyncio.Future[None]) -> None:
-    if not waiter.done():
-        waiter.set_result(None)

@@ -5,7 +5,7 @@ change says which version it was made from, and is taken whole or not at all.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal, TypeAlias
 
@@ -130,6 +130,12 @@ class Store(ABC):
     lease_seconds: float = 15
     retention: Retention = Retention()
 
+    async def start(self) -> None:  # noqa: B027 - many have nothing to do
+        """Make ready to work; before this nothing else is asked for."""
+
+    async def close(self) -> None:  # noqa: B027
+        """Give back what is held; after this nothing else is asked for."""
+
     @abstractmethod
     async def create(
         self, record: TaskRecord, events: Sequence[Event], webhooks: Sequence[Webhook] = ()
@@ -172,6 +178,11 @@ class Store(ABC):
     @abstractmethod
     async def events(self, task_id: str, after: int, limit: int = 1000) -> list[Event] | None:
         """The next events of a task behind version *after*; None when some of them are gone."""
+
+    async def versions(self, task_ids: Sequence[str]) -> Mapping[str, int]:
+        """The versions of these tasks, as far as they are there."""
+        found = [await self.get(task_id) for task_id in task_ids]
+        return {record.task.id: record.version for record in found if record is not None}
 
     @abstractmethod
     async def query(self, query: Query) -> Page:

@@ -11,6 +11,7 @@ from a2a import types as a2a
 from .events import Event
 from .journal import Journal
 from .records import TaskRecord
+from .states import SETTLED
 
 
 async def follow(
@@ -33,7 +34,7 @@ async def follow(
             yield event
             after = event.version
         if not events:
-            if journal.is_settled(task_id):
+            if await journal.is_settled(task_id, after):
                 return
             if not await journal.wait(task_id, after, idle):
                 yield None
@@ -41,9 +42,12 @@ async def follow(
 
 async def settled(journal: Journal, task_id: str) -> None:
     """Wait until the task has ended or paused."""
-    while not journal.is_settled(task_id):
+    version = 0
+    while not await journal.is_settled(task_id, version):
         record = await journal.get(task_id)
-        await journal.wait(task_id, record.version if record else 0, 3600)
+        version = record.version if record else version
+        if record and record.task.status.state not in SETTLED:
+            await journal.wait(task_id, version, 3600)
 
 
 async def attach(
