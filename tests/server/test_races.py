@@ -13,10 +13,11 @@ from a2a.utils.errors import (
     UnsupportedOperationError,
 )
 from apcore_a2a_server import InMemoryTaskStore
-from apcore_a2a_server.change import NewState, change
+from apcore_a2a_server.change import change
 from apcore_a2a_server.clients.caller import Caller
 from apcore_a2a_server.clients.connection import Connection
 from apcore_a2a_server.handler import Handler, Request
+from apcore_a2a_server.shared.updates import NewState
 from apcore_a2a_store import Journal, Page, Query, TaskRecord
 from apcore_a2a_store.states import CANCELED, COMPLETED, INPUT_REQUIRED, TERMINAL, WORKING
 

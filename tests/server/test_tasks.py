@@ -12,8 +12,9 @@ from a2a import types as a2a
 from apcore import Registry, module
 from apcore_a2a_core import ErrorMapper
 from apcore_a2a_server import InMemoryTaskStore
-from apcore_a2a_server.change import NewState, change
+from apcore_a2a_server.change import change
 from apcore_a2a_server.errors import InvalidStateTransitionError
+from apcore_a2a_server.shared.updates import NewState
 from apcore_a2a_store import Journal, TaskRecord
 from apcore_a2a_store.states import (
     CANCELED,

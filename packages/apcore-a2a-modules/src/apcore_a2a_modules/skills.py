@@ -37,6 +37,14 @@ class Skill:
     """Whether it is synchronous, and runs in a thread."""
 
     @property
+    def is_repeatable(self) -> bool:
+        """Whether a call does no harm when it is made once more."""
+        annotations = getattr(self.descriptor, "annotations", None)
+        return bool(
+            getattr(annotations, "idempotent", False) or getattr(annotations, "readonly", False)
+        )
+
+    @property
     def schema(self) -> Mapping[str, Any] | None:
         """The JSON Schema of its input."""
         schema: Mapping[str, Any] | None = getattr(self.descriptor, "input_schema", None)

@@ -9,18 +9,21 @@ from functools import partial
 from a2a import types as a2a
 from a2a.utils.errors import InternalError
 from apcore_a2a_modules import Pause
-from apcore_a2a_store import TaskRecord
+from apcore_a2a_store import Lease, TaskRecord
 from apcore_a2a_store.states import CANCELED, FAILED, INPUT_REQUIRED, OPEN, PAUSED, WORKING
 
 from .admission import Call
-from .change import NewState, change, say
+from .change import change
 from .errors import DrainingError, StaleTaskError, refusal
+from .handover.leaving import hand_over
 from .pausing.answer import answered
 from .pausing.expiry import Expiries
 from .run import Run
 from .shared.background import Background
 from .shared.setup import Setup
 from .shared.ticket import Ticket
+from .shared.updates import NewState
+from .shared.words import say
 
 logger = logging.getLogger(__name__)
 
@@ -94,7 +97,9 @@ class Engine:
             await asyncio.wait([task for _, task in runs], timeout=seconds)
             # their tasks may be on their way to the store
             await asyncio.wait([run.admitted for run, _ in runs], timeout=1)
-        ends = [self._stop(run, FAILED, "Server shutdown") for run, _ in self.runs.values()]
+        kept = await hand_over(self._setup.journal, self.runs.values())
+        left = [run for task_id, (run, _) in self.runs.items() if task_id not in kept]
+        ends = [self._stop(run, FAILED, "Server shutdown") for run in left]
         if ends:  # a store may not answer any more
             await asyncio.wait([*map(asyncio.ensure_future, ends)], timeout=1)
         for _, task in [*self.runs.values()]:
@@ -108,13 +113,25 @@ class Engine:
         await self._setup.capacity.check(call, self.runs.values())
         current = self.runs.get(call.message.task_id)
         if current is None or current[1].done():  # else somebody's answer is on its way
-            task = asyncio.create_task(run.main())
-            current = self.runs[call.message.task_id] = (run, task)
-            task.add_done_callback(partial(self._on_done, run))
+            current = self.run(run)
         try:
             await asyncio.shield(current[0].admitted)
         except Exception as error:  # modules, middleware and stores raise what they like
             raise refusal(self._setup.explain(error, call)) from None
+
+    def run(self, run: Run) -> tuple[Run, asyncio.Task[None]]:
+        """Run, whatever else runs."""
+        task = asyncio.create_task(run.main())
+        current = self.runs[run.call.message.task_id] = (run, task)
+        task.add_done_callback(partial(self._on_done, run))
+        return current
+
+    def lose(self, lease: Lease) -> None:
+        """Stop a run that this process may not go on with; its task is another's."""
+        run, task = self.runs.get(lease.task_id, (None, None))
+        if run is not None and task is not None and run.lease == lease:
+            run.token.cancel()
+            task.cancel()
 
     def _on_done(self, run: Run, task: asyncio.Task[None]) -> None:
         """Clean up; a task that is canceled before its first step can't do so itself."""

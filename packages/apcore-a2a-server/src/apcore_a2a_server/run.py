@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from a2a import types as a2a
@@ -18,7 +19,7 @@ from apcore_a2a_modules import (
     current,
     is_for_input,
 )
-from apcore_a2a_store import TaskRecord
+from apcore_a2a_store import Lease, TaskRecord
 from apcore_a2a_store.states import (
     CANCELED,
     COMPLETED,
@@ -31,12 +32,15 @@ from apcore_a2a_store.states import (
 )
 
 from .admission import Call
-from .change import NewParts, NewState, Update, change, create, say
+from .change import change, create
 from .errors import StaleTaskError
+from .handover.lost import Lost
 from .pausing.question import question
 from .shared.ids import now
 from .shared.parts import JSON
 from .shared.setup import Setup
+from .shared.updates import NewParts, NewState, Update
+from .shared.words import say
 
 BURST = 10
 """After so many chunks others get their turn, readers among them."""
@@ -49,10 +53,15 @@ class Run:
         setup: What runs share.
         call: What to run.
         answer: What brings the call's task back to work, when it is a paused one, and its pause.
+        lost: What begins it anew, when another process has left it at work.
     """
 
     def __init__(
-        self, setup: Setup, call: Call, answer: tuple[NewState, Pause] | None = None
+        self,
+        setup: Setup,
+        call: Call,
+        answer: tuple[NewState, Pause] | None = None,
+        lost: Lost | None = None,
     ) -> None:
         self.call = call
         self.token = CancelToken()
@@ -65,26 +74,36 @@ class Run:
         self._chunks = 0
         self._size = 0
         self._refusal: Exception | None = None
+        self.lease: Lease | None = None
         self.answer = answer
+        self.lost = lost
+        self.is_kept = lost is not None
 
     async def admit(self) -> None:
         """Create the task, or bring it back to work; the first time only."""
         if not self.admitted.done():
             try:
-                if self.answer is None:
-                    await create(self._setup.journal, self._new_record(), self.call.webhooks)
-                else:
-                    await self._go_on(*self.answer)
+                self.lease = await self._begin()
             except Exception as error:  # apcore would wrap it as a failure of the module
                 self._refusal = error
                 raise
             self.admitted.set_result(None)
 
-    async def _go_on(self, update: NewState, pause: Pause) -> None:
+    async def _begin(self) -> Lease | None:
+        """Have the task work; the right to run it."""
+        journal, task_id = self._setup.journal, self.call.message.task_id
+        if self.lost is not None:
+            working, lease = (WORKING,), self.lost.lease
+            await change(journal, task_id, self.lost.restart, expect=working, lease=lease)
+            return lease
+        if self.answer is None:
+            return await create(journal, self._new_record(), self.call.webhooks)
+        update, pause = self.answer
         if pause.question is not None:
             await self._check()
-        task_id = self.call.message.task_id
-        await change(self._setup.journal, task_id, update, expect=PAUSED, pause=pause.pack())
+        update = replace(update, resume=self._keep())
+        await change(journal, task_id, update, expect=PAUSED, pause=pause.pack())
+        return journal.lease_of(task_id)
 
     async def _check(self) -> None:
         """Raise what would refuse the call."""
@@ -113,7 +132,7 @@ class Run:
 
     async def _execute(self) -> list[Update]:
         """Call the module; the updates that complete the task."""
-        if self.answer is not None:
+        if self.answer is not None or self.lost is not None:
             await self.admit()
         call, executor, context = self.call, self._setup.executor, await self._context()
         if not self._setup.one_pass and not self.admitted.done():
@@ -212,7 +231,8 @@ class Run:
 
     async def _change(self, *updates: Update) -> None:
         task_id = self.call.message.task_id
-        await change(self._setup.journal, task_id, *updates, expect=(WORKING,))
+        working = (WORKING,)
+        await change(self._setup.journal, task_id, *updates, expect=working, lease=self.lease)
 
     def _say(self, *parts: str | a2a.Part) -> a2a.Message:
         return say(self.call.message, *parts)
@@ -243,4 +263,10 @@ class Run:
             history=[message],
             metadata={"skillId": call.skill.id, **self._setup.metadata},
         )
-        return TaskRecord(task, call.caller.owner, call.skill.id)
+        return TaskRecord(task, call.caller.owner, call.skill.id, resume=self._keep())
+
+    def _keep(self) -> bytes | None:
+        """What another process needs to make the call again, where there is one."""
+        kept = self._setup.keep(self.call)
+        self.is_kept = kept is not None
+        return kept

@@ -1,9 +1,18 @@
 """Tasks, their events, and where they are kept: the part of an agent that outlives a request."""
 
-from .errors import LeaseLostError, NotSavedError, StaleError, StoreError, StoreFullError
-from .events import Event
+from .errors import (
+    LeaseLostError,
+    NotSavedError,
+    StaleError,
+    StoreError,
+    StoreFullError,
+    UnavailableError,
+)
+from .events import Event, fold
 from .inprocess import InProcessStore
 from .journal import Journal
+from .keeper import Keeper
+from .locations import open_store
 from .memory import InMemoryTaskStore
 from .port import Change, Claim, Lease, Order, Page, Query, Retention, Store
 from .records import TaskListResult, TaskRecord, TaskStore, shortened, trim
@@ -17,6 +26,7 @@ __all__ = [
     "InMemoryTaskStore",
     "InProcessStore",
     "Journal",
+    "Keeper",
     "Lease",
     "LeaseLostError",
     "NotSavedError",
@@ -36,8 +46,11 @@ __all__ = [
     "TaskRecord",
     "TaskStore",
     "Transition",
+    "UnavailableError",
     "Version",
     "Webhook",
+    "fold",
+    "open_store",
     "shortened",
     "store_of",
     "trim",

@@ -6,7 +6,8 @@ StoreError
 ├── StaleError
 │   └── LeaseLostError
 ├── NotSavedError
-└── SchemaError
+└── UnavailableError
+    └── SchemaError
 ```
 """
 
@@ -36,7 +37,11 @@ class NotSavedError(StoreError):
     """A task has ended, and the store that should keep it did not take it."""
 
 
-class SchemaError(StoreError):
+class UnavailableError(StoreError, OSError):
+    """The store can't be used: it is another process's, can't be reached, or is too new."""
+
+
+class SchemaError(UnavailableError):
     """What is kept was made by a newer version of this package."""
 
     def __init__(self, found: int, known: int) -> None:

@@ -6,6 +6,7 @@ of a task that can still change, its record is here, and who waits for more.
 
 import asyncio
 import logging
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -18,7 +19,7 @@ from .errors import NotSavedError, StaleError
 from .events import Event
 from .port import Change, Claim, Lease, Page, Query, Retention, Store
 from .records import TaskRecord
-from .states import SETTLED, TERMINAL
+from .states import PAUSED, SETTLED, TERMINAL, WORKING
 from .waiting import Waiters
 from .webhooks import Outbox, Payload, Transition, Webhook
 
@@ -57,6 +58,7 @@ class Journal:
     Attributes:
         listeners: Who is told of every change of a task's state.
         outbox: What tells webhooks; None when there are none.
+        store: Where tasks are kept.
     """
 
     def __init__(
@@ -65,7 +67,7 @@ class Journal:
         self.max_history = max_history
         self.listeners: list[Listener] = []
         self.outbox: Outbox | None = None
-        self._store = store
+        self.store = store
         self._live: dict[str, Entry] = {}
         self._waiters = Waiters()
         self._editing: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
@@ -74,12 +76,12 @@ class Journal:
     @property
     def keeps_webhooks(self) -> bool:
         """Whether the store has a place for webhooks."""
-        return self._store.keeps_webhooks
+        return self.store.keeps_webhooks
 
     async def create(
         self, record: TaskRecord, payloads: list[Payload], webhooks: Sequence[Webhook] = ()
-    ) -> None:
-        """Store a new task with its first events, and its webhooks.
+    ) -> Lease:
+        """Store a new task with its first events, and its webhooks; the right to run it.
 
         Raises:
             StoreFullError: The store has no room and nothing it may drop.
@@ -89,50 +91,46 @@ class Journal:
         entry = self._live[record.task.id] = Entry(record, webhooks)
         async with entry.lock:  # the store may show the task before it tells us that it has it
             try:
-                entry.lease = await self._store.create(record, events, webhooks)
+                entry.lease = await self.store.create(record, events, webhooks)
             except Exception:  # a user's store may raise anything: then there is no task
                 del self._live[record.task.id]
                 raise
         self._keep(entry, events)
         self._tell(None, record)
         self._post(entry, events)
+        return entry.lease
 
     async def open(self, task_id: str) -> Entry | None:
         """The entry of a task that has not ended, made from the store if need be."""
         entry = self._own(task_id)
         if entry is None:
-            record = await self._store.get(task_id)
+            record = await self.store.get(task_id)
             if record is None or record.task.status.state in TERMINAL:
                 self._live.pop(task_id, None)
                 return None
             async with self._edits(task_id):
-                webhooks = await self._store.webhooks(task_id) if self.outbox else ()
-                if not await self._store.is_current(record):
+                webhooks = await self.store.webhooks(task_id) if self.outbox else ()
+                if not await self.store.is_current(record):
                     return self._live.get(task_id)
                 entry = self._live.setdefault(task_id, Entry(record, webhooks))
                 if entry.lease is None and record.version > entry.record.version:
                     entry.record, entry.webhooks = record, webhooks
         return entry
 
-    async def write(
-        self, entry: Entry, record: TaskRecord, payloads: list[Payload], *, run: bool = False
-    ) -> None:
+    async def write(self, entry: Entry, record: TaskRecord, payloads: list[Payload]) -> None:
         """Make *record* the truth, with the events that lead to it; its caller has the lock.
 
-        Args:
-            entry: The task.
-            record: The task after the change.
-            payloads: What happened.
-            run: Whether this process runs the task from now on.
+        Who brings a paused task back to work runs it from now on.
 
         Raises:
             StaleError: The task is not any more what the change was made from.
         """
         before, ended = entry.record, record.task.status.state in TERMINAL
+        run = before.task.status.state in PAUSED and record.task.status.state == WORKING
         events = _numbered(payloads, record.version - len(payloads) + 1)
         try:
             change = Change(record, before.version, events, entry.lease, run)
-            entry.lease = await self._store.change(change)
+            entry.lease = await self.store.change(change)
         except NotSavedError:
             logger.error("The task store did not save the end of task %s", record.task.id)
             ended = False  # it stays here, where the truth is
@@ -148,14 +146,22 @@ class Journal:
             self._tell(before, record)
         self._post(entry, events)
 
-    def adopt(self, claim: Claim, webhooks: Sequence[Webhook]) -> None:
+    async def adopt(self, claim: Claim) -> None:
         """This process runs a task from now on that another has left."""
-        self._live[claim.record.task.id] = Entry(claim.record, webhooks, claim.lease)
+        task_id = claim.record.task.id
+        webhooks = await self.store.webhooks(task_id) if self.outbox else ()
+        self._live[task_id] = Entry(claim.record, webhooks, claim.lease)
 
     def lose(self, task_id: str) -> None:
         """Somebody else has changed the task: what is known of it here is old."""
-        if self._store.is_shared:
+        if self.store.is_shared:
             self._live.pop(task_id, None)
+            self._waiters.wake(task_id, sys.maxsize)
+
+    def lease_of(self, task_id: str) -> Lease | None:
+        """The right to run a task, when this process has it."""
+        entry = self._live.get(task_id)
+        return None if entry is None else entry.lease
 
     def leases(self) -> list[Lease]:
         """The tasks that this process runs."""
@@ -164,40 +170,40 @@ class Journal:
     def _own(self, task_id: str) -> Entry | None:
         """The entry of a task that nobody else can have changed."""
         entry = self._live.get(task_id)
-        if entry is not None and entry.lease is None and self._store.is_shared:
+        if entry is not None and entry.lease is None and self.store.is_shared:
             return None
         return entry
 
     def _keep(self, entry: Entry, events: Sequence[Event]) -> None:
-        if self._store.is_durable:
+        if self.store.is_durable:
             entry.tail += events
-            if len(entry.tail) > 2 * self._store.retention.max_events:
-                del entry.tail[: -self._store.retention.max_events]
+            if len(entry.tail) > 2 * self.store.retention.max_events:
+                del entry.tail[: -self.store.retention.max_events]
 
     async def get(self, task_id: str) -> TaskRecord | None:
         """The record as it is now; whoever gets it must not change its task."""
         entry = self._own(task_id)
-        return entry.record if entry is not None else await self._store.get(task_id)
+        return entry.record if entry is not None else await self.store.get(task_id)
 
     async def get_own(self, task_id: str, owner: str) -> TaskRecord | None:
         """The same of a task that is the owner's."""
         entry = self._own(task_id)
         if entry is None:
-            return await self._store.get_own(task_id, owner)
+            return await self.store.get_own(task_id, owner)
         return entry.record if entry.record.owner == owner else None
 
     async def page(self, query: Query) -> Page:
         """A page of the records that *query* asks for."""
-        return await self._store.query(query)
+        return await self.store.query(query)
 
     async def conversation(self, owner: str, context_id: str) -> Sequence[a2a.Message]:
         """The latest messages of the owner's conversation in a context, in their order."""
-        return await self._store.conversation(owner, context_id, self.max_history)
+        return await self.store.conversation(owner, context_id, self.max_history)
 
     async def webhooks(self, task_id: str) -> Sequence[Webhook]:
         """The webhooks of a task, oldest first."""
         entry = self._own(task_id)
-        return entry.webhooks if entry is not None else await self._store.webhooks(task_id)
+        return entry.webhooks if entry is not None else await self.store.webhooks(task_id)
 
     async def edit_webhooks(
         self,
@@ -221,7 +227,7 @@ class Journal:
             if await self.get(task_id) is None:
                 raise TaskNotFoundError
             try:
-                await self._store.save_webhooks(task_id, webhooks)
+                await self.store.save_webhooks(task_id, webhooks)
             except Exception as error:  # a user's store may raise anything
                 if must_save:
                     raise
@@ -246,13 +252,13 @@ class Journal:
         entry = self._own(task_id)
         if entry is not None and entry.tail and after >= entry.tail[0].version - 1:
             return entry.tail[after - entry.tail[0].version + 1 :]
-        return await self._store.events(task_id, after)
+        return await self.store.events(task_id, after)
 
     async def is_settled(self, task_id: str, after: int) -> bool:
         """Whether nothing will come behind version *after* by itself: it has ended or paused."""
         entry = self._own(task_id)
-        if entry is None and self._store.is_shared:
-            record = await self._store.get(task_id)
+        if entry is None and self.store.is_shared:
+            record = await self.store.get(task_id)
             return record is None or (
                 record.version <= after and record.task.status.state in SETTLED
             )
@@ -263,16 +269,26 @@ class Journal:
         entry = self._own(task_id)
         if entry is not None and entry.record.version > after:
             return True
-        if entry is None and not self._store.is_shared:
+        if entry is None and not self.store.is_shared:
             return True
         return await self._waiters.wait(task_id, after, seconds)
 
-    async def look(self) -> None:
-        """See what has become of the tasks that others run and somebody here waits for."""
-        others = [task_id for task_id in self._waiters.tasks() if self._own(task_id) is None]
-        if others:
-            for task_id, version in (await self._store.versions(others)).items():
+    async def look(self) -> list[Lease]:
+        """See what others have changed: tell who waits for it; returns what they have ended."""
+        leased = {task_id: entry for task_id, entry in self._live.items() if entry.lease}
+        asked = [*leased, *(name for name in self._waiters.tasks() if name not in leased)]
+        lost: list[Lease] = []
+        if not asked or not self.store.is_shared:
+            return lost
+        versions = await self.store.versions(asked)
+        for task_id, version in versions.items():
+            entry = leased.get(task_id)
+            if entry is None or self._live.get(task_id) is not entry:
                 self._waiters.wake(task_id, version)
+            # where it is locked, it is our own change that is on its way
+            elif entry.lease and version > entry.record.version and not entry.lock.locked():
+                lost.append(entry.lease)
+        return lost
 
     def on_hint(self, task_id: str, version: int) -> None:
         """Another process says that a task has come to *version*."""

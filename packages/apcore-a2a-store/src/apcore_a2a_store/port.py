@@ -101,9 +101,12 @@ class Change:
 class Retention:
     """How much is kept of what has happened.
 
+    A durable store drops a conversation whose tasks have all ended, with them and their logs;
+    one in a process the logs alone.
+
     Attributes:
-        max_logs: how many logs of ended tasks; who asks for others gets a snapshot.
-        log_ttl: seconds after which the log of an ended task may leave.
+        max_logs: how many ended tasks, or logs of them.
+        log_ttl: seconds since the end after which they may leave.
         max_events: how many of its latest events a log holds at least; when it has twice as
             many it is cut down to them, and who asks for older ones gets a snapshot.
     """
@@ -205,6 +208,10 @@ class Store(ABC):
     async def save_webhooks(self, task_id: str, webhooks: Sequence[Webhook]) -> None:
         """Keep these as the webhooks of a task, for as long as the task is kept."""
         raise PushNotificationNotSupportedError
+
+    async def prune(self) -> int:
+        """Drop what `retention` lets go of; how many tasks that were. Called now and then."""
+        return 0
 
     @abstractmethod
     async def renew(self, leases: Sequence[Lease]) -> Sequence[Lease]:

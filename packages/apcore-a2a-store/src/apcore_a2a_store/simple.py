@@ -10,6 +10,7 @@ from a2a.utils.errors import InvalidParamsError
 from apcore_a2a_core import from_value, missing_methods, to_value
 
 from .inprocess import InProcessStore
+from .locations import open_store
 from .port import Page, Query, Store
 from .records import TaskListResult, TaskRecord, TaskStore
 from .webhooks import Version, Webhook
@@ -190,7 +191,10 @@ def store_of(store: Any) -> Store:
 
     Raises:
         TypeError: It is no task store; the message lists the methods it lacks.
+        ValueError: It is a text, and no address of a store.
     """
+    if isinstance(store, str):
+        return open_store(store)
     if isinstance(store, Store):
         return store
     if _is_sdk_store(store):

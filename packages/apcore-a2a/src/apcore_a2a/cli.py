@@ -22,7 +22,7 @@ from .security import authenticator
 from .webhooks import notifications
 
 PREFIX = "APCORE_A2A_"
-SECRETS = ("auth_key", "push_proxy", "push_secrets", "rate_limit_storage")
+SECRETS = ("auth_key", "push_proxy", "push_secrets", "rate_limit_storage", "store")
 """Options whose values are not shown."""
 INTERRUPTED = 130
 """The exit code that shells give to what SIGINT has ended."""
@@ -130,6 +130,7 @@ GROUPS = {
         Option("keep_alive", NUMBER, "SECONDS", "longest silence on a stream", "15"),
         Option("cancel_on_disconnect", SWITCH, "", "let tasks go on without their clients", "yes"),
         Option("disconnect_grace", NUMBER, "SECONDS", "time for a client to come back in", "3"),
+        Option("store", TEXT, "URL", "where tasks are: sqlite:///FILE, postgresql://…", "memory"),
         Option("task_ttl", NUMBER, "SECONDS", "how long ended tasks are kept", "3600"),
         Option("state_history", SWITCH, "", "let tasks remember their former states", "no"),
     ),
@@ -348,6 +349,8 @@ def _serve(flags: Mapping[str, Any]) -> None:
         hint = "Make it, or name another with --extensions-dir."
         raise ConfigurationError(f"Extensions directory not found: {folder}\n{hint}")
     made = {"auth": authenticator(options), "push_notifications": notifications(options)}
+    if store := options.pop("store", None):
+        made["task_store"] = store
     server.serve(folder, **{**options, **made, "config": config})
 
 

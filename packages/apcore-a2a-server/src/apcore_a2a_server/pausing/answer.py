@@ -9,7 +9,8 @@ from apcore_a2a_core.schema import is_object
 from apcore_a2a_modules import Pause
 from apcore_a2a_store.states import INPUT_REQUIRED, REJECTED, WORKING
 
-from apcore_a2a_server.change import NewState, say
+from apcore_a2a_server.shared.updates import NewState
+from apcore_a2a_server.shared.words import say
 
 from .question import question
 

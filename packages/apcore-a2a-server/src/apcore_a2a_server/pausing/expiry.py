@@ -9,9 +9,11 @@ from apcore_a2a_modules import Pause
 from apcore_a2a_store import Journal
 from apcore_a2a_store.states import FAILED, PAUSED
 
-from apcore_a2a_server.change import NewState, change, say
+from apcore_a2a_server.change import change
 from apcore_a2a_server.errors import StaleTaskError
 from apcore_a2a_server.shared.background import Background
+from apcore_a2a_server.shared.updates import NewState
+from apcore_a2a_server.shared.words import say
 
 
 class Expiries:

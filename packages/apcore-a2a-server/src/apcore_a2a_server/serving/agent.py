@@ -11,18 +11,20 @@ from apcore_a2a_core import ErrorMapper, PartConverter, SchemaConverter
 from apcore_a2a_guards import RateLimiter
 from apcore_a2a_modules import Access, Skills, Threads, install_approval, install_steps
 from apcore_a2a_push import PushSettings
-from apcore_a2a_store import InMemoryTaskStore, Journal, Retention, store_of
+from apcore_a2a_store import InMemoryTaskStore, Journal, Keeper, Retention, store_of
 
 from apcore_a2a_server.admission import Admission
 from apcore_a2a_server.clients.waiting import Streams, Watchers
 from apcore_a2a_server.engine import Engine
 from apcore_a2a_server.handler import Handler
+from apcore_a2a_server.handover.stored import pack
 from apcore_a2a_server.shared.capacity import Capacity
-from apcore_a2a_server.shared.setup import Setup
+from apcore_a2a_server.shared.setup import Setup, keep_nothing
 
 from .cards import CardPages
 from .health import HealthPage
 from .options import Settings
+from .recovery import Recovery
 
 if TYPE_CHECKING:
     from apcore_a2a_push.push import Push
@@ -45,10 +47,24 @@ class Agent:
     health: HealthPage
     shutdown_timeout: float
     push: "Push | None" = None
+    keeper: Keeper | None = None
 
-    def start(self) -> None:
-        """Take messages, again after an earlier end."""
+    async def start(self) -> None:
+        """Open the store, and take messages; again after an earlier end.
+
+        Raises:
+            StoreError: The store can't be used; the message says why.
+        """
+        await self.setup.journal.store.start()
         self.health.draining = self.engine.draining = False
+        if self.keeper is not None:
+            self.keeper.start()
+
+    async def close(self) -> None:
+        """Let go of the store."""
+        if self.keeper is not None:
+            await self.keeper.stop()
+        await self.setup.journal.store.close()
 
     async def drain(self, seconds: float | None = None) -> None:
         """Let the running tasks end, and webhooks be told, in the time that they have for it."""
@@ -56,6 +72,8 @@ class Agent:
         timeout = self.shutdown_timeout if seconds is None else seconds
         loop = asyncio.get_running_loop()
         end = loop.time() + timeout
+        if self.keeper is not None:
+            self.keeper.is_taking = False
         await self.engine.drain(timeout)
         if self.push is not None:
             left = max(end - loop.time(), min(LAST_WORDS, timeout))
@@ -103,7 +121,16 @@ def build(executor: Any, settings: Settings) -> Agent:
     )
     health = HealthPage(skills, journal)
     timeout = settings.shutdown_timeout
-    return Agent(setup, engine, handler, skills, streams, watchers, cards, health, timeout, push)
+    parts = setup, engine, handler, skills, streams, watchers, cards, health, timeout, push
+    return Agent(*parts, _keeper(setup, engine, skills))
+
+
+def _keeper(setup: Setup, engine: Engine, skills: Skills) -> Keeper | None:
+    """What goes on with the tasks of processes that are lost, where the store has them."""
+    journal = setup.journal
+    if not journal.store.is_durable:
+        return None
+    return Keeper(journal, engine.lose, Recovery(setup, engine, skills).take)
 
 
 def _push(journal: Journal, settings: Settings) -> "Push | None":
@@ -129,7 +156,7 @@ def _skills(executor: Any, settings: Settings) -> Skills:
 
 def _journal(settings: Settings) -> Journal:
     kept, store = settings.max_history, settings.task_store
-    if store is None:
+    if store is None or store == "memory":
         ttl, capacity = settings.task_ttl, settings.max_tasks
         store = InMemoryTaskStore(ttl=ttl, max_capacity=capacity, max_history=kept)
     retention = Retention(
@@ -150,10 +177,11 @@ def _capacity(settings: Settings, threads: Threads) -> Capacity:
 
 
 def _setup(executor: Any, settings: Settings) -> Setup:
-    threads = Threads(settings.max_threads)
+    threads, journal = Threads(settings.max_threads), _journal(settings)
     return Setup(
         executor=executor,
-        journal=_journal(settings),
+        journal=journal,
+        keep=pack if journal.store.is_durable else keep_nothing,
         converter=PartConverter(SchemaConverter()),
         mapper=ErrorMapper(),
         threads=threads,

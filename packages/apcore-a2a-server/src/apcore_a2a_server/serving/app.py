@@ -66,11 +66,12 @@ def create_app(source: Any, **options: Unpack[Options]) -> Starlette:
 
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncGenerator[None]:
-        agent.start()
+        await agent.start()
         watching = asyncio.ensure_future(_watch(executor.registry, source, settings))
         yield
         watching.cancel()
         await agent.drain()
+        await agent.close()
         if made_here and hasattr(executor, "close"):
             await asyncio.to_thread(executor.close)
 

@@ -48,6 +48,7 @@ class Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start to listen; what has been made by then is no work for the garbage collector."""
+        await self._agent.setup.journal.store.start()  # here, what is wrong with it can be told
         await super().startup(sockets)
         gc.collect()
         gc.freeze()

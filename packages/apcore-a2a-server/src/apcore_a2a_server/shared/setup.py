@@ -1,6 +1,6 @@
 """What all runs share."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,6 +10,10 @@ from apcore_a2a_modules import Gate, Skill, Threads, preflight
 from apcore_a2a_store import Journal
 
 from .capacity import Capacity
+
+
+def keep_nothing(call: Any) -> None:
+    """Nothing, for no other process goes on with the call."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +34,7 @@ class Setup:
         gate: How the executor asks for approval.
         capacity: How much may run.
         metadata: What each task's metadata begin with.
+        keep: From a call to what another process needs to make it again; None where there is none.
     """
 
     executor: Any
@@ -45,6 +50,7 @@ class Setup:
     max_artifact: int = 32 * 1024 * 1024
     one_pass: bool = True
     metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    keep: Callable[[Any], bytes | None]
 
     def explain(self, error: BaseException, call: Any) -> dict[str, Any]:
         """The error of a run, as clients may see it."""

@@ -99,6 +99,29 @@ FROM unnest($2::text[], $3::text[], $4::bytea[])
     WITH ORDINALITY AS new (version, failure, body, place) ORDER BY place
 """
 
+PRUNE = """
+WITH over AS (
+    SELECT t.id FROM apcore_a2a.tasks t
+    WHERE t.ended < clock_timestamp() - make_interval(secs => $1) AND NOT EXISTS (
+        SELECT FROM apcore_a2a.tasks o WHERE o.owner = t.owner AND o.context_id = t.context_id
+        AND (o.ended IS NULL OR o.ended >= clock_timestamp() - make_interval(secs => $1))
+    )
+    ORDER BY t.ended LIMIT $3
+), surplus AS (
+    SELECT id FROM apcore_a2a.tasks WHERE ended IS NOT NULL ORDER BY ended DESC
+    OFFSET $2 LIMIT $3
+), task AS (
+    DELETE FROM apcore_a2a.tasks WHERE id IN (SELECT id FROM over UNION SELECT id FROM surplus)
+    RETURNING id
+), event AS (
+    DELETE FROM apcore_a2a.events USING task WHERE task_id = task.id
+), message AS (
+    DELETE FROM apcore_a2a.messages USING task WHERE task_id = task.id
+), webhook AS (
+    DELETE FROM apcore_a2a.webhooks USING task WHERE task_id = task.id
+)
+SELECT count(*) FROM task
+"""
 RENEW = f"""
 UPDATE apcore_a2a.tasks t SET expires = {LEASED.format("$3")}
 FROM unnest($1::text[], $2::int[]) AS lease (id, epoch)

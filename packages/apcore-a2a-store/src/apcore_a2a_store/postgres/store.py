@@ -1,13 +1,13 @@
 """The store over a PostgreSQL database."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import asyncpg
 from a2a import types as a2a
 
 from apcore_a2a_store.cursors import number_of
-from apcore_a2a_store.errors import LeaseLostError, StaleError, StoreError
+from apcore_a2a_store.errors import LeaseLostError, StaleError, StoreError, UnavailableError
 from apcore_a2a_store.events import Event, fold, pack, unpack
 from apcore_a2a_store.port import Change, Claim, Lease, Page, Query, Store
 from apcore_a2a_store.records import TaskRecord
@@ -16,6 +16,9 @@ from apcore_a2a_store.webhooks import Version, Webhook
 
 from . import sql
 from .schema import TABLES, migrate
+
+PRUNED = 500
+"""How many tasks are dropped at a time, so that nobody waits for it long."""
 
 
 class PostgresStore(Store):
@@ -39,19 +42,28 @@ class PostgresStore(Store):
         """Connect, and bring the database up to date.
 
         Raises:
-            SchemaError: It is newer than this package.
-            OSError: It can't be reached.
+            UnavailableError: It can't be reached, or is newer than this package.
         """
-        self._pool = await asyncpg.create_pool(
-            self._url, min_size=1, max_size=self._connections, init=_set_up
-        )
-        async with self._pool.acquire() as connection:
-            await migrate(connection)
+        if self._pool is not None:
+            return
+        try:
+            create: Any = asyncpg.create_pool  # pyright: ignore[reportUnknownMemberType]  # untyped
+            self._pool = await create(
+                self._url, min_size=1, max_size=self._connections, init=_set_up
+            )
+            async with self._pool.acquire() as connection:
+                await migrate(connection)
+        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+            await self.close()
+            if isinstance(error, UnavailableError):
+                raise
+            raise UnavailableError(f"The database can't be used: {error}") from error
 
     async def close(self) -> None:
         """Close all connections."""
-        if self._pool is not None:
-            await self._pool.close()
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            await pool.close()
 
     async def clear(self) -> None:
         """Forget everything."""
@@ -142,6 +154,11 @@ class PostgresStore(Store):
             return None
         return [Event(v, unpack(body)) for _, v, body in rows if body is not None]
 
+    async def versions(self, task_ids: Sequence[str]) -> Mapping[str, int]:
+        """The versions of these tasks, as far as they are there."""
+        query = "SELECT id, version FROM apcore_a2a.tasks WHERE id = ANY($1::text[])"
+        return dict(await self._open.fetch(query, task_ids))
+
     async def query(self, query: Query) -> Page:
         """A page of what *query* asks for."""
         values: list[Any] = [_owner(query.owner)]
@@ -186,6 +203,15 @@ class PostgresStore(Store):
     async def save_webhooks(self, task_id: str, webhooks: Sequence[Webhook]) -> None:
         """Keep these as the webhooks of a task."""
         await self._open.execute(sql.SAVE_WEBHOOKS, task_id, *_rows(webhooks))
+
+    async def prune(self) -> int:
+        """Drop conversations that are over, and what is too much."""
+        kept = self.retention
+        values = float(kept.log_ttl), kept.max_logs, PRUNED
+        pruned = 0
+        while found := int(await self._open.fetchval(sql.PRUNE, *values)):
+            pruned += found
+        return pruned
 
     async def renew(self, leases: Sequence[Lease]) -> Sequence[Lease]:
         """Have these leases last again for their whole time; returns those that are lost."""

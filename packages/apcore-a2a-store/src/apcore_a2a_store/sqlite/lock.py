@@ -5,10 +5,10 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from apcore_a2a_store.errors import StoreError
+from apcore_a2a_store.errors import UnavailableError
 
 
-class InUseError(StoreError):
+class InUseError(UnavailableError):
     """Another process has the file."""
 
 

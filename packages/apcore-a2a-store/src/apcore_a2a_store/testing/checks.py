@@ -1,34 +1,18 @@
-"""What every store must do: checks for authors of stores.
-
-Each check is a coroutine function that is given a new, empty store and raises AssertionError.
-
-```python
-import asyncio
-
-from apcore_a2a_store import InMemoryTaskStore
-from apcore_a2a_store.testing import CHECKS
-
-for check in CHECKS:
-    asyncio.run(check(InMemoryTaskStore()))
-print(len(CHECKS) > 20)
-#> True
-```
-
-With pytest it is `@pytest.mark.parametrize("check", CHECKS)`.
-"""
+"""The checks."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
 from a2a import types as a2a
 
-from .errors import LeaseLostError, StaleError
-from .events import Event
-from .port import Change, Lease, Query, Retention, Store
-from .records import TaskRecord
-from .states import COMPLETED, INPUT_REQUIRED, SUBMITTED, WORKING
-from .webhooks import Payload, Webhook
+from apcore_a2a_store.errors import LeaseLostError, StaleError
+from apcore_a2a_store.port import Change, Query, Retention, Store
+from apcore_a2a_store.records import TaskRecord
+from apcore_a2a_store.states import COMPLETED, INPUT_REQUIRED, WORKING
+from apcore_a2a_store.webhooks import Webhook
+
+from .samples import begun, new_record, said_more, went_on
 
 Check: TypeAlias = Callable[[Store], Awaitable[None]]
 
@@ -42,71 +26,6 @@ LEASE = 0.2
 def _check(function: Check) -> Check:
     CHECKS.append(function)
     return function
-
-
-def new_record(task_id: str = "t1", owner: str = "ada", context_id: str = "c1") -> TaskRecord:
-    """A task as it is before it is stored, with one message."""
-    message = a2a.Message(message_id=f"m-{task_id}", task_id=task_id, context_id=context_id)
-    message.parts.append(a2a.Part(text=f"\x00 to {task_id}"))
-    task = a2a.Task(id=task_id, context_id=context_id, history=[message])
-    task.status.state = SUBMITTED
-    return TaskRecord(task, owner, "skill", messages=1)
-
-
-async def begun(
-    store: Store, record: TaskRecord | None = None, webhooks: Sequence[Webhook] = ()
-) -> tuple[TaskRecord, Lease]:
-    """A task that works: two events, and the lease of who runs it."""
-    record = record or new_record()
-    submitted, working = _copy(record.task), _status(record, WORKING)
-    record.version = 2
-    events = [Event(1, submitted), Event(2, working)]
-    return record, await store.create(record, events, webhooks)
-
-
-def went_on(
-    record: TaskRecord, state: a2a.TaskState, lease: Lease | None = None, **options: bool
-) -> Change:
-    """A change of a task's state."""
-    after = _successor(record)
-    payload = _status(after, state)
-    return Change(after, record.version, [Event(after.version, payload)], lease, **options)
-
-
-def said_more(record: TaskRecord, text: str, lease: Lease | None = None) -> Change:
-    """One more chunk of the task's artifact."""
-    after, first = _successor(record), not record.task.artifacts
-    artifact = a2a.Artifact(artifact_id="a", parts=[a2a.Part(text=text)])
-    if first:
-        after.task.artifacts.append(artifact)
-    else:
-        after.task.artifacts[0].parts.extend(artifact.parts)
-    payload = a2a.TaskArtifactUpdateEvent(
-        task_id=after.task.id,
-        context_id=after.task.context_id,
-        artifact=artifact,
-        append=not first,
-    )
-    return Change(after, record.version, [Event(after.version, payload)], lease)
-
-
-def _successor(record: TaskRecord) -> TaskRecord:
-    task, version = _copy(record.task), record.version + 1
-    return TaskRecord(task, record.owner, record.skill, version, None, record.messages)
-
-
-def _copy(task: a2a.Task) -> a2a.Task:
-    copy = a2a.Task()
-    copy.CopyFrom(task)
-    return copy
-
-
-def _status(record: TaskRecord, state: a2a.TaskState) -> Payload:
-    status = a2a.TaskStatus(state=state)
-    status.timestamp.GetCurrentTime()
-    record.task.status.CopyFrom(status)
-    task = record.task
-    return a2a.TaskStatusUpdateEvent(task_id=task.id, context_id=task.context_id, status=status)
 
 
 async def _versions(store: Store, task_id: str, after: int = 0, limit: int = 1000) -> list[int]:
@@ -400,3 +319,40 @@ async def webhooks_come_and_go_with_their_task(store: Store) -> None:
     assert not await store.webhooks("t1")
     await store.save_webhooks("t1", [webhook])
     assert [*await store.webhooks("t1")] == [webhook]
+
+
+# Retention
+
+
+@_check
+async def conversations_that_are_over_leave_and_others_stay(store: Store) -> None:
+    if not store.is_durable:
+        return
+    ended: dict[str, Change] = {}
+    for name in ("over", "half"):
+        record, lease = await begun(store, new_record(name, context_id=name))
+        ended[name] = went_on(record, COMPLETED, lease)
+        await store.change(ended[name])
+    await begun(store, new_record("works", context_id="half"))
+    assert await store.prune() == 0
+    store.retention = Retention(log_ttl=0)
+    await asyncio.sleep(0.01)
+    assert await store.prune() == 1
+    assert await store.get("over") is None
+    assert not await store.events("over", 0)
+    assert not await store.conversation("ada", "over", 10)
+    assert await store.get("half") == ended["half"].record
+    assert await store.get("works") is not None
+
+
+@_check
+async def of_too_many_ended_tasks_the_oldest_leave(store: Store) -> None:
+    if not store.is_durable:
+        return
+    for number in range(5):
+        record, lease = await begun(store, new_record(f"t{number}"))
+        await store.change(went_on(record, COMPLETED, lease))
+    store.retention = Retention(max_logs=2)
+    assert await store.prune() == 3
+    page = await store.query(Query("ada"))
+    assert [record.task.id for record in page.records] == ["t4", "t3"]

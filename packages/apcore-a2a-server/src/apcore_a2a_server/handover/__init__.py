@@ -1,0 +1,1 @@
+"""Tasks that one process leaves and another goes on with."""

@@ -1,0 +1,119 @@
+"""Keeps the leases of the tasks that this process runs, and finds those that others have left."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from random import random
+from typing import TypeAlias
+
+from .journal import Journal
+from .port import Claim, Lease
+
+logger = logging.getLogger("apcore_a2a.store")
+
+OnLost: TypeAlias = Callable[[Lease], None]
+OnClaim: TypeAlias = Callable[[Claim], Awaitable[None]]
+
+LOOK = 1.0
+"""Seconds after which it is seen at the latest what other processes have changed."""
+PRUNE = 60.0
+"""Seconds, about, after which what is too old is dropped."""
+PART = 3
+"""A lease is renewed so many times before it would end."""
+SAFE = 0.8
+"""The part of a lease after which work under it ends, when it could not be renewed."""
+AT_ONCE = 50
+"""How many tasks are claimed at a time."""
+
+
+class Keeper:
+    """The heartbeat of a process that shares tasks with others, or with what it was before.
+
+    Args:
+        journal: What this process knows of the tasks.
+        on_lost: Is told when this process may not run a task any more.
+        on_claim: Goes on with a task that was left, or ends it.
+    """
+
+    def __init__(self, journal: Journal, on_lost: OnLost, on_claim: OnClaim) -> None:
+        self._store = journal.store
+        self._journal = journal
+        self._on_lost = on_lost
+        self._on_claim = on_claim
+        self._works: list[asyncio.Task[None]] = []
+        self._renewed = 0.0
+        self.is_taking = True
+        """Whether what others have left is taken over."""
+
+    def start(self) -> None:
+        """Begin; needs a running event loop."""
+        self._renewed = asyncio.get_running_loop().time()
+        works = self._keep, self._look, self._prune
+        self._works = [asyncio.create_task(work()) for work in works]
+
+    async def stop(self) -> None:
+        """End; leases that are held last as long as they do."""
+        for work in self._works:
+            work.cancel()
+        await asyncio.gather(*self._works, return_exceptions=True)
+
+    async def _keep(self) -> None:
+        """Renew, and claim, again and again."""
+        while True:
+            period = self._store.lease_seconds / PART
+            try:
+                async with asyncio.timeout(period):
+                    await self._renew()
+                    if self.is_taking:
+                        await self._claim()
+            except Exception as error:  # a store may raise anything, and may be back soon
+                logger.warning("Leases could not be renewed: %s", type(error).__name__)
+            await self._until(period)
+
+    async def _until(self, period: float) -> None:
+        """Wait for the next time; give up what may end before that."""
+        loop = asyncio.get_running_loop()
+        end = self._renewed + SAFE * self._store.lease_seconds
+        await asyncio.sleep(max(min(period, end - loop.time()), period / 10))
+        if loop.time() >= end:
+            for lease in self._journal.leases():
+                self._lose(lease)
+
+    async def _renew(self) -> None:
+        begun = asyncio.get_running_loop().time()
+        leases = self._journal.leases()
+        lost = await self._store.renew(leases) if leases else ()
+        self._renewed = begun
+        for lease in lost:
+            # it may have been given back while that was asked
+            if self._journal.lease_of(lease.task_id) == lease:
+                self._lose(lease)
+
+    async def _claim(self) -> None:
+        for claim in await self._store.claim(AT_ONCE):
+            await self._on_claim(claim)
+
+    async def _prune(self) -> None:
+        """Drop what need not be kept any more; not all processes at the same time."""
+        while True:
+            await asyncio.sleep(PRUNE * (0.5 + random()))
+            try:
+                pruned = await self._store.prune()
+            except Exception as error:  # a store may raise anything, and may be back soon
+                logger.warning("Old tasks could not be dropped: %s", type(error).__name__)
+            else:
+                logger.debug("Old tasks dropped: %d", pruned)
+
+    async def _look(self) -> None:
+        """See what others have changed, for those who wait, and for what runs here."""
+        while True:
+            await asyncio.sleep(LOOK)
+            try:
+                for lease in await self._journal.look():
+                    self._lose(lease)
+            except Exception as error:  # a store may raise anything, and may be back soon
+                logger.debug("Tasks could not be looked at: %s", type(error).__name__)
+
+    def _lose(self, lease: Lease) -> None:
+        self._journal.lose(lease.task_id)
+        self._on_lost(lease)
