@@ -41,6 +41,15 @@ class Database:
         options = f"-p {self.port} -c listen_addresses=127.0.0.1 -k {self._folder}"
         self._run("pg_ctl", "--wait", f"--log={self._folder}/log", f"--options={options}", "start")
 
+    def clear(self) -> None:
+        """Forget all that agents have kept in it."""
+        program = find("psql")
+        assert program is not None
+        sql = "DROP SCHEMA IF EXISTS apcore_a2a CASCADE"
+        command = [program, "--quiet", "--no-psqlrc", "--dbname", self.url, "--command", sql]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+
     def stop(self, mode: str = "fast") -> None:
         """Stop it; at once and without a word in the mode "immediate"."""
         self._run("pg_ctl", "--wait", f"--mode={mode}", "stop")

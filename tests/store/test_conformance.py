@@ -1,6 +1,5 @@
 """Every store does what a store must do."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -9,23 +8,10 @@ from apcore_a2a_store.postgres import PostgresStore
 from apcore_a2a_store.sqlite import SqliteStore
 from apcore_a2a_store.testing import CHECKS, Check
 
-from .postgresql import Database, database, find
+from .postgresql import Database
 
 pytestmark = pytest.mark.anyio
 every_check = pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Database]:
-    if find("initdb") is None:
-        pytest.skip("No PostgreSQL here; Debian and Ubuntu: apt install postgresql")
-    with database() as found:
-        yield found
 
 
 @every_check

@@ -17,6 +17,8 @@ from apcore_a2a_store.webhooks import Version, Webhook
 from . import sql
 from .schema import TABLES, migrate
 
+driver: Any = asyncpg
+"""Its types are partly unknown."""
 PRUNED = 500
 """How many tasks are dropped at a time, so that nobody waits for it long."""
 
@@ -27,13 +29,16 @@ class PostgresStore(Store):
     Args:
         url: The database: `postgresql://user:password@host:5432/name`.
         connections: How many connections it may open at a time.
+        lease_seconds: How long a lease lasts that is not renewed: what has happened to a replica
+            that says nothing is found out by that time.
     """
 
     keeps_webhooks = True
     is_durable = True
     is_shared = True
 
-    def __init__(self, url: str, *, connections: int = 10) -> None:
+    def __init__(self, url: str, *, connections: int = 10, lease_seconds: float = 15) -> None:
+        self.lease_seconds = lease_seconds
         self._url = url
         self._connections = connections
         self._pool: Any = None
@@ -47,8 +52,7 @@ class PostgresStore(Store):
         if self._pool is not None:
             return
         try:
-            create: Any = asyncpg.create_pool  # pyright: ignore[reportUnknownMemberType]  # untyped
-            self._pool = await create(
+            self._pool = await driver.create_pool(
                 self._url, min_size=1, max_size=self._connections, init=_set_up
             )
             async with self._pool.acquire() as connection:

@@ -32,6 +32,7 @@ class SqliteStore(Store):
 
     Args:
         path: The file; it and two beside it are made when they are not there.
+        lease_seconds: How long a lease lasts that is not renewed.
 
     Example:
         ```python
@@ -57,8 +58,9 @@ class SqliteStore(Store):
     keeps_webhooks = True
     is_durable = True
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, *, lease_seconds: float = 15) -> None:
         self.path = Path(path)
+        self.lease_seconds = lease_seconds
         self._writer: Worker | None = None
         self._reader: Worker | None = None
         self._release: Callable[[], None] = lambda: None

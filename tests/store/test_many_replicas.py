@@ -1,0 +1,124 @@
+"""Several processes over one PostgreSQL are one agent."""
+
+import signal
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from .postgresql import Database
+from .replicas import LEASE, Replica, hold, replica, words
+
+
+@pytest.fixture
+def store(server: Database) -> str:
+    server.clear()
+    return server.url
+
+
+def test_any_replica_knows_every_task(tmp_path: Path, store: str) -> None:
+    with replica(tmp_path, store) as one, replica(tmp_path, store) as other:
+        task_id = one.start("again", seconds=0)
+        assert other.ended(task_id) == ["completed"]
+        hold(other.events(task_id))
+        listed = other.ask("ListTasks")["result"]["tasks"]
+        assert [task["id"] for task in listed] == [task_id]
+        asks = one.start("asks", seconds=0)
+        assert other.state(asks) == "input-required"
+        other.say(asks, "yes")
+        assert one.ended(asks) == ["completed"]
+        assert one.starts(asks) == 1
+
+
+def test_a_cancel_reaches_the_module_on_another_replica(tmp_path: Path, store: str) -> None:
+    with replica(tmp_path, store) as one, replica(tmp_path, store) as other:
+        task_id = one.start("once", seconds=3)
+        answer = other.ask("CancelTask", id=task_id)
+        assert answer["result"]["status"]["state"] == "TASK_STATE_CANCELED"
+        assert one.ended(task_id) == ["canceled"]
+        time.sleep(3.5)  # as long as it would have taken
+        assert f"{task_id} end" not in (tmp_path / "starts").read_text()
+        hold(one.events(task_id))
+
+
+def test_a_stream_is_whole_on_another_replica(tmp_path: Path, store: str) -> None:
+    with replica(tmp_path, store) as one, replica(tmp_path, store) as other:
+        with one.stream("steps", seconds=0.2, steps=10) as events:
+            task_id = next(events)[1]["task"]["id"]
+            seen = other.events(task_id)
+            assert [*events][-1] == seen[-1]
+        hold(seen)
+        assert len(seen) == 13
+        assert other.events(task_id, after=7) == seen[7:]
+
+
+def test_what_a_killed_replica_ran_is_taken_over(tmp_path: Path, store: str) -> None:
+    with replica(tmp_path, store) as other:
+        with replica(tmp_path, store) as one:
+            again = [one.start("again", seconds=2) for _ in range(20)]
+            once = [one.start("once", seconds=2) for _ in range(20)]
+            one.process.signal(signal.SIGKILL)
+        begun = time.monotonic()
+        assert other.ended(*again, *once) == ["completed"] * 20 + ["failed"] * 20
+        assert time.monotonic() - begun < LEASE + 2 + 2 + 2
+        for task_id in (*again, *once):
+            hold(other.events(task_id))
+        assert {other.starts(task_id) for task_id in once} == {1}
+        assert {other.starts(task_id) for task_id in again} == {2}
+        assert words(other.events(once[0])) == ["Replica lost while running"]
+
+
+def test_who_was_asleep_past_its_lease_writes_nothing_more(tmp_path: Path, store: str) -> None:
+    with replica(tmp_path, store) as one, replica(tmp_path, store) as other:
+        again = [one.start("again", seconds=1) for _ in range(10)]
+        once = [one.start("once", seconds=1) for _ in range(10)]
+        one.process.signal(signal.SIGSTOP)
+        time.sleep(2 * LEASE)
+        one.process.signal(signal.SIGCONT)
+        assert other.ended(*again, *once) == ["completed"] * 10 + ["failed"] * 10
+        time.sleep(1.5)  # as long as what has woken up may still take
+        for task_id in (*again, *once):
+            hold(one.events(task_id))
+
+
+def test_at_a_stop_others_take_over_at_once(tmp_path: Path, store: str) -> None:
+    with replica(tmp_path, store, lease=30) as one, replica(tmp_path, store, lease=6) as other:
+        task_id = one.start("again", seconds=3)
+        assert one.process.end(signal.SIGTERM) == 0
+        assert other.ended(task_id) == ["completed"]
+        assert other.starts(task_id) == 2
+
+
+def test_of_racing_answers_and_cancels_one_counts(tmp_path: Path, store: str) -> None:
+    with replica(tmp_path, store) as one, replica(tmp_path, store) as other:
+        tasks = [one.start("asks", seconds=0.05) for _ in range(30)]
+
+        def race(at: Replica, *, cancels: bool) -> None:
+            for task_id in tasks:
+                if cancels:
+                    at.ask("CancelTask", id=task_id)
+                else:
+                    at.ask(
+                        "SendMessage",
+                        message={
+                            "messageId": "a",
+                            "role": "ROLE_USER",
+                            "taskId": task_id,
+                            "parts": [{"text": "yes"}],
+                        },
+                    )
+
+        threads = [
+            threading.Thread(target=race, args=(at,), kwargs={"cancels": cancels})
+            for at in (one, other)
+            for cancels in (False, True)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        one.ended(*tasks)
+        for task_id in tasks:
+            hold(other.events(task_id))
+            assert one.starts(task_id) <= 1

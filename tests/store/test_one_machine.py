@@ -1,0 +1,72 @@
+"""An agent whose tasks lie in a file, and that is killed, stopped, and started again."""
+
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.facade.processes import process
+
+from .replicas import SERVE, hold, modules, replica, words
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path / 'agent.db'}"
+
+
+def test_after_a_kill_everything_goes_on_or_ends(tmp_path: Path, store: str) -> None:
+    with replica(tmp_path, store) as first:
+        done = first.start("again", seconds=0)
+        first.ended(done)
+        asks = first.start("asks", seconds=0)
+        again, once = first.start("again", seconds=1), first.start("once", seconds=1)
+        first.process.signal(signal.SIGKILL)
+        first.process.end()
+    with replica(tmp_path, store) as second:
+        assert second.ended(done, again, once) == ["completed", "completed", "failed"]
+        assert (second.starts(again), second.starts(once)) == (2, 1)
+        said = second.task(once)["status"]["message"]["parts"][0]["text"]
+        assert said == "Replica lost while running"
+        for task_id in (done, again, once):
+            hold(second.events(task_id))
+        assert "Started again: the replica that ran it was lost" in words(second.events(again))
+        assert second.state(asks) == "input-required"
+        second.say(asks, "yes")
+        assert second.ended(asks) == ["completed"]
+
+
+def test_a_stream_that_is_made_anew_begins_its_artifact_afresh(tmp_path: Path, store: str) -> None:
+    with replica(tmp_path, store) as first, first.stream("steps", seconds=0.2, steps=5) as events:
+        task_id = next(events)[1]["task"]["id"]
+        while "artifactUpdate" not in next(events)[1]:
+            pass
+        first.process.signal(signal.SIGKILL)
+    with replica(tmp_path, store) as second:
+        assert second.ended(task_id) == ["completed"]
+        (artifact,) = second.task(task_id)["artifacts"]
+        assert [part["data"]["seconds"] for part in artifact["parts"]] == [0, 1, 2, 3, 4]
+        log = second.events(task_id)
+        hold(log)
+        chunks = [event["artifactUpdate"] for _, event in log if "artifactUpdate" in event]
+        assert [chunk.get("append", False) for chunk in chunks].count(False) == 2
+
+
+def test_at_a_stop_what_may_run_again_is_left_for_the_next(tmp_path: Path, store: str) -> None:
+    with replica(tmp_path, store) as first:
+        again, once = first.start("again", seconds=3), first.start("once", seconds=3)
+        assert first.process.end(signal.SIGTERM) == 0
+    with replica(tmp_path, store) as second:
+        assert second.ended(once) == ["failed"]
+        assert "shutdown" in second.task(once)["status"]["message"]["parts"][0]["text"]
+        assert second.ended(again) == ["completed"]
+        assert (second.starts(again), second.starts(once)) == (2, 1)
+
+
+def test_a_second_process_is_refused_and_told_why(tmp_path: Path, store: str) -> None:
+    with replica(tmp_path, store):
+        command = [sys.executable, "-c", SERVE, str(modules(tmp_path)), store, "1"]
+        with process(command, tmp_path) as second:
+            assert second.end() != 0
+        assert "is in use by another process" in second.log
