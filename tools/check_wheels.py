@@ -12,6 +12,8 @@ from email.parser import HeaderParser
 from pathlib import Path
 from zipfile import ZipFile
 
+FACADE = "apcore_a2a"
+"""Its extras are distributions, those of others are packages inside them."""
 UV = os.environ.get("UV", "uv")  # uv run tells its own path
 
 
@@ -38,7 +40,7 @@ def check(wheel: Path) -> int:
     module = wheel.name.partition("-")[0]
     cases = {"": f"import {module}"}
     for extra in extras_of(wheel):
-        part = f"import {module}_{extra}"
+        part = f"import {module}_{extra}" if module == FACADE else f"import {module}.{extra}"
         cases[f"[{extra}]"] = f"from {module} import *" if extra == "all" else part
     failures = 0
     for extra, statement in cases.items():

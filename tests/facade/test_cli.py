@@ -128,11 +128,11 @@ def defaults() -> dict[str, Any]:
     found = {one.name: one.default for one in plain if one.default is not one.empty}
     found |= {name: getattr(Settings(), name) for name in get_type_hints(Options)}
     found |= {option: getattr(PushSettings(), name) for option, name in of_webhooks().items()}
-    return {**found, "push_ports": SAFE_PORTS}
+    return {**found, "push_ports": SAFE_PORTS, "store": "memory"}
 
 
 def test_every_keyword_of_serve_has_its_option() -> None:
-    assert {*keywords()} - NOT_FOR_A_SHELL | {"extensions_dir"} == {*OPTIONS} - AUTH
+    assert {*keywords()} - NOT_FOR_A_SHELL | {"extensions_dir", "store"} == {*OPTIONS} - AUTH
     assert len(OPTIONS) == sum(map(len, GROUPS.values()))
 
 

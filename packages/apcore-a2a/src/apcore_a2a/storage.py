@@ -3,24 +3,7 @@
 from ._parts import missing
 
 try:
-    from apcore_a2a_store import (
-        InMemoryTaskStore,
-        Page,
-        Query,
-        StoreFullError,
-        TaskListResult,
-        TaskRecord,
-        TaskStore,
-    )
+    from apcore_a2a_store import *  # noqa: F403  # pyright: ignore[reportWildcardImportFromLibrary]
+    from apcore_a2a_store import __all__ as __all__
 except ModuleNotFoundError as error:
     raise missing(error, "store", "apcore_a2a.storage") from None
-
-__all__ = [
-    "InMemoryTaskStore",
-    "Page",
-    "Query",
-    "StoreFullError",
-    "TaskListResult",
-    "TaskRecord",
-    "TaskStore",
-]

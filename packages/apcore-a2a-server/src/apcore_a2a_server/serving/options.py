@@ -93,7 +93,9 @@ class Settings:
         rate_limit_storage: Where both are counted, as the `limits` library names it; in memory
             each process counts for itself.
         access_log: Whether each request is logged, at INFO.
-        task_store: Where tasks are kept; else an `InMemoryTaskStore`.
+        task_store: Where tasks are kept: an address (`sqlite:///agent.db`, `postgresql://…`), a
+            store of `apcore_a2a_store`, a user's with the seven methods of `TaskStore`, or one of
+            a2a-sdk; else an `InMemoryTaskStore`.
         cors_origins: The origins whose web pages may call the agent; `["*"]` for any.
         allowed_hosts: The `Host` headers that are answered; else all.
         push_notifications: Whether webhooks are called; or how, as `PushSettings` of
@@ -111,8 +113,8 @@ class Settings:
             has hung up; tasks that were sent without waiting go on.
         disconnect_grace: Seconds in which such a client may come back.
         state_history: Whether tasks remember their former states in their metadata.
-        task_ttl: Seconds that a conversation in memory is kept after its tasks have ended.
-        max_tasks: How many tasks are kept in memory.
+        task_ttl: Seconds that a conversation is kept after its tasks have ended.
+        max_tasks: How many tasks are kept in memory; how many ended ones elsewhere.
         max_history: How many of its latest messages a conversation and a task hold.
         max_events: How many events a reader may be behind; one that is further behind gets the
             task as it is instead.
