@@ -275,24 +275,23 @@ class Journal:
 
     async def look(self) -> list[Lease]:
         """See what others have changed: tell who waits for it; returns what they have ended."""
-        leased = {task_id: entry for task_id, entry in self._live.items() if entry.lease}
-        asked = [*leased, *(name for name in self._waiters.tasks() if name not in leased)]
-        lost: list[Lease] = []
+        leased = [task_id for task_id, entry in self._live.items() if entry.lease]
+        asked = {*leased, *self._waiters.tasks()}
         if not asked or not self.store.is_shared:
-            return lost
-        versions = await self.store.versions(asked)
-        for task_id, version in versions.items():
-            entry = leased.get(task_id)
-            if entry is None or self._live.get(task_id) is not entry:
-                self._waiters.wake(task_id, version)
-            # where it is locked, it is our own change that is on its way
-            elif entry.lease and version > entry.record.version and not entry.lock.locked():
-                lost.append(entry.lease)
-        return lost
+            return []
+        versions = await self.store.versions([*asked])
+        found = [self.hear(task_id, version) for task_id, version in versions.items()]
+        return [lease for lease in found if lease is not None]
 
-    def on_hint(self, task_id: str, version: int) -> None:
-        """Another process says that a task has come to *version*."""
-        self._waiters.wake(task_id, version)
+    def hear(self, task_id: str, version: int) -> Lease | None:
+        """A task has come to *version*; the lease that this process has lost by that, if so."""
+        entry = self._own(task_id)
+        if entry is None:
+            self._waiters.wake(task_id, version)
+        # where it is locked, it is our own change that is on its way
+        elif version > entry.record.version and not entry.lock.locked():
+            return entry.lease
+        return None
 
     def _tell(self, before: TaskRecord | None, after: TaskRecord) -> None:
         for listener in self.listeners:

@@ -50,6 +50,7 @@ class Keeper:
         self._renewed = asyncio.get_running_loop().time()
         works = self._keep, self._look, self._prune
         self._works = [asyncio.create_task(work()) for work in works]
+        self._store.on_hint = self._on_hint
 
     async def stop(self) -> None:
         """End; leases that are held last as long as they do."""
@@ -113,6 +114,11 @@ class Keeper:
                     self._lose(lease)
             except Exception as error:  # a store may raise anything, and may be back soon
                 logger.debug("Tasks could not be looked at: %s", type(error).__name__)
+
+    def _on_hint(self, task_id: str, version: int) -> None:
+        lease = self._journal.hear(task_id, version)
+        if lease is not None:
+            self._lose(lease)
 
     def _lose(self, lease: Lease) -> None:
         self._journal.lose(lease.task_id)

@@ -5,7 +5,7 @@ change says which version it was made from, and is taken whole or not at all.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal, TypeAlias
 
@@ -125,6 +125,8 @@ class Store(ABC):
         is_shared: Whether several processes may work with the same tasks.
         lease_seconds: How long a lease lasts that is not renewed.
         retention: How much is kept of what has happened; the agent sets it.
+        on_hint: Is told of a task that another process has changed, and its version; the agent
+            sets it. A store need not tell, and none tells of everything.
     """
 
     keeps_webhooks: ClassVar[bool] = False
@@ -132,6 +134,7 @@ class Store(ABC):
     is_shared: ClassVar[bool] = False
     lease_seconds: float = 15
     retention: Retention = Retention()
+    on_hint: Callable[[str, int], None] | None = None
 
     async def start(self) -> None:  # noqa: B027 - many have nothing to do
         """Make ready to work; before this nothing else is asked for."""

@@ -1,6 +1,7 @@
 """The store over a PostgreSQL database."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import asyncpg
@@ -15,6 +16,7 @@ from apcore_a2a_store.states import SETTLED, TERMINAL
 from apcore_a2a_store.webhooks import Version, Webhook
 
 from . import sql
+from .hints import Hints
 from .schema import TABLES, migrate
 
 driver: Any = asyncpg
@@ -42,6 +44,7 @@ class PostgresStore(Store):
         self._url = url
         self._connections = connections
         self._pool: Any = None
+        self._hints: Hints | None = None
 
     async def start(self) -> None:
         """Connect, and bring the database up to date.
@@ -57,6 +60,8 @@ class PostgresStore(Store):
             )
             async with self._pool.acquire() as connection:
                 await migrate(connection)
+            connect = partial(driver.connect, self._url)
+            self._hints = Hints(connect, self._pool.execute, self._on_hint)
         except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
             await self.close()
             if isinstance(error, UnavailableError):
@@ -65,6 +70,9 @@ class PostgresStore(Store):
 
     async def close(self) -> None:
         """Close all connections."""
+        hints, self._hints = self._hints, None
+        if hints is not None:
+            await hints.close()
         pool, self._pool = self._pool, None
         if pool is not None:
             await pool.close()
@@ -99,6 +107,8 @@ class PostgresStore(Store):
             known = await self._add_chunks(change)
         if known is None:
             raise await self._refusal(change)
+        if self._hints is not None:
+            self._hints.tell(record.task.id, record.version)
         limit = self.retention.max_events
         if record.version - known["first_event"] + 1 > 2 * limit:
             first, body = record.version - limit + 1, record.task.SerializeToString()
@@ -239,6 +249,10 @@ class PostgresStore(Store):
             Claim(record, Lease(record.task.id, row["epoch"]), row["attempts"])
             for record, row in zip(records, rows, strict=True)
         ]
+
+    def _on_hint(self, task_id: str, version: int) -> None:
+        if self.on_hint is not None:
+            self.on_hint(task_id, version)
 
     @property
     def _open(self) -> Any:
