@@ -90,6 +90,18 @@ def test_at_a_stop_others_take_over_at_once(tmp_path: Path, store: str) -> None:
         assert other.starts(task_id) == 2
 
 
+def test_a_send_that_is_repeated_elsewhere_finds_its_task(tmp_path: Path, store: str) -> None:
+    with replica(tmp_path, store) as one, replica(tmp_path, store) as other:
+        message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"data": {"seconds": 0.3}}]}
+        sent = {"message": {**message, "metadata": {"idempotencyKey": "k"}}}
+        found = [
+            at.ask("SendMessage", metadata={"skillId": "once"}, **sent)["result"]["task"]
+            for at in (one, other, one)
+        ]
+        assert len({task["id"] for task in found}) == 1
+        assert one.starts(found[0]["id"]) == 1
+
+
 def test_of_racing_answers_and_cancels_one_counts(tmp_path: Path, store: str) -> None:
     with replica(tmp_path, store) as one, replica(tmp_path, store) as other:
         tasks = [one.start("asks", seconds=0.05) for _ in range(30)]

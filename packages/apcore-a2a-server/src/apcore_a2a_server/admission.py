@@ -11,14 +11,14 @@ from apcore_a2a_core import PartConverter, PartError
 from apcore_a2a_dialects import invalid
 from apcore_a2a_guards import note
 from apcore_a2a_modules import Access, Approvals, Pause, Skill, Skills, is_over
-from apcore_a2a_store import Journal, Query, TaskRecord, Webhook
+from apcore_a2a_store import Journal, Query, SendKey, TaskRecord, Webhook
 from apcore_a2a_store.states import INPUT_REQUIRED, PAUSED
 
 from .clients.caller import Caller
 from .pausing.answer import is_late_answer
 from .shared.ids import new_id
 from .shared.parts import as_json
-from .shared.sends import is_detached, named_skill
+from .shared.sends import is_detached, named_skill, send_key
 
 MAX_ID = 256
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
@@ -44,6 +44,8 @@ class Call:
     """The approval id to resume with, when the executor has its user's approval handler."""
     webhooks: Sequence[Webhook] = ()
     """Who is told of a new task from its beginning."""
+    key: SendKey | None = None
+    """What the send is known by when it is repeated."""
 
 
 class Admission:
@@ -146,12 +148,13 @@ class Admission:
             raise InvalidParamsError("Missing required parameter: metadata.skillId")
         skill, message = self._skills.get(skill_id), request.message
         inputs, rest = self._input(parts or message.parts, skill)
-        continues = bool(message.context_id)
+        continues, key = bool(message.context_id), send_key(request, caller.headers)
         message.task_id = new_id()
         message.context_id = message.context_id or new_id()
         detached = is_detached(request, streaming)
         note(task=message.task_id, skill=skill_id)
-        return Call(skill, inputs, message, caller, streaming, rest, continues, detached)
+        call = Call(skill, inputs, message, caller, streaming, rest, continues, detached)
+        return replace(call, key=key) if key else call
 
     def reply(
         self,

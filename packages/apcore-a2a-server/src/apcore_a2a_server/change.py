@@ -9,17 +9,22 @@ from contextlib import suppress
 from dataclasses import replace
 
 from a2a import types as a2a
-from apcore_a2a_store import Journal, Lease, StaleError, TaskRecord, Webhook, trim
+from apcore_a2a_store import Journal, Lease, SendKey, StaleError, TaskRecord, Webhook, trim
 from apcore_a2a_store.states import WORKING
 
 from .errors import StaleTaskError
-from .shared.updates import NewState, Update
+from .shared.updates import NewParts, NewState, Update
 
 ATTEMPTS = 10
 """How often a change is made anew, when other processes have changed the task meanwhile."""
 
 
-async def create(journal: Journal, record: TaskRecord, webhooks: Sequence[Webhook]) -> Lease:
+async def create(
+    journal: Journal,
+    record: TaskRecord,
+    webhooks: Sequence[Webhook] = (),
+    key: SendKey | None = None,
+) -> Lease:
     """Store a new task: submitted, and at once working, as its first two events.
 
     Returns:
@@ -27,12 +32,13 @@ async def create(journal: Journal, record: TaskRecord, webhooks: Sequence[Webhoo
 
     Raises:
         StoreFullError: The task store has no room.
+        RepeatedError: The send that it comes from has come before.
     """
     submitted = a2a.Task()
     submitted.CopyFrom(record.task)
     record.messages = len(submitted.history)
     working = NewState(WORKING, resume=record.resume).apply(record)
-    return await journal.create(record, [submitted, working], webhooks)
+    return await journal.create(record, [submitted, working], webhooks, key)
 
 
 async def change(
@@ -80,7 +86,7 @@ async def change(
 def _successor(record: TaskRecord, updates: tuple[Update, ...]) -> TaskRecord:
     """The record the updates are made in: a copy, unless parts are added to one of our own."""
     task = record.task
-    if not all(update.adds for update in updates):
+    if not all(isinstance(update, NewParts) and update.append for update in updates):
         task = a2a.Task()
         task.CopyFrom(record.task)
     return replace(record, task=task, version=record.version + len(updates))

@@ -8,8 +8,9 @@ from functools import partial
 
 from a2a import types as a2a
 from a2a.utils.errors import InternalError
+from apcore_a2a_dialects import invalid
 from apcore_a2a_modules import Pause
-from apcore_a2a_store import Lease, TaskRecord
+from apcore_a2a_store import KeyReusedError, Lease, RepeatedError, TaskRecord
 from apcore_a2a_store.states import CANCELED, FAILED, INPUT_REQUIRED, OPEN, PAUSED, WORKING
 
 from .admission import Call
@@ -48,7 +49,12 @@ class Engine:
         Raises:
             A2AError: Whatever refuses the call, as clients may see it.
         """
-        await self._admitted(Run(self._setup, call))
+        try:
+            await self._admitted(Run(self._setup, call))
+        except KeyReusedError:
+            raise invalid("metadata.idempotencyKey", "was used for another message") from None
+        except RepeatedError as error:
+            return Ticket(error.task_id, 0)
         return Ticket(call.message.task_id, 0)
 
     async def resume(self, record: TaskRecord, call: Call, pause: Pause) -> Ticket:
@@ -116,6 +122,8 @@ class Engine:
             current = self.run(run)
         try:
             await asyncio.shield(current[0].admitted)
+        except RepeatedError:
+            raise
         except Exception as error:  # modules, middleware and stores raise what they like
             raise refusal(self._setup.explain(error, call)) from None
 

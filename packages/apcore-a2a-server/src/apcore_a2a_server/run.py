@@ -97,7 +97,7 @@ class Run:
             await change(journal, task_id, self.lost.restart, expect=working, lease=lease)
             return lease
         if self.answer is None:
-            return await create(journal, self._new_record(), self.call.webhooks)
+            return await create(journal, self._new_record(), self.call.webhooks, self.call.key)
         update, pause = self.answer
         if pause.question is not None:
             await self._check()

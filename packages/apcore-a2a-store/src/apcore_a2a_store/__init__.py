@@ -1,8 +1,10 @@
 """Tasks, their events, and where they are kept: the part of an agent that outlives a request."""
 
 from .errors import (
+    KeyReusedError,
     LeaseLostError,
     NotSavedError,
+    RepeatedError,
     StaleError,
     StoreError,
     StoreFullError,
@@ -14,7 +16,7 @@ from .journal import Journal
 from .keeper import Keeper
 from .locations import open_store
 from .memory import InMemoryTaskStore
-from .port import Change, Claim, Lease, Order, Page, Query, Retention, Store
+from .port import Change, Claim, Lease, Order, Page, Query, Retention, SendKey, Store
 from .records import TaskListResult, TaskRecord, TaskStore, shortened, trim
 from .simple import ScannedStore, SdkStore, store_of
 from .webhooks import Outbox, Payload, Transition, Version, Webhook
@@ -27,6 +29,7 @@ __all__ = [
     "InProcessStore",
     "Journal",
     "Keeper",
+    "KeyReusedError",
     "Lease",
     "LeaseLostError",
     "NotSavedError",
@@ -35,9 +38,11 @@ __all__ = [
     "Page",
     "Payload",
     "Query",
+    "RepeatedError",
     "Retention",
     "ScannedStore",
     "SdkStore",
+    "SendKey",
     "StaleError",
     "Store",
     "StoreError",

@@ -6,6 +6,8 @@ StoreError
 ├── StaleError
 │   └── LeaseLostError
 ├── NotSavedError
+├── RepeatedError
+│   └── KeyReusedError
 └── UnavailableError
     └── SchemaError
 ```
@@ -35,6 +37,18 @@ class LeaseLostError(StaleError):
 
 class NotSavedError(StoreError):
     """A task has ended, and the store that should keep it did not take it."""
+
+
+class RepeatedError(StoreError):
+    """A send has come again; its task is there already."""
+
+    def __init__(self, task_id: str) -> None:
+        super().__init__(task_id)
+        self.task_id = task_id
+
+
+class KeyReusedError(RepeatedError):
+    """Another message has come with the same key; its task is there."""
 
 
 class UnavailableError(StoreError, OSError):

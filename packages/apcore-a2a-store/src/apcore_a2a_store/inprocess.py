@@ -13,9 +13,9 @@ from typing import TypeAlias
 
 from a2a import types as a2a
 
-from .errors import LeaseLostError, NotSavedError, StaleError
+from .errors import KeyReusedError, LeaseLostError, NotSavedError, RepeatedError, StaleError
 from .events import Event, pack, unpack
-from .port import Change, Claim, Lease, Store
+from .port import Change, Claim, Lease, SendKey, Store
 from .records import TaskRecord
 from .states import SETTLED, TERMINAL
 from .webhooks import Webhook
@@ -46,16 +46,23 @@ class InProcessStore(Store):
     def __init__(self) -> None:
         self._logs: dict[str, _Log] = {}
         self._ended: OrderedDict[str, _Ended] = OrderedDict()
+        self._sends: OrderedDict[tuple[str, str], tuple[bytes, str]] = OrderedDict()
 
     @abstractmethod
     async def save(self, record: TaskRecord) -> None:
         """Keep *record*, in place of the one with the same task id."""
 
     async def create(
-        self, record: TaskRecord, events: Sequence[Event], webhooks: Sequence[Webhook] = ()
+        self,
+        record: TaskRecord,
+        events: Sequence[Event],
+        webhooks: Sequence[Webhook] = (),
+        key: SendKey | None = None,
     ) -> Lease:
         """Keep a new task, or nothing of it."""
         task_id = record.task.id
+        if key is not None:
+            await self._reserve(record.owner, key, task_id)
         log = self._logs[task_id] = _Log(record.version, [*events])
         try:
             if webhooks:
@@ -63,10 +70,21 @@ class InProcessStore(Store):
             await self.save(record)
         except Exception:  # a user's store may raise anything: then there is no task
             del self._logs[task_id]
+            if key is not None:
+                del self._sends[record.owner, key.text]
             if webhooks:
                 await self.save_webhooks(task_id, ())
             raise
         return self._lease(task_id, log)
+
+    async def _reserve(self, owner: str, key: SendKey, task_id: str) -> None:
+        """Take a key for a task, unless another task that is kept has it."""
+        digest, known = self._sends.get((owner, key.text), (key.digest, ""))
+        if known and (known in self._logs or await self.get(known) is not None):
+            raise (RepeatedError if digest == key.digest else KeyReusedError)(known)
+        self._sends[owner, key.text] = key.digest, task_id
+        if len(self._sends) > self.retention.max_logs:
+            self._sends.popitem(last=False)
 
     async def change(self, change: Change) -> Lease | None:
         """Make a change; the record is saved when it comes into another state."""

@@ -17,7 +17,7 @@ from a2a.utils.errors import TaskNotFoundError
 
 from .errors import NotSavedError, StaleError
 from .events import Event
-from .port import Change, Claim, Lease, Page, Query, Retention, Store
+from .port import Change, Claim, Lease, Page, Query, Retention, SendKey, Store
 from .records import TaskRecord
 from .states import PAUSED, SETTLED, TERMINAL, WORKING
 from .waiting import Waiters
@@ -79,11 +79,17 @@ class Journal:
         return self.store.keeps_webhooks
 
     async def create(
-        self, record: TaskRecord, payloads: list[Payload], webhooks: Sequence[Webhook] = ()
+        self,
+        record: TaskRecord,
+        payloads: list[Payload],
+        webhooks: Sequence[Webhook] = (),
+        key: SendKey | None = None,
     ) -> Lease:
         """Store a new task with its first events, and its webhooks; the right to run it.
 
         Raises:
+            RepeatedError: The send that it comes from has come before.
+            KeyReusedError: Another send was known by the same key.
             StoreFullError: The store has no room and nothing it may drop.
         """
         record.version = len(payloads)
@@ -91,7 +97,7 @@ class Journal:
         entry = self._live[record.task.id] = Entry(record, webhooks)
         async with entry.lock:  # the store may show the task before it tells us that it has it
             try:
-                entry.lease = await self.store.create(record, events, webhooks)
+                entry.lease = await self.store.create(record, events, webhooks, key)
             except Exception:  # a user's store may raise anything: then there is no task
                 del self._live[record.task.id]
                 raise

@@ -116,6 +116,19 @@ class Retention:
     max_events: int = 1000
 
 
+@dataclass(frozen=True, slots=True)
+class SendKey:
+    """What a send is known by when it is repeated: of one owner, and for one body.
+
+    Attributes:
+        text: the key that the client has chosen.
+        digest: what the body is known by.
+    """
+
+    text: str
+    digest: bytes
+
+
 class Store(ABC):
     """Keeps tasks, their events and their webhooks.
 
@@ -144,11 +157,24 @@ class Store(ABC):
 
     @abstractmethod
     async def create(
-        self, record: TaskRecord, events: Sequence[Event], webhooks: Sequence[Webhook] = ()
+        self,
+        record: TaskRecord,
+        events: Sequence[Event],
+        webhooks: Sequence[Webhook] = (),
+        key: SendKey | None = None,
     ) -> Lease:
         """Keep a new task with its first events and its webhooks, leased to who creates it.
 
+        Args:
+            record: The task.
+            events: How it has begun.
+            webhooks: Who is told of it.
+            key: What another send of the same owner must not have been known by, as long as
+                the task of that one is kept.
+
         Raises:
+            RepeatedError: There is a task of the key, from the same body.
+            KeyReusedError: There is one from another body.
             StoreFullError: There is no room, and nothing that may be dropped.
         """
 

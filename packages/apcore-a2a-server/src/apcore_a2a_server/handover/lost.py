@@ -16,11 +16,6 @@ class Restart:
     message: a2a.Message
     resume: bytes | None
 
-    @property
-    def adds(self) -> bool:
-        """Whether it leaves alone what is there: it does not."""
-        return False
-
     def apply(self, record: TaskRecord) -> a2a.TaskStatusUpdateEvent:
         """Begin anew, visibly."""
         del record.task.artifacts[:]

@@ -62,10 +62,8 @@ class Recovery:
     def _call(self, claim: Claim) -> Call | None:
         """The call of a task, when it can be made again."""
         record = claim.record
-        try:
+        with suppress(MethodNotFoundError):  # this process does not have it
             skill = self._skills.get(record.skill)
-        except MethodNotFoundError:  # this process does not have it
-            return None
-        if record.resume is None or not skill.is_repeatable:
-            return None
-        return unpack(record.resume, skill, record)
+            if record.resume is not None and skill.is_repeatable:
+                return unpack(record.resume, skill, record)
+        return None

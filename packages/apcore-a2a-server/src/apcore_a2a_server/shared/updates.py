@@ -19,11 +19,6 @@ logger = logging.getLogger(__name__)
 class Update(Protocol):
     """What changes about a task; each is one event."""
 
-    @property
-    def adds(self) -> bool:
-        """Whether it only adds to what is there, and leaves that alone."""
-        ...
-
     def apply(self, record: TaskRecord) -> Payload:
         """Change the record's task, which is the caller's own; the event that tells of it."""
         ...
@@ -37,11 +32,6 @@ class NewState:
     message: a2a.Message | None = None
     received: a2a.Message | None = None
     resume: bytes | None = None
-
-    @property
-    def adds(self) -> bool:
-        """Whether it leaves alone what is there: it does not."""
-        return False
 
     def apply(self, record: TaskRecord) -> a2a.TaskStatusUpdateEvent:
         """Go into the state, if there is a way to it.
@@ -63,11 +53,6 @@ class NewParts:
     artifact: a2a.Artifact
     append: bool = False
     last: bool = False
-
-    @property
-    def adds(self) -> bool:
-        """Whether the artifact has been begun."""
-        return self.append
 
     def apply(self, record: TaskRecord) -> a2a.TaskArtifactUpdateEvent:
         """Add the parts."""

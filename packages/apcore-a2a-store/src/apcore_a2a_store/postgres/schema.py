@@ -4,7 +4,7 @@ from typing import Any
 
 from apcore_a2a_store.errors import SchemaError
 
-TABLES = ("tasks", "events", "messages", "webhooks")
+TABLES = ("tasks", "events", "messages", "webhooks", "sends")
 
 MIGRATIONS = (
     """
@@ -57,6 +57,14 @@ MIGRATIONS = (
         body BYTEA NOT NULL
     );
     CREATE INDEX ON apcore_a2a.webhooks (task_id, number);
+    CREATE TABLE apcore_a2a.sends (
+        owner BYTEA NOT NULL,
+        key TEXT COLLATE "C" NOT NULL,
+        digest BYTEA NOT NULL,
+        task_id TEXT COLLATE "C" NOT NULL,
+        PRIMARY KEY (owner, key)
+    );
+    CREATE INDEX ON apcore_a2a.sends (task_id);
     """,
 )
 """Each takes a database one version further; the number of those done is its version."""

@@ -19,6 +19,9 @@ WITH task AS (
 ), event AS (
     INSERT INTO apcore_a2a.events (task_id, version, body)
     SELECT $1, version, body FROM unnest($12::int[], $13::bytea[]) AS new (version, body)
+), send AS (
+    INSERT INTO apcore_a2a.sends (owner, key, digest, task_id)
+    SELECT $2, $18, $19, $1 WHERE $18::text IS NOT NULL
 ), message AS (
     INSERT INTO apcore_a2a.messages (owner, context_id, task_id, body)
     SELECT $2, $3, $1, body FROM unnest($14::bytea[]) WITH ORDINALITY AS new (body, place)
@@ -119,6 +122,8 @@ WITH over AS (
     DELETE FROM apcore_a2a.messages USING task WHERE task_id = task.id
 ), webhook AS (
     DELETE FROM apcore_a2a.webhooks USING task WHERE task_id = task.id
+), send AS (
+    DELETE FROM apcore_a2a.sends USING task WHERE task_id = task.id
 )
 SELECT count(*) FROM task
 """

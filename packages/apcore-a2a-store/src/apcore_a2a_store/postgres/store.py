@@ -8,9 +8,16 @@ import asyncpg
 from a2a import types as a2a
 
 from apcore_a2a_store.cursors import number_of
-from apcore_a2a_store.errors import LeaseLostError, StaleError, StoreError, UnavailableError
+from apcore_a2a_store.errors import (
+    KeyReusedError,
+    LeaseLostError,
+    RepeatedError,
+    StaleError,
+    StoreError,
+    UnavailableError,
+)
 from apcore_a2a_store.events import Event, fold, pack, unpack
-from apcore_a2a_store.port import Change, Claim, Lease, Page, Query, Store
+from apcore_a2a_store.port import Change, Claim, Lease, Page, Query, SendKey, Store
 from apcore_a2a_store.records import TaskRecord
 from apcore_a2a_store.states import SETTLED, TERMINAL
 from apcore_a2a_store.webhooks import Version, Webhook
@@ -83,20 +90,38 @@ class PostgresStore(Store):
         await self._open.execute(f"TRUNCATE {tables}")
 
     async def create(
-        self, record: TaskRecord, events: Sequence[Event], webhooks: Sequence[Webhook] = ()
+        self,
+        record: TaskRecord,
+        events: Sequence[Event],
+        webhooks: Sequence[Webhook] = (),
+        key: SendKey | None = None,
     ) -> Lease:
         """Keep a new task, with all that belongs to it."""
         task = record.task
-        await self._open.execute(
-            sql.CREATE,
+        values = (
             *(task.id, _owner(record.owner), task.context_id, record.skill),
             *(task.status.state, _moment(task), record.version, record.messages),
             *(task.SerializeToString(), record.resume, self.lease_seconds),
             *_columns(events),
             [message.SerializeToString() for message in record.said()[-record.messages :]],
             *_rows(webhooks),
+            *((None, None) if key is None else (key.text, key.digest)),
         )
+        try:
+            await self._open.execute(sql.CREATE, *values)
+        except asyncpg.UniqueViolationError:
+            if key is not None:
+                await self._check(record.owner, key)
+            raise
         return Lease(task.id, 1)
+
+    async def _check(self, owner: str, key: SendKey) -> None:
+        """Raise what is to be said of a key that is taken."""
+        query = "SELECT digest, task_id FROM apcore_a2a.sends WHERE owner = $1 AND key = $2"
+        known = await self._open.fetchrow(query, _owner(owner), key.text)
+        if known is not None:
+            same = known["digest"] == key.digest
+            raise (RepeatedError if same else KeyReusedError)(known["task_id"])
 
     async def change(self, change: Change) -> Lease | None:
         """Make a change."""

@@ -55,6 +55,14 @@ MIGRATIONS = (
         body BLOB NOT NULL
     );
     CREATE INDEX webhooks_task ON webhooks (task_id, number);
+    CREATE TABLE sends (
+        owner TEXT NOT NULL,
+        key TEXT NOT NULL,
+        digest BLOB NOT NULL,
+        task_id TEXT NOT NULL,
+        PRIMARY KEY (owner, key)
+    ) WITHOUT ROWID;
+    CREATE INDEX sends_task ON sends (task_id);
     """,
 )
 """Each takes a file one version further; the number of those done is the file's version."""

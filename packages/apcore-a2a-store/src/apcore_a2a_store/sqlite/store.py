@@ -12,7 +12,7 @@ from a2a import types as a2a
 
 from apcore_a2a_store.errors import StoreError, UnavailableError
 from apcore_a2a_store.events import Event
-from apcore_a2a_store.port import Change, Claim, Lease, Page, Query, Store
+from apcore_a2a_store.port import Change, Claim, Lease, Page, Query, SendKey, Store
 from apcore_a2a_store.records import TaskRecord
 from apcore_a2a_store.webhooks import Webhook
 
@@ -94,11 +94,15 @@ class SqliteStore(Store):
         self._release()
 
     async def create(
-        self, record: TaskRecord, events: Sequence[Event], webhooks: Sequence[Webhook] = ()
+        self,
+        record: TaskRecord,
+        events: Sequence[Event],
+        webhooks: Sequence[Webhook] = (),
+        key: SendKey | None = None,
     ) -> Lease:
         """Keep a new task, with all that belongs to it."""
         expires = time.monotonic() + self.lease_seconds
-        return await self._write(partial(work.create, record, events, webhooks, expires))
+        return await self._write(partial(work.create, record, events, webhooks, key, expires))
 
     async def change(self, change: Change) -> Lease | None:
         """Make a change."""

@@ -8,15 +8,15 @@ from typing import Any
 from a2a import types as a2a
 
 from apcore_a2a_store.cursors import number_of
-from apcore_a2a_store.errors import LeaseLostError, StaleError
+from apcore_a2a_store.errors import KeyReusedError, LeaseLostError, RepeatedError, StaleError
 from apcore_a2a_store.events import Event, fold, pack, unpack
-from apcore_a2a_store.port import Change, Claim, Lease, Page, Query
+from apcore_a2a_store.port import Change, Claim, Lease, Page, Query, SendKey
 from apcore_a2a_store.records import TaskRecord
 from apcore_a2a_store.states import SETTLED, TERMINAL
 from apcore_a2a_store.webhooks import Version, Webhook
 
 COLUMNS = "owner, skill, version, resume, messages, id, body, body_version"
-OF_TASKS = ("events", "messages", "webhooks")
+OF_TASKS = ("events", "messages", "webhooks", "sends")
 PRUNED = 500
 """How many tasks are dropped at a time, so that nobody waits for it long."""
 NEXT_UPDATE = "(SELECT coalesce(max(updated), 0) + 1 FROM tasks)"
@@ -26,10 +26,14 @@ def create(
     record: TaskRecord,
     events: Sequence[Event],
     webhooks: Sequence[Webhook],
+    key: SendKey | None,
     expires: float,
     connection: sqlite3.Connection,
 ) -> Lease:
+    """Keep a new task."""
     task = record.task
+    if key is not None:
+        _reserve(connection, record, key)
     connection.execute(
         "INSERT INTO tasks (id, owner, context_id, skill, state, status_at, updated, version,"
         " messages, body, body_version, resume, epoch, attempts, expires)"
@@ -44,6 +48,17 @@ def create(
     _listen(connection, record, 0)
     save_webhooks(task.id, webhooks, connection)
     return Lease(task.id, 1)
+
+
+def _reserve(connection: sqlite3.Connection, record: TaskRecord, key: SendKey) -> None:
+    """Take a key for a task, unless another has it."""
+    sql = "SELECT digest, task_id FROM sends WHERE owner = ? AND key = ?"
+    for digest, task_id in connection.execute(sql, (record.owner, key.text)):
+        raise (RepeatedError if digest == key.digest else KeyReusedError)(task_id)
+    connection.execute(
+        "INSERT INTO sends (owner, key, digest, task_id) VALUES (?, ?, ?, ?)",
+        (record.owner, key.text, key.digest, record.task.id),
+    )
 
 
 def change(

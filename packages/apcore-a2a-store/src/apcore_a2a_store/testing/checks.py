@@ -6,8 +6,8 @@ from typing import TypeAlias
 
 from a2a import types as a2a
 
-from apcore_a2a_store.errors import LeaseLostError, StaleError
-from apcore_a2a_store.port import Change, Query, Retention, Store
+from apcore_a2a_store.errors import KeyReusedError, LeaseLostError, RepeatedError, StaleError
+from apcore_a2a_store.port import Change, Query, Retention, SendKey, Store
 from apcore_a2a_store.records import TaskRecord
 from apcore_a2a_store.states import COMPLETED, INPUT_REQUIRED, WORKING
 from apcore_a2a_store.webhooks import Webhook
@@ -356,3 +356,32 @@ async def of_too_many_ended_tasks_the_oldest_leave(store: Store) -> None:
     assert await store.prune() == 3
     page = await store.query(Query("ada"))
     assert [record.task.id for record in page.records] == ["t4", "t3"]
+
+
+# Sends that are repeated
+
+
+@_check
+async def a_send_that_is_repeated_finds_its_task(store: Store) -> None:
+    key = SendKey("key", b"\x00 the body")
+    await begun(store, key=key)
+    (found,) = await asyncio.gather(begun(store, new_record("t2"), key=key), return_exceptions=True)
+    assert isinstance(found, RepeatedError), found
+    assert found.task_id == "t1"
+    assert await store.get("t2") is None
+    other = SendKey("key", b"another body")
+    await _raises(KeyReusedError, begun(store, new_record("t3"), key=other))
+    assert await store.get("t3") is None
+    await begun(store, new_record("t4", owner="bob"), key=other)
+    await begun(store, new_record("t5"), key=SendKey("another key", b""))
+
+
+@_check
+async def of_sends_that_come_together_one_is_taken(store: Store) -> None:
+    key = SendKey("key", b"body")
+    sends = [begun(store, new_record(f"t{number}"), key=key) for number in range(10)]
+    outcomes = await asyncio.gather(*sends, return_exceptions=True)
+    repeated = {each.task_id for each in outcomes if isinstance(each, RepeatedError)}
+    assert len([each for each in outcomes if isinstance(each, RepeatedError)]) == 9, outcomes
+    page = await store.query(Query("ada"))
+    assert {record.task.id for record in page.records} == repeated

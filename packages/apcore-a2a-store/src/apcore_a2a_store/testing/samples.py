@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from a2a import types as a2a
 
 from apcore_a2a_store.events import Event
-from apcore_a2a_store.port import Change, Lease, Store
+from apcore_a2a_store.port import Change, Lease, SendKey, Store
 from apcore_a2a_store.records import TaskRecord
 from apcore_a2a_store.states import SUBMITTED, WORKING
 from apcore_a2a_store.webhooks import Payload, Webhook
@@ -21,14 +21,17 @@ def new_record(task_id: str = "t1", owner: str = "ada", context_id: str = "c1") 
 
 
 async def begun(
-    store: Store, record: TaskRecord | None = None, webhooks: Sequence[Webhook] = ()
+    store: Store,
+    record: TaskRecord | None = None,
+    webhooks: Sequence[Webhook] = (),
+    key: SendKey | None = None,
 ) -> tuple[TaskRecord, Lease]:
     """A task that works: two events, and the lease of who runs it."""
     record = record or new_record()
     submitted, working = _copy(record.task), _status(record, WORKING)
     record.version = 2
     events = [Event(1, submitted), Event(2, working)]
-    return record, await store.create(record, events, webhooks)
+    return record, await store.create(record, events, webhooks, key)
 
 
 def went_on(

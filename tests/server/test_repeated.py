@@ -1,0 +1,110 @@
+"""Sends that are repeated because their answers were lost."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from .asking import Answer
+from .inloop import Does, Gate, Peer, Streams, serving
+from .inloop import anyio_backend as anyio_backend
+from .modules import Inputs
+
+pytestmark = pytest.mark.anyio
+
+WAYS = ["0.3", "1.0", "REST"]
+KEY = {"Idempotency-Key": "order-66"}
+
+
+class Counts:
+    """An action that counts its calls."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    async def __call__(self, inputs: Inputs, context: Any) -> Inputs:
+        self.calls += 1
+        return inputs
+
+
+async def sent(peer: Peer, text: str = "hello", headers: Any = None, **message: Any) -> Answer:
+    params = peer.wire.params("work", peer.part(data={"text": text}), **message)
+    return await peer.ask("send", params, headers)
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_repeated_send_gets_the_task_that_is_there(way: str) -> None:
+    counts = Counts()
+    async with serving({"work": Does(counts)}, way) as peer:
+        first, again = await sent(peer, headers=KEY), await sent(peer, headers=KEY)
+        assert again.task == first.task
+        assert again.state == "completed"
+        assert counts.calls == 1
+
+
+async def test_the_key_can_be_in_the_messages_metadata() -> None:
+    counts = Counts()
+    async with serving({"work": Does(counts)}) as peer:
+        metadata = {"idempotencyKey": "order-66"}
+        first = await sent(peer, metadata=metadata)
+        assert (await sent(peer, headers=KEY)).task["id"] == first.task["id"]
+        assert counts.calls == 1
+
+
+async def test_without_a_key_every_send_is_a_new_one() -> None:
+    counts = Counts()
+    async with serving({"work": Does(counts)}) as peer:
+        first, again = await sent(peer), await sent(peer)
+        assert first.task["id"] != again.task["id"]
+        assert counts.calls == 2
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_key_is_for_one_message(way: str) -> None:
+    async with serving({"work": Does(Counts())}, way) as peer:
+        await sent(peer, headers=KEY)
+        assert (await sent(peer, "good bye", headers=KEY)).code == -32602
+
+
+@pytest.mark.parametrize("key", ["", "a b", "ü", "x" * 257])
+async def test_what_is_no_key_is_refused(key: str) -> None:
+    counts = Counts()
+    async with serving({"work": Does(counts)}) as peer:
+        assert (await sent(peer, metadata={"idempotencyKey": key})).code == -32602
+        assert (await sent(peer, metadata={"idempotencyKey": 7})).code == -32602
+        assert counts.calls == 0
+
+
+async def test_who_repeats_while_it_runs_waits_for_the_same_run() -> None:
+    gate = Gate()
+    async with serving({"work": Does(gate)}) as peer:
+        sends = [asyncio.create_task(sent(peer, headers=KEY)) for _ in range(5)]
+        await gate.reached.wait()
+        await asyncio.sleep(0.05)
+        gate.opened.set()
+        answers = await asyncio.gather(*sends)
+        assert len({answer.task["id"] for answer in answers}) == 1
+        assert {answer.state for answer in answers} == {"completed"}
+        assert len(gate.calls) == 1
+
+
+async def test_a_repeated_stream_has_all_of_its_events() -> None:
+    async def three(inputs: Inputs, context: Any) -> Any:
+        for number in range(3):
+            yield {"n": number}
+
+    async with serving({"work": Streams(three)}) as peer:
+        params = peer.wire.params("work", peer.part(data={}))
+        async with peer.streaming("stream", params, KEY) as first:
+            frames = await first.rest()
+        async with peer.streaming("stream", params, KEY) as again:
+            assert await again.rest() == frames
+        assert len(frames) == 6
+
+
+async def test_a_key_whose_send_was_refused_can_be_used_again() -> None:
+    counts = Counts()
+    async with serving({"work": Does(counts)}, max_tasks=1) as peer:
+        params = peer.wire.params("nothing", peer.part(data={}))
+        assert (await peer.ask("send", params, KEY)).code == -32601
+        assert (await sent(peer, headers=KEY)).state == "completed"
