@@ -112,15 +112,14 @@ class Journal:
         if entry is None:
             record = await self.store.get(task_id)
             if record is None or record.task.status.state in TERMINAL:
-                self._live.pop(task_id, None)
                 return None
             async with self._edits(task_id):
                 webhooks = await self.store.webhooks(task_id) if self.outbox else ()
                 if not await self.store.is_current(record):
                     return self._live.get(task_id)
-                entry = self._live.setdefault(task_id, Entry(record, webhooks))
-                if entry.lease is None and record.version > entry.record.version:
-                    entry.record, entry.webhooks = record, webhooks
+                entry = Entry(record, webhooks)
+                if not self.store.is_shared:  # else it is for one change: then others may have it
+                    entry = self._live.setdefault(task_id, entry)
         return entry
 
     async def write(self, entry: Entry, record: TaskRecord, payloads: list[Payload]) -> None:
@@ -145,8 +144,10 @@ class Journal:
             raise
         entry.record = record
         self._keep(entry, events)
-        if ended:
+        if ended or (entry.lease is None and self.store.is_shared):
             self._live.pop(record.task.id, None)
+        else:
+            self._live[record.task.id] = entry
         self._waiters.wake(record.task.id, record.version)
         if before.task.status.state != record.task.status.state:
             self._tell(before, record)
