@@ -24,7 +24,7 @@ BUDGETS = {
     "apcore-a2a-core": 600,
     "apcore-a2a-client": 2250,
     "apcore-a2a-auth": 560,
-    "apcore-a2a-server": 2400,
+    "apcore-a2a-server": 2450,
     REQUEST_PATH: 1200,
 }
 

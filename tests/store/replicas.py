@@ -102,9 +102,12 @@ class Replica:
 
     def ask(self, method: str, **params: Any) -> Json:
         """The answer, whatever it is."""
-        body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
-        found: Json = self.client.post("/", json=body).json()
+        found: Json = self.client.post("/", json=self.request(method, **params)).json()
         return found
+
+    def request(self, method: str, **params: Any) -> Json:
+        """The body of a request."""
+        return {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
 
     def start(self, skill: str, **inputs: Any) -> str:
         """Begin a task, and give its id."""

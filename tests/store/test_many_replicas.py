@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from .postgresql import Database
+from .postgresql import Database, database
 from .replicas import LEASE, Replica, hold, replica, words
 
 
@@ -134,3 +134,28 @@ def test_of_racing_answers_and_cancels_one_counts(tmp_path: Path, store: str) ->
         for task_id in tasks:
             hold(other.events(task_id))
             assert one.starts(task_id) <= 1
+
+
+def test_a_database_that_is_gone_for_a_while_costs_nothing(tmp_path: Path) -> None:
+    with (
+        database() as server,
+        replica(tmp_path, server.url, lease=8) as one,
+        replica(tmp_path, server.url, lease=8) as other,
+    ):
+        tasks = [at.start(skill, seconds=2) for at in (one, other) for skill in ("again", "once")]
+        server.stop("immediate")
+        refused = one.client.post("/", json=one.request("GetTask", id="unknown"))
+        assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
+        assert refused.json()["error"]["code"] == -32029
+        assert one.client.get("/health").status_code == 503
+        time.sleep(1.5)  # so that tasks end while it is gone
+        server.start()
+        begun = time.monotonic()
+        while any(at.client.get("/health").status_code != 200 for at in (one, other)):
+            assert time.monotonic() - begun < 5
+            time.sleep(0.1)
+        assert other.ended(*tasks) == ["completed"] * 4
+        for task_id in tasks:
+            hold(one.events(task_id))
+            assert one.starts(task_id) == 1
+        assert one.ended(one.start("once", seconds=0)) == ["completed"]

@@ -10,7 +10,7 @@ from a2a import types as a2a
 from a2a.utils.errors import InternalError
 from apcore_a2a_dialects import invalid
 from apcore_a2a_modules import Pause
-from apcore_a2a_store import KeyReusedError, Lease, RepeatedError, TaskRecord
+from apcore_a2a_store import KeyReusedError, Lease, RepeatedError, TaskRecord, UnavailableError
 from apcore_a2a_store.states import CANCELED, FAILED, INPUT_REQUIRED, OPEN, PAUSED, WORKING
 
 from .admission import Call
@@ -122,7 +122,7 @@ class Engine:
             current = self.run(run)
         try:
             await asyncio.shield(current[0].admitted)
-        except RepeatedError:
+        except (RepeatedError, UnavailableError):
             raise
         except Exception as error:  # modules, middleware and stores raise what they like
             raise refusal(self._setup.explain(error, call)) from None

@@ -2,7 +2,8 @@
 
 A2AError                      (a2a-sdk)
 ├── TooMuchError              -32029, HTTP 429
-│   └── DrainingError         HTTP 503
+│   ├── DrainingError         HTTP 503
+│   └── StoreDownError        HTTP 503
 └── InternalError             (a2a-sdk) -32603
     └── InvalidStateTransitionError
 StaleTaskError                never leaves the server
@@ -28,6 +29,13 @@ class DrainingError(TooMuchError):
     """The server is about to end, and starts nothing any more."""
 
     message = "The server is shutting down"
+    status = 503
+
+
+class StoreDownError(TooMuchError):
+    """The task store can't be reached."""
+
+    message = "The task store can't be reached"
     status = 503
 
 

@@ -7,9 +7,10 @@ from typing import Any, NamedTuple, TypeAlias
 from a2a import types as a2a
 from a2a.types import DeleteTaskPushNotificationConfigRequest
 from apcore_a2a_dialects import V03, V1, Json, decode
-from apcore_a2a_store import Payload
+from apcore_a2a_store import Payload, UnavailableError
 
 from .clients.caller import Caller
+from .errors import StoreDownError
 from .handler import Events, Handler, Request
 
 Do: TypeAlias = Callable[[Handler, Request], Awaitable[Any]]
@@ -66,7 +67,10 @@ async def perform(method: str, params: Json, handler: Handler, caller: Caller) -
     sends = kind is a2a.SendMessageRequest
     parts = params["message"].get("parts") if sends else None
     asking = Request(asked, caller, parts, _last_event_id(caller), dialect.version)
-    result = await do(handler, asking)
+    try:
+        result = await do(handler, asking)
+    except UnavailableError:
+        raise StoreDownError from None
     length = _history_length(asked.configuration if sends else asked)
     if isinstance(result, a2a.Task):
         return dialect.sent(result, length) if sends else dialect.task(result, length)

@@ -1,5 +1,6 @@
 """The store over a PostgreSQL database."""
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -26,6 +27,20 @@ from . import sql
 from .hints import Hints
 from .schema import TABLES, migrate
 
+LOST = (
+    OSError,
+    asyncpg.InterfaceError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.OperatorInterventionError,
+    asyncpg.TooManyConnectionsError,
+)
+"""What says that the database can't be reached, or ends."""
+PATIENCE = 0.5
+"""The part of a lease for which a change waits for a database that is gone."""
+RETRY = 0.1
+"""Seconds between its attempts."""
+POOL: dict[str, Any] = {"timeout": 5, "command_timeout": 10}
+"""Seconds to connect in, and for a statement."""
 driver: Any = asyncpg
 """Its types are partly unknown."""
 PRUNED = 500
@@ -63,7 +78,7 @@ class PostgresStore(Store):
             return
         try:
             self._pool = await driver.create_pool(
-                self._url, min_size=1, max_size=self._connections, init=_set_up
+                self._url, min_size=1, max_size=self._connections, init=_set_up, **POOL
             )
             async with self._pool.acquire() as connection:
                 await migrate(connection)
@@ -87,7 +102,7 @@ class PostgresStore(Store):
     async def clear(self) -> None:
         """Forget everything."""
         tables = ", ".join(f"apcore_a2a.{name}" for name in TABLES)
-        await self._open.execute(f"TRUNCATE {tables}")
+        await self._ask("execute", f"TRUNCATE {tables}")
 
     async def create(
         self,
@@ -108,7 +123,7 @@ class PostgresStore(Store):
             *((None, None) if key is None else (key.text, key.digest)),
         )
         try:
-            await self._open.execute(sql.CREATE, *values)
+            await self._ask("execute", sql.CREATE, *values)
         except asyncpg.UniqueViolationError:
             if key is not None:
                 await self._check(record.owner, key)
@@ -118,7 +133,7 @@ class PostgresStore(Store):
     async def _check(self, owner: str, key: SendKey) -> None:
         """Raise what is to be said of a key that is taken."""
         query = "SELECT digest, task_id FROM apcore_a2a.sends WHERE owner = $1 AND key = $2"
-        known = await self._open.fetchrow(query, _owner(owner), key.text)
+        known = await self._ask("fetchrow", query, _owner(owner), key.text)
         if known is not None:
             same = known["digest"] == key.digest
             raise (RepeatedError if same else KeyReusedError)(known["task_id"])
@@ -126,10 +141,7 @@ class PostgresStore(Store):
     async def change(self, change: Change) -> Lease | None:
         """Make a change."""
         record, state = change.record, change.record.task.status.state
-        if any(isinstance(event.payload, a2a.TaskStatusUpdateEvent) for event in change.events):
-            known = await self._change_state(change)
-        else:
-            known = await self._add_chunks(change)
+        known = await self._made(change)
         if known is None:
             raise await self._refusal(change)
         if self._hints is not None:
@@ -137,15 +149,42 @@ class PostgresStore(Store):
         limit = self.retention.max_events
         if record.version - known["first_event"] + 1 > 2 * limit:
             first, body = record.version - limit + 1, record.task.SerializeToString()
-            await self._open.execute(sql.TRIM, record.task.id, first, record.version, body)
+            await self._ask("execute", sql.TRIM, record.task.id, first, record.version, body)
         if state in SETTLED:
             return None
         return Lease(record.task.id, known["epoch"]) if change.run else change.lease
 
+    async def _made(self, change: Change) -> Any:
+        """Make a change, also when the database is gone for a while; nothing if it is stale."""
+        states = [isinstance(each.payload, a2a.TaskStatusUpdateEvent) for each in change.events]
+        make = self._change_state if any(states) else self._add_chunks
+        loop = asyncio.get_running_loop()
+        end, lost = loop.time() + PATIENCE * self.lease_seconds, False
+        while True:
+            try:
+                known = await make(change)
+                return await self._is_made(change) if known is None and lost else known
+            except UnavailableError:
+                lost = True
+                if loop.time() >= end:
+                    raise
+                await asyncio.sleep(RETRY)
+
+    async def _is_made(self, change: Change) -> Any:
+        """Whether it was this change that has made it stale: its answer may have been lost."""
+        query = (
+            "SELECT t.epoch, t.first_event, e.body FROM apcore_a2a.tasks t"
+            " JOIN apcore_a2a.events e ON e.task_id = t.id AND e.version = $2 WHERE t.id = $1"
+        )
+        last = change.events[-1]
+        found = await self._ask("fetchrow", query, change.record.task.id, last.version)
+        return found if found is not None and found["body"] == pack(last.payload) else None
+
     async def _change_state(self, change: Change) -> Any:
         record, task = change.record, change.record.task
         state = task.status.state
-        return await self._open.fetchrow(
+        return await self._ask(
+            "fetchrow",
             sql.CHANGE_STATE,
             *(task.id, change.base, None if change.lease is None else change.lease.epoch),
             *(record.version, state, _moment(task), record.messages, task.SerializeToString()),
@@ -156,7 +195,8 @@ class PostgresStore(Store):
         )
 
     async def _add_chunks(self, change: Change) -> Any:
-        return await self._open.fetchrow(
+        return await self._ask(
+            "fetchrow",
             sql.ADD_CHUNKS,
             *(change.record.task.id, change.base),
             *(None if change.lease is None else change.lease.epoch, change.record.version),
@@ -165,21 +205,22 @@ class PostgresStore(Store):
 
     async def _refusal(self, change: Change) -> StoreError:
         query = "SELECT version, epoch FROM apcore_a2a.tasks WHERE id = $1"
-        known = await self._open.fetchrow(query, change.record.task.id)
+        known = await self._ask("fetchrow", query, change.record.task.id)
         if known is not None and change.lease is not None and known["epoch"] != change.lease.epoch:
             return LeaseLostError()
         return StaleError()
 
     async def get(self, task_id: str) -> TaskRecord | None:
         """The task's record."""
-        row = await self._open.fetchrow(
-            f"SELECT {sql.COLUMNS} FROM apcore_a2a.tasks t WHERE id = $1", task_id
+        row = await self._ask(
+            "fetchrow", f"SELECT {sql.COLUMNS} FROM apcore_a2a.tasks t WHERE id = $1", task_id
         )
         return None if row is None else _record(row)
 
     async def get_own(self, task_id: str, owner: str) -> TaskRecord | None:
         """The same of a task that is the owner's; one of others is not read."""
-        row = await self._open.fetchrow(
+        row = await self._ask(
+            "fetchrow",
             f"SELECT {sql.COLUMNS} FROM apcore_a2a.tasks t WHERE id = $1 AND owner = $2",
             task_id,
             _owner(owner),
@@ -188,7 +229,7 @@ class PostgresStore(Store):
 
     async def events(self, task_id: str, after: int, limit: int = 1000) -> list[Event] | None:
         """The next events of a task; None when some of them are gone."""
-        rows = await self._open.fetch(sql.EVENTS, task_id, after, limit)
+        rows = await self._ask("fetch", sql.EVENTS, task_id, after, limit)
         if not rows or after < rows[0]["first_event"] - 1:
             return None
         return [Event(v, unpack(body)) for _, v, body in rows if body is not None]
@@ -196,7 +237,7 @@ class PostgresStore(Store):
     async def versions(self, task_ids: Sequence[str]) -> Mapping[str, int]:
         """The versions of these tasks, as far as they are there."""
         query = "SELECT id, version FROM apcore_a2a.tasks WHERE id = ANY($1::text[])"
-        return dict(await self._open.fetch(query, task_ids))
+        return dict(await self._ask("fetch", query, task_ids))
 
     async def query(self, query: Query) -> Page:
         """A page of what *query* asks for."""
@@ -210,11 +251,12 @@ class PostgresStore(Store):
         total = 0
         if query.order == "updated":
             count = f"SELECT count(*) FROM apcore_a2a.tasks WHERE {' AND '.join(where)}"
-            total = await self._open.fetchval(count, *values)
+            total = await self._ask("fetchval", count, *values)
         if query.cursor is not None:
             values.append(number_of(query.cursor))
             where.append(f"{query.order} < ${len(values)}")
-        rows = await self._open.fetch(
+        rows = await self._ask(
+            "fetch",
             f"SELECT {sql.COLUMNS}, t.{query.order} AS place FROM apcore_a2a.tasks t"
             f" WHERE {' AND '.join(where)}"
             f" ORDER BY {query.order} DESC LIMIT ${len(values) + 1}",
@@ -227,12 +269,13 @@ class PostgresStore(Store):
 
     async def conversation(self, owner: str, context_id: str, limit: int) -> Sequence[a2a.Message]:
         """The latest messages of a conversation, in the order in which they came."""
-        rows = await self._open.fetch(sql.CONVERSATION, _owner(owner), context_id, limit)
+        rows = await self._ask("fetch", sql.CONVERSATION, _owner(owner), context_id, limit)
         return [a2a.Message.FromString(row["body"]) for row in rows]
 
     async def webhooks(self, task_id: str) -> Sequence[Webhook]:
         """The webhooks of a task, oldest first."""
-        rows = await self._open.fetch(
+        rows = await self._ask(
+            "fetch",
             "SELECT body, version, failure FROM apcore_a2a.webhooks"
             " WHERE task_id = $1 ORDER BY number",
             task_id,
@@ -241,14 +284,14 @@ class PostgresStore(Store):
 
     async def save_webhooks(self, task_id: str, webhooks: Sequence[Webhook]) -> None:
         """Keep these as the webhooks of a task."""
-        await self._open.execute(sql.SAVE_WEBHOOKS, task_id, *_rows(webhooks))
+        await self._ask("execute", sql.SAVE_WEBHOOKS, task_id, *_rows(webhooks))
 
     async def prune(self) -> int:
         """Drop conversations that are over, and what is too much."""
         kept = self.retention
         values = float(kept.log_ttl), kept.max_logs, PRUNED
         pruned = 0
-        while found := int(await self._open.fetchval(sql.PRUNE, *values)):
+        while found := int(await self._ask("fetchval", sql.PRUNE, *values)):
             pruned += found
         return pruned
 
@@ -262,13 +305,13 @@ class PostgresStore(Store):
 
     async def _renew(self, leases: Sequence[Lease], seconds: float) -> list[Lease]:
         names = [lease.task_id for lease in leases]
-        rows = await self._open.fetch(sql.RENEW, names, [each.epoch for each in leases], seconds)
+        rows = await self._ask("fetch", sql.RENEW, names, [each.epoch for each in leases], seconds)
         held = {Lease(row["id"], row["epoch"]) for row in rows}
         return [lease for lease in leases if lease not in held]
 
     async def claim(self, limit: int) -> Sequence[Claim]:
         """Lease up to *limit* tasks whose leases have expired."""
-        rows = await self._open.fetch(sql.CLAIM, limit, self.lease_seconds)
+        rows = await self._ask("fetch", sql.CLAIM, limit, self.lease_seconds)
         records = [_record(row) for row in rows]
         return [
             Claim(record, Lease(record.task.id, row["epoch"]), row["attempts"])
@@ -279,11 +322,19 @@ class PostgresStore(Store):
         if self.on_hint is not None:
             self.on_hint(task_id, version)
 
-    @property
-    def _open(self) -> Any:
+    async def _ask(self, method: str, *values: Any) -> Any:
+        """Run a statement on any connection.
+
+        Raises:
+            UnavailableError: The database can't be reached; whether it was run is not known.
+        """
         if self._pool is None:
             raise StoreError("The store is not open")
-        return self._pool
+        try:
+            return await getattr(self._pool, method)(*values)
+        except LOST as error:
+            await self._pool.expire_connections()  # the others are as dead
+            raise UnavailableError(f"The database can't be reached: {error}") from error
 
 
 async def _set_up(connection: Any) -> None:
