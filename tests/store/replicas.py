@@ -1,6 +1,7 @@
 """Agents in processes of their own, that share a store or come back to it."""
 
 import json
+import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -186,6 +187,7 @@ def replica(home: Path, store: str, lease: float = LEASE) -> Iterator[Replica]:
         served = Replica(found, home)
         with served.client:
             yield served
+        found.end(signal.SIGTERM)
 
 
 def words(events: list[tuple[int, Json]]) -> list[str]:
