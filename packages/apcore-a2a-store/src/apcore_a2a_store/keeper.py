@@ -46,7 +46,8 @@ class Keeper:
         """Whether what others have left is taken over."""
 
     def start(self) -> None:
-        """Begin; needs a running event loop."""
+        """Begin, again after an earlier end; needs a running event loop."""
+        self.is_taking = True
         self._renewed = asyncio.get_running_loop().time()
         works = self._keep, self._look, self._prune
         self._works = [asyncio.create_task(work()) for work in works]
