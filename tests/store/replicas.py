@@ -18,7 +18,7 @@ Json = dict[str, Any]
 
 LEASE = 1.5
 """Seconds that a lease lasts in these tests."""
-PATIENCE = 30
+PATIENCE = 60
 """Seconds after which what has not happened is taken for a fault."""
 ENDED = ("completed", "failed", "canceled", "rejected")
 

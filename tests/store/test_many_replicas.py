@@ -61,7 +61,7 @@ def test_what_a_killed_replica_ran_is_taken_over(tmp_path: Path, store: str) -> 
             one.process.signal(signal.SIGKILL)
         begun = time.monotonic()
         assert other.ended(*again, *once) == ["completed"] * 20 + ["failed"] * 20
-        assert time.monotonic() - begun < LEASE + 2 + 2 + 2
+        assert time.monotonic() - begun < LEASE + 2 + 2 + 6  # the last is for slow machines
         for task_id in (*again, *once):
             hold(other.events(task_id))
         assert {other.starts(task_id) for task_id in once} == {1}
@@ -139,8 +139,8 @@ def test_of_racing_answers_and_cancels_one_counts(tmp_path: Path, store: str) ->
 def test_a_database_that_is_gone_for_a_while_costs_nothing(tmp_path: Path) -> None:
     with (
         database() as server,
-        replica(tmp_path, server.url, lease=8) as one,
-        replica(tmp_path, server.url, lease=8) as other,
+        replica(tmp_path, server.url, lease=20) as one,
+        replica(tmp_path, server.url, lease=20) as other,
     ):
         tasks = [at.start(skill, seconds=2) for at in (one, other) for skill in ("again", "once")]
         server.stop("immediate")

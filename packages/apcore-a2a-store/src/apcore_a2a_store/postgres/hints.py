@@ -12,7 +12,7 @@ from typing import Any
 
 logger = logging.getLogger("apcore_a2a.store")
 
-CHANNEL = "apcore_a2a"
+CHANNEL = "apcore_a2a_changes"
 TOGETHER = 0.01
 """Seconds for which word is held back, for more that may come."""
 MAX_BYTES = 7900
