@@ -142,10 +142,12 @@ class Slow(InMemoryTaskStore):
         self.gate.set()
         self.reached = asyncio.Event()
 
-    async def save_webhooks(self, task_id: str, webhooks: Sequence[Webhook]) -> None:
+    async def save_webhooks(
+        self, task_id: str, webhooks: Sequence[Webhook], known: Sequence[Webhook] | None = None
+    ) -> None:
         self.reached.set()
         await self.gate.wait()
-        await super().save_webhooks(task_id, webhooks)
+        await super().save_webhooks(task_id, webhooks, known)
 
 
 @pytest.mark.parametrize("order", ["set, mark", "mark, set", "set, mark, set"])

@@ -91,7 +91,7 @@ class Engine:
     async def abandon(self, task_id: str) -> None:
         """Cancel a running task that nobody waits for, nor is told of (FR-MSG-005)."""
         run, _ = self.runs.get(task_id, (None, None))
-        awaited = self._setup.journal.has_webhooks(task_id)
+        awaited = await self._setup.journal.has_webhooks(task_id)
         if run is not None and not run.call.detached and not awaited:
             await self._stop(run, CANCELED, "Client disconnected")
 

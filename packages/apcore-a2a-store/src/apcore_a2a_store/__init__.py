@@ -19,9 +19,19 @@ from .memory import InMemoryTaskStore
 from .port import Change, Claim, Lease, Order, Page, Query, Retention, SendKey, Store
 from .records import TaskListResult, TaskRecord, TaskStore, shortened, trim
 from .simple import ScannedStore, SdkStore, store_of
-from .webhooks import Outbox, Payload, Transition, Version, Webhook
+from .webhooks import (
+    Backlog,
+    Notification,
+    Outbox,
+    Payload,
+    Transition,
+    Version,
+    Wanted,
+    Webhook,
+)
 
 __all__ = [
+    "Backlog",
     "Change",
     "Claim",
     "Event",
@@ -33,6 +43,7 @@ __all__ = [
     "Lease",
     "LeaseLostError",
     "NotSavedError",
+    "Notification",
     "Order",
     "Outbox",
     "Page",
@@ -53,6 +64,7 @@ __all__ = [
     "Transition",
     "UnavailableError",
     "Version",
+    "Wanted",
     "Webhook",
     "fold",
     "open_store",

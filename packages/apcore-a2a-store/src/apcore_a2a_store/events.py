@@ -1,5 +1,6 @@
 """What happens to a task, numbered."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from a2a import types as a2a
@@ -13,6 +14,11 @@ class Event:
 
     version: int
     payload: Payload
+
+
+def told(events: Sequence[Event]) -> list[Event]:
+    """Those that webhooks are told of: changes of a state."""
+    return [event for event in events if not isinstance(event.payload, a2a.TaskArtifactUpdateEvent)]
 
 
 def fold(task: a2a.Task, chunk: a2a.TaskArtifactUpdateEvent) -> None:

@@ -31,6 +31,14 @@ class _Log:
     attempts: int = 0
     expires: float | None = None
     """When its lease ends; None when nobody runs it."""
+    deadline: float | None = None
+    """When it waits for an answer no more, in seconds since 1970."""
+
+    def is_free(self) -> bool:
+        """Whether somebody should see to it, and nobody does."""
+        if self.expires is not None:
+            return self.expires <= time.monotonic()
+        return self.deadline is not None and self.deadline <= time.time()
 
 
 _Ended: TypeAlias = tuple[float, int, tuple[bytes, ...]]
@@ -104,6 +112,7 @@ class InProcessStore(Store):
             raise NotSavedError
         if ended:
             self._end(task_id, log)
+        log.deadline = record.deadline
         if record.task.status.state in SETTLED:
             log.expires = None
             return None
@@ -157,10 +166,10 @@ class InProcessStore(Store):
                 log.expires = 0
 
     async def claim(self, limit: int) -> Sequence[Claim]:
-        """Lease up to *limit* tasks whose leases have expired."""
-        now, claims = time.monotonic(), list[Claim]()
+        """Lease up to *limit* tasks that somebody should see to."""
+        claims: list[Claim] = []
         for task_id, log in [*self._logs.items()]:
-            if log.expires is not None and log.expires <= now and len(claims) < limit:
+            if log.is_free() and len(claims) < limit:
                 record = await self.get(task_id)
                 if record is not None:
                     log.attempts += 1

@@ -25,6 +25,8 @@ from .webhooks import Outbox, Payload, Transition, Webhook
 
 logger = logging.getLogger(__name__)
 
+Edit: TypeAlias = Callable[[Sequence[Webhook]], Sequence[Webhook]]
+"""Makes of a task's webhooks those that shall be."""
 Listener: TypeAlias = Callable[[TaskRecord | None, TaskRecord], None]
 """Is told of a task before and after a change of its state; before its first there is None."""
 
@@ -209,13 +211,13 @@ class Journal:
 
     async def webhooks(self, task_id: str) -> Sequence[Webhook]:
         """The webhooks of a task, oldest first."""
-        entry = self._own(task_id)
+        entry = None if self.store.keeps_outbox else self._own(task_id)
         return entry.webhooks if entry is not None else await self.store.webhooks(task_id)
 
     async def edit_webhooks(
         self,
         task_id: str,
-        edit: Callable[[Sequence[Webhook]], Sequence[Webhook]],
+        edit: Edit,
         *,
         must_save: bool = True,
     ) -> None:
@@ -230,29 +232,39 @@ class Journal:
             TaskNotFoundError: The task has left.
         """
         async with self._edits(task_id):
-            webhooks = edit(await self.webhooks(task_id))
-            if await self.get(task_id) is None:
-                raise TaskNotFoundError
-            try:
-                await self.store.save_webhooks(task_id, webhooks)
-            except Exception as error:  # a user's store may raise anything
-                if must_save:
-                    raise
-                told = "The webhooks of task %s were not saved: %s"
-                logger.warning(told, task_id, type(error).__name__)
+            webhooks = await self._edited(task_id, edit, must_save=must_save)
             if task_id in self._live:
                 self._live[task_id].webhooks = webhooks
             if self.outbox is not None:
                 self.outbox.update(task_id, webhooks)
 
+    async def _edited(self, task_id: str, edit: Edit, *, must_save: bool) -> Sequence[Webhook]:
+        """Save what *edit* makes of the webhooks, also when other processes edit them, too."""
+        while True:
+            known = await self.webhooks(task_id)
+            webhooks = edit(known)
+            if await self.get(task_id) is None:
+                raise TaskNotFoundError
+            try:
+                await self.store.save_webhooks(task_id, webhooks, known)
+            except StaleError:
+                continue
+            except Exception as error:  # a user's store may raise anything
+                if must_save:
+                    raise
+                told = "The webhooks of task %s were not saved: %s"
+                logger.warning(told, task_id, type(error).__name__)
+            return webhooks
+
     def _edits(self, task_id: str) -> asyncio.Lock:
         """What one edit of a task's webhooks waits for the other by."""
         return self._editing.setdefault(task_id, asyncio.Lock())
 
-    def has_webhooks(self, task_id: str) -> bool:
+    async def has_webhooks(self, task_id: str) -> bool:
         """Whether somebody is told of a task that has not ended."""
-        entry = self._live.get(task_id)
-        return entry is not None and any(not webhook.failure for webhook in entry.webhooks)
+        if self.outbox is None or task_id not in self._live:
+            return False
+        return any(not webhook.failure for webhook in await self.webhooks(task_id))
 
     async def events(self, task_id: str, after: int) -> list[Event] | None:
         """The next events behind version *after*; None when some of them are gone."""

@@ -46,7 +46,7 @@ class _Slot:
     """One stored task: its bytes, and what listing asks for without reading them."""
 
     data: bytes
-    rest: tuple[str, str, int, bytes | None, int]
+    rest: tuple[str, str, int, bytes | None, int, float | None]
     context: _Context
     context_id: str
     state: int
@@ -133,7 +133,14 @@ class InMemoryTaskStore(InProcessStore):
         updated = next(self._clock)
         new = self._slots[task.id] = _Slot(
             task.SerializeToString(),
-            (record.owner, record.skill, record.version, record.resume, record.messages),
+            (
+                record.owner,
+                record.skill,
+                record.version,
+                record.resume,
+                record.messages,
+                record.deadline,
+            ),
             context,
             task.context_id,
             status.state,
@@ -141,7 +148,7 @@ class InMemoryTaskStore(InProcessStore):
             slot.created if slot else updated,
             updated,
         )
-        self._listen(context, record, slot.rest[-1] if slot else 0)
+        self._listen(context, record, slot.rest[4] if slot else 0)
         self._index(task.id, slot, new)
 
     async def get(self, task_id: str) -> TaskRecord | None:
@@ -193,7 +200,9 @@ class InMemoryTaskStore(InProcessStore):
         """The task's webhooks, oldest first."""
         return self._webhooks.get(task_id, ())
 
-    async def save_webhooks(self, task_id: str, webhooks: Sequence[Webhook]) -> None:
+    async def save_webhooks(
+        self, task_id: str, webhooks: Sequence[Webhook], known: Sequence[Webhook] | None = None
+    ) -> None:
         """Keep these as the task's webhooks."""
         self._webhooks.pop(task_id, None)
         if webhooks:

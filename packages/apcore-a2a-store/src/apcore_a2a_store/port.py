@@ -14,7 +14,7 @@ from a2a.utils.errors import PushNotificationNotSupportedError
 
 from .events import Event
 from .records import TaskRecord
-from .webhooks import Webhook
+from .webhooks import Backlog, Notification, Wanted, Webhook
 
 Order: TypeAlias = Literal["created", "updated"]
 
@@ -65,7 +65,9 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A task that nobody runs any more: its replica has let its lease expire, or released it.
+    """A task that somebody should see to.
+
+    Its replica has let its lease expire, or released it; or it is paused, and its deadline over.
 
     Attributes:
         record: the task as it was left.
@@ -134,6 +136,8 @@ class Store(ABC):
 
     Attributes:
         keeps_webhooks: Whether it has a place for webhooks.
+        keeps_outbox: Whether it writes down, with each change of a state, what webhooks have
+            to be told of it, until that is settled.
         is_durable: Whether tasks outlive the process, with their events.
         is_shared: Whether several processes may work with the same tasks.
         lease_seconds: How long a lease lasts that is not renewed.
@@ -143,6 +147,7 @@ class Store(ABC):
     """
 
     keeps_webhooks: ClassVar[bool] = False
+    keeps_outbox: ClassVar[bool] = False
     is_durable: ClassVar[bool] = False
     is_shared: ClassVar[bool] = False
     lease_seconds: float = 15
@@ -234,8 +239,23 @@ class Store(ABC):
         """The webhooks of a task, oldest first."""
         raise PushNotificationNotSupportedError
 
-    async def save_webhooks(self, task_id: str, webhooks: Sequence[Webhook]) -> None:
-        """Keep these as the webhooks of a task, for as long as the task is kept."""
+    async def save_webhooks(
+        self, task_id: str, webhooks: Sequence[Webhook], known: Sequence[Webhook] | None = None
+    ) -> None:
+        """Keep these as the webhooks of a task, for as long as the task is kept.
+
+        What waits in an outbox for one that is gone is dropped; for one that has been set again
+        it is due at once.
+
+        Args:
+            task_id: The task's id.
+            webhooks: What they shall be.
+            known: What they must have been, where other processes can change them; None for
+                whatever they were.
+
+        Raises:
+            StaleError: They were others.
+        """
         raise PushNotificationNotSupportedError
 
     async def prune(self) -> int:
@@ -252,4 +272,24 @@ class Store(ABC):
 
     @abstractmethod
     async def claim(self, limit: int) -> Sequence[Claim]:
-        """Lease up to *limit* tasks that should be run, and that nobody runs any more."""
+        """Lease up to *limit* tasks that somebody should see to, and nobody does."""
+
+    async def claim_notifications(self, wanted: Wanted) -> Sequence[Notification]:
+        """Take what is due of what webhooks have to be told, the next of each webhook."""
+        raise PushNotificationNotSupportedError
+
+    async def settle(self, notification: Notification) -> None:
+        """It has been delivered."""
+        raise PushNotificationNotSupportedError
+
+    async def postpone(self, notification: Notification, seconds: float) -> None:
+        """It may be taken again in so many seconds."""
+        raise PushNotificationNotSupportedError
+
+    async def give_up(self, notification: Notification, reason: str) -> int:
+        """Its webhook is told nothing of what waits for it; how much that was."""
+        raise PushNotificationNotSupportedError
+
+    async def backlog(self, most: int) -> Backlog:
+        """What waits; the webhooks to which an owner has more than *most* of it fail."""
+        raise PushNotificationNotSupportedError

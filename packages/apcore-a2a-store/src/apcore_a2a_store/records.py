@@ -18,6 +18,7 @@ class TaskRecord:
         version: the number of its latest change.
         resume: the call that a paused task goes on with.
         messages: how many messages it has had; its history may hold the latest only.
+        deadline: when a paused call can't be answered any more, in seconds since 1970.
     """
 
     task: a2a.Task
@@ -26,6 +27,7 @@ class TaskRecord:
     version: int = 0
     resume: bytes | None = None
     messages: int = 0
+    deadline: float | None = None
 
     def said(self) -> list[a2a.Message]:
         """The messages of the task that are still known: its history, and what it says now."""

@@ -69,7 +69,9 @@ class ScannedStore(InProcessStore):
         known: Version = "0.3" if version == "0.3" else "1.0"
         return (Webhook(config, known, failure),)
 
-    async def save_webhooks(self, task_id: str, webhooks: Sequence[Webhook]) -> None:
+    async def save_webhooks(
+        self, task_id: str, webhooks: Sequence[Webhook], known: Sequence[Webhook] | None = None
+    ) -> None:
         """Keep this as the task's webhook.
 
         Raises:

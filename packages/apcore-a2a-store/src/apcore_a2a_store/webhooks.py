@@ -3,10 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, TypeAlias
+from urllib.parse import urlsplit
 
 from a2a import types as a2a
 
 Version: TypeAlias = Literal["1.0", "0.3"]
+TOO_MANY = "too many notifications wait"
+GONE = "the webhook is gone"
+"""Why a notification is given up."""
 Payload: TypeAlias = a2a.Task | a2a.TaskStatusUpdateEvent | a2a.TaskArtifactUpdateEvent
 
 
@@ -24,6 +28,14 @@ class Webhook:
     version: Version = "1.0"
     failure: str = ""
 
+    @property
+    def host(self) -> str:
+        """Where it is; empty when a store has given back what is no URL."""
+        try:
+            return urlsplit(self.config.url).hostname or ""
+        except ValueError:
+            return ""
+
 
 @dataclass(frozen=True, slots=True)
 class Transition:
@@ -40,6 +52,63 @@ class Transition:
     owner: str
     version: int
     payload: Payload
+
+
+@dataclass(frozen=True, slots=True)
+class Notification:
+    """What one webhook has to be told of one change: a row of an outbox.
+
+    Attributes:
+        task_id: the task's id.
+        owner: the id of the principal that it belongs to.
+        version: the number of the change.
+        payload: the event that tells of it.
+        webhook: who is to be told.
+        attempts: how often it has been taken, this time included.
+    """
+
+    task_id: str
+    owner: str
+    version: int
+    payload: Payload
+    webhook: Webhook
+    attempts: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """Which notifications somebody has time for.
+
+    Attributes:
+        limit: how many.
+        per_host: how many of one owner for one host.
+        per_owner: how many of one owner.
+        hosts: owners and hosts for which there is no time.
+        owners: owners for whom there is none.
+        seconds: how long they are kept from others.
+    """
+
+    limit: int
+    per_host: int
+    per_owner: int
+    hosts: Sequence[tuple[str, str]] = ()
+    owners: Sequence[str] = ()
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """What waits in an outbox.
+
+    Attributes:
+        pending: how many notifications.
+        age: seconds since the oldest came.
+        given_up: how many were given up just now, for there were too many.
+    """
+
+    pending: int = 0
+    age: float = 0
+    given_up: int = 0
 
 
 class Outbox(Protocol):

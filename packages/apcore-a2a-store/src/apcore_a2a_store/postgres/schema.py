@@ -4,7 +4,7 @@ from typing import Any
 
 from apcore_a2a_store.errors import SchemaError
 
-TABLES = ("tasks", "events", "messages", "webhooks", "sends")
+TABLES = ("tasks", "events", "messages", "webhooks", "sends", "outbox")
 
 MIGRATIONS = (
     """
@@ -24,6 +24,8 @@ MIGRATIONS = (
         body BYTEA NOT NULL,
         body_version INTEGER NOT NULL,
         resume BYTEA,
+        deadline DOUBLE PRECISION,
+        hooks INTEGER NOT NULL DEFAULT 0,
         epoch INTEGER NOT NULL DEFAULT 1,
         attempts INTEGER NOT NULL DEFAULT 0,
         expires TIMESTAMPTZ,
@@ -52,11 +54,25 @@ MIGRATIONS = (
     CREATE TABLE apcore_a2a.webhooks (
         number BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
         task_id TEXT COLLATE "C" NOT NULL,
+        config_id TEXT COLLATE "C" NOT NULL,
+        host TEXT COLLATE "C" NOT NULL,
         version TEXT NOT NULL,
         failure TEXT NOT NULL,
         body BYTEA NOT NULL
     );
-    CREATE INDEX ON apcore_a2a.webhooks (task_id, number);
+    CREATE INDEX ON apcore_a2a.webhooks (task_id, config_id);
+    CREATE TABLE apcore_a2a.outbox (
+        task_id TEXT COLLATE "C" NOT NULL,
+        config_id TEXT COLLATE "C" NOT NULL,
+        version INTEGER NOT NULL,
+        body BYTEA NOT NULL,
+        since TIMESTAMPTZ NOT NULL DEFAULT clock_timestamp(),
+        attempts INTEGER NOT NULL DEFAULT 0,
+        due TIMESTAMPTZ DEFAULT clock_timestamp(),
+        failure TEXT NOT NULL DEFAULT '',
+        PRIMARY KEY (task_id, config_id, version)
+    );
+    CREATE INDEX ON apcore_a2a.outbox (due) WHERE due IS NOT NULL;
     CREATE TABLE apcore_a2a.sends (
         owner BYTEA NOT NULL,
         key TEXT COLLATE "C" NOT NULL,

@@ -1,7 +1,7 @@
 """The statements. Each is one round trip, and one transaction of its own."""
 
 COLUMNS = """
-    t.owner, t.skill, t.version, t.resume, t.messages, t.body,
+    t.owner, t.skill, t.version, t.resume, t.messages, t.deadline, t.body,
     CASE WHEN t.version > t.body_version THEN
         (SELECT array_agg(e.body ORDER BY e.version) FROM apcore_a2a.events e
          WHERE e.task_id = t.id AND e.version > t.body_version)
@@ -26,26 +26,32 @@ WITH task AS (
     INSERT INTO apcore_a2a.messages (owner, context_id, task_id, body)
     SELECT $2, $3, $1, body FROM unnest($14::bytea[]) WITH ORDINALITY AS new (body, place)
     ORDER BY place
+), webhook AS (
+    INSERT INTO apcore_a2a.webhooks (task_id, config_id, host, version, failure, body)
+    SELECT $1, config_id, host, version, failure, body
+    FROM unnest($15::text[], $16::text[], $17::text[], $20::text[], $21::bytea[])
+        WITH ORDINALITY AS new (config_id, host, version, failure, body, place) ORDER BY place
 )
-INSERT INTO apcore_a2a.webhooks (task_id, version, failure, body)
-SELECT $1, version, failure, body
-FROM unnest($15::text[], $16::text[], $17::bytea[])
-    WITH ORDINALITY AS new (version, failure, body, place) ORDER BY place
+INSERT INTO apcore_a2a.outbox (task_id, config_id, version, body)
+SELECT $1, hook.config_id, event.version, event.body
+FROM unnest($15::text[], $20::text[]) AS hook (config_id, failure),
+    unnest($12::int[], $13::bytea[]) AS event (version, body)
+WHERE hook.failure = ''
 """
 
 CHANGE_STATE = f"""
 WITH known AS (
-    SELECT messages FROM apcore_a2a.tasks WHERE id = $1
+    SELECT messages, hooks FROM apcore_a2a.tasks WHERE id = $1
 ), task AS (
     UPDATE apcore_a2a.tasks SET
         version = $4, body_version = $4, state = $5, status_at = $6,
         updated = nextval('apcore_a2a.updates'), messages = $7, body = $8, resume = $9,
         epoch = epoch + $11::int, attempts = CASE $11::int WHEN 1 THEN 0 ELSE attempts END,
-        expires = CASE WHEN $10 THEN NULL WHEN $11::int = 1 THEN {LEASED.format("$12")}
-            ELSE expires END,
-        ended = CASE WHEN $13 THEN clock_timestamp() END
+        expires = CASE WHEN $10 THEN to_timestamp($17) WHEN $11::int = 1
+            THEN {LEASED.format("$12")} ELSE expires END,
+        ended = CASE WHEN $13 THEN clock_timestamp() END, deadline = $17
     WHERE id = $1 AND version = $2 AND ($3::int IS NULL OR epoch = $3)
-    RETURNING owner, context_id, epoch, first_event
+    RETURNING owner, context_id, epoch, first_event, hooks
 ), event AS (
     INSERT INTO apcore_a2a.events (task_id, version, body)
     SELECT $1, version, body FROM task, unnest($14::int[], $15::bytea[]) AS new (version, body)
@@ -54,8 +60,22 @@ WITH known AS (
     SELECT task.owner, task.context_id, $1, new.body
     FROM task, known, unnest($16::bytea[]) WITH ORDINALITY AS new (body, place)
     WHERE place > cardinality($16::bytea[]) - ($7 - known.messages) ORDER BY place
+), told AS (
+    INSERT INTO apcore_a2a.outbox (task_id, config_id, version, body)
+    SELECT $1, hook.config_id, new.version, new.body
+    FROM task, apcore_a2a.webhooks hook, unnest($14::int[], $15::bytea[]) AS new (version, body)
+    WHERE hook.task_id = $1 AND hook.failure = '' AND new.version = ANY($18::int[])
 )
-SELECT epoch, first_event FROM task
+SELECT epoch, first_event, task.hooks <> known.hooks AS missed FROM task, known
+"""
+"""Of webhooks that were set while it waited for their being set, it knows that it missed them."""
+
+TELL = """
+INSERT INTO apcore_a2a.outbox (task_id, config_id, version, body)
+SELECT $1, hook.config_id, event.version, event.body
+FROM apcore_a2a.webhooks hook JOIN apcore_a2a.events event USING (task_id)
+WHERE task_id = $1 AND hook.failure = '' AND event.version = ANY($2::int[])
+ON CONFLICT DO NOTHING
 """
 
 ADD_CHUNKS = """
@@ -67,7 +87,7 @@ WITH task AS (
     INSERT INTO apcore_a2a.events (task_id, version, body)
     SELECT $1, version, body FROM task, unnest($5::int[], $6::bytea[]) AS new (version, body)
 )
-SELECT epoch, first_event FROM task
+SELECT epoch, first_event, false AS missed FROM task
 """
 
 TRIM = """
@@ -92,26 +112,22 @@ SELECT body FROM (
 ) latest ORDER BY number
 """
 
-SAVE_WEBHOOKS = """
-WITH gone AS (
-    DELETE FROM apcore_a2a.webhooks WHERE task_id = $1
-)
-INSERT INTO apcore_a2a.webhooks (task_id, version, failure, body)
-SELECT $1, version, failure, body
-FROM unnest($2::text[], $3::text[], $4::bytea[])
-    WITH ORDINALITY AS new (version, failure, body, place) ORDER BY place
-"""
+UNTOLD = """NOT EXISTS (
+    SELECT FROM apcore_a2a.outbox WHERE task_id = t.id AND due IS NOT NULL
+    AND since > clock_timestamp() - interval '1 day'
+)"""
+"""Nobody waits to be told of the task; what has waited for a day holds nothing back."""
 
-PRUNE = """
+PRUNE = f"""
 WITH over AS (
     SELECT t.id FROM apcore_a2a.tasks t
-    WHERE t.ended < clock_timestamp() - make_interval(secs => $1) AND NOT EXISTS (
+    WHERE t.ended < clock_timestamp() - make_interval(secs => $1) AND {UNTOLD} AND NOT EXISTS (
         SELECT FROM apcore_a2a.tasks o WHERE o.owner = t.owner AND o.context_id = t.context_id
         AND (o.ended IS NULL OR o.ended >= clock_timestamp() - make_interval(secs => $1))
     )
     ORDER BY t.ended LIMIT $3
 ), surplus AS (
-    SELECT id FROM apcore_a2a.tasks WHERE ended IS NOT NULL ORDER BY ended DESC
+    SELECT id FROM apcore_a2a.tasks t WHERE ended IS NOT NULL AND {UNTOLD} ORDER BY ended DESC
     OFFSET $2 LIMIT $3
 ), task AS (
     DELETE FROM apcore_a2a.tasks WHERE id IN (SELECT id FROM over UNION SELECT id FROM surplus)
@@ -124,6 +140,8 @@ WITH over AS (
     DELETE FROM apcore_a2a.webhooks USING task WHERE task_id = task.id
 ), send AS (
     DELETE FROM apcore_a2a.sends USING task WHERE task_id = task.id
+), told AS (
+    DELETE FROM apcore_a2a.outbox USING task WHERE task_id = task.id
 )
 SELECT count(*) FROM task
 """

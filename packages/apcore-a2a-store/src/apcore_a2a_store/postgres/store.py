@@ -1,7 +1,8 @@
 """The store over a PostgreSQL database."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
@@ -17,14 +18,15 @@ from apcore_a2a_store.errors import (
     StoreError,
     UnavailableError,
 )
-from apcore_a2a_store.events import Event, fold, pack, unpack
+from apcore_a2a_store.events import Event, pack, told, unpack
 from apcore_a2a_store.port import Change, Claim, Lease, Page, Query, SendKey, Store
 from apcore_a2a_store.records import TaskRecord
 from apcore_a2a_store.states import SETTLED, TERMINAL
-from apcore_a2a_store.webhooks import Version, Webhook
+from apcore_a2a_store.webhooks import Backlog, Notification, Wanted, Webhook
 
-from . import sql
+from . import outbox, sql
 from .hints import Hints
+from .rows import event_columns, moment, owner_bytes, record_of, webhook_columns
 from .schema import TABLES, migrate
 
 LOST = (
@@ -58,6 +60,7 @@ class PostgresStore(Store):
     """
 
     keeps_webhooks = True
+    keeps_outbox = True
     is_durable = True
     is_shared = True
 
@@ -113,14 +116,16 @@ class PostgresStore(Store):
     ) -> Lease:
         """Keep a new task, with all that belongs to it."""
         task = record.task
+        config_ids, hosts, versions, failures, configs = webhook_columns(webhooks)
         values = (
-            *(task.id, _owner(record.owner), task.context_id, record.skill),
-            *(task.status.state, _moment(task), record.version, record.messages),
+            *(task.id, owner_bytes(record.owner), task.context_id, record.skill),
+            *(task.status.state, moment(task), record.version, record.messages),
             *(task.SerializeToString(), record.resume, self.lease_seconds),
-            *_columns(events),
+            *event_columns(events),
             [message.SerializeToString() for message in record.said()[-record.messages :]],
-            *_rows(webhooks),
+            *(config_ids, hosts, versions),
             *((None, None) if key is None else (key.text, key.digest)),
+            *(failures, configs),
         )
         try:
             await self._ask("execute", sql.CREATE, *values)
@@ -133,7 +138,7 @@ class PostgresStore(Store):
     async def _check(self, owner: str, key: SendKey) -> None:
         """Raise what is to be said of a key that is taken."""
         query = "SELECT digest, task_id FROM apcore_a2a.sends WHERE owner = $1 AND key = $2"
-        known = await self._ask("fetchrow", query, _owner(owner), key.text)
+        known = await self._ask("fetchrow", query, owner_bytes(owner), key.text)
         if known is not None:
             same = known["digest"] == key.digest
             raise (RepeatedError if same else KeyReusedError)(known["task_id"])
@@ -146,6 +151,9 @@ class PostgresStore(Store):
             raise await self._refusal(change)
         if self._hints is not None:
             self._hints.tell(record.task.id, record.version)
+        if known["missed"]:
+            versions = [event.version for event in told(change.events)]
+            await self._ask("execute", sql.TELL, record.task.id, versions)
         limit = self.retention.max_events
         if record.version - known["first_event"] + 1 > 2 * limit:
             first, body = record.version - limit + 1, record.task.SerializeToString()
@@ -173,7 +181,7 @@ class PostgresStore(Store):
     async def _is_made(self, change: Change) -> Any:
         """Whether it was this change that has made it stale: its answer may have been lost."""
         query = (
-            "SELECT t.epoch, t.first_event, e.body FROM apcore_a2a.tasks t"
+            "SELECT t.epoch, t.first_event, e.body, false AS missed FROM apcore_a2a.tasks t"
             " JOIN apcore_a2a.events e ON e.task_id = t.id AND e.version = $2 WHERE t.id = $1"
         )
         last = change.events[-1]
@@ -187,11 +195,13 @@ class PostgresStore(Store):
             "fetchrow",
             sql.CHANGE_STATE,
             *(task.id, change.base, None if change.lease is None else change.lease.epoch),
-            *(record.version, state, _moment(task), record.messages, task.SerializeToString()),
+            *(record.version, state, moment(task), record.messages, task.SerializeToString()),
             *(record.resume, state in SETTLED, int(change.run), self.lease_seconds),
             state in TERMINAL,
-            *_columns(change.events),
+            *event_columns(change.events),
             [message.SerializeToString() for message in record.said()],
+            record.deadline,
+            [event.version for event in told(change.events)],
         )
 
     async def _add_chunks(self, change: Change) -> Any:
@@ -200,7 +210,7 @@ class PostgresStore(Store):
             sql.ADD_CHUNKS,
             *(change.record.task.id, change.base),
             *(None if change.lease is None else change.lease.epoch, change.record.version),
-            *_columns(change.events),
+            *event_columns(change.events),
         )
 
     async def _refusal(self, change: Change) -> StoreError:
@@ -215,7 +225,7 @@ class PostgresStore(Store):
         row = await self._ask(
             "fetchrow", f"SELECT {sql.COLUMNS} FROM apcore_a2a.tasks t WHERE id = $1", task_id
         )
-        return None if row is None else _record(row)
+        return None if row is None else record_of(row)
 
     async def get_own(self, task_id: str, owner: str) -> TaskRecord | None:
         """The same of a task that is the owner's; one of others is not read."""
@@ -223,9 +233,9 @@ class PostgresStore(Store):
             "fetchrow",
             f"SELECT {sql.COLUMNS} FROM apcore_a2a.tasks t WHERE id = $1 AND owner = $2",
             task_id,
-            _owner(owner),
+            owner_bytes(owner),
         )
-        return None if row is None else _record(row)
+        return None if row is None else record_of(row)
 
     async def events(self, task_id: str, after: int, limit: int = 1000) -> list[Event] | None:
         """The next events of a task; None when some of them are gone."""
@@ -241,7 +251,7 @@ class PostgresStore(Store):
 
     async def query(self, query: Query) -> Page:
         """A page of what *query* asks for."""
-        values: list[Any] = [_owner(query.owner)]
+        values: list[Any] = [owner_bytes(query.owner)]
         where = ["owner = $1"]
         wishes = ("context_id = ", query.context_id), ("state = ", query.state)
         for wish, value in (*wishes, ("status_at >= ", query.after)):
@@ -265,26 +275,43 @@ class PostgresStore(Store):
         )
         more = len(rows) > query.limit
         cursor = str(rows[query.limit - 1]["place"]) if more else None
-        return Page([_record(row) for row in rows[: query.limit]], cursor, total)
+        return Page([record_of(row) for row in rows[: query.limit]], cursor, total)
 
     async def conversation(self, owner: str, context_id: str, limit: int) -> Sequence[a2a.Message]:
         """The latest messages of a conversation, in the order in which they came."""
-        rows = await self._ask("fetch", sql.CONVERSATION, _owner(owner), context_id, limit)
+        rows = await self._ask("fetch", sql.CONVERSATION, owner_bytes(owner), context_id, limit)
         return [a2a.Message.FromString(row["body"]) for row in rows]
 
     async def webhooks(self, task_id: str) -> Sequence[Webhook]:
         """The webhooks of a task, oldest first."""
-        rows = await self._ask(
-            "fetch",
-            "SELECT body, version, failure FROM apcore_a2a.webhooks"
-            " WHERE task_id = $1 ORDER BY number",
-            task_id,
-        )
-        return [_webhook(*row) for row in rows]
+        return await outbox.webhooks(self._ask, task_id)
 
-    async def save_webhooks(self, task_id: str, webhooks: Sequence[Webhook]) -> None:
+    async def save_webhooks(
+        self, task_id: str, webhooks: Sequence[Webhook], known: Sequence[Webhook] | None = None
+    ) -> None:
         """Keep these as the webhooks of a task."""
-        await self._ask("execute", sql.SAVE_WEBHOOKS, task_id, *_rows(webhooks))
+        async with self._connected() as connection, connection.transaction():
+            await outbox.save_webhooks(connection, task_id, webhooks, known)
+
+    async def claim_notifications(self, wanted: Wanted) -> Sequence[Notification]:
+        """Take what is due, the next of each webhook."""
+        return await outbox.claim(self._ask, wanted)
+
+    async def settle(self, notification: Notification) -> None:
+        """It has been delivered."""
+        await outbox.settle(self._ask, notification)
+
+    async def postpone(self, notification: Notification, seconds: float) -> None:
+        """It may be taken again in so many seconds."""
+        await outbox.postpone(self._ask, notification, seconds)
+
+    async def give_up(self, notification: Notification, reason: str) -> int:
+        """Its webhook is told nothing of what waits for it."""
+        return await outbox.give_up(self._ask, notification, reason)
+
+    async def backlog(self, most: int) -> Backlog:
+        """What waits; the webhooks to which an owner has more than *most* of it fail."""
+        return await outbox.backlog(self._ask, most)
 
     async def prune(self) -> int:
         """Drop conversations that are over, and what is too much."""
@@ -312,7 +339,7 @@ class PostgresStore(Store):
     async def claim(self, limit: int) -> Sequence[Claim]:
         """Lease up to *limit* tasks whose leases have expired."""
         rows = await self._ask("fetch", sql.CLAIM, limit, self.lease_seconds)
-        records = [_record(row) for row in rows]
+        records = [record_of(row) for row in rows]
         return [
             Claim(record, Lease(record.task.id, row["epoch"]), row["attempts"])
             for record, row in zip(records, rows, strict=True)
@@ -328,10 +355,21 @@ class PostgresStore(Store):
         Raises:
             UnavailableError: The database can't be reached; whether it was run is not known.
         """
+        async with self._connected() as connection:
+            return await getattr(connection, method)(*values)
+
+    @asynccontextmanager
+    async def _connected(self) -> AsyncGenerator[Any]:
+        """Any connection.
+
+        Raises:
+            UnavailableError: The database can't be reached; whether anything was done is not known.
+        """
         if self._pool is None:
             raise StoreError("The store is not open")
         try:
-            return await getattr(self._pool, method)(*values)
+            async with self._pool.acquire() as connection:
+                yield connection
         except LOST as error:
             await self._pool.expire_connections()  # the others are as dead
             raise UnavailableError(f"The database can't be reached: {error}") from error
@@ -339,40 +377,3 @@ class PostgresStore(Store):
 
 async def _set_up(connection: Any) -> None:
     await connection.execute("SET application_name = 'apcore-a2a'")
-
-
-def _owner(owner: str) -> bytes:
-    """Identities may hold what PostgreSQL's text can't: NUL."""
-    return owner.encode("utf-8", "surrogatepass")
-
-
-def _columns(events: Sequence[Event]) -> tuple[list[int], list[bytes]]:
-    return [event.version for event in events], [pack(event.payload) for event in events]
-
-
-def _rows(webhooks: Sequence[Webhook]) -> tuple[list[str], list[str], list[bytes]]:
-    return (
-        [webhook.version for webhook in webhooks],
-        [webhook.failure for webhook in webhooks],
-        [webhook.config.SerializeToString() for webhook in webhooks],
-    )
-
-
-def _webhook(body: bytes, version: Version, failure: str) -> Webhook:
-    return Webhook(a2a.TaskPushNotificationConfig.FromString(body), version, failure)
-
-
-def _record(row: Any) -> TaskRecord:
-    task = a2a.Task.FromString(row["body"])
-    for body in row["chunks"] or ():
-        payload = unpack(body)
-        if isinstance(payload, a2a.TaskArtifactUpdateEvent):
-            fold(task, payload)
-    owner = row["owner"].decode("utf-8", "surrogatepass")
-    return TaskRecord(task, owner, row["skill"], row["version"], row["resume"], row["messages"])
-
-
-def _moment(task: a2a.Task) -> float:
-    """Seconds since 1970."""
-    timestamp = task.status.timestamp
-    return timestamp.seconds + timestamp.nanos / 1e9

@@ -21,6 +21,7 @@ MIGRATIONS = (
         body BLOB NOT NULL,
         body_version INTEGER NOT NULL,
         resume BLOB,
+        deadline REAL,
         epoch INTEGER NOT NULL,
         attempts INTEGER NOT NULL,
         expires REAL,
@@ -31,6 +32,7 @@ MIGRATIONS = (
     CREATE INDEX tasks_updated ON tasks (owner, updated);
     CREATE INDEX tasks_update ON tasks (updated);
     CREATE INDEX tasks_expires ON tasks (expires) WHERE expires IS NOT NULL;
+    CREATE INDEX tasks_deadline ON tasks (deadline) WHERE deadline IS NOT NULL;
     CREATE INDEX tasks_ended ON tasks (ended) WHERE ended IS NOT NULL;
     CREATE TABLE events (
         task_id TEXT NOT NULL,
@@ -50,11 +52,24 @@ MIGRATIONS = (
     CREATE TABLE webhooks (
         number INTEGER PRIMARY KEY AUTOINCREMENT,
         task_id TEXT NOT NULL,
+        config_id TEXT NOT NULL,
         version TEXT NOT NULL,
         failure TEXT NOT NULL,
         body BLOB NOT NULL
     );
-    CREATE INDEX webhooks_task ON webhooks (task_id, number);
+    CREATE INDEX webhooks_task ON webhooks (task_id, config_id);
+    CREATE TABLE outbox (
+        task_id TEXT NOT NULL,
+        config_id TEXT NOT NULL,
+        version INTEGER NOT NULL,
+        body BLOB NOT NULL,
+        since REAL NOT NULL,
+        attempts INTEGER NOT NULL DEFAULT 0,
+        due REAL,
+        failure TEXT NOT NULL DEFAULT '',
+        PRIMARY KEY (task_id, config_id, version)
+    ) WITHOUT ROWID;
+    CREATE INDEX outbox_due ON outbox (due) WHERE due IS NOT NULL;
     CREATE TABLE sends (
         owner TEXT NOT NULL,
         key TEXT NOT NULL,

@@ -14,9 +14,9 @@ from apcore_a2a_store.errors import StoreError, UnavailableError
 from apcore_a2a_store.events import Event
 from apcore_a2a_store.port import Change, Claim, Lease, Page, Query, SendKey, Store
 from apcore_a2a_store.records import TaskRecord
-from apcore_a2a_store.webhooks import Webhook
+from apcore_a2a_store.webhooks import Backlog, Notification, Wanted, Webhook
 
-from . import work
+from . import outbox, work
 from .lock import only_process
 from .schema import migrate
 from .worker import Worker
@@ -56,6 +56,7 @@ class SqliteStore(Store):
     """
 
     keeps_webhooks = True
+    keeps_outbox = True
     is_durable = True
 
     def __init__(self, path: str | Path, *, lease_seconds: float = 15) -> None:
@@ -131,11 +132,13 @@ class SqliteStore(Store):
 
     async def webhooks(self, task_id: str) -> Sequence[Webhook]:
         """The webhooks of a task, oldest first."""
-        return await self._read(partial(work.webhooks, task_id))
+        return await self._read(partial(outbox.webhooks, task_id))
 
-    async def save_webhooks(self, task_id: str, webhooks: Sequence[Webhook]) -> None:
+    async def save_webhooks(
+        self, task_id: str, webhooks: Sequence[Webhook], known: Sequence[Webhook] | None = None
+    ) -> None:
         """Keep these as the webhooks of a task."""
-        await self._write(partial(work.save_webhooks, task_id, webhooks))
+        await self._write(partial(outbox.replace, task_id, webhooks, known))
 
     async def prune(self) -> int:
         """Drop conversations that are over, and what is too much."""
@@ -157,6 +160,26 @@ class SqliteStore(Store):
         """Lease up to *limit* tasks whose leases have expired."""
         now = time.monotonic()
         return await self._write(partial(work.claim, limit, now, now + self.lease_seconds))
+
+    async def claim_notifications(self, wanted: Wanted) -> Sequence[Notification]:
+        """Take what is due, the next of each webhook."""
+        return await self._write(partial(outbox.claim, wanted))
+
+    async def settle(self, notification: Notification) -> None:
+        """It has been delivered."""
+        await self._write(partial(outbox.settle, notification))
+
+    async def postpone(self, notification: Notification, seconds: float) -> None:
+        """It may be taken again in so many seconds."""
+        await self._write(partial(outbox.postpone, notification, seconds))
+
+    async def give_up(self, notification: Notification, reason: str) -> int:
+        """Its webhook is told nothing of what waits for it."""
+        return await self._write(partial(outbox.give_up, notification, reason))
+
+    async def backlog(self, most: int) -> Backlog:
+        """What waits; the webhooks to which an owner has more than *most* of it fail."""
+        return await self._write(partial(outbox.backlog, most))
 
     async def _write(self, job: Callable[[sqlite3.Connection], Result]) -> Result:
         return await self._do(self._writer, job)

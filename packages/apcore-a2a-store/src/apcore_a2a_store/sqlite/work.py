@@ -9,16 +9,25 @@ from a2a import types as a2a
 
 from apcore_a2a_store.cursors import number_of
 from apcore_a2a_store.errors import KeyReusedError, LeaseLostError, RepeatedError, StaleError
-from apcore_a2a_store.events import Event, fold, pack, unpack
+from apcore_a2a_store.events import Event, fold, pack, told, unpack
 from apcore_a2a_store.port import Change, Claim, Lease, Page, Query, SendKey
 from apcore_a2a_store.records import TaskRecord
 from apcore_a2a_store.states import SETTLED, TERMINAL
-from apcore_a2a_store.webhooks import Version, Webhook
+from apcore_a2a_store.webhooks import Webhook
 
-COLUMNS = "owner, skill, version, resume, messages, id, body, body_version"
-OF_TASKS = ("events", "messages", "webhooks", "sends")
+from . import outbox
+
+COLUMNS = "owner, skill, version, resume, messages, deadline, id, body, body_version"
+OF_TASKS = ("events", "messages", "webhooks", "sends", "outbox")
+DAY = 24 * 3600
+"""Seconds."""
 PRUNED = 500
 """How many tasks are dropped at a time, so that nobody waits for it long."""
+UNTOLD = (
+    "NOT EXISTS (SELECT 1 FROM outbox WHERE task_id = t.id"
+    " AND due IS NOT NULL AND since > :yesterday)"
+)
+"""Nobody waits to be told of the task; what has waited for a day holds nothing back."""
 NEXT_UPDATE = "(SELECT coalesce(max(updated), 0) + 1 FROM tasks)"
 
 
@@ -46,7 +55,9 @@ def create(
     )
     _add_events(connection, task.id, events)
     _listen(connection, record, 0)
-    save_webhooks(task.id, webhooks, connection)
+    if webhooks:
+        outbox.save_webhooks(task.id, webhooks, connection)
+        outbox.add(connection, task.id, events)
     return Lease(task.id, 1)
 
 
@@ -74,6 +85,7 @@ def change(
     if change.lease is not None and change.lease.epoch != epoch:
         raise LeaseLostError
     _add_events(connection, task.id, change.events)
+    outbox.add(connection, task.id, told(change.events))
     trims = record.version - first_event + 1 > 2 * max_events
     if any(isinstance(event.payload, a2a.TaskStatusUpdateEvent) for event in change.events):
         _save_state(connection, record)
@@ -100,8 +112,11 @@ def _save_state(connection: sqlite3.Connection, record: TaskRecord) -> None:
     task = record.task
     connection.execute(
         f"UPDATE tasks SET state = ?, status_at = ?, updated = {NEXT_UPDATE}, messages = ?,"
-        " resume = ? WHERE id = ?",
-        (task.status.state, _moment(task), record.messages, record.resume, task.id),
+        " resume = ?, deadline = ? WHERE id = ?",
+        (
+            *(task.status.state, _moment(task), record.messages),
+            *(record.resume, record.deadline, task.id),
+        ),
     )
     _save_body(connection, record)
 
@@ -144,13 +159,13 @@ def get(where: str, values: tuple[str, ...], connection: sqlite3.Connection) -> 
 
 def _record(connection: sqlite3.Connection, row: Sequence[Any]) -> TaskRecord:
     """The record of a row; what its body has not yet is in its events."""
-    owner, skill, version, resume, messages, task_id, body, body_version = row
+    owner, skill, version, resume, messages, deadline, task_id, body, body_version = row
     task = a2a.Task.FromString(body)
     if version > body_version:
         for event in events(task_id, body_version, version - body_version, connection) or ():
             if isinstance(event.payload, a2a.TaskArtifactUpdateEvent):
                 fold(task, event.payload)
-    return TaskRecord(task, owner, skill, version, resume, messages)
+    return TaskRecord(task, owner, skill, version, resume, messages, deadline)
 
 
 def events(
@@ -203,38 +218,19 @@ def conversation(
     return [a2a.Message.FromString(body) for (body,) in reversed(rows)]
 
 
-def webhooks(task_id: str, connection: sqlite3.Connection) -> list[Webhook]:
-    rows = connection.execute(
-        "SELECT body, version, failure FROM webhooks WHERE task_id = ? ORDER BY number",
-        (task_id,),
-    )
-    return [_webhook(*row) for row in rows]
-
-
-def _webhook(body: bytes, version: Version, failure: str) -> Webhook:
-    return Webhook(a2a.TaskPushNotificationConfig.FromString(body), version, failure)
-
-
-def save_webhooks(
-    task_id: str, webhooks: Sequence[Webhook], connection: sqlite3.Connection
-) -> None:
-    connection.execute("DELETE FROM webhooks WHERE task_id = ?", (task_id,))
-    connection.executemany(
-        "INSERT INTO webhooks (task_id, version, failure, body) VALUES (?, ?, ?, ?)",
-        [(task_id, w.version, w.failure, w.config.SerializeToString()) for w in webhooks],
-    )
-
-
 def prune(before: float, most: int, connection: sqlite3.Connection) -> int:
+    values = {"before": before, "most": most, "limit": PRUNED, "yesterday": time.time() - DAY}
     over = connection.execute(
-        "SELECT id FROM tasks t WHERE ended < :before AND NOT EXISTS (SELECT 1 FROM tasks o"
+        f"SELECT id FROM tasks t WHERE ended < :before AND {UNTOLD}"
+        " AND NOT EXISTS (SELECT 1 FROM tasks o"
         " WHERE o.owner = t.owner AND o.context_id = t.context_id"
         " AND (o.ended IS NULL OR o.ended >= :before)) ORDER BY ended LIMIT :limit",
-        {"before": before, "limit": PRUNED},
+        values,
     ).fetchall()
     surplus = connection.execute(
-        "SELECT id FROM tasks WHERE ended IS NOT NULL ORDER BY ended DESC LIMIT ? OFFSET ?",
-        (PRUNED, most),
+        f"SELECT id FROM tasks t WHERE ended IS NOT NULL AND {UNTOLD}"
+        " ORDER BY ended DESC LIMIT :limit OFFSET :most",
+        values,
     ).fetchall()
     gone = {*over, *surplus}
     for table, column in (("tasks", "id"), *((name, "task_id") for name in OF_TASKS)):
@@ -253,11 +249,13 @@ def renew(leases: Sequence[Lease], expires: float, connection: sqlite3.Connectio
 
 def claim(limit: int, now: float, expires: float, connection: sqlite3.Connection) -> list[Claim]:
     rows = connection.execute(
-        f"SELECT {COLUMNS}, epoch, attempts FROM tasks WHERE expires <= ? ORDER BY expires LIMIT ?",
-        (now, limit),
+        f"SELECT {COLUMNS}, epoch, attempts FROM tasks WHERE expires <= ?"
+        f" UNION ALL SELECT {COLUMNS}, epoch, attempts FROM tasks"
+        " WHERE expires IS NULL AND deadline <= ? LIMIT ?",
+        (now, time.time(), limit),
     ).fetchall()
     claims = [
-        Claim(_record(connection, row), Lease(row[5], epoch + 1), attempts + 1)
+        Claim(_record(connection, row), Lease(row[6], epoch + 1), attempts + 1)
         for *row, epoch, attempts in rows
     ]
     connection.executemany(

@@ -1,65 +1,29 @@
 """The checks."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import TypeAlias
+import time
 
 from a2a import types as a2a
 
 from apcore_a2a_store.errors import KeyReusedError, LeaseLostError, RepeatedError, StaleError
 from apcore_a2a_store.port import Change, Query, Retention, SendKey, Store
-from apcore_a2a_store.records import TaskRecord
-from apcore_a2a_store.states import COMPLETED, INPUT_REQUIRED, WORKING
-from apcore_a2a_store.webhooks import Webhook
+from apcore_a2a_store.states import COMPLETED, FAILED, INPUT_REQUIRED, WORKING
 
+from .asserting import LEASE, check, kept, raises, versions
 from .samples import begun, new_record, said_more, went_on
-
-Check: TypeAlias = Callable[[Store], Awaitable[None]]
-
-CHECKS: list[Check] = []
-"""All of them."""
-
-LEASE = 0.2
-"""Seconds that leases last in these checks."""
-
-
-def _check(function: Check) -> Check:
-    CHECKS.append(function)
-    return function
-
-
-async def _versions(store: Store, task_id: str, after: int = 0, limit: int = 1000) -> list[int]:
-    events = await store.events(task_id, after, limit)
-    assert events is not None, "the log does not reach back so far"
-    return [event.version for event in events]
-
-
-async def _raises(error: type[Exception], call: Awaitable[object]) -> None:
-    try:
-        await call
-    except error:
-        return
-    raise AssertionError(f"{error.__name__} was not raised")
-
-
-async def _kept(store: Store, task_id: str = "t1") -> TaskRecord:
-    record = await store.get(task_id)
-    assert record is not None, f"{task_id} is gone"
-    return record
-
 
 # Records
 
 
-@_check
+@check
 async def a_new_task_is_kept_as_it_is(store: Store) -> None:
     record, lease = await begun(store)
-    assert await _kept(store) == record
+    assert await kept(store) == record
     assert lease.task_id == "t1"
     assert await store.get("t2") is None
 
 
-@_check
+@check
 async def a_task_is_its_owners(store: Store) -> None:
     record, _ = await begun(store)
     assert await store.get_own("t1", "ada") == record
@@ -67,23 +31,23 @@ async def a_task_is_its_owners(store: Store) -> None:
     assert await store.get_own("t2", "ada") is None
 
 
-@_check
+@check
 async def what_is_handed_out_is_a_copy(store: Store) -> None:
     await begun(store)
-    (await _kept(store)).task.metadata["touched"] = True
-    assert "touched" not in (await _kept(store)).task.metadata
+    (await kept(store)).task.metadata["touched"] = True
+    assert "touched" not in (await kept(store)).task.metadata
 
 
-@_check
+@check
 async def a_change_of_state_is_kept_whole(store: Store) -> None:
     record, lease = await begun(store)
     change = went_on(record, INPUT_REQUIRED, lease)
     change.record.resume, change.record.messages = b"\x00 the paused call", 7
     await store.change(change)
-    assert await _kept(store) == change.record
+    assert await kept(store) == change.record
 
 
-@_check
+@check
 async def chunks_add_up_to_the_artifact(store: Store) -> None:
     record, lease = await begun(store)
     for text in ("one", "two", "three"):
@@ -91,54 +55,54 @@ async def chunks_add_up_to_the_artifact(store: Store) -> None:
         await store.change(change)
         record = change.record
     await store.change(went_on(record, COMPLETED, lease))
-    (artifact,) = (await _kept(store)).task.artifacts
+    (artifact,) = (await kept(store)).task.artifacts
     assert [part.text for part in artifact.parts] == ["one", "two", "three"]
-    assert await _versions(store, "t1") == [1, 2, 3, 4, 5, 6]
+    assert await versions(store, "t1") == [1, 2, 3, 4, 5, 6]
 
 
 # Changes
 
 
-@_check
+@check
 async def a_change_made_from_an_old_version_is_refused(store: Store) -> None:
     record, lease = await begun(store)
     await store.change(went_on(record, INPUT_REQUIRED, lease))
-    await _raises(StaleError, store.change(went_on(record, COMPLETED)))
-    assert (await _kept(store)).task.status.state == INPUT_REQUIRED
-    assert await _versions(store, "t1") == [1, 2, 3]
+    await raises(StaleError, store.change(went_on(record, COMPLETED)))
+    assert (await kept(store)).task.status.state == INPUT_REQUIRED
+    assert await versions(store, "t1") == [1, 2, 3]
 
 
-@_check
+@check
 async def a_task_that_is_unknown_can_not_change(store: Store) -> None:
     record = new_record("t9")
     record.version = 2
-    await _raises(StaleError, store.change(went_on(record, COMPLETED)))
+    await raises(StaleError, store.change(went_on(record, COMPLETED)))
     assert await store.get("t9") is None
 
 
-@_check
+@check
 async def a_task_that_has_ended_stays_as_it_is(store: Store) -> None:
     record, lease = await begun(store)
     end = went_on(record, COMPLETED, lease)
     await store.change(end)
-    await _raises(StaleError, store.change(went_on(record, INPUT_REQUIRED, lease)))
-    assert await _kept(store) == end.record
+    await raises(StaleError, store.change(went_on(record, INPUT_REQUIRED, lease)))
+    assert await kept(store) == end.record
 
 
-@_check
+@check
 async def of_many_changes_from_one_version_one_is_taken(store: Store) -> None:
     record, _ = await begun(store)
     changes = [went_on(record, COMPLETED) for _ in range(10)]
     outcomes = await asyncio.gather(*map(store.change, changes), return_exceptions=True)
     refused = [outcome for outcome in outcomes if isinstance(outcome, StaleError)]
     assert len(refused) == 9, outcomes
-    assert await _versions(store, "t1") == [1, 2, 3]
+    assert await versions(store, "t1") == [1, 2, 3]
 
 
 # Events
 
 
-@_check
+@check
 async def events_are_numbered_without_gaps_and_kept_as_they_were(store: Store) -> None:
     record, lease = await begun(store)
     change = said_more(record, "\x00 nothing is lost", lease)
@@ -150,16 +114,16 @@ async def events_are_numbered_without_gaps_and_kept_as_they_were(store: Store) -
     assert events[2] == change.events[0]
 
 
-@_check
+@check
 async def events_are_read_from_any_version_on(store: Store) -> None:
     record, lease = await begun(store)
     await store.change(went_on(record, COMPLETED, lease))
-    assert await _versions(store, "t1", 1) == [2, 3]
-    assert await _versions(store, "t1", 3) == []
-    assert await _versions(store, "t1", 0, 2) == [1, 2]
+    assert await versions(store, "t1", 1) == [2, 3]
+    assert await versions(store, "t1", 3) == []
+    assert await versions(store, "t1", 0, 2) == [1, 2]
 
 
-@_check
+@check
 async def a_log_that_was_cut_says_so(store: Store) -> None:
     store.retention = Retention(max_events=5)
     record, lease = await begun(store)
@@ -168,10 +132,10 @@ async def a_log_that_was_cut_says_so(store: Store) -> None:
         await store.change(change)
         record = change.record
     assert await store.events("t1", 0) is None
-    assert await _versions(store, "t1", record.version - 5) == [28, 29, 30, 31, 32]
+    assert await versions(store, "t1", record.version - 5) == [28, 29, 30, 31, 32]
 
 
-@_check
+@check
 async def a_task_that_is_unknown_has_no_events(store: Store) -> None:
     assert not await store.events("t9", 0)
 
@@ -179,13 +143,13 @@ async def a_task_that_is_unknown_has_no_events(store: Store) -> None:
 # Leases
 
 
-@_check
+@check
 async def a_lease_that_is_held_can_not_be_claimed(store: Store) -> None:
     await begun(store)
     assert not await store.claim(10)
 
 
-@_check
+@check
 async def an_expired_lease_is_claimed_once(store: Store) -> None:
     store.lease_seconds = LEASE
     record, lease = await begun(store)
@@ -196,7 +160,7 @@ async def an_expired_lease_is_claimed_once(store: Store) -> None:
     assert claims[0].attempts == 1
 
 
-@_check
+@check
 async def a_lease_that_is_renewed_lasts(store: Store) -> None:
     store.lease_seconds = LEASE
     _, lease = await begun(store)
@@ -206,27 +170,27 @@ async def a_lease_that_is_renewed_lasts(store: Store) -> None:
     assert not await store.claim(10)
 
 
-@_check
+@check
 async def who_has_lost_the_lease_can_not_write_any_more(store: Store) -> None:
     record, lease = await begun(store)
     await store.release([lease])
     (claim,) = await store.claim(10)
-    await _raises(LeaseLostError, store.change(said_more(record, "late", lease)))
+    await raises(LeaseLostError, store.change(said_more(record, "late", lease)))
     assert [*await store.renew([lease, claim.lease])] == [lease]
     await store.release([lease])
     assert not await store.claim(10)
     await store.change(went_on(claim.record, COMPLETED, claim.lease))
 
 
-@_check
+@check
 async def who_has_no_lease_can_end_a_task_that_runs(store: Store) -> None:
     record, lease = await begun(store)
     await store.change(went_on(record, COMPLETED))
-    await _raises(StaleError, store.change(said_more(record, "late", lease)))
+    await raises(StaleError, store.change(said_more(record, "late", lease)))
     assert [*await store.renew([lease])] == [lease]
 
 
-@_check
+@check
 async def a_paused_task_has_no_lease_until_somebody_runs_it(store: Store) -> None:
     store.lease_seconds = LEASE
     record, lease = await begun(store)
@@ -240,7 +204,23 @@ async def a_paused_task_has_no_lease_until_somebody_runs_it(store: Store) -> Non
     assert not await store.renew([again])
 
 
-@_check
+@check
+async def a_paused_task_is_claimed_when_its_time_is_over(store: Store) -> None:
+    record, lease = await begun(store)
+    paused = went_on(record, INPUT_REQUIRED, lease)
+    paused.record.deadline = time.time() + LEASE
+    await store.change(paused)
+    assert await kept(store) == paused.record
+    assert not await store.claim(10)
+    await asyncio.sleep(2 * LEASE)
+    (claim,) = await store.claim(10)
+    assert claim.record == paused.record
+    assert not await store.claim(10)
+    await store.change(went_on(claim.record, FAILED))
+    assert not await store.claim(10)
+
+
+@check
 async def no_more_is_claimed_than_is_asked_for(store: Store) -> None:
     leases = [(await begun(store, new_record(f"t{number}")))[1] for number in range(5)]
     await store.release(leases)
@@ -251,7 +231,7 @@ async def no_more_is_claimed_than_is_asked_for(store: Store) -> None:
 # Lists and conversations
 
 
-@_check
+@check
 async def pages_are_newest_first_and_the_owners(store: Store) -> None:
     for number in range(7):
         await begun(store, new_record(f"t{number}", context_id=f"c{number % 2}"))
@@ -269,7 +249,7 @@ async def pages_are_newest_first_and_the_owners(store: Store) -> None:
     assert [record.task.id for record in page.records] == ["t5", "t3", "t1"]
 
 
-@_check
+@check
 async def a_page_by_update_has_the_latest_change_first_and_counts(store: Store) -> None:
     begins = [await begun(store, new_record(f"t{number}")) for number in range(3)]
     record, lease = begins[0]
@@ -283,7 +263,7 @@ async def a_page_by_update_has_the_latest_change_first_and_counts(store: Store) 
     assert ([record.task.id for record in done.records], done.total) == (["t0"], 1)
 
 
-@_check
+@check
 async def a_page_can_begin_at_a_time(store: Store) -> None:
     record, _ = await begun(store)
     moment = record.task.status.timestamp
@@ -292,7 +272,7 @@ async def a_page_can_begin_at_a_time(store: Store) -> None:
     assert not (await store.query(Query("ada", after=seconds + 1))).records
 
 
-@_check
+@check
 async def a_conversation_has_its_messages_in_order(store: Store) -> None:
     for number in range(3):
         record, lease = await begun(store, new_record(f"t{number}"))
@@ -304,27 +284,10 @@ async def a_conversation_has_its_messages_in_order(store: Store) -> None:
     assert not await store.conversation("ada", "c9", 10)
 
 
-# Webhooks
-
-
-@_check
-async def webhooks_come_and_go_with_their_task(store: Store) -> None:
-    if not store.keeps_webhooks:
-        return
-    config = a2a.TaskPushNotificationConfig(id="w1", task_id="t1", url="https://a.example/\x00")
-    webhook = Webhook(config, "0.3", "gone")
-    await begun(store, webhooks=[webhook])
-    assert [*await store.webhooks("t1")] == [webhook]
-    await store.save_webhooks("t1", [])
-    assert not await store.webhooks("t1")
-    await store.save_webhooks("t1", [webhook])
-    assert [*await store.webhooks("t1")] == [webhook]
-
-
 # Retention
 
 
-@_check
+@check
 async def conversations_that_are_over_leave_and_others_stay(store: Store) -> None:
     if not store.is_durable:
         return
@@ -345,7 +308,7 @@ async def conversations_that_are_over_leave_and_others_stay(store: Store) -> Non
     assert await store.get("works") is not None
 
 
-@_check
+@check
 async def of_too_many_ended_tasks_the_oldest_leave(store: Store) -> None:
     if not store.is_durable:
         return
@@ -361,7 +324,7 @@ async def of_too_many_ended_tasks_the_oldest_leave(store: Store) -> None:
 # Sends that are repeated
 
 
-@_check
+@check
 async def a_send_that_is_repeated_finds_its_task(store: Store) -> None:
     key = SendKey("key", b"\x00 the body")
     await begun(store, key=key)
@@ -370,13 +333,13 @@ async def a_send_that_is_repeated_finds_its_task(store: Store) -> None:
     assert found.task_id == "t1"
     assert await store.get("t2") is None
     other = SendKey("key", b"another body")
-    await _raises(KeyReusedError, begun(store, new_record("t3"), key=other))
+    await raises(KeyReusedError, begun(store, new_record("t3"), key=other))
     assert await store.get("t3") is None
     await begun(store, new_record("t4", owner="bob"), key=other)
     await begun(store, new_record("t5"), key=SendKey("another key", b""))
 
 
-@_check
+@check
 async def of_sends_that_come_together_one_is_taken(store: Store) -> None:
     key = SendKey("key", b"body")
     sends = [begun(store, new_record(f"t{number}"), key=key) for number in range(10)]

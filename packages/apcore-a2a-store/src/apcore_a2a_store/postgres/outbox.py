@@ -1,0 +1,187 @@
+"""What webhooks have to be told, in a PostgreSQL database."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from apcore_a2a_store.errors import StaleError
+from apcore_a2a_store.webhooks import (
+    GONE,
+    TOO_MANY,
+    Backlog,
+    Notification,
+    Wanted,
+    Webhook,
+)
+
+from .rows import notification_of, owner_bytes, webhook_columns, webhook_of
+from .sql import LEASED
+
+WEBHOOKS = """
+SELECT body, version, failure FROM apcore_a2a.webhooks WHERE task_id = $1 ORDER BY number
+"""
+
+SET_AGAIN = """
+UPDATE apcore_a2a.outbox SET attempts = 0, due = clock_timestamp()
+WHERE task_id = $1 AND config_id = ANY($2::text[]) AND due IS NOT NULL
+"""
+
+INSERT = """
+INSERT INTO apcore_a2a.webhooks (task_id, config_id, host, version, failure, body)
+SELECT $1, config_id, host, version, failure, body
+FROM unnest($2::text[], $3::text[], $4::text[], $5::text[], $6::bytea[])
+    WITH ORDINALITY AS new (config_id, host, version, failure, body, place) ORDER BY place
+"""
+
+CLAIM = f"""
+WITH head AS (
+    SELECT o.task_id, o.config_id, o.version, o.due, t.owner,
+        row_number() OVER (PARTITION BY t.owner, w.host ORDER BY o.due, o.version) AS of_host
+    FROM apcore_a2a.outbox o
+    JOIN apcore_a2a.tasks t ON t.id = o.task_id
+    JOIN apcore_a2a.webhooks w ON w.task_id = o.task_id AND w.config_id = o.config_id
+    WHERE o.due <= clock_timestamp() AND w.failure = '' AND NOT EXISTS (
+        SELECT FROM apcore_a2a.outbox p WHERE p.task_id = o.task_id
+        AND p.config_id = o.config_id AND p.version < o.version AND p.due IS NOT NULL
+    ) AND t.owner <> ALL($5::bytea[]) AND NOT EXISTS (
+        SELECT FROM unnest($6::bytea[], $7::text[]) AS busy (owner, host)
+        WHERE busy.owner = t.owner AND busy.host = w.host
+    )
+), fair AS (
+    SELECT task_id, config_id, version, due,
+        row_number() OVER (PARTITION BY owner ORDER BY due, version) AS of_owner
+    FROM head WHERE of_host <= $2
+), mine AS (
+    SELECT o.task_id, o.config_id, o.version
+    FROM apcore_a2a.outbox o JOIN fair USING (task_id, config_id, version)
+    WHERE of_owner <= $3 AND o.due <= clock_timestamp()
+    ORDER BY fair.due LIMIT $1 FOR UPDATE OF o SKIP LOCKED
+), taken AS (
+    UPDATE apcore_a2a.outbox o SET due = {LEASED.format("$4")}, attempts = o.attempts + 1
+    FROM mine WHERE o.task_id = mine.task_id AND o.config_id = mine.config_id
+        AND o.version = mine.version
+    RETURNING o.task_id, o.config_id, o.version, o.body, o.attempts
+)
+SELECT taken.*, t.owner, w.body AS webhook, w.version AS dialect FROM taken
+JOIN apcore_a2a.tasks t ON t.id = taken.task_id
+JOIN apcore_a2a.webhooks w ON w.task_id = taken.task_id AND w.config_id = taken.config_id
+"""
+"""The next notification of each webhook, as far as there is time for its owner and its host."""
+
+ROW = "task_id = $1 AND config_id = $2 AND version = $3 AND attempts = $4"
+"""One that nobody else has taken meanwhile."""
+
+SETTLE = f"DELETE FROM apcore_a2a.outbox WHERE {ROW}"
+
+POSTPONE = f"UPDATE apcore_a2a.outbox SET due = {LEASED.format('$5')} WHERE {ROW}"
+
+ITS_WEBHOOK = "FROM apcore_a2a.webhooks w WHERE w.task_id = o.task_id AND w.config_id = o.config_id"
+
+GIVE_UP = f"""
+WITH dead AS (
+    UPDATE apcore_a2a.outbox o SET due = NULL, failure = $4
+    WHERE task_id = $1 AND config_id = $2 AND due IS NOT NULL
+    AND EXISTS (SELECT {ITS_WEBHOOK} AND w.body = $3) RETURNING 1
+)
+SELECT count(*) FROM dead
+"""
+
+FAIL_SURPLUS = """
+UPDATE apcore_a2a.webhooks SET failure = $2
+WHERE failure = '' AND (task_id, config_id) IN (
+    SELECT task_id, config_id FROM (
+        SELECT o.task_id, o.config_id,
+            row_number() OVER (PARTITION BY t.owner ORDER BY o.since, o.version) AS place
+        FROM apcore_a2a.outbox o JOIN apcore_a2a.tasks t ON t.id = o.task_id
+        WHERE o.due IS NOT NULL
+    ) waiting WHERE place > $1
+)
+"""
+
+BURY = f"""
+WITH dead AS (
+    UPDATE apcore_a2a.outbox o
+    SET due = NULL, failure = coalesce((SELECT w.failure {ITS_WEBHOOK} LIMIT 1), $1)
+    WHERE due IS NOT NULL AND NOT EXISTS (SELECT {ITS_WEBHOOK} AND w.failure = '') RETURNING 1
+)
+SELECT count(*) FROM dead
+"""
+
+COUNT = """
+SELECT count(*), coalesce(extract(epoch FROM clock_timestamp() - min(since)), 0)::float8
+FROM apcore_a2a.outbox WHERE due IS NOT NULL
+"""
+
+Ask = Callable[..., Awaitable[Any]]
+"""Runs a statement on any connection: the method's name, the statement, its values."""
+
+
+async def webhooks(ask: Ask, task_id: str) -> list[Webhook]:
+    """The webhooks of a task, oldest first."""
+    return [webhook_of(*row) for row in await ask("fetch", WEBHOOKS, task_id)]
+
+
+async def save_webhooks(
+    connection: Any, task_id: str, new: Sequence[Webhook], known: Sequence[Webhook] | None
+) -> None:
+    """Replace the webhooks of a task, in a transaction.
+
+    Raises:
+        StaleError: They are not what is known of them.
+    """
+    # whoever changes the task at this moment sees by this that its webhooks were changed, too
+    await connection.execute("UPDATE apcore_a2a.tasks SET hooks = hooks + 1 WHERE id = $1", task_id)
+    before = [webhook_of(*row) for row in await connection.fetch(WEBHOOKS, task_id)]
+    if known is not None and before != [*known]:
+        raise StaleError
+    await connection.execute("DELETE FROM apcore_a2a.webhooks WHERE task_id = $1", task_id)
+    await connection.execute(INSERT, task_id, *webhook_columns(new))
+    await connection.execute(
+        "DELETE FROM apcore_a2a.outbox WHERE task_id = $1 AND config_id <> ALL($2::text[])",
+        task_id,
+        [webhook.config.id for webhook in new],
+    )
+    again = [w.config.id for w in new if not w.failure and w not in before]
+    await connection.execute(SET_AGAIN, task_id, again)
+
+
+async def claim(ask: Ask, wanted: Wanted) -> list[Notification]:
+    """Take what is due, the next of each webhook."""
+    rows = await ask(
+        "fetch",
+        CLAIM,
+        *(wanted.limit, wanted.per_host, wanted.per_owner, float(wanted.seconds)),
+        [owner_bytes(owner) for owner in wanted.owners],
+        [owner_bytes(owner) for owner, _ in wanted.hosts],
+        [host for _, host in wanted.hosts],
+    )
+    return [notification_of(row) for row in rows]
+
+
+async def settle(ask: Ask, notification: Notification) -> None:
+    """It has been delivered."""
+    await ask("execute", SETTLE, *_key(notification))
+
+
+async def postpone(ask: Ask, notification: Notification, seconds: float) -> None:
+    """It may be taken again in so many seconds."""
+    await ask("execute", POSTPONE, *_key(notification), float(seconds))
+
+
+def _key(of: Notification) -> tuple[str, str, int, int]:
+    return of.task_id, of.webhook.config.id, of.version, of.attempts
+
+
+async def give_up(ask: Ask, notification: Notification, reason: str) -> int:
+    """Dead-letter what waits for a webhook, unless it has been set again."""
+    config = notification.webhook.config
+    body = config.SerializeToString()
+    count: int = await ask("fetchval", GIVE_UP, notification.task_id, config.id, body, reason)
+    return count
+
+
+async def backlog(ask: Ask, most: int) -> Backlog:
+    """What waits; what is too much is dead-lettered, and what nobody is to be told of."""
+    await ask("execute", FAIL_SURPLUS, most, TOO_MANY)
+    given_up = await ask("fetchval", BURY, GONE)
+    pending, age = await ask("fetchrow", COUNT)
+    return Backlog(pending, age, given_up)
