@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 from uuid import uuid4
 
@@ -97,6 +98,10 @@ class Caller:
         self._http.close()
 
 
+STORE: ContextVar[str] = ContextVar("store", default="memory")
+"""Where agents keep their tasks."""
+
+
 @contextmanager
 def agent(options: Json | None = None, **settings: Any) -> Iterator[Caller]:
     """An agent in development mode, that signs with SECRET."""
@@ -104,7 +109,8 @@ def agent(options: Json | None = None, **settings: Any) -> Iterator[Caller]:
     registry.register("echo", Echo())
     registry.register("held", held)
     push = PushSettings(**{"dev": True, "secrets": [SECRET], **settings})
-    with running(registry, push_notifications=push, metrics=True, **(options or {})) as url:
+    options = {"task_store": STORE.get(), "metrics": True, **(options or {})}
+    with running(registry, push_notifications=push, **options) as url:
         caller = Caller(url, held)
         try:
             yield caller

@@ -11,6 +11,7 @@ from apcore_a2a_push import PushSettings
 from apcore_a2a_push.guard import Guard
 from apcore_a2a_push.outbox import Outbox
 from apcore_a2a_push.poster import Answer, Poster
+from apcore_a2a_push.teller import Teller
 from apcore_a2a_server import InMemoryTaskStore
 from apcore_a2a_store import Journal, Webhook
 from apcore_a2a_store.states import WORKING
@@ -125,7 +126,9 @@ async def bench(
     asyncio.get_running_loop().set_exception_handler(lambda _, about: complaints.append(about))
     settings, hand = PushSettings(dev=True, retries=retries), Hand()
     journal = Journal(InMemoryTaskStore() if store is None else store)
-    journal.outbox = outbox = Outbox(journal, hand, Guard(settings).target, settings)
+    journal.outbox = outbox = Outbox(
+        journal, Teller(hand, Guard(settings).target, settings), settings
+    )
     given = record("t", WORKING, owner="ada")
     async with asyncio.timeout(PATIENCE):
         await journal.create(given, [given.task], webhooks)
@@ -134,5 +137,5 @@ async def bench(
         await outbox.drain(PATIENCE)
     assert not complaints, complaints
     assert not hand.twice, hand.twice
-    left = (outbox._lanes, outbox._turns, outbox._pending, outbox._bytes, outbox._works)
+    left = (outbox._lanes, outbox._desk._turns, outbox._pending, outbox._bytes, outbox._desk.works)
     assert not any(left), left

@@ -13,6 +13,8 @@ from tests.server.conftest import eventually
 from .agents import SECRET, agent
 from .receiver import Delivery, Reply, free_port, receiving, script
 
+pytestmark = pytest.mark.usefixtures("everywhere")
+
 QUICK = (0.05, 0.1, 0.2)
 ALL = ["submitted", "working", "completed"]
 

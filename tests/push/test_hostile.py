@@ -20,9 +20,10 @@ from uuid import uuid4
 import pytest
 from apcore_a2a_push import PushSettings
 from apcore_a2a_push import outbox as module
-from apcore_a2a_push.lanes import PER_HOST, PER_OWNER, Lane
+from apcore_a2a_push.lanes import Lane
 from apcore_a2a_push.outbox import Outbox
 from apcore_a2a_push.signing import notification_id
+from apcore_a2a_push.turns import PER_HOST, PER_OWNER
 
 from tests.client.raw import endless, head, raw, reply
 from tests.server.conftest import eventually
@@ -107,7 +108,7 @@ def test_silent_receivers_of_many_principals_hold_up_no_other_principal() -> Non
             eve = stack.enter_context(calling(url, f"eve{n}"))
             for number in range(PER_OWNER):
                 eve.send("work", wait=False, url=urls[number % hosts])
-        eventually(lambda: len(outbox._works) == count * PER_OWNER)
+        eventually(lambda: len(outbox._desk.works) == count * PER_OWNER)
         ada = stack.enter_context(calling(url, "ada"))
         ada.send("work", wait=False, url=receiver.url)
         receiver.wait(3, 2)
@@ -365,6 +366,6 @@ def test_whatever_happens_at_random_all_is_told_in_order(
     failed = set(re.findall(r"The webhook (\S+) of task \S+ at \S+ has failed", caplog.text))
     assert shown <= failed
     assert not [fault for each in clients for fault in faults(each, moody.taken, failed)]
-    left = (outbox._lanes, outbox._turns, outbox._pending, outbox._bytes, outbox._works)
+    left = (outbox._lanes, outbox._desk._turns, outbox._pending, outbox._bytes, outbox._desk.works)
     assert not any(left), left
     assert not [each for each in caplog.records if each.name == "asyncio" or each.levelno > 30]

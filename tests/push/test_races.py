@@ -67,11 +67,11 @@ async def test_what_comes_in_the_moment_when_an_attempt_ends_breaks_nothing(
     """With one step it comes when the work has ended, and its callback not yet been called."""
     async with bench(hook()) as it:
         first = await it.hand.next()
-        (work,) = it.outbox._works
+        (work,) = it.outbox._desk.works
         first.answer.set_result(answering(status))
         for _ in range(steps):
             await asyncio.sleep(0)
-        assert (work.done(), len(it.outbox._works)) == (steps > 0, 1 if steps < 2 else 0)
+        assert (work.done(), len(it.outbox._desk.works)) == (steps > 0, 1 if steps < 2 else 0)
         await MEANWHILE[name](it)
         if status == 500 and name == "a set":  # and not a minute later
             assert (await it.hand.next()).url == NEW
@@ -93,7 +93,7 @@ async def test_a_transition_in_the_moment_when_an_attempt_ends_is_told_in_its_tu
         for _ in range(steps):
             await asyncio.sleep(0)
         await it.move(COMPLETED)
-        await true(lambda: not it.outbox._works or len(it.hand.attempts) == 2)
+        await true(lambda: not it.outbox._desk.works or len(it.hand.attempts) == 2)
     ids = [attempt.id for attempt in it.hand.attempts]
     numbers = [[*dict.fromkeys(ids)].index(told) for told in ids]
     assert numbers == {200: [0, 1], 410: [0], 500: [0, 0, 1]}[status]
@@ -103,7 +103,7 @@ async def test_an_attempt_that_is_due_before_the_last_has_quite_ended_is_made_on
     async with bench(hook(), retries=(0, 0)) as it:
         for count in (1, 2, 3):
             await it.hand.answer(500 if count < 3 else 200)
-            await true(lambda: not it.outbox._works or it.hand.under_way)
+            await true(lambda: not it.outbox._desk.works or it.hand.under_way)
             for _ in range(20):
                 await asyncio.sleep(0)
             assert it.hand.under_way == (count < 3)
@@ -168,7 +168,7 @@ async def test_a_set_like_the_one_that_has_failed_is_active_whoever_is_first(ord
                 await asyncio.sleep(0)
         store.gate.set()
         await asyncio.gather(*saves)
-        await true(lambda: not it.outbox._works)
+        await true(lambda: not it.outbox._desk.works)
         assert await it.failures() == {"c1": ""}
         await it.move(COMPLETED)
         assert (await it.hand.next()).id != first.id
@@ -221,7 +221,7 @@ async def test_nothing_is_told_behind_what_is_missing_when_the_mark_was_not_save
             gate.opened.set()
             await peer.until(task, "completed")
             assert peer.served.push
-            assert not peer.served.push.outbox._lanes
+            assert not peer.served.push.outbox.pending
             (shown,) = (await ask(peer, "push list", task))[1]["configs"]
     assert receiver.states == ["submitted"]
     assert shown["id"] == "c1"
@@ -235,7 +235,7 @@ async def test_nothing_is_told_behind_what_is_missing_while_the_mark_is_being_sa
         await it.hand.answer(500)
         await it.move(INPUT_REQUIRED)
         store.gate.set()
-        await true(lambda: not it.outbox._works)
+        await true(lambda: not it.outbox._desk.works)
         await it.move(COMPLETED)
         assert await it.failures() == {"c1": "status 500"}
     assert len(it.hand.attempts) == 1

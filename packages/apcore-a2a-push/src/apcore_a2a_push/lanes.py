@@ -1,20 +1,20 @@
-"""What waits to be told, and whose turn it is."""
+"""What waits to be told."""
 
 import asyncio
 import time
-from collections import Counter, OrderedDict, deque
+from collections import deque
 from dataclasses import dataclass, field
-from urllib.parse import urlsplit
 
 from apcore_a2a_core.errors import clean
 from apcore_a2a_store import Webhook
 
 from .notice import Notice
 
-PER_HOST = 8
-"""How many notifications of a principal are under way to a host at a time."""
-PER_OWNER = 32
-"""How many to all hosts."""
+
+def name(webhook: Webhook, task_id: str) -> str:
+    """What a webhook is called in logs."""
+    place = clean(webhook.host, 100)
+    return f"webhook {clean(webhook.config.id, 60)} of task {task_id} at {place}"
 
 
 @dataclass(slots=True)
@@ -54,11 +54,8 @@ class Lane:
 
     @property
     def host(self) -> str:
-        """Where the webhook is; empty when a store has given back what is no URL."""
-        try:
-            return urlsplit(self.webhook.config.url).hostname or ""
-        except ValueError:
-            return ""
+        """Where the webhook is."""
+        return self.webhook.host
 
     @property
     def is_idle(self) -> bool:
@@ -71,8 +68,7 @@ class Lane:
         return not (self.rows or self.failure)
 
     def __str__(self) -> str:
-        place = clean(self.host, 100)
-        return f"webhook {clean(self.webhook.config.id, 60)} of task {self.task_id} at {place}"
+        return name(self.webhook, self.task_id)
 
     __repr__ = __str__
 
@@ -82,44 +78,3 @@ class Lane:
         if timer is not None:
             timer.cancel()
         return timer is not None
-
-
-class Turns:
-    """The lanes of one principal that are ready, host by host.
-
-    A host that is slow holds up its own lanes alone, and a principal with many of them its own.
-    Lanes that wait here are data: they cost no worker until it is their turn.
-    """
-
-    def __init__(self) -> None:
-        self._waiting: OrderedDict[str, deque[Lane]] = OrderedDict()
-        self._busy: Counter[str] = Counter()
-
-    def __bool__(self) -> bool:
-        return bool(self._waiting or self._busy)
-
-    def wait(self, lane: Lane) -> None:
-        """A lane is ready."""
-        lane.is_waiting = True
-        self._waiting.setdefault(lane.host, deque()).append(lane)
-
-    def next(self) -> tuple[Lane, str] | None:
-        """The lane whose turn it is, and its host; None when there is none or no place for it."""
-        if self._busy.total() >= PER_OWNER:
-            return None
-        for host, lanes in self._waiting.items():  # few hosts can have all their places taken
-            if self._busy[host] < PER_HOST:
-                lane = lanes.popleft()
-                lane.is_waiting = False
-                self._waiting.move_to_end(host)
-                if not lanes:
-                    del self._waiting[host]
-                self._busy[host] += 1
-                return lane, host
-        return None
-
-    def leave(self, host: str) -> None:
-        """An attempt at a host has ended."""
-        self._busy[host] -= 1
-        if not self._busy[host]:
-            del self._busy[host]

@@ -8,32 +8,23 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
-from functools import partial
-from typing import Literal, TypeAlias
 
 from a2a.utils.errors import TaskNotFoundError
 from apcore_a2a_store import Journal, Transition, Webhook
+from apcore_a2a_store.webhooks import TOO_MANY
 
-from .guard import Target
-from .lanes import Lane, Row, Turns
+from .lanes import Lane, Row
 from .notice import Notice
-from .poster import Answer, Poster
-from .resolver import principal
 from .settings import PushSettings
-from .signing import Signer, notification_id
+from .teller import FAILED, OnResult, Result, Teller
+from .turns import Desk, Work
 
 logger = logging.getLogger("apcore_a2a.push")
 
-GONE = 410
 MAX_BYTES = 256 * 1024 * 1024
 """How large all that waits for a principal may be."""
-TOO_MANY = "too many notifications wait"
-NOT_ALLOWED = Answer(0, "its address is not allowed")
-
-Result: TypeAlias = Literal["delivered", "retried", "failed"]
-OnResult: TypeAlias = Callable[[Result], None]
 
 
 class Outbox:
@@ -41,33 +32,25 @@ class Outbox:
 
     Args:
         journal: Where it is written down that a webhook has failed.
-        poster: Sends a notification.
-        target: From a webhook's URL to where it leads.
-        settings: How often, how long, and with what signature.
+        teller: Tells a webhook.
+        settings: How much may wait.
 
     Attributes:
         on_result: Is told what comes of notifications: delivered, retried, failed.
     """
 
-    def __init__(
-        self,
-        journal: Journal,
-        poster: Poster,
-        target: Callable[[str], Target],
-        settings: PushSettings,
-    ) -> None:
+    def __init__(self, journal: Journal, teller: Teller, settings: PushSettings) -> None:
         self.on_result: OnResult = lambda result: None
         self._journal = journal
-        self._poster = poster
-        self._target = target
-        self._retries = tuple(settings.retries)
+        self._teller = teller
         self._max_pending = settings.max_pending
-        self._signer = Signer(settings.secrets)
         self._lanes: dict[str, dict[str, Lane]] = {}
-        self._turns: dict[str, Turns] = {}
+        self._desk: Desk[Lane] = Desk(self._work, self._on_done)
         self._pending: Counter[str] = Counter()
         self._bytes: Counter[str] = Counter()
-        self._works: set[asyncio.Task[None]] = set()
+
+    def start(self) -> None:
+        """Begin, again after an earlier end."""
 
     @property
     def pending(self) -> int:
@@ -110,15 +93,15 @@ class Outbox:
                 logger.warning(told, len(lane.rows), lane)
             self._stop(lane, "failed")
         await self._emptied(1)
-        await self._poster.close()
+        await self._teller.close()
 
     async def _emptied(self, seconds: float) -> None:
         """Wait until nothing waits any more, or so many seconds."""
         loop = asyncio.get_running_loop()
         end = loop.time() + seconds
         while self._lanes and (left := end - loop.time()) > 0:
-            if self._works:
-                await asyncio.wait(self._works, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+            if works := self._desk.works:
+                await asyncio.wait(works, timeout=left, return_when=asyncio.FIRST_COMPLETED)
                 continue
             times = [lane.timer.when() for lane in self._all() if lane.timer is not None]
             if min(times, default=0) > end:  # no attempt is due any more
@@ -155,7 +138,7 @@ class Outbox:
         self._bytes[lane.owner] += notice.size
         too_large = self._bytes[lane.owner] > MAX_BYTES
         if too_large or self._pending[lane.owner] > self._max_pending:
-            self._close(lane, TOO_MANY)
+            self._give_up(lane, TOO_MANY)
             self._hurry(lane)
         if lane.is_idle:
             self._ready(lane)
@@ -169,32 +152,16 @@ class Outbox:
         lane.timer = None
         if lane.work is not None:  # its end goes on with it; a timer may be before that
             return
-        self._turns.setdefault(lane.owner, Turns()).wait(lane)
-        self._go_on(lane.owner)
+        self._desk.wait(lane)
 
-    def _go_on(self, owner: str) -> None:
-        turns = self._turns[owner]
-        while found := turns.next():
-            lane, host = found
-            lane.work = asyncio.get_running_loop().create_task(self._work(lane))
-            self._works.add(lane.work)
-            lane.work.add_done_callback(partial(self._on_done, lane, host))
-        if not turns:
-            del self._turns[owner]
-
-    def _on_done(self, lane: Lane, host: str, work: "asyncio.Task[None]") -> None:
-        lane.work = None
-        self._works.discard(work)
+    def _on_done(self, lane: Lane, work: Work) -> None:
         if not work.cancelled() and (error := work.exception()):
             logger.error("Telling the %s", lane, exc_info=error)
-            self._close(lane, "internal error")
-        self._turns[lane.owner].leave(host)
+            self._give_up(lane, "internal error")
         if lane.is_done:
             self._drop(lane)
         elif lane.is_idle:
             self._ready(lane)
-            return
-        self._go_on(lane.owner)
 
     async def _work(self, lane: Lane) -> None:
         """One turn of a lane: an attempt to deliver its first notification."""
@@ -205,7 +172,7 @@ class Outbox:
 
     async def _tell(self, lane: Lane, row: Row) -> None:
         webhook = lane.webhook
-        answer = await self._attempt(lane, row)
+        answer = await self._teller.tell(webhook, row.notice)
         gone = not lane.rows or lane.rows[0] is not row  # it has been closed, or cleared
         if gone or lane.webhook is not webhook:  # or set again: then it is told there
             return
@@ -214,36 +181,20 @@ class Outbox:
             lane.rows.popleft()
             self._forget(lane, [row])
             self.on_result("delivered")
-        elif answer.status == GONE or row.attempts > len(self._retries):
+            return
+        seconds = self._teller.pause(webhook, lane.task_id, row.attempts, answer)
+        if seconds is None:
             self._close(lane, answer.reason)
-        else:
-            self._retry(lane, row, answer)
-
-    async def _attempt(self, lane: Lane, row: Row) -> Answer:
-        webhook, about = lane.webhook, row.notice.transition
-        principal.set(lane.owner)
-        try:
-            self._target(webhook.config.url)
-        except ValueError:  # it was set when the settings were others
-            return NOT_ALLOWED
-        body = row.notice.body(webhook.version)
-        row_id = notification_id(lane.task_id, webhook.config.id, about.version)
-        headers = row.notice.headers(webhook) + self._signer.headers(row_id, body)
-        return await self._poster.post(webhook.config.url, headers, body)
-
-    def _retry(self, lane: Lane, row: Row, answer: Answer) -> None:
-        wait = answer.retry_after if answer.status in (429, 503) else 0
-        seconds = max(self._retries[row.attempts - 1], wait)
-        told = "Attempt %d of %d for %s failed: %s; again in %.3g s"
-        attempts = len(self._retries) + 1
-        logger.warning(told, row.attempts, attempts, lane, answer.reason, seconds)
+            return
         self.on_result("retried")
-        loop = asyncio.get_running_loop()
-        lane.timer = loop.call_later(seconds, self._ready, lane)
+        lane.timer = asyncio.get_running_loop().call_later(seconds, self._ready, lane)
+
+    def _give_up(self, lane: Lane, reason: str) -> None:
+        logger.warning(FAILED, lane, reason)
+        self._close(lane, reason)
 
     def _close(self, lane: Lane, reason: str) -> None:
-        """Give up on a webhook."""
-        logger.warning("The %s has failed: %s; it is told nothing more", lane, reason)
+        """A webhook has failed."""
         lane.closed, lane.failure = True, reason
         self._clear(lane, "failed")
 

@@ -9,6 +9,8 @@ from .guard import Guard, Resolve
 from .outbox import Outbox
 from .poster import Poster
 from .settings import PushSettings
+from .stored import StoredOutbox
+from .teller import Teller
 
 logger = logging.getLogger("apcore_a2a.push")
 
@@ -37,4 +39,9 @@ class Push:
         guard = Guard(settings, resolve)
         poster = Poster(settings, guard)
         self.configs = PushConfigs(journal, guard)
-        self.outbox = journal.outbox = Outbox(journal, poster, guard.target, settings)
+        teller = Teller(poster, guard.target, settings)
+        kept = journal.store.keeps_outbox
+        self.outbox: Outbox | StoredOutbox = (StoredOutbox if kept else Outbox)(
+            journal, teller, settings
+        )
+        journal.outbox = self.outbox

@@ -59,6 +59,8 @@ class Agent:
         self.health.draining = self.engine.draining = False
         if self.keeper is not None:
             self.keeper.start()
+        if self.push is not None:
+            self.push.outbox.start()
 
     async def close(self) -> None:
         """Let go of the store."""
