@@ -78,6 +78,10 @@ class Engine:
             self._expiries.forget(ticket.task_id, pause.id)
         return ticket
 
+    async def expire(self, about: a2a.Message, pause: Pause) -> None:
+        """Fail a task, if nobody has answered *pause* by now."""
+        await self._expiries.end(about, pause)
+
     async def cancel(self, record: TaskRecord) -> None:
         """Cancel a task that has not ended, and the run that works for it.
 

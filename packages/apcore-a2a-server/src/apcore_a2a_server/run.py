@@ -24,7 +24,6 @@ from apcore_a2a_store.states import (
     CANCELED,
     COMPLETED,
     FAILED,
-    INPUT_REQUIRED,
     PAUSED,
     REJECTED,
     SUBMITTED,
@@ -35,7 +34,7 @@ from .admission import Call
 from .change import change, create
 from .errors import StaleTaskError
 from .handover.lost import Lost
-from .pausing.question import question
+from .pausing.question import asking, question
 from .shared.ids import now
 from .shared.parts import JSON
 from .shared.setup import Setup
@@ -215,7 +214,7 @@ class Run:
             return
         try:
             pause = Pause.after(error, self.call, self._setup.input_timeout)
-            asks = NewState(INPUT_REQUIRED, self._say(*question(pause)), resume=pause.pack())
+            asks = asking(pause, self._say(*question(pause)))
         except (TypeError, ValueError) as broken:  # what the module asks can't be sent
             await self._fail(broken)
             return

@@ -1,18 +1,19 @@
 """What a message to a paused task means (FR-CTX-003)."""
 
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from a2a.types import Message, Part, Role, Task
 from apcore_a2a_core import from_value, load_json
 from apcore_a2a_core.schema import is_object
 from apcore_a2a_modules import Pause
-from apcore_a2a_store.states import INPUT_REQUIRED, REJECTED, WORKING
+from apcore_a2a_store.states import REJECTED, WORKING
 
 from apcore_a2a_server.shared.updates import NewState
 from apcore_a2a_server.shared.words import say
 
-from .question import question
+from .question import asking, question
 
 YES = frozenset({"yes", "y", "approve", "approved", "ok"})
 NO = frozenset({"no", "n", "deny", "denied", "reject", "rejected"})
@@ -27,7 +28,7 @@ def answered(pause: Pause, message: Message) -> NewState:
     if agreed is False:
         return NewState(REJECTED, say(message, "Rejected by client"), received=message)
     again = say(message, HOW_TO_ANSWER, *question(pause)[1:])
-    return NewState(INPUT_REQUIRED, again, received=message, resume=pause.pack())
+    return replace(asking(pause, again), received=message)
 
 
 def verdict(pause: Pause, message: Message) -> bool | None:

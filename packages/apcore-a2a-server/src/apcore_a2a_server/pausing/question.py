@@ -5,10 +5,13 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from a2a.types import Part
+from a2a.types import Message, Part
 from apcore_a2a_core import clean, to_value
 from apcore_a2a_dialects import carried
 from apcore_a2a_modules import Pause
+from apcore_a2a_store.states import INPUT_REQUIRED
+
+from apcore_a2a_server.shared.updates import NewState
 
 MAX_QUESTION = 10_000
 MAX_SHOWN = 20
@@ -29,6 +32,11 @@ def question(pause: Pause) -> list[Part]:
     by = "client" if pause.token is None else "server"
     document = {"id": pause.id, "skill": skill_id, "arguments": arguments, "decidedBy": by}
     return _parts(text, "approval", document, pause.expires)
+
+
+def asking(pause: Pause, text: Message) -> NewState:
+    """The state in which a task waits for the answer to *pause*."""
+    return NewState(INPUT_REQUIRED, text, resume=pause.pack(), deadline=pause.expires)
 
 
 def _parts(text: str, kind: str, document: dict[str, Any], expires: float) -> list[Part]:

@@ -5,9 +5,9 @@ from contextlib import suppress
 
 from a2a import types as a2a
 from a2a.utils.errors import MethodNotFoundError
-from apcore_a2a_modules import Skills
+from apcore_a2a_modules import Pause, Skills
 from apcore_a2a_store import Claim
-from apcore_a2a_store.states import FAILED, WORKING
+from apcore_a2a_store.states import FAILED, PAUSED, WORKING
 
 from apcore_a2a_server.admission import Call
 from apcore_a2a_server.change import change
@@ -46,8 +46,11 @@ class Recovery:
         """Run the task of *claim* again, when that does no harm; else let it fail."""
         record, lease = claim.record, claim.lease
         journal = self._setup.journal
-        await journal.adopt(claim)
         about = a2a.Message(task_id=record.task.id, context_id=record.task.context_id)
+        if record.task.status.state in PAUSED:  # nobody has answered in time
+            await self._engine.expire(about, Pause.unpack(record.resume or b""))
+            return
+        await journal.adopt(claim)
         call = self._call(claim)
         if call is None or claim.attempts >= ATTEMPTS:
             logger.warning("Task %s fails: its replica was lost", record.task.id)

@@ -26,12 +26,13 @@ class Update(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class NewState:
-    """The task goes into `state`, with what there is to say about it."""
+    """The task goes into `state`, with what there is to say about it, until `deadline` at most."""
 
     state: a2a.TaskState
     message: a2a.Message | None = None
     received: a2a.Message | None = None
     resume: bytes | None = None
+    deadline: float | None = None
 
     def apply(self, record: TaskRecord) -> a2a.TaskStatusUpdateEvent:
         """Go into the state, if there is a way to it.
@@ -79,5 +80,5 @@ def set_status(record: TaskRecord, update: NewState) -> a2a.TaskStatusUpdateEven
         task.history.append(update.received)
     record.messages += (update.received is not None) + (update.message is not None)
     task.status.CopyFrom(status)
-    record.resume = update.resume
+    record.resume, record.deadline = update.resume, update.deadline
     return a2a.TaskStatusUpdateEvent(task_id=task.id, context_id=task.context_id, status=status)

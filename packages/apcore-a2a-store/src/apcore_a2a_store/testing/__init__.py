@@ -17,8 +17,18 @@ print(len(CHECKS) > 20)
 With pytest it is `@pytest.mark.parametrize("check", CHECKS)`.
 """
 
-from . import checks, webhook_checks  # noqa: F401 - they add their checks
+from . import checks, webhook_checks
 from .asserting import CHECKS, LEASE, Check
 from .samples import begun, new_record, said_more, went_on
 
-__all__ = ["CHECKS", "LEASE", "Check", "begun", "new_record", "said_more", "went_on"]
+__all__ = [
+    "CHECKS",
+    "LEASE",
+    "Check",
+    "begun",
+    "checks",
+    "new_record",
+    "said_more",
+    "webhook_checks",
+    "went_on",
+]

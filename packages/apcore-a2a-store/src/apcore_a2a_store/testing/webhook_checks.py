@@ -23,9 +23,8 @@ def hook(name: str = "w1", host: str = "a.example", task_id: str = "t1") -> Webh
 
 async def due(store: Store, **more: Any) -> Sequence[Notification]:
     """What is due, taken for as long as a lease of these checks."""
-    return await store.claim_notifications(
-        Wanted(**{"limit": 100, "per_host": 100, "per_owner": 100, "seconds": LEASE, **more})
-    )
+    wanted: dict[str, Any] = {"limit": 100, "per_host": 100, "per_owner": 100, "seconds": LEASE}
+    return await store.claim_notifications(Wanted(**{**wanted, **more}))
 
 
 async def drained(store: Store) -> list[tuple[str, int]]:

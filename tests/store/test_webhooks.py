@@ -1,0 +1,183 @@
+"""What webhooks have to be told, and when questions are over, is no matter of one process."""
+
+import json
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.facade.processes import process
+from tests.push.receiver import Delivery, Receiver, Reply, free_port, receiving
+from tests.server.conftest import eventually
+
+from .postgresql import Database
+from .replicas import LEASE, Replica, modules
+
+SERVE = """
+import json
+import sys
+from apcore_a2a_push import PushSettings
+from apcore_a2a_server import serve
+from apcore_a2a_store import open_store
+
+store = open_store(sys.argv[2])
+store.lease_seconds = float(sys.argv[3])
+options = json.loads(sys.argv[4])
+push = PushSettings(dev=True, **options.pop("push", {}))
+serve(
+    sys.argv[1], host="127.0.0.1", port=0, task_store=store, shutdown_timeout=1,
+    push_notifications=push, **options
+)
+"""
+QUICK = {"timeout": 1, "retries": [0.2] * 100}
+
+
+@pytest.fixture(params=["file", "database"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "file":
+        return f"sqlite:///{tmp_path / 'agent.db'}"
+    server: Database = request.getfixturevalue("server")
+    server.clear()
+    return server.url
+
+
+@contextmanager
+def serving(home: Path, store: str, **options: Any) -> Iterator[Replica]:
+    """A process that serves the modules of *home* from a store, and calls webhooks."""
+    options = {"push": QUICK, **options}
+    command = [sys.executable, "-c", SERVE, str(modules(home)), store, str(LEASE)]
+    with process([*command, json.dumps(options)], home) as found:
+        served = Replica(found, home)
+        with served.client:
+            yield served
+        found.end(signal.SIGTERM)
+
+
+def send(at: Replica, url: str) -> str:
+    """Begin a task that a webhook is told of; its id."""
+    answer = at.ask(
+        "SendMessage",
+        message={"messageId": "m", "role": "ROLE_USER", "parts": [{"data": {"seconds": 0}}]},
+        metadata={"skillId": "again"},
+        configuration={
+            "returnImmediately": True,
+            "taskPushNotificationConfig": {"id": "w", "url": url},
+        },
+    )
+    task_id: str = answer["result"]["task"]["id"]
+    return task_id
+
+
+def states(receiver: Receiver) -> list[str]:
+    """The states in the order in which each was first told."""
+    return [*dict.fromkeys(delivery.state for delivery in receiver.deliveries)]
+
+
+def test_what_a_killed_process_had_to_tell_is_told(tmp_path: Path, store: str) -> None:
+    port = free_port()
+    with serving(tmp_path, store) as first:
+        tasks = [send(first, f"http://127.0.0.1:{port}/hook") for _ in range(3)]
+        first.ended(*tasks)
+        first.process.signal(signal.SIGKILL)
+    with serving(tmp_path, store), receiving(port=port) as receiver:
+        receiver.wait(9, 30)
+        for task_id in tasks:
+            told = [each.state for each in receiver.deliveries if about(each) == task_id]
+            assert [*dict.fromkeys(told)] == ["submitted", "working", "completed"]
+
+
+def about(delivery: Delivery) -> str:
+    """The task that a notification tells of."""
+    event = delivery.json.get("task") or delivery.json["statusUpdate"]
+    found: str = event.get("taskId") or event["id"]
+    return found
+
+
+def test_what_is_due_at_a_stop_is_told_after_it(tmp_path: Path, store: str) -> None:
+    port = free_port()
+    with serving(tmp_path, store, push={"retries": [3, 3]}) as first:
+        first.ended(send(first, f"http://127.0.0.1:{port}/hook"))
+        assert first.process.end(signal.SIGTERM) == 0
+    with serving(tmp_path, store, push={"retries": [3, 3]}), receiving(port=port) as receiver:
+        receiver.wait(3, 20)
+        assert states(receiver) == ["submitted", "working", "completed"]
+
+
+def test_a_webhook_that_fails_says_so_after_a_start(tmp_path: Path, store: str) -> None:
+    with receiving(lambda delivery: Reply(410)) as receiver:
+        with serving(tmp_path, store) as first:
+            task_id = send(first, receiver.url)
+            receiver.wait(1)
+            first.ended(task_id)
+        with serving(tmp_path, store) as second:
+            config = second.ask("GetTaskPushNotificationConfig", taskId=task_id, id="w")["result"]
+            assert (config["status"], config["reason"]) == ("failed", "status 410")
+    assert len(receiver) == 1
+
+
+def test_a_question_is_over_in_time_when_who_has_asked_is_gone(tmp_path: Path, store: str) -> None:
+    with serving(tmp_path, store, input_timeout=3) as first:
+        asks = first.start("asks", seconds=0)
+        eventually(lambda: first.state(asks) == "input-required")
+        first.process.signal(signal.SIGKILL)
+    with serving(tmp_path, store, input_timeout=3) as second:
+        assert second.ended(asks) == ["failed"]
+        said = second.task(asks)["status"]["message"]["parts"]
+        assert said == [{"text": "Approval expired: nobody has answered in time"}]
+
+
+def test_webhooks_are_set_and_told_by_any_process(tmp_path: Path, server: Database) -> None:
+    server.clear()
+    with (
+        receiving() as receiver,
+        receiving() as other,
+        serving(tmp_path, server.url) as one,
+        serving(tmp_path, server.url) as two,
+    ):
+        task_id = one.start("once", seconds=2)
+        for at, name, url in ((two, "a", receiver.url), (one, "b", other.url)):
+            at.ask("CreateTaskPushNotificationConfig", taskId=task_id, id=name, url=url)
+        listed = two.ask("ListTaskPushNotificationConfigs", taskId=task_id)["result"]["configs"]
+        assert [config["id"] for config in listed] == ["a", "b"]
+        one.ended(task_id)
+        receiver.wait(1)
+        other.wait(1)
+        assert states(receiver) == states(other) == ["completed"]
+
+
+def test_of_webhooks_that_are_set_together_none_is_lost(tmp_path: Path, server: Database) -> None:
+    server.clear()
+    with serving(tmp_path, server.url) as one, serving(tmp_path, server.url) as two:
+        task_id = one.start("once", seconds=20)
+        begun = time.monotonic()
+        bodies = [
+            one.request(
+                "CreateTaskPushNotificationConfig",
+                taskId=task_id,
+                id=f"w{number}",
+                url="http://127.0.0.1:9/hook",
+            )
+            for number in range(10)
+        ]
+        together(one, two, bodies)
+        assert time.monotonic() - begun < 20
+        listed = two.ask("ListTaskPushNotificationConfigs", taskId=task_id)["result"]["configs"]
+        assert {config["id"] for config in listed} == {f"w{number}" for number in range(10)}
+        one.ask("CancelTask", id=task_id)
+
+
+def together(one: Replica, two: Replica, bodies: list[Any]) -> None:
+    """Post to both processes at the same time."""
+    with ThreadPoolExecutor(len(bodies)) as pool:
+        posts = [
+            pool.submit((one, two)[number % 2].client.post, "/", json=body)
+            for number, body in enumerate(bodies)
+        ]
+        for post in posts:
+            assert "result" in post.result().json(), post.result().text
