@@ -21,8 +21,9 @@ SELECT body, version, failure FROM apcore_a2a.webhooks WHERE task_id = $1 ORDER 
 """
 
 SET_AGAIN = """
-UPDATE apcore_a2a.outbox SET attempts = 0, due = clock_timestamp()
-WHERE task_id = $1 AND config_id = ANY($2::text[]) AND due IS NOT NULL
+UPDATE apcore_a2a.outbox o SET attempts = 0, due = clock_timestamp(), host = w.host
+FROM apcore_a2a.webhooks w WHERE w.task_id = $1 AND o.task_id = $1
+AND o.config_id = w.config_id AND w.config_id = ANY($2::text[]) AND o.due IS NOT NULL
 """
 
 INSERT = """
@@ -33,46 +34,63 @@ FROM unnest($2::text[], $3::text[], $4::text[], $5::text[], $6::bytea[])
 """
 
 CLAIM = f"""
-WITH head AS (
-    SELECT o.task_id, o.config_id, o.version, o.due, t.owner,
-        row_number() OVER (PARTITION BY t.owner, w.host ORDER BY o.due, o.version) AS of_host
-    FROM apcore_a2a.outbox o
-    JOIN apcore_a2a.tasks t ON t.id = o.task_id
-    JOIN apcore_a2a.webhooks w ON w.task_id = o.task_id AND w.config_id = o.config_id
-    WHERE o.due <= clock_timestamp() AND w.failure = '' AND NOT EXISTS (
-        SELECT FROM apcore_a2a.outbox p WHERE p.task_id = o.task_id
-        AND p.config_id = o.config_id AND p.version < o.version AND p.due IS NOT NULL
-    ) AND t.owner <> ALL($5::bytea[]) AND NOT EXISTS (
+WITH RECURSIVE pair AS (
+    (SELECT owner, host FROM apcore_a2a.outbox WHERE due IS NOT NULL ORDER BY owner, host LIMIT 1)
+    UNION ALL
+    SELECT next.owner, next.host FROM pair, LATERAL (
+        SELECT o.owner, o.host FROM apcore_a2a.outbox o
+        WHERE o.due IS NOT NULL AND (o.owner, o.host) > (pair.owner, pair.host)
+        ORDER BY o.owner, o.host LIMIT 1
+    ) next
+), head AS (
+    SELECT pair.owner, next.* FROM pair, LATERAL (
+        SELECT o.task_id, o.config_id, o.version, o.due FROM apcore_a2a.outbox o
+        WHERE o.owner = pair.owner AND o.host = pair.host AND o.due <= now() AND NOT EXISTS (
+            SELECT FROM apcore_a2a.outbox p WHERE p.task_id = o.task_id
+            AND p.config_id = o.config_id AND p.version < o.version AND p.due IS NOT NULL
+        ) ORDER BY o.due, o.version LIMIT $2
+    ) next WHERE pair.owner <> ALL($5::bytea[]) AND NOT EXISTS (
         SELECT FROM unnest($6::bytea[], $7::text[]) AS busy (owner, host)
-        WHERE busy.owner = t.owner AND busy.host = w.host
+        WHERE busy.owner = pair.owner AND busy.host = pair.host
     )
 ), fair AS (
-    SELECT task_id, config_id, version, due,
-        row_number() OVER (PARTITION BY owner ORDER BY due, version) AS of_owner
-    FROM head WHERE of_host <= $2
+    SELECT *, row_number() OVER (PARTITION BY owner ORDER BY due, version) AS place FROM head
 ), mine AS (
     SELECT o.task_id, o.config_id, o.version
     FROM apcore_a2a.outbox o JOIN fair USING (task_id, config_id, version)
-    WHERE of_owner <= $3 AND o.due <= clock_timestamp()
+    WHERE fair.place <= $3 AND o.due <= now()
     ORDER BY fair.due LIMIT $1 FOR UPDATE OF o SKIP LOCKED
 ), taken AS (
-    UPDATE apcore_a2a.outbox o SET due = {LEASED.format("$4")}, attempts = o.attempts + 1
-    FROM mine WHERE o.task_id = mine.task_id AND o.config_id = mine.config_id
-        AND o.version = mine.version
-    RETURNING o.task_id, o.config_id, o.version, o.body, o.attempts
+    UPDATE apcore_a2a.outbox o SET due = {LEASED.format("$4")},
+        attempts = o.attempts + (o.version = mine.version)::int
+    FROM mine WHERE o.task_id = mine.task_id AND o.config_id = mine.config_id AND due IS NOT NULL
+    RETURNING o.*
 )
-SELECT taken.*, t.owner, w.body AS webhook, w.version AS dialect FROM taken
-JOIN apcore_a2a.tasks t ON t.id = taken.task_id
-JOIN apcore_a2a.webhooks w ON w.task_id = taken.task_id AND w.config_id = taken.config_id
+SELECT taken.*, w.body AS webhook, w.version AS dialect
+FROM taken JOIN mine USING (task_id, config_id, version)
+JOIN apcore_a2a.webhooks w ON w.failure = ''
+    AND w.task_id = taken.task_id AND w.config_id = taken.config_id
 """
-"""The next notification of each webhook, as far as there is time for its owner and its host."""
+"""The next notification of each webhook, as far as there is time for its owner and its host.
 
-ROW = "task_id = $1 AND config_id = $2 AND version = $3 AND attempts = $4"
-"""One that nobody else has taken meanwhile."""
+Owners and hosts for which anything waits are found one by one, by a look at the index for each;
+a host to which very much waits costs no more than others.
+"""
 
-SETTLE = f"DELETE FROM apcore_a2a.outbox WHERE {ROW}"
+SETTLE = """
+WITH gone AS (
+    DELETE FROM apcore_a2a.outbox
+    WHERE task_id = $1 AND config_id = $2 AND version = $3 AND attempts = $4 RETURNING version
+)
+UPDATE apcore_a2a.outbox o SET due = clock_timestamp() FROM gone
+WHERE task_id = $1 AND config_id = $2 AND o.version <> gone.version AND due IS NOT NULL
+"""
 
-POSTPONE = f"UPDATE apcore_a2a.outbox SET due = {LEASED.format('$5')} WHERE {ROW}"
+POSTPONE = f"""
+UPDATE apcore_a2a.outbox o SET due = {LEASED.format("$5")} FROM apcore_a2a.outbox head
+WHERE o.task_id = $1 AND o.config_id = $2 AND o.due IS NOT NULL AND head.task_id = $1
+AND head.config_id = $2 AND head.version = $3 AND head.attempts = $4 AND head.due IS NOT NULL
+"""
 
 ITS_WEBHOOK = "FROM apcore_a2a.webhooks w WHERE w.task_id = o.task_id AND w.config_id = o.config_id"
 
@@ -86,14 +104,10 @@ SELECT count(*) FROM dead
 """
 
 FAIL_SURPLUS = """
-UPDATE apcore_a2a.webhooks SET failure = $2
+UPDATE apcore_a2a.webhooks SET failure = $3
 WHERE failure = '' AND (task_id, config_id) IN (
-    SELECT task_id, config_id FROM (
-        SELECT o.task_id, o.config_id,
-            row_number() OVER (PARTITION BY t.owner ORDER BY o.since, o.version) AS place
-        FROM apcore_a2a.outbox o JOIN apcore_a2a.tasks t ON t.id = o.task_id
-        WHERE o.due IS NOT NULL
-    ) waiting WHERE place > $1
+    SELECT task_id, config_id FROM apcore_a2a.outbox WHERE owner = $1 AND due IS NOT NULL
+    ORDER BY since, version OFFSET $2
 )
 """
 
@@ -107,8 +121,8 @@ SELECT count(*) FROM dead
 """
 
 COUNT = """
-SELECT count(*), coalesce(extract(epoch FROM clock_timestamp() - min(since)), 0)::float8
-FROM apcore_a2a.outbox WHERE due IS NOT NULL
+SELECT owner, count(*), extract(epoch FROM now() - min(since))::float8 AS age
+FROM apcore_a2a.outbox WHERE due IS NOT NULL GROUP BY owner
 """
 
 Ask = Callable[..., Awaitable[Any]]
@@ -179,9 +193,19 @@ async def give_up(ask: Ask, notification: Notification, reason: str) -> int:
     return count
 
 
+async def bury(ask: Ask) -> int:
+    """Dead-letter what nobody is to be told of any more; how much that was."""
+    count: int = await ask("fetchval", BURY, GONE)
+    return count
+
+
 async def backlog(ask: Ask, most: int) -> Backlog:
-    """What waits; what is too much is dead-lettered, and what nobody is to be told of."""
-    await ask("execute", FAIL_SURPLUS, most, TOO_MANY)
-    given_up = await ask("fetchval", BURY, GONE)
-    pending, age = await ask("fetchrow", COUNT)
-    return Backlog(pending, age, given_up)
+    """What waits; what is too much of one owner is dead-lettered."""
+    counts = await ask("fetch", COUNT)
+    surplus = [row["owner"] for row in counts if row["count"] > most]
+    for owner in surplus:
+        await ask("execute", FAIL_SURPLUS, owner, most, TOO_MANY)
+    given_up = await bury(ask) if surplus else 0
+    pending = sum(row["count"] for row in counts)
+    age = max((row["age"] for row in counts), default=0)
+    return Backlog(pending - given_up, max(age, 0), given_up)

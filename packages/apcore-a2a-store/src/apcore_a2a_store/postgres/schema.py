@@ -65,6 +65,8 @@ MIGRATIONS = (
         task_id TEXT COLLATE "C" NOT NULL,
         config_id TEXT COLLATE "C" NOT NULL,
         version INTEGER NOT NULL,
+        owner BYTEA NOT NULL,
+        host TEXT COLLATE "C" NOT NULL,
         body BYTEA NOT NULL,
         since TIMESTAMPTZ NOT NULL DEFAULT clock_timestamp(),
         attempts INTEGER NOT NULL DEFAULT 0,
@@ -72,7 +74,7 @@ MIGRATIONS = (
         failure TEXT NOT NULL DEFAULT '',
         PRIMARY KEY (task_id, config_id, version)
     );
-    CREATE INDEX ON apcore_a2a.outbox (due) WHERE due IS NOT NULL;
+    CREATE INDEX ON apcore_a2a.outbox (owner, host, due, version) WHERE due IS NOT NULL;
     CREATE TABLE apcore_a2a.sends (
         owner BYTEA NOT NULL,
         key TEXT COLLATE "C" NOT NULL,

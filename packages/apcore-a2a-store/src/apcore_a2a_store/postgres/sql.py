@@ -32,12 +32,17 @@ WITH task AS (
     FROM unnest($15::text[], $16::text[], $17::text[], $20::text[], $21::bytea[])
         WITH ORDINALITY AS new (config_id, host, version, failure, body, place) ORDER BY place
 )
-INSERT INTO apcore_a2a.outbox (task_id, config_id, version, body)
-SELECT $1, hook.config_id, event.version, event.body
-FROM unnest($15::text[], $20::text[]) AS hook (config_id, failure),
+INSERT INTO apcore_a2a.outbox (task_id, config_id, version, owner, host, body)
+SELECT $1, hook.config_id, event.version, $2, hook.host, event.body
+FROM unnest($15::text[], $16::text[], $20::text[]) AS hook (config_id, host, failure),
     unnest($12::int[], $13::bytea[]) AS event (version, body)
 WHERE hook.failure = ''
 """
+
+BEHIND = """coalesce((
+    SELECT max(o.due) FROM apcore_a2a.outbox o WHERE o.task_id = $1 AND o.config_id = hook.config_id
+), clock_timestamp())"""
+"""What a webhook has to be told is due together: nobody looks at it before."""
 
 CHANGE_STATE = f"""
 WITH known AS (
@@ -61,8 +66,8 @@ WITH known AS (
     FROM task, known, unnest($16::bytea[]) WITH ORDINALITY AS new (body, place)
     WHERE place > cardinality($16::bytea[]) - ($7 - known.messages) ORDER BY place
 ), told AS (
-    INSERT INTO apcore_a2a.outbox (task_id, config_id, version, body)
-    SELECT $1, hook.config_id, new.version, new.body
+    INSERT INTO apcore_a2a.outbox (task_id, config_id, version, owner, host, body, due)
+    SELECT $1, hook.config_id, new.version, task.owner, hook.host, new.body, {BEHIND}
     FROM task, apcore_a2a.webhooks hook, unnest($14::int[], $15::bytea[]) AS new (version, body)
     WHERE hook.task_id = $1 AND hook.failure = '' AND new.version = ANY($18::int[])
 )
@@ -70,10 +75,11 @@ SELECT epoch, first_event, task.hooks <> known.hooks AS missed FROM task, known
 """
 """Of webhooks that were set while it waited for their being set, it knows that it missed them."""
 
-TELL = """
-INSERT INTO apcore_a2a.outbox (task_id, config_id, version, body)
-SELECT $1, hook.config_id, event.version, event.body
+TELL = f"""
+INSERT INTO apcore_a2a.outbox (task_id, config_id, version, owner, host, body, due)
+SELECT $1, hook.config_id, event.version, task.owner, hook.host, event.body, {BEHIND}
 FROM apcore_a2a.webhooks hook JOIN apcore_a2a.events event USING (task_id)
+    JOIN apcore_a2a.tasks task ON task.id = task_id
 WHERE task_id = $1 AND hook.failure = '' AND event.version = ANY($2::int[])
 ON CONFLICT DO NOTHING
 """

@@ -317,6 +317,7 @@ class PostgresStore(Store):
         """Drop conversations that are over, and what is too much."""
         kept = self.retention
         values = float(kept.log_ttl), kept.max_logs, PRUNED
+        await outbox.bury(self._ask)
         pruned = 0
         while found := int(await self._ask("fetchval", sql.PRUNE, *values)):
             pruned += found

@@ -3,25 +3,19 @@
 import sqlite3
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from a2a import types as a2a
 
 from apcore_a2a_store.errors import StaleError
 from apcore_a2a_store.events import Event, pack, unpack
-from apcore_a2a_store.webhooks import (
-    GONE,
-    TOO_MANY,
-    Backlog,
-    Notification,
-    Version,
-    Wanted,
-    Webhook,
-)
+from apcore_a2a_store.webhooks import GONE, TOO_MANY, Notification, Version, Wanted, Webhook
 
 ROW = "task_id = ? AND config_id = ? AND version = ? AND attempts = ?"
 """One that nobody else has taken meanwhile."""
+LANE = "task_id = ? AND config_id = ? AND due IS NOT NULL"
+"""What waits for one webhook."""
 ITS_WEBHOOK = "FROM webhooks w WHERE w.task_id = outbox.task_id AND w.config_id = outbox.config_id"
 
 
@@ -41,8 +35,12 @@ def save_webhooks(task_id: str, new: Sequence[Webhook], connection: sqlite3.Conn
     known = webhooks(task_id, connection)
     connection.execute("DELETE FROM webhooks WHERE task_id = ?", (task_id,))
     connection.executemany(
-        "INSERT INTO webhooks (task_id, config_id, version, failure, body) VALUES (?, ?, ?, ?, ?)",
-        [(task_id, w.config.id, w.version, w.failure, w.config.SerializeToString()) for w in new],
+        "INSERT INTO webhooks (task_id, config_id, host, version, failure, body)"
+        " VALUES (?, ?, ?, ?, ?, ?)",
+        [
+            (task_id, w.config.id, w.host, w.version, w.failure, w.config.SerializeToString())
+            for w in new
+        ],
     )
     gone = {w.config.id for w in known} - {w.config.id for w in new}
     connection.executemany(
@@ -50,9 +48,12 @@ def save_webhooks(task_id: str, new: Sequence[Webhook], connection: sqlite3.Conn
         [(task_id, config_id) for config_id in gone],
     )
     connection.executemany(
-        "UPDATE outbox SET attempts = 0, due = ?"
-        " WHERE task_id = ? AND config_id = ? AND due IS NOT NULL",
-        [(time.time(), task_id, w.config.id) for w in new if not w.failure and w not in known],
+        f"UPDATE outbox SET attempts = 0, due = ?, host = ? WHERE {LANE}",
+        [
+            (time.time(), w.host, task_id, w.config.id)
+            for w in new
+            if not w.failure and w not in known
+        ],
     )
 
 
@@ -68,95 +69,127 @@ def replace(
 
 
 def add(connection: sqlite3.Connection, task_id: str, events: Sequence[Event]) -> None:
-    """Each of the task's webhooks has to be told of these."""
+    """Each of the task's webhooks has to be told of these, behind what it waits for."""
     now = time.time()
     connection.executemany(
-        "INSERT INTO outbox (task_id, config_id, version, body, since, due)"
-        " SELECT task_id, config_id, ?, ?, ?, ? FROM webhooks WHERE task_id = ? AND failure = ''",
+        "INSERT INTO outbox (task_id, config_id, version, owner, host, body, since, due)"
+        " SELECT t.id, w.config_id, ?, t.owner, w.host, ?, ?, coalesce((SELECT max(o.due)"
+        " FROM outbox o WHERE o.task_id = t.id AND o.config_id = w.config_id), ?)"
+        " FROM tasks t JOIN webhooks w ON w.task_id = t.id WHERE t.id = ? AND w.failure = ''",
         [(event.version, pack(event.payload), now, now, task_id) for event in events],
     )
 
 
 def claim(wanted: Wanted, connection: sqlite3.Connection) -> list[Notification]:
-    now = time.time()
-    rows = connection.execute(
-        "SELECT o.task_id, t.owner, o.version, o.body, o.attempts, w.body, w.version"
-        " FROM outbox o JOIN tasks t ON t.id = o.task_id"
-        " JOIN webhooks w ON w.task_id = o.task_id AND w.config_id = o.config_id"
-        " AND w.failure = '' WHERE o.due <= ? AND NOT EXISTS (SELECT 1 FROM outbox p"
-        " WHERE p.task_id = o.task_id AND p.config_id = o.config_id AND p.version < o.version"
-        " AND p.due IS NOT NULL) ORDER BY o.due, o.version",
-        (now,),
-    )
-    found = _fitting(wanted, map(_notification, rows))
+    found = _fitting(wanted, _heads(wanted, connection))
+    due = time.time() + wanted.seconds
     connection.executemany(
-        f"UPDATE outbox SET due = ?, attempts = attempts + 1 WHERE {ROW}",
-        [(now + wanted.seconds, *_key(each, each.attempts - 1)) for each in found],
+        f"UPDATE outbox SET due = ?, attempts = attempts + (version = ?) WHERE {LANE}",
+        [(due, each.version, *_lane(each)) for each in found],
     )
     return found
 
 
+def _heads(wanted: Wanted, connection: sqlite3.Connection) -> list[Notification]:
+    """The next notification of each webhook, the oldest first, as far as its host has time."""
+    now = time.time()
+    found: list[Any] = []
+    for pair in _pairs(connection):
+        if pair[0] in wanted.owners or pair in wanted.hosts:
+            continue
+        found += connection.execute(
+            "SELECT o.due, o.task_id, o.owner, o.version, o.body, o.attempts, w.body, w.version"
+            " FROM outbox o JOIN webhooks w ON w.task_id = o.task_id"
+            " AND w.config_id = o.config_id AND w.failure = ''"
+            " WHERE o.owner = ? AND o.host = ? AND o.due <= ? AND NOT EXISTS (SELECT 1"
+            " FROM outbox p WHERE p.task_id = o.task_id AND p.config_id = o.config_id"
+            " AND p.version < o.version AND p.due IS NOT NULL) ORDER BY o.due, o.version LIMIT ?",
+            (*pair, now, wanted.per_host),
+        ).fetchall()
+    return [_notification(row) for row in sorted(found)]
+
+
+def _pairs(connection: sqlite3.Connection) -> Iterator[tuple[str, str]]:
+    """Owners and hosts for which anything waits; each is found by one look at the index."""
+    first = "SELECT owner, host FROM outbox WHERE due IS NOT NULL"
+    last = "ORDER BY owner, host LIMIT 1"
+    pair = connection.execute(f"{first} {last}").fetchone()
+    while pair is not None:
+        yield pair
+        pair = connection.execute(f"{first} AND (owner, host) > (?, ?) {last}", pair).fetchone()
+
+
 def _fitting(wanted: Wanted, rows: Iterable[Notification]) -> list[Notification]:
     found: list[Notification] = []
-    of_owner = Counter(dict.fromkeys(wanted.owners, wanted.per_owner))
-    of_host = Counter(dict.fromkeys(wanted.hosts, wanted.per_host))
+    of_owner: Counter[str] = Counter()
     for row in rows:
-        if len(found) >= wanted.limit:
-            break
-        host = row.owner, row.webhook.host
-        if of_owner[row.owner] < wanted.per_owner and of_host[host] < wanted.per_host:
+        if len(found) < wanted.limit and of_owner[row.owner] < wanted.per_owner:
             of_owner[row.owner] += 1
-            of_host[host] += 1
             found.append(row)
     return found
 
 
 def _notification(row: Sequence[Any]) -> Notification:
-    task_id, owner, version, body, attempts, config, dialect = row
+    _, task_id, owner, version, body, attempts, config, dialect = row
     webhook = _webhook(config, dialect, "")
     return Notification(task_id, owner, version, unpack(body), webhook, attempts + 1)
 
 
-def _key(of: Notification, attempts: int) -> tuple[str, str, int, int]:
-    return of.task_id, of.webhook.config.id, of.version, attempts
+def _lane(of: Notification) -> tuple[str, str]:
+    return of.task_id, of.webhook.config.id
 
 
 def settle(notification: Notification, connection: sqlite3.Connection) -> None:
-    key = _key(notification, notification.attempts)
-    connection.execute(f"DELETE FROM outbox WHERE {ROW}", key)
+    row = *_lane(notification), notification.version, notification.attempts
+    if connection.execute(f"DELETE FROM outbox WHERE {ROW}", row).rowcount:
+        _set_due(connection, notification, 0)
 
 
 def postpone(notification: Notification, seconds: float, connection: sqlite3.Connection) -> None:
-    key = _key(notification, notification.attempts)
-    connection.execute(f"UPDATE outbox SET due = ? WHERE {ROW}", (time.time() + seconds, *key))
+    row = *_lane(notification), notification.version, notification.attempts
+    if connection.execute(f"SELECT 1 FROM outbox WHERE {ROW}", row).fetchone():
+        _set_due(connection, notification, seconds)
+
+
+def _set_due(connection: sqlite3.Connection, of: Notification, seconds: float) -> None:
+    """What a webhook has to be told is due together: nobody looks at it before."""
+    due = time.time() + seconds
+    connection.execute(f"UPDATE outbox SET due = ? WHERE {LANE}", (due, *_lane(of)))
 
 
 def give_up(notification: Notification, reason: str, connection: sqlite3.Connection) -> int:
     """Dead-letter what waits for a webhook, unless it has been set again."""
     body = notification.webhook.config.SerializeToString()
-    ids = notification.task_id, notification.webhook.config.id
     return connection.execute(
-        "UPDATE outbox SET due = NULL, failure = ? WHERE task_id = ? AND config_id = ?"
-        f" AND due IS NOT NULL AND EXISTS (SELECT 1 {ITS_WEBHOOK} AND w.body = ?)",
-        (reason, *ids, body),
+        f"UPDATE outbox SET due = NULL, failure = ? WHERE {LANE}"
+        f" AND EXISTS (SELECT 1 {ITS_WEBHOOK} AND w.body = ?)",
+        (reason, *_lane(notification), body),
     ).rowcount
 
 
-def backlog(most: int, connection: sqlite3.Connection) -> Backlog:
-    connection.execute(
-        "UPDATE webhooks SET failure = ? WHERE failure = '' AND (task_id, config_id) IN ("
-        " SELECT task_id, config_id FROM (SELECT o.task_id, o.config_id, row_number()"
-        " OVER (PARTITION BY t.owner ORDER BY o.since, o.version) AS place"
-        " FROM outbox o JOIN tasks t ON t.id = o.task_id WHERE o.due IS NOT NULL)"
-        " WHERE place > ?)",
-        (TOO_MANY, most),
-    )
-    given_up = connection.execute(
+def counted(connection: sqlite3.Connection) -> list[tuple[str, int, float]]:
+    """How many wait for each owner, and since when the oldest."""
+    return connection.execute(
+        "SELECT owner, count(*), min(since) FROM outbox WHERE due IS NOT NULL GROUP BY owner"
+    ).fetchall()
+
+
+def give_up_surplus(owners: Sequence[str], most: int, connection: sqlite3.Connection) -> int:
+    """Have the webhooks fail to which these owners have more than so many; how much that was."""
+    for owner in owners:
+        connection.execute(
+            "UPDATE webhooks SET failure = ? WHERE failure = '' AND (task_id, config_id) IN ("
+            " SELECT task_id, config_id FROM outbox WHERE owner = ? AND due IS NOT NULL"
+            " ORDER BY since, version LIMIT -1 OFFSET ?)",
+            (TOO_MANY, owner, most),
+        )
+    return bury(connection)
+
+
+def bury(connection: sqlite3.Connection) -> int:
+    """Dead-letter what nobody is to be told of any more."""
+    return connection.execute(
         f"UPDATE outbox SET due = NULL, failure = coalesce((SELECT w.failure {ITS_WEBHOOK}), ?)"
         f" WHERE due IS NOT NULL AND NOT EXISTS (SELECT 1 {ITS_WEBHOOK} AND w.failure = '')",
         (GONE,),
     ).rowcount
-    pending, since = connection.execute(
-        "SELECT count(*), min(since) FROM outbox WHERE due IS NOT NULL"
-    ).fetchone()
-    return Backlog(pending, max(time.time() - since, 0) if pending else 0, given_up)

@@ -53,6 +53,7 @@ MIGRATIONS = (
         number INTEGER PRIMARY KEY AUTOINCREMENT,
         task_id TEXT NOT NULL,
         config_id TEXT NOT NULL,
+        host TEXT NOT NULL,
         version TEXT NOT NULL,
         failure TEXT NOT NULL,
         body BLOB NOT NULL
@@ -62,6 +63,8 @@ MIGRATIONS = (
         task_id TEXT NOT NULL,
         config_id TEXT NOT NULL,
         version INTEGER NOT NULL,
+        owner TEXT NOT NULL,
+        host TEXT NOT NULL,
         body BLOB NOT NULL,
         since REAL NOT NULL,
         attempts INTEGER NOT NULL DEFAULT 0,
@@ -69,7 +72,7 @@ MIGRATIONS = (
         failure TEXT NOT NULL DEFAULT '',
         PRIMARY KEY (task_id, config_id, version)
     ) WITHOUT ROWID;
-    CREATE INDEX outbox_due ON outbox (due) WHERE due IS NOT NULL;
+    CREATE INDEX outbox_due ON outbox (owner, host, due, version) WHERE due IS NOT NULL;
     CREATE TABLE sends (
         owner TEXT NOT NULL,
         key TEXT NOT NULL,

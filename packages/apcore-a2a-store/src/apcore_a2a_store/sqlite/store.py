@@ -144,6 +144,7 @@ class SqliteStore(Store):
         """Drop conversations that are over, and what is too much."""
         kept, pruned = self.retention, 0
         before = time.time() - kept.log_ttl
+        await self._write(outbox.bury)
         while found := await self._write(partial(work.prune, before, kept.max_logs)):
             pruned += found
         return pruned
@@ -179,7 +180,13 @@ class SqliteStore(Store):
 
     async def backlog(self, most: int) -> Backlog:
         """What waits; the webhooks to which an owner has more than *most* of it fail."""
-        return await self._write(partial(outbox.backlog, most))
+        counts = await self._read(outbox.counted)
+        owners = [owner for owner, count, _ in counts if count > most]
+        given_up = 0
+        if owners:
+            given_up = await self._write(partial(outbox.give_up_surplus, owners, most))
+        pending, since = sum(row[1] for row in counts), min((row[2] for row in counts), default=0)
+        return Backlog(pending - given_up, max(time.time() - since, 0) if pending else 0, given_up)
 
     async def _write(self, job: Callable[[sqlite3.Connection], Result]) -> Result:
         return await self._do(self._writer, job)
