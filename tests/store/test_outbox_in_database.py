@@ -1,0 +1,65 @@
+"""What two processes do to the same webhooks at the same moment, over one database."""
+
+import asyncio
+from typing import Any
+
+import asyncpg
+import pytest
+from apcore_a2a_store.postgres import PostgresStore, outbox
+from apcore_a2a_store.states import COMPLETED
+from apcore_a2a_store.testing import begun, went_on
+from apcore_a2a_store.testing.webhook_checks import due, hook
+
+from .postgresql import Database
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_change_that_waits_for_a_webhook_to_be_set_is_told_to_it(server: Database) -> None:
+    server.clear()
+    store = PostgresStore(server.url)
+    await store.start()
+    other = await asyncpg.connect(server.url)
+    watcher = await asyncpg.connect(server.url)
+    try:
+        record, lease = await begun(store)
+        async with other.transaction():
+            await outbox.save_webhooks(other, "t1", [hook()], [])
+            change = asyncio.create_task(store.change(went_on(record, COMPLETED, lease)))
+            await waiting(watcher)
+        await change
+        assert [each.version for each in await due(store)] == [3]
+    finally:
+        await other.close()
+        await watcher.close()
+        await store.close()
+
+
+async def waiting(watcher: Any) -> None:
+    """Until somebody waits for a row that somebody else has changed."""
+    for _ in range(1000):
+        waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+        if await watcher.fetchval(waits):
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("nobody waits")
+
+
+async def test_of_processes_that_take_what_is_due_one_has_it(server: Database) -> None:
+    server.clear()
+    stores = [PostgresStore(server.url) for _ in range(3)]
+    for store in stores:
+        await store.start()
+    try:
+        await begun(stores[0], webhooks=[hook(f"w{number}") for number in range(50)])
+        taken = [
+            each
+            for found in await asyncio.gather(*(due(store, seconds=60) for store in stores))
+            for each in found
+        ]
+        again = [each for store in stores for each in await due(store, seconds=60)]
+        ids = [each.webhook.config.id for each in [*taken, *again]]
+        assert sorted(ids) == sorted({f"w{number}" for number in range(50)})
+    finally:
+        for store in stores:
+            await store.close()
