@@ -7,9 +7,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -191,6 +192,21 @@ def test_while_it_drains_it_starts_no_task(folder: Path, tmp_path: Path) -> None
 
         assert sent.status_code == 503
         assert {"retry-after", "connection"} <= {*sent.headers}
+
+
+def test_who_has_connected_before_the_end_is_still_served(folder: Path, tmp_path: Path) -> None:
+    with process(served(folder), tmp_path) as agent, ExitStack() as stack:
+        agent.answers_at(agent.url)
+        agent.signal(signal.SIGSTOP)  # so that the kernel alone takes connections
+        place = ("127.0.0.1", urlsplit(agent.url).port)
+        clients = [stack.enter_context(socket.create_connection(place)) for _ in range(20)]
+        for client in clients:
+            client.sendall(f"GET {CARD} HTTP/1.1\r\nhost: agent\r\n\r\n".encode())
+        agent.signal(signal.SIGTERM)
+        agent.signal(signal.SIGCONT)
+
+        assert [client.recv(12) for client in clients] == [b"HTTP/1.1 200"] * 20
+        assert agent.end() == 0
 
 
 def test_a_second_signal_ends_it_at_once(folder: Path, tmp_path: Path) -> None:
