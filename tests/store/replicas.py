@@ -94,12 +94,18 @@ def modules(home: Path) -> Path:
 
 
 class Replica:
-    """A process that serves, and what can be asked of it."""
+    """A process that serves, and what can be asked of it.
 
-    def __init__(self, process: Process, home: Path) -> None:
+    Args:
+        process: The process.
+        home: The folder that it runs in.
+        url: Where it listens; else it has said so itself.
+    """
+
+    def __init__(self, process: Process, home: Path, url: str = "") -> None:
         self.process = process
         self.home = home
-        self.client = httpx.Client(base_url=process.url, headers=MODERN, timeout=PATIENCE)
+        self.client = httpx.Client(base_url=url or process.url, headers=MODERN, timeout=PATIENCE)
 
     def ask(self, method: str, **params: Any) -> Json:
         """The answer, whatever it is."""

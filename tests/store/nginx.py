@@ -1,0 +1,47 @@
+"""An nginx of the tests' own, with the site of the examples."""
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.facade.processes import free_port, process
+
+from .replicas import Replica
+
+FOLDER = Path(__file__).parents[2] / "examples" / "deployment"
+PROGRAM = shutil.which("nginx", path="/usr/sbin:/usr/local/sbin:/usr/bin:/usr/local/bin")
+CONFIG = """
+daemon off;
+master_process off;
+pid {home}/nginx.pid;
+events {{}}
+http {{
+    access_log off;
+    client_body_temp_path {home}/bodies;
+    proxy_temp_path {home}/answers;
+    fastcgi_temp_path {home}/unused;
+    uwsgi_temp_path {home}/unused;
+    scgi_temp_path {home}/unused;
+    {site}
+}}
+"""
+
+
+@contextmanager
+def before(home: Path, *replicas: Replica) -> Iterator[Replica]:
+    """What clients see of *replicas* through nginx: one agent."""
+    assert PROGRAM is not None
+    port = free_port()
+    site = (FOLDER / "nginx.conf").read_text().replace("listen 80;", f"listen 127.0.0.1:{port};")
+    places = (FOLDER / "replicas.conf").read_text()
+    for number, replica in enumerate(replicas, 8001):
+        places = places.replace(f"127.0.0.1:{number}", replica.client.base_url.netloc.decode())
+    config = home / "nginx.conf"
+    config.write_text(CONFIG.format(home=home, site=places + site))
+    command = [PROGRAM, "-p", str(home), "-c", str(config), "-e", "stderr"]
+    with process(command, home) as found:
+        seen = Replica(found, home, f"http://127.0.0.1:{port}")
+        found.answers_at(str(seen.client.base_url).rstrip("/"))
+        with seen.client:
+            yield seen

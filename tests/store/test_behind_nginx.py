@@ -1,0 +1,57 @@
+"""Several processes behind nginx, as the examples set it up, are one agent."""
+
+import signal
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.server.conftest import eventually
+
+from .nginx import PROGRAM, before
+from .postgresql import Database
+from .replicas import Json, Replica, hold, replica
+
+STEPS, SECONDS = 20, 0.2
+
+
+def follow(site: Replica) -> tuple[list[tuple[int, Json]], float, bool]:
+    """A stream to its end: its events, the seconds that they came in, and whether it broke off."""
+    events, begun, broke = list[tuple[int, Json]](), 0.0, False
+    try:
+        with site.stream("steps", seconds=SECONDS, steps=STEPS) as stream:
+            for event in stream:
+                begun = begun or time.monotonic()
+                events.append(event)
+    except httpx.RemoteProtocolError:
+        broke = True
+        events += site.events(events[0][1]["task"]["id"], after=events[-1][0])
+    return events, time.monotonic() - begun, broke
+
+
+@pytest.mark.skipif(
+    PROGRAM is None, reason="No nginx here; Debian and Ubuntu: apt install nginx-light"
+)
+def test_streams_come_as_they_are_made_and_go_on_elsewhere(
+    tmp_path: Path, server: Database
+) -> None:
+    server.clear()
+    with ExitStack() as stack:
+        replicas = [stack.enter_context(replica(tmp_path, server.url)) for _ in range(3)]
+        site = stack.enter_context(before(tmp_path, *replicas))
+        assert site.client.get("/health").json()["status"] == "healthy"
+        assert site.client.get("/metrics").status_code == 404
+        starts = tmp_path / "starts"
+        with ThreadPoolExecutor() as threads:
+            streams = [threads.submit(follow, site) for _ in replicas]
+            eventually(lambda: starts.exists() and starts.read_text().count("begin") == 3)
+            replicas[0].process.signal(signal.SIGKILL)
+            assert site.ended(site.start("again", seconds=0)) == ["completed"]
+        seen = [stream.result() for stream in streams]
+    assert sorted(broke for *_, broke in seen) == [False, False, True]
+    for events, took, _ in seen:
+        hold(events)
+        assert took > STEPS * SECONDS / 2
