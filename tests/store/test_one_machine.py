@@ -2,8 +2,10 @@
 
 import signal
 import sys
+from collections import deque
 from pathlib import Path
 
+import httpx
 import pytest
 
 from tests.facade.processes import process
@@ -62,6 +64,17 @@ def test_at_a_stop_what_may_run_again_is_left_for_the_next(tmp_path: Path, store
         assert "shutdown" in second.task(once)["status"]["message"]["parts"][0]["text"]
         assert second.ended(again) == ["completed"]
         assert (second.starts(again), second.starts(once)) == (2, 1)
+
+
+def test_who_reads_what_is_left_is_cut_off_without_a_fault(tmp_path: Path, store: str) -> None:
+    with replica(tmp_path, store) as first:
+        with first.stream("steps", seconds=0.2, steps=100) as events:
+            next(events)
+            first.process.signal(signal.SIGTERM)
+            with pytest.raises(httpx.RemoteProtocolError):  # so that it is not taken for the end
+                deque(events)
+        assert first.process.end() == 0
+        assert "ERROR" not in first.process.log
 
 
 def test_a_second_process_is_refused_and_told_why(tmp_path: Path, store: str) -> None:

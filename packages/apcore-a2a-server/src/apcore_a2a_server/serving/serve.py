@@ -26,6 +26,8 @@ ECHO = 0.1
 """Seconds in which a second signal is taken for the first one's echo."""
 LAST_REQUESTS = 0.1
 """Seconds in which those who have just connected can still send a request."""
+LAST_ANSWERS = 1.0
+"""Seconds in which what has been answered can still be sent."""
 
 WILDCARDS = frozenset({"", "0.0.0.0", "::"})
 LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
@@ -73,6 +75,7 @@ class Server(uvicorn.Server):
         if not drained.done():
             drained.cancel()
             await _hurry(self._agent.drain(0))
+        asyncio.get_running_loop().call_later(LAST_ANSWERS, self._hang_up)
         await super().shutdown(sockets)
         if self.force_exit:
             await _hurry(self.lifespan.shutdown())
@@ -92,6 +95,12 @@ class Server(uvicorn.Server):
         for connection in last:
             await loop.connect_accepted_socket(made, connection)
         await asyncio.sleep(LAST_REQUESTS)
+
+    def _hang_up(self) -> None:
+        """Cut off who still reads a task that another process goes on with."""
+        for connection in [*self.server_state.connections]:
+            protocol: Any = connection
+            protocol.transport.close()
 
 
 def _waiting(listener: socket.socket) -> Iterator[socket.socket]:
