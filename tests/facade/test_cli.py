@@ -27,14 +27,13 @@ from apcore_a2a.cli import (
     TEXT,
     WAY,
     WHOLE,
-    ConfigurationError,
     Kind,
     Option,
-    load_config,
     main,
     parser,
     settings,
 )
+from apcore_a2a.config import ConfigurationError, load_config
 from apcore_a2a.security import NAMES
 from apcore_a2a_auth import ClaimMapping
 from apcore_a2a_guards.logs import LEVELS

@@ -9,6 +9,7 @@ StoreError
 ├── RepeatedError
 │   └── KeyReusedError
 └── UnavailableError
+    ├── MissingError
     └── SchemaError
 ```
 """
@@ -55,11 +56,17 @@ class UnavailableError(StoreError, OSError):
     """The store can't be used: it is another process's, can't be reached, or is too new."""
 
 
+class MissingError(UnavailableError):
+    """There is no store where one should be."""
+
+
 class SchemaError(UnavailableError):
-    """What is kept was made by a newer version of this package."""
+    """What is kept was made by another version of this package, or is not there yet."""
 
     def __init__(self, found: int, known: int) -> None:
+        way = "update apcore-a2a-store" if found > known else "apcore-a2a store migrate"
         super().__init__(
-            f"The store's tables have version {found}, and this package knows {known}: "
-            "update apcore-a2a-store"
+            f"The store's tables have version {found}, and this package knows {known}: {way}"
+            if found
+            else f"The store has no tables yet: {way}"
         )

@@ -31,25 +31,43 @@ def open_store(address: str, memory: Callable[[], Store] = InMemoryTaskStore) ->
         #> InMemoryTaskStore
         ```
     """
-    if address == "memory":
+    kind, place = place_of(address)
+    if kind == "memory":
         return memory()
+    package = part(kind)
+    make = package.SqliteStore if kind == "sqlite" else package.PostgresStore
+    store: Store = make(place)
+    return store
+
+
+def place_of(address: str) -> tuple[str, str]:
+    """What keeps the tasks, `memory`, `sqlite` or `postgres`, and its file or URL.
+
+    Raises:
+        ValueError: The address is none of a store.
+    """
+    if address == "memory":
+        return "memory", ""
     try:
         parsed = urlsplit(address)
     except ValueError:
         parsed = urlsplit("")
     if parsed.scheme == "sqlite" and not parsed.netloc and parsed.path.strip("/"):
-        store: Store = _part("sqlite").SqliteStore(unquote(parsed.path[1:]))
-        return store
+        return "sqlite", unquote(parsed.path[1:])
     if parsed.scheme in ("postgres", "postgresql") and parsed.hostname:
-        shared: Store = _part("postgres").PostgresStore(address)
-        return shared
+        return "postgres", address
     # the address itself may hold a password
     raise ValueError(f"The store must be {FORMS}")
 
 
-def _part(name: str) -> Any:
+def part(kind: str, module: str = "") -> Any:
+    """The package that keeps tasks so, or one of its modules.
+
+    Raises:
+        ImportError: What it takes is not installed; the message says how to install it.
+    """
     try:
-        return import_module(f"apcore_a2a_store.{name}")
+        return import_module(f"apcore_a2a_store.{kind}{module}")
     except ModuleNotFoundError as error:
-        message = f"This store needs {error.name}: pip install 'apcore-a2a-store[{name}]'"
+        message = f"This store needs {error.name}: pip install 'apcore-a2a-store[{kind}]'"
         raise ImportError(message, name=error.name) from None

@@ -9,16 +9,18 @@ import argparse
 import logging
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 from ._parts import part
+from .config import NAMESPACE, ConfigurationError, load_config
 from .remote.arguments import add_commands
 from .security import authenticator
+from .upkeep.arguments import add_store
 from .webhooks import notifications
 
 PREFIX = "APCORE_A2A_"
@@ -26,7 +28,6 @@ SECRETS = ("auth_key", "push_proxy", "push_secrets", "rate_limit_storage", "stor
 """Options whose values are not shown."""
 INTERRUPTED = 130
 """The exit code that shells give to what SIGINT has ended."""
-NAMESPACE = "apcore-a2a"
 SEQUENCE: type[Any] = list
 MAPPING: type[Any] = dict
 """What YAML makes of lists and of keys with values."""
@@ -34,10 +35,6 @@ MAPPING: type[Any] = dict
 ON = ("on", "yes", "true", "1")
 ON_OR_OFF = {word: word in ON for word in (*ON, "off", "no", "false", "0")}
 LEVELS = {level: level for level in ("debug", "info", "warning", "error")}
-
-
-class ConfigurationError(ValueError):
-    """What was asked for can't be done as it was asked."""
 
 
 def _list(text: str) -> list[str]:
@@ -190,7 +187,13 @@ OPTIONS = {option.name: option for group in GROUPS.values() for option in group}
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse, with the exit code for wrong configuration."""
+    """argparse, with the exit code for wrong configuration.
+
+    Attributes:
+        wrong: that code.
+    """
+
+    wrong = 1
 
     def parse_known_args(self, *arguments: Any, **options: Any) -> Any:
         """Refuse what is not known here, where the flags are known that may have been meant."""
@@ -203,7 +206,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Say what is wrong, and how to learn more."""
-        self.exit(1, f"{self.prog}: {message}\nTry '{self.prog} --help'.\n")
+        self.exit(self.wrong, f"{self.prog}: {message}\nTry '{self.prog} --help'.\n")
 
 
 def parser() -> Parser:
@@ -232,6 +235,7 @@ def parser() -> Parser:
         for option in options:
             _add(group, option)
     add_commands(commands, _remote)
+    add_store(commands, _upkeep)
     return result
 
 
@@ -256,7 +260,12 @@ def _meant(name: str, names: Sequence[str]) -> str:
     return f" (is {found[0]} meant?)" if found else ""
 
 
-def settings(flags: Mapping[str, Any], environ: Mapping[str, str], config: Any) -> dict[str, Any]:
+def settings(
+    flags: Mapping[str, Any],
+    environ: Mapping[str, str],
+    config: Any,
+    names: Iterable[str] = OPTIONS,
+) -> dict[str, Any]:
     """What each option is set to: by its flag, its variable or the config file, in this order.
 
     An empty variable and an empty key say nothing.
@@ -266,7 +275,7 @@ def settings(flags: Mapping[str, Any], environ: Mapping[str, str], config: Any) 
     """
     section = _section(config)
     result: dict[str, Any] = {}
-    for name, option in OPTIONS.items():
+    for name, option in ((name, OPTIONS[name]) for name in names):
         if name in flags:
             result[name] = option.read(flags[name], option.flag)
         elif environ.get(option.variable):
@@ -333,6 +342,22 @@ def _remote(arguments: argparse.Namespace) -> int:
         return _fail(2, f"This should not happen: {error!r}")
 
 
+def _upkeep(arguments: argparse.Namespace) -> int:
+    """One of the commands for a store, which is found as `serve` finds it."""
+    try:
+        part("store", "apcore-a2a store")
+        commands, flags = import_module("apcore_a2a.upkeep.commands"), vars(arguments)
+        path = flags.get("config") or os.environ.get(f"{PREFIX}CONFIG")
+        config = load_config(path) if path or find_spec("apcore") else None
+        return int(commands.do(arguments, settings(flags, os.environ, config, commands.OPTIONS)))
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except (ImportError, OSError, ValueError) as error:
+        return _fail(2, str(error).partition("\n")[0])
+    except Exception as error:  # its words may tell of the store's password
+        return _fail(2, f"This should not happen: {type(error).__name__}")
+
+
 def _fail(code: int, message: str) -> int:
     logging.getLogger("apcore_a2a").debug("Exit code %d", code, exc_info=True)
     print(f"apcore-a2a: {message}", file=sys.stderr)
@@ -352,28 +377,3 @@ def _serve(flags: Mapping[str, Any]) -> None:
     if store := options.pop("store", None):
         made["task_store"] = store
     server.serve(folder, **{**options, **made, "config": config})
-
-
-def load_config(path: str | None) -> Any:
-    """The apcore Config in the file at *path*, or where apcore looks for one; None without one.
-
-    Raises:
-        ConfigurationError: The file is missing or can't be read.
-    """
-    apcore = import_module("apcore")  # it comes with the server part
-    discover = getattr(import_module("apcore.config"), "discover_config_file", str)
-    found = path or discover()
-    if not found:
-        return None
-    if not Path(found).is_file():
-        raise ConfigurationError(f"Config file not found: {found}")
-    if not hasattr(apcore.Config, "load"):
-        raise ConfigurationError("Config files need a newer apcore: pip install 'apcore>=0.8'")
-    with suppress(AttributeError, apcore.ModuleError):  # before apcore 0.15; known already
-        # without a prefix, for the environment is read here
-        apcore.Config.register_namespace(NAMESPACE, env_prefix="")
-    logging.getLogger("apcore.config").setLevel("ERROR")  # warns of folders that we do not use
-    try:
-        return apcore.Config.load(found) if path else apcore.Config.load()
-    except (apcore.ModuleError, ValueError, OSError) as error:
-        raise ConfigurationError(f"Config file {found}: {error}") from None

@@ -111,3 +111,12 @@ async def migrate(connection: Any) -> int:
             await connection.execute(script)
             await connection.execute("INSERT INTO apcore_a2a.migrations VALUES ($1)", number)
     return len(MIGRATIONS)
+
+
+async def version_of(connection: Any) -> int:
+    """The database's version; 0 when nothing of ours is in it yet."""
+    if await connection.fetchval("SELECT to_regclass('apcore_a2a.migrations')") is None:
+        return 0
+    sql = "SELECT coalesce(max(version), 0) FROM apcore_a2a.migrations"
+    known: int = await connection.fetchval(sql)
+    return known

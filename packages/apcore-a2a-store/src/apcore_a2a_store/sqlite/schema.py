@@ -101,3 +101,9 @@ def migrate(connection: sqlite3.Connection) -> int:
             f"BEGIN IMMEDIATE; {script}; PRAGMA user_version = {number}; COMMIT"
         )
     return len(MIGRATIONS)
+
+
+def version_of(connection: sqlite3.Connection) -> int:
+    """The file's version; 0 when nothing is in it yet."""
+    known: int = connection.execute("PRAGMA user_version").fetchone()[0]
+    return known

@@ -1,0 +1,1 @@
+"""The commands for who keeps a store: bring it up to date, check it, drop what is old."""
