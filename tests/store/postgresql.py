@@ -43,12 +43,23 @@ class Database:
 
     def clear(self) -> None:
         """Forget all that agents have kept in it."""
+        self.sql("DROP SCHEMA IF EXISTS apcore_a2a CASCADE")
+
+    def sql(self, *statements: str) -> None:
+        """Run statements, each by itself."""
         program = find("psql")
         assert program is not None
-        sql = "DROP SCHEMA IF EXISTS apcore_a2a CASCADE"
-        command = [program, "--quiet", "--no-psqlrc", "--dbname", self.url, "--command", sql]
+        command = [program, "--quiet", "--no-psqlrc", "--set=ON_ERROR_STOP=1", "--dbname", self.url]
+        command += [f"--command={statement}" for statement in statements]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
+
+    def ask_for_passwords(self, user: str) -> None:
+        """Let a user in with its password alone."""
+        rules = self._data / "pg_hba.conf"
+        known = rules.read_text()
+        rules.write_text(f"host all {user} 127.0.0.1/32 scram-sha-256\n{known}")
+        self._run("pg_ctl", "reload")
 
     def stop(self, mode: str = "fast") -> None:
         """Stop it; at once and without a word in the mode "immediate"."""

@@ -48,7 +48,7 @@ ORPHANS = """
 STATUSES = """
     SELECT e.task_id, e.version, e.body, t.version, t.state
     FROM events e JOIN tasks t ON t.id = e.task_id
-    WHERE substr(e.body, 1, 1) NOT IN ({task}, {chunk}) ORDER BY e.task_id, e.version"""
+    WHERE (substr(e.body, 1, 1) IN ({task}, {chunk})) IS NOT TRUE ORDER BY e.task_id, e.version"""
 """The events that may end a task: neither its beginning nor a chunk."""
 
 

@@ -77,9 +77,9 @@ def _look(connection: sqlite3.Connection, path: Path, tell: Callable[[str], None
     beside = path.with_name(f"{path.name}-wal")
     size = sum(file.stat().st_size for file in (path, beside) if file.exists())
     tell("integrity")
-    damage = [("", text) for (text,) in connection.execute("PRAGMA integrity_check")]
-    if damage != [("", "ok")]:
-        return Report(version=found, size=size, faults=[_damaged(damage)])
+    if damage := _damage(connection):
+        fault = Fault("the file is damaged; what is in it was not looked at", len(damage), damage)
+        return Report(version=found, size=size, faults=[fault])
     tables = [name for (name,) in connection.execute("SELECT name FROM sqlite_master")]
     answers: dict[str, list[tuple[Any, ...]]] = {}
     for name, sql in queries(tables, {}).items():
@@ -92,5 +92,12 @@ def _look(connection: sqlite3.Connection, path: Path, tell: Callable[[str], None
     return report(found, size, answers, ends)
 
 
-def _damaged(told: list[tuple[str, str]]) -> Fault:
-    return Fault("the file is damaged, and what is in it was not looked at", len(told), told)
+def _damage(connection: sqlite3.Connection) -> list[tuple[str, str]]:
+    """What SQLite finds wrong with its file, a hundred things at most."""
+    try:
+        told = [text for (text,) in connection.execute("PRAGMA integrity_check")]
+    except sqlite3.DatabaseError as error:
+        if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_CORRUPT:
+            raise
+        told = [str(error)]
+    return [("", text) for text in told if text != "ok"]

@@ -37,8 +37,7 @@ def do(arguments: argparse.Namespace, options: Mapping[str, Any]) -> int:
 
 
 def _migrate(arguments: argparse.Namespace, options: Mapping[str, Any]) -> int:
-    with progress() as tell:
-        tell("migrating")
+    with progress("migrating"):
         before, after = asyncio.run(migrate(options["store"]))
     if before == after:
         print(f"The tables are up to date (version {after})")
@@ -50,7 +49,7 @@ def _migrate(arguments: argparse.Namespace, options: Mapping[str, Any]) -> int:
 
 
 def _check(arguments: argparse.Namespace, options: Mapping[str, Any]) -> int:
-    with progress() as tell:
+    with progress("looking") as tell:
         report = asyncio.run(check(options["store"], tell))
     if arguments.json:
         print(json.dumps(asdict(report), indent=2))
@@ -61,8 +60,7 @@ def _check(arguments: argparse.Namespace, options: Mapping[str, Any]) -> int:
 
 def _prune(arguments: argparse.Namespace, options: Mapping[str, Any]) -> int:
     retention = _retention(**{name: options[name] for name in OPTIONS[1:] if name in options})
-    with progress() as tell:
-        tell("dropping")
+    with progress("dropping"):
         count = asyncio.run(prune(options["store"], retention))
     kept = f"task_ttl {retention.log_ttl:g} s, max_tasks {retention.max_logs}"
     print(f"{count} task{'' if count == 1 else 's'} dropped ({kept})")

@@ -26,11 +26,8 @@ def show(report: Report) -> None:
     print(f"dead letters   {report.dead_letters:,}")
     for fault in report.faults:
         _fault(fault)
-    print(
-        f"\n{sum(fault.count for fault in report.faults):,} faults"
-        if report.faults
-        else "All is well"
-    )
+    count = sum(fault.count for fault in report.faults)
+    print(f"\n{count:,} fault{'' if count == 1 else 's'}" if count else "All is well")
 
 
 def _fault(fault: Fault) -> None:
@@ -47,14 +44,14 @@ def _moment(seconds: float) -> str:
 
 
 @contextmanager
-def progress() -> Generator[Callable[[str], None]]:
-    """Gives a function that tells people what is done just now; programs are told nothing."""
+def progress(step: str) -> Generator[Callable[[str], None]]:
+    """Gives a function that tells people what is done after *step*; programs are told nothing."""
     if not (sys.stderr and sys.stderr.isatty()):
         yield lambda step: None
         return
     from rich.console import Console  # slow to import
 
-    line = _Line()
+    line = _Line(step)
     with Console(stderr=True, highlight=False).status(line):
         yield line.tell
 
@@ -62,9 +59,9 @@ def progress() -> Generator[Callable[[str], None]]:
 class _Line:
     """What is done, and for how long."""
 
-    def __init__(self) -> None:
+    def __init__(self, step: str) -> None:
         self._start = monotonic()
-        self._step = ""
+        self._step = step
 
     def tell(self, step: str) -> None:
         self._step = step

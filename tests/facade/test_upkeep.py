@@ -1,0 +1,619 @@
+"""Stores are brought up to date, checked and pruned by `apcore-a2a store`."""
+
+import asyncio
+import json
+import os
+import re
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from a2a.types import TaskPushNotificationConfig
+from apcore_a2a.config import NAMESPACE
+from apcore_a2a_store import SendKey, Store, Webhook, open_store
+from apcore_a2a_store.states import COMPLETED, INPUT_REQUIRED, WORKING
+from apcore_a2a_store.testing.samples import begun, new_record, said_more, went_on
+
+from tests.store.conftest import server as server
+from tests.store.postgresql import Database
+from tests.store.replicas import hold, replica
+
+from .remote import Command, Outcome, harmless, plain, screen
+from .remote import _elsewhere as _elsewhere
+from .remote import do as do
+
+OUTBOX = (
+    "CREATE TABLE IF NOT EXISTS {}outbox (task_id TEXT, config_id TEXT, version INTEGER,"
+    " body {}, attempts INTEGER, due {}, failure TEXT)"
+)
+LETTER = "INSERT INTO {}outbox VALUES ('{}', 'c', 1, {}, 3, {}, 'gone')"
+
+
+class File:
+    """A store in a file, and what is done to it behind its back."""
+
+    now = "1e12"
+    prefix = ""
+    types = "BLOB", "REAL"
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "agent.db"
+        self.address = f"sqlite:///{self.path}"
+
+    def blob(self, data: bytes) -> str:
+        return f"x'{data.hex()}'"
+
+    def sql(self, *statements: str) -> None:
+        connection = sqlite3.connect(self.path, isolation_level=None)
+        for statement in statements:
+            connection.execute(statement)
+        connection.close()
+
+
+class Tables:
+    """The same of one in a database."""
+
+    now = "clock_timestamp()"
+    prefix = "apcore_a2a."
+    types = "BYTEA", "TIMESTAMPTZ"
+
+    def __init__(self, server: Database) -> None:
+        server.clear()
+        self._server = server
+        self.address = server.url
+
+    def blob(self, data: bytes) -> str:
+        return f"'\\x{data.hex()}'::bytea"
+
+    def sql(self, *statements: str) -> None:
+        self._server.sql("SET search_path TO apcore_a2a", *statements)
+
+
+@pytest.fixture(params=["file", "database"])
+def kept(request: pytest.FixtureRequest, tmp_path: Path) -> File | Tables:
+    """An empty store of each kind."""
+    if request.param == "file":
+        return File(tmp_path)
+    return Tables(request.getfixturevalue("server"))
+
+
+@pytest.fixture
+def full(kept: File | Tables) -> File | Tables:
+    """One with a task that is done, one that runs, and one that asks."""
+    with_store(kept.address, fill)
+    return kept
+
+
+def with_store(address: str, work: Callable[[Store], object]) -> None:
+    async def main() -> None:
+        store = open_store(address)
+        await store.start()
+        try:
+            await work(store)  # type: ignore[misc]
+        finally:
+            await store.close()
+
+    asyncio.run(main())
+
+
+async def fill(store: Store) -> None:
+    webhook = Webhook(TaskPushNotificationConfig(id="c", url="https://a.example"))
+    record, lease = await begun(store, new_record("done"), [webhook], SendKey("k", b"digest"))
+    chunk = said_more(record, "so far", lease)
+    await store.change(chunk)
+    await store.change(went_on(chunk.record, COMPLETED, lease))
+    await begun(store, new_record("runs", context_id="c2"))
+    record, lease = await begun(store, new_record("asks", context_id="c3"))
+    await store.change(went_on(record, INPUT_REQUIRED, lease))
+
+
+async def end_many(store: Store, count: int = 50) -> None:
+    for number in range(count):
+        record, lease = await begun(store, new_record(f"t{number:02}", context_id=f"c{number}"))
+        await store.change(went_on(record, COMPLETED, lease))
+
+
+def checked(do: Command, kept: File | Tables, *options: str) -> Outcome:
+    return do("store", "check", "--store", kept.address, *options)
+
+
+# check
+
+
+def test_what_is_in_a_store_is_told(full: File | Tables, do: Command) -> None:
+    done = checked(do, full)
+
+    assert (done.code, done.err) == (0, "")
+    lines = [line.split(maxsplit=1) for line in done.out.splitlines()]
+    assert ["tasks", "3: 1 working, 1 completed, 1 input-required"] in lines
+    assert ["events", "9"] in lines
+    assert done.out.endswith("All is well\n")
+    assert time.strftime("%Y-", time.gmtime()) in done.out
+
+
+def test_it_is_told_to_programs_as_json(full: File | Tables, do: Command) -> None:
+    done = checked(do, full, "--json")
+
+    assert done.code == 0
+    assert done.json["tasks"] == {"working": 1, "completed": 1, "input-required": 1}
+    assert (done.json["events"], done.json["dead_letters"], done.json["faults"]) == (9, 0, [])
+    assert done.json["size"] > 10_000
+    assert time.time() - 60 < done.json["oldest"] <= done.json["newest"] < time.time() + 1
+
+
+COPY = "INSERT INTO events SELECT task_id, {}, body FROM events WHERE task_id = '{}' AND version = "
+PLANTED = {
+    "a gap": (
+        ["DELETE FROM events WHERE task_id = 'done' AND version = 2"],
+        "events are missing",
+        ("done", "3 of 4 are there"),
+    ),
+    "an event that is ahead": (
+        [COPY.format(9, "runs") + "2"],
+        "events are outside the log",
+        ("runs", "version 9, and the log has 1 to 2"),
+    ),
+    "an event that should have left": (
+        [
+            "UPDATE tasks SET first_event = 3 WHERE id = 'done'",
+            "DELETE FROM events WHERE version=2 AND task_id = 'done'",
+        ],
+        "events are outside the log",
+        ("done", "version 1, and the log has 3 to 4"),
+    ),
+    "two ends": (
+        [COPY.format(5, "done") + "4", "UPDATE tasks SET version = 5 WHERE id = 'done'"],
+        "tasks end more than once",
+        ("done", "in versions 4 and 5"),
+    ),
+    "a chunk behind the end": (
+        [COPY.format(5, "done") + "3", "UPDATE tasks SET version = 5 WHERE id = 'done'"],
+        "events are behind the end",
+        ("done", "version 5, after the end in 4"),
+    ),
+    "another state": (
+        [f"UPDATE tasks SET state = {WORKING} WHERE id = 'asks'"],
+        "the state is not that of the events",
+        ("asks", "working, and input-required by its events"),
+    ),
+    "a lease of what has ended": (
+        ["UPDATE tasks SET expires = {now} WHERE id = 'done'"],
+        "ended tasks are leased",
+        ("done", ""),
+    ),
+    "an end without a time": (
+        ["UPDATE tasks SET ended = NULL WHERE id = 'done'"],
+        "the time of the end is missing, or is that of a task that goes on",
+        ("done", ""),
+    ),
+    "a time without an end": (
+        ["UPDATE tasks SET ended = {now} WHERE id = 'runs'"],
+        "the time of the end is missing, or is that of a task that goes on",
+        ("runs", ""),
+    ),
+    "an event of no kind": (
+        ["UPDATE events SET body = {kind} WHERE task_id = 'done' AND version = 2"],
+        "events can't be read",
+        ("done", "version 2"),
+    ),
+    "a broken event": (
+        ["UPDATE events SET body = {broken} WHERE task_id = 'done' AND version = 2"],
+        "events can't be read",
+        ("done", "version 2"),
+    ),
+    "an empty event": (
+        ["UPDATE events SET body = {empty} WHERE task_id = 'done' AND version = 2"],
+        "events can't be read",
+        ("done", "version 2"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_a_fault_is_found_and_no_other(name: str, full: File | Tables, do: Command) -> None:
+    statements, rule, example = PLANTED[name]
+    bodies = {"kind": b"\x07a", "broken": b"\x01\xff", "empty": b""}
+    blobs = {name: full.blob(body) for name, body in bodies.items()}
+    full.sql(*(statement.format(now=full.now, **blobs) for statement in statements))
+
+    done = checked(do, full, "--json")
+    assert done.code == 1
+    assert done.json["faults"] == [{"rule": rule, "count": 1, "examples": [[*example]]}]
+    done = checked(do, full)
+    assert done.code == 1
+    told = ": ".join(filter(None, example))
+    assert done.out.endswith(f"\n\n{rule[0].upper()}{rule[1:]}:\n  {told}\n\n1 fault\n")
+
+
+def test_what_has_no_task_is_found_in_every_table(full: File | Tables, do: Command) -> None:
+    full.sql(
+        OUTBOX.format(full.prefix, *full.types),
+        LETTER.format(full.prefix, "done", full.blob(b"n"), "NULL"),
+        LETTER.format(full.prefix, "runs", full.blob(b"n"), full.now),
+        "DELETE FROM tasks WHERE id = 'done'",
+    )
+    done = checked(do, full, "--json")
+
+    assert done.code == 1
+    assert done.json["dead_letters"] == 1
+    found = {fault["rule"]: fault["examples"] for fault in done.json["faults"]}
+    counts = {"events": 4, "messages": 1, "webhooks": 1, "sends": 1, "outbox": 1}
+    assert found == {
+        f"{table} have no task": [["done", f"{count} of them"]] for table, count in counts.items()
+    }
+
+
+def test_dead_letters_are_told_and_no_fault(full: File | Tables, do: Command) -> None:
+    full.sql(
+        OUTBOX.format(full.prefix, *full.types),
+        LETTER.format(full.prefix, "runs", full.blob(b"n"), "NULL"),
+    )
+    done = checked(do, full)
+
+    assert done.code == 0
+    assert ["dead", "letters", "1"] in [line.split() for line in done.out.splitlines()]
+
+
+def test_of_many_faults_some_are_shown_and_all_are_counted(
+    kept: File | Tables, do: Command
+) -> None:
+    with_store(kept.address, end_many)
+    kept.sql("DELETE FROM events WHERE version = 3")
+    done = checked(do, kept)
+
+    assert done.code == 1
+    assert done.out.count("2 of 3 are there\n") == 20
+    assert done.out.count("  … and 30 more\n") == 2  # nor do their states tell of an end
+    assert done.out.endswith("\n100 faults\n")
+
+
+def test_what_tasks_are_called_drives_no_terminal(full: File | Tables, do: Command) -> None:
+    hostile = "\x1b[2J\x07\nAll is well"
+    full.sql(f"UPDATE events SET task_id = '{hostile}' WHERE task_id = 'runs'")
+    done = checked(do, full)
+
+    harmless(done)
+    assert "\nAll is well" not in done.out
+    assert "[2J\\nAll is well: 2 of them\n" in done.out
+
+
+def test_running_tasks_that_nobody_takes_over_are_found(server: Database, do: Command) -> None:
+    kept = Tables(server)
+    with_store(kept.address, fill)
+    kept.sql("UPDATE tasks SET expires = now() - interval '30 s' WHERE id = 'runs'")
+    assert checked(do, kept).code == 0  # somebody may be about to
+    kept.sql("UPDATE tasks SET expires = now() - interval '3 min' WHERE id = 'runs'")
+    done = checked(do, kept)
+
+    assert done.code == 1
+    assert "Nobody has taken over running tasks:\n  runs: its lease ended 18" in done.out
+
+
+def test_a_damaged_file_is_told(tmp_path: Path, do: Command) -> None:
+    kept = File(tmp_path)
+    with_store(kept.address, end_many)
+    with kept.path.open("r+b") as file:
+        file.seek(5 * 4096)
+        file.write(b"\xff" * 4096)
+    done = checked(do, kept)
+
+    assert done.code == 1
+    assert "The file is damaged; what is in it was not looked at:\n" in done.out
+
+
+def test_a_check_changes_nothing_and_disturbs_no_agent(
+    kept: File | Tables, tmp_path: Path, do: Command
+) -> None:
+    with replica(tmp_path, kept.address) as agent:
+        with agent.stream("steps", seconds=0.05, steps=20) as events:
+            task_id = next(events)[1]["task"]["id"]
+            for _ in range(5):
+                once = agent.start("again", seconds=0)
+                assert checked(do, kept).code == 0
+                next(events)
+                assert agent.ended(once) == ["completed"]
+            seen = [number for number, _ in events]
+        assert agent.ended(task_id) == ["completed"]
+        hold(agent.events(task_id))
+        assert seen[-1] == len(agent.events(task_id))
+        assert checked(do, kept).code == 0
+        assert "WARNING" not in agent.process.log.partition("Ctrl+C ends it")[2]
+
+
+# migrate
+
+
+def test_the_tables_are_made_once(kept: File | Tables, do: Command) -> None:
+    if isinstance(kept, File):
+        kept.path.touch()
+    done = checked(do, kept)
+    assert (done.code, done.out) == (2, "")
+    assert done.err == "apcore-a2a: The store has no tables yet: apcore-a2a store migrate\n"
+
+    made, again = (do("store", "migrate", "--store", kept.address) for _ in range(2))
+    assert (made.code, again.code) == (0, 0)
+    version = checked(do, kept, "--json").json["version"]
+    assert made.out == f"The tables have been made (version {version})\n"
+    assert again.out == f"The tables are up to date (version {version})\n"
+
+
+@pytest.mark.parametrize("action", ["migrate", "check", "prune"])
+def test_newer_tables_are_refused(action: str, full: File | Tables, do: Command) -> None:
+    newer = "PRAGMA user_version = 99"
+    if isinstance(full, Tables):
+        newer = "INSERT INTO migrations VALUES (99)"
+    full.sql(newer)
+    done = do("store", action, "--store", full.address)
+
+    assert (done.code, done.out) == (2, "")
+    assert "tables have version 99" in done.err
+    assert "update apcore-a2a-store" in done.err
+
+
+def test_tables_that_are_up_to_date_are_so_beside_an_agent(
+    kept: File | Tables, tmp_path: Path, do: Command
+) -> None:
+    with replica(tmp_path, kept.address):
+        done = do("store", "migrate", "--store", kept.address)
+
+    assert done.code == 0
+    assert "up to date" in done.out
+
+
+# prune
+
+
+def test_old_tasks_are_dropped_with_all_of_theirs(full: File | Tables, do: Command) -> None:
+    kept = do("store", "prune", "--store", full.address)
+    assert (kept.code, kept.out) == (0, "0 tasks dropped (task_ttl 3600 s, max_tasks 10000)\n")
+    time.sleep(0.01)  # longer than the one below
+    done = do("store", "prune", "--store", full.address, "--task-ttl", "0.001")
+    assert (done.code, done.out) == (0, "1 task dropped (task_ttl 0.001 s, max_tasks 10000)\n")
+
+    left = checked(do, full, "--json")
+    assert left.code == 0
+    assert left.json["tasks"] == {"working": 1, "input-required": 1}
+    assert left.json["events"] == 5
+
+
+def test_the_latest_tasks_stay(kept: File | Tables, do: Command) -> None:
+    with_store(kept.address, end_many)
+    done = do("store", "prune", "--store", kept.address, "--max-tasks", "20")
+
+    assert done.out.startswith("30 tasks dropped ")
+    assert checked(do, kept, "--json").json["tasks"] == {"completed": 20}
+
+
+def test_a_file_is_not_pruned_beside_its_agent(tmp_path: Path, do: Command) -> None:
+    kept = File(tmp_path)
+    with replica(tmp_path, kept.address):
+        done = do("store", "prune", "--store", kept.address)
+
+    assert (done.code, done.out) == (2, "")
+    assert "is in use by another process" in done.err
+
+
+def test_a_database_is_pruned_beside_its_agents(
+    server: Database, tmp_path: Path, do: Command
+) -> None:
+    kept = Tables(server)
+    with replica(tmp_path, kept.address) as agent:
+        agent.ended(*(agent.start("again", seconds=0) for _ in range(3)))
+        runs = agent.start("once", seconds=0.5)
+        done = do("store", "prune", "--store", kept.address, "--max-tasks", "1")
+        assert agent.ended(runs) == ["completed"]
+
+    assert done.out.startswith("2 tasks dropped ")
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "told"),
+    [
+        ("--task-ttl", "0", "task_ttl must be greater than 0"),
+        ("--task-ttl", "nan", "task_ttl must be greater than 0"),
+        ("--task-ttl", "soon", "--task-ttl takes a number, not 'soon'"),
+        ("--max-tasks", "0", "max_tasks must be a whole number, 1 or more"),
+        ("--max-tasks", "1.5", "--max-tasks takes a whole number, not '1.5'"),
+    ],
+)
+def test_a_limit_that_makes_no_sense_is_refused(
+    option: str, value: str, told: str, full: File | Tables, do: Command
+) -> None:
+    done = do("store", "prune", "--store", full.address, option, value)
+
+    assert (done.code, done.out) == (2, "")
+    assert told in done.err
+    assert checked(do, full, "--json").json["events"] == 9
+
+
+# Which store, and where it can't be used
+
+
+def test_the_store_and_its_limits_are_found_where_serve_finds_them(
+    tmp_path: Path, do: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = File(tmp_path)
+    with_store(kept.address, end_many)
+    settings = {NAMESPACE: {"store": kept.address, "max-tasks": 40}}
+    (tmp_path / "mine.yaml").write_text(json.dumps({"apcore": {}, **settings}))
+    assert do("store", "prune", "--config", "mine.yaml").out.startswith("10 tasks dropped ")
+    monkeypatch.setenv("APCORE_A2A_CONFIG", "mine.yaml")
+    monkeypatch.setenv("APCORE_A2A_MAX_TASKS", "30")
+    assert do("store", "prune").out.startswith("10 tasks dropped ")
+    monkeypatch.setenv("APCORE_A2A_STORE", f"sqlite:///{tmp_path / 'other.db'}")
+    assert do("store", "check").err == f"apcore-a2a: There is no file {tmp_path / 'other.db'}\n"
+    assert checked(do, kept).code == 0
+
+
+NAMELESS: dict[str, tuple[list[str], str]] = {
+    "no store": ([], "--store URL or APCORE_A2A_STORE"),
+    "memory": (["--store", "memory"], "Tasks in memory end with their process"),
+    "no address": (["--store", "agent.db"], "The store must be"),
+    "an unknown option": (["--stroe", "sqlite:///agent.db"], "(is --store meant?)"),
+}
+
+
+@pytest.mark.parametrize("action", ["migrate", "check", "prune"])
+@pytest.mark.parametrize("case", NAMELESS)
+def test_who_names_no_store_is_told_how(case: str, action: str, do: Command) -> None:
+    options, told = NAMELESS[case]
+    done = do("store", action, *options)
+
+    assert (done.code, done.out) == (2, "")
+    assert told in done.err
+    assert os.listdir() == []
+
+
+@pytest.mark.parametrize("action", ["check", "prune"])
+def test_a_file_that_is_not_there_is_not_made(action: str, tmp_path: Path, do: Command) -> None:
+    done = do("store", action, "--store", "sqlite:///agent.db")
+
+    assert (done.code, done.out) == (2, "")
+    assert done.err == "apcore-a2a: There is no file agent.db\n"
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("action", ["migrate", "check", "prune"])
+def test_what_is_no_database_is_told_and_left_as_it_is(
+    action: str, tmp_path: Path, do: Command
+) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "text").write_text("These are no tasks.")
+    folder = do("store", action, "--store", "sqlite:///folder")
+    text = do("store", action, "--store", "sqlite:///text")
+
+    assert (folder.code, folder.err) == (2, "apcore-a2a: folder is no file\n")
+    assert (text.code, text.err) == (2, "apcore-a2a: text can't be read: file is not a database\n")
+    assert (tmp_path / "text").read_text() == "These are no tasks."
+
+
+def test_a_file_of_another_program_is_told(tmp_path: Path, do: Command) -> None:
+    kept = File(tmp_path)
+    kept.sql("CREATE TABLE songs (name)", "PRAGMA user_version = 1")
+    done = checked(do, kept)
+
+    assert (done.code, done.out) == (2, "")
+    assert "no such table: tasks" in done.err
+
+
+SECRET = "s3cr3t"
+
+
+@pytest.mark.parametrize("action", ["migrate", "check", "prune"])
+@pytest.mark.parametrize(
+    ("address", "told"),
+    [
+        ("postgresql://agent:{}@127.0.0.1:1/postgres", "Connect call failed"),
+        ("postgresql://agent:{}@nowhere.invalid/postgres", "not known"),
+        ("postgresql://agent:{}/more@127.0.0.1/postgres", "address can't be read"),
+        ("postgresql://agent:{}@127.0.0.1:{port}/missing", '"missing" does not exist'),
+        ("postgresql://locked:{}@127.0.0.1:{port}/postgres", "password authentication failed"),
+        ("postgresql:/agent:{}@127.0.0.1/postgres", "The store must be"),
+    ],
+)
+def test_a_database_that_can_t_be_used_is_told_in_a_line_without_the_password(
+    address: str, told: str, action: str, server: Database, do: Command
+) -> None:
+    server.clear()
+    if "locked" in address:
+        server.sql("DROP ROLE IF EXISTS locked", "CREATE ROLE locked LOGIN PASSWORD 'another'")
+        server.ask_for_passwords("locked")
+    done = do("store", action, "--store", address.format(SECRET, port=server.port))
+
+    assert (done.code, done.out) == (2, "")
+    assert told in done.err
+    assert done.err.startswith("apcore-a2a: ")
+    assert done.err.count("\n") == 1
+    assert SECRET not in done.err
+
+
+def test_who_may_not_read_the_tables_is_told(server: Database, do: Command) -> None:
+    kept = Tables(server)
+    with_store(kept.address, fill)
+    kept.sql("DROP ROLE IF EXISTS other", "CREATE ROLE other LOGIN")
+    done = do("store", "check", "--store", server.url.replace("agent@", "other@"))
+
+    assert (done.code, done.out) == (2, "")
+    assert "permission denied" in done.err
+
+
+@pytest.mark.parametrize(
+    ("module", "address", "told"),
+    [
+        ("asyncpg", "postgresql://a@127.0.0.1/b", "pip install 'apcore-a2a-store[postgres]'"),
+        ("filelock", "sqlite:///agent.db", "pip install 'apcore-a2a-store[sqlite]'"),
+        ("apcore_a2a_store", "sqlite:///agent.db", "pip install 'apcore-a2a[store]'"),
+    ],
+)
+def test_what_is_missing_is_told_with_how_to_install_it(
+    module: str, address: str, told: str
+) -> None:
+    code = (
+        f"import sys; sys.modules[{module!r}] = None; from apcore_a2a.cli import main;"
+        f"sys.exit(main(['store', 'check', '--store', {address!r}]))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.endswith(f"{told}\n")
+    assert done.stderr.count("\n") == 1
+
+
+# On a terminal
+
+
+def test_the_progress_is_shown_and_an_interrupt_ends_it(
+    server: Database, tmp_path: Path, do: Command
+) -> None:
+    kept = Tables(server)
+    with_store(kept.address, fill)
+    holder = [sys.executable, "-c", HOLD, kept.address]
+    with subprocess.Popen(holder, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"held\n"
+        with screen(tmp_path, "store", "check", "--store", kept.address) as shown:
+            shown.wait_for("looking  0 s")
+            shown.wait_for("looking  1 s")
+            shown.interrupt()
+            assert shown.end() == 130
+        other.communicate()
+
+    assert "Traceback" not in shown.text
+    assert checked(do, kept).code == 0
+
+
+HOLD = """
+import asyncio, asyncpg, sys
+
+async def main():
+    connection = await asyncpg.connect(sys.argv[1])
+    async with connection.transaction():
+        await connection.execute("LOCK TABLE apcore_a2a.events IN ACCESS EXCLUSIVE MODE")
+        print("held", flush=True)
+        await asyncio.to_thread(sys.stdin.read)
+
+asyncio.run(main())
+"""
+
+
+def test_a_report_is_read_on_a_terminal(full: File | Tables, tmp_path: Path) -> None:
+    with screen(tmp_path, "store", "check", "--store", full.address) as shown:
+        assert shown.end() == 0
+
+    assert re.search(r" \w+  0 s", plain(shown.text))
+    assert "All is well" in plain(shown.text)
+
+
+@pytest.mark.parametrize("action", ["migrate", "check", "prune"])
+def test_the_help_fits_a_terminal_and_names_the_exit_codes(action: str, do: Command) -> None:
+    done = do("store", action, "--help")
+
+    assert (done.code, done.err) == (0, "")
+    assert max(map(len, done.out.splitlines())) <= 80
+    words = " ".join(done.out.split())
+    for code in ("0 done", "1 the check", "2 wrong", "130 inter"):
+        assert code in words
