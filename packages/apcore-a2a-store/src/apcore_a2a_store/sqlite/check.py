@@ -16,7 +16,7 @@ KNOWN = len(MIGRATIONS)
 BUSY = 5.0
 """Seconds in which another program may let go of the file."""
 INTERRUPT = 0.1
-"""Seconds after which what is asked of the file is stopped again, when it goes on."""
+"""Seconds after which a check is interrupted again, when it goes on."""
 
 
 async def version(place: str) -> int:
@@ -44,10 +44,12 @@ async def check(place: str, tell: Callable[[str], None]) -> Report:
         work = asyncio.ensure_future(asyncio.to_thread(_look, connection, Path(place), tell))
         try:
             return await asyncio.shield(work)
-        finally:
-            while not work.done():  # who waits for it has been stopped
+        except asyncio.CancelledError:
+            while not work.done():  # the thread has the connection
                 connection.interrupt()
                 await asyncio.wait({work}, timeout=INTERRUPT)
+            await asyncio.gather(work, return_exceptions=True)
+            raise
 
 
 @contextmanager
