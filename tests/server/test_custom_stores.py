@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -393,9 +394,41 @@ async def test_a_store_that_hangs_at_the_start_does_not_outlive_the_limit() -> N
     assert all(ended(record) for record in store.records.values()), "it works for ever"
 
 
-def test_a_store_of_the_sdk_comes_with_a_warning_of_what_it_lacks(
-    caplog: pytest.LogCaptureFixture,
+def log_of(caplog: pytest.LogCaptureFixture) -> list[tuple[int, str]]:
+    """What was said of stores."""
+    records = [record for record in caplog.records if record.name.startswith("apcore_a2a.store")]
+    return [(record.levelno, record.getMessage()) for record in records]
+
+
+@pytest.mark.parametrize(
+    ("store", "begins", "ends"),
+    [
+        (DictStore, "The task store DictStore keeps", "It keeps one webhook for each task"),
+        (SdkStore, "The task store InMemoryTaskStore of a2a-sdk keeps", "change of state"),
+    ],
+)
+async def test_what_a_store_lacks_is_said_once_at_the_start(
+    store: Any, begins: str, ends: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.WARNING)
-    app_of(registry_of(GIVEN), task_store=SdkStore())
-    assert "push configurations" in caplog.text
+    kept = store()
+    with caplog.at_level(logging.INFO):
+        app = app_of(registry_of(GIVEN), task_store=kept)
+        assert log_of(caplog) == []
+        for _ in range(2):  # an application may be started again
+            async with serving(app):
+                pass
+    ((level, message),) = log_of(caplog)
+    assert level == logging.INFO
+    assert message.startswith(begins)
+    assert message.endswith(ends)
+    assert "\n" not in message
+
+
+async def test_nothing_is_said_of_stores_that_lack_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for store in ("memory", f"sqlite:///{tmp_path / 'agent.db'}"):
+        with caplog.at_level(logging.INFO):
+            async with serving(GIVEN, task_store=store):
+                pass
+    assert log_of(caplog) == []

@@ -19,6 +19,11 @@ logger = logging.getLogger("apcore_a2a.stores")
 
 PAGE = 200
 RECORD = "apcoreRecord"
+LACKS = (
+    "The task store %s keeps tasks, and nothing is ever dropped from it. Events, leases and the "
+    "keys of sends live in this process: after a restart streams don't resume and what ran is not "
+    "taken over, and replicas can't share it. %s"
+)
 
 
 class ScannedStore(InProcessStore):
@@ -36,6 +41,14 @@ class ScannedStore(InProcessStore):
     def __init__(self, store: TaskStore) -> None:
         super().__init__()
         self._store = store
+        self._lacks = type(store).__name__, "It keeps one webhook for each task"
+        self._told = False
+
+    async def start(self) -> None:
+        """Tell, once, what the store lacks."""
+        if not self._told:
+            logger.info(LACKS, *self._lacks)
+        self._told = True
 
     async def save(self, record: TaskRecord) -> None:
         """Hand the record to the store."""
@@ -126,6 +139,8 @@ class ScannedSdkStore(ScannedStore):
     def __init__(self, store: Any) -> None:
         tasks: Any = SdkStore(store)
         super().__init__(tasks)
+        name = f"{type(store).__name__} of a2a-sdk"
+        self._lacks = name, "It keeps no webhooks, and lists tasks by their last change of state"
 
     webhooks = Store.webhooks
     save_webhooks = Store.save_webhooks
@@ -200,7 +215,6 @@ def store_of(store: Any) -> Store:
     if isinstance(store, Store):
         return store
     if _is_sdk_store(store):
-        logger.warning("The SDK's task store keeps no push configurations and lists by update")
         return ScannedSdkStore(store)
     missing = missing_methods(store, TaskStore)
     if missing:
