@@ -7,6 +7,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from apcore_a2a_store import UnavailableError, open_store
 from apcore_a2a_store.upkeep import check, migrate
 
 pytestmark = pytest.mark.anyio
@@ -35,3 +36,10 @@ async def test_a_check_that_is_stopped_leaves_nothing_behind(
     gc.collect()
     await asyncio.sleep(0)
     assert not caplog.records
+
+
+async def test_an_address_that_can_t_be_read_is_not_shown_for_it_has_a_password() -> None:
+    with pytest.raises(UnavailableError) as caught:
+        await open_store("postgresql://agent:12a/b@127.0.0.1/agents").start()
+    assert "12a" not in str(caught.value)
+    assert caught.value.__suppress_context__

@@ -6,9 +6,10 @@ from typing import Any
 
 import asyncpg
 
-from apcore_a2a_store.errors import SchemaError, UnavailableError
+from apcore_a2a_store.errors import SchemaError
 from apcore_a2a_store.reports import STATUSES, Ends, Report, queries, report
 
+from .refusals import REFUSALS, refusal
 from .schema import MIGRATIONS, version_of
 
 KNOWN = len(MIGRATIONS)
@@ -72,16 +73,13 @@ async def _reading(url: str) -> AsyncGenerator[Any]:
     """The database as it is at one moment."""
     try:
         connection = await driver.connect(url, timeout=5)
-        try:
-            async with connection.transaction(isolation="repeatable_read", readonly=True):
-                await connection.execute("SET LOCAL search_path TO apcore_a2a")
-                yield connection
-        finally:
-            await connection.close()
-    except UnavailableError:
-        raise
+    except REFUSALS as error:
+        raise refusal(error) from None
+    try:
+        async with connection.transaction(isolation="repeatable_read", readonly=True):
+            await connection.execute("SET LOCAL search_path TO apcore_a2a")
+            yield connection
     except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
-        told = str(error) or "it does not answer in time"
-        raise UnavailableError(f"The database can't be used: {told}") from error
-    except ValueError:  # its message may hold a part of the password
-        raise UnavailableError("The database's address can't be read") from None
+        raise refusal(error) from None
+    finally:
+        await connection.close()

@@ -26,6 +26,7 @@ from apcore_a2a_store.webhooks import Backlog, Notification, Wanted, Webhook
 
 from . import outbox, sql
 from .hints import Hints
+from .refusals import REFUSALS, refusal
 from .rows import event_columns, moment, owner_bytes, record_of, webhook_columns
 from .schema import TABLES, migrate
 
@@ -87,11 +88,9 @@ class PostgresStore(Store):
                 await migrate(connection)
             connect = partial(driver.connect, self._url)
             self._hints = Hints(connect, self._pool.execute, self._on_hint)
-        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+        except REFUSALS as error:
             await self.close()
-            if isinstance(error, UnavailableError):
-                raise
-            raise UnavailableError(f"The database can't be used: {error}") from error
+            raise refusal(error) from None
 
     async def close(self) -> None:
         """Close all connections."""
