@@ -17,6 +17,7 @@ from apcore_a2a.config import NAMESPACE
 from apcore_a2a_store import SendKey, Store, Webhook, open_store
 from apcore_a2a_store.states import COMPLETED, INPUT_REQUIRED, WORKING
 from apcore_a2a_store.testing.samples import begun, new_record, said_more, went_on
+from apcore_a2a_store.testing.webhook_checks import drained
 
 from tests.store.conftest import server as server
 from tests.store.postgresql import Database
@@ -26,11 +27,10 @@ from .remote import Command, Outcome, harmless, plain, screen
 from .remote import _elsewhere as _elsewhere
 from .remote import do as do
 
-OUTBOX = (
-    "CREATE TABLE IF NOT EXISTS {}outbox (task_id TEXT, config_id TEXT, version INTEGER,"
-    " body {}, attempts INTEGER, due {}, failure TEXT)"
+LETTER = (
+    "INSERT INTO {}outbox (task_id, config_id, version, owner, host, body, since, due, failure)"
+    " VALUES ('{}', 'c', 9, {body}, 'a.example', {body}, {now}, {}, 'gone')"
 )
-LETTER = "INSERT INTO {}outbox VALUES ('{}', 'c', 1, {}, 3, {}, 'gone')"
 
 
 class File:
@@ -38,7 +38,6 @@ class File:
 
     now = "1e12"
     prefix = ""
-    types = "BLOB", "REAL"
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "agent.db"
@@ -59,7 +58,6 @@ class Tables:
 
     now = "clock_timestamp()"
     prefix = "apcore_a2a."
-    types = "BYTEA", "TIMESTAMPTZ"
 
     def __init__(self, server: Database) -> None:
         server.clear()
@@ -88,6 +86,11 @@ def full(kept: File | Tables) -> File | Tables:
     return kept
 
 
+def letter(kept: File | Tables, task_id: str, due: str) -> str:
+    """The statement that adds a notification, or a dead letter."""
+    return LETTER.format(kept.prefix, task_id, due, body=kept.blob(b"n"), now=kept.now)
+
+
 def with_store(address: str, work: Callable[[Store], object]) -> None:
     async def main() -> None:
         store = open_store(address)
@@ -106,6 +109,7 @@ async def fill(store: Store) -> None:
     chunk = said_more(record, "so far", lease)
     await store.change(chunk)
     await store.change(went_on(chunk.record, COMPLETED, lease))
+    await drained(store)
     await begun(store, new_record("runs", context_id="c2"))
     record, lease = await begun(store, new_record("asks", context_id="c3"))
     await store.change(went_on(record, INPUT_REQUIRED, lease))
@@ -231,9 +235,8 @@ def test_a_fault_is_found_and_no_other(name: str, full: File | Tables, do: Comma
 
 def test_what_has_no_task_is_found_in_every_table(full: File | Tables, do: Command) -> None:
     full.sql(
-        OUTBOX.format(full.prefix, *full.types),
-        LETTER.format(full.prefix, "done", full.blob(b"n"), "NULL"),
-        LETTER.format(full.prefix, "runs", full.blob(b"n"), full.now),
+        letter(full, "done", "NULL"),
+        letter(full, "runs", full.now),
         "DELETE FROM tasks WHERE id = 'done'",
     )
     done = checked(do, full, "--json")
@@ -248,10 +251,7 @@ def test_what_has_no_task_is_found_in_every_table(full: File | Tables, do: Comma
 
 
 def test_dead_letters_are_told_and_no_fault(full: File | Tables, do: Command) -> None:
-    full.sql(
-        OUTBOX.format(full.prefix, *full.types),
-        LETTER.format(full.prefix, "runs", full.blob(b"n"), "NULL"),
-    )
+    full.sql(letter(full, "runs", "NULL"))
     done = checked(do, full)
 
     assert done.code == 0
