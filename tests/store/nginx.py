@@ -4,10 +4,11 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from tests.facade.processes import free_port, process
 
-from .replicas import Replica
+from .replicas import Agent, Replica
 
 FOLDER = Path(__file__).parents[2] / "examples" / "deployment"
 PROGRAM = shutil.which("nginx", path="/usr/sbin:/usr/local/sbin:/usr/bin:/usr/local/bin")
@@ -29,19 +30,19 @@ http {{
 
 
 @contextmanager
-def before(home: Path, *replicas: Replica) -> Iterator[Replica]:
+def before(home: Path, *replicas: Replica) -> Iterator[Agent]:
     """What clients see of *replicas* through nginx: one agent."""
     assert PROGRAM is not None
     port = free_port()
     site = (FOLDER / "nginx.conf").read_text().replace("listen 80;", f"listen 127.0.0.1:{port};")
     places = (FOLDER / "replicas.conf").read_text()
     for number, replica in enumerate(replicas, 8001):
-        places = places.replace(f"127.0.0.1:{number}", replica.client.base_url.netloc.decode())
+        places = places.replace(f"127.0.0.1:{number}", urlsplit(replica.url).netloc)
     config = home / "nginx.conf"
     config.write_text(CONFIG.format(home=home, site=places + site))
     command = [PROGRAM, "-p", str(home), "-c", str(config), "-e", "stderr"]
     with process(command, home) as found:
-        seen = Replica(found, home, f"http://127.0.0.1:{port}")
-        found.answers_at(str(seen.client.base_url).rstrip("/"))
+        seen = Agent(f"http://127.0.0.1:{port}", home)
+        found.answers_at(seen.url)
         with seen.client:
             yield seen

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import httpx
 
@@ -34,6 +34,9 @@ serve(sys.argv[1], host="127.0.0.1", port=0, task_store=store, shutdown_timeout=
 
 MODULE = """
 import asyncio
+import os
+import time
+from contextlib import contextmanager
 from pathlib import Path
 
 from apcore import ModuleAnnotations
@@ -56,24 +59,30 @@ class {kind}:
     annotations = ModuleAnnotations({annotations})
 
     async def execute(self, inputs, context):
-        self.begin(context)
-        await asyncio.sleep(inputs["seconds"])
-        self.note(context, "end")
+        with self.noting(context):
+            await asyncio.sleep(inputs["seconds"])
         return {{"seconds": inputs["seconds"]}}
 
-    def begin(self, context):
+    @contextmanager
+    def noting(self, context):
         self.note(context, "begin")
+        try:
+            yield
+        except asyncio.CancelledError:
+            self.note(context, "cancel")
+            raise
+        self.note(context, "end")
 
     def note(self, context, what):
         with Path("starts").open("a") as file:
-            print(context.data["ext.a2a.task_id"], what, file=file)
+            print(context.data["ext.a2a.task_id"], what, time.time(), os.getpid(), file=file)
 """
 STREAM = """
     async def stream(self, inputs, context):
-        self.begin(context)
-        for step in range(inputs["steps"]):
-            await asyncio.sleep(inputs["seconds"])
-            yield {"seconds": float(step)}
+        with self.noting(context):
+            for step in range(inputs["steps"]):
+                await asyncio.sleep(inputs["seconds"])
+                yield {"seconds": float(step)}
 """
 MODULES = {
     "once": "",
@@ -93,19 +102,43 @@ def modules(home: Path) -> Path:
     return folder
 
 
-class Replica:
-    """A process that serves, and what can be asked of it.
+class Note(NamedTuple):
+    """What a module has noted: that it has begun, has ended, or was canceled.
 
-    Args:
-        process: The process.
-        home: The folder that it runs in.
-        url: Where it listens; else it has said so itself.
+    Attributes:
+        task_id: the task.
+        what: "begin", "end" or "cancel".
+        at: seconds since 1970.
+        process: the id of the process that ran it.
     """
 
-    def __init__(self, process: Process, home: Path, url: str = "") -> None:
-        self.process = process
+    task_id: str
+    what: str
+    at: float
+    process: int
+
+
+def notes(home: Path) -> list[Note]:
+    """What the modules of *home* have noted."""
+    path = home / "starts"
+    lines = path.read_text().splitlines() if path.exists() else []
+    fields = (line.split() for line in lines)
+    return [Note(task_id, what, float(at), int(pid)) for task_id, what, at, pid in fields]
+
+
+class Agent:
+    """An agent at an address, and what can be asked of it.
+
+    Args:
+        url: Where it serves.
+        home: Where its modules leave their notes.
+        options: How it is called, for httpx.
+    """
+
+    def __init__(self, url: str, home: Path, **options: Any) -> None:
+        self.url = url
         self.home = home
-        self.client = httpx.Client(base_url=url or process.url, headers=MODERN, timeout=PATIENCE)
+        self.client = httpx.Client(base_url=url, headers=MODERN, timeout=PATIENCE, **options)
 
     def ask(self, method: str, **params: Any) -> Json:
         """The answer, whatever it is."""
@@ -171,9 +204,16 @@ class Replica:
 
     def starts(self, task_id: str) -> int:
         """How often a module has begun for a task."""
-        path = self.home / "starts"
-        lines = path.read_text().splitlines() if path.exists() else []
-        return lines.count(f"{task_id} begin")
+        begun = [note.task_id for note in notes(self.home) if note.what == "begin"]
+        return begun.count(task_id)
+
+
+class Replica(Agent):
+    """A process that serves, and what can be asked of it."""
+
+    def __init__(self, process: Process, home: Path) -> None:
+        super().__init__(process.url, home)
+        self.process = process
 
 
 def _events(lines: Iterator[str]) -> Iterator[tuple[int, Json]]:

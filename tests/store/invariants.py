@@ -1,0 +1,217 @@
+"""What must hold of the tasks in a store, whatever has happened to the processes that ran them.
+
+Both sides are heard: the truth, read from the database itself, and what clients were told.
+"""
+
+import asyncio
+import sqlite3
+from collections import Counter
+from collections.abc import Collection, Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import asyncpg
+from a2a import types as a2a
+from apcore_a2a_store.events import unpack
+from apcore_a2a_store.states import NAMES, TERMINAL
+
+from .replicas import notes
+
+Rows: TypeAlias = list[tuple[Any, ...]]
+
+ONCE = ("once", "asks")
+"""The skills that are not idempotent."""
+TASKS = "SELECT id, skill, state, version, first_event FROM {}tasks ORDER BY created"
+EVENTS = "SELECT task_id, version, body FROM {}events ORDER BY task_id, version"
+OUTBOX = "SELECT task_id, config_id, version FROM {}outbox WHERE due IS NOT NULL"
+
+driver: Any = asyncpg
+
+
+class Violated(AssertionError):
+    """Some of what must hold does not; the text has a line for each."""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A task as it is kept.
+
+    Attributes:
+        skill: what it runs.
+        state: its state, as clients write it.
+        version: the number of its latest change.
+        first: that of the first event that is kept.
+        events: its log: versions, and the states that they tell of, if any.
+    """
+
+    skill: str
+    state: str
+    version: int
+    first: int = 1
+    events: list[tuple[int, str]] = field(default_factory=list[tuple[int, str]])
+
+    @property
+    def is_over(self) -> bool:
+        return self.state in ENDED
+
+
+ENDED = {NAMES[state] for state in TERMINAL}
+
+
+@dataclass(frozen=True)
+class Told:
+    """What clients were told.
+
+    Attributes:
+        tasks: the tasks that they know to have begun.
+        ends: the states in which they know tasks to have ended.
+        seen: the versions of the events that they have read to the end, in their order.
+        paused: the tasks that are meant to wait for an answer.
+    """
+
+    tasks: set[str] = field(default_factory=set[str])
+    ends: dict[str, str] = field(default_factory=dict[str, str])
+    seen: dict[str, list[int]] = field(default_factory=dict[str, list[int]])
+    paused: set[str] = field(default_factory=set[str])
+
+
+@dataclass(frozen=True)
+class Truth:
+    """What a database holds: its tasks, and what webhooks still have to be told."""
+
+    tasks: dict[str, Kept]
+    waiting: Rows
+
+    @property
+    def working(self) -> list[str]:
+        """The tasks that have not ended."""
+        return [task_id for task_id, task in self.tasks.items() if not task.is_over]
+
+
+def check(address: str, home: Path, told: Told) -> None:
+    """Hold the store at *address*, and the modules' notes in *home*, against all that must hold.
+
+    Raises:
+        Violated: Something does not hold.
+    """
+    found = [*violations(read(address), told, begun(home))]
+    if found:
+        raise Violated("\n".join([f"{len(found)} violations", *found]))
+
+
+def begun(home: Path) -> Counter[str]:
+    """How often a module has begun for each task."""
+    return Counter(note.task_id for note in notes(home) if note.what == "begin")
+
+
+def violations(truth: Truth, told: Told, begun: Counter[str]) -> Iterator[str]:
+    """A line for each thing that does not hold."""
+    for task_id in sorted(told.tasks - set(truth.tasks)):
+        yield f"{task_id}: acknowledged, and lost"
+    for task_id, task in truth.tasks.items():
+        for line in (*_of_state(task_id, task, told), *_of_log(task)):
+            yield f"{task_id} ({task.skill}): {line}"
+        if task.skill in ONCE and begun[task_id] > 1:
+            yield f"{task_id} ({task.skill}): started {begun[task_id]} times"
+    for task_id, config_id, version in truth.waiting:
+        yield f"{task_id}: webhook {config_id} has not been told of version {version}"
+
+
+def _of_state(task_id: str, task: Kept, told: Told) -> Iterator[str]:
+    if not task.is_over and task_id not in told.paused:
+        yield f"left {task.state}"
+    if task_id in told.paused and task.state != "input-required":
+        yield f"should be paused, and is {task.state}"
+    if told.ends.get(task_id, task.state) != task.state:
+        yield f"told as {told.ends[task_id]}, and is {task.state}"
+    versions = [version for version, _ in task.events]
+    if told.seen.get(task_id, versions) != versions:
+        yield f"read as {told.seen[task_id]}, and is {versions}"
+
+
+def _of_log(task: Kept) -> Iterator[str]:
+    versions = [version for version, _ in task.events]
+    if versions != [*range(task.first, task.version + 1)]:
+        yield f"has gaps: {versions} of {task.first} to {task.version}"
+    ends = [version for version, state in task.events if state in ENDED]
+    if len(ends) != task.is_over:
+        yield f"ended {len(ends)} times, and is {task.state}"
+    if ends and ends[0] != versions[-1]:
+        yield f"has events behind its end: {versions[-1] - ends[0]}"
+    states = [state for _, state in task.events if state]
+    if states[-1:] not in ([], [task.state]):
+        yield f"said {states[-1]}, and is {task.state}"
+
+
+def read(address: str) -> Truth:
+    """What the database at *address* holds."""
+    if address.startswith("sqlite:///"):
+        return _truth(*_read_file(Path(address.removeprefix("sqlite:///"))))
+    return _truth(*asyncio.run(_read_postgres(address)))
+
+
+def unfinished(address: str) -> int:
+    """How many tasks in a PostgreSQL have not ended, and notifications wait."""
+    return asyncio.run(_count(address))
+
+
+def _truth(tasks: Rows, events: Rows, waiting: Rows) -> Truth:
+    found = {
+        task_id: Kept(skill, NAMES[state], version, first)
+        for task_id, skill, state, version, first in tasks
+    }
+    for task_id, version, body in events:
+        if task_id in found:
+            found[task_id].events.append((version, _state(bytes(body))))
+    return Truth(found, waiting)
+
+
+def _state(body: bytes) -> str:
+    """The state that an event tells of; nothing if it is a chunk."""
+    payload = unpack(body)
+    if isinstance(payload, a2a.TaskArtifactUpdateEvent):
+        return ""
+    return NAMES[payload.status.state]
+
+
+def _read_file(path: Path) -> tuple[Rows, Rows, Rows]:
+    with closing(sqlite3.connect(path)) as file:
+        names = {name for (name,) in file.execute("SELECT name FROM sqlite_master")}
+        tasks, events = (file.execute(sql.format("")).fetchall() for sql in (TASKS, EVENTS))
+        waiting = file.execute(OUTBOX.format("")).fetchall() if "outbox" in names else []
+        return tasks, events, waiting
+
+
+async def _read_postgres(address: str) -> tuple[Rows, Rows, Rows]:
+    connection = await driver.connect(address)
+    try:
+        async with connection.transaction(isolation="repeatable_read", readonly=True):
+            queries = [TASKS, EVENTS, *([OUTBOX] if await _has_outbox(connection) else [])]
+            rows = [
+                [tuple(row) for row in await connection.fetch(sql.format("apcore_a2a."))]
+                for sql in queries
+            ]
+    finally:
+        await connection.close()
+    return rows[0], rows[1], rows[2] if len(rows) > 2 else []
+
+
+async def _has_outbox(connection: Any) -> bool:
+    found: bool = await connection.fetchval("SELECT to_regclass('apcore_a2a.outbox') IS NOT NULL")
+    return found
+
+
+async def _count(address: str) -> int:
+    connection = await driver.connect(address)
+    ended: Collection[int] = [*TERMINAL]
+    try:
+        sql = "SELECT count(*) FROM apcore_a2a.tasks WHERE state <> ALL($1)"
+        found: int = await connection.fetchval(sql, ended)
+        if await _has_outbox(connection):
+            waiting = f"SELECT count(*) FROM ({OUTBOX.format('apcore_a2a.')}) waiting"
+            found += await connection.fetchval(waiting)
+    finally:
+        await connection.close()
+    return found

@@ -1,0 +1,144 @@
+"""Proxies, each in a thread of its own: a balancer, and a wire that can be cut."""
+
+import asyncio
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Self
+
+Ends = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+PATIENCE = 20
+"""Seconds in which a proxy begins and ends."""
+CHUNK = 65536
+"""Bytes that are passed on at a time."""
+
+
+class Proxy(ABC):
+    """Listens on loopback, and passes on whatever comes, at once and unread.
+
+    Attributes:
+        port: where it listens.
+    """
+
+    def __init__(self) -> None:
+        self.port = 0
+        self._loop = asyncio.new_event_loop()
+        self._ready, self._ended = threading.Event(), asyncio.Event()
+        self._thread = threading.Thread(target=self._main)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        assert self._ready.wait(PATIENCE)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._loop.call_soon_threadsafe(self._ended.set)
+        self._thread.join(PATIENCE)
+        assert not self._thread.is_alive()
+
+    @abstractmethod
+    async def _connect(self) -> Ends:
+        """A connection to where things are passed on to."""
+
+    async def _gate(self) -> None:  # noqa: B027 - most are always open
+        """Wait until something may pass."""
+
+    def _do(self, work: Callable[[], None]) -> None:
+        """Do something in the proxy's thread, and return when it is done."""
+        done = threading.Event()
+        self._loop.call_soon_threadsafe(work)
+        self._loop.call_soon_threadsafe(done.set)
+        assert done.wait(PATIENCE)
+
+    def _main(self) -> None:
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+            runner.run(self._serve())
+
+    async def _serve(self) -> None:
+        server = await asyncio.start_server(self._pass, "127.0.0.1", 0)
+        self.port = server.sockets[0].getsockname()[1]
+        self._ready.set()
+        await self._ended.wait()
+        server.close()
+
+    async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Pass on both ways, until one side ends."""
+        try:
+            await self._gate()
+            there, back = await self._connect()
+        except OSError:
+            writer.transport.abort()
+            return
+        ways = [
+            asyncio.create_task(self._copy(*ends)) for ends in ((reader, back), (there, writer))
+        ]
+        try:
+            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for way in ways:
+                way.cancel()
+            writer.close()
+            back.close()
+
+    async def _copy(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError):
+            while data := await reader.read(CHUNK):
+                await self._gate()
+                writer.write(data)
+                await writer.drain()
+        await self._gate()
+
+
+class Balancer(Proxy):
+    """Gives each connection to the next of several servers that takes it.
+
+    Attributes:
+        ports: where these listen; may be exchanged while it works.
+    """
+
+    def __init__(self, ports: Sequence[int] = ()) -> None:
+        super().__init__()
+        self.ports = [*ports]
+        self._turn = 0
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    async def _connect(self) -> Ends:
+        ports = [*self.ports]
+        for _ in ports:
+            self._turn += 1
+            with suppress(OSError):
+                return await asyncio.open_connection("127.0.0.1", ports[self._turn % len(ports)])
+        raise ConnectionRefusedError
+
+
+class Wire(Proxy):
+    """A way to one server that can be cut, as a network is: nothing comes, and nothing is closed.
+
+    What is sent meanwhile is not lost but late: it arrives when the wire is whole again, as TCP
+    would have it.
+    """
+
+    def __init__(self, port: int) -> None:
+        super().__init__()
+        self._to = port
+        self._whole = asyncio.Event()
+        self._whole.set()
+
+    def cut(self) -> None:
+        """Let nothing pass any more."""
+        self._do(self._whole.clear)
+
+    def heal(self) -> None:
+        """Let everything pass, also what was held back."""
+        self._do(self._whole.set)
+
+    async def _connect(self) -> Ends:
+        return await asyncio.open_connection("127.0.0.1", self._to)
+
+    async def _gate(self) -> None:
+        await self._whole.wait()

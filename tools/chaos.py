@@ -1,0 +1,106 @@
+"""The command line of `tools/chaos`: the scenarios of `tests/store/scenarios`, at full size."""
+
+import argparse
+import random
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+
+from tests.store.postgresql import Database, database, find
+from tests.store.scenarios import kills
+from tests.store.trials import Scenario, Trial
+
+SCENARIOS: Mapping[str, Scenario] = {
+    "kill": Scenario(kills.kill_one_of_three, {"rounds": 20, "tasks": 200, "lease": 15}),
+}
+
+
+@dataclass(frozen=True)
+class Result:
+    """What came of a scenario: how long it took, what was measured, and what is wrong, if so."""
+
+    name: str
+    seconds: float
+    trial: Trial
+    error: Exception | None
+
+
+def main(
+    arguments: Sequence[str] | None = None, scenarios: Mapping[str, Scenario] = SCENARIOS
+) -> int:
+    """Run scenarios; return the exit code."""
+    options = _parser(scenarios).parse_args(arguments)
+    if find("initdb") is None:
+        print("No PostgreSQL here; Debian and Ubuntu: apt install postgresql", file=sys.stderr)
+        return 1
+    seed = random.randrange(10**6) if options.seed is None else options.seed
+    names = options.scenarios or [*scenarios]
+    print(f"{', '.join(names)}; --seed {seed}", flush=True)
+    with database() as server:
+        results = [_run(n, scenarios[n], server, seed, options.rounds) for n in names]
+    print(table(results))
+    return 1 if any(result.error for result in results) else 0
+
+
+def _parser(scenarios: Mapping[str, Scenario]) -> argparse.ArgumentParser:
+    lines = [f"  {name:10} {scenario.about}" for name, scenario in scenarios.items()]
+    parser = argparse.ArgumentParser(
+        prog="tools/chaos",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description="Break agents, databases and the ways between them while tasks run, and hold\n"
+        "what the database has then against what clients were told: nothing may be lost,\n"
+        "done twice, or left. The scenarios:\n\n" + "\n".join(lines),
+        epilog="Prints what was measured, and exits 1 when something does not hold. The tests run\n"
+        "the same scenarios with smaller numbers. Needs PostgreSQL, and starts one of its own.",
+    )
+    add = parser.add_argument
+    add("scenarios", nargs="*", metavar="SCENARIO", help="which to run; all of them")
+    add("--rounds", type=int, metavar="N", help="how often, instead of each one's own number")
+    add("--seed", type=int, metavar="N", help="have chance decide as in an earlier run")
+    return parser
+
+
+def _run(name: str, scenario: Scenario, server: Database, seed: int, rounds: int | None) -> Result:
+    started = time.monotonic()
+
+    def say(line: str) -> None:
+        print(f"[{name} {time.monotonic() - started:6.1f} s] {line}", flush=True)
+
+    numbers = dict(scenario.numbers)
+    if rounds is not None and "rounds" in numbers:
+        numbers["rounds"] = rounds
+    say(", ".join([scenario.about, *(f"{key} {value}" for key, value in numbers.items())]))
+    server.clear()
+    error = None
+    with TemporaryDirectory(prefix="apcore-a2a-") as folder:
+        trial = Trial(Path(folder), server, random.Random(seed), say)
+        try:
+            scenario.run(trial, **numbers)
+        except Exception as raised:  # whatever is wrong, the others have their turn
+            error = raised
+            say(f"WRONG: {type(raised).__name__}: {raised}")
+    return Result(name, time.monotonic() - started, trial, error)
+
+
+def table(results: Sequence[Result]) -> str:
+    """What came of all of them, and what was measured."""
+    lines = [
+        "",
+        f"{'scenario':10} {'measured':44} {'times':>5} {'median':>8} {'most':>8} {'limit':>8}",
+    ]
+    for result in results:
+        outcome = "WRONG" if result.error else "nothing lost"
+        lines.append(f"{result.name:10} {outcome} in {result.seconds:.0f} s")
+        for what, times in result.trial.times.items():
+            limit = "" if times.limit is None else f"{times.limit:.2f} s"
+            figures = f"{median(times.seconds):6.2f} s {max(times.seconds):6.2f} s {limit:>8}"
+            lines.append(f"{'':10} {what:44} {len(times.seconds):5} {figures}")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
