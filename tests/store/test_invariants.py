@@ -1,0 +1,158 @@
+"""What looks whether anything is lost sees each kind of loss, planted into a sound store."""
+
+import asyncio
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from apcore_a2a_store.sqlite import SqliteStore
+from apcore_a2a_store.states import COMPLETED, INPUT_REQUIRED
+from apcore_a2a_store.testing.samples import begun, new_record, said_more, went_on
+
+from .invariants import Told, Violated, check
+
+OUTBOX = """
+    CREATE TABLE IF NOT EXISTS outbox (
+        task_id TEXT, config_id TEXT, version INTEGER, body BLOB, attempts INTEGER, due REAL,
+        failure TEXT
+    )
+"""
+NOTIFICATION = "INSERT INTO outbox VALUES ('done', 'hook', 4, x'', 1, {}, '{}')"
+
+
+async def fill(path: Path) -> None:
+    """Have a sound store: one task has ended, and one has paused."""
+    store = SqliteStore(path)
+    await store.start()
+    for task_id, skill in (("done", "once"), ("paused", "asks")):
+        record = new_record(task_id)
+        record.skill = skill
+        record, lease = await begun(store, record)
+        chunk = said_more(record, "more", lease)
+        await store.change(chunk)
+        state = COMPLETED if task_id == "done" else INPUT_REQUIRED
+        await store.change(went_on(chunk.record, state, lease))
+    await store.close()
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """A folder with a sound store, and notes of its module."""
+    asyncio.run(fill(tmp_path / "agent.db"))
+    (tmp_path / "starts").write_text("done begin 1.5 7\ndone end 2.5 7\n")
+    return tmp_path
+
+
+def told() -> Told:
+    return Told(
+        tasks={"done", "paused"}, ends={"done": "completed"}, seen={"done": [1, 2, 3, 4]},
+        paused={"paused"},
+    )  # fmt: skip
+
+
+def sql(home: Path, *statements: str) -> None:
+    with closing(sqlite3.connect(home / "agent.db")) as file, file:
+        for statement in statements:
+            file.execute(statement)
+
+
+def found(home: Path, said: Told) -> list[str]:
+    """The violations that are seen, without their number."""
+    with pytest.raises(Violated) as raised:
+        check(f"sqlite:///{home / 'agent.db'}", home, said)
+    first, *lines = str(raised.value).splitlines()
+    assert first == f"{len(lines)} violations"
+    return lines
+
+
+def test_of_a_sound_store_nothing_is_said(home: Path) -> None:
+    sql(home, OUTBOX, NOTIFICATION.format("NULL", "it answers 410"))
+    check(f"sqlite:///{home / 'agent.db'}", home, told())
+
+
+def test_a_task_that_was_acknowledged_and_is_lost(home: Path) -> None:
+    said = told()
+    said.tasks.add("t9")
+    assert found(home, said) == ["t9: acknowledged, and lost"]
+
+
+def test_a_task_that_is_left(home: Path) -> None:
+    said = told()
+    said.paused.clear()
+    assert found(home, said) == ["paused (asks): left input-required"]
+
+
+STATEMENTS: dict[str, tuple[list[str], list[str]]] = {
+    "a gap": (
+        ["DELETE FROM events WHERE task_id = 'done' AND version = 2"],
+        ["read as [1, 2, 3, 4], and is [1, 3, 4]", "has gaps: [1, 3, 4] of 1 to 4"],
+    ),
+    "an end that is missing": (
+        [
+            "DELETE FROM events WHERE task_id = 'done' AND version = 4",
+            "UPDATE tasks SET version = 3 WHERE id = 'done'",
+        ],
+        [
+            "read as [1, 2, 3, 4], and is [1, 2, 3]",
+            "ended 0 times, and is completed",
+            "said working, and is completed",
+        ],
+    ),
+    "a second end": (
+        [
+            "INSERT INTO events SELECT task_id, 5, body FROM events"
+            " WHERE task_id = 'done' AND version = 4",
+            "UPDATE tasks SET version = 5 WHERE id = 'done'",
+        ],
+        [
+            "read as [1, 2, 3, 4], and is [1, 2, 3, 4, 5]",
+            "ended 2 times, and is completed",
+            "has events behind its end: 1",
+        ],
+    ),
+    "a chunk behind the end": (
+        [
+            "INSERT INTO events SELECT task_id, 5, body FROM events"
+            " WHERE task_id = 'done' AND version = 3",
+            "UPDATE tasks SET version = 5 WHERE id = 'done'",
+        ],
+        [
+            "read as [1, 2, 3, 4], and is [1, 2, 3, 4, 5]",
+            "has events behind its end: 1",
+        ],
+    ),
+    "another end than was told": (
+        ["UPDATE tasks SET state = 4 WHERE id = 'done'"],
+        ["told as completed, and is failed", "said completed, and is failed"],
+    ),
+}
+
+
+@pytest.mark.parametrize("about", STATEMENTS)
+def test_a_log_with(home: Path, about: str) -> None:
+    statements, expected = STATEMENTS[about]
+    sql(home, *statements)
+    assert found(home, told()) == [f"done (once): {line}" for line in expected]
+
+
+def test_a_notification_that_still_waits(home: Path) -> None:
+    sql(home, OUTBOX, NOTIFICATION.format("12.5", ""))
+    assert found(home, told()) == ["done: webhook hook has not been told of version 4"]
+
+
+def test_a_module_that_was_started_twice_and_must_not_be(home: Path) -> None:
+    with (home / "starts").open("a") as file:
+        file.write("done begin 3.5 8\n")
+    assert found(home, told()) == ["done (once): started 2 times"]
+
+
+def test_a_task_that_should_wait_and_does_not(home: Path) -> None:
+    said = told()
+    said.paused.add("done")
+    assert found(home, said) == ["done (once): should be paused, and is completed"]
+
+
+def test_all_that_is_wrong_is_said_at_once(home: Path) -> None:
+    sql(home, "DELETE FROM events WHERE version = 2")
+    assert [line.split()[0] for line in found(home, told())] == ["done", "done", "paused"]
