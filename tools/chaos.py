@@ -11,11 +11,23 @@ from statistics import median
 from tempfile import TemporaryDirectory
 
 from tests.store.postgresql import Database, database, find
-from tests.store.scenarios import kills
+from tests.store.scenarios import cuts, kills, outages, sleeps
 from tests.store.trials import Scenario, Trial
 
 SCENARIOS: Mapping[str, Scenario] = {
-    "kill": Scenario(kills.kill_one_of_three, {"rounds": 20, "tasks": 200, "lease": 15}),
+    "kill": Scenario(
+        kills.kill_one_of_three, {"rounds": 20, "tasks": 200, "seconds": 3, "lease": 15}
+    ),
+    "sleep": Scenario(
+        sleeps.sleep_past_the_lease, {"rounds": 3, "tasks": 200, "seconds": 3, "lease": 15}
+    ),
+    "outage": Scenario(
+        outages.lose_the_database,
+        {"rounds": 3, "tasks": 200, "seconds": 4, "lease": 15, "gone": 3},
+    ),
+    "cut": Scenario(
+        cuts.cut_one_off, {"rounds": 1, "tasks": 100, "seconds": 20, "lease": 15, "cut": 30}
+    ),
 }
 
 

@@ -164,6 +164,14 @@ class Process:
                 assert time.monotonic() < deadline
                 time.sleep(0.01)
 
+    @property
+    def id(self) -> int:
+        return self._popen.pid
+
+    @property
+    def runs(self) -> bool:
+        return self._popen.poll() is None
+
     def signal(self, number: int) -> None:
         self._popen.send_signal(number)
 

@@ -27,6 +27,7 @@ class Proxy(ABC):
         self._loop = asyncio.new_event_loop()
         self._ready, self._ended = threading.Event(), asyncio.Event()
         self._thread = threading.Thread(target=self._main)
+        self._works: set[asyncio.Task[None]] = set()
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -57,11 +58,16 @@ class Proxy(ABC):
             runner.run(self._serve())
 
     async def _serve(self) -> None:
-        server = await asyncio.start_server(self._pass, "127.0.0.1", 0)
+        server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
         self.port = server.sockets[0].getsockname()[1]
         self._ready.set()
         await self._ended.wait()
         server.close()
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        work = asyncio.create_task(self._pass(reader, writer))
+        self._works.add(work)
+        work.add_done_callback(self._works.discard)
 
     async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Pass on both ways, until one side ends."""

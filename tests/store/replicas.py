@@ -68,7 +68,7 @@ class {kind}:
         self.note(context, "begin")
         try:
             yield
-        except asyncio.CancelledError:
+        except (asyncio.CancelledError, GeneratorExit):
             self.note(context, "cancel")
             raise
         self.note(context, "end")

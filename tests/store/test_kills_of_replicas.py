@@ -9,4 +9,4 @@ from .trials import Trial
 
 def test_what_one_of_three_ran_ends_on_the_others(tmp_path: Path, server: Database) -> None:
     server.clear()
-    kill_one_of_three(Trial(tmp_path, server), rounds=5, tasks=60, lease=1.5)
+    kill_one_of_three(Trial(tmp_path, server), rounds=5, tasks=60, seconds=2, lease=1.5)

@@ -1,6 +1,5 @@
 """What a scenario is given, and what it tells: the same for tests and for `tools/chaos`."""
 
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -38,7 +37,6 @@ class Trial:
     random: Random = field(default_factory=Random)
     say: Callable[[str], None] = print
     times: dict[str, Times] = field(default_factory=dict[str, Times])
-    begun: float = field(default_factory=time.monotonic)
 
     def took(self, what: str, seconds: float, limit: float | None = None) -> None:
         """Note that something took so many seconds.

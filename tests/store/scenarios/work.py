@@ -1,0 +1,20 @@
+"""The work that scenarios have under way when something goes wrong."""
+
+from tests.store.clients import Clients
+from tests.store.trials import Trial
+
+KINDS = ("once", "again", "steps", "hooked")
+STEPS = 10
+
+
+def begin(trial: Trial, clients: Clients, tasks: int, seconds: float) -> None:
+    """Have tasks of all kinds at work, each for so long: of equal numbers, in any order."""
+    kinds = [kind for kind in KINDS for _ in range(tasks // len(KINDS))]
+    trial.random.shuffle(kinds)
+    for kind in kinds:
+        if kind == "steps":
+            clients.stream("steps", seconds=seconds / STEPS, steps=STEPS)
+        else:
+            skill = trial.random.choice(["once", "again"]) if kind == "hooked" else kind
+            clients.send(skill, hooked=kind == "hooked", seconds=seconds)
+    clients.wait()
