@@ -22,6 +22,8 @@ PART = 3
 """A lease is renewed so many times before it would end."""
 SAFE = 0.8
 """The part of a lease after which work under it ends, when it could not be renewed."""
+CLAIM = 1.0
+"""Seconds after which it is seen at the latest that others have left something."""
 AT_ONCE = 50
 """How many tasks are claimed at a time."""
 
@@ -49,7 +51,7 @@ class Keeper:
         """Begin, again after an earlier end; needs a running event loop."""
         self.is_taking = True
         self._renewed = asyncio.get_running_loop().time()
-        works = self._keep, self._look, self._prune
+        works = self._keep, self._watch, self._take, self._look, self._prune
         self._works = [asyncio.create_task(work()) for work in works]
         self._store.on_hint = self._on_hint
 
@@ -60,26 +62,28 @@ class Keeper:
         await asyncio.gather(*self._works, return_exceptions=True)
 
     async def _keep(self) -> None:
-        """Renew, and claim, again and again."""
+        """Renew, again and again."""
         while True:
-            period = self._store.lease_seconds / PART
+            period = pause = self._store.lease_seconds / PART
             try:
                 async with asyncio.timeout(period):
                     await self._renew()
-                    if self.is_taking:
-                        await self._claim()
             except Exception as error:  # a store may raise anything, and may be back soon
                 logger.warning("Leases could not be renewed: %s", type(error).__name__)
-            await self._until(period)
+                pause = period / 10
+            await asyncio.sleep(pause)
 
-    async def _until(self, period: float) -> None:
-        """Wait for the next time; give up what may end before that."""
+    async def _watch(self) -> None:
+        """Give up what could not be renewed, before it ends; whatever the store is doing."""
         loop = asyncio.get_running_loop()
-        end = self._renewed + SAFE * self._store.lease_seconds
-        await asyncio.sleep(max(min(period, end - loop.time()), period / 10))
-        if loop.time() >= end:
+        while True:
+            end = self._renewed + SAFE * self._store.lease_seconds
+            if (left := end - loop.time()) > 0:
+                await asyncio.sleep(left)
+                continue
             for lease in self._journal.leases():
                 self._lose(lease)
+            await asyncio.sleep(self._store.lease_seconds * (1 - SAFE) / 2)
 
     async def _renew(self) -> None:
         begun = asyncio.get_running_loop().time()
@@ -91,9 +95,22 @@ class Keeper:
             if self._journal.lease_of(lease.task_id) == lease:
                 self._lose(lease)
 
-    async def _claim(self) -> None:
-        for claim in await self._store.claim(AT_ONCE):
+    async def _take(self) -> None:
+        """Claim, again and again."""
+        while True:
+            try:
+                while self.is_taking and await self._claim() == AT_ONCE:
+                    pass
+            except Exception as error:  # a store may raise anything, and may be back soon
+                logger.debug("Nothing could be claimed: %s", type(error).__name__)
+            await asyncio.sleep(min(CLAIM, self._store.lease_seconds / PART))
+
+    async def _claim(self) -> int:
+        """Claim some; how many that were."""
+        claims = await self._store.claim(AT_ONCE)
+        for claim in claims:
             await self._on_claim(claim)
+        return len(claims)
 
     async def _prune(self) -> None:
         """Drop what need not be kept any more; not all processes at the same time."""

@@ -7,6 +7,7 @@ changes, and many at a time: a transaction that notifies waits for all others th
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -19,6 +20,8 @@ MAX_BYTES = 7900
 """PostgreSQL takes 8,000 bytes."""
 RETRY = 1.0
 """Seconds after which a lost connection is made anew."""
+BEAT = 5.0
+"""Seconds after which it is looked whether a connection on which nothing comes is still one."""
 
 
 class Hints:
@@ -72,23 +75,31 @@ class Hints:
         while True:
             try:
                 connection = await self._connect()
+                try:
+                    await connection.add_listener(CHANNEL, self._hear)
+                    await _lost(connection)
+                finally:
+                    connection.terminate()
             except Exception as error:  # the database may be gone for now
                 logger.debug("No word of changes comes: %s", type(error).__name__)
-                await asyncio.sleep(RETRY)
-                continue
-            ended = asyncio.Event()
-            connection.add_termination_listener(partial(_end, ended))
-            try:
-                await connection.add_listener(CHANNEL, self._hear)
-                await ended.wait()
-            finally:
-                connection.terminate()
+            await asyncio.sleep(RETRY)
 
     def _hear(self, connection: Any, pid: int, channel: str, payload: str) -> None:
         for line in payload.splitlines():
             task_id, _, version = line.rpartition(" ")
             if version.isdigit():
                 self._on_hint(task_id, int(version))
+
+
+async def _lost(connection: Any) -> None:
+    """Return, or raise, when a connection is none any more; one that is cut says nothing."""
+    ended = asyncio.Event()
+    connection.add_termination_listener(partial(_end, ended))
+    while not ended.is_set():
+        with suppress(TimeoutError):
+            async with asyncio.timeout(BEAT):
+                await ended.wait()
+        await connection.execute("SELECT 1", timeout=BEAT)
 
 
 def _end(ended: asyncio.Event, connection: Any) -> None:

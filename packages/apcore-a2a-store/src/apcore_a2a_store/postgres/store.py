@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any
 
@@ -42,8 +42,14 @@ PATIENCE = 0.5
 """The part of a lease for which a change waits for a database that is gone."""
 RETRY = 0.1
 """Seconds between its attempts."""
-POOL: dict[str, Any] = {"timeout": 5, "command_timeout": 10}
-"""Seconds to connect in, and for a statement."""
+ANSWER = 0.2
+"""The part of a lease for which a statement is waited for: what the keeper leaves of it."""
+LEAST = 2.0
+"""Seconds for which it is waited for at least."""
+LONGEST = 10.0
+"""Seconds for one that nobody waits for."""
+OPTIONS: dict[str, Any] = {"timeout": 5, "command_timeout": LONGEST}
+"""Seconds to connect in, and for any statement."""
 driver: Any = asyncpg
 """Its types are partly unknown."""
 PRUNED = 500
@@ -82,12 +88,12 @@ class PostgresStore(Store):
             return
         try:
             self._pool = await driver.create_pool(
-                self._url, min_size=1, max_size=self._connections, init=_set_up, **POOL
+                self._url, min_size=1, max_size=self._connections, init=_set_up, **OPTIONS
             )
             async with self._pool.acquire() as connection:
                 await migrate(connection)
-            connect = partial(driver.connect, self._url)
-            self._hints = Hints(connect, self._pool.execute, self._on_hint)
+            connect = partial(driver.connect, self._url, **OPTIONS)
+            self._hints = Hints(connect, partial(self._ask, "execute"), self._on_hint)
         except REFUSALS as error:
             await self.close()
             raise refusal(error) from None
@@ -99,7 +105,9 @@ class PostgresStore(Store):
             await hints.close()
         pool, self._pool = self._pool, None
         if pool is not None:
-            await pool.close()
+            with suppress(TimeoutError):  # then the pool has cut them off
+                async with asyncio.timeout(LEAST):
+                    await pool.close()
 
     async def clear(self) -> None:
         """Forget everything."""
@@ -318,7 +326,7 @@ class PostgresStore(Store):
         values = float(kept.log_ttl), kept.max_logs, PRUNED
         await outbox.bury(self._ask)
         pruned = 0
-        while found := int(await self._ask("fetchval", sql.PRUNE, *values)):
+        while found := int(await self._ask("fetchval", sql.PRUNE, *values, seconds=LONGEST)):
             pruned += found
         return pruned
 
@@ -349,18 +357,19 @@ class PostgresStore(Store):
         if self.on_hint is not None:
             self.on_hint(task_id, version)
 
-    async def _ask(self, method: str, *values: Any) -> Any:
+    async def _ask(self, method: str, *values: Any, seconds: float = 0) -> Any:
         """Run a statement on any connection.
 
         Raises:
-            UnavailableError: The database can't be reached; whether it was run is not known.
+            UnavailableError: The database can't be reached, or has not answered in so many
+                seconds; whether the statement was run is not known.
         """
-        async with self._connected() as connection:
+        async with self._connected(seconds) as connection:
             return await getattr(connection, method)(*values)
 
     @asynccontextmanager
-    async def _connected(self) -> AsyncGenerator[Any]:
-        """Any connection.
+    async def _connected(self, seconds: float = 0) -> AsyncGenerator[Any]:
+        """Any connection, for so many seconds.
 
         Raises:
             UnavailableError: The database can't be reached; whether anything was done is not known.
@@ -368,8 +377,16 @@ class PostgresStore(Store):
         if self._pool is None:
             raise StoreError("The store is not open")
         try:
-            async with self._pool.acquire() as connection:
-                yield connection
+            async with asyncio.timeout(seconds or max(ANSWER * self.lease_seconds, LEAST)):
+                connection = await self._pool.acquire()
+                try:
+                    yield connection
+                except (TimeoutError, asyncio.CancelledError):
+                    # the driver would ask the database to cancel, and wait for that
+                    connection.terminate()
+                    raise
+                finally:
+                    await self._pool.release(connection)
         except LOST as error:
             await self._pool.expire_connections()  # the others are as dead
             raise UnavailableError(f"The database can't be reached: {error}") from error
