@@ -44,7 +44,7 @@ RETRY = 0.1
 """Seconds between its attempts."""
 ANSWER = 0.2
 """The part of a lease for which a statement is waited for: what the keeper leaves of it."""
-LEAST = 2.0
+LEAST = 3.0
 """Seconds for which it is waited for at least."""
 LONGEST = 10.0
 """Seconds for one that nobody waits for."""
