@@ -43,8 +43,8 @@ class Proxy(ABC):
     async def _connect(self) -> Ends:
         """A connection to where things are passed on to."""
 
-    async def _gate(self) -> None:  # noqa: B027 - most are always open
-        """Wait until something may pass."""
+    async def _gate(self, *, back: bool = False) -> None:  # noqa: B027 - most are always open
+        """Wait until something may pass, there or back."""
 
     def _do(self, work: Callable[[], None]) -> None:
         """Do something in the proxy's thread, and return when it is done."""
@@ -77,9 +77,8 @@ class Proxy(ABC):
         except OSError:
             writer.transport.abort()
             return
-        ways = [
-            asyncio.create_task(self._copy(*ends)) for ends in ((reader, back), (there, writer))
-        ]
+        copies = self._copy(reader, back), self._copy(there, writer, back=True)
+        ways = [*map(asyncio.create_task, copies)]
         try:
             await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -88,13 +87,15 @@ class Proxy(ABC):
             writer.close()
             back.close()
 
-    async def _copy(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _copy(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, back: bool = False
+    ) -> None:
         with suppress(OSError):
             while data := await reader.read(CHUNK):
-                await self._gate()
+                await self._gate(back=back)
                 writer.write(data)
                 await writer.drain()
-        await self._gate()
+        await self._gate(back=back)
 
 
 class Balancer(Proxy):
@@ -132,19 +133,27 @@ class Wire(Proxy):
     def __init__(self, port: int) -> None:
         super().__init__()
         self._to = port
-        self._whole = asyncio.Event()
-        self._whole.set()
+        self._there, self._back = asyncio.Event(), asyncio.Event()
+        self._there.set()
+        self._back.set()
 
-    def cut(self) -> None:
-        """Let nothing pass any more."""
-        self._do(self._whole.clear)
+    def leading_to(self, url: str) -> str:
+        """The address of the same server by this way."""
+        return url.replace(f":{self._to}", f":{self.port}")
+
+    def cut(self, *, there: bool = True) -> None:
+        """Let nothing pass any more; or no answers, when what is asked still comes *there*."""
+        self._do(self._back.clear)
+        if there:
+            self._do(self._there.clear)
 
     def heal(self) -> None:
         """Let everything pass, also what was held back."""
-        self._do(self._whole.set)
+        self._do(self._there.set)
+        self._do(self._back.set)
 
     async def _connect(self) -> Ends:
         return await asyncio.open_connection("127.0.0.1", self._to)
 
-    async def _gate(self) -> None:
-        await self._whole.wait()
+    async def _gate(self, *, back: bool = False) -> None:
+        await (self._back if back else self._there).wait()

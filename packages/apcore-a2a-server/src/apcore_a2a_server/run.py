@@ -33,7 +33,7 @@ from apcore_a2a_store.states import (
 from .admission import Call
 from .change import change, create
 from .errors import StaleTaskError
-from .handover.lost import Lost
+from .handover.lost import Lost, left_to_others
 from .pausing.question import asking, question
 from .shared.ids import now
 from .shared.parts import JSON
@@ -73,7 +73,7 @@ class Run:
         self._chunks = 0
         self._size = 0
         self._refusal: Exception | None = None
-        self.lease: Lease | None = None
+        self.lease = None if lost is None else lost.lease
         self.answer = answer
         self.lost = lost
         self.is_kept = lost is not None
@@ -93,7 +93,8 @@ class Run:
         journal, task_id = self._setup.journal, self.call.message.task_id
         if self.lost is not None:
             working, lease = (WORKING,), self.lost.lease
-            await change(journal, task_id, self.lost.restart, expect=working, lease=lease)
+            with left_to_others(journal, task_id):
+                await change(journal, task_id, self.lost.restart, expect=working, lease=lease)
             return lease
         if self.answer is None:
             return await create(journal, self._new_record(), self.call.webhooks, self.call.key)
@@ -193,7 +194,8 @@ class Run:
         elif not self.admitted.done():
             raised = error if isinstance(error, Exception) else RuntimeError(name)
             self.admitted.set_exception(self._refusal or raised)
-            await self._settle(NewState(FAILED, self._say("Not admitted")))
+            if self.lost is not None:  # else there is no task, or it is not this run's
+                await self._settle(NewState(FAILED, self._say("Not admitted")))
         elif name == "ExecutionCancelledError":
             await self._settle(NewState(CANCELED, self._say("Canceled")))
         elif name == "ApprovalDeniedError":
@@ -229,9 +231,9 @@ class Run:
         return True
 
     async def _change(self, *updates: Update) -> None:
-        task_id = self.call.message.task_id
-        working = (WORKING,)
-        await change(self._setup.journal, task_id, *updates, expect=working, lease=self.lease)
+        journal, task_id = self._setup.journal, self.call.message.task_id
+        with left_to_others(journal, task_id):
+            await change(journal, task_id, *updates, expect=(WORKING,), lease=self.lease)
 
     def _say(self, *parts: str | a2a.Part) -> a2a.Message:
         return say(self.call.message, *parts)

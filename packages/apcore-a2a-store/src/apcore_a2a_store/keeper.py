@@ -109,7 +109,11 @@ class Keeper:
         """Claim some; how many that were."""
         claims = await self._store.claim(AT_ONCE)
         for claim in claims:
-            await self._on_claim(claim)
+            try:
+                await self._on_claim(claim)
+            except Exception:  # whatever it is: what is not gone on with must not be renewed
+                self._journal.lose(claim.lease.task_id)
+                raise
         return len(claims)
 
     async def _prune(self) -> None:

@@ -1,11 +1,14 @@
 """A task that another process has left at work."""
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from a2a import types as a2a
-from apcore_a2a_store import Lease, TaskRecord
+from apcore_a2a_store import Journal, Lease, TaskRecord, UnavailableError
 from apcore_a2a_store.states import WORKING
 
+from apcore_a2a_server.errors import StaleTaskError
 from apcore_a2a_server.shared.updates import NewState, set_status
 
 
@@ -28,3 +31,19 @@ class Lost:
 
     restart: Restart
     lease: Lease
+
+
+@contextmanager
+def left_to_others(journal: Journal, task_id: str) -> Generator[None]:
+    """Let others have a task, when the store they share can't be told what has become of it.
+
+    Raises:
+        StaleTaskError: That is so.
+    """
+    try:
+        yield
+    except UnavailableError:
+        if not journal.store.is_shared:
+            raise
+        journal.lose(task_id)
+        raise StaleTaskError from None

@@ -1,0 +1,32 @@
+"""A database that does what it is asked, and whose answers do not come."""
+
+from pathlib import Path
+
+import httpx
+
+from .postgresql import Database
+from .proxies import Wire
+from .replicas import LEASE, hold, replica
+
+MESSAGE = {"messageId": "m", "role": "ROLE_USER", "parts": [{"data": {"seconds": 0}}]}
+SEND = {
+    "message": {**MESSAGE, "metadata": {"idempotencyKey": "k"}},
+    "metadata": {"skillId": "again"},
+    "configuration": {"returnImmediately": True},
+}
+
+
+def test_a_task_that_nobody_knows_to_have_begun_is_run_all_the_same(
+    tmp_path: Path, server: Database
+) -> None:
+    server.clear()
+    with Wire(server.port) as wire, replica(tmp_path, wire.leading_to(server.url), LEASE) as agent:
+        agent.ended(agent.start("again", seconds=0))  # so that there is a connection
+        wire.cut(there=False)
+        refused = agent.client.post("/", json=agent.request("SendMessage", **SEND))
+        assert refused.status_code == httpx.codes.SERVICE_UNAVAILABLE
+        wire.heal()
+        task_id = agent.ask("SendMessage", **SEND)["result"]["task"]["id"]
+        assert agent.ended(task_id) == ["completed"]
+        assert agent.starts(task_id) == 1
+        hold(agent.events(task_id))
