@@ -23,6 +23,8 @@ Rows: TypeAlias = list[tuple[Any, ...]]
 
 ONCE = ("once", "asks")
 """The skills that are not idempotent."""
+AGAIN = ("again", "steps")
+"""Those that are."""
 TASKS = "SELECT id, skill, state, version, first_event FROM {}tasks ORDER BY created"
 EVENTS = "SELECT task_id, version, body FROM {}events ORDER BY task_id, version"
 OUTBOX = "SELECT task_id, config_id, version FROM {}outbox WHERE due IS NOT NULL"
@@ -90,13 +92,21 @@ class Truth:
         return [task_id for task_id, task in self.tasks.items() if not task.is_over]
 
 
-def check(address: str, home: Path, told: Told) -> None:
+def check(address: str, home: Path, told: Told, *, spared: bool = False) -> None:
     """Hold the store at *address*, and the modules' notes in *home*, against all that must hold.
+
+    Args:
+        address: The database's.
+        home: Where modules have left their notes.
+        told: What clients were told.
+        spared: Whether no task was hit so often that it was given up: what may run again has
+            succeeded then.
 
     Raises:
         Violated: Something does not hold.
     """
-    found = [*violations(read(address), told, begun(home))]
+    truth = read(address)
+    found = [*violations(truth, told, begun(home)), *(failures(truth) if spared else ())]
     if found:
         raise Violated("\n".join([f"{len(found)} violations", *found]))
 
@@ -117,6 +127,13 @@ def violations(truth: Truth, told: Told, begun: Counter[str]) -> Iterator[str]:
             yield f"{task_id} ({task.skill}): started {begun[task_id]} times"
     for task_id, config_id, version in truth.waiting:
         yield f"{task_id}: webhook {config_id} has not been told of version {version}"
+
+
+def failures(truth: Truth) -> Iterator[str]:
+    """A line for each task that could have run again, and has not succeeded."""
+    for task_id, task in truth.tasks.items():
+        if task.skill in AGAIN and task.state == "failed":
+            yield f"{task_id} ({task.skill}): may run again, and is failed"
 
 
 def _of_state(task_id: str, task: Kept, told: Told) -> Iterator[str]:

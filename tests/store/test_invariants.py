@@ -57,10 +57,10 @@ def sql(home: Path, *statements: str) -> None:
             file.execute(statement)
 
 
-def found(home: Path, said: Told) -> list[str]:
+def found(home: Path, said: Told, *, spared: bool = False) -> list[str]:
     """The violations that are seen, without their number."""
     with pytest.raises(Violated) as raised:
-        check(f"sqlite:///{home / 'agent.db'}", home, said)
+        check(f"sqlite:///{home / 'agent.db'}", home, said, spared=spared)
     first, *lines = str(raised.value).splitlines()
     assert first == f"{len(lines)} violations"
     return lines
@@ -151,6 +151,14 @@ def test_a_task_that_should_wait_and_does_not(home: Path) -> None:
     said = told()
     said.paused.add("done")
     assert found(home, said) == ["done (once): should be paused, and is completed"]
+
+
+def test_a_task_that_could_have_run_again_and_has_failed(home: Path) -> None:
+    sql(home, "UPDATE tasks SET state = 4, skill = 'again' WHERE id = 'done'")
+    said = told()
+    said.ends.clear()
+    lines = ["said completed, and is failed", "may run again, and is failed"]
+    assert found(home, said, spared=True) == [f"done (again): {line}" for line in lines]
 
 
 def test_all_that_is_wrong_is_said_at_once(home: Path) -> None:

@@ -9,13 +9,12 @@ import asyncpg
 from tests.push.receiver import receiving
 from tests.store.clients import Clients
 from tests.store.fleet import Fleet, fleet, settled
-from tests.store.invariants import check
 from tests.store.proxies import Wire
 from tests.store.replicas import PATIENCE, Note, Replica, notes
 from tests.store.trials import Trial
 
 from .outages import BACK, refused, serves
-from .work import begin
+from .work import begin, end
 
 ANSWER = 3.0
 """Seconds in which a question is answered without the database, with a lease of up to 15 s."""
@@ -32,7 +31,7 @@ def cut_one_off(
     url = trial.server.url
     with (
         Wire(trial.server.port) as wire,
-        fleet(trial.home, [_by(wire, trial), url, url], lease) as agents,
+        fleet(trial.home, [wire.leading_to(url), url, url], lease) as agents,
         receiving() as receiver,
         Clients(agents.agent, receiver.url) as clients,
     ):
@@ -48,14 +47,7 @@ def cut_one_off(
             healed = time.monotonic()
             serves(agents.replicas[0])
             trial.took("until it served again", time.monotonic() - healed, BACK)
-            clients.finish()
-            settled(url)
-            clients.look()
-            check(url, trial.home, clients.told)
-
-
-def _by(wire: Wire, trial: Trial) -> str:
-    return trial.server.url.replace(f":{trial.server.port}", f":{wire.port}")
+            end(trial, clients)
 
 
 def _without(trial: Trial, agents: Fleet, begun: float, lease: float, seconds: float) -> None:
@@ -68,8 +60,8 @@ def _without(trial: Trial, agents: Fleet, begun: float, lease: float, seconds: f
     refused(trial, replica, "CancelTask", limit, id=next(iter(ends)))
     canceled = _canceled(replica, set(ends))
     late = {note.task_id: note.at - ends[note.task_id] for note in canceled}
-    trial.took("until work of a cut-off replica had stopped", max(n.at for n in canceled) - at)
-    trial.took("before its leases ended", -max(late.values()))
+    stopped, limit = max(note.at for note in canceled) - at, min(ends.values()) - at
+    trial.took("until work of a cut-off replica had stopped", stopped, limit)
     assert max(late.values()) < 0, f"work under leases of others: {late}"
     ended = settled(trial.server.url)
     trial.took("until others had ended its tasks", ended - begun, lease + 2 + seconds)

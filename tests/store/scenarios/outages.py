@@ -6,12 +6,11 @@ import httpx
 
 from tests.push.receiver import receiving
 from tests.store.clients import Clients
-from tests.store.fleet import Fleet, fleet, settled
-from tests.store.invariants import check
+from tests.store.fleet import Fleet, fleet
 from tests.store.replicas import PATIENCE, Replica
 from tests.store.trials import Trial
 
-from .work import begin
+from .work import begin, end
 
 BACK = 5.0
 """Seconds in which all serve again."""
@@ -35,11 +34,7 @@ def lose_the_database(
             time.sleep(gone)
             trial.server.start()
             _return(trial, agents)
-            clients.finish()
-            settled(trial.server.url)
-            clients.look()
-            check(trial.server.url, trial.home, clients.told)
-            assert set(clients.told.ends.values()) == {"completed"}, clients.told.ends
+            end(trial, clients)
 
 
 def refused(

@@ -6,11 +6,10 @@ import time
 from tests.push.receiver import receiving
 from tests.store.clients import Clients
 from tests.store.fleet import Fleet, fleet, settled
-from tests.store.invariants import check
 from tests.store.replicas import Note, notes
 from tests.store.trials import Trial
 
-from .work import begin
+from .work import begin, end
 
 WAKING = 1.5
 """Seconds that what has woken up may still take."""
@@ -30,9 +29,7 @@ def sleep_past_the_lease(
             woken = _sleep(trial, agents, lease + 2 + seconds)
             trial.say(f"round {number + 1} of {rounds}: it woke up in {len(woken)} tasks")
             assert woken, "nothing was at work"
-            clients.finish()
-            clients.look()
-            check(trial.server.url, trial.home, clients.told)
+            end(trial, clients)
 
 
 def _sleep(trial: Trial, agents: Fleet, limit: float) -> list[Note]:

@@ -1,6 +1,8 @@
 """The work that scenarios have under way when something goes wrong."""
 
 from tests.store.clients import Clients
+from tests.store.fleet import settled
+from tests.store.invariants import check
 from tests.store.trials import Trial
 
 KINDS = ("once", "again", "steps", "hooked")
@@ -18,3 +20,11 @@ def begin(trial: Trial, clients: Clients, tasks: int, seconds: float) -> None:
             skill = trial.random.choice(["once", "again"]) if kind == "hooked" else kind
             clients.send(skill, hooked=kind == "hooked", seconds=seconds)
     clients.wait()
+
+
+def end(trial: Trial, clients: Clients) -> None:
+    """Have all of it end, and hold it against what must hold."""
+    clients.finish()
+    settled(trial.server.url)
+    clients.look()
+    check(trial.server.url, trial.home, clients.told, spared=True)
