@@ -36,6 +36,11 @@ class Database:
         self._folder.chmod(0o777)
         self._run("initdb", "--username=agent", "--auth=trust", "--encoding=UTF8")
 
+    @property
+    def owner(self) -> int:
+        """The number of the user whose its files are."""
+        return self._data.stat().st_uid
+
     def start(self) -> None:
         """Start it, and wait until it answers."""
         options = f"-p {self.port} -c listen_addresses=127.0.0.1 -k {self._folder}"

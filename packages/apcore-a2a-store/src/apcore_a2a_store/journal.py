@@ -162,8 +162,8 @@ class Journal:
         self._live[task_id] = Entry(claim.record, webhooks, claim.lease)
 
     def lose(self, task_id: str) -> None:
-        """Somebody else has changed the task: what is known of it here is old."""
-        if self.store.is_shared:
+        """Somebody else has changed the task, or may: what is known of it here is old."""
+        if self.store.is_durable:
             self._live.pop(task_id, None)
             self._waiters.wake(task_id, sys.maxsize)
 
@@ -276,7 +276,7 @@ class Journal:
     async def is_settled(self, task_id: str, after: int) -> bool:
         """Whether nothing will come behind version *after* by itself: it has ended or paused."""
         entry = self._own(task_id)
-        if entry is None and self.store.is_shared:
+        if entry is None and self.store.is_durable:
             record = await self.store.get(task_id)
             return record is None or (
                 record.version <= after and record.task.status.state in SETTLED
@@ -288,15 +288,16 @@ class Journal:
         entry = self._own(task_id)
         if entry is not None and entry.record.version > after:
             return True
-        if entry is None and not self.store.is_shared:
+        if entry is None and not self.store.is_durable:
             return True
         return await self._waiters.wait(task_id, after, seconds)
 
     async def look(self) -> list[Lease]:
         """See what others have changed: tell who waits for it; returns what they have ended."""
-        leased = [task_id for task_id, entry in self._live.items() if entry.lease]
-        asked = {*leased, *self._waiters.tasks()}
-        if not asked or not self.store.is_shared:
+        shared = self.store.is_shared
+        leased = [task_id for task_id, entry in self._live.items() if entry.lease and shared]
+        awaited = [task_id for task_id in self._waiters.tasks() if self._own(task_id) is None]
+        if not (asked := {*leased, *awaited}):
             return []
         versions = await self.store.versions([*asked])
         found = [self.hear(task_id, version) for task_id, version in versions.items()]

@@ -111,7 +111,7 @@ class Keeper:
         for claim in claims:
             try:
                 await self._on_claim(claim)
-            except Exception:  # whatever it is: what is not gone on with must not be renewed
+            except BaseException:  # whatever it is: what is not gone on with must not be renewed
                 self._journal.lose(claim.lease.task_id)
                 raise
         return len(claims)

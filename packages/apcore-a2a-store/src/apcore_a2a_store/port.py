@@ -160,6 +160,10 @@ class Store(ABC):
     async def close(self) -> None:  # noqa: B027
         """Give back what is held; after this nothing else is asked for."""
 
+    async def check(self) -> None:
+        """Raise when it can't be used, whatever the reason."""
+        await self.get("00000000-0000-0000-0000-000000000000")
+
     @abstractmethod
     async def create(
         self,

@@ -36,7 +36,7 @@ class HealthPage:
             return JSONResponse(document, 503, {"connection": "close"})
         try:
             async with asyncio.timeout(PROBE_TIMEOUT):
-                await self._journal.get("00000000-0000-0000-0000-000000000000")
+                await self._journal.store.check()
         except Exception:  # a user's store may raise anything; what it says is for the log alone
             logger.exception("The task store does not answer")
             reason = "The task store does not answer"

@@ -19,6 +19,7 @@ from apcore_a2a_store.errors import (
     UnavailableError,
 )
 from apcore_a2a_store.events import Event, pack, told, unpack
+from apcore_a2a_store.patience import patiently
 from apcore_a2a_store.port import Change, Claim, Lease, Page, Query, SendKey, Store
 from apcore_a2a_store.records import TaskRecord
 from apcore_a2a_store.states import SETTLED, TERMINAL
@@ -35,13 +36,11 @@ LOST = (
     asyncpg.InterfaceError,
     asyncpg.PostgresConnectionError,
     asyncpg.OperatorInterventionError,
-    asyncpg.TooManyConnectionsError,
+    asyncpg.InsufficientResourcesError,
+    asyncpg.PostgresSystemError,
+    asyncpg.ReadOnlySQLTransactionError,
 )
-"""What says that the database can't be reached, or ends."""
-PATIENCE = 0.5
-"""The part of a lease for which a change waits for a database that is gone."""
-RETRY = 0.1
-"""Seconds between its attempts."""
+"""What says that the database can't be reached, ends, has a full disk, or is a standby by now."""
 ANSWER = 0.2
 """The part of a lease for which a statement is waited for: what the keeper leaves of it."""
 LEAST = 3.0
@@ -173,17 +172,12 @@ class PostgresStore(Store):
         """Make a change, also when the database is gone for a while; nothing if it is stale."""
         states = [isinstance(each.payload, a2a.TaskStatusUpdateEvent) for each in change.events]
         make = self._change_state if any(states) else self._add_chunks
-        loop = asyncio.get_running_loop()
-        end, lost = loop.time() + PATIENCE * self.lease_seconds, False
-        while True:
-            try:
-                known = await make(change)
-                return await self._is_made(change) if known is None and lost else known
-            except UnavailableError:
-                lost = True
-                if loop.time() >= end:
-                    raise
-                await asyncio.sleep(RETRY)
+
+        async def attempt(again: bool) -> Any:
+            known = await make(change)
+            return await self._is_made(change) if known is None and again else known
+
+        return await patiently(attempt, self.lease_seconds)
 
     async def _is_made(self, change: Change) -> Any:
         """Whether it was this change that has made it stale: its answer may have been lost."""

@@ -12,6 +12,7 @@ from a2a import types as a2a
 
 from apcore_a2a_store.errors import StoreError, UnavailableError
 from apcore_a2a_store.events import Event
+from apcore_a2a_store.patience import patiently
 from apcore_a2a_store.port import Change, Claim, Lease, Page, Query, SendKey, Store
 from apcore_a2a_store.records import TaskRecord
 from apcore_a2a_store.webhooks import Backlog, Notification, Wanted, Webhook
@@ -76,13 +77,16 @@ class SqliteStore(Store):
             return
         try:
             self._release = only_process(self.path)
-            await asyncio.to_thread(self._prepare)
+            connections = await asyncio.to_thread(self._open)
         except BaseException as error:
             self._release()
             if isinstance(error, sqlite3.Error | OSError) and not isinstance(error, StoreError):
                 raise UnavailableError(f"{self.path} can't be used: {error}") from error
             raise
-        self._writer, self._reader = (Worker(self._connect, writes=w) for w in (True, False))
+        self._writer, self._reader = (
+            Worker(connection, self.path, writes=writes)
+            for connection, writes in zip(connections, (True, False), strict=True)
+        )
         self._writer.start()
         self._reader.start()
 
@@ -93,6 +97,12 @@ class SqliteStore(Store):
             if worker is not None:
                 await worker.close()
         self._release()
+
+    async def check(self) -> None:
+        """Raise when the file can't be used; one that could not be written is tried again."""
+        if self._writer is not None and self._writer.fails:
+            await self._write(lambda connection: None)
+        await super().check()
 
     async def create(
         self,
@@ -106,9 +116,13 @@ class SqliteStore(Store):
         return await self._write(partial(work.create, record, events, webhooks, key, expires))
 
     async def change(self, change: Change) -> Lease | None:
-        """Make a change."""
-        expires = time.monotonic() + self.lease_seconds
-        return await self._write(partial(work.change, change, expires, self.retention.max_events))
+        """Make a change, also when the disk is full for a while."""
+
+        async def attempt(again: bool) -> Lease | None:
+            expires, limit = time.monotonic() + self.lease_seconds, self.retention.max_events
+            return await self._write(partial(work.change, change, expires, limit))
+
+        return await patiently(attempt, self.lease_seconds)
 
     async def get(self, task_id: str) -> TaskRecord | None:
         """The task's record."""
@@ -201,17 +215,22 @@ class SqliteStore(Store):
             raise StoreError("The store is not open")
         return await worker.do(job)
 
-    def _prepare(self) -> None:
+    def _open(self) -> tuple[sqlite3.Connection, sqlite3.Connection]:
+        """One to write, and one to read."""
         connection = self._connect()
         try:
             migrate(connection)
             # whoever had them is gone: there is one process
             connection.execute("UPDATE tasks SET expires = 0 WHERE expires IS NOT NULL")
-        finally:
+            return connection, self._connect()
+        except BaseException:
             connection.close()
+            raise
 
     def _connect(self) -> sqlite3.Connection:
-        connection = sqlite3.connect(self.path, timeout=BUSY, isolation_level=None)
+        connection = sqlite3.connect(
+            self.path, timeout=BUSY, isolation_level=None, check_same_thread=False
+        )
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
         return connection

@@ -1,18 +1,34 @@
 """A thread with a connection to an SQLite file, and what it is asked to do."""
 
 import asyncio
+import logging
 import sqlite3
 import threading
 from collections.abc import Callable, Iterable
-from contextlib import suppress
+from contextlib import closing, suppress
+from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, TypeAlias, TypeVar
+
+from apcore_a2a_store.errors import UnavailableError
+
+logger = logging.getLogger("apcore_a2a.store")
 
 Work: TypeAlias = Callable[[sqlite3.Connection], Any]
 Result = TypeVar("Result")
 
 BATCH = 200
 """How many pieces of work share a commit at most."""
+REASONS = {
+    sqlite3.SQLITE_FULL: "disk is full",
+    sqlite3.SQLITE_IOERR: "disk I/O error",
+    sqlite3.SQLITE_READONLY: "the file is read-only",
+    sqlite3.SQLITE_PERM: "access is denied",
+    sqlite3.SQLITE_CANTOPEN: "the file can't be opened",
+    sqlite3.SQLITE_BUSY: "another program has locked it",
+    sqlite3.SQLITE_LOCKED: "another program has locked it",
+}
+"""What keeps a file from being used, by the code of SQLite (https://sqlite.org/rescode.html)."""
 
 
 class _Job:
@@ -41,19 +57,29 @@ class Worker(threading.Thread):
     Each is done whole or not at all, and is told of when it is on the disk.
 
     Args:
-        connect: Opens the connection, in the thread.
+        connection: The connection; from now on it is this thread's.
+        path: The file.
         writes: Whether work changes the file.
+
+    Attributes:
+        fails: Whether the file could not be used when that was last tried.
     """
 
-    def __init__(self, connect: Callable[[], sqlite3.Connection], *, writes: bool) -> None:
+    def __init__(self, connection: sqlite3.Connection, path: Path, *, writes: bool) -> None:
         super().__init__(name="apcore-a2a-sqlite", daemon=True)
-        self._connect = connect
+        self.fails = False
+        self._connection = connection
+        self._path = path
         self._writes = writes
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
         self._loop = asyncio.get_running_loop()
 
     async def do(self, work: Callable[[sqlite3.Connection], Result]) -> Result:
-        """What *work* returns, or raises."""
+        """What *work* returns, or raises.
+
+        Raises:
+            UnavailableError: The file can't be used now; nothing of *work* is in it.
+        """
         future: asyncio.Future[Result] = self._loop.create_future()
         self._jobs.put(_Job(work, future))
         return await future
@@ -65,17 +91,16 @@ class Worker(threading.Thread):
 
     def run(self) -> None:
         """The thread."""
-        connection = self._connect()
-        try:
+        with closing(self._connection):
             while jobs := self._next():
-                if self._writes:
-                    _together(connection, jobs)
+                try:
+                    self._do(jobs)
+                except sqlite3.Error as error:
+                    self._fail(jobs, error)
                 else:
-                    _one_by_one(connection, jobs)
+                    self._succeed()
                 with suppress(RuntimeError):  # the loop has ended, and with it who waited
                     self._loop.call_soon_threadsafe(_settle, jobs)
-        finally:
-            connection.close()
 
     def _next(self) -> list[_Job]:
         """What is to be done next; nothing at the end."""
@@ -89,33 +114,71 @@ class Worker(threading.Thread):
             jobs.append(more)
         return jobs
 
+    def _do(self, jobs: list[_Job]) -> None:
+        """Do all.
 
-def _together(connection: sqlite3.Connection, jobs: list[_Job]) -> None:
-    """Do all in one transaction; what fails leaves the others alone."""
-    try:
-        connection.execute("BEGIN IMMEDIATE")
+        Raises:
+            sqlite3.Error: The file can't be used.
+        """
+        if not self._writes:
+            for job in jobs:
+                _do(self._connection, job)
+            return
+        try:
+            self._connection.execute("BEGIN IMMEDIATE")
+            if self.fails:  # a transaction that writes nothing would not fail
+                _touch(self._connection)
+            _together(self._connection, jobs)
+            self._connection.execute("COMMIT")
+        except sqlite3.Error:
+            with suppress(sqlite3.Error):
+                self._connection.execute("ROLLBACK")
+            raise
+
+    def _fail(self, jobs: list[_Job], error: sqlite3.Error) -> None:
+        """Nothing of *jobs* is there, for the same reason; the operator is told of it once."""
+        reason = _reason(error)
+        failure = error if reason is None else UnavailableError(f"{self._path}: {reason}")
         for job in jobs:
-            connection.execute("SAVEPOINT job")
-            _do(connection, job)
-            connection.execute("ROLLBACK TO job" if job.error else "RELEASE job")
-        connection.execute("COMMIT")
-    except sqlite3.Error as error:  # the disk is full, or broken: nothing of it is there
-        with suppress(sqlite3.Error):
-            connection.execute("ROLLBACK")
-        for job in jobs:
-            job.error = job.error or error
+            job.error = failure
+        if not self.fails:
+            self.fails = True
+            verb = "written" if self._writes else "read"
+            logger.error("%s can't be %s: %s", self._path, verb, reason or error)
+
+    def _succeed(self) -> None:
+        if self.fails:
+            self.fails = False
+            logger.warning("%s can be used again", self._path)
 
 
-def _one_by_one(connection: sqlite3.Connection, jobs: Iterable[_Job]) -> None:
+def _together(connection: sqlite3.Connection, jobs: Iterable[_Job]) -> None:
+    """Do all in the transaction that has begun; what fails leaves the others alone."""
     for job in jobs:
+        connection.execute("SAVEPOINT job")
         _do(connection, job)
+        connection.execute("ROLLBACK TO job" if job.error else "RELEASE job")
+
+
+def _touch(connection: sqlite3.Connection) -> None:
+    """Write what is there already."""
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    connection.execute(f"PRAGMA user_version = {version}")
 
 
 def _do(connection: sqlite3.Connection, job: _Job) -> None:
     try:
         job.result = job.work(connection)
-    except BaseException as error:  # it is for who has asked
+    except BaseException as error:  # it is for who has asked, unless it stands against all
+        if _reason(error) is not None:
+            raise
         job.error = error
+
+
+def _reason(error: BaseException) -> str | None:
+    """Why the file can't be used, when it is that."""
+    known = isinstance(error, sqlite3.OperationalError)
+    return REASONS.get(getattr(error, "sqlite_errorcode", 0) & 0xFF) if known else None
 
 
 def _settle(jobs: Iterable[_Job]) -> None:

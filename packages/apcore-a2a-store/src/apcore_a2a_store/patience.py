@@ -1,0 +1,36 @@
+"""Waits for a store that can't be used for a while."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from .errors import UnavailableError
+
+Result = TypeVar("Result")
+
+PATIENCE = 0.5
+"""The part of a lease for which a change waits."""
+RETRY = 0.1
+"""Seconds between its attempts."""
+
+
+async def patiently(attempt: Callable[[bool], Awaitable[Result]], lease_seconds: float) -> Result:
+    """What comes of *attempt*, which is made again while the store can't be used.
+
+    Args:
+        attempt: Is told whether there was one before it: what that did is not known.
+        lease_seconds: How long a lease lasts: the writer may have lost the task after that.
+
+    Raises:
+        UnavailableError: The store could not be used for half of a lease.
+    """
+    loop = asyncio.get_running_loop()
+    end, again = loop.time() + PATIENCE * lease_seconds, False
+    while True:
+        try:
+            return await attempt(again)
+        except UnavailableError:
+            if loop.time() >= end:
+                raise
+            again = True
+        await asyncio.sleep(RETRY)

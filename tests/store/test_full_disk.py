@@ -1,0 +1,115 @@
+"""An agent whose disk is full refuses what it can't keep, and goes on when there is room."""
+
+import signal
+import sqlite3
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.server.asking import look_over
+
+from .disks import fill, small_disk
+from .replicas import LEASE, Replica, hold, replica, words
+
+SIZE = 2 << 20
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    try:
+        with small_disk(tmp_path / "disk", SIZE):
+            yield tmp_path / "disk"
+    except PermissionError as error:
+        pytest.skip(f"No small disk can be had: {error}")
+
+
+def healthy(agent: Replica) -> bool:
+    return agent.client.get("/health").status_code == 200
+
+
+def refused(agent: Replica, method: str, **params: object) -> httpx.Response:
+    """The answer to a request that can't be kept."""
+    answer = agent.client.post("/", json=agent.request(method, **params))
+    look_over(answer.text)
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "1"), answer.text
+    assert answer.json()["error"]["code"] == -32029
+    return answer
+
+
+def send(skill: str) -> dict[str, object]:
+    message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"data": {"seconds": 0}}]}
+    return {"message": message, "metadata": {"skillId": skill}}
+
+
+def make_room(agent: Replica, filler: Path) -> None:
+    """Have room again; return when the agent has found out."""
+    filler.unlink()
+    begun = time.monotonic()
+    while not healthy(agent):
+        assert time.monotonic() - begun < 5
+        time.sleep(0.05)
+
+
+def test_what_cannot_be_kept_is_refused_and_the_rest_goes_on(tmp_path: Path, disk: Path) -> None:
+    with replica(tmp_path, f"sqlite:///{disk / 'agent.db'}", lease=20) as agent:
+        done = [agent.start("once", seconds=0) for _ in range(10)]
+        agent.ended(*done)
+        runs = [agent.start(skill, seconds=1) for skill in ("once", "again")]
+        filler = fill(disk)
+        refused(agent, "SendMessage", **send("once"))
+        refused(agent, "SendStreamingMessage", **send("steps"))
+        agent.process.wait_for(rf"({disk / 'agent.db'} can't be written: disk is full)")
+        assert not healthy(agent)
+        assert agent.ended(*done) == ["completed"] * 10
+        for task_id in done:
+            hold(agent.events(task_id))
+        assert len(agent.ask("ListTasks")["result"]["tasks"]) == 12
+        time.sleep(1.5)  # so that tasks end while there is no room
+        assert [agent.state(task_id) for task_id in runs] == ["working", "working"]
+        assert not healthy(agent)
+        make_room(agent, filler)
+        assert agent.ended(*runs) == ["completed", "completed"]
+        for task_id in runs:
+            hold(agent.events(task_id))
+            assert agent.starts(task_id) == 1
+        assert agent.ended(agent.start("once", seconds=0)) == ["completed"]
+        assert agent.process.log.count("disk is full") == 1
+        assert "can be used again" in agent.process.log
+
+
+def test_who_had_no_room_for_longer_than_a_lease_has_lost_its_tasks(
+    tmp_path: Path, disk: Path
+) -> None:
+    with replica(tmp_path, f"sqlite:///{disk / 'agent.db'}") as agent:
+        kinds = [("again", 0.5), ("once", 0.5), ("again", 4), ("once", 4)]
+        runs = [agent.start(skill, seconds=seconds) for skill, seconds in kinds]
+        filler = fill(disk)
+        refused(agent, "SendMessage", **send("once"))
+        time.sleep(2 * LEASE)
+        make_room(agent, filler)
+        assert agent.ended(*runs) == ["completed", "failed"] * 2
+        assert [agent.starts(task_id) for task_id in runs] == [2, 1, 2, 1]
+        for task_id in runs:
+            hold(agent.events(task_id))
+        assert words(agent.events(runs[1])) == ["Replica lost while running"]
+
+
+def test_nothing_is_lost_when_it_is_killed_with_a_full_disk(tmp_path: Path, disk: Path) -> None:
+    store = f"sqlite:///{disk / 'agent.db'}"
+    with replica(tmp_path, store) as agent:
+        kept = [agent.start(skill, seconds=0) for skill in ("once", "again", "asks") * 5]
+        filler, known = fill(disk), len(kept)
+        refused(agent, "SendMessage", **send("once"))
+        states = [agent.state(task_id) for task_id in kept]
+        agent.process.signal(signal.SIGKILL)
+    filler.unlink()
+    with replica(tmp_path, store) as agent:
+        assert len(agent.ask("ListTasks")["result"]["tasks"]) == known
+        for task_id, state in zip(kept, states, strict=True):
+            assert state in ("working", agent.state(task_id))
+    with sqlite3.connect(disk / "agent.db") as file:
+        assert file.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+    file.close()

@@ -1,0 +1,193 @@
+"""What keeps a store from being used is one error, whatever it is, and passes."""
+
+import asyncio
+import os
+import resource
+import sqlite3
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack, contextmanager
+from itertools import count
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import asyncpg
+import pytest
+from a2a import types as a2a
+from apcore_a2a_store import Journal, UnavailableError
+from apcore_a2a_store.keeper import Keeper
+from apcore_a2a_store.port import Claim, SendKey
+from apcore_a2a_store.postgres import PostgresStore
+from apcore_a2a_store.sqlite import SqliteStore
+from apcore_a2a_store.sqlite import store as sqlite_store
+from apcore_a2a_store.sqlite.worker import Worker
+from apcore_a2a_store.states import COMPLETED
+from apcore_a2a_store.testing.samples import begun, new_record, went_on
+
+from .disks import small_disk
+from .postgresql import Database
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
+    found = SqliteStore(tmp_path / "agent.db", lease_seconds=0.4)
+    await found.start()
+    yield found
+    await found.close()
+
+
+@contextmanager
+def limited(path: Path) -> Iterator[None]:
+    """No file of this process grows beyond the size that *path* has."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+async def test_an_io_error_keeps_from_writing_not_from_reading(store: SqliteStore) -> None:
+    record, lease = await begun(store)
+    with limited(Path(f"{store.path}-wal")):
+        with pytest.raises(UnavailableError, match="disk I/O error"):
+            await begun(store, new_record("t2"))
+        with pytest.raises(UnavailableError):
+            await store.change(went_on(record, COMPLETED, lease))
+        assert await store.get("t1") == record
+        assert await store.get("t2") is None
+        for work in (store.claim(1), store.check()):
+            with pytest.raises(UnavailableError):
+                await work
+    await store.check()
+    await store.change(went_on(record, COMPLETED, lease))
+
+
+async def test_what_shares_a_commit_that_fails_is_told_the_same(store: SqliteStore) -> None:
+    with limited(Path(f"{store.path}-wal")):
+        key = SendKey("key", b"body")
+        begins = [begun(store, new_record(f"t{number}"), key=key) for number in range(50)]
+        outcomes = await asyncio.gather(*begins, return_exceptions=True)
+    assert {type(outcome) for outcome in outcomes} == {UnavailableError}, outcomes
+    await begun(store, key=key)
+
+
+async def test_a_file_that_another_program_has_locked_can_be_written_when_it_lets_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_store, "BUSY", 0.05)
+    store = SqliteStore(tmp_path / "agent.db", lease_seconds=0.4)
+    await store.start()
+    other = sqlite3.connect(store.path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(UnavailableError, match="another program has locked it"):
+        await begun(store)
+    other.execute("ROLLBACK")
+    other.close()
+    await begun(store)
+    await store.close()
+
+
+async def test_a_file_that_became_read_only_can_not_be_written(tmp_path: Path) -> None:
+    path = tmp_path / "agent.db"
+    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    connection.execute("CREATE TABLE t (a)")
+    worker = Worker(connection, path, writes=True)
+    worker.start()
+    connection.execute("PRAGMA query_only = ON")
+    with pytest.raises(UnavailableError, match="the file is read-only"):
+        await worker.do(lambda connection: connection.execute("INSERT INTO t VALUES (1)"))
+    connection.execute("PRAGMA query_only = OFF")
+    await worker.do(lambda connection: connection.execute("INSERT INTO t VALUES (1)"))
+    await worker.close()
+
+
+async def test_a_mistake_in_the_work_does_not_look_like_a_lost_file(store: SqliteStore) -> None:
+    await begun(store)
+    with pytest.raises(sqlite3.IntegrityError):
+        await begun(store)
+    await store.check()
+
+
+async def test_a_task_that_could_not_be_taken_over_is_claimed_again(store: SqliteStore) -> None:
+    _, lease = await begun(store)
+    await store.release([lease])
+    claims: list[Claim] = []
+    taken = asyncio.Event()
+
+    async def take(claim: Claim) -> None:
+        await journal.adopt(claim)
+        claims.append(claim)
+        if len(claims) == 1:
+            raise UnavailableError
+        taken.set()
+
+    journal = Journal(store)
+    keeper = Keeper(journal, lambda lease: None, take)
+    keeper.start()
+    async with asyncio.timeout(20):
+        await taken.wait()
+    await keeper.stop()
+    assert [claim.attempts for claim in claims] == [1, 2]
+
+
+@pytest.fixture
+async def database(server: Database) -> AsyncIterator[PostgresStore]:
+    store = PostgresStore(server.url, lease_seconds=10)
+    await store.start()
+    await store.clear()
+    yield store
+    await store.close()
+
+
+async def until_refused(store: PostgresStore, size: int = 0) -> BaseException | None:
+    """Keep tasks until that is refused; why it was."""
+    for number in count():
+        record = new_record(f"more-{number}")
+        record.task.history[0].parts.append(a2a.Part(text=os.urandom(size).hex()))
+        try:
+            await begun(store, record)
+        except UnavailableError as error:
+            return error.__cause__
+    return None
+
+
+@pytest.fixture
+def small(server: Database) -> Iterator[None]:
+    """A small disk for tables, `small`."""
+    with TemporaryDirectory() as folder, ExitStack() as ending:
+        Path(folder).chmod(0o755)
+        try:
+            ending.enter_context(small_disk(Path(folder, "disk"), 2 << 20, server.owner))
+        except PermissionError as error:
+            pytest.skip(f"No small disk can be had: {error}")
+        server.sql(f"CREATE TABLESPACE small LOCATION '{folder}/disk'")
+        ending.callback(server.tell, "DROP TABLESPACE small")
+        ending.callback(server.clear)
+        yield
+
+
+@pytest.mark.usefixtures("small")
+async def test_a_database_without_room_keeps_from_writing_not_from_reading(
+    server: Database, database: PostgresStore
+) -> None:
+    record, lease = await begun(database)
+    server.sql("ALTER TABLE apcore_a2a.tasks SET TABLESPACE small")
+    assert isinstance(await until_refused(database, 100_000), asyncpg.DiskFullError)
+    assert await database.get("t1") == record
+    server.sql("ALTER TABLE apcore_a2a.tasks SET TABLESPACE pg_default")
+    await database.change(went_on(record, COMPLETED, lease))
+
+
+async def test_a_database_that_became_a_standby_keeps_from_writing_not_from_reading(
+    server: Database, database: PostgresStore
+) -> None:
+    record, lease = await begun(database)
+    server.sql("ALTER SYSTEM SET default_transaction_read_only = on")
+    server.sql("SELECT pg_reload_conf()")
+    assert isinstance(await until_refused(database), asyncpg.ReadOnlySQLTransactionError)
+    assert await database.get("t1") == record
+    server.sql("ALTER SYSTEM RESET default_transaction_read_only")
+    server.sql("SELECT pg_reload_conf()")
+    await database.change(went_on(record, COMPLETED, lease))
