@@ -18,7 +18,7 @@ import httpx
 
 from tests.server.asking import Agent
 
-PATIENCE = 20
+PATIENCE = 60
 """Seconds after which what has not happened is taken for a fault."""
 
 COMMAND = [sys.executable, "-m", "apcore_a2a"]

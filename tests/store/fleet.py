@@ -18,16 +18,20 @@ from .replicas import PATIENCE, Agent, Replica, modules
 
 SERVE = """
 import sys
+from apcore_a2a_auth import APIKeyAuthenticator
 from apcore_a2a_push import PushSettings
 from apcore_a2a_server import serve
 from apcore_a2a_store import open_store
 
 store = open_store(sys.argv[2])
 store.lease_seconds = float(sys.argv[3])
+if "deaf" in sys.argv:  # word of what others have changed does not come
+    store._on_hint = lambda task_id, version: None
+keys = APIKeyAuthenticator({"ada": "ada", "bob": "bob"}) if "keys" in sys.argv else None
 push = PushSettings(dev=True, retries=[0.5] * 20)
 serve(
     sys.argv[1], host="127.0.0.1", port=0, task_store=store, shutdown_timeout=1,
-    push_notifications=push,
+    push_notifications=push, auth=keys,
 )
 """
 
@@ -42,14 +46,18 @@ class Fleet:
         home: Where modules are, and leave their notes.
         stores: The address of the database, for each process.
         lease: Seconds that a lease lasts.
+        options: How each serves: "deaf" to what others have changed, or for callers with "keys".
 
     Attributes:
         replicas: the processes; one that was killed stays here until another one begins.
         agent: all of them, as clients ask them.
     """
 
-    def __init__(self, home: Path, stores: Sequence[str], lease: float) -> None:
+    def __init__(
+        self, home: Path, stores: Sequence[str], lease: float, options: Sequence[str] = ()
+    ) -> None:
         self.home = home
+        self._options = options or [""] * len(stores)
         self._folder = modules(home)
         self._stores = stores
         self._lease = lease
@@ -66,14 +74,14 @@ class Fleet:
 
     def start(self) -> None:
         """Begin all, one behind the other: together they are slow on small machines."""
-        for store in self._stores:
-            self.replicas.append(self._replica(self._process(store)))
+        for number in range(len(self._stores)):
+            self.replicas.append(self._replica(self._process(number)))
         self._balance()
 
     def begin(self, number: int) -> None:
         """Begin one anew, whose process has ended."""
         self.replicas[number].client.close()
-        self.replicas[number] = self._replica(self._process(self._stores[number]))
+        self.replicas[number] = self._replica(self._process(number))
         self._balance()
 
     def kill(self, number: int) -> None:
@@ -89,8 +97,9 @@ class Fleet:
             replica.client.close()
         self._ended.close()
 
-    def _process(self, store: str) -> Process:
-        command = [sys.executable, "-c", SERVE, str(self._folder), store, str(self._lease)]
+    def _process(self, number: int) -> Process:
+        arguments = self._stores[number], str(self._lease), self._options[number]
+        command = [sys.executable, "-c", SERVE, str(self._folder), *arguments]
         found = Process(command, self.home, {})
         self._ended.callback(found.kill)
         return found
@@ -104,9 +113,11 @@ class Fleet:
 
 
 @contextmanager
-def fleet(home: Path, stores: Sequence[str], lease: float) -> Iterator[Fleet]:
+def fleet(
+    home: Path, stores: Sequence[str], lease: float, options: Sequence[str] = ()
+) -> Iterator[Fleet]:
     """Processes over a database, one for each of *stores*; gone afterwards."""
-    found = Fleet(home, stores, lease)
+    found = Fleet(home, stores, lease, options)
     try:
         found.start()
         yield found

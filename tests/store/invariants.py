@@ -21,7 +21,7 @@ from .replicas import notes
 
 Rows: TypeAlias = list[tuple[Any, ...]]
 
-ONCE = ("once", "asks")
+ONCE = ("once", "asks", "wants")
 """The skills that are not idempotent."""
 AGAIN = ("again", "steps")
 """Those that are."""

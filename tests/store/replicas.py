@@ -40,6 +40,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from apcore import ModuleAnnotations
+from apcore_a2a_modules import InputRequiredError
 from pydantic import BaseModel
 
 
@@ -84,12 +85,24 @@ STREAM = """
                 await asyncio.sleep(inputs["seconds"])
                 yield {"seconds": float(step)}
 """
+TICKS = STREAM.replace("float(step)", "time.time()")
+WANTS = """
+    async def execute(self, inputs, context):
+        if not inputs["seconds"]:
+            raise InputRequiredError("How long?")
+        with self.noting(context):
+            await asyncio.sleep(inputs["seconds"])
+        return {"seconds": inputs["seconds"]}
+"""
 MODULES = {
     "once": "",
     "again": "idempotent=True",
     "steps": "readonly=True, streaming=True",
+    "ticks": "readonly=True, streaming=True",
     "asks": "requires_approval=True",
+    "wants": "",
 }
+MORE = {"steps": STREAM, "ticks": TICKS, "wants": WANTS}
 
 
 def modules(home: Path) -> Path:
@@ -98,7 +111,7 @@ def modules(home: Path) -> Path:
     folder.mkdir(exist_ok=True)
     for name, annotations in MODULES.items():
         source = MODULE.format(kind=name.capitalize(), annotations=annotations)
-        (folder / f"{name}.py").write_text(source + (STREAM if name == "steps" else ""))
+        (folder / f"{name}.py").write_text(source + MORE.get(name, ""))
     return folder
 
 
@@ -187,11 +200,15 @@ class Agent:
 
     def events(self, task_id: str, after: int = 0) -> list[tuple[int, Json]]:
         """The events of a task behind one, to its end."""
+        return [*self.follow(task_id, after)]
+
+    def follow(self, task_id: str, after: int = 0) -> Iterator[tuple[int, Json]]:
+        """The same, as they come."""
         body = {"jsonrpc": "2.0", "id": 1, "method": "SubscribeToTask", "params": {"id": task_id}}
         headers = {"last-event-id": str(after)}
         with self.client.stream("POST", "/", json=body, headers=headers) as stream:
             assert stream.headers["content-type"].startswith("text/event-stream"), stream.read()
-            return [*_events(stream.iter_lines())]
+            yield from _events(stream.iter_lines())
 
     @contextmanager
     def stream(self, skill: str, **inputs: Any) -> Iterator[Iterator[tuple[int, Json]]]:

@@ -1,9 +1,11 @@
 """What a scenario is given, and what it tells: the same for tests and for `tools/chaos`."""
 
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
+from statistics import quantiles
 from typing import TypeAlias
 
 from .postgresql import Database
@@ -49,6 +51,18 @@ class Trial:
         times.seconds.append(seconds)
         self.say(f"{what}: {seconds:.2f} s" + ("" if limit is None else f" of {limit:.2f} s"))
         assert limit is None or seconds < limit + SLACK, f"{what} took {seconds:.2f} s"
+
+    def spread(self, what: str, seconds: Sequence[float], limit: float) -> None:
+        """Note how long something took that happens often; *limit* is for 95 of 100 times.
+
+        Raises:
+            AssertionError: More of them took longer.
+        """
+        self.times[what] = Times(seconds=[*seconds])
+        middle, most = (quantiles(seconds, n=100)[share - 1] for share in (50, 95))
+        figures = f"p50 {middle * 1000:.1f}, p95 {most * 1000:.1f}, most {max(seconds) * 1000:.1f}"
+        self.say(f"{what}, {len(seconds)} times: {figures} of {limit * 1000:.0f} ms")
+        assert most <= limit, f"{what} took {most:.3f} s in 95 of 100 times"
 
 
 Number: TypeAlias = int | float

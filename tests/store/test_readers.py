@@ -1,0 +1,12 @@
+"""Readers that are cut off miss nothing, and see nothing twice."""
+
+from pathlib import Path
+
+from .postgresql import Database
+from .scenarios.readers import cut_readers
+from .trials import Trial
+
+
+def test_readers_go_on_at_any_replica(tmp_path: Path, server: Database) -> None:
+    server.clear()
+    cut_readers(Trial(tmp_path, server), cuts=60)
