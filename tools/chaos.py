@@ -11,7 +11,7 @@ from statistics import median
 from tempfile import TemporaryDirectory
 
 from tests.store.postgresql import Database, database, find
-from tests.store.scenarios import cuts, kills, outages, sleeps
+from tests.store.scenarios import cuts, files, kills, latency, outages, races, readers, sleeps
 from tests.store.trials import Scenario, Trial
 
 SCENARIOS: Mapping[str, Scenario] = {
@@ -28,6 +28,10 @@ SCENARIOS: Mapping[str, Scenario] = {
     "cut": Scenario(
         cuts.cut_one_off, {"rounds": 1, "tasks": 100, "seconds": 20, "lease": 15, "cut": 30}
     ),
+    "word": Scenario(latency.tell_others, {"rounds": 200, "slack": 1}),
+    "readers": Scenario(readers.cut_readers, {"cuts": 1000}),
+    "race": Scenario(races.race, {"races": 2000}),
+    "file": Scenario(files.kill_over_a_file, {"rounds": 200}),
 }
 
 
