@@ -15,7 +15,9 @@ logger = logging.getLogger("apcore_a2a.store")
 
 CHANNEL = "apcore_a2a_changes"
 TOGETHER = 0.01
-"""Seconds for which word is held back, for more that may come."""
+"""Seconds after some word for which more of it is held back, to go together."""
+SAY = "SELECT set_config('synchronous_commit', 'off', true), pg_notify($1, $2)"
+"""Word that may be lost need not wait for the disk."""
 MAX_BYTES = 7900
 """PostgreSQL takes 8,000 bytes."""
 RETRY = 1.0
@@ -61,13 +63,13 @@ class Hints:
 
     async def _send(self) -> None:
         while self._pending:
-            await asyncio.sleep(TOGETHER)
             pending, self._pending = self._pending, {}
             try:
                 for payload in payloads(pending):
-                    await self._execute("SELECT pg_notify($1, $2)", CHANNEL, payload)
+                    await self._execute(SAY, CHANNEL, payload)
             except Exception as error:  # the database may be gone: others see for themselves
                 logger.debug("Word of changes was lost: %s", type(error).__name__)
+            await asyncio.sleep(TOGETHER)
         self._sending = None
 
     async def _listen(self) -> None:
