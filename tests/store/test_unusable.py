@@ -163,7 +163,7 @@ def small(server: Database) -> Iterator[None]:
         except PermissionError as error:
             pytest.skip(f"No small disk can be had: {error}")
         server.sql(f"CREATE TABLESPACE small LOCATION '{folder}/disk'")
-        ending.callback(server.tell, "DROP TABLESPACE small")
+        ending.callback(server.sql, "DROP TABLESPACE small")
         ending.callback(server.clear)
         yield
 

@@ -1,6 +1,5 @@
 """What a scenario is given, and what it tells: the same for tests and for `tools/chaos`."""
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -92,10 +92,8 @@ class Run:
         """Have the task work; the right to run it."""
         journal, task_id = self._setup.journal, self.call.message.task_id
         if self.lost is not None:
-            working, lease = (WORKING,), self.lost.lease
-            with left_to_others(journal, task_id):
-                await change(journal, task_id, self.lost.restart, expect=working, lease=lease)
-            return lease
+            await self._change(self.lost.restart)
+            return self.lost.lease
         if self.answer is None:
             return await create(journal, self._new_record(), self.call.webhooks, self.call.key)
         update, pause = self.answer

@@ -5,14 +5,13 @@ import gc
 import logging
 import socket
 import time
-from collections.abc import Coroutine, Iterator
-from contextlib import suppress
-from functools import partial
+from collections.abc import Coroutine
 from types import FrameType
 from typing import Any, Unpack
 
 import uvicorn
 from apcore_a2a_guards import set_up_logging
+from apcore_a2a_guards.closing import hang_up, stop_listening
 from apcore_a2a_guards.patience import patient
 from starlette.applications import Starlette
 
@@ -24,10 +23,8 @@ logger = logging.getLogger("apcore_a2a_server")
 
 ECHO = 0.1
 """Seconds in which a second signal is taken for the first one's echo."""
-LAST_REQUESTS = 0.1
-"""Seconds in which those who have just connected can still send a request."""
 LAST_ANSWERS = 1.0
-"""Seconds in which what has been answered can still be sent."""
+"""Seconds in which what has been answered can still be sent; who reads a task then, is cut off."""
 
 WILDCARDS = frozenset({"", "0.0.0.0", "::"})
 LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
@@ -62,7 +59,7 @@ class Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Take no more connections, drain, then close."""
         self._agent.health.draining = True
-        await self._stop_listening(sockets or [])
+        await stop_listening(self, sockets or [])
         running, grace = len(self._agent.engine.runs), self._agent.shutdown_timeout
         if running:
             told = "Ending; running tasks: %d, for %g s at most (a second Ctrl+C ends them)"
@@ -75,41 +72,10 @@ class Server(uvicorn.Server):
         if not drained.done():
             drained.cancel()
             await _hurry(self._agent.drain(0))
-        asyncio.get_running_loop().call_later(LAST_ANSWERS, self._hang_up)
+        asyncio.get_running_loop().call_later(LAST_ANSWERS, hang_up, self)
         await super().shutdown(sockets)
         if self.force_exit:
             await _hurry(self.lifespan.shutdown())
-
-    async def _stop_listening(self, sockets: list[socket.socket]) -> None:
-        """Close the port, and still serve who has connected by now.
-
-        The kernel would reset these connections, and a proxy could not repeat their requests.
-        """
-        spares = [listener.dup() for listener in sockets]
-        for server in self.servers:
-            server.close()
-        last = [connection for spare in spares for connection in _waiting(spare)]
-        loop, state = asyncio.get_running_loop(), self.lifespan.state
-        protocol: Any = self.config.http_protocol_class
-        made = partial(protocol, self.config, self.server_state, state, loop)
-        for connection in last:
-            await loop.connect_accepted_socket(made, connection)
-        await asyncio.sleep(LAST_REQUESTS)
-
-    def _hang_up(self) -> None:
-        """Cut off who still reads a task that another process goes on with."""
-        for connection in [*self.server_state.connections]:
-            protocol: Any = connection
-            protocol.transport.close()
-
-
-def _waiting(listener: socket.socket) -> Iterator[socket.socket]:
-    """The connections that the kernel has made and nobody has taken yet; closes *listener*."""
-    with listener, suppress(OSError):
-        while True:
-            connection, _ = listener.accept()
-            connection.setblocking(False)
-            yield connection
 
 
 async def _hurry(end: Coroutine[Any, Any, None]) -> None:
