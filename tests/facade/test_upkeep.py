@@ -23,6 +23,7 @@ from tests.store.conftest import server as server
 from tests.store.postgresql import Database
 from tests.store.replicas import hold, replica
 
+from .processes import COMMAND, PATIENCE, run
 from .remote import Command, Outcome, harmless, plain, screen
 from .remote import _elsewhere as _elsewhere
 from .remote import do as do
@@ -303,6 +304,7 @@ def test_a_damaged_file_is_told(tmp_path: Path, do: Command) -> None:
 
     assert done.code == 1
     assert "The file is damaged; what is in it was not looked at:\n" in done.out
+    assert "tasks   " not in done.out
 
 
 def test_a_check_changes_nothing_and_disturbs_no_agent(
@@ -357,7 +359,8 @@ def test_newer_tables_are_refused(action: str, full: File | Tables, do: Command)
 def test_tables_that_are_up_to_date_are_so_beside_an_agent(
     kept: File | Tables, tmp_path: Path, do: Command
 ) -> None:
-    with replica(tmp_path, kept.address):
+    with replica(tmp_path, kept.address) as agent:
+        agent.start("asks")
         done = do("store", "migrate", "--store", kept.address)
 
     assert done.code == 0
@@ -390,7 +393,8 @@ def test_the_latest_tasks_stay(kept: File | Tables, do: Command) -> None:
 
 def test_a_file_is_not_pruned_beside_its_agent(tmp_path: Path, do: Command) -> None:
     kept = File(tmp_path)
-    with replica(tmp_path, kept.address):
+    with replica(tmp_path, kept.address) as agent:
+        agent.start("asks")
         done = do("store", "prune", "--store", kept.address)
 
     assert (done.code, done.out) == (2, "")
@@ -617,3 +621,26 @@ def test_the_help_fits_a_terminal_and_names_the_exit_codes(action: str, do: Comm
     words = " ".join(done.out.split())
     for code in ("0 done", "1 the check", "2 wrong", "130 inter"):
         assert code in words
+
+
+def test_the_code_tells_of_faults_also_to_who_does_not_read_them(tmp_path: Path) -> None:
+    kept = File(tmp_path)
+    with_store(kept.address, end_many)
+    kept.sql("DELETE FROM events WHERE version = 3")
+    command = [*COMMAND, "store", "check", "--store", kept.address]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as check:
+        assert check.stdout is not None
+        assert check.stderr is not None
+        check.stdout.close()
+        assert check.stderr.read() == b""
+        assert check.wait(PATIENCE) == 1
+
+
+def test_a_report_is_printed_in_any_encoding(tmp_path: Path) -> None:
+    kept = File(tmp_path)
+    with_store(kept.address, end_many)
+    kept.sql("DELETE FROM events WHERE version = 3")
+    done = run(["store", "check", "--store", kept.address], tmp_path, {"PYTHONIOENCODING": "ascii"})
+
+    assert (done.returncode, done.stderr) == (1, "")
+    assert r"\u2026 and 30 more" in done.stdout

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from google.protobuf.message import DecodeError
@@ -74,7 +74,7 @@ class Report:
     Attributes:
         version: the version of its tables.
         size: bytes on the disk.
-        tasks: how many there are in each state.
+        tasks: how many there are in each state; None, as all figures, of a damaged file.
         events: how many there are.
         oldest: seconds since 1970 at the change of state that is the longest ago; None of no tasks.
         newest: the same of the latest.
@@ -84,11 +84,11 @@ class Report:
 
     version: int
     size: int
-    tasks: Mapping[str, int] = field(default_factory=dict[str, int])
-    events: int = 0
+    tasks: Mapping[str, int] | None = None
+    events: int | None = None
     oldest: float | None = None
     newest: float | None = None
-    dead_letters: int = 0
+    dead_letters: int | None = None
     faults: Sequence[Fault] = ()
 
 

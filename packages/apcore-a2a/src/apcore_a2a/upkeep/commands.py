@@ -3,7 +3,6 @@
 import argparse
 import asyncio
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 from apcore_a2a_store import Retention
 from apcore_a2a_store.upkeep import check, migrate, prune
 
-from .printing import progress, show
+from .printing import progress, say, told
 
 OPTIONS = ("store", "task_ttl", "max_tasks")
 """What is asked for as `serve` asks for it."""
@@ -29,42 +28,34 @@ def do(arguments: argparse.Namespace, options: Mapping[str, Any]) -> int:
     """
     if not options.get("store"):
         raise ValueError("Which store? Name it with --store URL or APCORE_A2A_STORE")
-    try:
-        return COMMANDS[arguments.action](arguments, options)
-    except BrokenPipeError:  # whoever read this has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        return WELL
+    code, text = COMMANDS[arguments.action](arguments, options)
+    say(text)
+    return code
 
 
-def _migrate(arguments: argparse.Namespace, options: Mapping[str, Any]) -> int:
+def _migrate(arguments: argparse.Namespace, options: Mapping[str, Any]) -> tuple[int, str]:
     with progress("migrating"):
         before, after = asyncio.run(migrate(options["store"]))
     if before == after:
-        print(f"The tables are up to date (version {after})")
-    elif before:
-        print(f"The tables had version {before}, and have version {after} now")
-    else:
-        print(f"The tables have been made (version {after})")
-    return WELL
+        return WELL, f"The tables are up to date (version {after})"
+    if before:
+        return WELL, f"The tables had version {before}, and have version {after} now"
+    return WELL, f"The tables have been made (version {after})"
 
 
-def _check(arguments: argparse.Namespace, options: Mapping[str, Any]) -> int:
+def _check(arguments: argparse.Namespace, options: Mapping[str, Any]) -> tuple[int, str]:
     with progress("looking") as tell:
         report = asyncio.run(check(options["store"], tell))
-    if arguments.json:
-        print(json.dumps(asdict(report), indent=2))
-    else:
-        show(report)
-    return FAULTY if report.faults else WELL
+    text = json.dumps(asdict(report), indent=2) if arguments.json else told(report)
+    return FAULTY if report.faults else WELL, text
 
 
-def _prune(arguments: argparse.Namespace, options: Mapping[str, Any]) -> int:
+def _prune(arguments: argparse.Namespace, options: Mapping[str, Any]) -> tuple[int, str]:
     retention = _retention(**{name: options[name] for name in OPTIONS[1:] if name in options})
     with progress("dropping"):
         count = asyncio.run(prune(options["store"], retention))
     kept = f"task_ttl {retention.log_ttl:g} s, max_tasks {retention.max_logs}"
-    print(f"{count} task{'' if count == 1 else 's'} dropped ({kept})")
-    return WELL
+    return WELL, f"{count} task{'' if count == 1 else 's'} dropped ({kept})"
 
 
 def _retention(task_ttl: float = 3600, max_tasks: int = 10_000) -> Retention:

@@ -1,7 +1,8 @@
 """What the commands for stores print."""
 
+import os
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from time import monotonic
@@ -14,29 +15,40 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 
-def show(report: Report) -> None:
+def told(report: Report) -> str:
     """The report for people, with what is wrong at its end."""
-    states = ", ".join(f"{count:,} {state}" for state, count in report.tasks.items())
-    total = sum(report.tasks.values())
-    print(f"tables         version {report.version}, {report.size:,} bytes")
-    print(f"tasks          {total:,}{f': {states}' if states else ''}")
-    print(f"events         {report.events:,}")
+    lines = [f"tables         version {report.version}, {report.size:,} bytes"]
+    if report.tasks is not None:
+        states = ", ".join(f"{count:,} {state}" for state, count in report.tasks.items())
+        total = sum(report.tasks.values())
+        lines.append(f"tasks          {total:,}{f': {states}' if states else ''}")
+        lines.append(f"events         {report.events:,}")
+        lines.append(f"dead letters   {report.dead_letters:,}")
     if report.oldest is not None and report.newest is not None:
-        print(f"state changes  {_moment(report.oldest)} to {_moment(report.newest)}")
-    print(f"dead letters   {report.dead_letters:,}")
+        lines.append(f"state changes  {_moment(report.oldest)} to {_moment(report.newest)} UTC")
     for fault in report.faults:
-        _fault(fault)
+        lines += _fault(fault)
     count = sum(fault.count for fault in report.faults)
-    print(f"\n{count:,} fault{'' if count == 1 else 's'}" if count else "All is well")
+    lines += ["", f"{count:,} fault{'' if count == 1 else 's'}"] if count else ["All is well"]
+    return "\n".join(lines)
 
 
-def _fault(fault: Fault) -> None:
-    print(f"\n{fault.rule[0].upper()}{fault.rule[1:]}:")
+def _fault(fault: Fault) -> Iterator[str]:
+    yield f"\n{fault.rule[0].upper()}{fault.rule[1:]}:"
     for task_id, detail in fault.examples:
-        print("  " + ": ".join(clean(text) for text in (task_id, detail) if text))
+        yield "  " + ": ".join(clean(text) for text in (task_id, detail) if text)
     more = fault.count - len(fault.examples)
     if more:
-        print(f"  … and {more:,} more")
+        yield f"  … and {more:,} more"
+
+
+def say(text: str) -> None:
+    """Print *text*, whatever standard output can write, and whoever reads it."""
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    try:
+        print(text.encode(encoding, "backslashreplace").decode(encoding), flush=True)
+    except BrokenPipeError:  # whoever read this has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 def _moment(seconds: float) -> str:
