@@ -9,12 +9,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 from a2a.types import TaskPushNotificationConfig
 from apcore_a2a.config import NAMESPACE
-from apcore_a2a_store import SendKey, Store, Webhook, open_store
+from apcore_a2a_store import Retention, SendKey, Store, Webhook, open_store
 from apcore_a2a_store.states import COMPLETED, INPUT_REQUIRED, WORKING
 from apcore_a2a_store.testing.samples import begun, new_record, said_more, went_on
 from apcore_a2a_store.testing.webhook_checks import drained
@@ -282,6 +283,23 @@ def test_what_tasks_are_called_drives_no_terminal(full: File | Tables, do: Comma
     assert "[2J\\nAll is well: 2 of them\n" in done.out
 
 
+def test_a_log_that_was_cut_is_no_fault(kept: File | Tables, do: Command) -> None:
+    async def cut(store: Store) -> None:
+        store.retention = Retention(max_events=5)
+        record, lease = await begun(store)
+        for number in range(40):
+            change = said_more(record, str(number), lease)
+            record = change.record
+            await store.change(change)
+        await store.change(went_on(record, COMPLETED, lease))
+
+    with_store(kept.address, cut)
+    done = checked(do, kept, "--json")
+
+    assert done.code == 0
+    assert 5 <= done.json["events"] <= 10
+
+
 def test_running_tasks_that_nobody_takes_over_are_found(server: Database, do: Command) -> None:
     kept = Tables(server)
     with_store(kept.address, fill)
@@ -341,6 +359,27 @@ def test_the_tables_are_made_once(kept: File | Tables, do: Command) -> None:
     version = checked(do, kept, "--json").json["version"]
     assert made.out == f"The tables have been made (version {version})\n"
     assert again.out == f"The tables are up to date (version {version})\n"
+
+
+def test_older_tables_are_told_and_brought_up_to_date(
+    full: File | Tables, do: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = f"apcore_a2a_store.{'sqlite' if isinstance(full, File) else 'postgres'}"
+    done = import_module(f"{package}.schema").MIGRATIONS
+    old, new = len(done), len(done) + 1
+    more = (*done, f"CREATE TABLE {full.prefix}later (number INTEGER)")
+    monkeypatch.setattr(f"{package}.schema.MIGRATIONS", more)
+    monkeypatch.setattr(f"{package}.check.KNOWN", new)
+
+    told = f"have version {old}, and this package knows {new}: apcore-a2a store migrate\n"
+    for action in ("check", "prune"):
+        refused = do("store", action, "--store", full.address)
+        assert refused.code == 2
+        assert refused.err.endswith(told)
+    migrated = do("store", "migrate", "--store", full.address)
+    assert migrated.out == f"The tables had version {old}, and have version {new} now\n"
+    full.sql("INSERT INTO later VALUES (1)")
+    assert checked(do, full, "--json").json["version"] == new
 
 
 @pytest.mark.parametrize("action", ["migrate", "check", "prune"])
@@ -610,6 +649,10 @@ def test_a_report_is_read_on_a_terminal(full: File | Tables, tmp_path: Path) -> 
 
     assert re.search(r" \w+  0 s", plain(shown.text))
     assert "All is well" in plain(shown.text)
+
+
+def test_the_command_is_in_the_help_of_all(do: Command) -> None:
+    assert re.search(r"^ +store +bring up to date", do("--help").out, re.MULTILINE)
 
 
 @pytest.mark.parametrize("action", ["migrate", "check", "prune"])
