@@ -37,4 +37,4 @@ def test_after_a_longer_time_without_a_database_what_may_runs_again(trial: Trial
 
 
 def test_who_is_cut_off_stops_working_before_others_take_over(trial: Trial) -> None:
-    cuts.cut_one_off(trial, rounds=1, tasks=24, seconds=6, lease=6, cut=7)
+    cuts.cut_one_off(trial, rounds=1, tasks=24, seconds=8, lease=8, cut=9)
