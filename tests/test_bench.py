@@ -1,18 +1,27 @@
-"""The pure parts of the benchmark: figures, tables, targets, and reading HTTP."""
+"""The parts of the benchmark: figures, tables, targets, reading HTTP, and stores under watch."""
 
+import asyncio
 import json
 import math
+import os
+import sys
 from itertools import islice
+from pathlib import Path
 
 import pytest
+from apcore_a2a_store import Store
+from apcore_a2a_store.testing.samples import begun
 
-from tools.benchmarks import messages, report
+from tools.benchmarks import inprocess, messages, report, stores
 from tools.benchmarks.figures import Fact, Figures, Key, Results, percentile
 from tools.benchmarks.http1 import Answer, AnswerParser, BadAnswer, get
 from tools.benchmarks.load import Tally
 from tools.benchmarks.report import Table
 from tools.benchmarks.rounds import LEFTOVER, TASK_BYTES, figures_of
 from tools.benchmarks.scenarios import BUSY, CARD, GET, SEND, STREAM
+from tools.benchmarks.servers import STACKS
+from tools.benchmarks.stored import MEMORY, POSTGRESQL, SQLITE, Asked, places, tree_cpu, watched
+from tools.benchmarks.stores import Sample
 from tools.benchmarks.subject import task_ids
 from tools.benchmarks.targets import START, Check, checks
 
@@ -240,3 +249,83 @@ def test_the_json_report_has_null_for_what_was_not_measured() -> None:
     (entry,) = document["figures"]
     assert (entry["server"], entry["cpu"], entry["first_p50"]) == ("ours", 2e-4, None)
     assert {check["verdict"] for check in document["checks"]} >= {"not measured", "met by 4900 %"}
+
+
+def samples(*rates: float, cpu: float = 1e-3) -> list[Sample]:
+    return [Sample(rate, p50=1 / rate, p95=2 / rate, cpu=cpu, writes=2) for rate in rates]
+
+
+def test_stores_are_held_against_memory_round_by_round() -> None:
+    found = {
+        stores.Key(stores.SEND, MEMORY, BUSY): samples(1000, 500, 2000),
+        stores.Key(stores.SEND, SQLITE, BUSY): samples(600, 400, 1000, cpu=2e-3),
+    }
+    table = stores.table("Stores", found)
+    memory, sqlite = (dict(zip(table.header, row, strict=True)) for row in table.rows)
+    assert (memory["/s"], memory["best"]) == ("1,000", "2,000")
+    assert (sqlite["store"], sqlite["/s"], sqlite["writes"]) == ("sqlite", "600", "2.00")
+    assert table.rows[1][5] == "0.60"  # 0.6, 0.8 and 0.5 times memory
+    assert table.rows[1][9] == "2.00"  # its CPU
+    assert (sqlite["database us"], sqlite["reads"]) == ("", "")
+
+
+def test_durable_stores_have_a_goal() -> None:
+    found = {stores.Key(stores.SEND, SQLITE, BUSY): samples(400, 450, 800)}
+    sqlite, postgresql = stores.checks(found, STACKS["uvloop"])
+    assert (sqlite.value, sqlite.verdict) == (450, "missed by 10 %")
+    assert postgresql.verdict == "not measured"
+
+
+def test_a_store_that_is_watched_counts_what_it_is_asked_for() -> None:
+    async def ask(store: Store) -> None:
+        record, _ = await begun(store)
+        assert await store.get_own(record.task.id, record.owner) == record
+
+    asked = Asked()
+    store = watched("memory", asked)
+    assert isinstance(store, Store)
+    store.lease_seconds = 3
+    asyncio.run(ask(store))
+    assert (asked.writes, asked.reads, store.lease_seconds) == (1, 1, 3)
+
+
+def test_stores_lie_in_places_of_their_own_on_the_disk() -> None:
+    with places([MEMORY, SQLITE], print) as found:
+        assert found[MEMORY].address == "memory"
+        folder = Path(found[SQLITE].address.removeprefix("sqlite:///")).parent
+        assert folder.is_dir()
+        assert found[SQLITE].cpu() == 0
+    assert not folder.exists()
+
+
+def test_without_a_postgresql_the_others_are_measured(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setattr("tests.store.postgresql.FOLDERS", [])
+    with places([MEMORY, POSTGRESQL], print) as found:
+        assert [*found] == [MEMORY]
+    assert capsys.readouterr().out.startswith("NO POSTGRESQL")
+
+
+def test_a_store_alone_is_measured_in_a_process_of_its_own(tmp_path: Path) -> None:
+    address = f"sqlite:///{tmp_path / 'agent.db'}"
+    found = Sample(**inprocess.measure_store("asyncio", address, callers=4, seconds=0.1))
+    assert found.rate > 0
+    assert found.cpu > 0
+    assert 0 < found.p50 <= found.p95
+
+
+def test_the_cpu_of_a_process_is_known_where_there_is_proc() -> None:
+    used = sum(os.times()[:4])
+    assert tree_cpu(os.getpid()) >= used - 0.05 or sys.platform != "linux"
+    assert math.isnan(tree_cpu(0))
+
+
+def test_tables_are_written_for_machines() -> None:
+    table = Table("Times", ["what", "server", "ms"], [["send", "ours", "1.5"]])
+    document = json.loads(report.tables_as_json([table], "./tools/bench --store"))
+    assert document["environment"]["command"] == "./tools/bench --store"
+    assert document["tables"] == [
+        {"title": "Times", "header": ["what", "server", "ms"], "rows": [["send", "ours", "1.5"]]}
+    ]

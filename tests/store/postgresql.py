@@ -31,6 +31,11 @@ class Database:
         self.port = _free_port()
         self.url = f"postgresql://agent@127.0.0.1:{self.port}/postgres"
 
+    @property
+    def pid(self) -> int:
+        """Its process, while it runs; those of its connections are children of that."""
+        return int((self._data / "postmaster.pid").read_text().splitlines()[0])
+
     def create(self) -> None:
         """Make its files."""
         self._folder.chmod(0o777)
@@ -79,9 +84,9 @@ class Database:
 
 
 @contextmanager
-def database() -> Iterator[Database]:
-    """A server that runs, and leaves nothing behind."""
-    with TemporaryDirectory(prefix="apcore-a2a-") as folder:
+def database(place: str | None = None) -> Iterator[Database]:
+    """A server that runs, and leaves nothing behind; its files are in a folder of *place*."""
+    with TemporaryDirectory(prefix="apcore-a2a-", dir=place) as folder:
         found = Database(Path(folder))
         found.create()
         found.start()

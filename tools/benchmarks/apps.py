@@ -26,13 +26,13 @@ async def bare() -> Starlette:
     return Starlette(routes=[Route("/", echo, methods=["POST"]), Route(CARD_PATH, card)])
 
 
-async def ours() -> Starlette:
-    """This project's server."""
+async def ours(store: object = None) -> Starlette:
+    """This project's server; its tasks are in memory, unless there is another store."""
     from apcore_a2a_server import create_app
 
     from tools.benchmarks.modules import registry
 
-    return create_app(registry())
+    return create_app(registry(), task_store=store)
 
 
 async def old() -> Starlette:

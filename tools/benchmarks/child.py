@@ -24,7 +24,8 @@ from typing import TextIO
 
 import uvicorn
 
-from tools.benchmarks.apps import APPS
+from tools.benchmarks.apps import APPS, ours
+from tools.benchmarks.stored import Asked, watched
 
 
 def resident_bytes() -> int:
@@ -44,17 +45,19 @@ def loop_factory(name: str) -> Callable[[], asyncio.AbstractEventLoop]:
     return uvloop.new_event_loop
 
 
-def _state() -> dict[str, object]:
+def _state(asked: Asked) -> dict[str, object]:
     tasks = Counter(getattr(t.get_coro(), "__qualname__", "?") for t in asyncio.all_tasks())
-    return {"cpu": time.process_time(), "resident": resident_bytes(), "tasks": tasks}
+    now = {"cpu": time.process_time(), "resident": resident_bytes(), "tasks": tasks}
+    return {**now, "writes": asked.writes, "reads": asked.reads}
 
 
 class _Server(uvicorn.Server):
     """Says where it listens once it does."""
 
-    def __init__(self, config: uvicorn.Config, answers: TextIO) -> None:
+    def __init__(self, config: uvicorn.Config, answers: TextIO, asked: Asked) -> None:
         super().__init__(config)
         self._answers = answers
+        self._asked = asked
         self._profiler = cProfile.Profile()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -72,7 +75,7 @@ class _Server(uvicorn.Server):
         )
         while question := await questions.readline():
             self._prepare(question.strip())
-            self.tell(_state())
+            self.tell(_state(self._asked))
         self.should_exit = self.force_exit = True
 
     def _prepare(self, question: bytes) -> None:
@@ -97,11 +100,12 @@ def _listener() -> socket.socket:
 
 
 async def _serve(options: argparse.Namespace, answers: TextIO) -> None:
-    app = await APPS[options.server]()
+    asked = Asked()
+    app = await (ours(watched(options.store, asked)) if options.store else APPS[options.server]())
     config = uvicorn.Config(
         app, http=options.http, ws="none", log_level="warning", access_log=False
     )
-    server = _Server(config, answers)
+    server = _Server(config, answers, asked)
     listener = _listener()
     questions = asyncio.create_task(server.answer_questions())
     try:
@@ -124,6 +128,7 @@ def main() -> None:
     parser.add_argument("server", choices=APPS)
     parser.add_argument("--http", choices=["h11", "httptools"], required=True)
     parser.add_argument("--loop", choices=["asyncio", "uvloop"], required=True)
+    parser.add_argument("--store", metavar="ADDRESS", help="where ours keeps its tasks")
     options = parser.parse_args()
     answers = _take_stdout()
     with asyncio.Runner(loop_factory=loop_factory(options.loop)) as runner:

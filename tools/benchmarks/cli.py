@@ -5,14 +5,16 @@ import shlex
 import sys
 import time
 from collections.abc import Callable, Sequence
+from itertools import product
 from pathlib import Path
 
-from tools.benchmarks import clients, inprocess, report, startup, targets, webhooks
+from tools.benchmarks import clients, inprocess, report, startup, stores, targets, webhooks
 from tools.benchmarks.figures import Fact, Key, Results
 from tools.benchmarks.report import Table
 from tools.benchmarks.rounds import Bench, Plan, profile
 from tools.benchmarks.scenarios import DIRECT
 from tools.benchmarks.servers import STACKS, ServerFailed
+from tools.benchmarks.stored import MEMORY, NAMES, places
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -34,6 +36,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--profile", action="store_true", help="only show where the server's time goes")
     add("--clients", action="store_true", help="only measure the client, beside a2a-sdk's")
     add("--webhooks", action="store_true", help="only measure what webhooks cost the tasks")
+    stores = "only measure what keeping tasks costs; with --profile, where its time goes"
+    add("--store", nargs="*", choices=NAMES, metavar="NAME", help=f"{stores} ({', '.join(NAMES)})")
     return parser
 
 
@@ -41,15 +45,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the benchmark; return the exit code."""
     arguments = sys.argv[1:] if arguments is None else arguments
     options = _parser().parse_args(arguments)
+    command = shlex.join(["./tools/bench", *arguments])
     if options.profile:
         return _profile(options)
     if options.clients:
-        return _tables(options, lambda: clients.measure(quick=options.quick))
+        return _tables(options, command, lambda: clients.measure(quick=options.quick))
     if options.webhooks:
-        return _tables(options, lambda: [webhooks.measure(quick=options.quick)])
+        return _tables(options, command, lambda: [webhooks.measure(quick=options.quick)])
+    if options.store is not None:
+        return _tables(options, command, lambda: stores.measure(_store_plan(options), _saying()))
     results = Results()
     _measure(_plan(options), results, quick=options.quick)
-    command = shlex.join(["./tools/bench", *arguments])
     print(report.text(results))
     _write(options.markdown, lambda: report.markdown(results, command))
     _write(options.json, lambda: report.as_json(results, command))
@@ -71,12 +77,27 @@ def _plan(options: argparse.Namespace) -> Plan:
     )
 
 
-def _measure(plan: Plan, results: Results, *, quick: bool) -> None:
+def _store_plan(options: argparse.Namespace) -> stores.Plan:
+    return stores.Plan(
+        stores=list(dict.fromkeys(options.store)) or NAMES,
+        stack=STACKS[options.loop[-1]],
+        rounds=3 if options.quick else 9,
+        seconds=0.3 if options.quick else 1.0,
+    )
+
+
+def _saying() -> Callable[[str], None]:
+    """What prints how far the run has come."""
     started = time.monotonic()
 
     def say(line: str) -> None:
         print(f"[{time.monotonic() - started:5.1f} s] {line}", file=sys.stderr, flush=True)
 
+    return say
+
+
+def _measure(plan: Plan, results: Results, *, quick: bool) -> None:
+    say = _saying()
     with Bench(plan, results, say) as bench:
         bench.run_rounds()
         if "ours" in plan.servers:
@@ -126,16 +147,18 @@ class _Reported:
 
 
 def _profile(options: argparse.Namespace) -> int:
-    for name in dict.fromkeys(options.loop):
-        try:
-            print(profile(STACKS[name], 2.0 if options.quick else 5.0))
-        except ServerFailed as failure:
-            print(f"ours can't be measured: {failure}", file=sys.stderr)
-            return 1
+    seconds = 2.0 if options.quick else 5.0
+    with places(options.store or [MEMORY], _saying()) as found:
+        for name, place in product(dict.fromkeys(options.loop), found.values()):
+            try:
+                print(profile(STACKS[name], seconds, place.address))
+            except ServerFailed as failure:
+                print(f"ours can't be measured: {failure}", file=sys.stderr)
+                return 1
     return 0
 
 
-def _tables(options: argparse.Namespace, measure: Callable[[], list[Table]]) -> int:
+def _tables(options: argparse.Namespace, command: str, measure: Callable[[], list[Table]]) -> int:
     try:
         tables = measure()
     except ServerFailed as failure:
@@ -143,6 +166,7 @@ def _tables(options: argparse.Namespace, measure: Callable[[], list[Table]]) -> 
         return 1
     print("\n\n".join(table.text() for table in tables))
     _write(options.markdown, lambda: "\n\n".join(table.markdown() for table in tables) + "\n")
+    _write(options.json, lambda: report.tables_as_json(tables, command))
     return 0
 
 

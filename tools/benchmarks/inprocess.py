@@ -1,4 +1,4 @@
-"""What is measured without a network: apcore alone, and the building of the agent card.
+"""What is measured without a network: apcore, a store, and the building of the agent card.
 
 Run as a program it prints one JSON object, so that each figure has a fresh process.
 """
@@ -9,7 +9,9 @@ import json
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from typing import Any
+from uuid import uuid4
 
 from tools.benchmarks.child import loop_factory
 from tools.benchmarks.figures import Figures, percentile
@@ -25,6 +27,16 @@ def measure_direct(loop: str, calls: int) -> Figures:
         ServerFailed: apcore can't be called.
     """
     return Figures(**_in_a_process(["direct", "--loop", loop, "--count", str(calls)]))
+
+
+def measure_store(loop: str, address: str, callers: int, seconds: float) -> dict[str, float]:
+    """Tasks that are created and completed in the store at *address*.
+
+    Raises:
+        ServerFailed: There is no such store.
+    """
+    options = ["--address", address, "--count", str(callers), "--seconds", str(seconds)]
+    return _in_a_process(["store", "--loop", loop, *options])
 
 
 def measure_card(modules: int) -> float:
@@ -70,6 +82,45 @@ async def _call(calls: int) -> dict[str, float]:
     }
 
 
+async def _store(address: str, callers: int, seconds: float) -> dict[str, float]:
+    """So many callers, each of which has one task after the other kept from start to end."""
+    from apcore_a2a_store import open_store
+
+    store = open_store(address)
+    await store.start()
+    latencies: list[float] = []
+    await asyncio.gather(*(_pair(store) for _ in range(callers)))
+    started, cpu = time.monotonic(), time.process_time()
+
+    async def call() -> None:
+        while (begun := time.monotonic()) < started + seconds:
+            await _pair(store)
+            latencies.append(time.monotonic() - begun)
+
+    await asyncio.gather(*(call() for _ in range(callers)))
+    elapsed, cpu = time.monotonic() - started, time.process_time() - cpu
+    await store.close()
+    return {
+        "rate": len(latencies) / elapsed,
+        "cpu": cpu / len(latencies),
+        "p50": percentile(latencies, 0.5),
+        "p95": percentile(latencies, 0.95),
+    }
+
+
+async def _pair(store: Any) -> None:
+    """What a send asks of its store: a task that works, and then its artifact and its end."""
+    from apcore_a2a_store.states import COMPLETED
+    from apcore_a2a_store.testing.samples import begun, new_record, said_more, went_on
+
+    task_id = str(uuid4())
+    record, lease = await begun(store, new_record(task_id, context_id=task_id))
+    artifact = said_more(record, "hello")
+    end = went_on(artifact.record, COMPLETED)
+    events = [*artifact.events, *end.events]
+    await store.change(replace(end, base=record.version, events=events, lease=lease))
+
+
 async def _card(modules: int) -> dict[str, float]:
     from apcore_a2a_server import create_app
 
@@ -103,13 +154,19 @@ async def _first_card(app: Any) -> dict[str, Any]:
 def main() -> None:
     """Measure one thing and print it."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=["direct", "card"])
+    parser.add_argument("what", choices=["direct", "card", "store"])
     parser.add_argument("--loop", choices=["asyncio", "uvloop"], default="asyncio")
     parser.add_argument("--count", type=int, required=True)
+    parser.add_argument("--address", default="memory")
+    parser.add_argument("--seconds", type=float, default=1.0)
     options = parser.parse_args()
-    measure = _call if options.what == "direct" else _card
+    measures = {
+        "direct": lambda: _call(options.count),
+        "card": lambda: _card(options.count),
+        "store": lambda: _store(options.address, options.count, options.seconds),
+    }
     with asyncio.Runner(loop_factory=loop_factory(options.loop)) as runner:
-        print(json.dumps(runner.run(measure(options.count))))
+        print(json.dumps(runner.run(measures[options.what]())))
 
 
 if __name__ == "__main__":

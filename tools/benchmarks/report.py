@@ -212,5 +212,11 @@ def as_json(results: Results, command: str) -> str:
     return json.dumps(document, indent=2, allow_nan=False) + "\n"
 
 
+def tables_as_json(found: Sequence[Table], command: str) -> str:
+    """Tables, for machines."""
+    document = {"environment": environment(command), "tables": [asdict(table) for table in found]}
+    return json.dumps(document, indent=2) + "\n"
+
+
 def _numbers(found: Figures) -> dict[str, float | None]:
     return {name: None if math.isnan(value) else value for name, value in asdict(found).items()}

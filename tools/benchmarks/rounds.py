@@ -241,13 +241,16 @@ def figures_of(tally: Tally, cpu: float) -> Figures:
     )
 
 
-def profile(stack: Stack, seconds: float) -> str:
-    """Put sends on this project's server under cProfile; tell where its time went.
+def profile(stack: Stack, seconds: float, store: str) -> str:
+    """Put sends on this project's server over a store, under cProfile; tell where its time went.
 
     Raises:
         ServerFailed: it does not come up, or answers wrongly.
     """
-    with Server("ours", stack) as server, asyncio.Runner(loop_factory=client_loop()) as runner:
+    with (
+        Server("ours", stack, store=store) as server,
+        asyncio.Runner(loop_factory=client_loop()) as runner,
+    ):
         server.wait_until_up()
         load = Load(server.port, messages.send(), _COMPLETED, BUSY, seconds)
         runner.run(run_load(replace(load, limit=BUSY)))

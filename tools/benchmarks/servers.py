@@ -47,17 +47,23 @@ class State:
     """Bytes."""
     tasks: dict[str, int]
     """Its asyncio tasks: how many of each coroutine."""
+    writes: int
+    """How often its store was asked to keep something, when that is watched."""
+    reads: int
+    """How often for something that it keeps."""
 
 
 class Server:
     """A server in a child process; a context manager that ends it."""
 
-    def __init__(self, name: str, stack: Stack, python: str | None = None) -> None:
+    def __init__(
+        self, name: str, stack: Stack, python: str | None = None, store: str | None = None
+    ) -> None:
         self.name = name
         self.stack = stack
         self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed by stop()
         self._process = subprocess.Popen(
-            _command(name, stack, python or sys.executable),
+            _command(name, stack, python or sys.executable, store),
             cwd=ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -127,6 +133,7 @@ class Server:
             self.stop()
 
 
-def _command(name: str, stack: Stack, python: str) -> list[str]:
+def _command(name: str, stack: Stack, python: str, store: str | None) -> list[str]:
     command = [python, "-m", "tools.benchmarks.child", name]
-    return [*command, "--http", stack.http, "--loop", stack.loop]
+    command += ["--http", stack.http, "--loop", stack.loop]
+    return [*command, "--store", store] if store else command

@@ -1,0 +1,246 @@
+"""What keeping tasks costs: the same agent over each store, and each store alone.
+
+All of it in one run, in interleaved rounds, of which the ratios count: each figure is the median
+of its rounds, each ratio the median of the rounds' ratios.
+"""
+
+import asyncio
+import os
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from math import isnan, nan
+
+from tools.benchmarks import inprocess, messages
+from tools.benchmarks.figures import percentile
+from tools.benchmarks.load import Load, run_load
+from tools.benchmarks.messages import Requests
+from tools.benchmarks.report import Table, check_table
+from tools.benchmarks.rounds import client_loop
+from tools.benchmarks.scenarios import BUSY
+from tools.benchmarks.servers import Server, ServerFailed, Stack
+from tools.benchmarks.stored import MEMORY, POSTGRESQL, SQLITE, Place, places
+from tools.benchmarks.targets import Check
+
+GOAL = 500.0
+"""Tasks per second over a durable store, of two cores that everything shares."""
+CHUNKS = 100
+SEND, STREAM, ALONE = "message/send", f"chunk of {CHUNKS} in a stream", "create and change, no HTTP"
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What is asked of the agents: over one connection, and over many.
+
+    Attributes:
+        name: what is counted.
+        requests: what is sent.
+        busy: how many connections are many.
+        parts: how many of what is counted an answer has.
+    """
+
+    name: str
+    requests: Callable[[], Requests]
+    busy: int = BUSY
+    parts: int = 1
+
+
+KINDS = [
+    Kind(SEND, messages.send),
+    Kind(STREAM, lambda: messages.stream("bench.chunks", count=CHUNKS, pause=0), 8, CHUNKS),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One load on one store. Times are in seconds; what was not measured is NaN.
+
+    Attributes:
+        rate: how many tasks, or chunks, per second.
+        p50: latency of an answer.
+        p95: the same, of the slow ones.
+        cpu: of the agent's process, for each task or chunk.
+        database: of the database's processes, for each.
+        writes: how often the store was asked to keep something, for each.
+        reads: how often for something that it keeps.
+    """
+
+    rate: float
+    p50: float
+    p95: float
+    cpu: float
+    database: float = nan
+    writes: float = nan
+    reads: float = nan
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """What a sample is of."""
+
+    what: str
+    store: str
+    connections: int
+
+
+Samples = Mapping[Key, Sequence[Sample]]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How much to measure: which stores, how often, and for how many seconds each load."""
+
+    stores: Sequence[str]
+    stack: Stack
+    rounds: int
+    seconds: float
+
+
+def measure(plan: Plan, say: Callable[[str], None]) -> list[Table]:
+    """The tables of a run.
+
+    Raises:
+        ServerFailed: A server did not come up, or gave wrong answers.
+    """
+    samples: dict[Key, list[Sample]] = {}
+    busy = "load average before: {:.2f}, {:.2f}, {:.2f}".format(*os.getloadavg())
+    with places(plan.stores, say) as found:
+        for key, sample in _served(plan, found, say):
+            samples.setdefault(key, []).append(sample)
+        for key, sample in _alone(plan, found, say):
+            samples.setdefault(key, []).append(sample)
+    title = f"Stores, {plan.stack.name} ({busy}; {plan.rounds} rounds)"
+    return [table(title, samples), check_table(checks(samples, plan.stack))]
+
+
+def _served(
+    plan: Plan, found: Mapping[str, Place], say: Callable[[str], None]
+) -> Iterator[tuple[Key, Sample]]:
+    """Agents over all stores, one under load at a time."""
+    with ExitStack() as stack:
+        runner = stack.enter_context(asyncio.Runner(loop_factory=client_loop()))
+        agents = {
+            name: _Agent(
+                stack.enter_context(Server("ours", plan.stack, store=place.address)), place
+            )
+            for name, place in found.items()
+        }
+        for agent in agents.values():
+            agent.server.wait_until_up()
+            for kind in KINDS:
+                agent.sample(
+                    runner, kind, kind.busy, plan.seconds
+                )  # so that imports are no part of it
+        for number in range(plan.rounds):
+            say(f"round {number + 1} of {plan.rounds} of agents")
+            for kind in KINDS:
+                for connections in (1, kind.busy):
+                    for name, agent in agents.items():
+                        sample = agent.sample(runner, kind, connections, plan.seconds)
+                        yield Key(kind.name, name, connections), sample
+
+
+def _alone(
+    plan: Plan, found: Mapping[str, Place], say: Callable[[str], None]
+) -> Iterator[tuple[Key, Sample]]:
+    """The stores without agents, in a process each time."""
+    for number in range(plan.rounds):
+        say(f"round {number + 1} of {plan.rounds} of stores alone")
+        for callers in (1, BUSY):
+            for name, place in found.items():
+                sample = inprocess.measure_store(
+                    plan.stack.loop, place.address, callers, plan.seconds
+                )
+                yield Key(ALONE, name, callers), Sample(**sample)
+
+
+@dataclass(frozen=True, slots=True)
+class _Agent:
+    """A server over a store."""
+
+    server: Server
+    place: Place
+
+    def sample(
+        self, runner: asyncio.Runner, kind: Kind, connections: int, seconds: float
+    ) -> Sample:
+        """Put a load on it.
+
+        Raises:
+            ServerFailed: It gave wrong answers.
+        """
+        requests = kind.requests()
+        load = Load(self.server.port, requests, b'"completed"', connections, seconds)
+        before, database = self.server.state(), self.place.cpu()
+        tally = runner.run(run_load(load))
+        if tally.failures:
+            raise ServerFailed(tally.failures[0])
+        after, database = self.server.state(), self.place.cpu() - database
+        count = len(tally.latencies) * kind.parts
+        return Sample(
+            rate=count / tally.elapsed,
+            p50=percentile(tally.latencies, 0.5),
+            p95=percentile(tally.latencies, 0.95),
+            cpu=(after.cpu - before.cpu) / count,
+            database=database / count,
+            writes=(after.writes - before.writes) / count,
+            reads=(after.reads - before.reads) / count,
+        )
+
+
+def table(title: str, samples: Samples) -> Table:
+    """A line for each store, under each load."""
+    header = ["what", "store", "conns", "/s", "best", "x memory", "p50 ms", "p95 ms"]
+    header += ["CPU us", "x memory", "database us", "writes", "reads"]
+    return Table(title, header, [_row(key, samples) for key in samples])
+
+
+def _row(key: Key, samples: Samples) -> list[str]:
+    own = samples[key]
+    base = samples.get(Key(key.what, MEMORY, key.connections), ())
+    return [
+        key.what,
+        key.store,
+        str(key.connections),
+        _text(_median(own, "rate"), ",.0f"),
+        _text(max(sample.rate for sample in own), ",.0f"),
+        _text(_ratio(own, base, "rate"), ".2f"),
+        _text(_median(own, "p50") * 1e3, ".2f"),
+        _text(_median(own, "p95") * 1e3, ".2f"),
+        _text(_median(own, "cpu") * 1e6, ".0f"),
+        _text(_ratio(own, base, "cpu"), ".2f"),
+        _text(_median(own, "database") * 1e6, ".0f"),
+        _text(_median(own, "writes"), ".2f"),
+        _text(_median(own, "reads"), ".2f"),
+    ]
+
+
+def _values(samples: Sequence[Sample], name: str) -> list[float]:
+    return [getattr(sample, name) for sample in samples]
+
+
+def _median(samples: Sequence[Sample], name: str) -> float:
+    return statistics.median(_values(samples, name))
+
+
+def _ratio(samples: Sequence[Sample], base: Sequence[Sample], name: str) -> float:
+    """The median of the rounds' ratios: what disturbs the machine disturbs both in a round."""
+    if not base:
+        return nan
+    pairs = zip(_values(samples, name), _values(base, name), strict=True)
+    return statistics.median(one / other for one, other in pairs)
+
+
+def _text(value: float, form: str) -> str:
+    return "" if isnan(value) else format(value, form)
+
+
+def checks(samples: Samples, stack: Stack) -> list[Check]:
+    """The durable stores' throughput beside its goal."""
+    keys = [Key(SEND, name, BUSY) for name in (SQLITE, POSTGRESQL)]
+    rates = [_median(samples[key], "rate") if key in samples else None for key in keys]
+    return [
+        Check(f"{SEND} over {key.store}", stack.name, rate, GOAL, "/s", at_least=True)
+        for key, rate in zip(keys, rates, strict=True)
+    ]
