@@ -47,8 +47,12 @@ LEAST = 3.0
 """Seconds for which it is waited for at least."""
 LONGEST = 10.0
 """Seconds for one that nobody waits for."""
-OPTIONS: dict[str, Any] = {"timeout": 5, "command_timeout": LONGEST}
-"""Seconds to connect in, and for any statement."""
+OPTIONS: dict[str, Any] = {
+    "timeout": 5,
+    "command_timeout": LONGEST,
+    "server_settings": {"application_name": "apcore-a2a"},
+}
+"""Seconds to connect in, and for any statement; how the database knows the connections."""
 driver: Any = asyncpg
 """Its types are partly unknown."""
 PRUNED = 500
@@ -87,7 +91,7 @@ class PostgresStore(Store):
             return
         try:
             self._pool = await driver.create_pool(
-                self._url, min_size=1, max_size=self._connections, init=_set_up, **OPTIONS
+                self._url, min_size=1, max_size=self._connections, reset=_keep, **OPTIONS
             )
             async with self._pool.acquire() as connection:
                 await migrate(connection)
@@ -386,5 +390,5 @@ class PostgresStore(Store):
             raise UnavailableError(f"The database can't be reached: {error}") from error
 
 
-async def _set_up(connection: Any) -> None:
-    await connection.execute("SET application_name = 'apcore-a2a'")
+async def _keep(connection: Any) -> None:
+    """Give a connection back as it is: no statement here leaves anything behind in it."""
