@@ -16,7 +16,7 @@ from apcore_a2a_dialects import invalid
 from apcore_a2a_push.configs import PushConfigs
 from apcore_a2a_store import Event, Journal, Order, Query, Version
 from apcore_a2a_store.states import NAMES, PAUSED, TERMINAL
-from apcore_a2a_store.subscribers import attach, ending, follow, settled
+from apcore_a2a_store.subscribers import attach, ending, follow
 
 from .admission import Admission
 from .clients.caller import Caller
@@ -116,11 +116,14 @@ class Handler:
             HungUpError: The client has gone before the task has settled.
         """
         ticket = await self.admit(request, streaming=False)
-        if not request.message.configuration.return_immediately:
-            self._watchers.enter(ticket.task_id, request.caller.connection)
-            with request.caller.connection.watched():
-                await settled(self._journal, ticket.task_id)
-        return await self._task(ticket.task_id, request)
+        if request.message.configuration.return_immediately:
+            return await self._task(ticket.task_id, request)
+        self._watchers.enter(ticket.task_id, request.caller.connection)
+        with request.caller.connection.watched():
+            record = await self._journal.settled(ticket.task_id)
+        if record is None:
+            raise errors.TaskNotFoundError
+        return record.task
 
     async def stream(self, request: Request) -> Events:
         """Send a message (§3.1.2): the events of its task from here on.

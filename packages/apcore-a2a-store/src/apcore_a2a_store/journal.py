@@ -292,6 +292,22 @@ class Journal:
             return True
         return await self._waiters.wait(task_id, after, seconds)
 
+    async def settled(self, task_id: str) -> TaskRecord | None:
+        """The record when the task has ended or paused; None when it has left.
+
+        An end that this process has written need not be read.
+        """
+        while True:
+            entry = self._own(task_id)
+            record = await self.get(task_id)
+            if record is None or record.task.status.state in SETTLED:
+                return record
+            if entry is None and not self.store.is_shared:
+                return record
+            await self._waiters.wait(task_id, record.version, 3600)
+            if entry is not None and entry.record.task.status.state in SETTLED:
+                return entry.record
+
     async def look(self) -> list[Lease]:
         """See what others have changed: tell who waits for it; returns what they have ended."""
         shared = self.store.is_shared

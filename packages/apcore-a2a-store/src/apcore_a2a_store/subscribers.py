@@ -11,7 +11,6 @@ from a2a import types as a2a
 from .events import Event
 from .journal import Journal
 from .records import TaskRecord
-from .states import SETTLED
 
 
 async def follow(
@@ -38,16 +37,6 @@ async def follow(
                 return
             if not await journal.wait(task_id, after, idle):
                 yield None
-
-
-async def settled(journal: Journal, task_id: str) -> None:
-    """Wait until the task has ended or paused."""
-    version = 0
-    while not await journal.is_settled(task_id, version):
-        record = await journal.get(task_id)
-        version = record.version if record else version
-        if record and record.task.status.state not in SETTLED:
-            await journal.wait(task_id, version, 3600)
 
 
 async def attach(
