@@ -11,6 +11,7 @@ from a2a import types as a2a
 from .events import Event
 from .journal import Journal
 from .records import TaskRecord
+from .states import TERMINAL
 
 
 async def follow(
@@ -32,11 +33,19 @@ async def follow(
         for event in events:
             yield event
             after = event.version
+            if _ends(event):
+                return
         if not events:
             if await journal.is_settled(task_id, after):
                 return
             if not await journal.wait(task_id, after, idle):
                 yield None
+
+
+def _ends(event: Event) -> bool:
+    """Whether nothing can come behind it."""
+    payload = event.payload
+    return not isinstance(payload, a2a.TaskArtifactUpdateEvent) and payload.status.state in TERMINAL
 
 
 async def attach(

@@ -1,0 +1,41 @@
+"""How often a store is asked."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.server.asking import MODERN
+from tools.benchmarks.apps import ours
+from tools.benchmarks.stored import MEMORY, POSTGRESQL, SQLITE, Asked, watched
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(params=[MEMORY, SQLITE, POSTGRESQL])
+def address(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    if request.param == POSTGRESQL:
+        server = request.getfixturevalue("server")
+        server.clear()
+        yield server.url
+    else:
+        yield "memory" if request.param == MEMORY else f"sqlite:///{tmp_path / 'agent.db'}"
+
+
+@pytest.mark.parametrize("method", ["SendMessage", "SendStreamingMessage"])
+async def test_a_task_is_written_twice_and_read_once_at_most(address: str, method: str) -> None:
+    message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"data": {"text": "hello"}}]}
+    params = {"message": message, "metadata": {"skillId": "bench.noop"}}
+    body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+    asked = Asked()
+    app = await ours(watched(address, asked))
+    transport = httpx.ASGITransport(app)
+    async with (
+        app.router.lifespan_context(app),
+        httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client,
+    ):
+        answer = await client.post("/", json=body, headers=MODERN)
+    assert "TASK_STATE_COMPLETED" in answer.text
+    assert asked.writes == 2
+    assert asked.reads <= 1
