@@ -29,6 +29,15 @@ UNTOLD = (
 )
 """Nobody waits to be told of the task; what has waited for a day holds nothing back."""
 NEXT_UPDATE = "(SELECT coalesce(max(updated), 0) + 1 FROM tasks)"
+SAVE_STATE = f"""
+UPDATE tasks SET
+    state = :state, status_at = :status_at, updated = {NEXT_UPDATE}, messages = :messages,
+    resume = :resume, deadline = :deadline, body = :body, body_version = :version, version = :version,
+    epoch = epoch + :run, attempts = CASE WHEN :run THEN 0 ELSE attempts END,
+    expires = CASE WHEN :settled THEN NULL WHEN :run THEN :expires ELSE expires END,
+    ended = :ended
+WHERE id = :id
+"""
 
 
 def create(
@@ -88,7 +97,7 @@ def change(
     outbox.add(connection, task.id, told(change.events))
     trims = record.version - first_event + 1 > 2 * max_events
     if any(isinstance(event.payload, a2a.TaskStatusUpdateEvent) for event in change.events):
-        _save_state(connection, record)
+        _save_state(connection, change, expires)
         _listen(connection, record, messages)
     elif trims:  # the chunks that are about to leave must be in the body
         _save_body(connection, record)
@@ -97,28 +106,29 @@ def change(
     if trims:
         _trim(connection, task.id, record.version - max_events + 1)
     if task.status.state in SETTLED:
-        ended = time.time() if task.status.state in TERMINAL else None
-        sql = "UPDATE tasks SET expires = NULL, ended = ? WHERE id = ?"
-        connection.execute(sql, (ended, task.id))
         return None
-    if not change.run:
-        return change.lease
-    sql = "UPDATE tasks SET epoch = ?, attempts = 0, expires = ? WHERE id = ?"
-    connection.execute(sql, (epoch + 1, expires, task.id))
-    return Lease(task.id, epoch + 1)
+    return Lease(task.id, epoch + 1) if change.run else change.lease
 
 
-def _save_state(connection: sqlite3.Connection, record: TaskRecord) -> None:
-    task = record.task
+def _save_state(connection: sqlite3.Connection, change: Change, expires: float) -> None:
+    record, task, state = change.record, change.record.task, change.record.task.status.state
     connection.execute(
-        f"UPDATE tasks SET state = ?, status_at = ?, updated = {NEXT_UPDATE}, messages = ?,"
-        " resume = ?, deadline = ? WHERE id = ?",
-        (
-            *(task.status.state, _moment(task), record.messages),
-            *(record.resume, record.deadline, task.id),
-        ),
+        SAVE_STATE,
+        {
+            "id": task.id,
+            "state": state,
+            "status_at": _moment(task),
+            "messages": record.messages,
+            "resume": record.resume,
+            "deadline": record.deadline,
+            "body": task.SerializeToString(),
+            "version": record.version,
+            "run": change.run,
+            "settled": state in SETTLED,
+            "expires": expires,
+            "ended": time.time() if state in TERMINAL else None,
+        },
     )
-    _save_body(connection, record)
 
 
 def _save_body(connection: sqlite3.Connection, record: TaskRecord) -> None:
