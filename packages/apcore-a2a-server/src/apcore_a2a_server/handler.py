@@ -120,10 +120,7 @@ class Handler:
             return await self._task(ticket.task_id, request)
         self._watchers.enter(ticket.task_id, request.caller.connection)
         with request.caller.connection.watched():
-            record = await self._journal.settled(ticket.task_id)
-        if record is None:
-            raise errors.TaskNotFoundError
-        return record.task
+            return (await self._journal.settled(ticket.task_id)).task
 
     async def stream(self, request: Request) -> Events:
         """Send a message (§3.1.2): the events of its task from here on.

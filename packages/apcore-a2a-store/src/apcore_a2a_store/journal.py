@@ -292,15 +292,20 @@ class Journal:
             return True
         return await self._waiters.wait(task_id, after, seconds)
 
-    async def settled(self, task_id: str) -> TaskRecord | None:
-        """The record when the task has ended or paused; None when it has left.
+    async def settled(self, task_id: str) -> TaskRecord:
+        """The record when the task has ended or paused.
 
         An end that this process has written need not be read.
+
+        Raises:
+            TaskNotFoundError: The task has left.
         """
         while True:
             entry = self._own(task_id)
             record = await self.get(task_id)
-            if record is None or record.task.status.state in SETTLED:
+            if record is None:
+                raise TaskNotFoundError
+            if record.task.status.state in SETTLED:
                 return record
             if entry is None and not self.store.is_shared:
                 return record

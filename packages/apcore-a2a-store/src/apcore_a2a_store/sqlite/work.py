@@ -32,7 +32,8 @@ NEXT_UPDATE = "(SELECT coalesce(max(updated), 0) + 1 FROM tasks)"
 SAVE_STATE = f"""
 UPDATE tasks SET
     state = :state, status_at = :status_at, updated = {NEXT_UPDATE}, messages = :messages,
-    resume = :resume, deadline = :deadline, body = :body, body_version = :version, version = :version,
+    resume = :resume, deadline = :deadline, body = :body,
+    body_version = :version, version = :version,
     epoch = epoch + :run, attempts = CASE WHEN :run THEN 0 ELSE attempts END,
     expires = CASE WHEN :settled THEN NULL WHEN :run THEN :expires ELSE expires END,
     ended = :ended
