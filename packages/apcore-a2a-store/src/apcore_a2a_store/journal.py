@@ -195,8 +195,8 @@ class Journal:
         return entry.record if entry is not None else await self.store.get(task_id)
 
     async def get_own(self, task_id: str, owner: str) -> TaskRecord | None:
-        """The same of a task that is the owner's."""
-        entry = self._own(task_id)
+        """The same of a task that is the owner's, as others have left it."""
+        entry = None if self.store.is_shared else self._own(task_id)
         if entry is None:
             return await self.store.get_own(task_id, owner)
         return entry.record if entry.record.owner == owner else None

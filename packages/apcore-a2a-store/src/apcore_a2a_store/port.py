@@ -258,7 +258,7 @@ class Store(ABC):
                 whatever they were.
 
         Raises:
-            StaleError: They were others.
+            StaleError: They were others, or the task has left.
         """
         raise PushNotificationNotSupportedError
 

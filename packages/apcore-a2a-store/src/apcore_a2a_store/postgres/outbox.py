@@ -143,7 +143,11 @@ async def save_webhooks(
         StaleError: They are not what is known of them.
     """
     # whoever changes the task at this moment sees by this that its webhooks were changed, too
-    await connection.execute("UPDATE apcore_a2a.tasks SET hooks = hooks + 1 WHERE id = $1", task_id)
+    is_there = await connection.fetchval(
+        "UPDATE apcore_a2a.tasks SET hooks = hooks + 1 WHERE id = $1 RETURNING 1", task_id
+    )
+    if is_there is None:
+        raise StaleError
     before = [webhook_of(*row) for row in await connection.fetch(WEBHOOKS, task_id)]
     if known is not None and before != [*known]:
         raise StaleError

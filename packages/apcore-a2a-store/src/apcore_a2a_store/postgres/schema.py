@@ -99,18 +99,25 @@ async def migrate(connection: Any) -> int:
     """
     async with connection.transaction():
         await connection.execute("SELECT pg_advisory_xact_lock($1)", LOCK)
-        await connection.execute("CREATE SCHEMA IF NOT EXISTS apcore_a2a")
-        await connection.execute(
-            "CREATE TABLE IF NOT EXISTS apcore_a2a.migrations (version INTEGER PRIMARY KEY)"
-        )
-        sql = "SELECT coalesce(max(version), 0) FROM apcore_a2a.migrations"
-        known: int = await connection.fetchval(sql)
+        known = await version_of(connection)
+        if not known:
+            await _begin(connection)
         if known > len(MIGRATIONS):
             raise SchemaError(known, len(MIGRATIONS))
         for number, script in enumerate(MIGRATIONS[known:], known + 1):
             await connection.execute(script)
             await connection.execute("INSERT INTO apcore_a2a.migrations VALUES ($1)", number)
     return len(MIGRATIONS)
+
+
+async def _begin(connection: Any) -> None:
+    """Make the schema, where its owner has not done so already."""
+    # who may use the schema need not be allowed to make one, whether it is there or not
+    if await connection.fetchval("SELECT to_regnamespace('apcore_a2a')") is None:
+        await connection.execute("CREATE SCHEMA apcore_a2a")
+    await connection.execute(
+        "CREATE TABLE IF NOT EXISTS apcore_a2a.migrations (version INTEGER PRIMARY KEY)"
+    )
 
 
 async def version_of(connection: Any) -> int:

@@ -17,7 +17,10 @@ def only_process(path: Path) -> Callable[[], None]:
 
     Raises:
         InUseError: Another process does so.
+        UnavailableError: There is no such folder.
     """
+    if not path.absolute().parent.is_dir():
+        raise UnavailableError(f"There is no folder {path.absolute().parent}")
     lock = FileLock(f"{path}.lock", timeout=0, is_singleton=False)
     try:
         lock.acquire()

@@ -63,7 +63,8 @@ def replace(
     known: Sequence[Webhook] | None,
     connection: sqlite3.Connection,
 ) -> None:
-    if known is not None and [*known] != webhooks(task_id, connection):
+    is_there = connection.execute("SELECT 1 FROM tasks WHERE id = ?", (task_id,)).fetchone()
+    if not is_there or (known is not None and [*known] != webhooks(task_id, connection)):
         raise StaleError
     save_webhooks(task_id, new, connection)
 

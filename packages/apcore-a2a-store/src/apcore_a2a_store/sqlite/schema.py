@@ -2,7 +2,7 @@
 
 import sqlite3
 
-from apcore_a2a_store.errors import SchemaError
+from apcore_a2a_store.errors import SchemaError, UnavailableError
 
 MIGRATIONS = (
     """
@@ -90,11 +90,15 @@ def migrate(connection: sqlite3.Connection) -> int:
     """Bring the file up to date; its version.
 
     Raises:
-        SchemaError: It is newer than this package, or none of ours.
+        SchemaError: It is newer than this package.
+        UnavailableError: It is another program's.
     """
-    (known,) = connection.execute("PRAGMA user_version").fetchone()
+    known = version_of(connection)
     if known > len(MIGRATIONS):
         raise SchemaError(known, len(MIGRATIONS))
+    if not known and connection.execute("SELECT 1 FROM sqlite_schema").fetchone():
+        raise UnavailableError("The file is another program's database")
+    connection.execute("PRAGMA journal_mode = WAL")
     for number, script in enumerate(MIGRATIONS[known:], known + 1):
         # one transaction each, with the number in it
         connection.executescript(

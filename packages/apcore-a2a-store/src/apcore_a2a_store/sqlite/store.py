@@ -231,6 +231,5 @@ class SqliteStore(Store):
         connection = sqlite3.connect(
             self.path, timeout=BUSY, isolation_level=None, check_same_thread=False
         )
-        connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
         return connection

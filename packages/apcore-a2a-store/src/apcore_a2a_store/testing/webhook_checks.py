@@ -59,6 +59,7 @@ async def webhooks_are_not_replaced_when_others_have_been_set(store: Store) -> N
     await store.save_webhooks("t1", [hook("w2")], [hook()])
     await raises(StaleError, store.save_webhooks("t1", [hook("w3")], [hook()]))
     assert [*await store.webhooks("t1")] == [hook("w2")]
+    await raises(StaleError, store.save_webhooks("t2", [hook(task_id="t2")], []))
 
 
 @check
