@@ -12,13 +12,10 @@ from apcore_a2a_store.testing.samples import begun, new_record, said_more, went_
 
 from .invariants import Told, Violated, check
 
-OUTBOX = """
-    CREATE TABLE IF NOT EXISTS outbox (
-        task_id TEXT, config_id TEXT, version INTEGER, body BLOB, attempts INTEGER, due REAL,
-        failure TEXT
-    )
-"""
-NOTIFICATION = "INSERT INTO outbox VALUES ('done', 'hook', 4, x'', 1, {}, '{}')"
+NOTIFICATION = (
+    "INSERT INTO outbox (task_id, config_id, version, owner, host, body, since, due, failure)"
+    " VALUES ('done', 'hook', 4, 'ada', 'a.example', x'', 12.5, {}, '{}')"
+)
 
 
 async def fill(path: Path) -> None:
@@ -67,7 +64,7 @@ def found(home: Path, said: Told, *, spared: bool = False) -> list[str]:
 
 
 def test_of_a_sound_store_nothing_is_said(home: Path) -> None:
-    sql(home, OUTBOX, NOTIFICATION.format("NULL", "it answers 410"))
+    sql(home, NOTIFICATION.format("NULL", "it answers 410"))
     check(f"sqlite:///{home / 'agent.db'}", home, told())
 
 
@@ -137,7 +134,7 @@ def test_a_log_with(home: Path, about: str) -> None:
 
 
 def test_a_notification_that_still_waits(home: Path) -> None:
-    sql(home, OUTBOX, NOTIFICATION.format("12.5", ""))
+    sql(home, NOTIFICATION.format("12.5", ""))
     assert found(home, told()) == ["done: webhook hook has not been told of version 4"]
 
 

@@ -1,4 +1,4 @@
-"""The statements. Each is one round trip, and one transaction of its own."""
+"""The statements. Each is one transaction; those that create and change a task may share one."""
 
 COLUMNS = """
     t.owner, t.skill, t.version, t.resume, t.messages, t.deadline, t.body,
@@ -31,12 +31,14 @@ WITH task AS (
     SELECT $1, config_id, host, version, failure, body
     FROM unnest($15::text[], $16::text[], $17::text[], $20::text[], $21::bytea[])
         WITH ORDINALITY AS new (config_id, host, version, failure, body, place) ORDER BY place
+), told AS (
+    INSERT INTO apcore_a2a.outbox (task_id, config_id, version, owner, host, body)
+    SELECT $1, hook.config_id, event.version, $2, hook.host, event.body
+    FROM unnest($15::text[], $16::text[], $20::text[]) AS hook (config_id, host, failure),
+        unnest($12::int[], $13::bytea[]) AS event (version, body)
+    WHERE hook.failure = ''
 )
-INSERT INTO apcore_a2a.outbox (task_id, config_id, version, owner, host, body)
-SELECT $1, hook.config_id, event.version, $2, hook.host, event.body
-FROM unnest($15::text[], $16::text[], $20::text[]) AS hook (config_id, host, failure),
-    unnest($12::int[], $13::bytea[]) AS event (version, body)
-WHERE hook.failure = ''
+SELECT $22::int AS place
 """
 
 BEHIND = """coalesce((
@@ -71,7 +73,8 @@ WITH known AS (
     FROM task, apcore_a2a.webhooks hook, unnest($14::int[], $15::bytea[]) AS new (version, body)
     WHERE hook.task_id = $1 AND hook.failure = '' AND new.version = ANY($18::int[])
 )
-SELECT epoch, first_event, task.hooks <> known.hooks AS missed FROM task, known
+SELECT $19::int AS place, epoch, first_event, task.hooks <> known.hooks AS missed
+FROM task, known
 """
 """Of webhooks that were set while it waited for their being set, it knows that it missed them."""
 
@@ -93,7 +96,7 @@ WITH task AS (
     INSERT INTO apcore_a2a.events (task_id, version, body)
     SELECT $1, version, body FROM task, unnest($5::int[], $6::bytea[]) AS new (version, body)
 )
-SELECT epoch, first_event, false AS missed FROM task
+SELECT $7::int AS place, epoch, first_event, false AS missed FROM task
 """
 
 TRIM = """
@@ -152,10 +155,14 @@ WITH over AS (
 SELECT count(*) FROM task
 """
 RENEW = f"""
+WITH held AS (
+    SELECT t.created FROM apcore_a2a.tasks t
+    JOIN unnest($1::text[], $2::int[]) AS lease (id, epoch)
+    ON t.id = lease.id AND t.epoch = lease.epoch AND t.expires IS NOT NULL
+    ORDER BY t.id FOR UPDATE OF t
+)
 UPDATE apcore_a2a.tasks t SET expires = {LEASED.format("$3")}
-FROM unnest($1::text[], $2::int[]) AS lease (id, epoch)
-WHERE t.id = lease.id AND t.epoch = lease.epoch AND t.expires IS NOT NULL
-RETURNING t.id, t.epoch
+FROM held WHERE t.created = held.created RETURNING t.id, t.epoch
 """
 
 CLAIM = f"""

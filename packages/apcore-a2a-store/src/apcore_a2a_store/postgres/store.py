@@ -30,6 +30,7 @@ from .hints import Hints
 from .refusals import REFUSALS, refusal
 from .rows import event_columns, moment, owner_bytes, record_of, webhook_columns
 from .schema import TABLES, migrate
+from .together import Together
 
 LOST = (
     OSError,
@@ -80,6 +81,10 @@ class PostgresStore(Store):
         self._connections = connections
         self._pool: Any = None
         self._hints: Hints | None = None
+        self._creates, self._changes, self._chunks = (
+            Together(partial(self._ask, "fetchmany", statement))
+            for statement in (sql.CREATE, sql.CHANGE_STATE, sql.ADD_CHUNKS)
+        )
 
     async def start(self) -> None:
         """Connect, and bring the database up to date.
@@ -138,7 +143,7 @@ class PostgresStore(Store):
             *(failures, configs),
         )
         try:
-            await self._ask("execute", sql.CREATE, *values)
+            await self._creates.ask(*values)
         except asyncpg.UniqueViolationError:
             if key is not None:
                 await self._check(record.owner, key)
@@ -196,9 +201,7 @@ class PostgresStore(Store):
     async def _change_state(self, change: Change) -> Any:
         record, task = change.record, change.record.task
         state = task.status.state
-        return await self._ask(
-            "fetchrow",
-            sql.CHANGE_STATE,
+        return await self._changes.ask(
             *(task.id, change.base, None if change.lease is None else change.lease.epoch),
             *(record.version, state, moment(task), record.messages, task.SerializeToString()),
             *(record.resume, state in SETTLED, int(change.run), self.lease_seconds),
@@ -210,9 +213,7 @@ class PostgresStore(Store):
         )
 
     async def _add_chunks(self, change: Change) -> Any:
-        return await self._ask(
-            "fetchrow",
-            sql.ADD_CHUNKS,
+        return await self._chunks.ask(
             *(change.record.task.id, change.base),
             *(None if change.lease is None else change.lease.epoch, change.record.version),
             *event_columns(change.events),
