@@ -112,7 +112,7 @@ def test_a_task_whose_end_had_no_room_for_half_a_lease_is_lost(tmp_path: Path, d
         runs = [agent.start(skill, seconds=0.3) for skill in ("again", "once")]
         filler = fill(disk)
         for task_id in runs:
-            agent.process.wait_for(f"(The end of task {task_id} could not be written)")
+            agent.process.wait_for(f"(What has become of task {task_id} could not be written)")
         make_room(agent, filler)
         hold_lost(agent, runs)
 

@@ -16,7 +16,7 @@ from apcore_a2a_store.states import CANCELED, FAILED, INPUT_REQUIRED, OPEN, PAUS
 from .admission import Call
 from .change import change
 from .errors import DrainingError, StaleTaskError, refusal
-from .handover.leaving import hand_over, is_left
+from .handover.leaving import hand_over
 from .pausing.answer import answered
 from .pausing.expiry import Expiries
 from .run import Run
@@ -157,8 +157,7 @@ class Engine:
         if not run.admitted.done():
             run.admitted.set_exception(InternalError())
         run.admitted.exception()  # it may be that nobody waits for it any more
-        error = None if task.cancelled() else task.exception()
-        if error is not None and not is_left(self._setup.journal, task_id, error):
+        if not task.cancelled() and (error := task.exception()):
             logger.error("Task %s could not end by itself", task_id, exc_info=error)
             ending = self._end(run.call.message, FAILED, "Internal error")
             self._background.start(ending, f"Failing task {task_id}")

@@ -19,7 +19,7 @@ from apcore_a2a_modules import (
     current,
     is_for_input,
 )
-from apcore_a2a_store import Lease, TaskRecord, UnavailableError
+from apcore_a2a_store import Lease, TaskRecord
 from apcore_a2a_store.states import (
     CANCELED,
     COMPLETED,
@@ -126,8 +126,6 @@ class Run:
             task = asyncio.current_task()
             if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
                 raise
-            if self.admitted.done() and isinstance(error, UnavailableError):
-                raise  # its end can't be written, whatever it is
             await self._fail(error)
 
     async def _execute(self) -> list[Update]:

@@ -1,14 +1,11 @@
-"""What becomes of runs whose process ends, or can't say how they have ended."""
+"""What becomes of runs whose process ends."""
 
 import asyncio
-import logging
 from collections.abc import Iterable
 from typing import Protocol
 
 from apcore.cancel import CancelToken
-from apcore_a2a_store import Journal, Lease, UnavailableError
-
-logger = logging.getLogger(__name__)
+from apcore_a2a_store import Journal, Lease
 
 
 class Run(Protocol):
@@ -31,12 +28,3 @@ async def hand_over(journal: Journal, runs: Iterable[tuple[Run, "asyncio.Task[No
     if leases:
         await journal.store.release(leases)
     return {lease.task_id for lease in leases}
-
-
-def is_left(journal: Journal, task_id: str, error: BaseException) -> bool:
-    """Whether a task is left to who claims it: its run has ended, and the store can't be used."""
-    if not isinstance(error, UnavailableError):
-        return False
-    logger.error("The end of task %s could not be written", task_id)
-    journal.lose(task_id)
-    return True

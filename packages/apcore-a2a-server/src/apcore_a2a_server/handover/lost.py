@@ -1,5 +1,6 @@
 """A task that another process has left at work."""
 
+import logging
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,6 +11,8 @@ from apcore_a2a_store.states import WORKING
 
 from apcore_a2a_server.errors import StaleTaskError
 from apcore_a2a_server.shared.updates import NewState, set_status
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +38,7 @@ class Lost:
 
 @contextmanager
 def left_to_others(journal: Journal, task_id: str) -> Generator[None]:
-    """Let others have a task, when the store they share can't be told what has become of it.
+    """Let others have a task, when the store can't be told what has become of it.
 
     Raises:
         StaleTaskError: That is so.
@@ -43,7 +46,8 @@ def left_to_others(journal: Journal, task_id: str) -> Generator[None]:
     try:
         yield
     except UnavailableError:
-        if not journal.store.is_shared:
+        if not journal.store.is_durable:
             raise
+        logger.error("What has become of task %s could not be written", task_id)
         journal.lose(task_id)
         raise StaleTaskError from None
