@@ -69,7 +69,9 @@ def made(name: str, parts: Sequence[str], install: Callable[[Path], None]) -> Pa
 
 
 def tool(name: str) -> str:
-    found = shutil.which(name)
+    # uv says to what it runs where it is itself, which need not be in PATH
+    found = os.environ.get("UV") if name == "uv" else None
+    found = found or shutil.which(name)
     if found is None:
         pytest.skip(f"{name} is not installed")
     return found
