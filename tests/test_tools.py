@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 
 from tests.server.test_fuzz import Fuzzed
-from tools import fuzzing
+from tests.store.postgresql import find
+from tests.store.trials import Scenario, Trial
+from tools import chaos, fuzzing
 
 ROOT = Path(__file__).parents[1]
 TOOLS = ROOT / "tools"
@@ -232,3 +234,66 @@ def test_the_fuzzer_explains_itself(
 
     assert ended.value.code == code
     assert "usage: tools/fuzz " in "".join(capsys.readouterr())
+
+
+def harmless(trial: Trial, *, rounds: int) -> None:
+    """Do nothing. That can't go wrong."""
+    for number in range(rounds):
+        trial.took("a round", number / 10, limit=1)
+
+
+def harmful(trial: Trial) -> None:
+    """Lose something."""
+    raise AssertionError("t1: acknowledged, and lost")
+
+
+DEEDS = {"harmless": Scenario(harmless, {"rounds": 9}), "harmful": Scenario(harmful, {})}
+
+
+def test_chaos_tells_what_was_measured(capsys: pytest.CaptureFixture[str]) -> None:
+    needs_a_database()
+    assert chaos.main(["harmless", "--rounds", "3", "--seed", "1"], DEEDS) == 0
+
+    first, *_, heading, outcome, measured = capsys.readouterr().out.splitlines()
+    assert first == "harmless; --seed 1"
+    assert outcome == "harmless   nothing lost in 0 s"
+    assert measured.split() == ["a", "round", "3", "0.10", "s", "0.20", "s", "1.00", "s"]
+    assert heading.split()[:3] == ["scenario", "measured", "times"]
+
+
+def test_chaos_goes_on_behind_what_is_wrong_and_exits_with_1(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    needs_a_database()
+    assert chaos.main(["harmful", "harmless"], DEEDS) == 1
+
+    printed = capsys.readouterr().out
+    assert "WRONG: AssertionError: t1: acknowledged, and lost" in printed
+    assert "harmful    WRONG in 0 s" in printed
+    assert "harmless   nothing lost in 0 s" in printed
+
+
+def needs_a_database() -> None:
+    if find("initdb") is None:
+        pytest.skip("No PostgreSQL here; Debian and Ubuntu: apt install postgresql")
+
+
+def test_chaos_knows_its_scenarios(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        chaos.main(["--help"])
+
+    assert ended.value.code == 0
+    printed = capsys.readouterr().out
+    for name, scenario in chaos.SCENARIOS.items():
+        assert f"  {name:8} {scenario.about}" in printed
+
+
+@pytest.mark.parametrize("arguments", [["earthquake"], ["--rounds", "0"], ["--rounds", "many"]])
+def test_chaos_refuses_what_it_does_not_know(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        chaos.main(arguments)
+
+    assert ended.value.code == 2
+    assert arguments[-1] in capsys.readouterr().err

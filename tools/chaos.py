@@ -4,7 +4,7 @@ import argparse
 import random
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 
 from tests.store.postgresql import Database, database, find
 from tests.store.scenarios import cuts, files, kills, latency, outages, races, readers, sleeps
-from tests.store.trials import Scenario, Trial
+from tests.store.trials import Number, Scenario, Trial
 
 SCENARIOS: Mapping[str, Scenario] = {
     "kill": Scenario(
@@ -24,6 +24,10 @@ SCENARIOS: Mapping[str, Scenario] = {
     "outage": Scenario(
         outages.lose_the_database,
         {"rounds": 3, "tasks": 200, "seconds": 4, "lease": 15, "gone": 3},
+    ),
+    "longer": Scenario(
+        outages.lose_the_database,
+        {"rounds": 2, "tasks": 200, "seconds": 4, "lease": 15, "gone": 10},
     ),
     "cut": Scenario(
         cuts.cut_one_off, {"rounds": 1, "tasks": 100, "seconds": 20, "lease": 15, "cut": 30}
@@ -63,7 +67,10 @@ def main(
 
 
 def _parser(scenarios: Mapping[str, Scenario]) -> argparse.ArgumentParser:
-    lines = [f"  {name:10} {scenario.about}" for name, scenario in scenarios.items()]
+    lines = [
+        f"  {name:8} {each.about}\n  {'':8} {_numbers(each.numbers)}"
+        for name, each in scenarios.items()
+    ]
     parser = argparse.ArgumentParser(
         prog="tools/chaos",
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -74,10 +81,32 @@ def _parser(scenarios: Mapping[str, Scenario]) -> argparse.ArgumentParser:
         "the same scenarios with smaller numbers. Needs PostgreSQL, and starts one of its own.",
     )
     add = parser.add_argument
-    add("scenarios", nargs="*", metavar="SCENARIO", help="which to run; all of them")
-    add("--rounds", type=int, metavar="N", help="how often, instead of each one's own number")
+    help = "which to run; all of them"
+    add("scenarios", nargs="*", type=_one_of(scenarios), metavar="SCENARIO", help=help)
+    add("--rounds", type=_count, metavar="N", help="how often, instead of each one's own number")
     add("--seed", type=int, metavar="N", help="have chance decide as in an earlier run")
     return parser
+
+
+def _numbers(numbers: Mapping[str, Number]) -> str:
+    return ", ".join(f"{name} {number}" for name, number in numbers.items())
+
+
+def _one_of(scenarios: Mapping[str, Scenario]) -> Callable[[str], str]:
+    def named(text: str) -> str:
+        if text not in scenarios:
+            raise argparse.ArgumentTypeError(
+                f"no scenario: {text}; there are {', '.join(scenarios)}"
+            )
+        return text
+
+    return named
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"not a number of rounds: {text}")
+    return int(text)
 
 
 def _run(name: str, scenario: Scenario, server: Database, seed: int, rounds: int | None) -> Result:
@@ -89,7 +118,7 @@ def _run(name: str, scenario: Scenario, server: Database, seed: int, rounds: int
     numbers = dict(scenario.numbers)
     if rounds is not None and "rounds" in numbers:
         numbers["rounds"] = rounds
-    say(", ".join([scenario.about, *(f"{key} {value}" for key, value in numbers.items())]))
+    say(f"{scenario.about}: {_numbers(numbers)}")
     server.clear()
     error = None
     with TemporaryDirectory(prefix="apcore-a2a-") as folder:

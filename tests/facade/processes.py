@@ -139,10 +139,10 @@ class Process:
                     self.log += line
                     self._written.notify_all()
 
-    def wait_for(self, pattern: str) -> str:
+    def wait_for(self, pattern: str, seconds: float = PATIENCE) -> str:
         """What *pattern* finds in the log, as soon as it is there."""
         with self._written:
-            found = self._written.wait_for(lambda: re.search(pattern, self.log), PATIENCE)
+            found = self._written.wait_for(lambda: re.search(pattern, self.log), seconds)
         assert found, f"{pattern} did not come in {self.log}"
         return found[1]
 

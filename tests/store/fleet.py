@@ -105,6 +105,7 @@ class Fleet:
         return found
 
     def _replica(self, process: Process) -> Replica:
+        process.wait_for("(Ctrl)", PATIENCE)  # while others work it is slow
         return Replica(process, self.home)
 
     def _balance(self) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from typing import Self
 
@@ -63,6 +63,9 @@ class Proxy(ABC):
         self._ready.set()
         await self._ended.wait()
         server.close()
+        for work in self._works:
+            work.cancel()
+        await asyncio.gather(*self._works, return_exceptions=True)
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         work = asyncio.create_task(self._pass(reader, writer))
@@ -71,21 +74,16 @@ class Proxy(ABC):
 
     async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Pass on both ways, until one side ends."""
-        try:
-            await self._gate()
-            there, back = await self._connect()
-        except OSError:
-            writer.transport.abort()
-            return
-        copies = self._copy(reader, back), self._copy(there, writer, back=True)
-        ways = [*map(asyncio.create_task, copies)]
-        try:
-            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for way in ways:
-                way.cancel()
-            writer.close()
-            back.close()
+        ends = [writer]
+        with suppress(OSError):
+            try:
+                await self._gate()
+                there, back = await self._connect()
+                ends.append(back)
+                await _either(self._copy(reader, back), self._copy(there, writer, back=True))
+            finally:
+                for end in ends:
+                    end.close()
 
     async def _copy(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, back: bool = False
@@ -96,6 +94,16 @@ class Proxy(ABC):
                 writer.write(data)
                 await writer.drain()
         await self._gate(back=back)
+
+
+async def _either(*works: Coroutine[None, None, None]) -> None:
+    """Do all of these until one of them is done."""
+    tasks = [*map(asyncio.create_task, works)]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
 
 
 class Balancer(Proxy):

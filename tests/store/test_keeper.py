@@ -1,0 +1,77 @@
+"""The heartbeat goes on, and gives up in time, whatever the store and its users do."""
+
+import asyncio
+import time
+from collections.abc import Sequence
+
+import pytest
+from apcore_a2a_store import Claim, InMemoryTaskStore, Journal, Keeper, Lease
+from apcore_a2a_store.postgres import PostgresStore
+from apcore_a2a_store.testing.samples import begun, new_record
+from apcore_a2a_store.webhooks import Payload
+
+from .postgresql import Database
+
+pytestmark = pytest.mark.anyio
+PATIENCE = 20
+
+
+class Deaf(InMemoryTaskStore):
+    """A store that does not answer, not even when nobody waits any more."""
+
+    async def renew(self, leases: Sequence[Lease]) -> Sequence[Lease]:
+        while True:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                if not self.ends:
+                    continue
+                raise
+
+    ends = False
+
+
+async def nobody(claim: Claim) -> None:
+    raise AssertionError("nothing is left")
+
+
+async def test_work_ends_before_its_lease_when_the_store_says_nothing_at_all() -> None:
+    store = Deaf()
+    store.lease_seconds = 1.5
+    journal, lost = Journal(store), asyncio.Queue[Lease]()
+    record = new_record()
+    payloads: list[Payload] = [record.task]
+    lease = await journal.create(record, payloads)
+    at = time.monotonic()
+    keeper = Keeper(journal, lost.put_nowait, nobody)
+    keeper.start()
+    try:
+        assert await asyncio.wait_for(lost.get(), PATIENCE) == lease
+        assert time.monotonic() - at < store.lease_seconds
+    finally:
+        store.ends = True
+        await keeper.stop()
+
+
+async def test_what_could_not_be_gone_on_with_is_claimed_again(server: Database) -> None:
+    server.clear()
+    store = PostgresStore(server.url, lease_seconds=0.5)
+    await store.start()
+    record, _ = await begun(store)
+    journal, claims = Journal(store), asyncio.Queue[Claim]()
+
+    async def take(claim: Claim) -> None:
+        await journal.adopt(claim)
+        claims.put_nowait(claim)
+        if claim.attempts == 1:
+            raise OSError("the database is gone just now")
+
+    keeper = Keeper(journal, lambda lease: None, take)
+    keeper.start()
+    try:
+        found = [await asyncio.wait_for(claims.get(), PATIENCE) for _ in range(2)]
+        assert [claim.lease.task_id for claim in found] == [record.task.id] * 2
+        assert [claim.attempts for claim in found] == [1, 2]
+    finally:
+        await keeper.stop()
+        await store.close()
