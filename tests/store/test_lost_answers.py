@@ -1,5 +1,6 @@
 """A database that does what it is asked, and whose answers do not come."""
 
+import signal
 from pathlib import Path
 
 import httpx
@@ -30,3 +31,14 @@ def test_a_task_that_nobody_knows_to_have_begun_is_run_all_the_same(
         assert agent.ended(task_id) == ["completed"]
         assert agent.starts(task_id) == 1
         hold(agent.events(task_id))
+
+
+def test_a_process_that_gets_no_answers_ends_all_the_same(tmp_path: Path, server: Database) -> None:
+    server.clear()
+    url = server.url
+    with Wire(server.port) as wire, replica(tmp_path, wire.leading_to(url), lease=15) as agent:
+        agent.start("again", seconds=60)
+        agent.start("once", seconds=60)
+        wire.cut()
+        assert agent.process.end(signal.SIGTERM) == 0
+        assert "Traceback" not in agent.process.log

@@ -2,10 +2,11 @@
 
 import asyncio
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Protocol
 
 from apcore.cancel import CancelToken
-from apcore_a2a_store import Journal, Lease
+from apcore_a2a_store import Journal, Lease, UnavailableError
 
 
 class Run(Protocol):
@@ -26,5 +27,6 @@ async def hand_over(journal: Journal, runs: Iterable[tuple[Run, "asyncio.Task[No
     for lease in leases:
         journal.lose(lease.task_id)
     if leases:
-        await journal.store.release(leases)
+        with suppress(UnavailableError):  # then they end by themselves
+            await journal.store.release(leases)
     return {lease.task_id for lease in leases}
