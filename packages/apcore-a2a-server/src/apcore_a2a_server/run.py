@@ -192,7 +192,7 @@ class Run:
         elif not self.admitted.done():
             raised = error if isinstance(error, Exception) else RuntimeError(name)
             self.admitted.set_exception(self._refusal or raised)
-            if self.lost is not None:  # else there is no task, or it is not this run's
+            if self._refusal is None or self.lost is not None:  # else there is no task of ours
                 await self._settle(NewState(FAILED, self._say("Not admitted")))
         elif name == "ExecutionCancelledError":
             await self._settle(NewState(CANCELED, self._say("Canceled")))
