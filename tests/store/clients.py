@@ -55,7 +55,7 @@ class Clients:
         if hooked:
             configuration["taskPushNotificationConfig"] = {"url": self._hook}
         params = _params(skill, inputs) | {"configuration": configuration}
-        self._begin(self._senders.submit(self._send, params))
+        self._begin(self._senders.submit(self._send, params, hooked))
 
     def stream(self, skill: str, **inputs: Any) -> None:
         """Begin a task, and read its events to its end."""
@@ -84,9 +84,11 @@ class Clients:
         self._works.append(work)
         self._begun += 1
 
-    def _send(self, params: Json) -> None:
-        result = _again(lambda: self._answer("SendMessage", params))
-        self.told.tasks.add(result["task"]["id"])
+    def _send(self, params: Json, hooked: bool) -> None:
+        task_id = _again(lambda: self._answer("SendMessage", params))["task"]["id"]
+        if hooked:
+            self.told.hooked.add(task_id)
+        self.told.tasks.add(task_id)
 
     def _look(self, task_id: str) -> None:
         task = _again(lambda: self._answer("GetTask", {"id": task_id}))

@@ -71,20 +71,24 @@ class Told:
         ends: the states in which they know tasks to have ended.
         seen: the versions of the events that they have read to the end, in their order.
         paused: the tasks that are meant to wait for an answer.
+        hooked: the tasks that have a webhook.
+        heard: the tasks and states that webhooks were told of.
     """
 
     tasks: set[str] = field(default_factory=set[str])
     ends: dict[str, str] = field(default_factory=dict[str, str])
     seen: dict[str, list[int]] = field(default_factory=dict[str, list[int]])
     paused: set[str] = field(default_factory=set[str])
+    hooked: set[str] = field(default_factory=set[str])
+    heard: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
 
 
 @dataclass(frozen=True)
 class Truth:
-    """What a database holds: its tasks, and what webhooks still have to be told."""
+    """What a database holds: its tasks, and what webhooks still have to be told, if it knows."""
 
     tasks: dict[str, Kept]
-    waiting: Rows
+    waiting: Rows | None
 
     @property
     def working(self) -> list[str]:
@@ -125,8 +129,8 @@ def violations(truth: Truth, told: Told, begun: Counter[str]) -> Iterator[str]:
             yield f"{task_id} ({task.skill}): {line}"
         if task.skill in ONCE and begun[task_id] > 1:
             yield f"{task_id} ({task.skill}): started {begun[task_id]} times"
-    for task_id, config_id, version in truth.waiting:
-        yield f"{task_id}: webhook {config_id} has not been told of version {version}"
+    if truth.waiting is not None:
+        yield from _of_webhooks(truth.tasks, truth.waiting, told)
 
 
 def failures(truth: Truth) -> Iterator[str]:
@@ -146,6 +150,15 @@ def _of_state(task_id: str, task: Kept, told: Told) -> Iterator[str]:
     versions = [version for version, _ in task.events]
     if told.seen.get(task_id, versions) != versions:
         yield f"read as {told.seen[task_id]}, and is {versions}"
+
+
+def _of_webhooks(tasks: dict[str, Kept], waiting: Rows, told: Told) -> Iterator[str]:
+    for task_id, config_id, version in waiting:
+        yield f"{task_id}: webhook {config_id} has not been told of version {version}"
+    for task_id in sorted(told.hooked & set(tasks)):
+        task = tasks[task_id]
+        if task.is_over and (task_id, task.state) not in told.heard:
+            yield f"{task_id} ({task.skill}): its webhook was never told that it is {task.state}"
 
 
 def _of_log(task: Kept) -> Iterator[str]:
@@ -174,7 +187,7 @@ def unfinished(address: str) -> int:
     return asyncio.run(_count(address))
 
 
-def _truth(tasks: Rows, events: Rows, waiting: Rows) -> Truth:
+def _truth(tasks: Rows, events: Rows, waiting: Rows | None) -> Truth:
     found = {
         task_id: Kept(skill, NAMES[state], version, first)
         for task_id, skill, state, version, first in tasks
@@ -193,15 +206,15 @@ def _state(body: bytes) -> str:
     return NAMES[payload.status.state]
 
 
-def _read_file(path: Path) -> tuple[Rows, Rows, Rows]:
+def _read_file(path: Path) -> tuple[Rows, Rows, Rows | None]:
     with closing(sqlite3.connect(path)) as file:
         names = {name for (name,) in file.execute("SELECT name FROM sqlite_master")}
         tasks, events = (file.execute(sql.format("")).fetchall() for sql in (TASKS, EVENTS))
-        waiting = file.execute(OUTBOX.format("")).fetchall() if "outbox" in names else []
+        waiting = file.execute(OUTBOX.format("")).fetchall() if "outbox" in names else None
         return tasks, events, waiting
 
 
-async def _read_postgres(address: str) -> tuple[Rows, Rows, Rows]:
+async def _read_postgres(address: str) -> tuple[Rows, Rows, Rows | None]:
     connection = await driver.connect(address)
     try:
         async with connection.transaction(isolation="repeatable_read", readonly=True):
@@ -212,7 +225,7 @@ async def _read_postgres(address: str) -> tuple[Rows, Rows, Rows]:
             ]
     finally:
         await connection.close()
-    return rows[0], rows[1], rows[2] if len(rows) > 2 else []
+    return rows[0], rows[1], rows[2] if len(rows) > 2 else None
 
 
 async def _has_outbox(connection: Any) -> bool:

@@ -138,6 +138,14 @@ def test_a_notification_that_still_waits(home: Path) -> None:
     assert found(home, told()) == ["done: webhook hook has not been told of version 4"]
 
 
+def test_a_webhook_that_was_never_told_of_the_end(home: Path) -> None:
+    sql(home, OUTBOX)
+    said = told()
+    said.hooked.update(said.tasks)
+    said.heard.add(("done", "working"))
+    assert found(home, said) == ["done (once): its webhook was never told that it is completed"]
+
+
 def test_a_module_that_was_started_twice_and_must_not_be(home: Path) -> None:
     with (home / "starts").open("a") as file:
         file.write("done begin 3.5 8\n")

@@ -47,7 +47,7 @@ def cut_one_off(
             healed = time.monotonic()
             serves(agents.replicas[0])
             trial.took("until it served again", time.monotonic() - healed, BACK)
-            end(trial, clients)
+            end(trial, clients, receiver)
 
 
 def _without(trial: Trial, agents: Fleet, begun: float, lease: float, seconds: float) -> None:

@@ -25,7 +25,7 @@ def kill_one_of_three(
             begin(trial, clients, tasks, seconds)
             trial.say(f"round {number + 1} of {rounds}: {unfinished(trial.server.url)} at work")
             _kill(trial, agents, lease + 2 + seconds)
-            end(trial, clients)
+            end(trial, clients, receiver)
 
 
 def _kill(trial: Trial, agents: Fleet, limit: float) -> None:

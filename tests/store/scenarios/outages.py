@@ -34,7 +34,7 @@ def lose_the_database(
             time.sleep(gone)
             trial.server.start()
             _return(trial, agents)
-            end(trial, clients)
+            end(trial, clients, receiver)
 
 
 def refused(

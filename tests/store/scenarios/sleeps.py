@@ -29,7 +29,7 @@ def sleep_past_the_lease(
             woken = _sleep(trial, agents, lease + 2 + seconds)
             trial.say(f"round {number + 1} of {rounds}: it woke up in {len(woken)} tasks")
             assert woken, "nothing was at work"
-            end(trial, clients)
+            end(trial, clients, receiver)
 
 
 def _sleep(trial: Trial, agents: Fleet, limit: float) -> list[Note]:

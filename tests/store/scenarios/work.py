@@ -1,5 +1,6 @@
 """The work that scenarios have under way when something goes wrong."""
 
+from tests.push.receiver import Receiver
 from tests.store.clients import Clients
 from tests.store.fleet import settled
 from tests.store.invariants import check
@@ -22,9 +23,12 @@ def begin(trial: Trial, clients: Clients, tasks: int, seconds: float) -> None:
     clients.wait()
 
 
-def end(trial: Trial, clients: Clients) -> None:
+def end(trial: Trial, clients: Clients, receiver: Receiver) -> None:
     """Have all of it end, and hold it against what must hold."""
     clients.finish()
     settled(trial.server.url)
     clients.look()
+    for delivery in receiver.deliveries:
+        about = delivery.json.get("task") or delivery.json["statusUpdate"]
+        clients.told.heard.add((about.get("taskId") or about["id"], delivery.state))
     check(trial.server.url, trial.home, clients.told, spared=True)
