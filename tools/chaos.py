@@ -4,12 +4,14 @@ import argparse
 import random
 import sys
 import time
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 
+from tests.store.invariants import Violated
 from tests.store.postgresql import Database, database, find
 from tests.store.scenarios import cuts, files, kills, latency, outages, races, readers, sleeps
 from tests.store.trials import Number, Scenario, Trial
@@ -127,6 +129,8 @@ def _run(name: str, scenario: Scenario, server: Database, seed: int, rounds: int
             scenario.run(trial, **numbers)
         except Exception as raised:  # whatever is wrong, the others have their turn
             error = raised
+            if not isinstance(raised, Violated):
+                traceback.print_exc()
             say(f"WRONG: {type(raised).__name__}: {raised}")
     return Result(name, time.monotonic() - started, trial, error)
 

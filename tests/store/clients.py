@@ -161,5 +161,5 @@ def _again(ask: Callable[[], Json]) -> Json:
         try:
             return ask()
         except (httpx.HTTPError, Interrupted):
-            assert time.monotonic() < deadline
+            assert time.monotonic() < deadline, "there was no answer"
             time.sleep(RETRY)

@@ -37,7 +37,7 @@ class Proxy(ABC):
     def __exit__(self, *_: object) -> None:
         self._loop.call_soon_threadsafe(self._ended.set)
         self._thread.join(PATIENCE)
-        assert not self._thread.is_alive()
+        assert not self._thread.is_alive(), "the proxy does not end"
 
     @abstractmethod
     async def _connect(self) -> Ends:

@@ -65,7 +65,7 @@ def _without(trial: Trial, agents: Fleet, begun: float, lease: float, seconds: f
     assert max(late.values()) < 0, f"work under leases of others: {late}"
     ended = settled(trial.server.url)
     trial.took("until others had ended its tasks", ended - begun, lease + 2 + seconds)
-    assert replica.process.runs
+    assert replica.process.runs, replica.process.log
 
 
 def at_work(replica: Replica) -> list[str]:

@@ -62,7 +62,7 @@ def serves(replica: Replica) -> None:
     """Wait until a replica is well, and runs tasks."""
     deadline = time.monotonic() + PATIENCE
     while replica.client.get("/health").status_code != httpx.codes.OK:
-        assert time.monotonic() < deadline
-        assert replica.process.runs
+        assert time.monotonic() < deadline, "it is not well"
+        assert replica.process.runs, replica.process.log
         time.sleep(0.05)
     assert replica.ended(replica.start("once", seconds=0)) == ["completed"]

@@ -43,5 +43,5 @@ def _sleep(trial: Trial, agents: Fleet, limit: float) -> list[Note]:
     agents.signal(number, signal.SIGCONT)
     time.sleep(WAKING)
     process = agents.replicas[number].process
-    assert process.runs
+    assert process.runs, process.log
     return [note for note in notes(trial.home) if note.process == process.id and note.at >= at]
