@@ -192,7 +192,8 @@ class Run:
         elif not self.admitted.done():
             raised = error if isinstance(error, Exception) else RuntimeError(name)
             self.admitted.set_exception(self._refusal or raised)
-            if self._refusal is None or self.lost is not None:  # else there is no task of ours
+            ours = self.lost is not None or self._refusal is None  # else others may have it by now
+            if ours or not self._setup.journal.store.is_durable:
                 await self._settle(NewState(FAILED, self._say("Not admitted")))
         elif name == "ExecutionCancelledError":
             await self._settle(NewState(CANCELED, self._say("Canceled")))
