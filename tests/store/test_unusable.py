@@ -187,7 +187,10 @@ async def test_a_database_that_became_a_standby_keeps_from_writing_not_from_read
     server.sql("ALTER SYSTEM SET default_transaction_read_only = on")
     server.sql("SELECT pg_reload_conf()")
     assert isinstance(await until_refused(database), asyncpg.ReadOnlySQLTransactionError)
+    with pytest.raises(UnavailableError):
+        await database.check()
     assert await database.get("t1") == record
     server.sql("ALTER SYSTEM RESET default_transaction_read_only")
     server.sql("SELECT pg_reload_conf()")
     await database.change(went_on(record, COMPLETED, lease))
+    await database.check()

@@ -117,6 +117,10 @@ class PostgresStore(Store):
                 async with asyncio.timeout(LEAST):
                     await pool.close()
 
+    async def check(self) -> None:
+        """Raise when the database can't be used, or can only be read."""
+        await self._ask("fetchval", "SELECT nextval('apcore_a2a.updates')")
+
     async def clear(self) -> None:
         """Forget everything."""
         tables = ", ".join(f"apcore_a2a.{name}" for name in TABLES)
