@@ -139,7 +139,6 @@ def test_a_notification_that_still_waits(home: Path) -> None:
 
 
 def test_a_webhook_that_was_never_told_of_the_end(home: Path) -> None:
-    sql(home, OUTBOX)
     said = told()
     said.hooked.update(said.tasks)
     said.heard.add(("done", "working"))

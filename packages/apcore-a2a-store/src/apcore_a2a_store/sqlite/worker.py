@@ -93,14 +93,21 @@ class Worker(threading.Thread):
         """The thread."""
         with closing(self._connection):
             while jobs := self._next():
-                try:
-                    self._do(jobs)
-                except sqlite3.Error as error:
-                    self._fail(jobs, error)
-                else:
-                    self._succeed()
+                self._attempt(jobs)
                 with suppress(RuntimeError):  # the loop has ended, and with it who waited
                     self._loop.call_soon_threadsafe(_settle, jobs)
+
+    def _attempt(self, jobs: list[_Job]) -> None:
+        """Do all together; when one fails halfway, each by itself."""
+        try:
+            whole = self._do(jobs)
+        except sqlite3.Error as error:
+            self._fail(jobs, error)
+            return
+        self._succeed()
+        if not whole and len(jobs) > 1:
+            for job in jobs:
+                self._attempt([job])
 
     def _next(self) -> list[_Job]:
         """What is to be done next; nothing at the end."""
@@ -114,8 +121,8 @@ class Worker(threading.Thread):
             jobs.append(more)
         return jobs
 
-    def _do(self, jobs: list[_Job]) -> None:
-        """Do all.
+    def _do(self, jobs: list[_Job]) -> bool:
+        """Do all; False when one has failed halfway, so that nothing is done.
 
         Raises:
             sqlite3.Error: The file can't be used.
@@ -123,17 +130,19 @@ class Worker(threading.Thread):
         if not self._writes:
             for job in jobs:
                 _do(self._connection, job)
-            return
+            return True
         try:
             self._connection.execute("BEGIN IMMEDIATE")
             if self.fails:  # a transaction that writes nothing would not fail
                 _touch(self._connection)
-            _together(self._connection, jobs)
-            self._connection.execute("COMMIT")
+            # no savepoints: SQLite would keep a journal for each
+            whole = all(_do(self._connection, job) for job in jobs)
+            self._connection.execute("COMMIT" if whole else "ROLLBACK")
         except sqlite3.Error:
             with suppress(sqlite3.Error):
                 self._connection.execute("ROLLBACK")
             raise
+        return whole
 
     def _fail(self, jobs: list[_Job], error: sqlite3.Error) -> None:
         """Nothing of *jobs* is there, for the same reason; the operator is told of it once."""
@@ -152,27 +161,22 @@ class Worker(threading.Thread):
             logger.warning("%s can be used again", self._path)
 
 
-def _together(connection: sqlite3.Connection, jobs: Iterable[_Job]) -> None:
-    """Do all in the transaction that has begun; what fails leaves the others alone."""
-    for job in jobs:
-        connection.execute("SAVEPOINT job")
-        _do(connection, job)
-        connection.execute("ROLLBACK TO job" if job.error else "RELEASE job")
-
-
 def _touch(connection: sqlite3.Connection) -> None:
     """Write what is there already."""
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     connection.execute(f"PRAGMA user_version = {version}")
 
 
-def _do(connection: sqlite3.Connection, job: _Job) -> None:
+def _do(connection: sqlite3.Connection, job: _Job) -> bool:
+    """Do a piece of work; False when it has failed halfway, so that something is to be undone."""
+    before, job.error = connection.total_changes, None
     try:
         job.result = job.work(connection)
     except BaseException as error:  # it is for who has asked, unless it stands against all
         if _reason(error) is not None:
             raise
         job.error = error
+    return job.error is None or connection.total_changes == before
 
 
 def _reason(error: BaseException) -> str | None:

@@ -1,0 +1,49 @@
+"""What is written into a file together, and what of it is undone."""
+
+import asyncio
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from apcore_a2a_store.sqlite.worker import Worker
+
+pytestmark = pytest.mark.anyio
+
+
+def add(*numbers: int) -> Callable[[sqlite3.Connection], int]:
+    """Write these, one after the other."""
+
+    def work(connection: sqlite3.Connection) -> int:
+        for number in numbers:
+            connection.execute("INSERT INTO numbers VALUES (?)", (number,))
+        return len(numbers)
+
+    return work
+
+
+def refuse(connection: sqlite3.Connection) -> None:
+    raise LookupError
+
+
+async def test_what_fails_halfway_is_undone_and_leaves_the_others_alone(tmp_path: Path) -> None:
+    path = tmp_path / "numbers.db"
+    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    connection.execute("CREATE TABLE numbers (number INTEGER PRIMARY KEY)")
+    worker = Worker(connection, path, writes=True)
+    works = [add(1, 2), add(3, 2), refuse, add(4), add(5, 5)]
+    asked = [asyncio.ensure_future(worker.do(work)) for work in works]
+    await asyncio.sleep(0)  # all of them wait before the thread begins
+    worker.start()
+    found = await asyncio.gather(*asked, return_exceptions=True)
+    assert [type(each) for each in found] == [
+        int,
+        sqlite3.IntegrityError,
+        LookupError,
+        int,
+        sqlite3.IntegrityError,
+    ]
+    await worker.close()
+    with sqlite3.connect(path) as file:
+        assert file.execute("SELECT number FROM numbers").fetchall() == [(1,), (2,), (4,)]
+    file.close()
