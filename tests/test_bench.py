@@ -322,6 +322,24 @@ def test_the_cpu_of_a_process_is_known_where_there_is_proc() -> None:
     assert math.isnan(tree_cpu(0))
 
 
+def test_agents_over_stores_are_measured_and_the_stores_alone() -> None:
+    told: list[str] = []
+    plan = stores.Plan([MEMORY], STACKS["asyncio"], rounds=1, seconds=0.05)
+    table, goals = stores.measure(plan, told.append)
+    assert [row[:3] for row in table.rows] == [
+        [stores.SEND, MEMORY, "1"],
+        [stores.SEND, MEMORY, "32"],
+        [stores.STREAM, MEMORY, "1"],
+        [stores.STREAM, MEMORY, "8"],
+        [stores.ALONE, MEMORY, "1"],
+        [stores.ALONE, MEMORY, "32"],
+    ]
+    writes = {row[0]: row[-2] for row in table.rows}
+    assert writes == {stores.SEND: "2.00", stores.STREAM: "1.02", stores.ALONE: ""}
+    assert [row[-1] for row in goals.rows] == ["not measured", "not measured"]
+    assert told == ["round 1 of 1 of agents", "round 1 of 1 of stores alone"]
+
+
 def test_tables_are_written_for_machines() -> None:
     table = Table("Times", ["what", "server", "ms"], [["send", "ours", "1.5"]])
     document = json.loads(report.tables_as_json([table], "./tools/bench --store"))
