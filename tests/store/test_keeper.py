@@ -53,6 +53,38 @@ async def test_work_ends_before_its_lease_when_the_store_says_nothing_at_all() -
         await keeper.stop()
 
 
+class Gone(InMemoryTaskStore):
+    """A store that can't be reached for renewals."""
+
+    async def renew(self, leases: Sequence[Lease]) -> Sequence[Lease]:
+        raise OSError
+
+
+async def test_what_was_leased_later_is_given_up_later() -> None:
+    store = Gone()
+    store.lease_seconds = 1.5
+    journal, lost = Journal(store), asyncio.Queue[tuple[str, float]]()
+    begun: dict[str, float] = {}
+    keeper = Keeper(
+        journal, lambda lease: lost.put_nowait((lease.task_id, time.monotonic())), nobody
+    )
+    keeper.start()
+    try:
+        for task_id in ("early", "late"):
+            begun[task_id] = time.monotonic()
+            record = new_record(task_id)
+            await journal.create(record, [record.task])
+            await asyncio.sleep(0.6)
+        ended = dict([await asyncio.wait_for(lost.get(), PATIENCE)])
+        while "late" not in ended:
+            task_id, at = await asyncio.wait_for(lost.get(), PATIENCE)
+            ended.setdefault(task_id, at)
+        for task_id, at in ended.items():
+            assert 1 < at - begun[task_id] < store.lease_seconds
+    finally:
+        await keeper.stop()
+
+
 async def test_what_could_not_be_gone_on_with_is_claimed_again(server: Database) -> None:
     server.clear()
     store = PostgresStore(server.url, lease_seconds=0.5)

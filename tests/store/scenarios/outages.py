@@ -65,4 +65,5 @@ def serves(replica: Replica) -> None:
         assert time.monotonic() < deadline, "it is not well"
         assert replica.process.runs, replica.process.log
         time.sleep(0.05)
-    assert replica.ended(replica.start("once", seconds=0)) == ["completed"]
+    task_id = replica.start("once", seconds=0)
+    assert replica.ended(task_id) == ["completed"], replica.task(task_id)

@@ -22,6 +22,8 @@ PART = 3
 """A lease is renewed so many times before it would end."""
 SAFE = 0.8
 """The part of a lease after which work under it ends, when it could not be renewed."""
+WATCH = 0.02
+"""The part of a lease after which that is looked at."""
 CLAIM = 1.0
 """Seconds after which it is seen at the latest that others have left something."""
 AT_ONCE = 50
@@ -43,14 +45,14 @@ class Keeper:
         self._on_lost = on_lost
         self._on_claim = on_claim
         self._works: list[asyncio.Task[None]] = []
-        self._renewed = 0.0
+        self._since: dict[Lease, float] = {}
         self.is_taking = True
         """Whether what others have left is taken over."""
 
     def start(self) -> None:
         """Begin, again after an earlier end; needs a running event loop."""
         self.is_taking = True
-        self._renewed = asyncio.get_running_loop().time()
+        self._since = {}
         works = self._keep, self._watch, self._take, self._look, self._prune
         self._works = [asyncio.create_task(work()) for work in works]
         self._store.on_hint = self._on_hint
@@ -76,20 +78,22 @@ class Keeper:
     async def _watch(self) -> None:
         """Give up what could not be renewed, before it ends; whatever the store is doing."""
         loop = asyncio.get_running_loop()
+        seen = loop.time()
         while True:
-            end = self._renewed + SAFE * self._store.lease_seconds
-            if (left := end - loop.time()) > 0:
-                await asyncio.sleep(left)
-                continue
-            for lease in self._journal.leases():
-                self._lose(lease)
-            await asyncio.sleep(self._store.lease_seconds * (1 - SAFE) / 2)
+            now, lasts = loop.time(), self._store.lease_seconds
+            # what is new has been leased since the last look
+            self._since = {lease: self._since.get(lease, seen) for lease in self._journal.leases()}
+            for lease, since in self._since.items():
+                if now >= since + SAFE * lasts:
+                    self._lose(lease)
+            seen = now
+            await asyncio.sleep(WATCH * lasts)
 
     async def _renew(self) -> None:
         begun = asyncio.get_running_loop().time()
         leases = self._journal.leases()
         lost = await self._store.renew(leases) if leases else ()
-        self._renewed = begun
+        self._since |= dict.fromkeys(leases, begun)
         for lease in lost:
             # it may have been given back while that was asked
             if self._journal.lease_of(lease.task_id) == lease:
