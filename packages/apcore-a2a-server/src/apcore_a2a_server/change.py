@@ -5,7 +5,6 @@ version, and writes record and events to the journal in one go.
 """
 
 from collections.abc import Collection, Sequence
-from contextlib import suppress
 from dataclasses import replace
 
 from a2a import types as a2a
@@ -72,14 +71,16 @@ async def change(
             record = entry.record
             if record.task.status.state not in expect or pause not in (None, record.resume):
                 raise StaleTaskError
-            if lease not in (None, entry.lease):
+            if lease not in (entry.lease, None):
                 raise StaleTaskError
             record = _successor(record, updates)
             payloads = [update.apply(record) for update in updates]
             trim(record.task, journal.max_history)
-            with suppress(StaleError):  # another process has changed it: look again
+            try:
                 await journal.write(entry, record, payloads)
-                return record
+            except StaleError:  # another process has changed it: look again
+                continue
+            return record
     raise StaleTaskError
 
 

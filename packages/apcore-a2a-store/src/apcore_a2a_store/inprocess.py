@@ -97,14 +97,15 @@ class InProcessStore(Store):
     async def change(self, change: Change) -> Lease | None:
         """Make a change; the record is saved when it comes into another state."""
         record, task_id = change.record, change.record.task.id
-        log = await self._log(task_id, change.base)
+        log = self._logs.get(task_id) or await self._reopened(task_id, change.base)
         if log.version != change.base:
             raise StaleError
         if change.lease is not None and change.lease.epoch != log.epoch:
             raise LeaseLostError
         log.version = record.version  # before anything is awaited: of two changes one is stale
         ended = record.task.status.state in TERMINAL
-        saved = await self._saved(change, log, ended)
+        states = [isinstance(event.payload, a2a.TaskStatusUpdateEvent) for event in change.events]
+        saved = await self._saved(change, log, ended) if any(states) else True
         log.events += change.events
         if len(log.events) > 2 * self.retention.max_events:
             del log.events[: -self.retention.max_events]
@@ -123,14 +124,13 @@ class InProcessStore(Store):
 
     async def _saved(self, change: Change, log: _Log, ended: bool) -> bool:
         """Save a change of state; that of an end may fail, for its readers must hear of it."""
-        if any(isinstance(event.payload, a2a.TaskStatusUpdateEvent) for event in change.events):
-            try:
-                await self.save(change.record)
-            except (Exception, BaseExceptionGroup):  # a user's store may raise anything
-                if not ended:
-                    log.version = change.base
-                    raise
-                return False
+        try:
+            await self.save(change.record)
+        except (Exception, BaseExceptionGroup):  # a user's store may raise anything
+            if not ended:
+                log.version = change.base
+                raise
+            return False
         return True
 
     async def is_current(self, record: TaskRecord) -> bool:
@@ -181,16 +181,14 @@ class InProcessStore(Store):
         log.expires = time.monotonic() + self.lease_seconds
         return Lease(task_id, log.epoch)
 
-    async def _log(self, task_id: str, base: int) -> _Log:
-        """The log of a task that has not ended; a new one of what an earlier process has left."""
-        if task_id not in self._logs:
-            if task_id in self._ended:
-                raise StaleError
-            record = await self.get(task_id)
-            if record is None or record.version != base:
-                raise StaleError
-            self._logs.setdefault(task_id, _Log(base))
-        return self._logs[task_id]
+    async def _reopened(self, task_id: str, base: int) -> _Log:
+        """A new log of a task that has not ended, and that an earlier process has left."""
+        if task_id in self._ended:
+            raise StaleError
+        record = await self.get(task_id)
+        if record is None or record.version != base:
+            raise StaleError
+        return self._logs.setdefault(task_id, _Log(base))
 
     def _end(self, task_id: str, log: _Log) -> None:
         packed = tuple([pack(event.payload) for event in log.events])

@@ -103,7 +103,8 @@ class Journal:
             except Exception:  # a user's store may raise anything: then there is no task
                 del self._live[record.task.id]
                 raise
-        self._keep(entry, events)
+        if self.store.is_durable:
+            self._keep(entry, events)
         self._tell(None, record)
         self._post(entry, events)
         return entry.lease
@@ -145,7 +146,8 @@ class Journal:
             self.lose(record.task.id)
             raise
         entry.record = record
-        self._keep(entry, events)
+        if self.store.is_durable:
+            self._keep(entry, events)
         if ended or (entry.lease is None and self.store.is_shared):
             self._live.pop(record.task.id, None)
         else:
@@ -184,10 +186,9 @@ class Journal:
         return entry
 
     def _keep(self, entry: Entry, events: Sequence[Event]) -> None:
-        if self.store.is_durable:
-            entry.tail += events
-            if len(entry.tail) > 2 * self.store.retention.max_events:
-                del entry.tail[: -self.store.retention.max_events]
+        entry.tail += events
+        if len(entry.tail) > 2 * self.store.retention.max_events:
+            del entry.tail[: -self.store.retention.max_events]
 
     async def get(self, task_id: str) -> TaskRecord | None:
         """The record as it is now; whoever gets it must not change its task."""
