@@ -158,7 +158,7 @@ RENEW = f"""
 WITH held AS (
     SELECT t.created FROM apcore_a2a.tasks t
     JOIN unnest($1::text[], $2::int[]) AS lease (id, epoch)
-    ON t.id = lease.id AND t.epoch = lease.epoch AND t.expires IS NOT NULL
+    ON t.id = lease.id AND t.epoch = lease.epoch AND t.expires IS NOT NULL AND t.deadline IS NULL
     ORDER BY t.id FOR UPDATE OF t
 )
 UPDATE apcore_a2a.tasks t SET expires = {LEASED.format("$3")}

@@ -221,6 +221,17 @@ async def a_paused_task_is_claimed_when_its_time_is_over(store: Store) -> None:
 
 
 @check
+async def who_renews_or_releases_late_does_not_move_the_end_of_a_question(store: Store) -> None:
+    record, lease = await begun(store)
+    paused = went_on(record, INPUT_REQUIRED, lease)
+    paused.record.deadline = time.time() + 60
+    await store.change(paused)
+    assert [*await store.renew([lease])] == [lease]
+    await store.release([lease])
+    assert not await store.claim(10)
+
+
+@check
 async def no_more_is_claimed_than_is_asked_for(store: Store) -> None:
     leases = [(await begun(store, new_record(f"t{number}")))[1] for number in range(5)]
     await store.release(leases)
