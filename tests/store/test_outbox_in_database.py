@@ -7,7 +7,7 @@ import asyncpg
 import pytest
 from apcore_a2a_store.postgres import PostgresStore, outbox
 from apcore_a2a_store.states import COMPLETED
-from apcore_a2a_store.testing import begun, went_on
+from apcore_a2a_store.testing import begun, new_record, went_on
 from apcore_a2a_store.testing.webhook_checks import due, hook
 
 from .postgresql import Database
@@ -63,3 +63,22 @@ async def test_of_processes_that_take_what_is_due_one_has_it(server: Database) -
     finally:
         for store in stores:
             await store.close()
+
+
+async def test_what_comes_while_the_one_before_it_is_settled_is_due(server: Database) -> None:
+    server.clear()
+    store, other = PostgresStore(server.url), PostgresStore(server.url)
+    await store.start()
+    await other.start()
+    try:
+        for name in (f"t{number}" for number in range(40)):
+            record, lease = await begun(store, new_record(name), [hook(task_id=name)])
+            for _ in range(record.version - 1):
+                await other.settle(*await due(other, seconds=60))
+            (last,) = await due(other, seconds=60)
+            change = store.change(went_on(record, COMPLETED, lease))
+            await asyncio.gather(change, other.settle(last))
+            assert [each.version for each in await due(other, seconds=60)] == [record.version + 1]
+    finally:
+        await store.close()
+        await other.close()

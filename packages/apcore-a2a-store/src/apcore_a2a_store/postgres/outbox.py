@@ -1,9 +1,10 @@
 """What webhooks have to be told, in a PostgreSQL database."""
 
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
-from apcore_a2a_store.errors import StaleError
+from apcore_a2a_store.errors import StaleError, UnavailableError
 from apcore_a2a_store.webhooks import (
     GONE,
     TOO_MANY,
@@ -14,7 +15,7 @@ from apcore_a2a_store.webhooks import (
 )
 
 from .rows import notification_of, owner_bytes, webhook_columns, webhook_of
-from .sql import LEASED
+from .sql import HURRY, LEASED
 
 WEBHOOKS = """
 SELECT body, version, failure FROM apcore_a2a.webhooks WHERE task_id = $1 ORDER BY number
@@ -78,12 +79,8 @@ a host to which very much waits costs no more than others.
 """
 
 SETTLE = """
-WITH gone AS (
-    DELETE FROM apcore_a2a.outbox
-    WHERE task_id = $1 AND config_id = $2 AND version = $3 AND attempts = $4 RETURNING version
-)
-UPDATE apcore_a2a.outbox o SET due = clock_timestamp() FROM gone
-WHERE task_id = $1 AND config_id = $2 AND o.version <> gone.version AND due IS NOT NULL
+DELETE FROM apcore_a2a.outbox
+WHERE task_id = $1 AND config_id = $2 AND version = $3 AND attempts = $4
 """
 
 POSTPONE = f"""
@@ -176,8 +173,15 @@ async def claim(ask: Ask, wanted: Wanted) -> list[Notification]:
 
 
 async def settle(ask: Ask, notification: Notification) -> None:
-    """It has been delivered."""
+    """It has been delivered; what follows is due."""
     await ask("execute", SETTLE, *_key(notification))
+    await hurry(ask, notification.task_id)
+
+
+async def hurry(ask: Ask, task_id: str) -> None:
+    """What is the next for a webhook is due; when that can't be said, it is so after a while."""
+    with suppress(UnavailableError):
+        await ask("execute", HURRY, task_id)
 
 
 async def postpone(ask: Ask, notification: Notification, seconds: float) -> None:

@@ -72,8 +72,10 @@ WITH known AS (
     SELECT $1, hook.config_id, new.version, task.owner, hook.host, new.body, {BEHIND}
     FROM task, apcore_a2a.webhooks hook, unnest($14::int[], $15::bytea[]) AS new (version, body)
     WHERE hook.task_id = $1 AND hook.failure = '' AND new.version = ANY($18::int[])
+    RETURNING due
 )
-SELECT $19::int AS place, epoch, first_event, task.hooks <> known.hooks AS missed
+SELECT $19::int AS place, epoch, first_event, task.hooks <> known.hooks AS missed,
+    EXISTS (SELECT FROM told WHERE due > clock_timestamp()) AS behind
 FROM task, known
 """
 """Of webhooks that were set while it waited for their being set, it knows that it missed them."""
@@ -87,6 +89,19 @@ WHERE task_id = $1 AND hook.failure = '' AND event.version = ANY($2::int[])
 ON CONFLICT DO NOTHING
 """
 
+HURRY = """
+UPDATE apcore_a2a.outbox o SET due = clock_timestamp()
+WHERE task_id = $1 AND due > clock_timestamp() AND attempts = 0 AND NOT EXISTS (
+    SELECT FROM apcore_a2a.outbox p WHERE p.task_id = $1 AND p.config_id = o.config_id
+    AND p.version < o.version AND p.due IS NOT NULL
+)
+"""
+"""What is the next for its webhook, and was never taken, is due.
+
+Who adds to what waits and who settles what it waits for do not see each other: each looks behind
+its own commit, so that the later one sees both.
+"""
+
 ADD_CHUNKS = """
 WITH task AS (
     UPDATE apcore_a2a.tasks SET version = $4
@@ -96,7 +111,7 @@ WITH task AS (
     INSERT INTO apcore_a2a.events (task_id, version, body)
     SELECT $1, version, body FROM task, unnest($5::int[], $6::bytea[]) AS new (version, body)
 )
-SELECT $7::int AS place, epoch, first_event, false AS missed FROM task
+SELECT $7::int AS place, epoch, first_event, false AS missed, false AS behind FROM task
 """
 
 TRIM = """

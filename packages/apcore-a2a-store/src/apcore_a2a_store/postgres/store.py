@@ -173,6 +173,8 @@ class PostgresStore(Store):
         if known["missed"]:
             versions = [event.version for event in told(change.events)]
             await self._ask("execute", sql.TELL, record.task.id, versions)
+        if known["missed"] or known["behind"]:
+            await outbox.hurry(self._ask, record.task.id)
         limit = self.retention.max_events
         if record.version - known["first_event"] + 1 > 2 * limit:
             first, body = record.version - limit + 1, record.task.SerializeToString()
@@ -195,7 +197,8 @@ class PostgresStore(Store):
     async def _is_made(self, change: Change) -> Any:
         """Whether it was this change that has made it stale: its answer may have been lost."""
         query = (
-            "SELECT t.epoch, t.first_event, e.body, false AS missed FROM apcore_a2a.tasks t"
+            "SELECT t.epoch, t.first_event, e.body, false AS missed, true AS behind"
+            " FROM apcore_a2a.tasks t"
             " JOIN apcore_a2a.events e ON e.task_id = t.id AND e.version = $2 WHERE t.id = $1"
         )
         last = change.events[-1]
