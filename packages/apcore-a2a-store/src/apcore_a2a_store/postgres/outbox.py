@@ -78,18 +78,20 @@ Owners and hosts for which anything waits are found one by one, by a look at the
 a host to which very much waits costs no more than others.
 """
 
-SETTLE = """
-DELETE FROM apcore_a2a.outbox
+ITS_WEBHOOK = "FROM apcore_a2a.webhooks w WHERE w.task_id = o.task_id AND w.config_id = o.config_id"
+
+SETTLE = f"""
+DELETE FROM apcore_a2a.outbox o
 WHERE task_id = $1 AND config_id = $2 AND version = $3 AND attempts = $4
+AND EXISTS (SELECT {ITS_WEBHOOK} AND w.body = $5)
 """
 
 POSTPONE = f"""
-UPDATE apcore_a2a.outbox o SET due = {LEASED.format("$5")} FROM apcore_a2a.outbox head
+UPDATE apcore_a2a.outbox o SET due = {LEASED.format("$6")} FROM apcore_a2a.outbox head
 WHERE o.task_id = $1 AND o.config_id = $2 AND o.due IS NOT NULL AND head.task_id = $1
 AND head.config_id = $2 AND head.version = $3 AND head.attempts = $4 AND head.due IS NOT NULL
+AND EXISTS (SELECT {ITS_WEBHOOK} AND w.body = $5)
 """
-
-ITS_WEBHOOK = "FROM apcore_a2a.webhooks w WHERE w.task_id = o.task_id AND w.config_id = o.config_id"
 
 GIVE_UP = f"""
 WITH dead AS (
@@ -189,8 +191,10 @@ async def postpone(ask: Ask, notification: Notification, seconds: float) -> None
     await ask("execute", POSTPONE, *_key(notification), float(seconds))
 
 
-def _key(of: Notification) -> tuple[str, str, int, int]:
-    return of.task_id, of.webhook.config.id, of.version, of.attempts
+def _key(of: Notification) -> tuple[str, str, int, int, bytes]:
+    """What nobody else has taken meanwhile, to a webhook that was not set again."""
+    config = of.webhook.config
+    return of.task_id, config.id, of.version, of.attempts, config.SerializeToString()
 
 
 async def give_up(ask: Ask, notification: Notification, reason: str) -> int:

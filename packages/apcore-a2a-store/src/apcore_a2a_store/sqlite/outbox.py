@@ -12,11 +12,14 @@ from apcore_a2a_store.errors import StaleError
 from apcore_a2a_store.events import Event, pack, unpack
 from apcore_a2a_store.webhooks import GONE, TOO_MANY, Notification, Version, Wanted, Webhook
 
-ROW = "task_id = ? AND config_id = ? AND version = ? AND attempts = ?"
-"""One that nobody else has taken meanwhile."""
 LANE = "task_id = ? AND config_id = ? AND due IS NOT NULL"
 """What waits for one webhook."""
 ITS_WEBHOOK = "FROM webhooks w WHERE w.task_id = outbox.task_id AND w.config_id = outbox.config_id"
+ROW = (
+    "task_id = ? AND config_id = ? AND version = ? AND attempts = ?"
+    f" AND EXISTS (SELECT 1 {ITS_WEBHOOK} AND w.body = ?)"
+)
+"""One that nobody else has taken meanwhile, to a webhook that was not set again."""
 
 
 def webhooks(task_id: str, connection: sqlite3.Connection) -> list[Webhook]:
@@ -140,15 +143,17 @@ def _lane(of: Notification) -> tuple[str, str]:
     return of.task_id, of.webhook.config.id
 
 
+def _row(of: Notification) -> tuple[str, str, int, int, bytes]:
+    return *_lane(of), of.version, of.attempts, of.webhook.config.SerializeToString()
+
+
 def settle(notification: Notification, connection: sqlite3.Connection) -> None:
-    row = *_lane(notification), notification.version, notification.attempts
-    if connection.execute(f"DELETE FROM outbox WHERE {ROW}", row).rowcount:
+    if connection.execute(f"DELETE FROM outbox WHERE {ROW}", _row(notification)).rowcount:
         _set_due(connection, notification, 0)
 
 
 def postpone(notification: Notification, seconds: float, connection: sqlite3.Connection) -> None:
-    row = *_lane(notification), notification.version, notification.attempts
-    if connection.execute(f"SELECT 1 FROM outbox WHERE {ROW}", row).fetchone():
+    if connection.execute(f"SELECT 1 FROM outbox WHERE {ROW}", _row(notification)).fetchone():
         _set_due(connection, notification, seconds)
 
 

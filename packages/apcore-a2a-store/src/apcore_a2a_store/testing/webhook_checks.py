@@ -120,9 +120,14 @@ async def a_webhook_that_is_set_again_is_told_at_once(store: Store) -> None:
     await store.postpone(first, 60)
     moved = hook(host="b.example")
     await store.save_webhooks("t1", [moved])
-    (again,) = await due(store)
+    (again,) = await due(store, seconds=60)
     assert (again.webhook, again.attempts) == (moved, 1)
     assert await store.give_up(first, "it was the old one") == 0
+    await store.settle(first)
+    await store.postpone(first, 0)
+    assert not await due(store)
+    await store.postpone(again, 0)
+    assert [each.version for each in await due(store)] == [again.version]
 
 
 @check
