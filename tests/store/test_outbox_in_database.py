@@ -35,6 +35,27 @@ async def test_a_change_that_waits_for_a_webhook_to_be_set_is_told_to_it(server:
         await store.close()
 
 
+async def test_a_webhook_that_fails_while_another_is_set_has_failed(server: Database) -> None:
+    server.clear()
+    store = PostgresStore(server.url)
+    await store.start()
+    other = await asyncpg.connect(server.url)
+    watcher = await asyncpg.connect(server.url)
+    try:
+        await begun(store, webhooks=[hook()])
+        (first,) = await due(store, seconds=60)
+        async with other.transaction():
+            await outbox.save_webhooks(other, "t1", [hook(), hook("w2")], [hook()])
+            failing = asyncio.create_task(store.give_up(first, "status 410"))
+            await waiting(watcher)
+        assert await failing == 2
+        assert [each.failure for each in await store.webhooks("t1")] == ["status 410", ""]
+    finally:
+        await other.close()
+        await watcher.close()
+        await store.close()
+
+
 async def waiting(watcher: Any) -> None:
     """Until somebody waits for a row that somebody else has changed."""
     for _ in range(1000):

@@ -9,10 +9,9 @@ import logging
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from a2a import types as a2a
-from a2a.utils.errors import TaskNotFoundError
 from apcore_a2a_store import Backlog, Journal, Notification, Transition, Wanted, Webhook
 from apcore_a2a_store.webhooks import TOO_MANY
 
@@ -202,16 +201,9 @@ class StoredOutbox:
         return Transition(task, owner, notification.version, payload)
 
     async def _fail(self, notification: Notification, reason: str) -> None:
-        """Give up on a webhook, and write that down."""
-        webhook = notification.webhook
-
-        def mark(webhooks: Sequence[Webhook]) -> Sequence[Webhook]:
-            return [replace(w, failure=reason) if w == webhook else w for w in webhooks]
-
+        """Give up on a webhook."""
         for _ in range(await self._store.give_up(notification, reason)):
             self.on_result("failed")
-        with suppress(TaskNotFoundError):  # it has left, and its webhooks with it
-            await self._journal.edit_webhooks(notification.task_id, mark)
 
     def _on_done(self, errand: Errand, work: Work) -> None:
         if work.cancelled():  # at the end of the process

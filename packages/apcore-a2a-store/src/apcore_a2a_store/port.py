@@ -291,7 +291,7 @@ class Store(ABC):
         raise PushNotificationNotSupportedError
 
     async def give_up(self, notification: Notification, reason: str) -> int:
-        """Its webhook is told nothing of what waits for it; how much that was."""
+        """Its webhook has failed, unless it was set again; how much waited for it."""
         raise PushNotificationNotSupportedError
 
     async def backlog(self, most: int) -> Backlog:

@@ -21,6 +21,9 @@ WEBHOOKS = """
 SELECT body, version, failure FROM apcore_a2a.webhooks WHERE task_id = $1 ORDER BY number
 """
 
+TOUCH = "UPDATE apcore_a2a.tasks SET hooks = hooks + 1 WHERE id = $1 RETURNING 1"
+"""Nobody else changes its webhooks now, and whoever changes the task sees that they were changed."""
+
 SET_AGAIN = """
 UPDATE apcore_a2a.outbox o SET attempts = 0, due = clock_timestamp(), host = w.host
 FROM apcore_a2a.webhooks w WHERE w.task_id = $1 AND o.task_id = $1
@@ -93,11 +96,14 @@ AND head.config_id = $2 AND head.version = $3 AND head.attempts = $4 AND head.du
 AND EXISTS (SELECT {ITS_WEBHOOK} AND w.body = $5)
 """
 
-GIVE_UP = f"""
-WITH dead AS (
-    UPDATE apcore_a2a.outbox o SET due = NULL, failure = $4
-    WHERE task_id = $1 AND config_id = $2 AND due IS NOT NULL
-    AND EXISTS (SELECT {ITS_WEBHOOK} AND w.body = $3) RETURNING 1
+GIVE_UP = """
+WITH failed AS (
+    UPDATE apcore_a2a.webhooks SET failure = $4
+    WHERE task_id = $1 AND config_id = $2 AND body = $3 AND failure = '' RETURNING 1
+), dead AS (
+    UPDATE apcore_a2a.outbox SET due = NULL, failure = $4
+    WHERE task_id = $1 AND config_id = $2 AND due IS NOT NULL AND EXISTS (SELECT FROM failed)
+    RETURNING 1
 )
 SELECT count(*) FROM dead
 """
@@ -141,11 +147,7 @@ async def save_webhooks(
     Raises:
         StaleError: They are not what is known of them.
     """
-    # whoever changes the task at this moment sees by this that its webhooks were changed, too
-    is_there = await connection.fetchval(
-        "UPDATE apcore_a2a.tasks SET hooks = hooks + 1 WHERE id = $1 RETURNING 1", task_id
-    )
-    if is_there is None:
+    if await connection.fetchval(TOUCH, task_id) is None:
         raise StaleError
     before = [webhook_of(*row) for row in await connection.fetch(WEBHOOKS, task_id)]
     if known is not None and before != [*known]:
@@ -197,11 +199,12 @@ def _key(of: Notification) -> tuple[str, str, int, int, bytes]:
     return of.task_id, config.id, of.version, of.attempts, config.SerializeToString()
 
 
-async def give_up(ask: Ask, notification: Notification, reason: str) -> int:
-    """Dead-letter what waits for a webhook, unless it has been set again."""
-    config = notification.webhook.config
+async def give_up(connection: Any, notification: Notification, reason: str) -> int:
+    """Have a webhook fail, in a transaction, unless it has been set again."""
+    task_id, config = notification.task_id, notification.webhook.config
+    await connection.execute(TOUCH, task_id)
     body = config.SerializeToString()
-    count: int = await ask("fetchval", GIVE_UP, notification.task_id, config.id, body, reason)
+    count: int = await connection.fetchval(GIVE_UP, task_id, config.id, body, reason)
     return count
 
 

@@ -319,8 +319,9 @@ class PostgresStore(Store):
         await outbox.postpone(self._ask, notification, seconds)
 
     async def give_up(self, notification: Notification, reason: str) -> int:
-        """Its webhook is told nothing of what waits for it."""
-        return await outbox.give_up(self._ask, notification, reason)
+        """Its webhook has failed."""
+        async with self._connected() as connection, connection.transaction():
+            return await outbox.give_up(connection, notification, reason)
 
     async def backlog(self, most: int) -> Backlog:
         """What waits; the webhooks to which an owner has more than *most* of it fail."""

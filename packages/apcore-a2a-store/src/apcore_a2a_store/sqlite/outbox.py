@@ -164,13 +164,17 @@ def _set_due(connection: sqlite3.Connection, of: Notification, seconds: float) -
 
 
 def give_up(notification: Notification, reason: str, connection: sqlite3.Connection) -> int:
-    """Dead-letter what waits for a webhook, unless it has been set again."""
-    body = notification.webhook.config.SerializeToString()
-    return connection.execute(
-        f"UPDATE outbox SET due = NULL, failure = ? WHERE {LANE}"
-        f" AND EXISTS (SELECT 1 {ITS_WEBHOOK} AND w.body = ?)",
-        (reason, *_lane(notification), body),
+    """Have a webhook fail, and dead-letter what waits for it, unless it has been set again."""
+    lane, body = _lane(notification), notification.webhook.config.SerializeToString()
+    failed = connection.execute(
+        "UPDATE webhooks SET failure = ?"
+        " WHERE task_id = ? AND config_id = ? AND body = ? AND failure = ''",
+        (reason, *lane, body),
     ).rowcount
+    if not failed:
+        return 0
+    sql = f"UPDATE outbox SET due = NULL, failure = ? WHERE {LANE}"
+    return connection.execute(sql, (reason, *lane)).rowcount
 
 
 def counted(connection: sqlite3.Connection) -> list[tuple[str, int, float]]:

@@ -189,7 +189,7 @@ class SqliteStore(Store):
         await self._write(partial(outbox.postpone, notification, seconds))
 
     async def give_up(self, notification: Notification, reason: str) -> int:
-        """Its webhook is told nothing of what waits for it."""
+        """Its webhook has failed."""
         return await self._write(partial(outbox.give_up, notification, reason))
 
     async def backlog(self, most: int) -> Backlog:

@@ -104,8 +104,11 @@ async def a_webhook_that_is_gone_or_failed_is_told_nothing(store: Store) -> None
     w1, w2 = sorted(await due(store), key=lambda each: each.webhook.config.id)
     assert await store.give_up(w1, "status 500") == 2
     assert await store.give_up(w1, "status 500") == 0
+    assert [each.failure for each in await store.webhooks("t1")] == ["status 500", ""]
+    change = went_on(record, INPUT_REQUIRED, lease)
+    await store.change(change)
     await store.save_webhooks("t1", [Webhook(w1.webhook.config, "0.3", "status 500")])
-    await store.change(went_on(record, COMPLETED, lease))
+    await store.change(went_on(change.record, COMPLETED))
     await store.postpone(w2, 0)
     assert not await due(store)
     assert (await store.backlog(100)).pending == 0
