@@ -17,6 +17,7 @@ from tests.push.receiver import Delivery, Receiver, Reply, free_port, receiving
 from tests.server.conftest import eventually
 
 from .postgresql import Database
+from .proxies import Wire
 from .replicas import LEASE, Replica, modules
 
 SERVE = """
@@ -130,6 +131,23 @@ def test_a_question_is_over_in_time_when_who_has_asked_is_gone(tmp_path: Path, s
         assert second.ended(asks) == ["failed"]
         said = second.task(asks)["status"]["message"]["parts"]
         assert said == [{"text": "Approval expired: nobody has answered in time"}]
+
+
+def test_a_process_ends_in_time_also_when_the_database_hangs(
+    tmp_path: Path, server: Database
+) -> None:
+    server.clear()
+    with (
+        Wire(server.port) as wire,
+        receiving(lambda delivery: Reply(silent=True)) as receiver,
+        serving(tmp_path, wire.leading_to(server.url), push={"timeout": 30}) as agent,
+    ):
+        for _ in range(8):
+            send(agent, receiver.url)
+        receiver.wait(8)
+        wire.cut()
+        assert agent.process.end(signal.SIGTERM, within=15) == 0
+        wire.heal()
 
 
 def test_webhooks_are_set_and_told_by_any_process(tmp_path: Path, server: Database) -> None:

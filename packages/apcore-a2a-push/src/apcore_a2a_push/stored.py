@@ -120,8 +120,9 @@ class StoredOutbox:
         for work in works:
             work.cancel()
         await asyncio.gather(*works, return_exceptions=True)
-        for errand in [*self._errands]:
-            await self._give_back(errand)
+        with suppress(TimeoutError):  # others wait as for a process that was killed
+            async with asyncio.timeout(LAST):
+                await asyncio.gather(*map(self._give_back, [*self._errands]))
         await self._teller.close()
 
     async def _run(self) -> None:
