@@ -22,7 +22,7 @@ SELECT body, version, failure FROM apcore_a2a.webhooks WHERE task_id = $1 ORDER 
 """
 
 TOUCH = "UPDATE apcore_a2a.tasks SET hooks = hooks + 1 WHERE id = $1 RETURNING 1"
-"""Nobody else changes its webhooks now, and whoever changes the task sees that they were changed."""
+"""Nobody else changes its webhooks now, and who changes the task sees that somebody has."""
 
 SET_AGAIN = """
 UPDATE apcore_a2a.outbox o SET attempts = 0, due = clock_timestamp(), host = w.host

@@ -9,7 +9,6 @@ from typing import Any
 import asyncpg
 from a2a import types as a2a
 
-from apcore_a2a_store.cursors import number_of
 from apcore_a2a_store.errors import (
     KeyReusedError,
     LeaseLostError,
@@ -25,7 +24,7 @@ from apcore_a2a_store.records import TaskRecord
 from apcore_a2a_store.states import SETTLED, TERMINAL
 from apcore_a2a_store.webhooks import Backlog, Notification, Wanted, Webhook
 
-from . import outbox, sql
+from . import listing, outbox, sql
 from .hints import Hints
 from .refusals import REFUSALS, refusal
 from .rows import event_columns, moment, owner_bytes, record_of, webhook_columns
@@ -264,31 +263,7 @@ class PostgresStore(Store):
 
     async def query(self, query: Query) -> Page:
         """A page of what *query* asks for."""
-        values: list[Any] = [owner_bytes(query.owner)]
-        where = ["owner = $1"]
-        wishes = ("context_id = ", query.context_id), ("state = ", query.state)
-        for wish, value in (*wishes, ("status_at >= ", query.after)):
-            if value:
-                values.append(value)
-                where.append(f"{wish}${len(values)}")
-        total = 0
-        if query.order == "updated":
-            count = f"SELECT count(*) FROM apcore_a2a.tasks WHERE {' AND '.join(where)}"
-            total = await self._ask("fetchval", count, *values)
-        if query.cursor is not None:
-            values.append(number_of(query.cursor))
-            where.append(f"{query.order} < ${len(values)}")
-        rows = await self._ask(
-            "fetch",
-            f"SELECT {sql.COLUMNS}, t.{query.order} AS place FROM apcore_a2a.tasks t"
-            f" WHERE {' AND '.join(where)}"
-            f" ORDER BY {query.order} DESC LIMIT ${len(values) + 1}",
-            *values,
-            query.limit + 1,
-        )
-        more = len(rows) > query.limit
-        cursor = str(rows[query.limit - 1]["place"]) if more else None
-        return Page([record_of(row) for row in rows[: query.limit]], cursor, total)
+        return await listing.page(self._ask, query)
 
     async def conversation(self, owner: str, context_id: str, limit: int) -> Sequence[a2a.Message]:
         """The latest messages of a conversation, in the order in which they came."""
