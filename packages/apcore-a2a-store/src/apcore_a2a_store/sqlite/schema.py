@@ -72,7 +72,7 @@ MIGRATIONS = (
         failure TEXT NOT NULL DEFAULT '',
         PRIMARY KEY (task_id, config_id, version)
     ) WITHOUT ROWID;
-    CREATE INDEX outbox_due ON outbox (owner, host, due, version) WHERE due IS NOT NULL;
+    CREATE INDEX outbox_due ON outbox (owner, host, due, version, since) WHERE due IS NOT NULL;
     CREATE TABLE sends (
         owner TEXT NOT NULL,
         key TEXT NOT NULL,
