@@ -98,8 +98,10 @@ def _heads(wanted: Wanted, connection: sqlite3.Connection) -> list[Notification]
     """The next notification of each webhook, the oldest first, as far as its host has time."""
     now = time.time()
     found: list[Any] = []
-    for pair in _pairs(connection):
-        if pair[0] in wanted.owners or pair in wanted.hosts:
+    of_owner: Counter[str] = Counter()
+    for _, owner, host in sorted(_pairs(wanted, now, connection)):
+        of_owner[owner] += 1
+        if of_owner[owner] > wanted.per_owner:
             continue
         found += connection.execute(
             "SELECT o.due, o.task_id, o.owner, o.version, o.body, o.attempts, w.body, w.version"
@@ -108,19 +110,32 @@ def _heads(wanted: Wanted, connection: sqlite3.Connection) -> list[Notification]
             " WHERE o.owner = ? AND o.host = ? AND o.due <= ? AND NOT EXISTS (SELECT 1"
             " FROM outbox p WHERE p.task_id = o.task_id AND p.config_id = o.config_id"
             " AND p.version < o.version AND p.due IS NOT NULL) ORDER BY o.due, o.version LIMIT ?",
-            (*pair, now, wanted.per_host),
+            (owner, host, now, wanted.per_host),
         ).fetchall()
     return [_notification(row) for row in sorted(found)]
 
 
-def _pairs(connection: sqlite3.Connection) -> Iterator[tuple[str, str]]:
-    """Owners and hosts for which anything waits; each is found by one look at the index."""
-    first = "SELECT owner, host FROM outbox WHERE due IS NOT NULL"
-    last = "ORDER BY owner, host LIMIT 1"
-    pair = connection.execute(f"{first} {last}").fetchone()
+def _pairs(
+    wanted: Wanted, now: float, connection: sqlite3.Connection
+) -> Iterator[tuple[float, str, str]]:
+    """Since when something is due for which owner and host, as far as there is time for them.
+
+    Each is found by one look at the index; of owners without time, one is enough for all hosts.
+    """
+    sql = "SELECT due, owner, host FROM outbox WHERE due IS NOT NULL"
+    first = "ORDER BY owner, host, due LIMIT 1"
+    pair = connection.execute(f"{sql} {first}").fetchone()
     while pair is not None:
-        yield pair
-        pair = connection.execute(f"{first} AND (owner, host) > (?, ?) {last}", pair).fetchone()
+        due, owner, host = pair
+        pair = None
+        if owner not in wanted.owners:
+            if due <= now and (owner, host) not in wanted.hosts:
+                yield due, owner, host
+            # a comparison of both at once would go through all that waits for this host
+            next_host = f"{sql} AND owner = ? AND host > ? {first}"
+            pair = connection.execute(next_host, (owner, host)).fetchone()
+        if pair is None:
+            pair = connection.execute(f"{sql} AND owner > ? {first}", (owner,)).fetchone()
 
 
 def _fitting(wanted: Wanted, rows: Iterable[Notification]) -> list[Notification]:

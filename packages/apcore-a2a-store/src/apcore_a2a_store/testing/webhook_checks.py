@@ -160,6 +160,18 @@ async def of_one_owner_and_host_no_more_is_taken_than_there_is_time_for(store: S
 
 
 @check
+async def of_many_hosts_the_one_that_has_waited_longest_is_first(store: Store) -> None:
+    if not store.keeps_outbox:
+        return
+    for name in ("c", "b", "a"):
+        await begun(store, new_record(name), [hook(host=f"{name}.example", task_id=name)])
+    await begun(store, new_record("other", "bob"), [hook(task_id="other")])
+    assert [each.owner for each in await due(store, owners=["ada"], seconds=60)] == ["bob"]
+    found = [await due(store, per_owner=2, seconds=60) for _ in range(2)]
+    assert [[each.task_id for each in taken] for taken in found] == [["c", "b"], ["a"]]
+
+
+@check
 async def of_too_many_notifications_the_latest_are_given_up(store: Store) -> None:
     if not store.keeps_outbox:
         return
