@@ -274,6 +274,13 @@ class Journal:
             return entry.tail[after - entry.tail[0].version + 1 :]
         return await self.store.events(task_id, after)
 
+    def is_at_work(self, task_id: str, after: int) -> bool:
+        """Whether this process knows that there is nothing yet behind *after*, and will be."""
+        entry = self._own(task_id)
+        if entry is None or entry.record.version > after:
+            return False
+        return entry.record.task.status.state not in SETTLED
+
     async def is_settled(self, task_id: str, after: int) -> bool:
         """Whether nothing will come behind version *after* by itself: it has ended or paused."""
         entry = self._own(task_id)

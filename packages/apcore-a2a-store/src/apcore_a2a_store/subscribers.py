@@ -35,11 +35,13 @@ async def follow(
             after = event.version
             if _ends(event):
                 return
-        if not events:
+        if not journal.is_at_work(task_id, after):
+            if events:
+                continue
             if await journal.is_settled(task_id, after):
                 return
-            if not await journal.wait(task_id, after, idle):
-                yield None
+        if not await journal.wait(task_id, after, idle):
+            yield None
 
 
 def _ends(event: Event) -> bool:
