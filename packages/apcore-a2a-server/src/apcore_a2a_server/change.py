@@ -69,9 +69,8 @@ async def change(
             break
         async with entry.lock:
             record = entry.record
-            if record.task.status.state not in expect or pause not in (None, record.resume):
-                raise StaleTaskError
-            if lease not in (entry.lease, None):
+            stale = lease not in (entry.lease, None) or pause not in (None, record.resume)
+            if stale or record.task.status.state not in expect:
                 raise StaleTaskError
             record = _successor(record, updates)
             payloads = [update.apply(record) for update in updates]

@@ -19,7 +19,7 @@ from apcore_a2a_modules import (
     current,
     is_for_input,
 )
-from apcore_a2a_store import Lease, TaskRecord
+from apcore_a2a_store import Lease, TaskRecord, UnavailableError
 from apcore_a2a_store.states import (
     CANCELED,
     COMPLETED,
@@ -231,8 +231,10 @@ class Run:
 
     async def _change(self, *updates: Update) -> None:
         journal, task_id = self._setup.journal, self.call.message.task_id
-        with left_to_others(journal, task_id):
+        try:
             await change(journal, task_id, *updates, expect=(WORKING,), lease=self.lease)
+        except UnavailableError as error:
+            raise left_to_others(journal, task_id, error) from None
 
     def _say(self, *parts: str | a2a.Part) -> a2a.Message:
         return say(self.call.message, *parts)

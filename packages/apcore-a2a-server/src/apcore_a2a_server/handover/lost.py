@@ -1,8 +1,6 @@
 """A task that another process has left at work."""
 
 import logging
-from collections.abc import Generator
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 from a2a import types as a2a
@@ -36,18 +34,10 @@ class Lost:
     lease: Lease
 
 
-@contextmanager
-def left_to_others(journal: Journal, task_id: str) -> Generator[None]:
-    """Let others have a task, when the store can't be told what has become of it.
-
-    Raises:
-        StaleTaskError: That is so.
-    """
-    try:
-        yield
-    except UnavailableError:
-        if not journal.store.is_durable:
-            raise
-        logger.error("What has become of task %s could not be written", task_id)
-        journal.lose(task_id)
-        raise StaleTaskError from None
+def left_to_others(journal: Journal, task_id: str, error: UnavailableError) -> Exception:
+    """Let others have a task, when the store can't be told what has become of it; what to raise."""
+    if not journal.store.is_durable:
+        return error
+    logger.error("What has become of task %s could not be written", task_id)
+    journal.lose(task_id)
+    return StaleTaskError()
