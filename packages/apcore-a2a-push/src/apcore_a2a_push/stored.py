@@ -157,12 +157,14 @@ class StoredOutbox:
     def _wanted(self) -> Wanted:
         of_host = Counter((errand.owner, errand.host) for errand in self._errands)
         of_owner = Counter(errand.owner for errand in self._errands)
+        # who is slow leaves places to others, and to one who is not here yet
+        share = max(min(PER_OWNER, AT_ONCE // (AHEAD * (len(of_owner) + 1))), 1)
         return Wanted(
-            limit=AT_ONCE - len(self._errands),
+            limit=(AT_ONCE - len(self._errands) + 1) // 2,
             per_host=PER_HOST,
-            per_owner=PER_OWNER,
+            per_owner=share,
             hosts=[host for host, count in of_host.items() if count >= PER_HOST],
-            owners=[owner for owner, count in of_owner.items() if count >= PER_OWNER],
+            owners=[owner for owner, count in of_owner.items() if count >= share],
             seconds=self._seconds,
         )
 

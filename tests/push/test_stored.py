@@ -1,0 +1,67 @@
+"""The outbox over a store that keeps it: whose turn it is, and how it ends."""
+
+import asyncio
+import socket
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from a2a import types as a2a
+from apcore_a2a_push import PushSettings
+from apcore_a2a_push.push import Push
+from apcore_a2a_push.stored import StoredOutbox
+from apcore_a2a_store import Journal, Webhook
+from apcore_a2a_store.sqlite import SqliteStore
+from apcore_a2a_store.testing import begun, new_record
+
+from .receiver import receiving
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@asynccontextmanager
+async def kept(folder: Path) -> AsyncGenerator[tuple[SqliteStore, StoredOutbox]]:
+    """A store, and its outbox, which has not begun."""
+    store = SqliteStore(folder / "agent.db")
+    await store.start()
+    try:
+        outbox = Push(Journal(store), PushSettings(dev=True, timeout=60)).outbox
+        assert isinstance(outbox, StoredOutbox)
+        yield store, outbox
+    finally:
+        await store.close()
+
+
+async def begin(store: SqliteStore, name: str, owner: str, url: str) -> None:
+    """Begin a task that a webhook is told of."""
+    config = a2a.TaskPushNotificationConfig(id="w", task_id=name, url=url)
+    await begun(store, new_record(name, owner), [Webhook(config, "1.0")])
+
+
+async def test_hosts_that_are_slow_for_many_principals_leave_places_to_others(
+    tmp_path: Path,
+) -> None:
+    with receiving() as quick, socket.create_server(("0.0.0.0", 0), backlog=1000) as silent:
+        async with kept(tmp_path) as (store, outbox):
+            port = silent.getsockname()[1]
+            slow = [
+                (owner, host, n) for owner in range(10) for host in range(1, 5) for n in range(8)
+            ]
+            await asyncio.gather(
+                *(
+                    begin(
+                        store, f"{owner}-{host}-{n}", f"{owner}", f"http://127.0.0.{host}:{port}/"
+                    )
+                    for owner, host, n in slow
+                )
+            )
+            outbox.start()
+            await begin(store, "quick", "somebody else", quick.url)
+            await asyncio.to_thread(quick.wait, 1)
+            await outbox.drain(0)
