@@ -15,7 +15,7 @@ from apcore_a2a_store import Journal, Webhook
 from apcore_a2a_store.sqlite import SqliteStore
 from apcore_a2a_store.testing import begun, new_record
 
-from .receiver import receiving
+from .receiver import OK, Delivery, Reply, receiving
 
 pytestmark = pytest.mark.anyio
 
@@ -65,3 +65,18 @@ async def test_hosts_that_are_slow_for_many_principals_leave_places_to_others(
             await begin(store, "quick", "somebody else", quick.url)
             await asyncio.to_thread(quick.wait, 1)
             await outbox.drain(0)
+
+
+async def test_behind_its_end_nothing_is_told(tmp_path: Path) -> None:
+    def answer(delivery: Delivery) -> Reply:
+        return OK if len(receiver) == 1 else Reply(silent=True)
+
+    before = asyncio.all_tasks()
+    with receiving(answer) as receiver:
+        async with kept(tmp_path) as (store, outbox):
+            for number in range(20):
+                await begin(store, f"t{number}", "ada", receiver.url)
+            outbox.start()
+            await asyncio.to_thread(receiver.wait, 9)
+            await outbox.drain(0)
+            assert asyncio.all_tasks() <= before

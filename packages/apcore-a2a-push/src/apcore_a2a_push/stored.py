@@ -117,9 +117,11 @@ class StoredOutbox:
         # what is being taken at this moment should not have been taken in vain
         await asyncio.wait([self._running], timeout=LAST)
         works = [self._running, self._counting, *self._desk.works]
-        for work in works:
-            work.cancel()
-        await asyncio.gather(*works, return_exceptions=True)
+        while works:
+            for work in works:
+                work.cancel()
+            await asyncio.gather(*works, return_exceptions=True)
+            works = [*self._desk.works]  # whose turn it was then
         with suppress(TimeoutError):  # others wait as for a process that was killed
             async with asyncio.timeout(LAST):
                 await asyncio.gather(*map(self._give_back, [*self._errands]))
