@@ -159,3 +159,4 @@ def test_a_database_that_is_gone_for_a_while_costs_nothing(tmp_path: Path) -> No
             hold(one.events(task_id))
             assert one.starts(task_id) == 1
         assert one.ended(one.start("once", seconds=0)) == ["completed"]
+        assert "connection floor" not in one.process.log + other.process.log, "the driver speaks"

@@ -95,7 +95,7 @@ class PostgresStore(Store):
             return
         try:
             self._pool = await driver.create_pool(
-                self._url, min_size=1, max_size=self._connections, reset=_keep, **OPTIONS
+                self._url, min_size=0, max_size=self._connections, reset=_keep, **OPTIONS
             )
             async with self._pool.acquire() as connection:
                 await migrate(connection)
