@@ -3,6 +3,7 @@
 import json
 import signal
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.facade.processes import process
-from tests.push.receiver import Delivery, Receiver, Reply, free_port, receiving
+from tests.push.receiver import OK, Delivery, Receiver, Reply, free_port, receiving
 from tests.server.conftest import eventually
 
 from .postgresql import Database
@@ -148,6 +149,31 @@ def test_a_process_ends_in_time_also_when_the_database_hangs(
         wire.cut()
         assert agent.process.end(signal.SIGTERM, within=15) == 0
         wire.heal()
+
+
+def test_a_process_that_was_asleep_tells_nothing_that_others_have_told(
+    tmp_path: Path, server: Database
+) -> None:
+    server.clear()
+    sleeps = threading.Event()
+
+    def answer(delivery: Delivery) -> Reply:
+        return OK if sleeps.is_set() or len(receiver) == 1 else Reply(silent=True)
+
+    port = free_port()
+    with serving(tmp_path, server.url) as one:
+        one.ended(*(send(one, f"http://127.0.0.1:{port}/hook") for _ in range(20)))
+        with receiving(answer, port=port) as receiver:
+            receiver.wait(9)
+            one.process.signal(signal.SIGSTOP)
+            sleeps.set()
+            with serving(tmp_path, server.url):
+                eventually(lambda: len({each.id for each in receiver.deliveries}) == 60)
+            told, known = len(receiver), one.process.log.count("no answer")
+            one.process.signal(signal.SIGCONT)
+            eventually(lambda: one.process.log.count("no answer") > known)
+            assert one.process.end(signal.SIGTERM) == 0
+            assert len(receiver) == told
 
 
 def test_webhooks_are_set_and_told_by_any_process(tmp_path: Path, server: Database) -> None:

@@ -39,9 +39,14 @@ SPARE = 5.0
 
 @dataclass(slots=True, eq=False)
 class Errand:
-    """A notification that was taken, and waits for its turn or has it."""
+    """A notification that was taken, and waits for its turn or has it.
+
+    Attributes:
+        end: When it is too late to begin, by the loop's clock: others may have taken it.
+    """
 
     notification: Notification
+    end: float
     is_waiting: bool = False
     work: Work | None = None
 
@@ -77,6 +82,7 @@ class StoredOutbox:
         self._store = journal.store
         self._teller = teller
         self._max_pending = settings.max_pending
+        self._timeout = settings.timeout
         self._seconds = (AHEAD + 1) * settings.timeout + SPARE
         self._desk: Desk[Errand] = Desk(self._tell, self._on_done)
         self._errands: set[Errand] = set()
@@ -145,13 +151,14 @@ class StoredOutbox:
         """Take what is due and there is time for; whether there was anything."""
         self._wake.clear()
         wanted = self._wanted()
+        end = asyncio.get_running_loop().time() + AHEAD * self._timeout
         try:
             found = await self._store.claim_notifications(wanted) if wanted.limit > 0 else ()
         except Exception as error:  # a store may raise anything, and may be back soon
             logger.debug("What webhooks have to be told is not known: %s", type(error).__name__)
             return False
         for notification in found:
-            errand = Errand(notification)
+            errand = Errand(notification, end)
             self._errands.add(errand)
             self._desk.wait(errand)
         return bool(found)
@@ -174,6 +181,8 @@ class StoredOutbox:
         notification = errand.notification
         transition = await self._transition(notification)
         if transition is None:  # the task has left
+            return
+        if asyncio.get_running_loop().time() > errand.end:  # this process was asleep
             return
         webhook = notification.webhook
         answer = await self._teller.tell(webhook, Notice(transition))
