@@ -3,10 +3,12 @@
 import asyncio
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 from apcore_a2a_store import Claim, InMemoryTaskStore, Journal, Keeper, Lease
 from apcore_a2a_store.postgres import PostgresStore
+from apcore_a2a_store.sqlite import SqliteStore
 from apcore_a2a_store.testing.samples import begun, new_record
 from apcore_a2a_store.webhooks import Payload
 
@@ -104,6 +106,28 @@ async def test_what_could_not_be_gone_on_with_is_claimed_again(server: Database)
         found = [await asyncio.wait_for(claims.get(), PATIENCE) for _ in range(2)]
         assert [claim.lease.task_id for claim in found] == [record.task.id] * 2
         assert [claim.attempts for claim in found] == [1, 2]
+    finally:
+        await keeper.stop()
+        await store.close()
+
+
+async def test_one_that_can_not_be_gone_on_with_holds_up_no_other(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "agent.db")
+    await store.start()
+    leases = [(await begun(store, new_record(f"t{number}")))[1] for number in range(5)]
+    await store.release(leases)
+    journal, taken = Journal(store), asyncio.Queue[str]()
+
+    async def take(claim: Claim) -> None:
+        if claim.lease.task_id == "t0":
+            raise ValueError("its record is broken")
+        taken.put_nowait(claim.lease.task_id)
+
+    keeper = Keeper(journal, lambda lease: None, take)
+    keeper.start()
+    try:
+        found = {await asyncio.wait_for(taken.get(), PATIENCE) for _ in range(4)}
+        assert found == {"t1", "t2", "t3", "t4"}
     finally:
         await keeper.stop()
         await store.close()

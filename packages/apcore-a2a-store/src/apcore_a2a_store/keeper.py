@@ -115,9 +115,12 @@ class Keeper:
         for claim in claims:
             try:
                 await self._on_claim(claim)
-            except BaseException:  # whatever it is: what is not gone on with must not be renewed
+            except BaseException as error:  # what is not gone on with must not be renewed
                 self._journal.lose(claim.lease.task_id)
-                raise
+                if not isinstance(error, Exception):
+                    raise
+                told = "Task %s can't be gone on with: %s"
+                logger.warning(told, claim.lease.task_id, type(error).__name__)
         return len(claims)
 
     async def _prune(self) -> None:

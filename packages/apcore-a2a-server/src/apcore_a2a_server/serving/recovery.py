@@ -51,8 +51,8 @@ class Recovery:
             await self._engine.expire(about, Pause.unpack(record.resume or b""))
             return
         await journal.adopt(claim)
-        call = self._call(claim)
-        if call is None or claim.attempts >= ATTEMPTS:
+        call = self._call(claim) if claim.attempts < ATTEMPTS else None
+        if call is None:
             logger.warning("Task %s fails: its replica was lost", record.task.id)
             update = NewState(FAILED, say(about, REASON))
             with suppress(StaleTaskError):  # somebody has canceled it just now
