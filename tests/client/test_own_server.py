@@ -875,10 +875,10 @@ async def test_more_calls_than_a_pool_has_connections_wait_for_their_tasks() -> 
     gate, count = Gate(), 110
     options = dict.fromkeys(("max_runs", "max_streams", "max_streams_per_client"), 200)
     options["keep_alive"] = 1  # so that no stream ever ends for its silence
-    async with agent({"work": Does(gate)}, options=options, timeout=2, retries=0) as client:
+    async with agent({"work": Does(gate)}, options=options, timeout=3, retries=0) as client:
         await client.get_card()
         calls = [asyncio.create_task(client.call("work", {})) for _ in range(count)]
-        ended, _ = await asyncio.wait(calls, timeout=4, return_when=FIRST_COMPLETED)
+        ended, _ = await asyncio.wait(calls, timeout=5, return_when=FIRST_COMPLETED)
         gate.opened.set()
         found = await asyncio.gather(*calls, return_exceptions=True)
     assert not ended

@@ -28,7 +28,7 @@ store.lease_seconds = float(sys.argv[3])
 if "deaf" in sys.argv:  # word of what others have changed does not come
     store._on_hint = lambda task_id, version: None
 keys = APIKeyAuthenticator({"ada": "ada", "bob": "bob"}) if "keys" in sys.argv else None
-push = PushSettings(dev=True, retries=[0.5] * 20)
+push = PushSettings(dev=True, timeout=1, retries=[0.5] * 20)
 serve(
     sys.argv[1], host="127.0.0.1", port=0, task_store=store, shutdown_timeout=1,
     push_notifications=push, auth=keys,
