@@ -1,6 +1,8 @@
 """What two processes do to the same webhooks at the same moment, over one database."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import asyncpg
@@ -15,13 +17,23 @@ from .postgresql import Database
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_change_that_waits_for_a_webhook_to_be_set_is_told_to_it(server: Database) -> None:
-    server.clear()
+@asynccontextmanager
+async def beside(server: Database) -> AsyncIterator[tuple[PostgresStore, Any, Any]]:
+    """A store, another process's connection, and one to watch both."""
     store = PostgresStore(server.url)
     await store.start()
-    other = await asyncpg.connect(server.url)
-    watcher = await asyncpg.connect(server.url)
+    other, watcher = [await asyncpg.connect(server.url) for _ in range(2)]
     try:
+        yield store, other, watcher
+    finally:
+        await other.close()
+        await watcher.close()
+        await store.close()
+
+
+async def test_a_change_that_waits_for_a_webhook_to_be_set_is_told_to_it(server: Database) -> None:
+    server.clear()
+    async with beside(server) as (store, other, watcher):
         record, lease = await begun(store)
         async with other.transaction():
             await outbox.save_webhooks(other, "t1", [hook()], [])
@@ -29,19 +41,11 @@ async def test_a_change_that_waits_for_a_webhook_to_be_set_is_told_to_it(server:
             await waiting(watcher)
         await change
         assert [each.version for each in await due(store)] == [3]
-    finally:
-        await other.close()
-        await watcher.close()
-        await store.close()
 
 
 async def test_a_webhook_that_fails_while_another_is_set_has_failed(server: Database) -> None:
     server.clear()
-    store = PostgresStore(server.url)
-    await store.start()
-    other = await asyncpg.connect(server.url)
-    watcher = await asyncpg.connect(server.url)
-    try:
+    async with beside(server) as (store, other, watcher):
         await begun(store, webhooks=[hook()])
         (first,) = await due(store, seconds=60)
         async with other.transaction():
@@ -50,10 +54,6 @@ async def test_a_webhook_that_fails_while_another_is_set_has_failed(server: Data
             await waiting(watcher)
         assert await failing == 2
         assert [each.failure for each in await store.webhooks("t1")] == ["status 410", ""]
-    finally:
-        await other.close()
-        await watcher.close()
-        await store.close()
 
 
 async def waiting(watcher: Any) -> None:

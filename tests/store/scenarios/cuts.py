@@ -6,15 +6,13 @@ from typing import Any
 
 import asyncpg
 
-from tests.push.receiver import receiving
-from tests.store.clients import Clients
-from tests.store.fleet import Fleet, fleet, settled
+from tests.store.fleet import Fleet, settled
 from tests.store.proxies import Wire
 from tests.store.replicas import PATIENCE, Note, Replica, notes
 from tests.store.trials import Trial
 
 from .outages import BACK, refused, serves
-from .work import begin, end
+from .work import begin, end, three
 
 ANSWER = 3.0
 """Seconds in which a question is answered without the database, with a lease of up to 15 s."""
@@ -31,9 +29,7 @@ def cut_one_off(
     url = trial.server.url
     with (
         Wire(trial.server.port) as wire,
-        fleet(trial.home, [wire.leading_to(url), url, url], lease) as agents,
-        receiving() as receiver,
-        Clients(agents.agent, receiver.url) as clients,
+        three(trial, lease, [wire.leading_to(url), url, url]) as (agents, receiver, clients),
     ):
         for number in range(rounds):
             begin(trial, clients, tasks, seconds)

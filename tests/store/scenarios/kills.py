@@ -3,24 +3,18 @@
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-from tests.push.receiver import receiving
-from tests.store.clients import Clients
-from tests.store.fleet import Fleet, fleet, settled
+from tests.store.fleet import Fleet, settled
 from tests.store.invariants import unfinished
 from tests.store.trials import Trial
 
-from .work import begin, end
+from .work import begin, end, three
 
 
 def kill_one_of_three(
     trial: Trial, *, rounds: int, tasks: int, seconds: float, lease: float
 ) -> None:
     """Kill one of three replicas with its tasks at work, and start it again."""
-    with (
-        fleet(trial.home, [trial.server.url] * 3, lease) as agents,
-        receiving() as receiver,
-        Clients(agents.agent, receiver.url) as clients,
-    ):
+    with three(trial, lease) as (agents, receiver, clients):
         for number in range(rounds):
             begin(trial, clients, tasks, seconds)
             trial.say(f"round {number + 1} of {rounds}: {unfinished(trial.server.url)} at work")

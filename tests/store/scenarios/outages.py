@@ -4,13 +4,11 @@ import time
 
 import httpx
 
-from tests.push.receiver import receiving
-from tests.store.clients import Clients
-from tests.store.fleet import Fleet, fleet
+from tests.store.fleet import Fleet
 from tests.store.replicas import PATIENCE, Replica
 from tests.store.trials import Trial
 
-from .work import begin, end
+from .work import begin, end, three
 
 BACK = 5.0
 """Seconds in which all serve again."""
@@ -20,11 +18,7 @@ def lose_the_database(
     trial: Trial, *, rounds: int, tasks: int, seconds: float, lease: float, gone: float
 ) -> None:
     """Stop PostgreSQL at once with tasks at work and streams open, and start it again."""
-    with (
-        fleet(trial.home, [trial.server.url] * 3, lease) as agents,
-        receiving() as receiver,
-        Clients(agents.agent, receiver.url) as clients,
-    ):
+    with three(trial, lease) as (agents, receiver, clients):
         for number in range(rounds):
             trial.say(f"round {number + 1} of {rounds}")
             begin(trial, clients, tasks, seconds)

@@ -3,13 +3,11 @@
 import signal
 import time
 
-from tests.push.receiver import receiving
-from tests.store.clients import Clients
-from tests.store.fleet import Fleet, fleet, settled
+from tests.store.fleet import Fleet, settled
 from tests.store.replicas import Note, notes
 from tests.store.trials import Trial
 
-from .work import begin, end
+from .work import begin, end, three
 
 WAKING = 1.5
 """Seconds that what has woken up may still take."""
@@ -19,11 +17,7 @@ def sleep_past_the_lease(
     trial: Trial, *, rounds: int, tasks: int, seconds: float, lease: float
 ) -> None:
     """Stop one of three replicas for longer than its leases last, and let it go on."""
-    with (
-        fleet(trial.home, [trial.server.url] * 3, lease) as agents,
-        receiving() as receiver,
-        Clients(agents.agent, receiver.url) as clients,
-    ):
+    with three(trial, lease) as (agents, receiver, clients):
         for number in range(rounds):
             begin(trial, clients, tasks, seconds)
             woken = _sleep(trial, agents, lease + 2 + seconds)

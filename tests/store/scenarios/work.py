@@ -1,13 +1,29 @@
 """The work that scenarios have under way when something goes wrong."""
 
-from tests.push.receiver import Receiver
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from tests.push.receiver import Receiver, receiving
 from tests.store.clients import Clients
-from tests.store.fleet import settled
+from tests.store.fleet import Fleet, fleet, settled
 from tests.store.invariants import check
 from tests.store.trials import Trial
 
 KINDS = ("once", "again", "steps", "hooked")
 STEPS = 10
+
+
+@contextmanager
+def three(
+    trial: Trial, lease: float, stores: Sequence[str] = ()
+) -> Iterator[tuple[Fleet, Receiver, Clients]]:
+    """Three replicas, over one database or what leads to it; a receiver of webhooks; clients."""
+    with (
+        fleet(trial.home, stores or [trial.server.url] * 3, lease) as agents,
+        receiving() as receiver,
+        Clients(agents.agent, receiver.url) as clients,
+    ):
+        yield agents, receiver, clients
 
 
 def begin(trial: Trial, clients: Clients, tasks: int, seconds: float) -> None:
