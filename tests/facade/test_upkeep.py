@@ -8,7 +8,7 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from importlib import import_module
 from pathlib import Path
 
@@ -93,12 +93,12 @@ def letter(kept: File | Tables, task_id: str, due: str) -> str:
     return LETTER.format(kept.prefix, task_id, due, body=kept.blob(b"n"), now=kept.now)
 
 
-def with_store(address: str, work: Callable[[Store], object]) -> None:
+def with_store(address: str, work: Callable[[Store], Awaitable[None]]) -> None:
     async def main() -> None:
         store = open_store(address)
         await store.start()
         try:
-            await work(store)  # type: ignore[misc]
+            await work(store)
         finally:
             await store.close()
 

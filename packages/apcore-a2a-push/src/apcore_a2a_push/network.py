@@ -23,7 +23,7 @@ class _Stream(httpcore.AsyncNetworkStream):
         self._inner = inner
         self._read = 0
 
-    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:  # noqa: ASYNC109
+    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:  # noqa: ASYNC109 - it is httpcore's
         if self._read >= MAX_READ:
             raise httpcore.ReadError("The answer is too long")
         data = await self._inner.read(min(max_bytes, PIECE), timeout)
@@ -31,7 +31,7 @@ class _Stream(httpcore.AsyncNetworkStream):
         await asyncio.sleep(0)
         return data
 
-    async def write(self, buffer: bytes, timeout: float | None = None) -> None:  # noqa: ASYNC109
+    async def write(self, buffer: bytes, timeout: float | None = None) -> None:  # noqa: ASYNC109 - it is httpcore's
         self._read = 0
         await self._inner.write(buffer, timeout)
 
@@ -45,7 +45,7 @@ class _Stream(httpcore.AsyncNetworkStream):
         self,
         ssl_context: ssl.SSLContext,
         server_hostname: str | None = None,
-        timeout: float | None = None,  # noqa: ASYNC109
+        timeout: float | None = None,  # noqa: ASYNC109 - it is httpcore's
     ) -> httpcore.AsyncNetworkStream:
         try:
             return _Stream(await self._inner.start_tls(ssl_context, server_hostname, timeout))
@@ -70,7 +70,7 @@ class Backend(httpcore.AsyncNetworkBackend):
         self,
         host: str,
         port: int,
-        timeout: float | None = None,  # noqa: ASYNC109
+        timeout: float | None = None,  # noqa: ASYNC109 - it is httpcore's
         local_address: str | None = None,
         socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
     ) -> httpcore.AsyncNetworkStream:
@@ -91,7 +91,7 @@ class Backend(httpcore.AsyncNetworkBackend):
     async def connect_unix_socket(
         self,
         path: str,
-        timeout: float | None = None,  # noqa: ASYNC109
+        timeout: float | None = None,  # noqa: ASYNC109 - it is httpcore's
         socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
     ) -> httpcore.AsyncNetworkStream:
         """No webhook has such an address.

@@ -157,7 +157,7 @@ class Store(ABC):
     async def start(self) -> None:  # noqa: B027 - many have nothing to do
         """Make ready to work; before this nothing else is asked for."""
 
-    async def close(self) -> None:  # noqa: B027
+    async def close(self) -> None:  # noqa: B027 - as above
         """Give back what is held; after this nothing else is asked for."""
 
     async def check(self) -> None:

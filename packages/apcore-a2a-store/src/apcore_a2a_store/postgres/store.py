@@ -327,7 +327,7 @@ class PostgresStore(Store):
         return [lease for lease in leases if lease not in held]
 
     async def claim(self, limit: int) -> Sequence[Claim]:
-        """Lease up to *limit* tasks whose leases have expired."""
+        """Lease up to *limit* tasks that somebody should see to."""
         rows = await self._ask("fetch", sql.CLAIM, limit, self.lease_seconds)
         records = [record_of(row) for row in rows]
         return [

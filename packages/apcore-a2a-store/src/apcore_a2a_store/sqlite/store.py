@@ -78,7 +78,7 @@ class SqliteStore(Store):
         try:
             self._release = only_process(self.path)
             connections = await asyncio.to_thread(self._open)
-        except BaseException as error:
+        except BaseException as error:  # whatever it is, the file is nobody's then
             self._release()
             if isinstance(error, sqlite3.Error | OSError) and not isinstance(error, StoreError):
                 raise UnavailableError(f"{self.path} can't be used: {error}") from error
@@ -172,7 +172,7 @@ class SqliteStore(Store):
         await self._write(partial(work.renew, leases, 0))
 
     async def claim(self, limit: int) -> Sequence[Claim]:
-        """Lease up to *limit* tasks whose leases have expired."""
+        """Lease up to *limit* tasks that somebody should see to."""
         now = time.monotonic()
         return await self._write(partial(work.claim, limit, now, now + self.lease_seconds))
 
@@ -223,7 +223,7 @@ class SqliteStore(Store):
             # whoever had them is gone: there is one process
             connection.execute("UPDATE tasks SET expires = 0 WHERE expires IS NOT NULL")
             return connection, self._connect()
-        except BaseException:
+        except BaseException:  # whatever it is, nobody has the connection then
             connection.close()
             raise
 
