@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from random import random
 from typing import TypeVar
 
 from .errors import UnavailableError
@@ -11,7 +12,9 @@ Result = TypeVar("Result")
 PATIENCE = 0.5
 """The part of a lease for which a change waits."""
 RETRY = 0.1
-"""Seconds between its attempts."""
+"""Seconds before its second attempt, about; each further pause is twice as long."""
+LONGEST = 1.0
+"""Seconds between attempts at most: a store that comes back should not be flooded."""
 
 
 async def patiently(attempt: Callable[[bool], Awaitable[Result]], lease_seconds: float) -> Result:
@@ -26,6 +29,7 @@ async def patiently(attempt: Callable[[bool], Awaitable[Result]], lease_seconds:
     """
     loop = asyncio.get_running_loop()
     end, again = loop.time() + PATIENCE * lease_seconds, False
+    pause = RETRY
     while True:
         try:
             return await attempt(again)
@@ -33,4 +37,5 @@ async def patiently(attempt: Callable[[bool], Awaitable[Result]], lease_seconds:
             if loop.time() >= end:
                 raise
             again = True
-        await asyncio.sleep(RETRY)
+        await asyncio.sleep(pause * (0.5 + random()))  # not all at the same time
+        pause = min(2 * pause, LONGEST)

@@ -1,0 +1,35 @@
+"""A store that can't be used for a while is asked again, and not too often."""
+
+import time
+
+import pytest
+from apcore_a2a_store import UnavailableError
+from apcore_a2a_store.patience import patiently
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_what_can_be_done_again_is_done_and_knows_that_it_is_not_the_first() -> None:
+    tries: list[bool] = []
+
+    async def attempt(again: bool) -> str:
+        tries.append(again)
+        if len(tries) < 3:
+            raise UnavailableError("not yet")
+        return "done"
+
+    assert await patiently(attempt, 60) == "done"
+    assert tries == [False, True, True]
+
+
+async def test_pauses_grow_and_it_ends_after_half_a_lease() -> None:
+    times: list[float] = []
+
+    async def attempt(again: bool) -> None:
+        times.append(time.monotonic())
+        raise UnavailableError("gone")
+
+    with pytest.raises(UnavailableError):
+        await patiently(attempt, 6)
+    assert times[-1] - times[0] >= 3
+    assert 4 <= len(times) <= 12  # 30, if each pause were as long as the first
