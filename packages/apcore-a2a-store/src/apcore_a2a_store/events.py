@@ -1,6 +1,5 @@
 """What happens to a task, numbered."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from a2a import types as a2a
@@ -14,11 +13,6 @@ class Event:
 
     version: int
     payload: Payload
-
-
-def told(events: Sequence[Event]) -> list[Event]:
-    """Those that webhooks are told of: changes of a state."""
-    return [event for event in events if not isinstance(event.payload, a2a.TaskArtifactUpdateEvent)]
 
 
 def fold(task: a2a.Task, chunk: a2a.TaskArtifactUpdateEvent) -> None:

@@ -98,6 +98,12 @@ class Change:
     lease: Lease | None = None
     run: bool = False
 
+    @property
+    def states(self) -> list[Event]:
+        """Those of its events that tell of a state, and that webhooks are told of."""
+        chunk = a2a.TaskArtifactUpdateEvent
+        return [event for event in self.events if not isinstance(event.payload, chunk)]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:

@@ -17,7 +17,7 @@ from apcore_a2a_store.errors import (
     StoreError,
     UnavailableError,
 )
-from apcore_a2a_store.events import Event, pack, told, unpack
+from apcore_a2a_store.events import Event, pack, unpack
 from apcore_a2a_store.patience import patiently
 from apcore_a2a_store.port import Change, Claim, Lease, Page, Query, SendKey, Store
 from apcore_a2a_store.records import TaskRecord
@@ -170,7 +170,7 @@ class PostgresStore(Store):
         if self._hints is not None:
             self._hints.tell(record.task.id, record.version)
         if known["missed"]:
-            versions = [event.version for event in told(change.events)]
+            versions = [event.version for event in change.states]
             await self._ask("execute", sql.TELL, record.task.id, versions)
         if known["missed"] or known["behind"]:
             await outbox.hurry(self._ask, record.task.id)
@@ -184,8 +184,7 @@ class PostgresStore(Store):
 
     async def _made(self, change: Change) -> Any:
         """Make a change, also when the database is gone for a while; nothing if it is stale."""
-        states = [isinstance(each.payload, a2a.TaskStatusUpdateEvent) for each in change.events]
-        make = self._change_state if any(states) else self._add_chunks
+        make = self._change_state if change.states else self._add_chunks
 
         async def attempt(again: bool) -> Any:
             known = await make(change)
@@ -215,7 +214,7 @@ class PostgresStore(Store):
             *event_columns(change.events),
             [message.SerializeToString() for message in record.said()],
             record.deadline,
-            [event.version for event in told(change.events)],
+            [event.version for event in change.states],
         )
 
     async def _add_chunks(self, change: Change) -> Any:

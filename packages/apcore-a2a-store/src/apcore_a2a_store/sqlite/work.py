@@ -9,7 +9,7 @@ from a2a import types as a2a
 
 from apcore_a2a_store.cursors import number_of
 from apcore_a2a_store.errors import KeyReusedError, LeaseLostError, RepeatedError, StaleError
-from apcore_a2a_store.events import Event, fold, pack, told, unpack
+from apcore_a2a_store.events import Event, fold, pack, unpack
 from apcore_a2a_store.port import Change, Claim, Lease, Page, Query, SendKey
 from apcore_a2a_store.records import TaskRecord
 from apcore_a2a_store.states import SETTLED, TERMINAL
@@ -95,9 +95,9 @@ def change(
     if change.lease is not None and change.lease.epoch != epoch:
         raise LeaseLostError
     _add_events(connection, task.id, change.events)
-    outbox.add(connection, task.id, told(change.events))
+    outbox.add(connection, task.id, change.states)
     trims = record.version - first_event + 1 > 2 * max_events
-    if any(isinstance(event.payload, a2a.TaskStatusUpdateEvent) for event in change.events):
+    if change.states:
         _save_state(connection, change, expires)
         _listen(connection, record, messages)
     elif trims:  # the chunks that are about to leave must be in the body
