@@ -11,8 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from a2a import types as a2a
-
 from .errors import KeyReusedError, LeaseLostError, NotSavedError, RepeatedError, StaleError
 from .events import Event, pack, unpack
 from .port import Change, Claim, Lease, SendKey, Store
@@ -104,8 +102,7 @@ class InProcessStore(Store):
             raise LeaseLostError
         log.version = record.version  # before anything is awaited: of two changes one is stale
         ended = record.task.status.state in TERMINAL
-        states = [isinstance(event.payload, a2a.TaskStatusUpdateEvent) for event in change.events]
-        saved = await self._saved(change, log, ended) if any(states) else True
+        saved = await self._saved(change, log, ended) if change.states else True
         log.events += change.events
         if len(log.events) > 2 * self.retention.max_events:
             del log.events[: -self.retention.max_events]
@@ -195,7 +192,7 @@ class InProcessStore(Store):
         expires = time.monotonic() + self.retention.log_ttl
         self._ended[task_id] = expires, log.events[0].version, packed
         del self._logs[task_id]
-        while self._ended:
+        while len(self._ended) > 1:  # of the newest one the readers have yet to hear
             expires, _, _ = next(iter(self._ended.values()))
             if len(self._ended) <= self.retention.max_logs and expires > time.monotonic():
                 return

@@ -332,6 +332,14 @@ async def of_too_many_ended_tasks_the_oldest_leave(store: Store) -> None:
     assert [record.task.id for record in page.records] == ["t4", "t3"]
 
 
+@check
+async def an_end_can_be_read_however_short_it_is_kept(store: Store) -> None:
+    store.retention = Retention(max_logs=0, log_ttl=0)
+    record, lease = await begun(store)
+    await store.change(went_on(record, COMPLETED, lease))
+    assert await versions(store, record.task.id, after=2) == [3]
+
+
 # Sends that are repeated
 
 
