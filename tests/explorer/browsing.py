@@ -20,6 +20,9 @@ PHONE = {"width": 360, "height": 740}
 UNSENT = re.compile(r"Failed to load resource: (net::|the server responded with a status of)")
 """What the browser itself says of an answer that is an error, or of a lost connection."""
 
+DRAWN = "new Promise((done) => requestAnimationFrame(() => setTimeout(() => setTimeout(done))))"
+"""Over when what the page knew of has been drawn, and what it does after that has begun."""
+
 
 @dataclass
 class Visit:
@@ -40,6 +43,7 @@ class Visit:
     def go(self, view: str = "") -> Page:
         """Show a view: `skills/text.stats`, `tasks`; the skills when none is named."""
         self.page.goto(f"{self.agent}/explorer#/{view}")
+        self.page.evaluate(DRAWN)  # goto awaits no more than the address, if the page is there
         return self.page
 
     def foreign(self) -> list[str]:

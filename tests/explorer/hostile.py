@@ -6,7 +6,7 @@ from playwright.sync_api import Dialog, Page, expect
 
 from tests.server.asking import Json
 
-from .browsing import Visit
+from .browsing import DRAWN, Visit
 from .fake import card_of, skill_of, task_of
 
 EVIL = "https://evil.example"
@@ -88,6 +88,7 @@ class Watch:
     def go(self, *path: str) -> Page:
         """Show a view, by its path."""
         self.page.evaluate("(path) => location.hash = '#/' + path", "/".join(map(quoted, path)))
+        self.page.evaluate(DRAWN)
         return self.page
 
     def open_all(self) -> None:

@@ -192,7 +192,8 @@ def test_nothing_moves_for_those_who_do_not_want_it(open_visit: Begin, agent: st
 
 
 def test_without_javascript_the_page_says_what_it_needs(open_visit: Begin, agent: str) -> None:
-    page = open_visit(agent, java_script_enabled=False).go()
+    page = open_visit(agent, java_script_enabled=False).page
+    page.goto(f"{agent}/explorer")  # nothing can be asked of a page without JavaScript
     expect(page.locator("noscript")).to_be_visible()
     told = "The explorer needs JavaScript."
     expect(page.locator("noscript")).to_have_js_property("textContent", told)

@@ -94,6 +94,12 @@ def tried(visit: Visit, skill: str, data: Json, button: str, state: str = "compl
     return page
 
 
+def follow(link: Locator) -> None:
+    """Go to a task, and wait until it is there."""
+    link.click()
+    link.page.get_by_role("term").filter(has_text="Conversation").wait_for()
+
+
 def shown(page: Page) -> Any:
     """The result that the page shows, as data."""
     artifact = page.get_by_role("region", name="Artifact result")
@@ -179,8 +185,7 @@ def test_the_tasks_are_listed_elsewhere(visit: Visit, version: str) -> None:
 @pytest.mark.parametrize("form", FORMS)
 def test_a_task_is_canceled_elsewhere(visit: Visit, form: str, version: str) -> None:
     page = tried(visit, "jobs.countdown", {"seconds": 60}, "Stream", "working")
-    page.get_by_role("link", name=re.compile("^Task ")).click()
-    page.get_by_role("heading", level=1).wait_for()
+    follow(page.get_by_role("link", name=re.compile("^Task ")))
     source = copied(copy_box(page, "Copy: cancel it"), form, version)
     assert "canceled" in done(form, visit.agent, source, version).lower()
     expect(page.get_by_role("status").filter(has_text="canceled").first).to_be_visible()
@@ -189,8 +194,7 @@ def test_a_task_is_canceled_elsewhere(visit: Visit, form: str, version: str) -> 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_task_is_got_elsewhere(visit: Visit, version: str) -> None:
     page = tried(visit, "form.says", {"text": "hello"}, "Stream")
-    page.get_by_role("link", name=re.compile("^Task ")).click()
-    page.get_by_role("heading", level=1).wait_for()
+    follow(page.get_by_role("link", name=re.compile("^Task ")))
     box = copy_box(page, "Copy: get this task")
     for form in FORMS:
         output = done(form, visit.agent, copied(box, form, version), version)
@@ -211,8 +215,7 @@ def test_the_version_that_is_chosen_is_the_one_that_is_spoken(visit: Visit, vers
         page.get_by_role("region", name="Result").get_by_text('"hello"', exact=True)
     ).to_be_visible()
     visit.go("tasks")
-    page.get_by_role("row").nth(1).get_by_role("link").first.click()
-    page.get_by_role("heading", level=1).wait_for()
+    follow(page.get_by_role("row").nth(1).get_by_role("link").first)
     visit.go("requests")
     for method in METHODS[version]:
         expect(page.get_by_text(method, exact=True).first).to_be_visible()

@@ -97,7 +97,7 @@ def test_fields_of_every_kind_make_the_input(visit: Visit) -> None:
 def test_what_is_required_is_marked_and_comes_first_and_defaults_are_there(visit: Visit) -> None:
     desk = Desk(visit, "form.kinds")
     labels = desk.area.get_by_text(re.compile(r"^(Code|Count|Age|Speed)( required)?$"))
-    assert labels.all_inner_texts() == ["Code required", "Count required", "Age", "Speed"]
+    expect(labels).to_have_text(["Code required", "Count required", "Age", "Speed"])
     expect(desk.field("Speed", "combobox")).to_have_value(re.compile("."))
     desk.expect_json({"speed": "fast"})
     desk.press("Send and wait")
