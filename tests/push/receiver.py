@@ -111,7 +111,10 @@ def _handler(receiver: Receiver) -> type[BaseHTTPRequestHandler]:
         protocol_version = "HTTP/1.1"
 
         def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["content-length"]))
+            length = int(self.headers["content-length"])
+            body = self.rfile.read(length)
+            if len(body) < length:  # whoever sent it is gone: nothing has come
+                return
             headers = {name.lower(): value for name, value in self.headers.items()}
             reply = receiver.take(Delivery(self.path, headers, body))
             if reply.silent:

@@ -109,7 +109,7 @@ def test_who_had_no_room_for_longer_than_a_lease_has_lost_its_tasks(
 
 def test_a_task_whose_end_had_no_room_for_half_a_lease_is_lost(tmp_path: Path, disk: Path) -> None:
     with replica(tmp_path, f"sqlite:///{disk / 'agent.db'}", lease=4) as agent:
-        runs = [agent.start(skill, seconds=0.3) for skill in ("again", "once")]
+        runs = [agent.start(skill, seconds=1) for skill in ("again", "once")]
         filler = fill(disk)
         for task_id in runs:
             agent.process.wait_for(f"(What has become of task {task_id} could not be written)")
