@@ -11,7 +11,7 @@ import uvicorn
 from apcore import Executor, Registry
 from apcore_a2a_server import create_app
 
-PATIENCE = 20
+PATIENCE = 60
 """Seconds after which what has not happened is taken for a fault."""
 
 

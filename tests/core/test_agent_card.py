@@ -342,22 +342,33 @@ registry = Registry()
 for i in range(100):
     registry.register(f"many.m{i}", Module())
 
-def took():
-    start = time.process_time()
+def build():
     card = AgentCardBuilder(SkillMapper()).build(
         registry, name="", description="", version="", url="http://localhost/",
         capabilities=AgentCapabilities())
     assert len(card.skills) == 100
+
+def define():
+    for i in range(100):
+        registry.get_definition(f"many.m{i}")
+
+def took(work):
+    start = time.process_time()
+    work()
     return time.process_time() - start
 
-print(min(took() for _ in range(5)))
+built, defined = zip(*((took(build), took(define)) for _ in range(9)))
+print(min(built) / min(defined))
 """
 
 
-def test_a_card_of_a_hundred_modules_takes_at_most_100_ms() -> None:
-    """In a process of its own, without the tracer that measures coverage."""
+def test_a_card_of_a_hundred_modules_takes_hardly_longer_than_their_definitions() -> None:
+    """In a process of its own, without the tracer that measures coverage.
+
+    What it takes in milliseconds depends on the machine: that is held by the benchmark.
+    """
     env = {name: value for name, value in os.environ.items() if not name.startswith("COV")}
     done = subprocess.run(
         [sys.executable, "-c", MANY], env=env, check=True, capture_output=True, text=True
     )
-    assert float(done.stdout) <= 0.1
+    assert float(done.stdout) <= 2

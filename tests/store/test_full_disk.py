@@ -108,7 +108,8 @@ def test_who_had_no_room_for_longer_than_a_lease_has_lost_its_tasks(
 
 
 def test_a_task_whose_end_had_no_room_for_half_a_lease_is_lost(tmp_path: Path, disk: Path) -> None:
-    with replica(tmp_path, f"sqlite:///{disk / 'agent.db'}", lease=4) as agent:
+    # its change waits from 1 s on to 6 s, and the lease would be given up after 8 s
+    with replica(tmp_path, f"sqlite:///{disk / 'agent.db'}", lease=10) as agent:
         runs = [agent.start(skill, seconds=1) for skill in ("again", "once")]
         filler = fill(disk)
         for task_id in runs:
