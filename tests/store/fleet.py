@@ -3,7 +3,7 @@
 import signal
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -126,10 +126,22 @@ def fleet(
         found.stop()
 
 
-def settled(address: str, patience: float = PATIENCE) -> float:
-    """Wait until all tasks of a database have ended, and all webhooks are told; the time then."""
-    deadline = time.monotonic() + patience
-    while left := unfinished(address):
-        assert time.monotonic() < deadline, f"{left} tasks and notifications are left"
+def ended(address: str) -> float:
+    """Wait until all tasks of a database have ended; the time then."""
+    return _wait(lambda: unfinished(address)[0], "tasks")
+
+
+def settled(address: str) -> float:
+    """Wait until, besides, all webhooks are told; the time then.
+
+    What a process was about to tell when it was killed is told when its time for that is over.
+    """
+    return _wait(lambda: sum(unfinished(address)), "tasks and notifications")
+
+
+def _wait(left: Callable[[], int], what: str) -> float:
+    deadline = time.monotonic() + PATIENCE
+    while found := left():
+        assert time.monotonic() < deadline, f"{found} {what} are left"
         time.sleep(0.1)
     return time.monotonic()

@@ -182,8 +182,8 @@ def read(address: str) -> Truth:
     return _truth(*asyncio.run(_read_postgres(address)))
 
 
-def unfinished(address: str) -> int:
-    """How many tasks in a PostgreSQL have not ended, and notifications wait."""
+def unfinished(address: str) -> tuple[int, int]:
+    """How many tasks in a PostgreSQL have not ended, and how many notifications wait."""
     return asyncio.run(_count(address))
 
 
@@ -233,15 +233,16 @@ async def _has_outbox(connection: Any) -> bool:
     return found
 
 
-async def _count(address: str) -> int:
+async def _count(address: str) -> tuple[int, int]:
     connection = await driver.connect(address)
     ended: Collection[int] = [*TERMINAL]
     try:
         sql = "SELECT count(*) FROM apcore_a2a.tasks WHERE state <> ALL($1)"
-        found: int = await connection.fetchval(sql, ended)
+        tasks: int = await connection.fetchval(sql, ended)
+        waiting = 0
         if await _has_outbox(connection):
-            waiting = f"SELECT count(*) FROM ({OUTBOX.format('apcore_a2a.')}) waiting"
-            found += await connection.fetchval(waiting)
+            sql = f"SELECT count(*) FROM ({OUTBOX.format('apcore_a2a.')}) waiting"
+            waiting = await connection.fetchval(sql)
     finally:
         await connection.close()
-    return found
+    return tasks, waiting

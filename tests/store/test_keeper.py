@@ -87,6 +87,37 @@ async def test_what_was_leased_later_is_given_up_later() -> None:
         await keeper.stop()
 
 
+async def test_each_outage_is_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    class Often(InMemoryTaskStore):
+        """One that can't be reached for a while, twice."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.asked = 0
+
+        async def renew(self, leases: Sequence[Lease]) -> Sequence[Lease]:
+            self.asked += 1
+            if self.asked % 5:
+                raise OSError
+            return ()
+
+    store = Often()
+    store.lease_seconds = 3
+    journal = Journal(store)
+    record = new_record()
+    await journal.create(record, [record.task])
+    keeper = Keeper(journal, lambda lease: None, nobody)
+    keeper.start()
+    try:
+        async with asyncio.timeout(PATIENCE):
+            while store.asked < 10:  # noqa: ASYNC110  # there is no event to wait for
+                await asyncio.sleep(0.01)
+    finally:
+        await keeper.stop()
+    told = [line for line in caplog.messages if "renewed" in line]
+    assert told == ["Leases could not be renewed: OSError"] * 2
+
+
 async def test_what_could_not_be_gone_on_with_is_claimed_again(server: Database) -> None:
     server.clear()
     store = PostgresStore(server.url, lease_seconds=0.5)

@@ -6,7 +6,7 @@ from typing import Any
 
 import asyncpg
 
-from tests.store.fleet import Fleet, settled
+from tests.store.fleet import Fleet, ended
 from tests.store.proxies import Wire
 from tests.store.replicas import PATIENCE, Note, Replica, notes
 from tests.store.trials import Trial
@@ -59,8 +59,8 @@ def _without(trial: Trial, agents: Fleet, begun: float, lease: float, seconds: f
     stopped, limit = max(note.at for note in canceled) - at, min(ends.values()) - at
     trial.took("until work of a cut-off replica had stopped", stopped, limit)
     assert max(late.values()) < 0, f"work under leases of others: {late}"
-    ended = settled(trial.server.url)
-    trial.took("until others had ended its tasks", ended - begun, lease + 2 + seconds)
+    over = ended(trial.server.url)
+    trial.took("until others had ended its tasks", over - begun, lease + 2 + seconds)
     assert replica.process.runs, replica.process.log
 
 

@@ -3,7 +3,7 @@
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-from tests.store.fleet import Fleet, settled
+from tests.store.fleet import Fleet, ended
 from tests.store.invariants import unfinished
 from tests.store.trials import Trial
 
@@ -17,7 +17,7 @@ def kill_one_of_three(
     with three(trial, lease) as (agents, receiver, clients):
         for number in range(rounds):
             begin(trial, clients, tasks, seconds)
-            trial.say(f"round {number + 1} of {rounds}: {unfinished(trial.server.url)} at work")
+            trial.say(f"round {number + 1} of {rounds}: {unfinished(trial.server.url)[0]} at work")
             _kill(trial, agents, lease + 2 + seconds)
             end(trial, clients, receiver)
 
@@ -28,6 +28,6 @@ def _kill(trial: Trial, agents: Fleet, limit: float) -> None:
     killed = time.monotonic()
     with ThreadPoolExecutor(1) as aside:
         another = aside.submit(agents.begin, number)
-        ended = settled(trial.server.url)
+        at = ended(trial.server.url)
         another.result()
-    trial.took("until all tasks of a killed replica had ended", ended - killed, limit)
+    trial.took("until all tasks of a killed replica had ended", at - killed, limit)

@@ -3,7 +3,7 @@
 import signal
 import time
 
-from tests.store.fleet import Fleet, settled
+from tests.store.fleet import Fleet, ended, settled
 from tests.store.replicas import Note, notes
 from tests.store.trials import Trial
 
@@ -31,8 +31,9 @@ def _sleep(trial: Trial, agents: Fleet, limit: float) -> list[Note]:
     number = trial.random.randrange(len(agents.replicas))
     agents.signal(number, signal.SIGSTOP)
     stopped = time.monotonic()
-    ended = settled(trial.server.url)
-    trial.took("until all tasks of a stopped replica had ended", ended - stopped, limit)
+    over = ended(trial.server.url)
+    trial.took("until all tasks of a stopped replica had ended", over - stopped, limit)
+    settled(trial.server.url)
     at = time.time()
     agents.signal(number, signal.SIGCONT)
     time.sleep(WAKING)

@@ -65,14 +65,18 @@ class Keeper:
 
     async def _keep(self) -> None:
         """Renew, again and again."""
+        fails = False
         while True:
             period = pause = self._store.lease_seconds / PART
             try:
                 async with asyncio.timeout(period):
                     await self._renew()
             except Exception as error:  # a store may raise anything, and may be back soon
-                logger.warning("Leases could not be renewed: %s", type(error).__name__)
-                pause = period / 10
+                if not fails:  # an outage is told of once
+                    logger.warning("Leases could not be renewed: %s", type(error).__name__)
+                fails, pause = True, period / 10
+            else:
+                fails = False
             await asyncio.sleep(pause)
 
     async def _watch(self) -> None:
