@@ -3,9 +3,13 @@
 import asyncio
 import re
 import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
+from apcore_a2a_store import Lease
+from apcore_a2a_store.sqlite import SqliteStore
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from .asking import Json
@@ -42,6 +46,12 @@ def families_in(text: str) -> dict[str, Any]:
     """The families of an OpenMetrics text, by name."""
     parse: Any = text_string_to_metric_families
     return {family.name: family for family in parse(text)}
+
+
+async def until(holds: Callable[[Json], bool], peer: Peer) -> None:
+    """Wait for figures that are so."""
+    while not holds(await figures(peer)):  # noqa: ASYNC110  # there is no event to wait for
+        await asyncio.sleep(0.05)
 
 
 async def crash(inputs: Inputs, context: Any) -> Any:
@@ -160,6 +170,24 @@ async def test_a_stuck_thread_is_shown() -> None:
             release.set()
         await true(lambda: peer.served.setup.threads.stuck == 0)
         assert (await figures(peer))["stuck_threads"] == 0
+
+
+async def test_leases_that_are_not_renewed_grow_old(tmp_path: Path) -> None:
+    class Slow(SqliteStore):
+        renewed = asyncio.Event()
+
+        async def renew(self, leases: Sequence[Lease]) -> Sequence[Lease]:
+            await self.renewed.wait()
+            return await super().renew(leases)
+
+    store = Slow(tmp_path / "agent.db", lease_seconds=12)
+    async with serving({"work": Does(Gate())}, task_store=store, metrics=True) as peer:
+        assert (await figures(peer))["lease_age_seconds"] < 4
+        task_id = await peer.start()
+        await until(lambda found: found["lease_age_seconds"] > 5, peer)
+        store.renewed.set()
+        await until(lambda found: found["lease_age_seconds"] < 4, peer)
+        await peer.ask("cancel", {"id": task_id})
 
 
 async def test_streams_are_counted_while_they_are_open() -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable
 from random import random
 from typing import TypeAlias
@@ -46,16 +47,22 @@ class Keeper:
         self._on_claim = on_claim
         self._works: list[asyncio.Task[None]] = []
         self._since: dict[Lease, float] = {}
+        self._renewed = time.monotonic()
         self.is_taking = True
         """Whether what others have left is taken over."""
 
     def start(self) -> None:
         """Begin, again after an earlier end; needs a running event loop."""
         self.is_taking = True
-        self._since = {}
+        self._since, self._renewed = {}, time.monotonic()
         works = self._keep, self._watch, self._take, self._look, self._prune
         self._works = [asyncio.create_task(work()) for work in works]
         self._store.on_hint = self._on_hint
+
+    @property
+    def age(self) -> float:
+        """Seconds since leases were last renewed, or there were none to renew."""
+        return time.monotonic() - self._renewed
 
     async def stop(self) -> None:
         """End; leases that are held last as long as they do."""
@@ -76,7 +83,7 @@ class Keeper:
                     logger.warning("Leases could not be renewed: %s", type(error).__name__)
                 fails, pause = True, period / 10
             else:
-                fails = False
+                fails, self._renewed = False, time.monotonic()
             await asyncio.sleep(pause)
 
     async def _watch(self) -> None:

@@ -88,6 +88,9 @@ class Agent:
             "open_streams": lambda: len(self.streams),
             "stuck_threads": lambda: self.setup.threads.stuck,
         }
+        if self.keeper is not None:
+            keeper = self.keeper
+            found["lease_age_seconds"] = lambda: round(keeper.age, 3)
         if self.push is not None:
             outbox = self.push.outbox
             found["webhooks_pending"] = lambda: outbox.pending
