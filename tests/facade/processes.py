@@ -101,6 +101,10 @@ def extensions(folder: Path, *names: str) -> Path:
     return folder
 
 
+UNMEASURED = {"COVERAGE_PROCESS_CONFIG": "", "COVERAGE_PROCESS_START": ""}
+"""Variables of a process that is as fast as users have it, for its coverage is not measured."""
+
+
 def environment(home: Path, variables: Mapping[str, str] | None = None) -> dict[str, str]:
     """This process's environment, without what it says to apcore."""
     kept = {name: text for name, text in os.environ.items() if not name.startswith("APCORE")}
