@@ -18,6 +18,7 @@ from typing import Any
 import httpx
 import pytest
 from apcore import Executor, Registry
+from apcore.registry import scan_extensions
 from apcore_a2a_modules.watch import Extensions, watch
 
 from .inloop import Peer, always, app_of, contents, registry_of, serving, true
@@ -95,10 +96,11 @@ class Folder:
         return f"DIARY, WORD = {str(self.diary)!r}, {word!r}\n{MODULE}{dedent(more)}"
 
     def write(self, name: str, word: str, more: str = "") -> Path:
-        path = self.path / name
+        """Put a module there whole: who looks just then sees the old or the new one."""
+        path, draft = self.path / name, self.path.with_name("draft")
         path.parent.mkdir(exist_ok=True)
-        path.write_text(self.source(word, more), encoding="utf-8")
-        return path
+        draft.write_text(self.source(word, more), encoding="utf-8")
+        return draft.replace(path)
 
     async def says(self, skill_id: str) -> str | None:
         """What the module says when it is run; None when there is none."""
@@ -531,6 +533,23 @@ async def test_a_folder_that_goes_and_comes_back_is_watched_again(
             await folder.comes_to_say("text.stats", word)
     (line,) = folder.lines(logging.WARNING)
     assert str(folder.path) in line
+
+
+async def test_a_folder_that_goes_while_it_is_read_takes_no_module_with_it(
+    folder: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    extensions = Extensions(folder.registry, folder.path)
+    await extensions.update()
+
+    def scan(path: Path) -> Any:
+        found = scan_extensions(path)
+        os.rename(path, tmp_path / "away")
+        return found
+
+    monkeypatch.setattr("apcore.registry.scan_extensions", scan)
+    with pytest.raises(FileNotFoundError):
+        await extensions.update()
+    assert await folder.says("text.stats") == "one"
 
 
 async def test_a_folder_that_is_replaced_by_another_is_watched(

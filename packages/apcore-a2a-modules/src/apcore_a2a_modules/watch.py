@@ -124,14 +124,20 @@ def _scan(folder: Path) -> dict[str, Files]:
     """The files that apcore takes for modules, by the ids that it gives them."""
     from apcore.registry import scan_extensions
 
-    next(folder.iterdir(), None)  # raises what scan_extensions takes for an empty folder
+    _must_be_there(folder)
     found: dict[str, Files] = {}
     for file in scan_extensions(folder):
         with suppress(FileNotFoundError):  # gone already
             stats = [path.stat() for path in (file.file_path, file.meta_path) if path]
             stamps = [(stat.st_mtime_ns, stat.st_size, stat.st_ino) for stat in stats]
             found[file.canonical_id] = Files(file.file_path, file.meta_path, stamps)
+    _must_be_there(folder)  # it may have gone meanwhile, and all files with it
     return found
+
+
+def _must_be_there(folder: Path) -> None:
+    """Raise what scan_extensions takes for an empty folder."""
+    next(folder.iterdir(), None)
 
 
 def _adopt(registry: Any, found: dict[str, Files]) -> dict[str, Loaded | None]:
