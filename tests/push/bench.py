@@ -119,7 +119,9 @@ class Bench:
 
 @asynccontextmanager
 async def bench(
-    *webhooks: Webhook, store: InMemoryTaskStore | None = None, retries: Sequence[float] = (60, 60)
+    *webhooks: Webhook,
+    store: InMemoryTaskStore | None = None,
+    retries: Sequence[float] = (600, 600),
 ) -> AsyncIterator[Bench]:
     """An outbox; in the end nothing may be left in it, and nobody may have complained."""
     complaints: list[Any] = []
