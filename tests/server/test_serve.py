@@ -106,20 +106,19 @@ def last_state(answer: Answer) -> tuple[str, str]:
 def test_it_answers_within_two_seconds_and_ends_cleanly_within_one(
     folder: Path, tmp_path: Path
 ) -> None:
-    began, ended = [], []
+    took = []
     for number in SIGNALS * 2:
         with process(served(folder), tmp_path, UNMEASURED) as agent, asking(agent) as client:
             agent.answers_at(agent.url)
-            began.append(time.perf_counter() - agent.begun)
+            took.append(time.perf_counter() - agent.begun)
             assert client.send().state == "completed"
             begun = time.perf_counter()
 
             assert agent.end(number) == 0
-            ended.append(time.perf_counter() - begun)
+            assert time.perf_counter() - begun < 1
             assert "Traceback" not in agent.log
 
-    assert min(began) < 2
-    assert min(ended) < 1
+    assert min(took) < 2
 
 
 def test_without_uvloop_no_answer_waits_for_nagles_delay(folder: Path, tmp_path: Path) -> None:
@@ -229,7 +228,7 @@ def test_a_second_signal_ends_it_at_once(folder: Path, tmp_path: Path) -> None:
         begun = time.perf_counter()
 
         assert agent.end(signal.SIGINT) == 0
-        assert time.perf_counter() - begun < 5
+        assert time.perf_counter() - begun < 1
         assert last_state(stream.answer) == ("failed", SERVER_SHUTDOWN)
     assert "Traceback" not in agent.log
 

@@ -35,6 +35,8 @@ serve(
 )
 """
 
+CLAIMED = 8.0
+"""Seconds that a notification is one process's, with a timeout of 1 s."""
 EACH_ITS_OWN = {"trust_env": False, "limits": httpx.Limits(max_keepalive_connections=0)}
 """Each request has a connection of its own, so that each goes to another replica."""
 

@@ -3,7 +3,7 @@
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-from tests.store.fleet import Fleet, ended
+from tests.store.fleet import CLAIMED, Fleet, ended, settled
 from tests.store.invariants import unfinished
 from tests.store.trials import Trial
 
@@ -31,3 +31,5 @@ def _kill(trial: Trial, agents: Fleet, limit: float) -> None:
         at = ended(trial.server.url)
         another.result()
     trial.took("until all tasks of a killed replica had ended", at - killed, limit)
+    told = settled(trial.server.url)
+    trial.took("until all webhooks of these had been told", told - killed, limit + CLAIMED)

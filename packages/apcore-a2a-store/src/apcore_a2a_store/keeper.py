@@ -75,6 +75,7 @@ class Keeper:
         fails = False
         while True:
             period = pause = self._store.lease_seconds / PART
+            begun = time.monotonic()
             try:
                 async with asyncio.timeout(period):
                     await self._renew()
@@ -83,7 +84,7 @@ class Keeper:
                     logger.warning("Leases could not be renewed: %s", type(error).__name__)
                 fails, pause = True, period / 10
             else:
-                fails, self._renewed = False, time.monotonic()
+                fails, self._renewed = False, begun
             await asyncio.sleep(pause)
 
     async def _watch(self) -> None:
