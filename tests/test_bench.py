@@ -9,8 +9,8 @@ from itertools import islice
 from pathlib import Path
 
 import pytest
-from apcore_a2a_store import Store
-from apcore_a2a_store.testing.samples import begun
+from apcore_a2a_server.store import Store
+from apcore_a2a_server.store.testing.samples import begun
 
 from tools.benchmarks import inprocess, messages, report, stores
 from tools.benchmarks.figures import Fact, Figures, Key, Results, percentile

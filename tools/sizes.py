@@ -1,9 +1,12 @@
-"""Hold the packages to their size: short functions, small modules, a budget for each distribution.
+"""Hold the packages to their size: short functions, and modules neither long nor tiny.
 
 Code lines hold code: no blanks, no comments, no docstrings. Of a function its body counts. The
 body of a nested function counts for the nested one in the median and the percentile; for the upper
 bound it counts for the outer one too, since a reader has to go through all of it. Functions without
 code, as in protocols and overloads, are left out.
+
+A module below 40 lines is tiny: a reader opens a file for it. One in ten may be; `__init__.py`
+and `__main__.py` do not count.
 """
 
 import ast
@@ -17,16 +20,8 @@ from pathlib import Path
 from statistics import median
 
 MEDIAN, PERCENTILE_95, LONGEST = 8, 35, 50  # code lines of a function's body
-MODULE = 400  # lines of any kind
-WISH = 1500  # code lines of core and the request path together
-REQUEST_PATH = "the request path"  # the server's top-level modules, and the dialects
-BUDGETS = {
-    "apcore-a2a-core": 600,
-    "apcore-a2a-client": 2250,
-    "apcore-a2a-auth": 560,
-    "apcore-a2a-server": 2450,
-    REQUEST_PATH: 1200,
-}
+LONG, TINY = 500, 40  # lines of any kind in a module
+TINY_SHARE = 0.1  # of all modules
 
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
 NO_CODE = {
@@ -106,15 +101,12 @@ def measured(path: Path) -> Module:
     return Module(path, len(source.splitlines()), len(code), functions)
 
 
-def grouped(packages: Path) -> dict[str, list[Module]]:
-    """The modules of each distribution under *packages*, and those of the request path."""
+def measure_all(packages: Path) -> dict[str, list[Module]]:
+    """Measure the modules of each distribution under *packages*."""
     groups: dict[str, list[Module]] = {}
     for package in sorted(path.parent for path in packages.glob("*/pyproject.toml")):
         source = package / "src" / package.name.replace("-", "_")
         groups[package.name] = [measured(path) for path in sorted(source.rglob("*.py"))]
-        if package.name == "apcore-a2a-server":
-            modules = groups[package.name] + groups.get("apcore-a2a-dialects", [])
-            groups[REQUEST_PATH] = [m for m in modules if m.path.parent.parent.name == "src"]
     return groups
 
 
@@ -123,13 +115,16 @@ def percentile_95(values: list[int]) -> int:
     return sorted(values)[math.ceil(0.95 * len(values)) - 1] if values else 0
 
 
+def tiny(modules: list[Module]) -> tuple[list[Module], int]:
+    """The tiny ones among *modules*, and how many modules count."""
+    counted = [m for m in modules if not m.path.name.startswith("__")]
+    return [m for m in counted if m.lines < TINY], len(counted)
+
+
 def excesses(name: str, modules: list[Module]) -> Iterator[str]:
-    """What of the group *name* is beyond its bounds."""
+    """Yield a line for each bound that the group *name* exceeds."""
     functions = [function for module in modules for function in module.functions]
     own = [function.own for function in functions]
-    code = sum(module.code for module in modules)
-    if code > BUDGETS.get(name, code):
-        yield f"{name}: {code} code lines, at most {BUDGETS[name]}"
     if own and median(own) > MEDIAN:
         yield f"{name}: the median function has {median(own):g} lines, at most {MEDIAN}"
     if percentile_95(own) > PERCENTILE_95:
@@ -138,34 +133,43 @@ def excesses(name: str, modules: list[Module]) -> Iterator[str]:
     yield from (
         f"{f.place}: {f.whole} lines, at most {LONGEST}" for f in functions if f.whole > LONGEST
     )
-    yield from (f"{m.path}: {m.lines} lines, at most {MODULE}" for m in modules if m.lines > MODULE)
+    yield from (f"{m.path}: {m.lines} lines, at most {LONG}" for m in modules if m.lines > LONG)
+
+
+def tiny_excess(modules: list[Module]) -> Iterator[str]:
+    """Yield the tiny modules when there are too many."""
+    found, counted = tiny(modules)
+    if len(found) > TINY_SHARE * counted:
+        limit = f"at most {TINY_SHARE:.0%}"
+        yield f"{len(found)} of {counted} modules have fewer than {TINY} lines, {limit}:"
+        yield from (f"    {m.path}: {m.lines} lines" for m in found)
 
 
 def row(name: str, modules: list[Module]) -> str:
     """The line of the table for the group *name*."""
     functions = [function for module in modules for function in module.functions]
     own = [function.own for function in functions]
-    cells = [len(modules), sum(module.code for module in modules), BUDGETS.get(name, "")]
+    cells: list[object] = [len(modules), len(tiny(modules)[0])]
+    cells += [sum(module.code for module in modules)]
     cells += [len(own), f"{median(own or [0]):g}", percentile_95(own)]
     cells += [max((function.whole for function in functions), default=0)]
-    return f"{name:18}" + "".join(f"{cell:>10}" for cell in cells)
+    return f"{name:20}" + "".join(f"{cell:>10}" for cell in cells)
 
 
 def main(packages: Path) -> int:
     """Print the sizes of what is under *packages*; returns 1 when something is too big, else 0."""
-    groups = grouped(packages)
-    everything = [module for name in groups if name != REQUEST_PATH for module in groups[name]]
-    header = ["modules", "code", "budget", "functions", "median", "95 %", "longest"]
-    print(f"{'':18}" + "".join(f"{title:>10}" for title in header))
+    groups = measure_all(packages)
+    everything = [module for modules in groups.values() for module in modules]
+    header = ["modules", "tiny", "code", "functions", "median", "95 %", "longest"]
+    print(f"{'':20}" + "".join(f"{title:>10}" for title in header))
     rows = {**groups, "all": everything}
     for name, modules in rows.items():
         print(row(name, modules))
-    path = sum(m.code for name in ("apcore-a2a-core", REQUEST_PATH) for m in groups.get(name, []))
-    print(f"\ncore and request path: {path} code lines, {WISH} are wished for")
     found = dict.fromkeys(
         line for name, modules in rows.items() for line in excesses(name, modules)
     )
-    print(*(["\ntoo big:", *found] if found else []), sep="\n")
+    found |= dict.fromkeys(tiny_excess(everything))
+    print(*(["\nout of bounds:", *found] if found else []), sep="\n")
     return 1 if found else 0
 
 

@@ -41,7 +41,7 @@ from apcore_a2a_client import (
     UnsupportedOperationError,
 )
 from apcore_a2a_client.tasks import after
-from apcore_a2a_push import PushSettings
+from apcore_a2a_server.push import PushSettings
 
 from tests.push.receiver import Reply, receiving
 from tests.server import modules as samples

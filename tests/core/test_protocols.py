@@ -6,7 +6,7 @@ from a2a.types import Task
 from apcore import Executor as ApcoreExecutor
 from apcore import Registry as ApcoreRegistry
 from apcore_a2a_core import Authenticator, Executor, Registry, missing_methods
-from apcore_a2a_store import TaskListResult, TaskRecord, TaskStore
+from apcore_a2a_server.store import TaskListResult, TaskRecord, TaskStore
 
 
 def test_apcores_own_registry_and_executor_fit(registry: ApcoreRegistry) -> None:

@@ -5,7 +5,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from apcore_a2a_push import PushSettings
+from apcore_a2a_server.push import PushSettings
 
 from tests.e2e import modules
 from tests.serving import running

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from a2a import types as a2a
 from a2a.compat.v0_3 import conversions, types
-from apcore_a2a_dialects import V03, V1, decode
+from apcore_a2a_core.dialects import V03, V1, decode
 from google.protobuf.json_format import MessageToDict, ParseDict
 from google.protobuf.message import Message
 from google.protobuf.struct_pb2 import Struct, Value

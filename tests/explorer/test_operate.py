@@ -6,7 +6,7 @@ from contextlib import closing
 from datetime import datetime, timedelta
 
 import pytest
-from apcore_a2a_push import PushSettings
+from apcore_a2a_server.push import PushSettings
 from playwright.sync_api import Locator, Page, expect
 
 from tests.push.receiver import receiving

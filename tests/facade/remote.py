@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import pytest
 from apcore import Context, InvalidInputError, ModuleAnnotations, Registry
 from apcore_a2a.cli import main
-from apcore_a2a_modules import Conversation
+from apcore_a2a_server.modules import Conversation
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse

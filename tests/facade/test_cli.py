@@ -36,11 +36,11 @@ from apcore_a2a.cli import (
 from apcore_a2a.config import ConfigurationError, load_config
 from apcore_a2a.security import NAMES
 from apcore_a2a_auth import ClaimMapping
-from apcore_a2a_guards.logs import LEVELS
-from apcore_a2a_push import PushSettings
-from apcore_a2a_push.guard import SAFE_PORTS
 from apcore_a2a_server import serve
-from apcore_a2a_server.serving.options import Options, Settings
+from apcore_a2a_server.app.options import Options, Settings
+from apcore_a2a_server.middleware.logs import LEVELS
+from apcore_a2a_server.push import PushSettings
+from apcore_a2a_server.push.guard import SAFE_PORTS
 
 from .processes import (
     COMMAND,

@@ -9,20 +9,20 @@ import apcore_a2a
 import apcore_a2a_auth
 import apcore_a2a_client
 import apcore_a2a_core
-import apcore_a2a_guards
-import apcore_a2a_modules
 import apcore_a2a_server
-import apcore_a2a_store
+import apcore_a2a_server.middleware
+import apcore_a2a_server.modules
+import apcore_a2a_server.store
 import pytest
 
 PARTS = [
     apcore_a2a_auth,
     apcore_a2a_client,
     apcore_a2a_core,
-    apcore_a2a_guards,
-    apcore_a2a_modules,
+    apcore_a2a_server.middleware,
+    apcore_a2a_server.modules,
     apcore_a2a_server,
-    apcore_a2a_store,
+    apcore_a2a_server.store,
 ]
 HEAVY = {"a2a", "apcore", "cryptography", "httpx", "jwt", "rich", "starlette", "uvicorn"}
 HEAVY |= {part.__name__ for part in PARTS}
@@ -66,7 +66,7 @@ def test_authenticators_need_no_server() -> None:
     loaded |= loaded_by(f"{WITHOUT_SERVER}\nfrom apcore_a2a.auth import hash_key")
 
     assert "apcore_a2a_auth" in loaded
-    assert not loaded & {"apcore_a2a_guards", "uvicorn"}
+    assert not loaded & {"apcore_a2a_server.middleware", "uvicorn"}
 
 
 @pytest.mark.parametrize("name", apcore_a2a.__all__)
@@ -91,9 +91,7 @@ def test_an_unknown_name_fails_as_in_any_module() -> None:
         _ = apcore_a2a.nope  # type: ignore[attr-defined]  # missing on purpose
 
 
-@pytest.mark.parametrize(
-    "mirror", ["adapters", "auth", "client", "guards", "modules", "server", "storage"]
-)
+@pytest.mark.parametrize("mirror", ["adapters", "auth", "client", "server", "storage"])
 def test_a_mirror_has_the_names_of_its_parts(mirror: str) -> None:
     module = import_module(f"apcore_a2a.{mirror}")
 
@@ -102,11 +100,11 @@ def test_a_mirror_has_the_names_of_its_parts(mirror: str) -> None:
         assert any(getattr(module, name) is getattr(part, name, None) for part in PARTS)
 
 
-@pytest.mark.parametrize("part", [apcore_a2a_auth, apcore_a2a_guards], ids=["auth", "guards"])
-def test_a_mirror_has_all_names_of_its_part(part: ModuleType) -> None:
-    mirror = import_module(part.__name__.replace("apcore_a2a_", "apcore_a2a."))
-
-    assert mirror.__all__ == part.__all__
+@pytest.mark.parametrize(
+    ("mirror", "part"), [("auth", apcore_a2a_auth), ("storage", apcore_a2a_server.store)]
+)
+def test_a_mirror_has_all_names_of_its_part(mirror: str, part: ModuleType) -> None:
+    assert import_module(f"apcore_a2a.{mirror}").__all__ == part.__all__
 
 
 def test_the_mirrors_together_have_every_name() -> None:
@@ -155,9 +153,9 @@ def test_the_command_tells_that_authentication_needs_the_auth_part() -> None:
 
 
 def test_another_missing_module_is_told_as_it_is() -> None:
-    code = "import sys; sys.modules['apcore_a2a_store.memory'] = None; "
+    code = "import sys; sys.modules['apcore_a2a_server.store.memory'] = None; "
     for statement in ("from apcore_a2a import InMemoryTaskStore", "import apcore_a2a.storage"):
         done = python(code + statement)
 
-        assert "apcore_a2a_store.memory" in done.stderr.splitlines()[-1]
+        assert "apcore_a2a_server.store.memory" in done.stderr.splitlines()[-1]
         assert "pip install" not in done.stderr

@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 from a2a.types import TaskPushNotificationConfig
 from apcore_a2a.config import NAMESPACE
-from apcore_a2a_store import Retention, SendKey, Store, Webhook, open_store
-from apcore_a2a_store.states import COMPLETED, INPUT_REQUIRED, WORKING
-from apcore_a2a_store.testing.samples import begun, new_record, said_more, went_on
-from apcore_a2a_store.testing.webhook_checks import drained
+from apcore_a2a_core.states import COMPLETED, INPUT_REQUIRED, WORKING
+from apcore_a2a_server.store import Retention, SendKey, Store, Webhook, open_store
+from apcore_a2a_server.store.testing.samples import begun, new_record, said_more, went_on
+from apcore_a2a_server.store.testing.webhook_checks import drained
 
 from tests.store.conftest import server as server
 from tests.store.postgresql import Database
@@ -364,7 +364,7 @@ def test_the_tables_are_made_once(kept: File | Tables, do: Command) -> None:
 def test_older_tables_are_told_and_brought_up_to_date(
     full: File | Tables, do: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    package = f"apcore_a2a_store.{'sqlite' if isinstance(full, File) else 'postgres'}"
+    package = f"apcore_a2a_server.store.{'sqlite' if isinstance(full, File) else 'postgres'}"
     done = import_module(f"{package}.schema").MIGRATIONS
     old, new = len(done), len(done) + 1
     more = (*done, f"CREATE TABLE {full.prefix}later (number INTEGER)")
@@ -392,7 +392,7 @@ def test_newer_tables_are_refused(action: str, full: File | Tables, do: Command)
 
     assert (done.code, done.out) == (2, "")
     assert "tables have version 99" in done.err
-    assert "update apcore-a2a-store" in done.err
+    assert "update apcore-a2a-server" in done.err
 
 
 def test_tables_that_are_up_to_date_are_so_beside_an_agent(
@@ -587,9 +587,9 @@ def test_who_may_not_read_the_tables_is_told(server: Database, do: Command) -> N
 @pytest.mark.parametrize(
     ("module", "address", "told"),
     [
-        ("asyncpg", "postgresql://a@127.0.0.1/b", "pip install 'apcore-a2a-store[postgres]'"),
-        ("filelock", "sqlite:///agent.db", "pip install 'apcore-a2a-store[sqlite]'"),
-        ("apcore_a2a_store", "sqlite:///agent.db", "pip install 'apcore-a2a[store]'"),
+        ("asyncpg", "postgresql://a@127.0.0.1/b", "pip install 'apcore-a2a[postgres]'"),
+        ("filelock", "sqlite:///agent.db", "pip install 'apcore-a2a[sqlite]'"),
+        ("apcore_a2a_server", "sqlite:///agent.db", "pip install 'apcore-a2a[server]'"),
     ],
 )
 def test_what_is_missing_is_told_with_how_to_install_it(

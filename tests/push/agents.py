@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import httpx
 from apcore import Context, Registry
-from apcore_a2a_push import PushSettings
+from apcore_a2a_server.push import PushSettings
 
 from tests.serving import running
 

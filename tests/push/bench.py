@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from a2a import types as a2a
-from apcore_a2a_push import PushSettings
-from apcore_a2a_push.guard import Guard
-from apcore_a2a_push.outbox import Outbox
-from apcore_a2a_push.poster import Answer, Poster
-from apcore_a2a_push.teller import Teller
+from apcore_a2a_core.states import WORKING
 from apcore_a2a_server import InMemoryTaskStore
-from apcore_a2a_store import Journal, Webhook
-from apcore_a2a_store.states import WORKING
+from apcore_a2a_server.push import PushSettings
+from apcore_a2a_server.push.guard import Guard
+from apcore_a2a_server.push.outbox import Outbox
+from apcore_a2a_server.push.poster import Answer, Poster
+from apcore_a2a_server.push.teller import Teller
+from apcore_a2a_server.store import Journal, Webhook
 
 from tests.server.test_memory_store import record
 from tests.serving import PATIENCE

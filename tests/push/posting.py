@@ -7,9 +7,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import trustme
-from apcore_a2a_push import PushSettings
-from apcore_a2a_push.guard import Guard, Resolve
-from apcore_a2a_push.poster import Answer, Poster
+from apcore_a2a_server.push import PushSettings
+from apcore_a2a_server.push.guard import Guard, Resolve
+from apcore_a2a_server.push.poster import Answer, Poster
 
 from tests.client.raw import Sockets
 from tests.serving import PATIENCE

@@ -15,8 +15,8 @@ from pkgutil import resolve_name
 from typing import Any
 
 import pytest
-from apcore_a2a_push.network import MAX_READ, PIECE
-from apcore_a2a_push.poster import MAX_WAIT, Answer
+from apcore_a2a_server.push.network import MAX_READ, PIECE
+from apcore_a2a_server.push.poster import MAX_WAIT, Answer
 
 from tests.client.raw import (
     CLOSE,

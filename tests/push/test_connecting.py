@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 import trustme
-from apcore_a2a_push import PushSettings, RefusedError
-from apcore_a2a_push.guard import Guard
-from apcore_a2a_push.poster import Answer, Poster
+from apcore_a2a_server.push import PushSettings, RefusedError
+from apcore_a2a_server.push.guard import Guard
+from apcore_a2a_server.push.poster import Answer, Poster
 
 from tests.client.raw import CLOSE, Raw, Request, Script, Sockets, Step, raw, read_request, reply
 from tests.server.inloop import anyio_backend as anyio_backend

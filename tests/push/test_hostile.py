@@ -18,12 +18,12 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from apcore_a2a_push import PushSettings
-from apcore_a2a_push import outbox as module
-from apcore_a2a_push.lanes import Lane
-from apcore_a2a_push.outbox import Outbox
-from apcore_a2a_push.signing import notification_id
-from apcore_a2a_push.turns import PER_HOST, PER_OWNER
+from apcore_a2a_server.push import PushSettings
+from apcore_a2a_server.push import outbox as module
+from apcore_a2a_server.push.lanes import Lane
+from apcore_a2a_server.push.outbox import Outbox
+from apcore_a2a_server.push.signing import notification_id
+from apcore_a2a_server.push.turns import PER_HOST, PER_OWNER
 
 from tests.client.raw import endless, head, raw, reply
 from tests.server.conftest import eventually

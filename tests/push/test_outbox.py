@@ -6,7 +6,7 @@ from base64 import b64encode
 from typing import Any
 
 import pytest
-from apcore_a2a_push import PushSettings
+from apcore_a2a_server.push import PushSettings
 
 from tests.server.conftest import eventually
 

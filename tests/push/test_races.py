@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from a2a import types as a2a
 from a2a.utils.errors import InvalidParamsError
-from apcore_a2a_push import PushSettings
-from apcore_a2a_push.configs import PushConfigs
-from apcore_a2a_push.guard import Guard
+from apcore_a2a_core.states import COMPLETED, INPUT_REQUIRED, WORKING
 from apcore_a2a_server import InMemoryTaskStore
-from apcore_a2a_store import Webhook
-from apcore_a2a_store.states import COMPLETED, INPUT_REQUIRED, WORKING
+from apcore_a2a_server.push import PushSettings
+from apcore_a2a_server.push.configs import PushConfigs
+from apcore_a2a_server.push.guard import Guard
+from apcore_a2a_server.store import Webhook
 
 from tests.server.inloop import Does, Gate, serving, true
 from tests.server.test_custom_stores import DictStore

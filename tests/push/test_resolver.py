@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from apcore_a2a_push import PushSettings, RefusedError
-from apcore_a2a_push import resolver as module
-from apcore_a2a_push.errors import BusyError
-from apcore_a2a_push.guard import Guard
-from apcore_a2a_push.resolver import Resolver
+from apcore_a2a_server.push import PushSettings, RefusedError
+from apcore_a2a_server.push import resolver as module
+from apcore_a2a_server.push.errors import BusyError
+from apcore_a2a_server.push.guard import Guard
+from apcore_a2a_server.push.resolver import Resolver
 
 from tests.server.inloop import anyio_backend as anyio_backend
 from tests.serving import PATIENCE
@@ -154,7 +154,7 @@ async def test_a_look_up_is_in_a_thread_that_no_process_waits_for(system: System
 
 ENDING = """
 import asyncio, socket, threading
-from apcore_a2a_push import resolver
+from apcore_a2a_server.push import resolver
 
 resolver.SECONDS = 0.05
 socket.getaddrinfo = lambda *_, **__: threading.Event().wait()

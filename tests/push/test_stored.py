@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 from a2a import types as a2a
-from apcore_a2a_push import PushSettings
-from apcore_a2a_push.push import Push
-from apcore_a2a_push.stored import StoredOutbox
-from apcore_a2a_store import Journal, Webhook
-from apcore_a2a_store.sqlite import SqliteStore
-from apcore_a2a_store.testing import begun, new_record
+from apcore_a2a_server.push import PushSettings
+from apcore_a2a_server.push.push import Push
+from apcore_a2a_server.push.stored import StoredOutbox
+from apcore_a2a_server.store import Journal, Webhook
+from apcore_a2a_server.store.sqlite import SqliteStore
+from apcore_a2a_server.store.testing import begun, new_record
 
 from .receiver import OK, Delivery, Reply, receiving
 

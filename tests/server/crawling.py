@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 import httpx
 from apcore import ACL, ACLRule, Executor, Identity, Registry
-from apcore_a2a_guards.logs import CHATTY, set_up_logging
-from apcore_a2a_store import TaskRecord
-from apcore_a2a_store.states import TERMINAL
+from apcore_a2a_core.states import TERMINAL
+from apcore_a2a_server.middleware.logs import CHATTY, set_up_logging
+from apcore_a2a_server.store import TaskRecord
 
 from tests.serving import PATIENCE, running
 

@@ -15,8 +15,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from apcore_a2a_dialects import ALIASES
-from apcore_a2a_server.operations import METHODS
+from apcore_a2a_core.dialects import ALIASES
+from apcore_a2a_server.bindings.operations import METHODS
 from google.api.field_behavior_pb2 import (  # type: ignore[import-untyped]  # no py.typed
     REQUIRED,
     field_behavior,

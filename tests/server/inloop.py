@@ -18,7 +18,7 @@ import pytest
 import uvicorn
 from apcore import Context, Executor, ModuleAnnotations, Registry
 from apcore_a2a_server import create_app
-from apcore_a2a_server.serving.agent import Agent as Served
+from apcore_a2a_server.app.agent import Agent as Served
 from starlette.applications import Starlette
 
 from tests.serving import PATIENCE, listener

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 from apcore import AlwaysDenyHandler, ApprovalResult, AutoApproveHandler, Executor
+from apcore_a2a_core.states import INPUT_REQUIRED
 from apcore_a2a_server import InMemoryTaskStore
-from apcore_a2a_store import TaskRecord
-from apcore_a2a_store.states import INPUT_REQUIRED
+from apcore_a2a_server.store import TaskRecord
 from pydantic import BaseModel
 
 from .asking import Json, state_of

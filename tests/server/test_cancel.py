@@ -12,7 +12,7 @@ from a2a import types as a2a
 from apcore import Config, Executor
 from apcore.cancel import ExecutionCancelledError
 from apcore_a2a_server import InMemoryTaskStore
-from apcore_a2a_store import TaskRecord
+from apcore_a2a_server.store import TaskRecord
 
 from .asking import Json, state_of
 from .inloop import (

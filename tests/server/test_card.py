@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from apcore_a2a_push import PushSettings
+from apcore_a2a_server.push import PushSettings
 
 from .inloop import Does, Peer, give_back, serving
 from .inloop import anyio_backend as anyio_backend

@@ -6,11 +6,10 @@ from typing import Any
 import pytest
 from a2a import types as a2a
 from apcore import ModuleError
-from apcore_a2a_modules import Conversation, InputRequiredError
 from apcore_a2a_server import InMemoryTaskStore
-from apcore_a2a_server.clients.caller import Caller
-from apcore_a2a_server.clients.connection import Connection
-from apcore_a2a_server.handler import Request
+from apcore_a2a_server.engine.clients.caller import Caller, Connection
+from apcore_a2a_server.engine.handler import Request
+from apcore_a2a_server.modules import Conversation, InputRequiredError
 from pydantic import BaseModel
 
 from .asking import Json, state_of

@@ -10,7 +10,7 @@ import httpx
 import pytest
 from a2a.server.tasks import InMemoryTaskStore as SdkStore
 from a2a.types import TaskPushNotificationConfig
-from apcore_a2a_store import TaskListResult, TaskRecord, TaskStore
+from apcore_a2a_server.store import TaskListResult, TaskRecord, TaskStore
 
 from .inloop import (
     NEEDS_APPROVAL,

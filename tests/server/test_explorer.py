@@ -11,8 +11,8 @@ import pytest
 from apcore import Registry
 from apcore_a2a_auth import APIKeyAuthenticator
 from apcore_a2a_server import create_app
-from apcore_a2a_server.serving import explorer
-from apcore_a2a_server.serving.serve import _announce  # noqa: PLC2701 - what is logged at a start
+from apcore_a2a_server.app import explorer
+from apcore_a2a_server.app.serve import _announce  # noqa: PLC2701 - what is logged at a start
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
@@ -95,7 +95,7 @@ def test_what_is_not_installed_is_told(modules: Registry, monkeypatch: pytest.Mo
         return EntryPoints()
 
     monkeypatch.setattr(explorer, "entry_points", none)
-    with pytest.raises(ImportError, match="pip install apcore-a2a-explorer"):
+    with pytest.raises(ImportError, match=r"pip install 'apcore-a2a\[explorer\]'"):
         create_app(modules, explorer=True)
     create_app(modules)
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from a2a.utils.errors import JSON_RPC_ERROR_CODE_MAP
 from apcore import Executor
-from apcore_a2a_server.serving.agent import Agent as Served
+from apcore_a2a_server.app.agent import Agent as Served
 from google.protobuf.json_format import ParseDict
 from google.protobuf.json_format import ParseError as NoMessage
 from hypothesis import HealthCheck, given, settings

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 from apcore import Executor, ModuleAnnotations, ModuleExample
-from apcore_a2a_push import PushSettings
 from apcore_a2a_server import create_app
+from apcore_a2a_server.push import PushSettings
 from starlette.types import Receive, Scope, Send
 
 from . import leaky

@@ -12,9 +12,9 @@ from uuid import uuid4
 import httpx
 import pytest
 from a2a.server.tasks import InMemoryTaskStore as SdkStore
-from apcore_a2a_push import PushSettings
-from apcore_a2a_server import InMemoryTaskStore, operations
-from apcore_a2a_server.serving import rest
+from apcore_a2a_server import InMemoryTaskStore
+from apcore_a2a_server.bindings import operations, rest
+from apcore_a2a_server.push import PushSettings
 
 from tests.serving import running
 

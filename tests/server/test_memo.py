@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from apcore import Registry
-from apcore_a2a_modules.memo import SchemaMemo, remember_schemas
+from apcore_a2a_server.modules.memo import SchemaMemo, remember_schemas
 from pydantic import BaseModel, Field, ValidationError
 
 from .asking import Json

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from apcore_a2a_store import Lease
-from apcore_a2a_store.sqlite import SqliteStore
+from apcore_a2a_server.store import Lease
+from apcore_a2a_server.store.sqlite import SqliteStore
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from .asking import Json

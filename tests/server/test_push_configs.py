@@ -7,7 +7,7 @@ from uuid import uuid4
 
 import httpx
 import pytest
-from apcore_a2a_push import PushSettings
+from apcore_a2a_server.push import PushSettings
 
 from tests.serving import running
 

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from a2a.server.tasks import InMemoryTaskStore as SdkStore
 from a2a.types import TaskPushNotificationConfig as Config
-from apcore_a2a_push import PushSettings
+from apcore_a2a_core.states import COMPLETED, WORKING
 from apcore_a2a_server import InMemoryTaskStore
-from apcore_a2a_store import Webhook
-from apcore_a2a_store.states import COMPLETED, WORKING
+from apcore_a2a_server.push import PushSettings
+from apcore_a2a_server.store import Webhook
 
 from tests.push.receiver import Reply, receiving
 

@@ -9,8 +9,8 @@ from uuid import uuid4
 import httpx
 import pytest
 from apcore import ACL, ACLRule, Executor
-from apcore_a2a_modules import InputRequiredError
-from apcore_a2a_push import PushSettings
+from apcore_a2a_server.modules import InputRequiredError
+from apcore_a2a_server.push import PushSettings
 from pydantic import BaseModel
 
 from tests.push.receiver import Receiver, Reply, receiving

@@ -12,14 +12,13 @@ from a2a.utils.errors import (
     TaskNotFoundError,
     UnsupportedOperationError,
 )
+from apcore_a2a_core.states import CANCELED, COMPLETED, INPUT_REQUIRED, TERMINAL, WORKING
 from apcore_a2a_server import InMemoryTaskStore
-from apcore_a2a_server.change import change
-from apcore_a2a_server.clients.caller import Caller
-from apcore_a2a_server.clients.connection import Connection
-from apcore_a2a_server.handler import Handler, Request
-from apcore_a2a_server.shared.updates import NewState
-from apcore_a2a_store import Journal, Page, Query, TaskRecord
-from apcore_a2a_store.states import CANCELED, COMPLETED, INPUT_REQUIRED, TERMINAL, WORKING
+from apcore_a2a_server.engine.change import change
+from apcore_a2a_server.engine.clients.caller import Caller, Connection
+from apcore_a2a_server.engine.handler import Handler, Request
+from apcore_a2a_server.engine.updates import NewState
+from apcore_a2a_server.store import Journal, Page, Query, TaskRecord
 
 from .inloop import NEEDS_APPROVAL, Does, Gate, Streams, always, gapless, give_back, serving, true
 from .inloop import anyio_backend as anyio_backend

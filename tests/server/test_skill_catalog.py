@@ -10,7 +10,7 @@ from a2a.utils.errors import MethodNotFoundError
 from apcore import ModuleAnnotations, Registry
 from apcore.decorator import module
 from apcore_a2a_core import AgentCardBuilder, SkillMapper
-from apcore_a2a_modules.skills import Skills
+from apcore_a2a_server.modules.skills import Skills
 from pydantic import BaseModel
 
 from tests.core.conftest import OrderModule

@@ -24,10 +24,10 @@ from typing import Any, TypeAlias
 import pytest
 from apcore import Executor
 from apcore_a2a_core import from_value
+from apcore_a2a_core.states import NAMES, TERMINAL, TRANSITIONS
 from apcore_a2a_server import InMemoryTaskStore
-from apcore_a2a_server.serving.agent import Agent
-from apcore_a2a_store import Page, Query, TaskRecord
-from apcore_a2a_store.states import NAMES, TERMINAL, TRANSITIONS
+from apcore_a2a_server.app.agent import Agent
+from apcore_a2a_server.store import Page, Query, TaskRecord
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (

@@ -11,12 +11,7 @@ import pytest
 from a2a import types as a2a
 from apcore import Registry, module
 from apcore_a2a_core import ErrorMapper
-from apcore_a2a_server import InMemoryTaskStore
-from apcore_a2a_server.change import change
-from apcore_a2a_server.errors import InvalidStateTransitionError
-from apcore_a2a_server.shared.updates import NewState
-from apcore_a2a_store import Journal, TaskRecord
-from apcore_a2a_store.states import (
+from apcore_a2a_core.states import (
     CANCELED,
     COMPLETED,
     FAILED,
@@ -26,6 +21,11 @@ from apcore_a2a_store.states import (
     SUBMITTED,
     WORKING,
 )
+from apcore_a2a_server import InMemoryTaskStore
+from apcore_a2a_server.engine.change import change
+from apcore_a2a_server.engine.updates import NewState
+from apcore_a2a_server.errors import InvalidStateTransitionError
+from apcore_a2a_server.store import Journal, TaskRecord
 from pydantic import BaseModel
 
 from .asking import Agent, Json, state_of

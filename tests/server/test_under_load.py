@@ -22,9 +22,9 @@ from typing import Any, ClassVar, cast
 import h11
 import httpx
 import pytest
-from apcore_a2a_modules import InputRequiredError
 from apcore_a2a_server import InMemoryTaskStore
-from apcore_a2a_store import TaskRecord
+from apcore_a2a_server.modules import InputRequiredError
+from apcore_a2a_server.store import TaskRecord
 
 from tests.facade.processes import COMMAND, PATIENCE, Process, asking, extensions, process, served
 
@@ -193,7 +193,7 @@ class Line:
 SERVE_AND_TELL = """
 import asyncio, json, sys
 from apcore_a2a_server import InMemoryTaskStore, serve
-from apcore_a2a_store.states import NAMES
+from apcore_a2a_core.states import NAMES
 store = InMemoryTaskStore()
 serve(sys.argv[1], task_store=store, **json.loads(sys.argv[2]))
 ends = {}

@@ -19,14 +19,14 @@ import httpx
 import pytest
 from apcore import Executor, Registry
 from apcore.registry import scan_extensions
-from apcore_a2a_modules.watch import Extensions, watch
+from apcore_a2a_server.modules.watch import Extensions, watch
 
 from .inloop import Peer, always, app_of, contents, registry_of, serving, true
 from .inloop import anyio_backend as anyio_backend
 
 pytestmark = pytest.mark.anyio
 
-LOGGER = "apcore_a2a_modules.watch"
+LOGGER = "apcore_a2a_server.modules.watch"
 
 MODULE = """
 import threading
@@ -517,7 +517,7 @@ async def test_a_module_is_never_missing_while_it_is_reloaded(folder: Folder) ->
 async def test_a_folder_that_goes_and_comes_back_is_watched_again(
     folder: Folder, tmp_path: Path, instead: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("apcore_a2a_modules.watch.RETRY", 0.01)
+    monkeypatch.setattr("apcore_a2a_server.modules.watch.RETRY", 0.01)
     async with folder.watched():
         os.rename(folder.path, tmp_path / "away")
         if instead:

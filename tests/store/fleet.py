@@ -19,9 +19,9 @@ from .replicas import PATIENCE, Agent, Replica, modules
 SERVE = """
 import sys
 from apcore_a2a_auth import APIKeyAuthenticator
-from apcore_a2a_push import PushSettings
+from apcore_a2a_server.push import PushSettings
 from apcore_a2a_server import serve
-from apcore_a2a_store import open_store
+from apcore_a2a_server.store import open_store
 
 store = open_store(sys.argv[2])
 store.lease_seconds = float(sys.argv[3])

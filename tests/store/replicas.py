@@ -25,7 +25,7 @@ ENDED = ("completed", "failed", "canceled", "rejected")
 SERVE = """
 import sys
 from apcore_a2a_server import serve
-from apcore_a2a_store import open_store
+from apcore_a2a_server.store import open_store
 
 store = open_store(sys.argv[2])
 store.lease_seconds = float(sys.argv[3])
@@ -40,7 +40,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from apcore import ModuleAnnotations
-from apcore_a2a_modules import InputRequiredError
+from apcore_a2a_server.modules import InputRequiredError
 from pydantic import BaseModel
 
 

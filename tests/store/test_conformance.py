@@ -3,10 +3,10 @@
 from pathlib import Path
 
 import pytest
-from apcore_a2a_store import InMemoryTaskStore
-from apcore_a2a_store.postgres import PostgresStore
-from apcore_a2a_store.sqlite import SqliteStore
-from apcore_a2a_store.testing import CHECKS, Check
+from apcore_a2a_server.store import InMemoryTaskStore
+from apcore_a2a_server.store.postgres import PostgresStore
+from apcore_a2a_server.store.sqlite import SqliteStore
+from apcore_a2a_server.store.testing import CHECKS, Check
 
 from .postgresql import Database
 

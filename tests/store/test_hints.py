@@ -6,8 +6,8 @@ from typing import Any
 
 import asyncpg
 import pytest
-from apcore_a2a_store.postgres import hints
-from apcore_a2a_store.postgres.hints import Hints
+from apcore_a2a_server.store.postgres import hints
+from apcore_a2a_server.store.postgres.hints import Hints
 
 from .postgresql import Database
 from .proxies import Wire

@@ -6,9 +6,9 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from apcore_a2a_store.sqlite import SqliteStore
-from apcore_a2a_store.states import COMPLETED, INPUT_REQUIRED
-from apcore_a2a_store.testing.samples import begun, new_record, said_more, went_on
+from apcore_a2a_core.states import COMPLETED, INPUT_REQUIRED
+from apcore_a2a_server.store.sqlite import SqliteStore
+from apcore_a2a_server.store.testing.samples import begun, new_record, said_more, went_on
 
 from .invariants import Told, Violated, check
 

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from apcore_a2a_store import Claim, InMemoryTaskStore, Journal, Keeper, Lease
-from apcore_a2a_store.postgres import PostgresStore
-from apcore_a2a_store.sqlite import SqliteStore
-from apcore_a2a_store.testing.samples import begun, new_record
-from apcore_a2a_store.webhooks import Payload
+from apcore_a2a_core.records import Payload
+from apcore_a2a_server.store import Claim, InMemoryTaskStore, Journal, Keeper, Lease
+from apcore_a2a_server.store.postgres import PostgresStore
+from apcore_a2a_server.store.sqlite import SqliteStore
+from apcore_a2a_server.store.testing.samples import begun, new_record
 
 from .postgresql import Database
 

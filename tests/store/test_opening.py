@@ -5,10 +5,10 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from apcore_a2a_store import UnavailableError
-from apcore_a2a_store.postgres import PostgresStore
-from apcore_a2a_store.sqlite import SqliteStore
-from apcore_a2a_store.testing import begun
+from apcore_a2a_server.store import UnavailableError
+from apcore_a2a_server.store.postgres import PostgresStore
+from apcore_a2a_server.store.sqlite import SqliteStore
+from apcore_a2a_server.store.testing import begun
 
 from .postgresql import Database
 

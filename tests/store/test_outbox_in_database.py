@@ -7,10 +7,10 @@ from typing import Any
 
 import asyncpg
 import pytest
-from apcore_a2a_store.postgres import PostgresStore, outbox
-from apcore_a2a_store.states import COMPLETED
-from apcore_a2a_store.testing import begun, new_record, went_on
-from apcore_a2a_store.testing.webhook_checks import due, hook
+from apcore_a2a_core.states import COMPLETED
+from apcore_a2a_server.store.postgres import PostgresStore, outbox
+from apcore_a2a_server.store.testing import begun, new_record, went_on
+from apcore_a2a_server.store.testing.webhook_checks import due, hook
 
 from .postgresql import Database
 

@@ -3,8 +3,8 @@
 import time
 
 import pytest
-from apcore_a2a_store import UnavailableError
-from apcore_a2a_store.patience import patiently
+from apcore_a2a_server.store import UnavailableError
+from apcore_a2a_server.store.patience import patiently
 
 pytestmark = pytest.mark.anyio
 

@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator
 import asyncpg
 import pytest
 from a2a import types as a2a
-from apcore_a2a_store import RepeatedError, SendKey, StaleError
-from apcore_a2a_store.postgres import PostgresStore
-from apcore_a2a_store.states import CANCELED, COMPLETED
-from apcore_a2a_store.testing.samples import begun, new_record, went_on
+from apcore_a2a_core.states import CANCELED, COMPLETED
+from apcore_a2a_server.store import RepeatedError, SendKey, StaleError
+from apcore_a2a_server.store.postgres import PostgresStore
+from apcore_a2a_server.store.testing.samples import begun, new_record, went_on
 
 from .postgresql import Database
 

@@ -13,15 +13,15 @@ from tempfile import TemporaryDirectory
 import asyncpg
 import pytest
 from a2a import types as a2a
-from apcore_a2a_store import Journal, UnavailableError
-from apcore_a2a_store.keeper import Keeper
-from apcore_a2a_store.port import Claim, SendKey
-from apcore_a2a_store.postgres import PostgresStore
-from apcore_a2a_store.sqlite import SqliteStore
-from apcore_a2a_store.sqlite import store as sqlite_store
-from apcore_a2a_store.sqlite.worker import Worker
-from apcore_a2a_store.states import COMPLETED
-from apcore_a2a_store.testing.samples import begun, new_record, went_on
+from apcore_a2a_core.states import COMPLETED
+from apcore_a2a_server.store import Journal, UnavailableError
+from apcore_a2a_server.store.keeper import Keeper
+from apcore_a2a_server.store.port import Claim, SendKey
+from apcore_a2a_server.store.postgres import PostgresStore
+from apcore_a2a_server.store.sqlite import SqliteStore
+from apcore_a2a_server.store.sqlite import store as sqlite_store
+from apcore_a2a_server.store.sqlite.worker import Worker
+from apcore_a2a_server.store.testing.samples import begun, new_record, went_on
 
 from .disks import small_disk
 from .postgresql import Database

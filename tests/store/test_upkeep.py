@@ -7,8 +7,8 @@ import threading
 from pathlib import Path
 
 import pytest
-from apcore_a2a_store import UnavailableError, open_store
-from apcore_a2a_store.upkeep import check, migrate
+from apcore_a2a_server.store import UnavailableError, open_store
+from apcore_a2a_server.store.upkeep import check, migrate
 
 pytestmark = pytest.mark.anyio
 

@@ -24,9 +24,9 @@ from .replicas import LEASE, Replica, modules
 SERVE = """
 import json
 import sys
-from apcore_a2a_push import PushSettings
+from apcore_a2a_server.push import PushSettings
 from apcore_a2a_server import serve
-from apcore_a2a_store import open_store
+from apcore_a2a_server.store import open_store
 
 store = open_store(sys.argv[2])
 store.lease_seconds = float(sys.argv[3])

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from apcore_a2a_store.sqlite.worker import Worker
+from apcore_a2a_server.store.sqlite.worker import Worker
 
 pytestmark = pytest.mark.anyio
 

@@ -84,7 +84,7 @@ async def _call(calls: int) -> dict[str, float]:
 
 async def _store(address: str, callers: int, seconds: float) -> dict[str, float]:
     """So many callers, each of which has one task after the other kept from start to end."""
-    from apcore_a2a_store import open_store
+    from apcore_a2a_server.store import open_store
 
     store = open_store(address)
     await store.start()
@@ -110,8 +110,8 @@ async def _store(address: str, callers: int, seconds: float) -> dict[str, float]
 
 async def _pair(store: Any) -> None:
     """What a send asks of its store: a task that works, and then its artifact and its end."""
-    from apcore_a2a_store.states import COMPLETED
-    from apcore_a2a_store.testing.samples import begun, new_record, said_more, went_on
+    from apcore_a2a_core.states import COMPLETED
+    from apcore_a2a_server.store.testing.samples import begun, new_record, said_more, went_on
 
     task_id = str(uuid4())
     record, lease = await begun(store, new_record(task_id, context_id=task_id))

@@ -46,7 +46,7 @@ class Watched:
 
 def watched(address: str, asked: Asked) -> Watched:
     """The store at an address, which counts what it is asked for."""
-    from apcore_a2a_store import Store, open_store  # apcore-a2a 0.8 has none
+    from apcore_a2a_server.store import Store, open_store  # apcore-a2a 0.8 has none
 
     Store.register(Watched)
     return Watched(open_store(address), asked)

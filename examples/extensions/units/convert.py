@@ -8,7 +8,7 @@ from apcore import Context, InvalidInputError, ModuleAnnotations, ModuleExample
 from pydantic import BaseModel, ConfigDict, Field
 
 if TYPE_CHECKING:  # for its types alone: the module runs without A2A too
-    from apcore_a2a.modules import Conversation
+    from apcore_a2a_server.modules import Conversation
 
 LENGTHS = {
     "mm": 0.001,

@@ -4,6 +4,7 @@ from .agent_card import EXTENSION_URI, AgentCardBuilder, card_to_dict
 from .errors import ErrorMapper, OutputError, PartError, clean, error_details
 from .parts import PartConverter
 from .protocols import Authenticator, Executor, Registry, missing_methods
+from .records import TaskListResult, TaskRecord, TaskStore
 from .schema import SchemaConverter
 from .skill_mapper import SkillMapper
 from .values import from_struct, from_value, load_json, narrow, to_value
@@ -20,6 +21,9 @@ __all__ = [
     "Registry",
     "SchemaConverter",
     "SkillMapper",
+    "TaskListResult",
+    "TaskRecord",
+    "TaskStore",
     "card_to_dict",
     "clean",
     "error_details",

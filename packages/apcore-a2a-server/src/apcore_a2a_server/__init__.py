@@ -1,8 +1,31 @@
-"""An A2A server for apcore modules: protocol 1.0 and 0.3 on one port."""
+"""An A2A server for apcore modules: protocol 1.0 and 0.3 on one port.
 
-from apcore_a2a_store import InMemoryTaskStore
+Names resolve on first use, so that a room of the server, such as `apcore_a2a_server.store`, can be
+imported without all the others.
+"""
 
-from .serving.app import async_serve, create_app
-from .serving.serve import serve
+from importlib import import_module
+from typing import TYPE_CHECKING
 
 __all__ = ["InMemoryTaskStore", "async_serve", "create_app", "serve"]
+
+if TYPE_CHECKING:
+    from .app.app import async_serve, create_app
+    from .app.serve import serve
+    from .store import InMemoryTaskStore
+else:
+    _HOMES = {
+        "InMemoryTaskStore": ".store",
+        "async_serve": ".app.app",
+        "create_app": ".app.app",
+        "serve": ".app.serve",
+    }
+
+    def __getattr__(name):
+        if name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = globals()[name] = getattr(import_module(_HOMES[name], __name__), name)
+        return value
+
+    def __dir__():
+        return sorted({*globals(), *__all__})

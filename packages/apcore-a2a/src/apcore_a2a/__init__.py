@@ -39,8 +39,7 @@ if TYPE_CHECKING:
         SchemaConverter,
         SkillMapper,
     )
-    from apcore_a2a_server import async_serve, create_app, serve
-    from apcore_a2a_store import InMemoryTaskStore
+    from apcore_a2a_server import InMemoryTaskStore, async_serve, create_app, serve
 else:
     from ._parts import part
 
@@ -51,13 +50,12 @@ else:
             "apcore_a2a_core",
         ),
     }
-
-    _EXTRAS = {"InMemoryTaskStore": "store"}
+    _AUTH = {"APIKeyAuthenticator", "ChainAuthenticator", "ClaimMapping", "JWTAuthenticator"}
 
     def __getattr__(name):
         if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        extra = _EXTRAS.get(name, "auth" if name[0].isupper() else "server")
+        extra = "auth" if name in _AUTH else "server"
         home = import_module(_HOMES[name]) if name in _HOMES else part(extra, name)
         value = globals()[name] = getattr(home, name)
         return value

@@ -345,7 +345,7 @@ def _remote(arguments: argparse.Namespace) -> int:
 def _upkeep(arguments: argparse.Namespace) -> int:
     """One of the commands for a store, which is found as `serve` finds it."""
     try:
-        part("store", "apcore-a2a store")
+        part("server", "apcore-a2a store")
         commands, flags = import_module("apcore_a2a.upkeep.commands"), vars(arguments)
         path = flags.get("config") or os.environ.get(f"{PREFIX}CONFIG")
         config = load_config(path) if path or find_spec("apcore") else None

@@ -1,8 +1,7 @@
 """What `apcore-a2a serve` makes of its `--push-…` options."""
 
+from importlib import import_module
 from typing import Any
-
-from ._parts import part
 
 PREFIX = "push_"
 SWITCH = "push_notifications"
@@ -22,7 +21,7 @@ def notifications(options: dict[str, Any]) -> Any:
         if names:
             raise ValueError(f"{_flag(names[0])} needs --push-notifications")
         return False
-    package: Any = part("push", "--push-notifications")
+    package: Any = import_module("apcore_a2a_server.push")
     try:
         return package.PushSettings(dev=dev, **chosen)
     except ValueError as error:

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from apcore_a2a_store import Retention
-from apcore_a2a_store.upkeep import check, migrate, prune
+from apcore_a2a_server.store import Retention
+from apcore_a2a_server.store.upkeep import check, migrate, prune
 
 from .printing import progress, say, told
 

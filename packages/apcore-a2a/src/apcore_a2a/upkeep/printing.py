@@ -9,7 +9,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from apcore_a2a_core import clean
-from apcore_a2a_store.reports import Fault, Report
+from apcore_a2a_server.store.reports import Fault, Report
 
 if TYPE_CHECKING:
     from rich.text import Text

@@ -1,0 +1,151 @@
+"""The SDK's 1.0 types to JSON, in the form of A2A 1.0 or of A2A 0.3.
+
+By the SDK's descriptors, but not by its converters, which cost several times as much and
+turn integers into floats. The tests hold the results against them.
+"""
+
+import base64
+from collections.abc import Callable
+from typing import Any, ClassVar, TypeAlias
+
+from a2a import types as a2a
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import Message
+
+from apcore_a2a_core import error_details, from_struct, from_value
+from apcore_a2a_core.records import Payload, Version, shortened
+from apcore_a2a_core.states import NAMES, SETTLED
+
+Json: TypeAlias = dict[str, Any]
+
+STREAMED: dict[type[Payload], str] = {
+    a2a.Task: "task",
+    a2a.TaskStatusUpdateEvent: "statusUpdate",
+    a2a.TaskArtifactUpdateEvent: "artifactUpdate",
+}
+
+
+class V1:
+    """JSON as A2A 1.0 has it (ProtoJSON, §5.5)."""
+
+    version: Version = "1.0"
+    shapes: ClassVar[dict[type[Message], Callable[[Json], Json]]] = {}
+    """What a dialect makes of the JSON of a message."""
+
+    def __init__(self) -> None:
+        self._writers: dict[FieldDescriptor, tuple[str, Callable[[Any], Any]]] = {}
+
+    def message(self, message: Message) -> Json:
+        """Any message of the SDK."""
+        result: Json = {}
+        for field, value in message.ListFields():
+            name, write = self._writers.get(field) or self._writer(field)
+            result[name] = write(value)
+        shape = self.shapes.get(type(message))
+        return result if shape is None else shape(result)
+
+    def _writer(self, field: FieldDescriptor) -> tuple[str, Callable[[Any], Any]]:
+        write = self._write(field)
+        if field.is_repeated:
+            self._writers[field] = field.json_name, lambda values: [write(v) for v in values]
+        else:
+            self._writers[field] = field.json_name, write
+        return self._writers[field]
+
+    def _write(self, field: FieldDescriptor) -> Callable[[Any], Any]:
+        if field.message_type is not None:
+            return _WELL_KNOWN.get(field.message_type.name, self.message)
+        if field.enum_type is not None:
+            return {value.number: value.name for value in field.enum_type.values}.__getitem__
+        return _base64 if field.type == field.TYPE_BYTES else lambda value: value
+
+    def task(
+        self, task: a2a.Task, history_length: int | None = None, *, artifacts: bool = True
+    ) -> Json:
+        """A task with its *history_length* latest messages (§3.2.4; None: all)."""
+        return self.message(shortened(task, history_length, artifacts=artifacts))
+
+    def sent(self, task: a2a.Task, history_length: int | None) -> Json:
+        """The result of a send."""
+        return {"task": self.task(task, history_length)}
+
+    def event(self, payload: Payload, history_length: int | None = None) -> Json:
+        """The result of one event of a stream (§3.2.3)."""
+        return {STREAMED[type(payload)]: self._payload(payload, history_length)}
+
+    def _payload(self, payload: Payload, history_length: int | None) -> Json:
+        if isinstance(payload, a2a.Task):
+            return self.task(payload, history_length)
+        return self.message(payload)
+
+    def error(self, error: Json) -> Json:
+        """A JSON-RPC error object (§9.5), whose details are a list of typed objects."""
+        return {**error, "data": error_details(error)}
+
+
+class V03(V1):
+    """JSON as A2A 0.3 has it: discriminated by `kind`, states and roles in small letters."""
+
+    version = "0.3"
+
+    def _write(self, field: FieldDescriptor) -> Callable[[Any], Any]:
+        if field.enum_type is None:
+            return super()._write(field)
+        return NAMES.__getitem__ if field.enum_type.name == "TaskState" else _role
+
+    def sent(self, task: a2a.Task, history_length: int | None) -> Json:
+        return self.task(task, history_length)
+
+    def event(self, payload: Payload, history_length: int | None = None) -> Json:
+        return self._payload(payload, history_length)
+
+    def error(self, error: Json) -> Json:
+        return error
+
+
+def _base64(value: bytes) -> str:
+    return base64.b64encode(value).decode()
+
+
+def _role(role: int) -> str:
+    return "agent" if role == a2a.Role.ROLE_AGENT else "user"
+
+
+def _part(part: Json) -> Json:
+    """A part of 0.3, which knows data that are objects alone: others are wrapped, as by the SDK."""
+    metadata = part.get("metadata", {})
+    if "text" in part:
+        result: Json = {"kind": "text", "text": part["text"]}
+    elif "data" not in part:
+        result = {"kind": "file", "file": _file(part)}
+    elif isinstance(part["data"], dict):
+        result = {"kind": "data", "data": part["data"]}
+    else:
+        result = {"kind": "data", "data": {"value": part["data"]}}
+        metadata = {**metadata, "data_part_compat": True}
+    return {**result, "metadata": metadata} if metadata else result
+
+
+def _file(part: Json) -> Json:
+    names = {"raw": "bytes", "url": "uri", "filename": "name", "mediaType": "mimeType"}
+    return {new: part[old] for old, new in names.items() if old in part}
+
+
+_WELL_KNOWN: dict[str, Callable[[Any], Any]] = {
+    "Struct": from_struct,
+    "Value": from_value,
+    "Timestamp": lambda value: value.ToJsonString(),
+}
+_FINAL = frozenset(NAMES[state] for state in SETTLED)
+
+V03.shapes = {
+    a2a.Part: _part,
+    a2a.Message: lambda it: {"kind": "message", **it},
+    a2a.Task: lambda it: {"kind": "task", **it},
+    a2a.TaskStatusUpdateEvent: lambda it: {
+        "kind": "status-update",
+        **it,
+        "final": it["status"]["state"] in _FINAL,
+    },
+    a2a.TaskArtifactUpdateEvent: lambda it: {"kind": "artifact-update", "append": False, **it},
+}

@@ -1,0 +1,200 @@
+"""Puts the parts of an agent together."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from a2a.utils.errors import MethodNotFoundError
+from anyio import CapacityLimiter
+from apcore_a2a_core import ErrorMapper, PartConverter, SchemaConverter
+
+from apcore_a2a_server.engine.admission import Admission
+from apcore_a2a_server.engine.clients.watchers import Streams, Watchers
+from apcore_a2a_server.engine.engine import Engine
+from apcore_a2a_server.engine.failover import Recovery, pack
+from apcore_a2a_server.engine.handler import Handler
+from apcore_a2a_server.engine.limits import Capacity
+from apcore_a2a_server.engine.setup import Setup, keep_nothing
+from apcore_a2a_server.middleware import RateLimiter
+from apcore_a2a_server.modules import Access, Skills, Threads, install_approval, install_steps
+from apcore_a2a_server.push import PushSettings
+from apcore_a2a_server.store import InMemoryTaskStore, Journal, Keeper, Retention, store_of
+
+from .cards import CardPages
+from .health import HealthPage
+from .options import Settings
+
+if TYPE_CHECKING:
+    from apcore_a2a_server.push.push import Push
+
+LAST_WORDS = 2.0
+"""Seconds in which webhooks can be told at least of how the last tasks ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Agent:
+    """The parts of a running agent that its process needs to know."""
+
+    setup: Setup
+    engine: Engine
+    handler: Handler
+    skills: Skills
+    streams: Streams
+    watchers: Watchers
+    cards: CardPages
+    health: HealthPage
+    shutdown_timeout: float
+    push: "Push | None" = None
+    keeper: Keeper | None = None
+
+    async def start(self) -> None:
+        """Open the store, and take messages; again after an earlier end.
+
+        Raises:
+            StoreError: The store can't be used; the message says why.
+        """
+        await self.setup.journal.store.start()
+        self.health.draining = self.engine.draining = False
+        if self.keeper is not None:
+            self.keeper.start()
+        if self.push is not None:
+            self.push.outbox.start()
+
+    async def close(self) -> None:
+        """Let go of the store."""
+        if self.keeper is not None:
+            await self.keeper.stop()
+        await self.setup.journal.store.close()
+
+    async def drain(self, seconds: float | None = None) -> None:
+        """Let the running tasks end, and webhooks be told, in the time that they have for it."""
+        self.health.draining = True
+        timeout = self.shutdown_timeout if seconds is None else seconds
+        loop = asyncio.get_running_loop()
+        end = loop.time() + timeout
+        if self.keeper is not None:
+            self.keeper.is_taking = False
+        await self.engine.drain(timeout)
+        if self.push is not None:
+            left = max(end - loop.time(), min(LAST_WORDS, timeout))
+            await self.push.outbox.drain(left)
+
+    def gauges(self) -> dict[str, Callable[[], float]]:
+        """What can be read at any time, by its name."""
+        found: dict[str, Callable[[], float]] = {
+            "active_tasks": lambda: len(self.engine.runs),
+            "open_streams": lambda: len(self.streams),
+            "stuck_threads": lambda: self.setup.threads.stuck,
+        }
+        if self.keeper is not None:
+            keeper = self.keeper
+            found["lease_age_seconds"] = lambda: round(keeper.age, 3)
+        if self.push is not None:
+            outbox = self.push.outbox
+            found["webhooks_pending"] = lambda: outbox.pending
+            found["webhooks_pending_age_seconds"] = lambda: round(outbox.age, 3)
+        return found
+
+
+def build(executor: Any, settings: Settings) -> Agent:
+    """The agent of *executor*.
+
+    Raises:
+        ValueError: There are no modules, or the default skill is none of them.
+        TypeError: The task store lacks the methods of one.
+    """
+    skills = _skills(executor, settings)
+    setup = _setup(executor, settings)
+    journal, engine, push = setup.journal, Engine(setup), _push(setup.journal, settings)
+    grace = settings.disconnect_grace if settings.cancel_on_disconnect else None
+    watchers = Watchers(engine.abandon, grace)
+    streams = Streams(settings.max_streams, settings.max_streams_per_client)
+    messages = settings.default_skill, settings.max_parts
+    admission = Admission(skills, journal, setup.converter, Access(executor), *messages)
+    cards = CardPages(skills, executor, settings)
+    handler = Handler(
+        engine,
+        admission,
+        journal,
+        watchers,
+        streams,
+        keep_alive=settings.keep_alive,
+        extended_card=cards.extended if settings.auth is not None else None,
+        push=None if push is None else push.configs,
+    )
+    health = HealthPage(skills, journal)
+    timeout = settings.shutdown_timeout
+    parts = setup, engine, handler, skills, streams, watchers, cards, health, timeout, push
+    return Agent(*parts, _keeper(setup, engine, skills))
+
+
+def _keeper(setup: Setup, engine: Engine, skills: Skills) -> Keeper | None:
+    """What goes on with the tasks of processes that are lost, where the store has them."""
+    journal = setup.journal
+    if not journal.store.is_durable:
+        return None
+    return Keeper(journal, engine.lose, Recovery(setup, engine, skills).take)
+
+
+def _push(journal: Journal, settings: Settings) -> "Push | None":
+    wanted = settings.push_notifications
+    if not wanted:
+        return None
+    from apcore_a2a_server.push.push import Push  # takes 30 ms, and most do without
+
+    return Push(journal, PushSettings() if wanted is True else wanted)
+
+
+def _skills(executor: Any, settings: Settings) -> Skills:
+    skills = Skills(executor.registry, memo=settings.schema_memo)
+    if not len(skills):
+        raise ValueError("There are no modules to serve: the registry is empty")
+    if settings.default_skill is not None:
+        try:
+            skills.get(settings.default_skill)
+        except MethodNotFoundError as error:
+            raise ValueError(f"default_skill: {error}") from None
+    return skills
+
+
+def _journal(settings: Settings) -> Journal:
+    kept, store = settings.max_history, settings.task_store
+    if store is None or store == "memory":
+        ttl, capacity = settings.task_ttl, settings.max_tasks
+        store = InMemoryTaskStore(ttl=ttl, max_capacity=capacity, max_history=kept)
+    retention = Retention(
+        max_logs=settings.max_tasks, log_ttl=settings.task_ttl, max_events=settings.max_events
+    )
+    return Journal(store_of(store), retention, max_history=kept)
+
+
+def _capacity(settings: Settings, threads: Threads) -> Capacity:
+    rate, storage = settings.skill_rate_limit, settings.rate_limit_storage
+    return Capacity(
+        threads,
+        settings.max_runs,
+        settings.max_runs_per_client,
+        settings.max_runs_per_skill,
+        RateLimiter(rate, storage, "skill_rate_limit") if rate else None,
+    )
+
+
+def _setup(executor: Any, settings: Settings) -> Setup:
+    threads, journal = Threads(settings.max_threads), _journal(settings)
+    return Setup(
+        executor=executor,
+        journal=journal,
+        keep=pack if journal.store.is_durable else keep_nothing,
+        converter=PartConverter(SchemaConverter()),
+        mapper=ErrorMapper(),
+        threads=threads,
+        capacity=_capacity(settings, threads),
+        preflights=CapacityLimiter(1),
+        execution_timeout=settings.execution_timeout,
+        input_timeout=settings.input_timeout,
+        max_artifact=settings.max_artifact,
+        one_pass=install_steps(executor),
+        gate=install_approval(executor),
+        metadata={"apcore": {"stateHistory": []}} if settings.state_history else {},
+    )

@@ -1,0 +1,133 @@
+"""Puts the application together."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any, Unpack
+
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.routing import Route
+
+from apcore_a2a_server.bindings.jsonrpc import JsonRpc
+from apcore_a2a_server.bindings.rest import Rest
+from apcore_a2a_server.middleware import CountAnswers, guards
+from apcore_a2a_server.modules import executor_of
+
+from .agent import Agent, build
+from .explorer import explorer_routes
+from .options import Options, Settings
+
+CARD_PATHS = ("/.well-known/agent-card.json", "/.well-known/agent.json")
+PUBLIC = (*CARD_PATHS, "/health", "/metrics")
+"""What anybody may read, by its exact path."""
+
+
+def create_app(source: Any, **options: Unpack[Options]) -> Starlette:
+    """An ASGI application that is an A2A agent; nothing is started and no port is bound.
+
+    Args:
+        source: An apcore Registry or Executor, or the path of a folder of modules.
+        options: See `Settings`. Give `url`, so that the Agent Card tells the right address.
+
+    Raises:
+        ValueError: There are no modules, or an option makes no sense.
+        TypeError: *source* or an option lacks the methods it must have.
+        ImportError: `explorer` is wanted, and `apcore-a2a-explorer` is not installed.
+
+    Example:
+        ```python
+        from apcore import Registry
+        from apcore_a2a_server import create_app
+
+
+        class Hello:
+            description = "Says hello."
+            input_schema = output_schema = None
+
+            def execute(self, inputs, context):
+                return {"greeting": f"Hello {inputs['text']}"}
+
+
+        registry = Registry()
+        registry.register("hello", Hello())
+        app = create_app(registry, url="https://agent.example.com")
+        print([route.path for route in app.routes][:2])
+        #> ['/', '/.well-known/agent-card.json']
+        ```
+    """
+    settings = Settings(**options)
+    executor, made_here = executor_of(source, settings.acl, settings.config)
+    if settings.watch and not isinstance(source, str | PathLike):
+        raise ValueError("watch needs a folder of modules, not a registry or an executor")
+    agent = build(executor, settings)
+
+    @contextlib.asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncGenerator[None]:
+        await agent.start()
+        watching = asyncio.ensure_future(_watch(executor.registry, source, settings))
+        yield
+        watching.cancel()
+        await agent.drain()
+        await agent.close()
+        if made_here and hasattr(executor, "close"):
+            await asyncio.to_thread(executor.close)
+
+    routes = _routes(agent, settings)
+    pages = explorer_routes(settings.explorer_path, routes) if settings.explorer else []
+    middleware = _guards(settings, pages)
+    app = Starlette(routes=[*routes, *pages], middleware=middleware, lifespan=lifespan)
+    # behind the routes, whose 405 a catch-all route would hide
+    app.router.default = Rest(agent.handler, agent.setup.mapper, max_body=settings.max_body)
+    if settings.metrics:
+        _add_metrics(app, agent)
+    app.state.agent = agent
+    app.state.explorer = pages[0].path if pages else None
+    return app
+
+
+async def _watch(registry: Any, folder: Any, settings: Settings) -> None:
+    if settings.watch:
+        from apcore_a2a_server.modules.watch import watch
+
+        await watch(registry, Path(folder))
+
+
+async def async_serve(source: Any, **options: Unpack[Options]) -> Starlette:
+    """`create_app` as a coroutine (FR-SRV-003)."""
+    return create_app(source, **options)
+
+
+def _routes(agent: Agent, settings: Settings) -> list[Route]:
+    return [
+        Route("/", JsonRpc(agent.handler, agent.setup.mapper, max_body=settings.max_body)),
+        *(Route(path, agent.cards.show) for path in CARD_PATHS),
+        Route("/health", agent.health.show),
+        Route("/agent/authenticatedExtendedCard", agent.cards.show_extended),
+    ]
+
+
+def _add_metrics(app: Starlette, agent: Agent) -> None:
+    from .metrics import Metrics  # takes 30 ms, and most do without
+
+    metrics = Metrics(agent.gauges())
+    agent.setup.journal.listeners.append(metrics.on_change)
+    if agent.push is not None:
+        agent.push.outbox.on_result = metrics.for_webhooks()
+    app.router.routes.append(Route("/metrics", metrics.show))
+    app.add_middleware(CountAnswers, count=metrics.on_answer)
+
+
+def _guards(settings: Settings, pages: Sequence[Route]) -> list[Middleware]:
+    return guards(
+        public=[*PUBLIC, *(page.path for page in pages)],
+        url=settings.url,
+        auth=settings.auth,
+        cors_origins=settings.cors_origins or (),
+        allowed_hosts=settings.allowed_hosts or (),
+        rate_limit=settings.rate_limit,
+        rate_limit_storage=settings.rate_limit_storage,
+        access_log=settings.access_log,
+    )

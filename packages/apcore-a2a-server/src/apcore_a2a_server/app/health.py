@@ -1,0 +1,47 @@
+"""Whether the server works: `GET /health` (FR-OPS-001)."""
+
+import asyncio
+import logging
+import time
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from apcore_a2a_server.modules import Skills
+from apcore_a2a_server.store import Journal
+
+logger = logging.getLogger(__name__)
+
+PROBE_TIMEOUT = 0.8
+"""Seconds that the task store has to answer in; the page itself has one (FR-OPS-001)."""
+
+
+class HealthPage:
+    """Whether the server works (FR-OPS-001).
+
+    Args:
+        skills: The modules.
+        journal: Where tasks live.
+    """
+
+    def __init__(self, skills: Skills, journal: Journal) -> None:
+        self._skills = skills
+        self._journal = journal
+        self._started = time.monotonic()
+        self.draining = False
+
+    async def show(self, request: Request) -> Response:
+        """`{"status", "module_count", "uptime_seconds"}`, or 503 and a fixed reason."""
+        if self.draining:
+            document = {"status": "draining", "reason": "The server is shutting down"}
+            return JSONResponse(document, 503, {"connection": "close"})
+        try:
+            async with asyncio.timeout(PROBE_TIMEOUT):
+                await self._journal.store.check()
+        except Exception:  # a user's store may raise anything; what it says is for the log alone
+            logger.exception("The task store does not answer")
+            reason = "The task store does not answer"
+            return JSONResponse({"status": "unhealthy", "reason": reason}, 503)
+        uptime = round(time.monotonic() - self._started, 3)
+        healthy = {"status": "healthy", "module_count": len(self._skills)}
+        return JSONResponse({**healthy, "uptime_seconds": uptime})

@@ -1,0 +1,1 @@
+"""The protocol bindings: JSON-RPC and HTTP+JSON."""

@@ -1,0 +1,1 @@
+"""The task engine: what a request does to a task."""

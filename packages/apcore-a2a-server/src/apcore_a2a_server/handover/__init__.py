@@ -1,1 +1,0 @@
-"""Tasks that one process leaves and another goes on with."""

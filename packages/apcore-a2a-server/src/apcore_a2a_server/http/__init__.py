@@ -1,1 +1,0 @@
-"""What the bindings do with HTTP: bodies, answers, streams of events."""

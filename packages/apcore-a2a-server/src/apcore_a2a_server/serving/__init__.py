@@ -1,1 +1,0 @@
-"""The application around the request path: options, card, health, processes."""

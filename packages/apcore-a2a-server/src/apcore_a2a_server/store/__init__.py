@@ -1,0 +1,74 @@
+"""Tasks, their events, and where they are kept: the part of an agent that outlives a request."""
+
+from apcore_a2a_core.records import (
+    Payload,
+    TaskListResult,
+    TaskRecord,
+    TaskStore,
+    Version,
+    shortened,
+    trim,
+)
+
+from .errors import (
+    KeyReusedError,
+    LeaseLostError,
+    NotSavedError,
+    RepeatedError,
+    StaleError,
+    StoreError,
+    StoreFullError,
+    UnavailableError,
+)
+from .events import Event, fold
+from .inprocess import InProcessStore
+from .journal import Journal
+from .keeper import Keeper
+from .locations import open_store
+from .memory import InMemoryTaskStore
+from .port import Change, Claim, Lease, Order, Page, Query, Retention, SendKey, Store
+from .simple import ScannedStore, SdkStore, store_of
+from .webhooks import Backlog, Notification, Outbox, Transition, Wanted, Webhook
+
+__all__ = [
+    "Backlog",
+    "Change",
+    "Claim",
+    "Event",
+    "InMemoryTaskStore",
+    "InProcessStore",
+    "Journal",
+    "Keeper",
+    "KeyReusedError",
+    "Lease",
+    "LeaseLostError",
+    "NotSavedError",
+    "Notification",
+    "Order",
+    "Outbox",
+    "Page",
+    "Payload",
+    "Query",
+    "RepeatedError",
+    "Retention",
+    "ScannedStore",
+    "SdkStore",
+    "SendKey",
+    "StaleError",
+    "Store",
+    "StoreError",
+    "StoreFullError",
+    "TaskListResult",
+    "TaskRecord",
+    "TaskStore",
+    "Transition",
+    "UnavailableError",
+    "Version",
+    "Wanted",
+    "Webhook",
+    "fold",
+    "open_store",
+    "shortened",
+    "store_of",
+    "trim",
+]

@@ -1,0 +1,305 @@
+"""What the journal needs of a task store: the port behind the one change function.
+
+A store is the truth about every task. It numbers nothing and decides nothing of its own: a
+change says which version it was made from, and is taken whole or not at all.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal, TypeAlias
+
+from a2a import types as a2a
+from a2a.utils.errors import PushNotificationNotSupportedError
+from apcore_a2a_core.records import TaskRecord
+
+from .events import Event
+from .webhooks import Backlog, Notification, Wanted, Webhook
+
+Order: TypeAlias = Literal["created", "updated"]
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """What to list: newest first by creation, or by the last change of state."""
+
+    owner: str
+    context_id: str = ""
+    state: int | None = None
+    after: float | None = None
+    order: Order = "created"
+    cursor: str | None = None
+    limit: int = 50
+
+    def takes(self, owner: str, context_id: str, state: int, seconds: float) -> bool:
+        """Whether a task is asked for, by what its store knows of it."""
+        return (
+            owner == self.owner
+            and self.context_id in ("", context_id)
+            and self.state in (None, state)
+            and seconds >= (self.after or 0)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A page of records. `total`, of all pages, is counted in the order "updated" alone."""
+
+    records: list[TaskRecord]
+    next_cursor: str | None
+    total: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """The right of one replica to run a task, until it expires by the store's clock.
+
+    Attributes:
+        task_id: the task's id.
+        epoch: how often the task has been leased; a write under an older lease is refused.
+    """
+
+    task_id: str
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A task that somebody should see to.
+
+    Its replica has let its lease expire, or released it; or it is paused, and its deadline over.
+
+    Attributes:
+        record: the task as it was left.
+        lease: the right to end it, or to run it again.
+        attempts: how often it has been run in vain, since it began or was answered.
+    """
+
+    record: TaskRecord
+    lease: Lease
+    attempts: int
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One change of a task, which is taken whole or not at all.
+
+    Attributes:
+        record: the task after it.
+        base: the version that it was made from; the task must still have it.
+        events: what happened, with the versions behind *base*.
+        lease: the right to run the task that the writer has; None for what any replica may do.
+        run: whether the writer runs the task from now on, under a new lease.
+    """
+
+    record: TaskRecord
+    base: int
+    events: Sequence[Event]
+    lease: Lease | None = None
+    run: bool = False
+
+    @property
+    def states(self) -> list[Event]:
+        """Those of its events that tell of a state, and that webhooks are told of."""
+        chunk = a2a.TaskArtifactUpdateEvent
+        return [event for event in self.events if not isinstance(event.payload, chunk)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retention:
+    """How much is kept of what has happened.
+
+    A durable store drops a conversation whose tasks have all ended, with them and their logs;
+    one in a process the logs alone.
+
+    Attributes:
+        max_logs: how many ended tasks, or logs of them.
+        log_ttl: seconds since the end after which they may leave.
+        max_events: how many of its latest events a log holds at least; when it has twice as
+            many it is cut down to them, and who asks for older ones gets a snapshot.
+    """
+
+    max_logs: int = 10_000
+    log_ttl: float = 3600
+    max_events: int = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class SendKey:
+    """What a send is known by when it is repeated: of one owner, and for one body.
+
+    Attributes:
+        text: the key that the client has chosen.
+        digest: what the body is known by.
+    """
+
+    text: str
+    digest: bytes
+
+
+class Store(ABC):
+    """Keeps tasks, their events and their webhooks.
+
+    Attributes:
+        keeps_webhooks: Whether it has a place for webhooks.
+        keeps_outbox: Whether it writes down, with each change of a state, what webhooks have
+            to be told of it, until that is settled.
+        is_durable: Whether tasks outlive the process, with their events.
+        is_shared: Whether several processes may work with the same tasks.
+        lease_seconds: How long a lease lasts that is not renewed.
+        retention: How much is kept of what has happened; the agent sets it.
+        on_hint: Is told of a task that another process has changed, and its version; the agent
+            sets it. A store need not tell, and none tells of everything.
+    """
+
+    keeps_webhooks: ClassVar[bool] = False
+    keeps_outbox: ClassVar[bool] = False
+    is_durable: ClassVar[bool] = False
+    is_shared: ClassVar[bool] = False
+    lease_seconds: float = 15
+    retention: Retention = Retention()
+    on_hint: Callable[[str, int], None] | None = None
+
+    async def start(self) -> None:  # noqa: B027 - many have nothing to do
+        """Make ready to work; before this nothing else is asked for."""
+
+    async def close(self) -> None:  # noqa: B027 - as above
+        """Give back what is held; after this nothing else is asked for."""
+
+    async def check(self) -> None:
+        """Raise when it can't be used, whatever the reason."""
+        await self.get("00000000-0000-0000-0000-000000000000")
+
+    @abstractmethod
+    async def create(
+        self,
+        record: TaskRecord,
+        events: Sequence[Event],
+        webhooks: Sequence[Webhook] = (),
+        key: SendKey | None = None,
+    ) -> Lease:
+        """Keep a new task with its first events and its webhooks, leased to who creates it.
+
+        Args:
+            record: The task.
+            events: How it has begun.
+            webhooks: Who is told of it.
+            key: What another send of the same owner must not have been known by, as long as
+                the task of that one is kept.
+
+        Raises:
+            RepeatedError: There is a task of the key, from the same body.
+            KeyReusedError: There is one from another body.
+            StoreFullError: There is no room, and nothing that may be dropped.
+        """
+
+    @abstractmethod
+    async def change(self, change: Change) -> Lease | None:
+        """Make a change; the lease under which the writer runs the task, if it does.
+
+        A task that comes into a state in which nobody runs it has no lease any more.
+
+        Raises:
+            StaleError: The task has another version than the change was made from, or is gone.
+            LeaseLostError: The task has been leased to somebody else.
+            NotSavedError: The task has ended, and is known to have only in this process.
+        """
+
+    @abstractmethod
+    async def get(self, task_id: str) -> TaskRecord | None:
+        """A copy of the task's record, or None."""
+
+    async def get_own(self, task_id: str, owner: str) -> TaskRecord | None:
+        """The same of a task that is the owner's.
+
+        A store that can tell owners without reading the whole task does better than this one:
+        the time that an answer takes shall not tell that somebody else has such a task.
+        """
+        record = await self.get(task_id)
+        return record if record is not None and record.owner == owner else None
+
+    async def is_current(self, record: TaskRecord) -> bool:
+        """Whether a record that was just read is not an old one, as slow stores may give."""
+        return True
+
+    @abstractmethod
+    async def events(self, task_id: str, after: int, limit: int = 1000) -> list[Event] | None:
+        """The next events of a task behind version *after*; None when some of them are gone."""
+
+    async def versions(self, task_ids: Sequence[str]) -> Mapping[str, int]:
+        """The versions of these tasks, as far as they are there."""
+        found = [await self.get(task_id) for task_id in task_ids]
+        return {record.task.id: record.version for record in found if record is not None}
+
+    @abstractmethod
+    async def query(self, query: Query) -> Page:
+        """A page of what *query* asks for."""
+
+    async def conversation(self, owner: str, context_id: str, limit: int) -> Sequence[a2a.Message]:
+        """The latest messages of the owner's conversation in a context, in their order.
+
+        This one puts together those of its latest *limit* tasks, task by task. A store
+        that knows in which order messages came does better.
+        """
+        page = await self.query(Query(owner, context_id, limit=limit))
+        said = [message for record in page.records[::-1] for message in record.said()]
+        return said[-limit:]
+
+    async def webhooks(self, task_id: str) -> Sequence[Webhook]:
+        """The webhooks of a task, oldest first."""
+        raise PushNotificationNotSupportedError
+
+    async def save_webhooks(
+        self, task_id: str, webhooks: Sequence[Webhook], known: Sequence[Webhook] | None = None
+    ) -> None:
+        """Keep these as the webhooks of a task, for as long as the task is kept.
+
+        What waits in an outbox for one that is gone is dropped; for one that has been set again
+        it is due at once.
+
+        Args:
+            task_id: The task's id.
+            webhooks: What they shall be.
+            known: What they must have been, where other processes can change them; None for
+                whatever they were.
+
+        Raises:
+            StaleError: They were others, or the task has left.
+        """
+        raise PushNotificationNotSupportedError
+
+    async def prune(self) -> int:
+        """Drop what `retention` lets go of; how many tasks that were. Called now and then."""
+        return 0
+
+    @abstractmethod
+    async def renew(self, leases: Sequence[Lease]) -> Sequence[Lease]:
+        """Have these leases last again for their whole time; returns those that are lost."""
+
+    @abstractmethod
+    async def release(self, leases: Sequence[Lease]) -> None:
+        """Let others claim these tasks at once."""
+
+    @abstractmethod
+    async def claim(self, limit: int) -> Sequence[Claim]:
+        """Lease up to *limit* tasks that somebody should see to, and nobody does."""
+
+    async def claim_notifications(self, wanted: Wanted) -> Sequence[Notification]:
+        """Take what is due of what webhooks have to be told, the next of each webhook."""
+        raise PushNotificationNotSupportedError
+
+    async def settle(self, notification: Notification) -> None:
+        """It has been delivered."""
+        raise PushNotificationNotSupportedError
+
+    async def postpone(self, notification: Notification, seconds: float) -> None:
+        """It may be taken again in so many seconds."""
+        raise PushNotificationNotSupportedError
+
+    async def give_up(self, notification: Notification, reason: str) -> int:
+        """Its webhook has failed, unless it was set again; how much waited for it."""
+        raise PushNotificationNotSupportedError
+
+    async def backlog(self, most: int) -> Backlog:
+        """What waits; the webhooks to which an owner has more than *most* of it fail."""
+        raise PushNotificationNotSupportedError

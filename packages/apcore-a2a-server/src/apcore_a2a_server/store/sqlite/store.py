@@ -1,0 +1,235 @@
+"""The store over an SQLite file (https://sqlite.org/wal.html)."""
+
+import asyncio
+import sqlite3
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+from a2a import types as a2a
+from apcore_a2a_core.records import TaskRecord
+
+from apcore_a2a_server.store.errors import StoreError, UnavailableError
+from apcore_a2a_server.store.events import Event
+from apcore_a2a_server.store.patience import patiently
+from apcore_a2a_server.store.port import Change, Claim, Lease, Page, Query, SendKey, Store
+from apcore_a2a_server.store.sqlite import outbox, work
+from apcore_a2a_server.store.webhooks import Backlog, Notification, Wanted, Webhook
+
+from .lock import only_process
+from .schema import migrate
+from .worker import Worker
+
+Result = TypeVar("Result")
+
+BUSY = 5.0
+"""Seconds in which another program, such as a backup, may let go of the file."""
+
+
+class SqliteStore(Store):
+    """Keeps tasks in one file, for one process; what it has said that it has is on the disk.
+
+    Args:
+        path: The file; it and two beside it are made when they are not there.
+        lease_seconds: How long a lease lasts that is not renewed.
+
+    Example:
+        ```python
+        import asyncio
+        from pathlib import Path
+        from tempfile import mkdtemp
+
+        from apcore_a2a_server.store.sqlite import SqliteStore
+
+
+        async def main() -> None:
+            store = SqliteStore(Path(mkdtemp()) / "agent.db")
+            await store.start()
+            print(await store.get("t1"))
+            #> None
+            await store.close()
+
+
+        asyncio.run(main())
+        ```
+    """
+
+    keeps_webhooks = True
+    keeps_outbox = True
+    is_durable = True
+
+    def __init__(self, path: str | Path, *, lease_seconds: float = 15) -> None:
+        self.path = Path(path)
+        self.lease_seconds = lease_seconds
+        self._writer: Worker | None = None
+        self._reader: Worker | None = None
+        self._release: Callable[[], None] = lambda: None
+
+    async def start(self) -> None:
+        """Open the file, and bring it up to date.
+
+        Raises:
+            StoreError: Another process has it, it can't be opened, or it is too new.
+        """
+        if self._writer is not None:
+            return
+        try:
+            self._release = only_process(self.path)
+            connections = await asyncio.to_thread(self._open)
+        except BaseException as error:  # whatever it is, the file is nobody's then
+            self._release()
+            if isinstance(error, sqlite3.Error | OSError) and not isinstance(error, StoreError):
+                raise UnavailableError(f"{self.path} can't be used: {error}") from error
+            raise
+        self._writer, self._reader = (
+            Worker(connection, self.path, writes=writes)
+            for connection, writes in zip(connections, (True, False), strict=True)
+        )
+        self._writer.start()
+        self._reader.start()
+
+    async def close(self) -> None:
+        """Write what is still to be written, and close the file."""
+        workers, self._writer, self._reader = [self._writer, self._reader], None, None
+        for worker in workers:
+            if worker is not None:
+                await worker.close()
+        self._release()
+
+    async def check(self) -> None:
+        """Raise when the file can't be used; one that could not be written is tried again."""
+        if self._writer is not None and self._writer.fails:
+            await self._write(lambda connection: None)
+        await super().check()
+
+    async def create(
+        self,
+        record: TaskRecord,
+        events: Sequence[Event],
+        webhooks: Sequence[Webhook] = (),
+        key: SendKey | None = None,
+    ) -> Lease:
+        """Keep a new task, with all that belongs to it."""
+        expires = time.monotonic() + self.lease_seconds
+        return await self._write(partial(work.create, record, events, webhooks, key, expires))
+
+    async def change(self, change: Change) -> Lease | None:
+        """Make a change, also when the disk is full for a while."""
+
+        async def attempt(again: bool) -> Lease | None:
+            expires, limit = time.monotonic() + self.lease_seconds, self.retention.max_events
+            return await self._write(partial(work.change, change, expires, limit))
+
+        return await patiently(attempt, self.lease_seconds)
+
+    async def get(self, task_id: str) -> TaskRecord | None:
+        """The task's record."""
+        return await self._read(partial(work.get, "id = ?", (task_id,)))
+
+    async def get_own(self, task_id: str, owner: str) -> TaskRecord | None:
+        """The same of a task that is the owner's; one of others is not read."""
+        return await self._read(partial(work.get, "id = ? AND owner = ?", (task_id, owner)))
+
+    async def events(self, task_id: str, after: int, limit: int = 1000) -> list[Event] | None:
+        """The next events of a task; None when some of them are gone."""
+        return await self._read(partial(work.events, task_id, after, limit))
+
+    async def query(self, query: Query) -> Page:
+        """A page of what *query* asks for."""
+        return await self._read(partial(work.query, query))
+
+    async def conversation(self, owner: str, context_id: str, limit: int) -> Sequence[a2a.Message]:
+        """The latest messages of a conversation, in the order in which they came."""
+        return await self._read(partial(work.conversation, owner, context_id, limit))
+
+    async def webhooks(self, task_id: str) -> Sequence[Webhook]:
+        """The webhooks of a task, oldest first."""
+        return await self._read(partial(outbox.webhooks, task_id))
+
+    async def save_webhooks(
+        self, task_id: str, webhooks: Sequence[Webhook], known: Sequence[Webhook] | None = None
+    ) -> None:
+        """Keep these as the webhooks of a task."""
+        await self._write(partial(outbox.replace, task_id, webhooks, known))
+
+    async def prune(self) -> int:
+        """Drop conversations that are over, and what is too much."""
+        kept, pruned = self.retention, 0
+        before = time.time() - kept.log_ttl
+        await self._write(outbox.bury)
+        while found := await self._write(partial(work.prune, before, kept.max_logs)):
+            pruned += found
+        return pruned
+
+    async def renew(self, leases: Sequence[Lease]) -> Sequence[Lease]:
+        """Have these leases last again for their whole time; returns those that are lost."""
+        return await self._write(partial(work.renew, leases, time.monotonic() + self.lease_seconds))
+
+    async def release(self, leases: Sequence[Lease]) -> None:
+        """Let others claim these tasks at once."""
+        await self._write(partial(work.renew, leases, 0))
+
+    async def claim(self, limit: int) -> Sequence[Claim]:
+        """Lease up to *limit* tasks that somebody should see to."""
+        now = time.monotonic()
+        return await self._write(partial(work.claim, limit, now, now + self.lease_seconds))
+
+    async def claim_notifications(self, wanted: Wanted) -> Sequence[Notification]:
+        """Take what is due, the next of each webhook."""
+        return await self._write(partial(outbox.claim, wanted))
+
+    async def settle(self, notification: Notification) -> None:
+        """It has been delivered."""
+        await self._write(partial(outbox.settle, notification))
+
+    async def postpone(self, notification: Notification, seconds: float) -> None:
+        """It may be taken again in so many seconds."""
+        await self._write(partial(outbox.postpone, notification, seconds))
+
+    async def give_up(self, notification: Notification, reason: str) -> int:
+        """Its webhook has failed."""
+        return await self._write(partial(outbox.give_up, notification, reason))
+
+    async def backlog(self, most: int) -> Backlog:
+        """What waits; the webhooks to which an owner has more than *most* of it fail."""
+        counts = await self._read(outbox.counted)
+        owners = [owner for owner, count, _ in counts if count > most]
+        given_up = 0
+        if owners:
+            given_up = await self._write(partial(outbox.give_up_surplus, owners, most))
+        pending, since = sum(row[1] for row in counts), min((row[2] for row in counts), default=0)
+        return Backlog(pending - given_up, max(time.time() - since, 0) if pending else 0, given_up)
+
+    async def _write(self, job: Callable[[sqlite3.Connection], Result]) -> Result:
+        return await self._do(self._writer, job)
+
+    async def _read(self, job: Callable[[sqlite3.Connection], Result]) -> Result:
+        return await self._do(self._reader, job)
+
+    async def _do(
+        self, worker: Worker | None, job: Callable[[sqlite3.Connection], Result]
+    ) -> Result:
+        if worker is None:
+            raise StoreError("The store is not open")
+        return await worker.do(job)
+
+    def _open(self) -> tuple[sqlite3.Connection, sqlite3.Connection]:
+        """One to write, and one to read."""
+        connection = self._connect()
+        try:
+            migrate(connection)
+            # whoever had them is gone: there is one process
+            connection.execute("UPDATE tasks SET expires = 0 WHERE expires IS NOT NULL")
+            return connection, self._connect()
+        except BaseException:  # whatever it is, nobody has the connection then
+            connection.close()
+            raise
+
+    def _connect(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(
+            self.path, timeout=BUSY, isolation_level=None, check_same_thread=False
+        )
+        connection.execute("PRAGMA synchronous = FULL")
+        return connection

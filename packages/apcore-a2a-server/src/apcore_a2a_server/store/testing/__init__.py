@@ -1,0 +1,35 @@
+"""What every store must do: checks for authors of stores.
+
+Each check is a coroutine function that is given a new, empty store and raises AssertionError.
+
+```python
+import asyncio
+
+from apcore_a2a_server.store import InMemoryTaskStore
+from apcore_a2a_server.store.testing import CHECKS
+
+for check in CHECKS[:3]:
+    asyncio.run(check(InMemoryTaskStore()))
+print(len(CHECKS) > 20)
+#> True
+```
+
+With pytest it is `@pytest.mark.parametrize("check", CHECKS)`.
+"""
+
+from apcore_a2a_server.store.testing import checks, webhook_checks
+
+from .asserting import CHECKS, LEASE, Check
+from .samples import begun, new_record, said_more, went_on
+
+__all__ = [
+    "CHECKS",
+    "LEASE",
+    "Check",
+    "begun",
+    "checks",
+    "new_record",
+    "said_more",
+    "webhook_checks",
+    "went_on",
+]

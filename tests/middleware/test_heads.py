@@ -1,0 +1,202 @@
+"""What may come before a body, and after it."""
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+import pytest
+import uvicorn
+from apcore_a2a_server.middleware.patience import PatientProtocol
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn.server import ServerState
+
+from tests.server.inloop import anyio_backend as anyio_backend
+from tests.serving import PATIENCE, Server, listener
+
+from .byhand import HEALTH, connected, request, sending, status_of
+
+MAX_HEAD = 64 * 1024
+"""Bytes."""
+
+
+def test_a_client_that_asks_first_is_told_to_go_on(url: str) -> None:
+    whole = sending(headers="Expect: 100-continue\r\nConnection: close\r\n")
+    head, _, content = whole.partition(b"\r\n\r\n")
+    with connected(url) as line:
+        line.say(head + b"\r\n\r\n")
+        assert status_of(line.hear()) == 100
+        line.say(content)
+        assert status_of(line.hear()) == 200
+
+
+def headed(size: int) -> bytes:
+    """A request whose first line and headers have so many bytes."""
+    start = request("/health", "Connection: close\r\n", verb="GET")[:-2]
+    return start + b"X: " + b"x" * (size - len(start) - 7) + b"\r\n\r\n"
+
+
+def test_a_head_may_have_64_kib(url: str) -> None:
+    with connected(url) as line:
+        line.say(headed(MAX_HEAD))
+        assert status_of(line.all()) == 200
+
+
+def test_a_head_that_goes_on_after_64_kib_is_refused(url: str) -> None:
+    with connected(url) as line:
+        line.say(headed(MAX_HEAD + 1)[:-4])
+        line.say(b"\r\nY: y")
+        answer = line.all()
+    assert status_of(answer) == 431
+    assert b"connection: close" in answer
+
+
+class Wire(asyncio.Transport):
+    """A connection whose bytes come in just the pieces that a test wants."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written = b""
+        self.ended = asyncio.Event()
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.written += data
+        if self.written.endswith(b"read"):
+            self.ended.set()
+
+    def close(self) -> None:
+        self.ended.set()
+
+    def is_closing(self) -> bool:
+        return self.ended.is_set()
+
+    def pause_reading(self) -> None:
+        """Nothing comes but what a test passes on."""
+
+    def resume_reading(self) -> None:
+        """The same."""
+
+
+def guarded(app: ASGIApp) -> tuple[PatientProtocol, Wire]:
+    """The protocol before *app*, at the end of a wire."""
+    config = uvicorn.Config(app, lifespan="off")
+    config.load()
+    protocol, wire = PatientProtocol(config, ServerState(), {}), Wire()
+    protocol.connection_made(wire)
+    return protocol, wire
+
+
+async def answered(*pieces: bytes) -> bytes:
+    """The answer to *pieces*, each of which is read at once; who is refused gets no further."""
+    app = Remembers(True)
+    protocol, wire = guarded(app)
+    for piece in pieces:
+        protocol.data_received(piece)
+    async with asyncio.timeout(PATIENCE):
+        await wire.ended.wait()
+        await asyncio.sleep(0)
+    assert bool(app.seen) is (status_of(wire.written) == 200)
+    protocol.connection_lost(None)
+    return wire.written
+
+
+@pytest.mark.anyio
+async def test_a_head_is_measured_however_it_is_cut() -> None:
+    assert status_of(await answered(headed(MAX_HEAD))) == 200
+    for cut in (1, 1000, MAX_HEAD):
+        whole = headed(2 * MAX_HEAD)
+        assert status_of(await answered(whole[:cut], whole[cut:-4], whole[-4:])) == 431
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("size", [MAX_HEAD + 1, 4 * MAX_HEAD])
+async def test_a_head_that_comes_at_once_may_be_no_larger(size: int) -> None:
+    assert status_of(await answered(headed(size))) == 431
+
+
+@pytest.mark.anyio
+async def test_a_large_body_is_none_of_the_next_head() -> None:
+    large = request("/", content=b"x" * 2 * MAX_HEAD)
+    assert status_of(await answered(large + HEALTH[:10])) == 200
+    assert status_of(await answered(large, large + HEALTH[:10])) == 200
+
+
+CHUNKED = request("/", "Transfer-Encoding: chunked\r\n")
+ENDLESS = {
+    "trailer": CHUNKED + b"0\r\na: ",
+    "name of a trailer": CHUNKED + b"0\r\na",
+    "extension of a chunk": CHUNKED + b"1;",
+    "size of a chunk": CHUNKED + b"0",
+    "header": b"GET / HTTP/1.1\r\na: ",
+    "name of a header": b"GET / HTTP/1.1\r\na",
+    "address": b"GET /",
+    "address of the next request": HEALTH + b"GET /",
+}
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("what", ENDLESS)
+async def test_nothing_that_does_not_end_is_gathered(what: str) -> None:
+    protocol, wire = guarded(Remembers(True))
+    protocol.data_received(ENDLESS[what])
+    for _ in range(10):
+        if not wire.ended.is_set():
+            protocol.data_received(b"0" * MAX_HEAD)
+    refused = wire.ended.is_set()
+    protocol.connection_lost(None)
+    assert refused
+
+
+class Remembers:
+    """An application that keeps the headers it got, and may answer before it reads the body."""
+
+    def __init__(self, reads: bool) -> None:
+        self._reads = reads
+        self.seen: list[list[tuple[bytes, bytes]]] = []
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.seen.append(scope["headers"])
+        while self._reads and (await receive()).get("more_body"):
+            continue
+        await PlainTextResponse("read")(scope, receive, send)
+
+
+@contextmanager
+def served(app: ASGIApp) -> Iterator[str]:
+    """Serve *app* in a thread, over the guarded protocol alone."""
+    config = uvicorn.Config(app, http=PatientProtocol, lifespan="off", log_level="warning")
+    server = Server(config)
+    with listener() as sock:
+        thread = threading.Thread(target=server.serve_in_thread, args=([sock],))
+        thread.start()
+        try:
+            assert server.settled.wait(PATIENCE)
+            yield f"http://127.0.0.1:{sock.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            thread.join(PATIENCE)
+
+
+@pytest.mark.parametrize("reads", [True, False], ids=["before the answer", "after the answer"])
+def test_trailers_are_not_kept(reads: bool) -> None:
+    app = Remembers(reads)
+    with served(app) as url, connected(url) as line:
+        line.say(request("/", "Transfer-Encoding: chunked\r\n"))
+        if not reads:
+            line.hear(b"read")
+        with suppress(ConnectionError):
+            line.say(b"0\r\n" + b"X-API-Key: a\r\n" * 1000 + b"\r\n" + HEALTH)
+            for _ in range(1 + reads):
+                line.hear(b"read")
+    assert (b"x-api-key", b"a") not in app.seen[0]
+    assert len(app.seen[0]) < 10
+
+
+@pytest.mark.anyio
+async def test_who_sends_more_requests_than_there_can_be_answers_is_cut_off() -> None:
+    protocol, wire = guarded(Remembers(True))
+    protocol.data_received(HEALTH * 100)
+    assert wire.ended.is_set()
+    assert len(protocol.pipeline) < 100
+    protocol.connection_lost(None)

@@ -1,0 +1,299 @@
+"""One record for each request: who, what, how long; and never what was said."""
+
+import json
+import re
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import quote
+
+import httpx
+import jwt
+import pytest
+from apcore_a2a_server.middleware import set_up_logging
+
+from tests.facade.processes import COMMAND, extensions, process
+from tests.server.asking import MODERN, Agent, Json
+
+from .byhand import CARD, CONTROL, HOSTILE, KEY, LONG, WIDTH, connected, request
+
+SECRET = "a secret of more than thirty-two bytes"
+BREAKS = """
+from pydantic import BaseModel
+
+class Text(BaseModel):
+    text: str
+
+class Breaks:
+    description = "Does not work"
+    input_schema = output_schema = Text
+
+    def execute(self, inputs, context):
+        raise ValueError(inputs["text"])
+"""
+PLACES = [
+    "path",
+    "query",
+    "header",
+    "method",
+    "skill",
+    "task",
+    "message",
+    "tenant",
+    "identity",
+    "id",
+]
+
+
+def token(name: str = "ada", seconds: float = 60, **claims: str) -> str:
+    return jwt.encode({"sub": name, "exp": time.time() + seconds, **claims}, SECRET, "HS256")
+
+
+def bearing(token: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token}"}
+
+
+class Log(NamedTuple):
+    """What an agent has written, and what it was asked with that it must not write."""
+
+    text: str
+    secrets: list[str]
+
+    @property
+    def lines(self) -> list[str]:
+        return self.text.splitlines()
+
+    @property
+    def records(self) -> list[Json]:
+        return [json.loads(line) for line in self.lines]
+
+    @property
+    def accesses(self) -> list[Json]:
+        return [record for record in self.records if record["logger"] == "apcore_a2a.access"]
+
+
+def ask_for(client: httpx.Client, place: str, text: str) -> None:
+    """Send *text* in one of the places that a client has for it."""
+    agent, head, known = Agent(client, "1.0"), text[:9000], bearing(token())
+    params = agent.params(text if place == "skill" else "echo")
+    params["message"] |= {"taskId": text} if place == "task" else {}
+    params["message"] |= {"messageId": text, "contextId": text} if place == "message" else {}
+    call = {"jsonrpc": "2.0", "id": text, "method": "SendMessage", "params": params}
+    call |= {"method": text} if place == "method" else {}
+    if place == "identity":
+        known = bearing(token(iss=head))
+    elif place == "id":
+        known = bearing(token(head))
+    elif place == "header":
+        known["X-Any"] = known["User-Agent"] = head.translate(dict.fromkeys((0, 10, 13, 27, 127)))
+    paths = {"path": f"/{quote(head)}", "tenant": f"/{quote(head)}/tasks/{quote(head)}"}
+    url = paths.get(place, "/") + (f"?{quote(head)}={quote(head)}" if place == "query" else "")
+    sent = {**MODERN, **known}.items()
+    headers = [(name.encode(), value.encode()) for name, value in sent]
+    client.post(url, json=call, headers=headers)
+    client.get(url, headers=headers)
+
+
+@contextmanager
+def logging_agent(home: Path, *options: str) -> Iterator[tuple[httpx.Client, list[str]]]:
+    """A real agent, whose log is in the list when it has ended."""
+    rules = home / "acl.yaml"
+    denied = {"callers": ["*"], "targets": ["nap"], "effect": "deny"}
+    rules.write_text(json.dumps({"default_effect": "allow", "rules": [denied]}), encoding="utf-8")
+    folder, log = extensions(home, "echo.py", "nap.py"), list[str]()
+    (folder / "breaks.py").write_text(BREAKS, encoding="utf-8")
+    command = [*COMMAND, "serve", "--extensions-dir", str(folder), "--acl", str(rules)]
+    with process([*command, "--host=127.0.0.1", "--port=0", *options], home) as agent:
+        with httpx.Client(base_url=agent.url, trust_env=False, timeout=20) as client:
+            yield client, log
+        assert agent.end(signal.SIGTERM) == 0
+        log.append(agent.log)
+
+
+def asked(home: Path, *options: str) -> Log:
+    """The log of an agent that was asked for everything, by tokens."""
+    auth = ["--auth-type=bearer", "--auth-key", SECRET]
+    tokens = [token(), token() + "x", token(seconds=-3600), "nonsense but long"]
+    with logging_agent(home, *auth, *options) as (client, log):
+        for page in (CARD, "/health", "/nothing"):
+            client.get(page)
+        for each in tokens:
+            client.get("/tasks", headers=bearing(each))
+        ask_everything(client)
+        if "--log-format=json" in options:  # in the other a stack has many lines
+            assert Agent(client, "1.0").send("breaks").state == "failed"
+    return Log("".join(log), [*tokens, SECRET])
+
+
+def ask_everything(client: httpx.Client) -> None:
+    client.headers.update(bearing(token()))
+    sent = Agent(client, "1.0").send("echo")
+    assert sent.state == "completed"
+    Agent(client, "1.0").ask("get", {"id": sent.task["id"]})
+    Agent(client, "REST").ask("list", {})
+    assert Agent(client, "1.0").send("nap", {"data": {"seconds": 1}}).error
+    for place in PLACES:
+        ask_for(client, place, HOSTILE + "y" * LONG + HOSTILE)
+        ask_for(client, place, HOSTILE)
+
+
+@pytest.fixture(scope="module")
+def structured(tmp_path_factory: pytest.TempPathFactory) -> Log:
+    return asked(tmp_path_factory.mktemp("structured"), "--log-format=json")
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Log:
+    return asked(tmp_path_factory.mktemp("plain"))
+
+
+# In JSON
+
+
+def test_each_line_is_an_object_with_time_level_logger_and_message(structured: Log) -> None:
+    assert structured.text.endswith("\n")
+    assert structured.lines == structured.text.split("\n")[:-1]
+    for record in structured.records:
+        assert {"time", "level", "logger", "message"} <= {*record}
+        assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}", record["time"])
+        assert record["level"] in ("INFO", "WARNING", "ERROR")
+    assert len(structured.records) > 30
+
+
+def test_a_request_is_told_with_all_that_is_known_of_it(structured: Log) -> None:
+    found = next(r for r in structured.accesses if r.get("skill") == "echo")
+    known = {"method": "POST", "path": "/", "status": 200, "level": "INFO", "client": "127.0.0.1"}
+    assert known.items() <= found.items()
+    assert (found["operation"], found["principal"], found["level"]) == (
+        "SendMessage",
+        "ada",
+        "INFO",
+    )
+    assert re.fullmatch(r"[0-9a-f-]{36}", found["task"])
+    assert 0 < found["duration_ms"] < 20_000
+    assert found["message"].startswith("POST / SendMessage 200 ")
+    same = [r["operation"] for r in structured.accesses if r.get("task") == found["task"]]
+    assert same == ["SendMessage", "GetTask"]
+
+
+def test_what_is_not_known_is_not_told(structured: Log) -> None:
+    found = [r for r in structured.accesses if r["path"] == "/nothing"]
+    assert [r["status"] for r in found] == [401]
+    assert not {"principal", "operation", "task", "skill"} & {*found[0]}
+
+
+def test_a_denial_is_a_warning_that_names_who_and_what(structured: Log) -> None:
+    (found,) = (r for r in structured.records if r["message"].startswith("Access denied"))
+    assert found["level"] == "WARNING"
+    assert (found["principal"], found["skill"], found["client"]) == ("ada", "nap", "127.0.0.1")
+    assert "skill=nap" in found["message"]
+
+
+def test_a_stack_breaks_no_line_and_says_nothing(structured: Log) -> None:
+    (found,) = (r for r in structured.records if r["message"].startswith("Skill failed"))
+    assert (found["level"], found["principal"], found["skill"]) == ("ERROR", "ada", "breaks")
+    assert len(found["exc_info"].splitlines()) > 5
+    assert "ValueError" in found["exc_info"]
+    assert "hello" not in found["exc_info"]
+
+
+def test_nothing_that_a_client_says_is_long_or_controls_anything(structured: Log) -> None:
+    for record in structured.records:
+        record.pop("exc_info", None)
+        texts = [value for value in record.values() if isinstance(value, str)]
+        assert not [text for text in texts if len(text) > WIDTH or CONTROL.search(text)]
+    statuses = {record["status"] for record in structured.accesses}
+    assert statuses >= {200, 401, 404}
+    assert any(len(record.get("principal", "")) > 900 for record in structured.accesses)
+
+
+def test_who_only_reads_public_pages_is_not_told_of(structured: Log, plain: Log) -> None:
+    assert not [record for record in structured.accesses if record["path"] in (CARD, "/health")]
+    assert "/health 200" not in plain.text
+
+
+# In lines for people
+
+
+def test_each_line_begins_with_time_and_level(plain: Log) -> None:
+    assert plain.lines == plain.text.split("\n")[:-1]
+    for line in plain.lines:
+        assert re.match(r"\d\d:\d\d:\d\d (INFO   |WARNING) \S", line), line
+    assert len(plain.lines) > 30
+
+
+def test_no_line_is_broken_long_or_obeyed_by_a_terminal(plain: Log) -> None:
+    for line in plain.lines:
+        assert not CONTROL.search(line)
+        values = re.split("  (?=(?:client|principal|task|skill)=)", line)
+        assert max(map(len, values)) <= WIDTH + len("principal=")
+    assert any("principal=a\\nb[31mc" in line for line in plain.lines)
+
+
+def test_a_line_ends_with_what_is_known(plain: Log) -> None:
+    known = "client=127.0.0.1  principal=ada  task=[0-9a-f-]{36}  skill=echo"
+    pattern = rf"INFO    POST / SendMessage 200 [\d.]+ ms  {known}$"
+    assert [line for line in plain.lines if re.search(pattern, line)]
+    denied = next(line for line in plain.lines if "Access denied" in line)
+    assert re.search("WARNING Access denied: skill=nap .*principal=ada .*skill=nap$", denied)
+
+
+# At any level
+
+
+@pytest.fixture(scope="module")
+def detailed(tmp_path_factory: pytest.TempPathFactory) -> Log:
+    """The log of an agent that tells all, and was asked with keys."""
+    home = tmp_path_factory.mktemp("detailed")
+    auth = ["--auth-type=apikey", "--auth-key", KEY, "--log-level=debug", "--log-format=json"]
+    wrong = "not the key, but nearly"
+    with logging_agent(home, *auth) as (client, log):
+        for key in (KEY, wrong):
+            client.headers.update({"X-API-Key": key, "Authorization": f"Basic {key}"})
+            for page in (CARD, "/health", "/tasks"):
+                client.get(page)
+        client.headers.update({"X-API-Key": KEY})
+        client.get("/" + "x" * 9000)
+    return Log("".join(log), [KEY, wrong])
+
+
+def test_no_credential_is_in_any_record(structured: Log, plain: Log, detailed: Log) -> None:
+    for log in (structured, plain, detailed):
+        assert log.accesses if log is not plain else log.lines
+        pieces = {piece for secret in log.secrets for piece in (secret, secret.split(".")[-1])}
+        assert not [piece for piece in pieces if piece in log.text]
+
+
+def test_reads_of_public_pages_are_for_who_wants_to_know_all(detailed: Log) -> None:
+    found = {(r["path"], r["level"]) for r in detailed.accesses}
+    assert found >= {(CARD, "DEBUG"), ("/health", "DEBUG"), ("/tasks", "INFO")}
+
+
+def test_no_value_is_long_at_any_level(detailed: Log) -> None:
+    shown = [{**record, "exc_info": ""} for record in detailed.records]
+    texts = [value for record in shown for value in record.values() if isinstance(value, str)]
+    assert max(map(len, texts)) <= WIDTH
+
+
+@pytest.mark.parametrize(
+    "arguments", [("loud",), ("INFO",), ("",), ("info", "xml"), ("info", ""), ("info", "JSON")]
+)
+def test_a_level_or_a_format_that_is_none_is_refused(arguments: tuple[str, ...]) -> None:
+    with pytest.raises(ValueError, match=r"log_(level|format) must be"):
+        set_up_logging(*arguments)
+
+
+def test_an_address_that_is_none_is_cleaned(tmp_path: Path) -> None:
+    forwarded = f"X-Forwarded-For: \x9b31m\x85{'x' * 2000}\r\nConnection: close\r\n"
+    with (
+        logging_agent(tmp_path, "--log-format=json") as (client, log),
+        connected(str(client.base_url)) as line,
+    ):
+        line.say(request("/nothing", forwarded, verb="GET"))
+        line.all()
+    (found,) = Log("".join(log), []).accesses
+    assert len(found["client"]) <= WIDTH
+    assert not CONTROL.search(found["client"])

@@ -1,0 +1,59 @@
+"""The surface of the distribution."""
+
+import importlib
+import inspect
+import pkgutil
+
+import apcore_a2a_server.middleware
+import pytest
+
+NAMES = [
+    "AccessLog",
+    "Authentication",
+    "Boundary",
+    "CountAnswers",
+    "Discreet",
+    "OriginGuard",
+    "PageHeaders",
+    "RateLimit",
+    "RateLimiter",
+    "caller_of",
+    "guards",
+    "note",
+    "principal_of",
+    "set_up_logging",
+]
+MODULES = [
+    m.name
+    for m in pkgutil.iter_modules(
+        apcore_a2a_server.middleware.__path__, "apcore_a2a_server.middleware."
+    )
+]
+MIDDLEWARE = [
+    "AccessLog",
+    "Authentication",
+    "Boundary",
+    "OriginGuard",
+    "PageHeaders",
+    "RateLimit",
+]
+
+
+def test_the_public_names_are_these_and_sorted() -> None:
+    assert apcore_a2a_server.middleware.__all__ == NAMES == sorted(NAMES)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_public_is_there_and_says_what_it_is(name: str) -> None:
+    assert inspect.getdoc(getattr(apcore_a2a_server.middleware, name))
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_every_module_says_what_it_is_for(name: str) -> None:
+    assert importlib.import_module(name).__doc__
+
+
+@pytest.mark.parametrize("name", MIDDLEWARE)
+def test_middleware_takes_the_application_first(name: str) -> None:
+    parameters = inspect.signature(getattr(apcore_a2a_server.middleware, name)).parameters
+    assert next(iter(parameters)) == "app"
