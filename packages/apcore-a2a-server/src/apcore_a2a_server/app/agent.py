@@ -1,4 +1,4 @@
-"""Puts the parts of an agent together."""
+"""The parts of an agent, and how they are put together."""
 
 import asyncio
 from collections.abc import Callable
@@ -15,6 +15,7 @@ from apcore_a2a_server.engine.engine import Engine
 from apcore_a2a_server.engine.failover import Recovery, pack
 from apcore_a2a_server.engine.handler import Handler
 from apcore_a2a_server.engine.limits import Capacity
+from apcore_a2a_server.engine.process import Phase, ProcessState
 from apcore_a2a_server.engine.setup import Setup, keep_nothing
 from apcore_a2a_server.middleware import RateLimiter
 from apcore_a2a_server.modules import Access, Skills, Threads, install_approval, install_steps
@@ -28,11 +29,13 @@ from .options import Settings
 if TYPE_CHECKING:
     from apcore_a2a_server.push.push import Push
 
+    from .metrics import Metrics
+
 LAST_WORDS = 2.0
 """Seconds in which webhooks can be told at least of how the last tasks ended."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Agent:
     """The parts of a running agent that its process needs to know."""
 
@@ -44,9 +47,21 @@ class Agent:
     watchers: Watchers
     cards: CardPages
     health: HealthPage
+    state: ProcessState
+    retention: Retention
     shutdown_timeout: float
     push: "Push | None" = None
     keeper: Keeper | None = None
+    metrics: "Metrics | None" = None
+
+    async def open(self) -> None:
+        """Open the store; again without harm.
+
+        Raises:
+            StoreError: The store can't be used; the message says why.
+        """
+        on_change = None if self.keeper is None else self.keeper.on_change
+        await self.setup.journal.store.start(retention=self.retention, on_change=on_change)
 
     async def start(self) -> None:
         """Open the store, and take messages; again after an earlier end.
@@ -54,22 +69,22 @@ class Agent:
         Raises:
             StoreError: The store can't be used; the message says why.
         """
-        await self.setup.journal.store.start()
-        self.health.draining = self.engine.draining = False
+        await self.open()
+        self.state.phase = Phase.READY
         if self.keeper is not None:
             self.keeper.start()
         if self.push is not None:
             self.push.outbox.start()
 
     async def close(self) -> None:
-        """Let go of the store."""
+        """Close the store."""
         if self.keeper is not None:
             await self.keeper.stop()
         await self.setup.journal.store.close()
 
     async def drain(self, seconds: float | None = None) -> None:
-        """Let the running tasks end, and webhooks be told, in the time that they have for it."""
-        self.health.draining = True
+        """Let running tasks end and webhooks be called, for *seconds* or the configured time."""
+        self.state.phase = Phase.DRAINING
         timeout = self.shutdown_timeout if seconds is None else seconds
         loop = asyncio.get_running_loop()
         end = loop.time() + timeout
@@ -98,15 +113,17 @@ class Agent:
 
 
 def build(executor: Any, settings: Settings) -> Agent:
-    """The agent of *executor*.
+    """Build the agent of *executor*.
 
     Raises:
         ValueError: There are no modules, or the default skill is none of them.
         TypeError: The task store lacks the methods of one.
     """
     skills = _skills(executor, settings)
-    setup = _setup(executor, settings)
-    journal, engine, push = setup.journal, Engine(setup), _push(setup.journal, settings)
+    metrics, state = _metrics(settings), ProcessState()
+    setup = _setup(executor, settings, metrics)
+    journal, engine = setup.journal, Engine(setup, state)
+    push = _push(journal, settings, metrics)
     grace = settings.disconnect_grace if settings.cancel_on_disconnect else None
     watchers = Watchers(engine.abandon, grace)
     streams = Streams(settings.max_streams, settings.max_streams_per_client)
@@ -123,10 +140,33 @@ def build(executor: Any, settings: Settings) -> Agent:
         extended_card=cards.extended if settings.auth is not None else None,
         push=None if push is None else push.configs,
     )
-    health = HealthPage(skills, journal)
-    timeout = settings.shutdown_timeout
-    parts = setup, engine, handler, skills, streams, watchers, cards, health, timeout, push
-    return Agent(*parts, _keeper(setup, engine, skills))
+    agent = Agent(
+        setup=setup,
+        engine=engine,
+        handler=handler,
+        skills=skills,
+        streams=streams,
+        watchers=watchers,
+        cards=cards,
+        health=HealthPage(skills, journal, state),
+        state=state,
+        retention=_retention(settings),
+        shutdown_timeout=settings.shutdown_timeout,
+        push=push,
+        keeper=_keeper(setup, engine, skills),
+        metrics=metrics,
+    )
+    if metrics is not None:
+        metrics.add_gauges(agent.gauges())
+    return agent
+
+
+def _metrics(settings: Settings) -> "Metrics | None":
+    if not settings.metrics:
+        return None
+    from .metrics import Metrics  # takes 30 ms, and most do without
+
+    return Metrics(webhooks=bool(settings.push_notifications))
 
 
 def _keeper(setup: Setup, engine: Engine, skills: Skills) -> Keeper | None:
@@ -137,13 +177,16 @@ def _keeper(setup: Setup, engine: Engine, skills: Skills) -> Keeper | None:
     return Keeper(journal, engine.lose, Recovery(setup, engine, skills).take)
 
 
-def _push(journal: Journal, settings: Settings) -> "Push | None":
+def _push(journal: Journal, settings: Settings, metrics: "Metrics | None") -> "Push | None":
     wanted = settings.push_notifications
     if not wanted:
         return None
     from apcore_a2a_server.push.push import Push  # takes 30 ms, and most do without
 
-    return Push(journal, PushSettings() if wanted is True else wanted)
+    push = Push(journal, PushSettings() if wanted is True else wanted)
+    if metrics is not None:
+        push.outbox.on_result = metrics.on_delivery
+    return push
 
 
 def _skills(executor: Any, settings: Settings) -> Skills:
@@ -158,15 +201,19 @@ def _skills(executor: Any, settings: Settings) -> Skills:
     return skills
 
 
-def _journal(settings: Settings) -> Journal:
+def _retention(settings: Settings) -> Retention:
+    return Retention(
+        max_logs=settings.max_tasks, log_ttl=settings.task_ttl, max_events=settings.max_events
+    )
+
+
+def _journal(settings: Settings, metrics: "Metrics | None") -> Journal:
     kept, store = settings.max_history, settings.task_store
     if store is None or store == "memory":
         ttl, capacity = settings.task_ttl, settings.max_tasks
         store = InMemoryTaskStore(ttl=ttl, max_capacity=capacity, max_history=kept)
-    retention = Retention(
-        max_logs=settings.max_tasks, log_ttl=settings.task_ttl, max_events=settings.max_events
-    )
-    return Journal(store_of(store), retention, max_history=kept)
+    on_state = None if metrics is None else metrics.on_state
+    return Journal(store_of(store), max_history=kept, on_state=on_state)
 
 
 def _capacity(settings: Settings, threads: Threads) -> Capacity:
@@ -180,8 +227,8 @@ def _capacity(settings: Settings, threads: Threads) -> Capacity:
     )
 
 
-def _setup(executor: Any, settings: Settings) -> Setup:
-    threads, journal = Threads(settings.max_threads), _journal(settings)
+def _setup(executor: Any, settings: Settings, metrics: "Metrics | None") -> Setup:
+    threads, journal = Threads(settings.max_threads), _journal(settings, metrics)
     return Setup(
         executor=executor,
         journal=journal,

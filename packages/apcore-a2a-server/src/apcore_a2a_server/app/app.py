@@ -81,8 +81,9 @@ def create_app(source: Any, **options: Unpack[Options]) -> Starlette:
     app = Starlette(routes=[*routes, *pages], middleware=middleware, lifespan=lifespan)
     # behind the routes, whose 405 a catch-all route would hide
     app.router.default = Rest(agent.handler, agent.setup.mapper, max_body=settings.max_body)
-    if settings.metrics:
-        _add_metrics(app, agent)
+    if agent.metrics is not None:
+        app.router.routes.append(Route("/metrics", agent.metrics.show))
+        app.add_middleware(CountAnswers, count=agent.metrics.on_answer)
     app.state.agent = agent
     app.state.explorer = pages[0].path if pages else None
     return app
@@ -107,17 +108,6 @@ def _routes(agent: Agent, settings: Settings) -> list[Route]:
         Route("/health", agent.health.show),
         Route("/agent/authenticatedExtendedCard", agent.cards.show_extended),
     ]
-
-
-def _add_metrics(app: Starlette, agent: Agent) -> None:
-    from .metrics import Metrics  # takes 30 ms, and most do without
-
-    metrics = Metrics(agent.gauges())
-    agent.setup.journal.listeners.append(metrics.on_change)
-    if agent.push is not None:
-        agent.push.outbox.on_result = metrics.for_webhooks()
-    app.router.routes.append(Route("/metrics", metrics.show))
-    app.add_middleware(CountAnswers, count=metrics.on_answer)
 
 
 def _guards(settings: Settings, pages: Sequence[Route]) -> list[Middleware]:

@@ -7,6 +7,7 @@ import time
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from apcore_a2a_server.engine.process import ProcessState
 from apcore_a2a_server.modules import Skills
 from apcore_a2a_server.store import Journal
 
@@ -22,17 +23,18 @@ class HealthPage:
     Args:
         skills: The modules.
         journal: Where tasks live.
+        state: The phase of the process.
     """
 
-    def __init__(self, skills: Skills, journal: Journal) -> None:
+    def __init__(self, skills: Skills, journal: Journal, state: ProcessState) -> None:
         self._skills = skills
         self._journal = journal
+        self._state = state
         self._started = time.monotonic()
-        self.draining = False
 
     async def show(self, request: Request) -> Response:
         """`{"status", "module_count", "uptime_seconds"}`, or 503 and a fixed reason."""
-        if self.draining:
+        if self._state.is_draining:
             document = {"status": "draining", "reason": "The server is shutting down"}
             return JSONResponse(document, 503, {"connection": "close"})
         try:

@@ -28,10 +28,10 @@ class Metrics:
     can make more.
 
     Args:
-        gauges: What can be read at any time: names, without the prefix, and what reads them.
+        webhooks: Whether deliveries of notifications are counted.
     """
 
-    def __init__(self, gauges: Gauges) -> None:
+    def __init__(self, *, webhooks: bool = False) -> None:
         started = time.monotonic()
         self._registry = CollectorRegistry()
         self._tasks = Counter(
@@ -45,27 +45,31 @@ class Metrics:
         )
         self._webhooks: Counter | None = None
         self._answered = 0
-        self._gauges: Gauges = {
-            **gauges,
-            "uptime_seconds": lambda: round(time.monotonic() - started, 3),
-        }
-        for name, read in self._gauges.items():
-            text = name.replace("_", " ").capitalize()
-            Gauge(f"apcore_a2a_{name}", text, registry=self._registry).set_function(read)
+        self._gauges: Gauges = {}
+        self.add_gauges({"uptime_seconds": lambda: round(time.monotonic() - started, 3)})
         for state in TERMINAL:
             self._tasks.labels(NAMES[state])
+        if webhooks:
+            self._webhooks = Counter(
+                "apcore_a2a_webhooks", "Notifications", ["result"], registry=self._registry
+            )
+            for result in RESULTS:
+                self._webhooks.labels(result)
 
-    def for_webhooks(self) -> Callable[[str], None]:
-        """What counts what comes of notifications: delivered, retried, failed."""
-        counter = self._webhooks = Counter(
-            "apcore_a2a_webhooks", "Notifications", ["result"], registry=self._registry
-        )
-        for result in RESULTS:
-            counter.labels(result)
-        return lambda result: counter.labels(result).inc()
+    def add_gauges(self, gauges: Gauges) -> None:
+        """Show more figures that can be read at any time, by name without the prefix."""
+        for name, read in gauges.items():
+            text = name.replace("_", " ").capitalize()
+            Gauge(f"apcore_a2a_{name}", text, registry=self._registry).set_function(read)
+        self._gauges |= gauges
 
-    def on_change(self, before: TaskRecord | None, after: TaskRecord) -> None:
-        """A task has come into another state."""
+    def on_delivery(self, result: str) -> None:
+        """Count an attempt to deliver a notification: delivered, retried or failed."""
+        if self._webhooks is not None:
+            self._webhooks.labels(result).inc()
+
+    def on_state(self, before: TaskRecord | None, after: TaskRecord) -> None:
+        """Count a task that has come into another state, and how long it ran."""
         new = after.task.status
         self._tasks.labels(NAMES[new.state]).inc()
         if before is not None and before.task.status.state == WORKING and new.state in TERMINAL:

@@ -12,6 +12,7 @@ from typing import Any, Unpack
 import uvicorn
 from starlette.applications import Starlette
 
+from apcore_a2a_server.engine.process import Phase
 from apcore_a2a_server.middleware import set_up_logging
 from apcore_a2a_server.middleware.closing import hang_up, stop_listening
 from apcore_a2a_server.middleware.patience import patient
@@ -52,14 +53,14 @@ class Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start to listen; what has been made by then is no work for the garbage collector."""
-        await self._agent.setup.journal.store.start()  # here, what is wrong with it can be told
+        await self._agent.open()  # here, a store that can't be used can still be reported
         await super().startup(sockets)
         gc.collect()
         gc.freeze()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Take no more connections, drain, then close."""
-        self._agent.health.draining = True
+        self._agent.state.phase = Phase.DRAINING
         await stop_listening(self, sockets or [])
         running, grace = len(self._agent.engine.runs), self._agent.shutdown_timeout
         if running:

@@ -21,12 +21,12 @@ from apcore_a2a_server.store import (
     UnavailableError,
 )
 
-from .background import Background
 from .call import Call, Ticket
 from .change import change
 from .input_required.answer import answered
 from .input_required.expiry import Expiries
 from .messages import say
+from .process import Background, ProcessState
 from .run import Run
 from .setup import Setup
 from .updates import NewState
@@ -39,13 +39,14 @@ class Engine:
 
     Args:
         setup: What runs share.
+        state: The phase of the process: while it drains, nothing is started.
     """
 
-    def __init__(self, setup: Setup) -> None:
+    def __init__(self, setup: Setup, state: ProcessState) -> None:
         self._setup = setup
+        self._state = state
         self._expiries = Expiries(setup.journal)
         self._background = Background()
-        self.draining = False
         self.runs: dict[str, tuple[Run, asyncio.Task[None]]] = {}
 
     async def start(self, call: Call) -> Ticket:
@@ -105,8 +106,7 @@ class Engine:
             await self._stop(run, CANCELED, "Client disconnected")
 
     async def drain(self, seconds: float) -> None:
-        """Start nothing more; let what runs end for *seconds*, and fail what has not then."""
-        self.draining = True
+        """Let running tasks end for *seconds*; hand over or fail those that have not."""
         self._expiries.forget_all()
         if runs := [*self.runs.values()]:
             await asyncio.wait([task for _, task in runs], timeout=seconds)
@@ -138,7 +138,7 @@ class Engine:
     async def _admitted(self, run: Run) -> None:
         """Run, and return when the run's task works; or raise what refuses it."""
         call = run.call
-        if self.draining:
+        if self._state.is_draining:
             raise DrainingError
         await self._setup.capacity.check(call, self.runs.values())
         current = self.runs.get(call.message.task_id)
@@ -170,7 +170,7 @@ class Engine:
         task_id = run.call.message.task_id
         if self.runs.get(task_id) == (run, task):
             del self.runs[task_id]
-        if run.paused is not None and not self.draining:
+        if run.paused is not None and not self._state.is_draining:
             self._expiries.expect(run.call.message, run.paused)
         if not run.admitted.done() and run.answer is not None:
             run.admitted.set_result(None)  # somebody else has answered, or has ended the task

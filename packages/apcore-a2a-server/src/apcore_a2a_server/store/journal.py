@@ -19,7 +19,7 @@ from apcore_a2a_core.states import PAUSED, SETTLED, TERMINAL, WORKING
 
 from .errors import NotSavedError, StaleError
 from .events import Event
-from .port import Change, Claim, Lease, Page, Query, Retention, SendKey, Store
+from .port import Change, Claim, Lease, Page, Query, SendKey, Store
 from .waiting import Waiters
 from .webhooks import Outbox, Transition, Webhook
 
@@ -27,8 +27,8 @@ logger = logging.getLogger(__name__)
 
 Edit: TypeAlias = Callable[[Sequence[Webhook]], Sequence[Webhook]]
 """Makes of a task's webhooks those that shall be."""
-Listener: TypeAlias = Callable[[TaskRecord | None, TaskRecord], None]
-"""Is told of a task before and after a change of its state; before its first there is None."""
+OnState: TypeAlias = Callable[[TaskRecord | None, TaskRecord], None]
+"""Takes a task before and after a change of its state; before its first state there is None."""
 
 
 @dataclass(slots=True)
@@ -54,26 +54,24 @@ class Journal:
 
     Args:
         store: Where tasks are kept.
-        retention: How much is kept of what has happened.
         max_history: How many of its latest messages a task and a conversation hold.
+        on_state: Callback for every change of a task's state.
 
     Attributes:
-        listeners: Who is told of every change of a task's state.
         outbox: What tells webhooks; None when there are none.
         store: Where tasks are kept.
     """
 
     def __init__(
-        self, store: Store, retention: Retention | None = None, *, max_history: int = 100
+        self, store: Store, *, max_history: int = 100, on_state: OnState | None = None
     ) -> None:
         self.max_history = max_history
-        self.listeners: list[Listener] = []
+        self._on_state = on_state
         self.outbox: Outbox | None = None
         self.store = store
         self._live: dict[str, Entry] = {}
         self._waiters = Waiters()
         self._editing: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        store.retention = retention or store.retention
 
     @property
     def keeps_webhooks(self) -> bool:
@@ -343,8 +341,8 @@ class Journal:
         return None
 
     def _tell(self, before: TaskRecord | None, after: TaskRecord) -> None:
-        for listener in self.listeners:
-            listener(before, after)
+        if self._on_state is not None:
+            self._on_state(before, after)
 
     def _post(self, entry: Entry, events: Sequence[Event]) -> None:
         if not entry.webhooks or self.outbox is None:

@@ -57,7 +57,6 @@ class Keeper:
         self._since, self._renewed = {}, time.monotonic()
         works = self._keep, self._watch, self._take, self._look, self._prune
         self._works = [asyncio.create_task(work()) for work in works]
-        self._store.on_hint = self._on_hint
 
     @property
     def age(self) -> float:
@@ -156,7 +155,8 @@ class Keeper:
             except Exception as error:  # a store may raise anything, and may be back soon
                 logger.debug("Tasks could not be looked at: %s", type(error).__name__)
 
-    def _on_hint(self, task_id: str, version: int) -> None:
+    def on_change(self, task_id: str, version: int) -> None:
+        """Take the hint that another replica has brought a task to *version*."""
         lease = self._journal.hear(task_id, version)
         if lease is not None:
             self._lose(lease)

@@ -17,6 +17,8 @@ from .events import Event
 from .webhooks import Backlog, Notification, Wanted, Webhook
 
 Order: TypeAlias = Literal["created", "updated"]
+OnChange: TypeAlias = Callable[[str, int], None]
+"""Takes the id of a task that another replica has changed, and the task's new version."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,9 +149,7 @@ class Store(ABC):
         is_durable: Whether tasks outlive the process, with their events.
         is_shared: Whether several processes may work with the same tasks.
         lease_seconds: How long a lease lasts that is not renewed.
-        retention: How much is kept of what has happened; the agent sets it.
-        on_hint: Is told of a task that another process has changed, and its version; the agent
-            sets it. A store need not tell, and none tells of everything.
+        retention: How much is kept of what has happened.
     """
 
     keeps_webhooks: ClassVar[bool] = False
@@ -158,10 +158,20 @@ class Store(ABC):
     is_shared: ClassVar[bool] = False
     lease_seconds: float = 15
     retention: Retention = Retention()
-    on_hint: Callable[[str, int], None] | None = None
+    _on_change: OnChange | None = None
 
-    async def start(self) -> None:  # noqa: B027 - many have nothing to do
-        """Make ready to work; before this nothing else is asked for."""
+    async def start(
+        self, *, retention: Retention | None = None, on_change: OnChange | None = None
+    ) -> None:
+        """Get ready to work; called before everything else, and again without harm.
+
+        Args:
+            retention: How much to keep of what has happened; None for what was set before.
+            on_change: Callback for changes made by other replicas. It is a hint: a store may call
+                it never, and none calls it for every change.
+        """
+        self.retention = retention or self.retention
+        self._on_change = on_change or self._on_change
 
     async def close(self) -> None:  # noqa: B027 - as above
         """Give back what is held; after this nothing else is asked for."""

@@ -12,7 +12,7 @@ from apcore_a2a_core.records import TaskListResult, TaskRecord, TaskStore, Versi
 
 from .inprocess import InProcessStore
 from .locations import open_store
-from .port import Page, Query, Store
+from .port import OnChange, Page, Query, Retention, Store
 from .webhooks import Webhook
 
 logger = logging.getLogger("apcore_a2a.stores")
@@ -44,8 +44,11 @@ class ScannedStore(InProcessStore):
         self._lacks = type(store).__name__, "It keeps one webhook for each task"
         self._told = False
 
-    async def start(self) -> None:
+    async def start(
+        self, *, retention: Retention | None = None, on_change: OnChange | None = None
+    ) -> None:
         """Tell, once, what the store lacks."""
+        await super().start(retention=retention, on_change=on_change)
         if not self._told:
             logger.info(LACKS, *self._lacks)
         self._told = True

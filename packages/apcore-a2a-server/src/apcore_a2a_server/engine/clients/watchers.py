@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, TypeAlias
 
-from apcore_a2a_server.engine.background import Background
+from apcore_a2a_server.engine.process import Background
 from apcore_a2a_server.errors import TooMuchError
 
 from .caller import Connection

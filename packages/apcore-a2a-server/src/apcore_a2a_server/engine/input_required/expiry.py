@@ -7,9 +7,9 @@ from contextlib import suppress
 from a2a.types import Message
 from apcore_a2a_core.states import FAILED, PAUSED
 
-from apcore_a2a_server.engine.background import Background
 from apcore_a2a_server.engine.change import change
 from apcore_a2a_server.engine.messages import say
+from apcore_a2a_server.engine.process import Background
 from apcore_a2a_server.engine.updates import NewState
 from apcore_a2a_server.errors import StaleTaskError
 from apcore_a2a_server.modules import Pause

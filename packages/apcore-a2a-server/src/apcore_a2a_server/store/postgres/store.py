@@ -21,7 +21,17 @@ from apcore_a2a_server.store.errors import (
 )
 from apcore_a2a_server.store.events import Event, pack, unpack
 from apcore_a2a_server.store.patience import patiently
-from apcore_a2a_server.store.port import Change, Claim, Lease, Page, Query, SendKey, Store
+from apcore_a2a_server.store.port import (
+    Change,
+    Claim,
+    Lease,
+    OnChange,
+    Page,
+    Query,
+    Retention,
+    SendKey,
+    Store,
+)
 from apcore_a2a_server.store.postgres import listing, outbox, sql
 from apcore_a2a_server.store.webhooks import Backlog, Notification, Wanted, Webhook
 
@@ -85,12 +95,15 @@ class PostgresStore(Store):
             for statement in (sql.CREATE, sql.CHANGE_STATE, sql.ADD_CHUNKS)
         )
 
-    async def start(self) -> None:
+    async def start(
+        self, *, retention: Retention | None = None, on_change: OnChange | None = None
+    ) -> None:
         """Connect, and bring the database up to date.
 
         Raises:
             UnavailableError: It can't be reached, or is newer than this package.
         """
+        await super().start(retention=retention, on_change=on_change)
         if self._pool is not None:
             return
         try:
@@ -335,8 +348,8 @@ class PostgresStore(Store):
         ]
 
     def _on_hint(self, task_id: str, version: int) -> None:
-        if self.on_hint is not None:
-            self.on_hint(task_id, version)
+        if self._on_change is not None:
+            self._on_change(task_id, version)
 
     async def _ask(self, method: str, *values: Any, seconds: float = 0) -> Any:
         """Run a statement on any connection.

@@ -14,7 +14,17 @@ from apcore_a2a_core.records import TaskRecord
 from apcore_a2a_server.store.errors import StoreError, UnavailableError
 from apcore_a2a_server.store.events import Event
 from apcore_a2a_server.store.patience import patiently
-from apcore_a2a_server.store.port import Change, Claim, Lease, Page, Query, SendKey, Store
+from apcore_a2a_server.store.port import (
+    Change,
+    Claim,
+    Lease,
+    OnChange,
+    Page,
+    Query,
+    Retention,
+    SendKey,
+    Store,
+)
 from apcore_a2a_server.store.sqlite import outbox, work
 from apcore_a2a_server.store.webhooks import Backlog, Notification, Wanted, Webhook
 
@@ -67,12 +77,15 @@ class SqliteStore(Store):
         self._reader: Worker | None = None
         self._release: Callable[[], None] = lambda: None
 
-    async def start(self) -> None:
+    async def start(
+        self, *, retention: Retention | None = None, on_change: OnChange | None = None
+    ) -> None:
         """Open the file, and bring it up to date.
 
         Raises:
             StoreError: Another process has it, it can't be opened, or it is too new.
         """
+        await super().start(retention=retention, on_change=on_change)
         if self._writer is not None:
             return
         try:
