@@ -1,0 +1,54 @@
+"""Print the changelog entry of a release: `python tools/release_notes.py v0.10.0`.
+
+The tag must name the version that every distribution has, and the entry must be dated.
+"""
+
+import re
+import sys
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def versions() -> dict[str, str]:
+    """Return the version of each distribution of the workspace."""
+    projects = [
+        tomllib.loads(path.read_text(encoding="utf-8"))["project"]
+        for path in sorted(ROOT.glob("packages/*/pyproject.toml"))
+    ]
+    return {project["name"]: project["version"] for project in projects}
+
+
+def entry(changelog: str, version: str) -> str:
+    """Return what *changelog* says about *version*, without the heading.
+
+    Raises:
+        ValueError: There is no entry, or it has no date, or nothing follows the heading.
+    """
+    heading = rf"^## {re.escape(version)} — (?P<date>\S+)$"
+    found = re.search(rf"{heading}(?P<text>.*?)(?=^## |\Z)", changelog, re.MULTILINE | re.DOTALL)
+    if found is None:
+        raise ValueError(f"CHANGELOG.md has no entry for {version}")
+    if not re.fullmatch(r"\d{4}-\d\d-\d\d", found["date"]):
+        raise ValueError(f"CHANGELOG.md has no date for {version}, but {found['date']!r}")
+    if not found["text"].strip():
+        raise ValueError(f"CHANGELOG.md says nothing about {version}")
+    return found["text"].strip()
+
+
+def main(tag: str) -> None:
+    """Print the entry of the release that *tag* marks."""
+    for name, version in versions().items():
+        if tag != f"v{version}":
+            raise ValueError(f"the tag is {tag}, but {name} has version {version}")
+    print(entry((ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), tag.removeprefix("v")))
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit("usage: release_notes.py TAG, where TAG is one like v0.10.0")
+    try:
+        main(sys.argv[1])
+    except ValueError as error:
+        sys.exit(f"release_notes.py: {error}")
