@@ -133,6 +133,10 @@ async def a_log_that_was_cut_says_so(store: Store) -> None:
         record = change.record
     assert await store.events("t1", 0) is None
     assert await versions(store, "t1", record.version - 5) == [28, 29, 30, 31, 32]
+    for after in range(record.version):  # a reader gets every event that it lacks, or none
+        events = await store.events("t1", after)
+        missed = [*range(after + 1, record.version + 1)]
+        assert events is None or [event.version for event in events] == missed
 
 
 @check

@@ -1,0 +1,37 @@
+"""Web pages of other origins may not drive an agent."""
+
+import httpx
+import pytest
+from apcore_a2a_server.middleware import OriginGuard
+from starlette.responses import PlainTextResponse
+
+AGENT = "http://agent.example:8000"
+
+
+async def status_for(origin: str) -> int:
+    app = OriginGuard(PlainTextResponse("done"))
+    transport = httpx.ASGITransport(app)
+    async with httpx.AsyncClient(transport=transport, base_url=AGENT) as client:
+        return (await client.post("/", headers={"origin": origin})).status_code
+
+
+@pytest.mark.anyio
+async def test_a_page_of_the_agent_itself_may_call() -> None:
+    assert await status_for(AGENT) == 200
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    "origin",
+    [
+        "http://evilagent.example:8000",
+        "http://agent.example:8000.evil.example",
+        "http://evil.example/agent.example:8000",
+        "http://agent.example",
+        "http://agent.example:80001",
+        "https://agent.example:8000",
+        "null",
+    ],
+)
+async def test_a_page_whose_origin_only_resembles_the_agent_may_not_call(origin: str) -> None:
+    assert await status_for(origin) == 403
