@@ -189,6 +189,7 @@ def test_the_demo_takes_the_port_from_the_environment() -> None:
     assert "not a port: http" in run(TOOLS / "demo", PORT="http").stderr
 
 
+@pytest.mark.process
 def test_the_demo_says_when_its_port_is_taken() -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
@@ -198,6 +199,7 @@ def test_the_demo_says_when_its_port_is_taken() -> None:
     assert f"port {port} is not available: " in result.stderr
 
 
+@pytest.mark.process
 def test_the_fuzzer_tells_what_it_tries_and_what_comes_back(tmp_path: Path) -> None:
     result = run(TOOLS / "fuzz", "--cases", 30, "--seed", 1, cwd=tmp_path)
 

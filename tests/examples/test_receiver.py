@@ -10,11 +10,14 @@ from pathlib import Path
 from typing import IO
 
 import httpx
+import pytest
 from standardwebhooks import Webhook
 
 from tests.push.agents import SECRET, agent
 from tests.push.receiver import free_port
 from tests.serving import PATIENCE
+
+pytestmark = [pytest.mark.process, pytest.mark.smoke]
 
 SCRIPT = Path(__file__).parents[2] / "examples" / "receiver.py"
 STATES = ["submitted", "working", "completed"]

@@ -21,6 +21,12 @@ FLAGS = [
 ]
 
 
+def pytest_itemcollected(item: pytest.Function) -> None:
+    """Mark who looks at the page."""
+    if "browser" in item.fixturenames:
+        item.add_marker("browser")
+
+
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     """Chromium; for one module of tests, for others can't run event loops beside Playwright's."""

@@ -129,6 +129,7 @@ def tab_to(wanted: Locator) -> None:
     raise AssertionError(f"Tab does not lead to {wanted}")
 
 
+@pytest.mark.smoke
 def test_a_whole_journey_goes_by_keyboard(visit: Visit) -> None:
     page = visit.go()
     page.get_by_role("heading", level=1).wait_for()

@@ -392,6 +392,8 @@ def test_what_is_not_understood_ends_with_1_and_points_to_the_help(
     assert re.search(r"^Try 'apcore-a2a( serve)? --help'\.$", printed, re.MULTILINE)
 
 
+@pytest.mark.process
+@pytest.mark.smoke
 def test_an_unknown_default_skill_ends_with_1(folder: Path, tmp_path: Path) -> None:
     with process([*COMMAND, *LOCAL, "--default-skill", "nope"], tmp_path) as agent:
         assert agent.end(within=5) == 1
@@ -412,6 +414,8 @@ def test_a_host_that_is_none_ends_with_2(folder: Path, capfd: pytest.CaptureFixt
     assert "Can't listen at 256.0.0.1:0" in capfd.readouterr().err
 
 
+@pytest.mark.process
+@pytest.mark.smoke
 def test_a_crash_ends_with_2(tmp_path: Path) -> None:
     extensions(tmp_path, "crash.py")
 
@@ -431,6 +435,8 @@ def test_a_module_that_exits_while_it_is_loaded_ends_with_2(
     assert "apcore-a2a: The server ended: SystemExit(0)" in capfd.readouterr().err
 
 
+@pytest.mark.process
+@pytest.mark.smoke
 def test_a_signal_before_it_listens_ends_it_cleanly(folder: Path, tmp_path: Path) -> None:
     early = "import os, signal; os.kill(os.getpid(), signal.SIGTERM)"
     (folder / "early.py").write_text(early, encoding="utf-8")
@@ -441,6 +447,8 @@ def test_a_signal_before_it_listens_ends_it_cleanly(folder: Path, tmp_path: Path
     assert main(LOCAL) == 0
 
 
+@pytest.mark.process
+@pytest.mark.clock
 def test_a_module_that_keeps_its_thread_does_not_keep_the_process(tmp_path: Path) -> None:
     extensions(tmp_path, "block.py")
     command = [*COMMAND, *LOCAL, "--shutdown-timeout", "0"]
@@ -474,6 +482,8 @@ finally:
         assert not loaded & {"a2a", "apcore", "pydantic", "starlette", "uvicorn", "yaml"}
 
 
+@pytest.mark.process
+@pytest.mark.clock
 @pytest.mark.parametrize("arguments", [["--help"], ["serve", "--help"]])
 def test_the_help_is_there_at_once(arguments: list[str], tmp_path: Path) -> None:
     took = []
@@ -485,6 +495,8 @@ def test_the_help_is_there_at_once(arguments: list[str], tmp_path: Path) -> None
     assert min(took) < 0.3
 
 
+@pytest.mark.process
+@pytest.mark.smoke
 def test_the_help_names_every_flag_and_fits_a_terminal(tmp_path: Path) -> None:
     printed = run(["serve", "--help"], tmp_path, {"COLUMNS": "80"}).stdout
     shown = re.findall(r"^  (--[a-z-]+)", printed, re.MULTILINE)
@@ -496,6 +508,7 @@ def test_the_help_names_every_flag_and_fits_a_terminal(tmp_path: Path) -> None:
     assert "serve" in run(["--help"], tmp_path).stdout
 
 
+@pytest.mark.process
 def test_the_version_is_that_of_the_distribution(tmp_path: Path) -> None:
     done = run(["--version"], tmp_path)
 
@@ -503,6 +516,8 @@ def test_the_version_is_that_of_the_distribution(tmp_path: Path) -> None:
     assert not done.returncode
 
 
+@pytest.mark.process
+@pytest.mark.smoke
 def test_the_script_is_the_module(tmp_path: Path) -> None:
     script = Path(sys.executable).with_name("apcore-a2a")
     command = [str(script), "--version"]
@@ -514,6 +529,8 @@ def test_the_script_is_the_module(tmp_path: Path) -> None:
 LINE = r"\d\d:\d\d:\d\d (INFO   |WARNING) "
 
 
+@pytest.mark.process
+@pytest.mark.smoke
 def test_it_starts_with_a_few_friendly_lines(folder: Path, tmp_path: Path) -> None:
     with process([*COMMAND, *LOCAL], tmp_path) as agent:
         url = agent.url
@@ -528,6 +545,7 @@ def test_it_starts_with_a_few_friendly_lines(folder: Path, tmp_path: Path) -> No
     ]
 
 
+@pytest.mark.process
 def test_it_warns_of_modules_that_fail_and_when_anybody_can_call(
     folder: Path, tmp_path: Path
 ) -> None:
@@ -543,6 +561,7 @@ def test_it_warns_of_modules_that_fail_and_when_anybody_can_call(
     assert "--url" in agent.log
 
 
+@pytest.mark.process
 def test_it_prints_nothing_at_log_level_error(folder: Path, tmp_path: Path) -> None:
     port = free_port()
     command = [*COMMAND, "serve", "--port", str(port), "--log-level", "error"]
@@ -554,6 +573,7 @@ def test_it_prints_nothing_at_log_level_error(folder: Path, tmp_path: Path) -> N
     assert agent.log == ""
 
 
+@pytest.mark.process
 def test_it_shows_all_at_log_level_debug(folder: Path, tmp_path: Path) -> None:
     command = [*COMMAND, *LOCAL, "--log-level", "debug"]
     with process(command, tmp_path) as agent, asking(agent) as client:
@@ -568,6 +588,7 @@ def test_it_shows_all_at_log_level_debug(folder: Path, tmp_path: Path) -> None:
 # From end to end
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("mode", ["legacy", "namespace"])
 def test_the_card_tells_what_flags_variables_and_the_file_say(
     mode: str, folder: Path, tmp_path: Path, write: Write
@@ -594,6 +615,7 @@ def test_the_card_tells_what_flags_variables_and_the_file_say(
     assert "WARNING" not in agent.log
 
 
+@pytest.mark.process
 def test_the_card_tells_of_webhooks_when_they_are_switched_on(folder: Path, tmp_path: Path) -> None:
     secret, port = "whsec_" + "QUJDREVG" * 4, free_port()
     variables = {"APCORE_A2A_PUSH_SECRETS": secret, "APCORE_A2A_PUSH_RETRIES": "1 2"}
@@ -618,6 +640,7 @@ def test_the_modules_are_where_apcore_is_told_to_look(
     assert "Extensions directory not found: elsewhere\n" in capfd.readouterr().err
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("mode", HEADERS)
 def test_the_config_file_is_read_without_a_word(
     mode: str, write: Write, capfd: pytest.CaptureFixture[str]

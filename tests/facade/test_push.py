@@ -57,6 +57,8 @@ def refusal(process: Process, url: str) -> str:
     return text
 
 
+@pytest.mark.process
+@pytest.mark.smoke
 def test_in_development_this_machine_is_called_and_told_in_signed_notifications(
     tmp_path: Path,
 ) -> None:
@@ -71,6 +73,7 @@ def test_in_development_this_machine_is_called_and_told_in_signed_notifications(
         assert "not signed" not in agent.log
 
 
+@pytest.mark.process
 def test_in_production_only_https_to_public_hosts_is_called(tmp_path: Path) -> None:
     with receiving() as receiver, serving(tmp_path, ON) as agent:
         assert refusal(agent, receiver.url) == "Webhook URL must use HTTPS in production mode"
@@ -80,6 +83,7 @@ def test_in_production_only_https_to_public_hosts_is_called(tmp_path: Path) -> N
     assert len(receiver) == 0
 
 
+@pytest.mark.process
 def test_hosts_and_ports_may_be_named(tmp_path: Path) -> None:
     flags = ("--push-allowed-hosts", "10.1.0.0/16", "hooks.example", "--push-ports", "443", "9443")
     with serving(tmp_path, ON, *flags) as agent:
@@ -89,6 +93,7 @@ def test_hosts_and_ports_may_be_named(tmp_path: Path) -> None:
         assert "443 or 9443" in refusal(agent, "https://10.1.2.3:8443/")
 
 
+@pytest.mark.process
 def test_retries_and_timeout_may_be_chosen(tmp_path: Path) -> None:
     flags = ("--push-retries", "0.1", "--push-timeout", "0.3")
     with (
@@ -101,6 +106,7 @@ def test_retries_and_timeout_may_be_chosen(tmp_path: Path) -> None:
         agent.wait_for(r"(has failed: no answer in 0\.3 s)")
 
 
+@pytest.mark.process
 def test_all_of_it_may_be_in_the_environment_or_the_config_file(tmp_path: Path) -> None:
     config = {
         "version": "1",
@@ -118,6 +124,7 @@ def test_all_of_it_may_be_in_the_environment_or_the_config_file(tmp_path: Path) 
         Webhook(SECRET).verify(receiver.wait(5)[-1].body, dict(receiver.deliveries[-1].headers))
 
 
+@pytest.mark.process
 def test_all_of_it_may_go_through_a_proxy(tmp_path: Path) -> None:
     with receiving() as proxy:
         address = proxy.url.removesuffix("/hook")
@@ -127,6 +134,7 @@ def test_all_of_it_may_go_through_a_proxy(tmp_path: Path) -> None:
             assert {d.path for d in proxy.deliveries} == {"http://hooks.example.com:8080/told"}
 
 
+@pytest.mark.process
 def test_at_the_end_what_could_not_be_told_is_reported(tmp_path: Path) -> None:
     url = f"http://127.0.0.1:{free_port()}/"
     flags = ("--shutdown-timeout", "60", "--push-retries", "600", "600")
@@ -138,6 +146,7 @@ def test_at_the_end_what_could_not_be_told_is_reported(tmp_path: Path) -> None:
         assert "are lost: the server ends" in agent.log
 
 
+@pytest.mark.process
 def test_a_second_signal_waits_for_no_receiver(tmp_path: Path) -> None:
     flags = ("--shutdown-timeout", "60", "--push-timeout", "60")
     with (

@@ -349,6 +349,7 @@ def test_a_silent_agent_is_waited_for_as_long_as_is_said(do: Command) -> None:
 # Help
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("command", COMMANDS)
 def test_the_help_fits_a_terminal_and_names_the_exit_codes(command: str, tmp_path: Path) -> None:
     done = run([command, "--help"], tmp_path, {"COLUMNS": "80"})
@@ -360,6 +361,7 @@ def test_the_help_fits_a_terminal_and_names_the_exit_codes(command: str, tmp_pat
         assert code in words
 
 
+@pytest.mark.process
 def test_the_commands_are_in_the_help_of_all(tmp_path: Path) -> None:
     printed = run(["--help"], tmp_path).stdout
 

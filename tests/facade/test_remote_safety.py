@@ -219,6 +219,8 @@ def begun(home: Path, *arguments: str, **options: Any) -> subprocess.Popen[str]:
     )
 
 
+@pytest.mark.process
+@pytest.mark.smoke
 def test_an_interrupted_call_cancels_its_task(tmp_path: Path) -> None:
     followed = threading.Event()
 
@@ -243,6 +245,7 @@ def test_an_interrupted_call_cancels_its_task(tmp_path: Path) -> None:
     assert fake.bodies[-1]["params"] == {"id": "t-1"}
 
 
+@pytest.mark.process
 def test_an_interrupted_stream_is_canceled_at_the_agent(agent: str, tmp_path: Path) -> None:
     arguments = ["call", agent, "waits", "--stream", "--context", "interrupted"]
     with begun(tmp_path, *arguments) as command:
@@ -258,6 +261,7 @@ def test_an_interrupted_stream_is_canceled_at_the_agent(agent: str, tmp_path: Pa
     assert err.strip() == f"Canceled task {found.id}"
 
 
+@pytest.mark.process
 def test_who_only_follows_a_task_does_not_cancel_it(tmp_path: Path) -> None:
     followed = threading.Event()
 
@@ -277,6 +281,7 @@ def test_who_only_follows_a_task_does_not_cancel_it(tmp_path: Path) -> None:
     assert fake.methods == ["GetTask", "SubscribeToTask"]
 
 
+@pytest.mark.process
 def test_an_interrupt_while_the_input_is_read_ends_quietly(tmp_path: Path) -> None:
     code = """
 import sys
@@ -298,6 +303,7 @@ sys.exit(cli.main(["call", "http://127.0.0.1:1", "x", "--input", "-"]))
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("arguments", [["card"], ["tasks"], ["call", "gives"]])
 def test_a_pipe_that_nobody_reads_ends_it_quietly(
     arguments: list[str], agent: str, tmp_path: Path
@@ -315,6 +321,7 @@ def test_a_pipe_that_nobody_reads_ends_it_quietly(
     assert command.returncode != 2
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
 def test_a_terminal_without_unicode_gets_json_anyway(encoding: str, tmp_path: Path) -> None:
     fake = Fake({"name": "☃"}, SendMessage=sends(task("FAILED", said=[{"text": "☃"}])))
@@ -339,6 +346,7 @@ def test_a_terminal_without_unicode_gets_json_anyway(encoding: str, tmp_path: Pa
     assert failed.stderr.startswith(b"apcore-a2a: The task")
 
 
+@pytest.mark.process
 def test_large_inputs_and_results_pass_unharmed(tmp_path: Path, agent: str) -> None:
     given = json.dumps({"text": "é" * 1_000_000})
     done = subprocess.run(

@@ -236,6 +236,8 @@ def test_half_a_character_is_shown_somehow(terminal: Terminal, capsys: Read) -> 
 # On a real terminal
 
 
+@pytest.mark.process
+@pytest.mark.smoke
 def test_a_question_is_answered_where_it_is_asked(agent: str, tmp_path: Path) -> None:
     with screen(tmp_path, "call", agent, "pays") as shown:
         shown.wait_for(r"Approval required for module pays[^?]*\?")
@@ -245,6 +247,7 @@ def test_a_question_is_answered_where_it_is_asked(agent: str, tmp_path: Path) ->
     assert '"paid": true' in plain(shown.text)
 
 
+@pytest.mark.process
 def test_a_question_is_asked_with_its_choices(agent: str, tmp_path: Path) -> None:
     with screen(tmp_path, "call", agent, "greets", TERM="dumb") as shown:
         shown.wait_for(r"Who are you\?")
@@ -256,6 +259,7 @@ def test_a_question_is_asked_with_its_choices(agent: str, tmp_path: Path) -> Non
     assert '"hello": "Ada"' in plain(shown.text)
 
 
+@pytest.mark.process
 def test_the_task_is_kept_for_who_does_not_answer(agent: str, tmp_path: Path) -> None:
     with screen(tmp_path, "call", agent, "pays", TERM="dumb") as shown:
         shown.wait_for(r"\n\S*\? ")
@@ -265,6 +269,7 @@ def test_the_task_is_kept_for_who_does_not_answer(agent: str, tmp_path: Path) ->
     assert "Answer with: apcore-a2a call" in shown.text
 
 
+@pytest.mark.process
 def test_an_interrupt_at_the_question_says_how_to_answer_later(agent: str, tmp_path: Path) -> None:
     with screen(tmp_path, "call", agent, "pays", TERM="dumb") as shown:
         shown.wait_for(r"\n\S*\? ")
@@ -275,6 +280,7 @@ def test_an_interrupt_at_the_question_says_how_to_answer_later(agent: str, tmp_p
     assert re.search("--task|Canceled task", shown.text)
 
 
+@pytest.mark.process
 def test_the_progress_is_shown_and_an_interrupt_cancels(agent: str, tmp_path: Path) -> None:
     with screen(tmp_path, "call", agent, "waits", "--context", "shown") as shown:
         shown.wait_for("working  0 s")
@@ -289,6 +295,7 @@ def test_the_progress_is_shown_and_an_interrupt_cancels(agent: str, tmp_path: Pa
     assert shown.text.rstrip().rpartition("\x1b[?25")[2].startswith("h")  # the cursor is back
 
 
+@pytest.mark.process
 def test_without_colours_there_are_none(agent: str, tmp_path: Path) -> None:
     with screen(tmp_path, "card", agent, NO_COLOR="1", TERM="dumb") as shown:
         assert shown.end() == 0
@@ -297,6 +304,7 @@ def test_without_colours_there_are_none(agent: str, tmp_path: Path) -> None:
     assert "Agent" in shown.text
 
 
+@pytest.mark.process
 def test_json_is_printed_on_a_terminal_if_it_is_asked_for(agent: str, tmp_path: Path) -> None:
     with screen(tmp_path, "call", agent, "greets", "--json") as shown:
         assert shown.end() == 4
@@ -305,6 +313,7 @@ def test_json_is_printed_on_a_terminal_if_it_is_asked_for(agent: str, tmp_path: 
     assert "\x1b" not in shown.text
 
 
+@pytest.mark.process
 def test_hostile_text_does_not_get_through_a_terminal(tmp_path: Path) -> None:
     hostile = sends(task("INPUT_REQUIRED", {"text": HOSTILE}, said=[{"text": HOSTILE}]))
     with (

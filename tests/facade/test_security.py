@@ -110,6 +110,7 @@ def pair() -> rsa.RSAPrivateKey:
 # Who may call
 
 
+@pytest.mark.process
 def test_the_secret_may_be_in_the_environment(tmp_path: Path) -> None:
     variables = {"APCORE_JWT_SECRET": KEY}
     flags = ("--auth-type", "bearer", "--auth-algorithms", "HS256", "--log-level", "debug")
@@ -117,11 +118,13 @@ def test_the_secret_may_be_in_the_environment(tmp_path: Path) -> None:
         check(client, signed(KEY), signed(KEY, "HS384"))
 
 
+@pytest.mark.process
 def test_the_secret_may_be_an_option(tmp_path: Path) -> None:
     with serving(tmp_path, "--auth-type", "bearer", "--auth-key", KEY) as (_, client):
         check(client, signed(KEY), signed(KEY[::-1]))
 
 
+@pytest.mark.process
 def test_a_public_key_may_be_in_a_file(
     tmp_path: Path, write: Write, pair: rsa.RSAPrivateKey
 ) -> None:
@@ -137,6 +140,7 @@ def issuer() -> Iterator[Issuer]:
         yield issuer
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("secret", ["", KEY])
 def test_the_keys_may_be_those_of_an_issuer(
     secret: str, tmp_path: Path, write: Write, issuer: Issuer
@@ -151,6 +155,7 @@ def test_the_keys_may_be_those_of_an_issuer(
         check(client, bearing(issuer.token("ada")), bearing(issuer.token("ada", aud="others")))
 
 
+@pytest.mark.process
 def test_the_keys_may_be_at_an_address(tmp_path: Path, issuer: Issuer) -> None:
     flags = ["--auth-type", "bearer", "--auth-jwks-url", f"{issuer.url}/keys"]
     with serving(tmp_path, *flags, "--auth-audience", AUDIENCE) as (_, client):
@@ -158,6 +163,8 @@ def test_the_keys_may_be_at_an_address(tmp_path: Path, issuer: Issuer) -> None:
         check(client, bearing(good), bearing(issuer.token("ada", aud="others")))
 
 
+@pytest.mark.process
+@pytest.mark.smoke
 def test_callers_may_have_a_key(tmp_path: Path) -> None:
     flags = ["--host", "0.0.0.0", "--auth-type", "apikey", "--auth-key", KEY]
     with serving(tmp_path, *flags) as (agent, client):
@@ -166,6 +173,7 @@ def test_callers_may_have_a_key(tmp_path: Path) -> None:
     assert "Anybody who can reach this address" not in agent.log
 
 
+@pytest.mark.process
 def test_callers_may_have_keys_of_their_own(tmp_path: Path, write: Write) -> None:
     owners: dict[str, Any] = {"bob": {}, "ada": {"roles": ["tired"]}}
     keys = [{"id": n, "sha256": sha256(n.encode()).hexdigest(), **m} for n, m in owners.items()]
@@ -176,6 +184,8 @@ def test_callers_may_have_keys_of_their_own(tmp_path: Path, write: Write) -> Non
         check(client, {"X-API-Key": "bob"}, {"X-API-Key": keys[0]["sha256"]})
 
 
+@pytest.mark.process
+@pytest.mark.smoke
 def test_all_that_may_be_in_the_environment(tmp_path: Path, write: Write) -> None:
     variables = {"APCORE_A2A_AUTH_TYPE": "apikey", "APCORE_A2A_AUTH_KEY": KEY}
     variables |= {"APCORE_A2A_ACL": write("acl.json", RULES), "APCORE_A2A_LOG_FORMAT": "json"}
@@ -184,6 +194,7 @@ def test_all_that_may_be_in_the_environment(tmp_path: Path, write: Write) -> Non
         check(client, {"X-API-Key": KEY}, {"X-API-Key": "another"})
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("own", [True, False])
 def test_all_that_may_be_in_the_config_file(own: bool, tmp_path: Path, write: Write) -> None:
     write("rules.json", RULES)
@@ -200,6 +211,7 @@ def test_all_that_may_be_in_the_config_file(own: bool, tmp_path: Path, write: Wr
 # How much, and what is told of it
 
 
+@pytest.mark.process
 def test_requests_are_limited(tmp_path: Path) -> None:
     flags = ["--rate-limit", "3/hour", "--rate-limit-storage", "memory://"]
     with serving(tmp_path, *flags, "--auth-type", "apikey", "--auth-key", KEY) as (_, client):
@@ -210,6 +222,7 @@ def test_requests_are_limited(tmp_path: Path) -> None:
         assert client.get(PUBLIC).status_code == 200
 
 
+@pytest.mark.process
 def test_calls_of_a_skill_are_limited(tmp_path: Path) -> None:
     with serving(tmp_path, "--skill-rate-limit", "2/hour") as (_, client):
         agent = Agent(client, "1.0")
@@ -217,6 +230,7 @@ def test_calls_of_a_skill_are_limited(tmp_path: Path) -> None:
         assert agent.send("nap", {"data": {"seconds": 0}}).code is None
 
 
+@pytest.mark.process
 def test_runs_are_limited(tmp_path: Path) -> None:
     flags = ["--max-runs-per-client", "2", "--max-runs-per-skill", "1", "--shutdown-timeout", "0"]
     with serving(tmp_path, *flags) as (_, client):
@@ -227,6 +241,7 @@ def test_runs_are_limited(tmp_path: Path) -> None:
         assert "of this client" in agent.send("echo").body["error"]["message"]
 
 
+@pytest.mark.process
 def test_a_request_must_arrive_in_time(tmp_path: Path) -> None:
     with serving(tmp_path, "--request-timeout", "0.2") as (_, client):
         port = client.base_url.port
@@ -240,6 +255,7 @@ def lines(log: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in log.splitlines()]
 
 
+@pytest.mark.process
 def test_the_log_may_be_for_machines(tmp_path: Path) -> None:
     flags = ["--log-format", "json", "--auth-type", "apikey", "--auth-key", KEY]
     with serving(tmp_path, *flags) as (agent, client):
@@ -253,6 +269,7 @@ def test_the_log_may_be_for_machines(tmp_path: Path) -> None:
     assert f"3 skills at {str(url).rstrip('/')}" in [line["message"] for line in lines(agent.log)]
 
 
+@pytest.mark.process
 def test_requests_may_be_left_out_of_the_log(tmp_path: Path) -> None:
     with serving(tmp_path, "--no-access-log") as (agent, client):
         assert Agent(client, "1.0").send().state == "completed"

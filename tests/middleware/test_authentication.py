@@ -258,25 +258,25 @@ async def test_when_an_authenticator_raises_nobody_gets_in_and_nobody_is_told_wh
     assert SECRET not in told + str(answer)
 
 
-IDENTITIES = [
-    object(),
-    {"id": "ada"},
-    "ada",
-    True,
-    False,
-    0,
-    (),
-    SimpleNamespace(id=None),
-    SimpleNamespace(id=""),
-    SimpleNamespace(id=7),
-    SimpleNamespace(id=b"ada"),
-    SimpleNamespace(id="ada", attrs=["iss"]),
-    SimpleNamespace(id="ada", attrs={"iss": 7}),
-    Identity,
-]
+NOBODIES = {
+    "an object": object(),
+    "a dict": {"id": "ada"},
+    "text": "ada",
+    "True": True,
+    "False": False,
+    "zero": 0,
+    "a tuple": (),
+    "no id": SimpleNamespace(id=None),
+    "an empty id": SimpleNamespace(id=""),
+    "a number for an id": SimpleNamespace(id=7),
+    "bytes for an id": SimpleNamespace(id=b"ada"),
+    "a list of attributes": SimpleNamespace(id="ada", attrs=["iss"]),
+    "an issuer that is a number": SimpleNamespace(id="ada", attrs={"iss": 7}),
+    "a class": Identity,
+}
 
 
-@pytest.mark.parametrize("identity", IDENTITIES, ids=repr)
+@pytest.mark.parametrize("identity", NOBODIES.values(), ids=NOBODIES)
 @pytest.mark.parametrize("kind", [Tells, TellsLater], ids=["at once", "later"])
 async def test_what_has_no_id_is_nobody(kind: type[Tells], identity: Any) -> None:
     assert (await refusal(kind(lambda headers: identity))).status == 503

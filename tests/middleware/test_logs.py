@@ -153,6 +153,8 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Log:
 # In JSON
 
 
+@pytest.mark.process
+@pytest.mark.smoke
 def test_each_line_is_an_object_with_time_level_logger_and_message(structured: Log) -> None:
     assert structured.text.endswith("\n")
     assert structured.lines == structured.text.split("\n")[:-1]
@@ -163,6 +165,8 @@ def test_each_line_is_an_object_with_time_level_logger_and_message(structured: L
     assert len(structured.records) > 30
 
 
+@pytest.mark.process
+@pytest.mark.smoke
 def test_a_request_is_told_with_all_that_is_known_of_it(structured: Log) -> None:
     found = next(r for r in structured.accesses if r.get("skill") == "echo")
     known = {"method": "POST", "path": "/", "status": 200, "level": "INFO", "client": "127.0.0.1"}
@@ -179,12 +183,16 @@ def test_a_request_is_told_with_all_that_is_known_of_it(structured: Log) -> None
     assert same == ["SendMessage", "GetTask"]
 
 
+@pytest.mark.process
+@pytest.mark.smoke
 def test_what_is_not_known_is_not_told(structured: Log) -> None:
     found = [r for r in structured.accesses if r["path"] == "/nothing"]
     assert [r["status"] for r in found] == [401]
     assert not {"principal", "operation", "task", "skill"} & {*found[0]}
 
 
+@pytest.mark.process
+@pytest.mark.smoke
 def test_a_denial_is_a_warning_that_names_who_and_what(structured: Log) -> None:
     (found,) = (r for r in structured.records if r["message"].startswith("Access denied"))
     assert found["level"] == "WARNING"
@@ -192,6 +200,8 @@ def test_a_denial_is_a_warning_that_names_who_and_what(structured: Log) -> None:
     assert "skill=nap" in found["message"]
 
 
+@pytest.mark.process
+@pytest.mark.smoke
 def test_a_stack_breaks_no_line_and_says_nothing(structured: Log) -> None:
     (found,) = (r for r in structured.records if r["message"].startswith("Skill failed"))
     assert (found["level"], found["principal"], found["skill"]) == ("ERROR", "ada", "breaks")
@@ -200,6 +210,8 @@ def test_a_stack_breaks_no_line_and_says_nothing(structured: Log) -> None:
     assert "hello" not in found["exc_info"]
 
 
+@pytest.mark.process
+@pytest.mark.smoke
 def test_nothing_that_a_client_says_is_long_or_controls_anything(structured: Log) -> None:
     for record in structured.records:
         record.pop("exc_info", None)
@@ -210,6 +222,7 @@ def test_nothing_that_a_client_says_is_long_or_controls_anything(structured: Log
     assert any(len(record.get("principal", "")) > 900 for record in structured.accesses)
 
 
+@pytest.mark.process
 def test_who_only_reads_public_pages_is_not_told_of(structured: Log, plain: Log) -> None:
     assert not [record for record in structured.accesses if record["path"] in (CARD, "/health")]
     assert "/health 200" not in plain.text
@@ -218,6 +231,7 @@ def test_who_only_reads_public_pages_is_not_told_of(structured: Log, plain: Log)
 # In lines for people
 
 
+@pytest.mark.process
 def test_each_line_begins_with_time_and_level(plain: Log) -> None:
     assert plain.lines == plain.text.split("\n")[:-1]
     for line in plain.lines:
@@ -225,6 +239,7 @@ def test_each_line_begins_with_time_and_level(plain: Log) -> None:
     assert len(plain.lines) > 30
 
 
+@pytest.mark.process
 def test_no_line_is_broken_long_or_obeyed_by_a_terminal(plain: Log) -> None:
     for line in plain.lines:
         assert not CONTROL.search(line)
@@ -233,6 +248,7 @@ def test_no_line_is_broken_long_or_obeyed_by_a_terminal(plain: Log) -> None:
     assert any("principal=a\\nb[31mc" in line for line in plain.lines)
 
 
+@pytest.mark.process
 def test_a_line_ends_with_what_is_known(plain: Log) -> None:
     known = "client=127.0.0.1  principal=ada  task=[0-9a-f-]{36}  skill=echo"
     pattern = rf"INFO    POST / SendMessage 200 [\d.]+ ms  {known}$"
@@ -260,6 +276,7 @@ def detailed(tmp_path_factory: pytest.TempPathFactory) -> Log:
     return Log("".join(log), [KEY, wrong])
 
 
+@pytest.mark.process
 def test_no_credential_is_in_any_record(structured: Log, plain: Log, detailed: Log) -> None:
     for log in (structured, plain, detailed):
         assert log.accesses if log is not plain else log.lines
@@ -267,11 +284,13 @@ def test_no_credential_is_in_any_record(structured: Log, plain: Log, detailed: L
         assert not [piece for piece in pieces if piece in log.text]
 
 
+@pytest.mark.process
 def test_reads_of_public_pages_are_for_who_wants_to_know_all(detailed: Log) -> None:
     found = {(r["path"], r["level"]) for r in detailed.accesses}
     assert found >= {(CARD, "DEBUG"), ("/health", "DEBUG"), ("/tasks", "INFO")}
 
 
+@pytest.mark.process
 def test_no_value_is_long_at_any_level(detailed: Log) -> None:
     shown = [{**record, "exc_info": ""} for record in detailed.records]
     texts = [value for record in shown for value in record.values() if isinstance(value, str)]
@@ -286,6 +305,7 @@ def test_a_level_or_a_format_that_is_none_is_refused(arguments: tuple[str, ...])
         set_up_logging(*arguments)
 
 
+@pytest.mark.process
 def test_an_address_that_is_none_is_cleaned(tmp_path: Path) -> None:
     forwarded = f"X-Forwarded-For: \x9b31m\x85{'x' * 2000}\r\nConnection: close\r\n"
     with (

@@ -24,6 +24,8 @@ from tests.serving import PATIENCE
 
 from .byhand import HEALTH, KEY, KNOWN, TIMEOUT, connected, message, request, sending, status_of
 
+pytestmark = [pytest.mark.process, pytest.mark.clock]
+
 BY_DEFAULT, LATE, KEPT = 10.0, 5.0, 5.0
 """Seconds: the timeout by default, what it may be late, how long uvicorn keeps connections."""
 

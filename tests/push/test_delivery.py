@@ -81,6 +81,7 @@ def test_without_a_secret_there_is_no_signature() -> None:
         assert "webhook-signature" not in receiver.wait(1)[0].headers
 
 
+@pytest.mark.clock
 def test_a_receiver_that_is_down_for_six_seconds_misses_nothing() -> None:
     port = free_port()
     with agent() as caller:
@@ -106,6 +107,7 @@ def test_what_fails_is_tried_again_with_the_same_id_and_body() -> None:
         assert caller.config({"id": first.json["task"]["id"]})["status"] == "active"
 
 
+@pytest.mark.clock
 def test_the_waits_are_one_two_and_four_seconds() -> None:
     with receiving(lambda delivery: Reply(500)) as receiver, agent() as caller:
         task = caller.send(url=receiver.url)
@@ -135,6 +137,7 @@ def test_a_receiver_that_says_gone_is_told_nothing_more() -> None:
         assert len(receiver) == 1
 
 
+@pytest.mark.clock
 @pytest.mark.parametrize("status", [429, 503])
 @pytest.mark.parametrize("form", ["seconds", "date"])
 def test_retry_after_is_honoured(status: int, form: str) -> None:

@@ -73,6 +73,7 @@ FLOODS: dict[str, tuple[bytes, bytes]] = {
 }
 
 
+@pytest.mark.clock
 @pytest.mark.parametrize("name", FLOODS)
 def test_answers_without_end_hold_up_nobody_and_end(name: str) -> None:
     times: list[float] = []
@@ -344,6 +345,7 @@ def faults(client: Client, taken: dict[str, list[str]], failed: set[str]) -> Ite
             yield "missing", config_id, order
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("seed", [1, 2])
 def test_whatever_happens_at_random_all_is_told_in_order(
     seed: int, caplog: pytest.LogCaptureFixture

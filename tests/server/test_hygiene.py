@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from copy import deepcopy
 from functools import cache
+from itertools import count
 from typing import Any
 
 import pytest
@@ -494,6 +495,7 @@ def test_the_crawl_finds_a_forged_line(text: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [*SECRETS, *sorted(OWN), *CREDENTIALS.values(), 'File "x"', "x.py", "site-packages", __file__],
+    ids=count(),  # some hold addresses of objects
 )
 def test_the_crawl_finds_each_mark(text: str) -> None:
     assert told_in(f"an answer with {text} in it")

@@ -7,6 +7,12 @@ import pytest
 from .postgresql import Database, database, find
 
 
+def pytest_itemcollected(item: pytest.Function) -> None:
+    """Mark who needs the database."""
+    if "server" in item.fixturenames:
+        item.add_marker("database")
+
+
 @pytest.fixture
 def anyio_backend() -> str:
     return "asyncio"

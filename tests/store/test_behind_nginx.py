@@ -15,6 +15,8 @@ from .nginx import PROGRAM, before
 from .postgresql import Database
 from .replicas import Agent, Json, hold, replica
 
+pytestmark = pytest.mark.process
+
 STEPS, SECONDS = 20, 0.2
 
 

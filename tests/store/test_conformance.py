@@ -10,7 +10,7 @@ from apcore_a2a_server.store.testing import CHECKS, Check
 
 from .postgresql import Database
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.smoke]
 every_check = pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 
 

@@ -15,6 +15,8 @@ from tests.server.asking import look_over
 from .disks import fill, small_disk
 from .replicas import LEASE, PATIENCE, Replica, hold, replica, words
 
+pytestmark = pytest.mark.process
+
 SIZE = 2 << 20
 
 

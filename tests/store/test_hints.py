@@ -12,7 +12,7 @@ from apcore_a2a_server.store.postgres.hints import Hints
 from .postgresql import Database
 from .proxies import Wire
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.smoke]
 driver: Any = asyncpg
 
 

@@ -118,6 +118,7 @@ async def test_each_outage_is_told_of_once(caplog: pytest.LogCaptureFixture) -> 
     assert told == ["Leases could not be renewed: OSError"] * 2
 
 
+@pytest.mark.smoke
 async def test_what_could_not_be_gone_on_with_is_claimed_again(server: Database) -> None:
     server.clear()
     store = PostgresStore(server.url, lease_seconds=0.5)

@@ -2,9 +2,13 @@
 
 from pathlib import Path
 
+import pytest
+
 from .postgresql import Database
 from .scenarios.latency import tell_others
 from .trials import Trial
+
+pytestmark = [pytest.mark.process, pytest.mark.soak]
 
 
 def test_cancels_and_events_are_soon_known_elsewhere(tmp_path: Path, server: Database) -> None:

@@ -4,10 +4,13 @@ import signal
 from pathlib import Path
 
 import httpx
+import pytest
 
 from .postgresql import Database
 from .proxies import Wire
 from .replicas import LEASE, hold, replica
+
+pytestmark = pytest.mark.process
 
 MESSAGE = {"messageId": "m", "role": "ROLE_USER", "parts": [{"data": {"seconds": 0}}]}
 SEND = {

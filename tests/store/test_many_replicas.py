@@ -10,6 +10,8 @@ import pytest
 from .postgresql import Database, database
 from .replicas import LEASE, Replica, hold, replica, words
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture
 def store(server: Database) -> str:
@@ -53,6 +55,7 @@ def test_a_stream_is_whole_on_another_replica(tmp_path: Path, store: str) -> Non
         assert other.events(task_id, after=7) == seen[7:]
 
 
+@pytest.mark.smoke
 def test_what_a_killed_replica_ran_is_taken_over(tmp_path: Path, store: str) -> None:
     with replica(tmp_path, store) as other:
         with replica(tmp_path, store) as one:
@@ -136,6 +139,7 @@ def test_of_racing_answers_and_cancels_one_counts(tmp_path: Path, store: str) ->
             assert one.starts(task_id) <= 1
 
 
+@pytest.mark.smoke
 def test_a_database_that_is_gone_for_a_while_costs_nothing(tmp_path: Path) -> None:
     with (
         database() as server,

@@ -12,12 +12,15 @@ from tests.facade.processes import process
 
 from .replicas import SERVE, hold, modules, replica, words
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture
 def store(tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path / 'agent.db'}"
 
 
+@pytest.mark.smoke
 def test_after_a_kill_everything_goes_on_or_ends(tmp_path: Path, store: str) -> None:
     with replica(tmp_path, store) as first:
         done = first.start("again", seconds=0)

@@ -12,7 +12,7 @@ from apcore_a2a_server.store.testing import begun
 
 from .postgresql import Database
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.smoke]
 
 
 async def test_another_programs_file_is_refused_and_left_as_it_is(tmp_path: Path) -> None:

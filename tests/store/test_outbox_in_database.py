@@ -14,7 +14,7 @@ from apcore_a2a_server.store.testing.webhook_checks import due, hook
 
 from .postgresql import Database
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.smoke]
 
 
 @asynccontextmanager

@@ -2,9 +2,13 @@
 
 from pathlib import Path
 
+import pytest
+
 from .postgresql import Database
 from .scenarios.readers import cut_readers
 from .trials import Trial
+
+pytestmark = [pytest.mark.process, pytest.mark.soak]
 
 
 def test_readers_go_on_at_any_replica(tmp_path: Path, server: Database) -> None:

@@ -12,6 +12,8 @@ from .replicas import notes
 from .scenarios import cuts, kills, outages, sleeps
 from .trials import Trial
 
+pytestmark = [pytest.mark.process, pytest.mark.soak]
+
 
 @pytest.fixture
 def trial(tmp_path: Path, server: Database) -> Trial:

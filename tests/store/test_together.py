@@ -13,7 +13,7 @@ from apcore_a2a_server.store.testing.samples import begun, new_record, went_on
 
 from .postgresql import Database
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.smoke]
 
 
 @pytest.fixture

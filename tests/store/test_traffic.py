@@ -10,10 +10,10 @@ from tests.server.asking import MODERN
 from tools.benchmarks.apps import ours
 from tools.benchmarks.stored import MEMORY, POSTGRESQL, SQLITE, Asked, watched
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.smoke]
 
 
-@pytest.fixture(params=[MEMORY, SQLITE, POSTGRESQL])
+@pytest.fixture(params=[MEMORY, SQLITE, pytest.param(POSTGRESQL, marks=pytest.mark.database)])
 def address(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     if request.param == POSTGRESQL:
         server = request.getfixturevalue("server")

@@ -26,7 +26,7 @@ from apcore_a2a_server.store.testing.samples import begun, new_record, went_on
 from .disks import small_disk
 from .postgresql import Database
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.smoke]
 
 
 @pytest.fixture

@@ -21,6 +21,8 @@ from .postgresql import Database
 from .proxies import Wire
 from .replicas import LEASE, Replica, modules
 
+pytestmark = pytest.mark.process
+
 SERVE = """
 import json
 import sys
@@ -40,7 +42,7 @@ serve(
 QUICK = {"timeout": 1, "retries": [0.2] * 100}
 
 
-@pytest.fixture(params=["file", "database"])
+@pytest.fixture(params=["file", pytest.param("database", marks=pytest.mark.database)])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "file":
         return f"sqlite:///{tmp_path / 'agent.db'}"
