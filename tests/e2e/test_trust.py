@@ -372,10 +372,7 @@ with running(executor, auth=Known()) as url:
 ALLOWED = {"ada": {"open", "admin"}, "bob": {"open"}, "cron": {"open", "data"}}
 
 
-OLDEST = "0.6.0"
-
-
-@pytest.fixture(scope="module", params=[OLDEST, "0.22.0", "newest"])
+@pytest.fixture(scope="module", params=["0.22.0", "newest"])
 def steps(request: pytest.FixtureRequest) -> Any:
     """What each sees and may call with one version of apcore."""
     python = Path(sys.executable)

@@ -15,8 +15,8 @@ from apcore_a2a_auth import APIKeyAuthenticator, ChainAuthenticator, api_key, be
 from apcore_a2a_server import create_app
 from apcore_a2a_server.middleware import (
     Authentication,
-    Discreet,
     OriginGuard,
+    RedactingFormatter,
     caller_of,
     principal_of,
 )
@@ -253,7 +253,7 @@ async def test_when_an_authenticator_raises_nobody_gets_in_and_nobody_is_told_wh
     assert answer.status == 503
     assert int(answer.headers["retry-after"]) > 0
     assert answer.json["error"]["status"] == "UNAVAILABLE"
-    told = "".join(map(Discreet(logging.Formatter("%(message)s")).format, caplog.records))
+    told = "".join(map(RedactingFormatter(logging.Formatter("%(message)s")).format, caplog.records))
     assert error.__name__ in told
     assert SECRET not in told + str(answer)
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from apcore_a2a_server import create_app
-from apcore_a2a_server.middleware import Boundary
+from apcore_a2a_server.middleware import ErrorMiddleware
 from starlette.types import Message, Receive, Scope, Send
 
 from tests.server.inloop import Does, give_back, registry_of
@@ -31,7 +31,7 @@ async def breaks_later(scope: Scope, receive: Receive, send: Send) -> None:
 async def test_what_nobody_caught_is_a_failure_without_words(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    answer = await ask(Boundary(breaks))
+    answer = await ask(ErrorMiddleware(breaks))
     assert (answer.status, answer.json["error"]["status"]) == (500, "INTERNAL")
     assert SECRET not in answer.body.decode()
     (record,) = caplog.records
@@ -40,7 +40,7 @@ async def test_what_nobody_caught_is_a_failure_without_words(
 
 
 async def test_what_has_begun_is_not_answered_twice() -> None:
-    assert await ask(Boundary(breaks_later)) == Answer(200, {}, b"half")
+    assert await ask(ErrorMiddleware(breaks_later)) == Answer(200, {}, b"half")
 
 
 async def test_what_cancels_a_request_goes_on() -> None:
@@ -48,7 +48,7 @@ async def test_what_cancels_a_request_goes_on() -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        await ask(Boundary(stops))
+        await ask(ErrorMiddleware(stops))
 
 
 async def test_web_sockets_are_refused_and_get_no_further() -> None:
@@ -57,13 +57,13 @@ async def test_web_sockets_are_refused_and_get_no_further() -> None:
     async def send(message: Message) -> None:
         sent.append(message)
 
-    app: Any = Boundary(breaks)
+    app: Any = ErrorMiddleware(breaks)
     await app({"type": "websocket"}, None, send)
     assert [(message["type"], message["code"]) for message in sent] == [("websocket.close", 1008)]
 
 
 async def test_the_lifespan_goes_on_behind_it() -> None:
-    app: Any = Boundary(breaks)
+    app: Any = ErrorMiddleware(breaks)
     with pytest.raises(ValueError, match=SECRET):
         await app({"type": "lifespan"}, None, None)
 

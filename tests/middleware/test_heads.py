@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 
 import pytest
 import uvicorn
-from apcore_a2a_server.middleware.patience import PatientProtocol
+from apcore_a2a_server.middleware.timeouts import PatientProtocol
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.server import ServerState

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from apcore_a2a_server.middleware import AccessLog, Boundary, Discreet, note
+from apcore_a2a_server.middleware import AccessLog, ErrorMiddleware, RedactingFormatter, log_context
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
@@ -55,7 +55,7 @@ async def test_what_is_noted_on_the_way_is_cleaned(caplog: pytest.LogCaptureFixt
     facts = ("principal", "task", "skill", "operation")
 
     async def noting(scope: Scope, receive: Receive, send: Send) -> None:
-        note(**dict.fromkeys(facts, HOSTILE + "x" * LONG), size=5)
+        log_context(**dict.fromkeys(facts, HOSTILE + "x" * LONG), size=5)
         await fine(scope, receive, send)
 
     caplog.set_level(logging.INFO, "apcore_a2a.access")
@@ -71,11 +71,11 @@ async def test_what_is_noted_on_the_way_is_cleaned(caplog: pytest.LogCaptureFixt
 async def test_each_request_has_its_own_facts(caplog: pytest.LogCaptureFixture) -> None:
     async def noting(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["path"] == "/ada":
-            note(principal="ada")
+            log_context(principal="ada")
         await fine(scope, receive, send)
 
     caplog.set_level(logging.INFO, "apcore_a2a.access")
-    note(principal="bob")  # in no request
+    log_context(principal="bob")  # in no request
     for path in ("/ada", "/"):
         await ask(AccessLog(noting), path=path)
     first, second = map(vars, caplog.records)
@@ -95,7 +95,7 @@ class Costly:
 
 
 async def noting_costly(scope: Scope, receive: Receive, send: Send) -> None:
-    note(operation=Costly())
+    log_context(operation=Costly())
     await fine(scope, receive, send)
 
 
@@ -137,7 +137,7 @@ async def test_a_request_that_broke_has_the_status_of_that(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO, "apcore_a2a.access")
-    assert (await ask(AccessLog(Boundary(raising)))).status == 500
+    assert (await ask(AccessLog(ErrorMiddleware(raising)))).status == 500
     assert vars(caplog.records[-1])["status"] == 500
 
 
@@ -187,17 +187,17 @@ def broken() -> BaseException:
 
 def test_of_an_exception_there_is_its_stack_and_not_its_words() -> None:
     plain = logging.Formatter("%(message)s")
-    told = formatted(Discreet(plain), broken())
+    told = formatted(RedactingFormatter(plain), broken())
     assert told.startswith("It broke\nSyntaxError")
     assert "in broken" in told
     assert SECRET not in told
-    assert SECRET in formatted(Discreet(plain, logging.DEBUG), broken())
+    assert SECRET in formatted(RedactingFormatter(plain, logging.DEBUG), broken())
 
 
 def test_other_handlers_get_the_whole_exception() -> None:
     info = (ValueError, ValueError(SECRET), None)
     record = logging.LogRecord("any", logging.ERROR, __file__, 1, "It broke", (), info)
-    Discreet(logging.Formatter("%(message)s")).format(record)
+    RedactingFormatter(logging.Formatter("%(message)s")).format(record)
     assert SECRET in logging.Formatter("%(message)s").format(record)
 
 
@@ -220,7 +220,7 @@ def test_of_a_task_that_nobody_waits_for_there_are_no_words() -> None:
         task, told = asyncio.ensure_future(breaks()), list[str]()
         await asyncio.wait({task})
         context = {"message": "It broke", "exception": task.exception(), "future": task}
-        form = Discreet(logging.Formatter("%(message)s"))
+        form = RedactingFormatter(logging.Formatter("%(message)s"))
         handler = Tells(lambda record: told.append(form.format(record)))
         logger = logging.getLogger("asyncio")
         logger.addHandler(handler)

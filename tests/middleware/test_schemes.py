@@ -19,7 +19,7 @@ from apcore_a2a_auth import (
 )
 from apcore_a2a_client import AgentCard
 from apcore_a2a_server import create_app
-from apcore_a2a_server.middleware.schemes import challenge, declared, for_both
+from apcore_a2a_server.middleware.auth import challenge, declared, for_both
 from google.protobuf.json_format import MessageToDict, ParseDict
 
 from tests.server.asking import Json

@@ -401,7 +401,7 @@ class Duck:
     def __init__(self, registry: apcore.Registry) -> None:
         self.registry = registry
 
-    def validate(self, module_id: str, inputs: Inputs) -> Any:
+    def validate(self, module_id: str, inputs: Inputs, context: Any) -> Any:
         if not inputs:  # may it be called at all?
             return SimpleNamespace(valid=True, checks=[])
         check, text = inputs["verdict"], says(inputs)

@@ -321,7 +321,7 @@ class Fuzzed:
         """Whether a thread is at work, or will be after the next round."""
         setup = self._served.setup
         modules = setup.threads._limit - setup.threads._places._value
-        return modules > 0 or setup.preflights.borrowed_tokens > 0
+        return modules > 0 or setup.access.is_asking
 
     def _on_stray_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         self.complaints.heard.append(f"{context['message']}: {context.get('exception')!r}")

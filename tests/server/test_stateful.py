@@ -704,7 +704,7 @@ class World(RuleBasedStateMachine):
 
     def _has_threads(self) -> bool:
         """Whether a thread is at work: only preflights have threads here."""
-        return self.agent.engine._setup.preflights.borrowed_tokens > 0
+        return self.agent.setup.access.is_asking
 
     def _on_stray_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         self.wrong.append(f"{context['message']}: {context.get('exception')!r}")

@@ -3,7 +3,7 @@
 from .agent_card import EXTENSION_URI, AgentCardBuilder, card_to_dict
 from .errors import ErrorMapper, OutputError, PartError, clean, error_details
 from .parts import PartConverter
-from .protocols import Authenticator, Executor, Registry, missing_methods
+from .protocols import Authenticator, Executor, Identity, Registry, Validation, missing_methods
 from .records import TaskListResult, TaskRecord, TaskStore
 from .schema import SchemaConverter
 from .skill_mapper import SkillMapper
@@ -15,6 +15,7 @@ __all__ = [
     "Authenticator",
     "ErrorMapper",
     "Executor",
+    "Identity",
     "OutputError",
     "PartConverter",
     "PartError",
@@ -24,6 +25,7 @@ __all__ = [
     "TaskListResult",
     "TaskRecord",
     "TaskStore",
+    "Validation",
     "card_to_dict",
     "clean",
     "error_details",

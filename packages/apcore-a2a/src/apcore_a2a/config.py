@@ -20,15 +20,12 @@ def load_config(path: str | None) -> Any:
         ConfigurationError: The file is missing or can't be read.
     """
     apcore = import_module("apcore")  # it comes with the server part
-    discover = getattr(import_module("apcore.config"), "discover_config_file", str)
-    found = path or discover()
+    found = path or import_module("apcore.config").discover_config_file()
     if not found:
         return None
     if not Path(found).is_file():
         raise ConfigurationError(f"Config file not found: {found}")
-    if not hasattr(apcore.Config, "load"):
-        raise ConfigurationError("Config files need a newer apcore: pip install 'apcore>=0.8'")
-    with suppress(AttributeError, apcore.ModuleError):  # before apcore 0.15; known already
+    with suppress(apcore.ModuleError):  # it is registered already
         # without a prefix, for the environment is read here
         apcore.Config.register_namespace(NAMESPACE, env_prefix="")
     logging.getLogger("apcore.config").setLevel("ERROR")  # warns of folders that we do not use

@@ -3,11 +3,10 @@
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from a2a.utils.errors import MethodNotFoundError
-from anyio import CapacityLimiter
-from apcore_a2a_core import ErrorMapper, PartConverter, SchemaConverter
+from apcore_a2a_core import ErrorMapper, Executor, PartConverter, SchemaConverter
 
 from apcore_a2a_server.engine.admission import Admission
 from apcore_a2a_server.engine.clients.watchers import Streams, Watchers
@@ -18,7 +17,7 @@ from apcore_a2a_server.engine.limits import Capacity
 from apcore_a2a_server.engine.process import Phase, ProcessState
 from apcore_a2a_server.engine.setup import Setup, keep_nothing
 from apcore_a2a_server.middleware import RateLimiter
-from apcore_a2a_server.modules import Access, Skills, Threads, install_approval, install_steps
+from apcore_a2a_server.modules import Access, Skills, ThreadPool, install_approval, install_steps
 from apcore_a2a_server.push import PushSettings
 from apcore_a2a_server.store import InMemoryTaskStore, Journal, Keeper, Retention, store_of
 
@@ -112,7 +111,7 @@ class Agent:
         return found
 
 
-def build(executor: Any, settings: Settings) -> Agent:
+def build(executor: Executor, settings: Settings) -> Agent:
     """Build the agent of *executor*.
 
     Raises:
@@ -128,8 +127,8 @@ def build(executor: Any, settings: Settings) -> Agent:
     watchers = Watchers(engine.abandon, grace)
     streams = Streams(settings.max_streams, settings.max_streams_per_client)
     messages = settings.default_skill, settings.max_parts
-    admission = Admission(skills, journal, setup.converter, Access(executor), *messages)
-    cards = CardPages(skills, executor, settings)
+    admission = Admission(skills, journal, setup.converter, setup.access, *messages)
+    cards = CardPages(skills, setup.access, settings)
     handler = Handler(
         engine,
         admission,
@@ -189,8 +188,8 @@ def _push(journal: Journal, settings: Settings, metrics: "Metrics | None") -> "P
     return push
 
 
-def _skills(executor: Any, settings: Settings) -> Skills:
-    skills = Skills(executor.registry, memo=settings.schema_memo)
+def _skills(executor: Executor, settings: Settings) -> Skills:
+    skills = Skills(executor.registry, schema_cache=settings.schema_memo)
     if not len(skills):
         raise ValueError("There are no modules to serve: the registry is empty")
     if settings.default_skill is not None:
@@ -216,7 +215,7 @@ def _journal(settings: Settings, metrics: "Metrics | None") -> Journal:
     return Journal(store_of(store), max_history=kept, on_state=on_state)
 
 
-def _capacity(settings: Settings, threads: Threads) -> Capacity:
+def _capacity(settings: Settings, threads: ThreadPool) -> Capacity:
     rate, storage = settings.skill_rate_limit, settings.rate_limit_storage
     return Capacity(
         threads,
@@ -227,8 +226,8 @@ def _capacity(settings: Settings, threads: Threads) -> Capacity:
     )
 
 
-def _setup(executor: Any, settings: Settings, metrics: "Metrics | None") -> Setup:
-    threads, journal = Threads(settings.max_threads), _journal(settings, metrics)
+def _setup(executor: Executor, settings: Settings, metrics: "Metrics | None") -> Setup:
+    threads, journal = ThreadPool(settings.max_threads), _journal(settings, metrics)
     return Setup(
         executor=executor,
         journal=journal,
@@ -237,11 +236,11 @@ def _setup(executor: Any, settings: Settings, metrics: "Metrics | None") -> Setu
         mapper=ErrorMapper(),
         threads=threads,
         capacity=_capacity(settings, threads),
-        preflights=CapacityLimiter(1),
+        access=Access(executor),
         execution_timeout=settings.execution_timeout,
         input_timeout=settings.input_timeout,
         max_artifact=settings.max_artifact,
-        one_pass=install_steps(executor),
-        gate=install_approval(executor),
+        has_steps=install_steps(executor),
+        approval_policy=install_approval(executor),
         metadata={"apcore": {"stateHistory": []}} if settings.state_history else {},
     )

@@ -13,7 +13,7 @@ from starlette.routing import Route
 
 from apcore_a2a_server.bindings.jsonrpc import JsonRpc
 from apcore_a2a_server.bindings.rest import Rest
-from apcore_a2a_server.middleware import CountAnswers, guards
+from apcore_a2a_server.middleware import build_middleware
 from apcore_a2a_server.modules import executor_of
 
 from .agent import Agent, build
@@ -77,13 +77,13 @@ def create_app(source: Any, **options: Unpack[Options]) -> Starlette:
 
     routes = _routes(agent, settings)
     pages = explorer_routes(settings.explorer_path, routes) if settings.explorer else []
-    middleware = _guards(settings, pages)
+    middleware = _middleware(settings, pages)
     app = Starlette(routes=[*routes, *pages], middleware=middleware, lifespan=lifespan)
     # behind the routes, whose 405 a catch-all route would hide
     app.router.default = Rest(agent.handler, agent.setup.mapper, max_body=settings.max_body)
     if agent.metrics is not None:
         app.router.routes.append(Route("/metrics", agent.metrics.show))
-        app.add_middleware(CountAnswers, count=agent.metrics.on_answer)
+        app.add_middleware(ResponseCounter, count=agent.metrics.on_answer)
     app.state.agent = agent
     app.state.explorer = pages[0].path if pages else None
     return app
@@ -110,8 +110,8 @@ def _routes(agent: Agent, settings: Settings) -> list[Route]:
     ]
 
 
-def _guards(settings: Settings, pages: Sequence[Route]) -> list[Middleware]:
-    return guards(
+def _middleware(settings: Settings, pages: Sequence[Route]) -> list[Middleware]:
+    return build_middleware(
         public=[*PUBLIC, *(page.path for page in pages)],
         url=settings.url,
         auth=settings.auth,

@@ -8,7 +8,7 @@ from starlette.responses import JSONResponse, Response
 
 from apcore_a2a_server.engine.clients.caller import Caller
 from apcore_a2a_server.middleware import caller_of
-from apcore_a2a_server.middleware.schemes import declared, for_both
+from apcore_a2a_server.middleware.auth import declared, for_both
 from apcore_a2a_server.modules import Access, Cards, Profile, Skills
 
 from .options import Settings
@@ -21,15 +21,14 @@ class CardPages:
 
     Args:
         skills: The modules.
-        executor: Whose rules say who may call what.
+        access: Who may call what.
         settings: What the cards say of the agent.
     """
 
-    def __init__(self, skills: Skills, executor: Any, settings: Settings) -> None:
+    def __init__(self, skills: Skills, access: Access, settings: Settings) -> None:
         self._url = settings.url
         self._extended = settings.auth is not None
-        profile = _profile(settings, streaming=hasattr(executor, "stream"))
-        self._cards = Cards(skills, Access(executor), profile, self._address(""))
+        self._cards = Cards(skills, access, _profile(settings), self._address(""))
 
     async def show(self, request: Request) -> Response:
         """The card for strangers; 304 when the client has it already (RFC 9110 §13.1.2)."""
@@ -59,14 +58,14 @@ class CardPages:
         return (self._url or DEFAULT_URL + root_path).rstrip("/") + "/"
 
 
-def _profile(settings: Settings, *, streaming: bool) -> Profile:
+def _profile(settings: Settings) -> Profile:
     schemes = {} if settings.auth is None else declared(settings.auth)
     return Profile(
         name=settings.name or settings.project("name"),
         description=settings.description or settings.project("description"),
         version=settings.version or settings.project("version"),
         capabilities=AgentCapabilities(
-            streaming=streaming,
+            streaming=True,
             push_notifications=bool(settings.push_notifications),
             extended_agent_card=settings.auth is not None,
         ),

@@ -15,7 +15,7 @@ from starlette.applications import Starlette
 from apcore_a2a_server.engine.process import Phase
 from apcore_a2a_server.middleware import set_up_logging
 from apcore_a2a_server.middleware.closing import hang_up, stop_listening
-from apcore_a2a_server.middleware.patience import patient
+from apcore_a2a_server.middleware.timeouts import patient
 
 from .agent import Agent
 from .app import create_app

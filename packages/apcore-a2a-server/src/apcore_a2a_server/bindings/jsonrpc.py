@@ -11,7 +11,7 @@ from apcore_a2a_core.schema import is_object
 from starlette.types import Scope, Send
 
 from apcore_a2a_server.errors import TooMuchError
-from apcore_a2a_server.middleware import note
+from apcore_a2a_server.middleware import log_context
 from apcore_a2a_server.store import Payload
 
 from .http import Asked, Endpoint, respond, retry_after
@@ -43,7 +43,7 @@ class JsonRpc(Endpoint):
             reply["id"] = _id(request)
             method = _method(request)
             dialect = METHODS[method][0]
-            note(operation=method)
+            log_context(operation=method)
             if version not in VERSIONS:
                 raise errors.VersionNotSupportedError
             result = await perform(method, _params(request), self.handler, asked.caller)

@@ -12,7 +12,7 @@ from apcore_a2a_core.schema import is_object
 from starlette.types import Scope, Send
 
 from apcore_a2a_server.errors import DrainingError, TooMuchError
-from apcore_a2a_server.middleware import note
+from apcore_a2a_server.middleware import log_context
 
 from .http import Asked, Endpoint, respond, retry_after
 from .jsonrpc import check_media_type, version_of
@@ -60,7 +60,7 @@ class Rest(Endpoint):
     async def answer(self, found: tuple[str, Json], asked: Asked, send: Send) -> None:
         """Do what the verb and the path say."""
         method, path = found
-        note(operation=method)
+        log_context(operation=method)
         try:
             if version_of(asked) not in ("", "1.0"):
                 raise VersionNotSupportedError

@@ -11,13 +11,14 @@ from apcore_a2a_core import PartConverter, PartError
 from apcore_a2a_core.dialects import invalid
 from apcore_a2a_core.states import INPUT_REQUIRED, PAUSED
 
-from apcore_a2a_server.middleware import note
-from apcore_a2a_server.modules import Access, Pause, Skill, Skills, is_over
+from apcore_a2a_server.middleware import log_context
+from apcore_a2a_server.modules import Access, Skill, Skills
 from apcore_a2a_server.store import Journal, Query, TaskRecord
 
 from .call import Call
 from .clients.caller import Caller
 from .input_required.answer import is_late_answer
+from .input_required.pause import Pause, is_over
 from .messages import as_json, is_detached, named_skill, new_id, send_key
 
 MAX_ID = 256
@@ -75,7 +76,7 @@ class Admission:
         record = await self._journal.get_own(task_id, caller.owner)
         if record is None:
             raise TaskNotFoundError
-        note(task=record.task.id, skill=record.skill)
+        log_context(task=record.task.id, skill=record.skill)
         return record
 
     async def addressed(self, request: a2a.SendMessageRequest, caller: Caller) -> TaskRecord | None:
@@ -128,7 +129,7 @@ class Admission:
         message.task_id = new_id()
         message.context_id = message.context_id or new_id()
         detached = is_detached(request, streaming)
-        note(task=message.task_id, skill=skill_id)
+        log_context(task=message.task_id, skill=skill_id)
         call = Call(skill, inputs, message, caller, streaming, rest, continues, detached)
         return replace(call, key=key) if key else call
 

@@ -12,7 +12,6 @@ from apcore_a2a_core.dialects import invalid
 from apcore_a2a_core.states import CANCELED, FAILED, INPUT_REQUIRED, OPEN, PAUSED, WORKING
 
 from apcore_a2a_server.errors import DrainingError, StaleTaskError, refusal
-from apcore_a2a_server.modules import Pause
 from apcore_a2a_server.store import (
     KeyReusedError,
     Lease,
@@ -25,6 +24,7 @@ from .call import Call, Ticket
 from .change import change
 from .input_required.answer import answered
 from .input_required.expiry import Expiries
+from .input_required.pause import Pause
 from .messages import say
 from .process import Background, ProcessState
 from .run import Run

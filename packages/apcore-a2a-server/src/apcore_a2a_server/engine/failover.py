@@ -12,13 +12,14 @@ from apcore import Identity
 from apcore_a2a_core.states import FAILED, PAUSED, WORKING
 
 from apcore_a2a_server.errors import StaleTaskError
-from apcore_a2a_server.modules import Approvals, Pause, Skill, Skills
+from apcore_a2a_server.modules import Approvals, Skill, Skills
 from apcore_a2a_server.store import Claim, TaskRecord
 
 from .call import Call
 from .change import change
 from .clients.caller import Caller
 from .engine import Engine
+from .input_required.pause import Pause
 from .messages import say
 from .run import Lost, Run
 from .setup import Setup

@@ -2,11 +2,19 @@
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Protocol
 
 from apcore_a2a_server.errors import TooMuchError
 from apcore_a2a_server.middleware import RateLimiter
-from apcore_a2a_server.modules import Threads
+from apcore_a2a_server.modules import ThreadPool
+
+from .call import Call
+
+
+class HasCall(Protocol):
+    """A run, as far as limits go."""
+
+    call: Call
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,13 +29,13 @@ class Capacity:
         rate: How often a client may call each skill; None for any.
     """
 
-    threads: Threads
+    threads: ThreadPool
     total: int = 2000
     per_client: int | None = None
     per_skill: int | None = None
     rate: RateLimiter | None = None
 
-    async def check(self, call: Any, running: Collection[Any]) -> None:
+    async def check(self, call: Call, running: Collection[tuple[HasCall, object]]) -> None:
         """Refuse *call* when it would be too much beside the runs that there are.
 
         Raises:
@@ -45,7 +53,7 @@ class Capacity:
         if self.per_client or self.per_skill:
             self._check_shares(call, [run.call for run, _ in running])
 
-    def _check_shares(self, call: Any, calls: Sequence[Any]) -> None:
+    def _check_shares(self, call: Call, calls: Sequence[Call]) -> None:
         client, skill = call.caller.client, call.skill.id
         if self.per_client and sum(c.caller.client == client for c in calls) >= self.per_client:
             raise TooMuchError("Too many tasks of this client are running")

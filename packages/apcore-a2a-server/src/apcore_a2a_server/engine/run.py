@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from a2a import types as a2a
-from apcore.cancel import CancelToken
+from apcore import CancelToken, Context
 from apcore.errors import ModuleTimeoutError
 from apcore_a2a_core import OutputError, to_value
 from apcore_a2a_core.states import (
@@ -25,7 +25,6 @@ from apcore_a2a_server.modules import (
     ApprovalPendingError,
     Conversation,
     History,
-    Pause,
     call_key,
     create_context,
     current,
@@ -35,7 +34,7 @@ from apcore_a2a_server.store import Journal, Lease, TaskRecord, UnavailableError
 
 from .call import Call
 from .change import change, create
-from .input_required.question import asking, question
+from .input_required.pause import Pause, asking, question
 from .messages import JSON, now, say
 from .setup import Setup
 from .updates import NewParts, NewState, Restart, Update
@@ -114,7 +113,8 @@ class Run:
 
     async def _check(self) -> None:
         """Raise what would refuse the call."""
-        await self._setup.preflight(self.call, await self._context())
+        context = await self._context()
+        await self._setup.access.preflight(self.call.skill.id, self.call.inputs, context)
 
     async def main(self) -> None:
         """Run the call to its end, whatever that is."""
@@ -142,10 +142,10 @@ class Run:
         if self.answer is not None or self.lost is not None:
             await self.admit()
         call, executor, context = self.call, self._setup.executor, await self._context()
-        if not self._setup.one_pass and not self.admitted.done():
-            await self._setup.preflight(call, context)
+        if not self._setup.has_steps and not self.admitted.done():
+            await self._setup.access.preflight(call.skill.id, call.inputs, context)
             await self.admit()
-        if self._setup.asks_itself(call.skill):
+        if self._setup.approval_policy.is_for_server(call.skill):
             key = call_key(call.skill.id, call.inputs)
             if key not in self.approvals.granted:
                 self.approvals.asked = key
@@ -248,14 +248,13 @@ class Run:
     def _say(self, *parts: str | a2a.Part) -> a2a.Message:
         return say(self.call.message, *parts)
 
-    async def _context(self) -> Any:
+    async def _context(self) -> "Context[Conversation]":
         call, message = self.call, self.call.message
         said: Sequence[a2a.Message] = ()
         if call.continues:
             journal, owner = self._setup.journal, call.caller.owner
             said = await journal.conversation(owner, message.context_id)
         return create_context(
-            self._setup.executor,
             token=self.token,
             seconds=self._seconds,
             identity=call.caller.identity,

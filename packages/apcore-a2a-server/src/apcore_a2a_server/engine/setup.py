@@ -4,16 +4,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from anyio import CapacityLimiter
-from apcore_a2a_core import ErrorMapper, PartConverter
+from apcore_a2a_core import ErrorMapper, Executor, PartConverter
 
-from apcore_a2a_server.modules import Gate, Skill, Threads, preflight
+from apcore_a2a_server.modules import Access, ApprovalPolicy, ThreadPool
 from apcore_a2a_server.store import Journal
 
+from .call import Call
 from .limits import Capacity
 
 
-def keep_nothing(call: Any) -> None:
+def keep_nothing(call: Call) -> None:
     """Nothing, for no other process goes on with the call."""
 
 
@@ -27,43 +27,34 @@ class Setup:
         converter: Between parts and module inputs and outputs.
         mapper: From exceptions to errors.
         threads: Where synchronous modules run.
-        preflights: Has one preflight wait for the other.
         execution_timeout: Seconds that a run may take.
         input_timeout: Seconds that a paused task waits for its answer.
         max_artifact: The largest artifact, in bytes.
-        one_pass: Whether the executor's pipeline has our steps.
-        gate: How the executor asks for approval.
+        access: Whether calls would be refused.
+        has_steps: Whether the executor's pipeline has our steps, which admit calls in passing.
+        approval_policy: Who asks for approval.
         capacity: How much may run.
         metadata: What each task's metadata begin with.
         keep: From a call to what another process needs to make it again; None where there is none.
     """
 
-    executor: Any
+    executor: Executor
     journal: Journal
     converter: PartConverter
     mapper: ErrorMapper
-    threads: Threads
-    preflights: CapacityLimiter
-    gate: Gate
+    threads: ThreadPool
+    access: Access
+    approval_policy: ApprovalPolicy
     capacity: Capacity
     execution_timeout: float = 300
     input_timeout: float = 3600
     max_artifact: int = 32 * 1024 * 1024
-    one_pass: bool = True
+    has_steps: bool = True
     metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    keep: Callable[[Any], bytes | None]
+    keep: Callable[[Call], bytes | None]
 
-    def explain(self, error: BaseException, call: Any) -> dict[str, Any]:
+    def explain(self, error: BaseException, call: Call) -> dict[str, Any]:
         """The error of a run, as clients may see it."""
         return self.mapper.to_jsonrpc_error(
             error, skill=call.skill.id, inputs=call.inputs, schema=call.skill.schema
         )
-
-    def asks_itself(self, skill: Skill) -> bool:
-        """Whether the server has to ask for approval, for the executor would not."""
-        seen = self.gate.is_there and (skill.is_gated or not self.gate.asks_client)
-        return skill.needs_approval and not seen
-
-    async def preflight(self, call: Any, context: Any) -> None:
-        """Raise what would refuse the call."""
-        await preflight(self.executor, call.skill.id, call.inputs, context, self.preflights)

@@ -16,7 +16,7 @@ from apcore_a2a_core import clean
 from pythonjsonlogger.json import JsonFormatter
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from .answers import is_public
+from .errors import is_public
 
 access = logging.getLogger("apcore_a2a.access")
 request_facts: ContextVar[dict[str, object] | None] = ContextVar("request_facts", default=None)
@@ -31,8 +31,8 @@ VALUES = "apcore.schema.hardening"
 MAX_CAUSES = 20
 
 
-def note(**facts: object) -> None:
-    """Add what is known of the request that is worked for; texts are cleaned."""
+def log_context(**facts: object) -> None:
+    """Add facts to the log records of the current request; texts are cleaned."""
     known = request_facts.get()
     if known is not None:
         known.update({k: clean(v) if isinstance(v, str) else v for k, v in facts.items()})
@@ -48,25 +48,25 @@ class RequestFacts(logging.Filter):
         return True
 
 
-class Discreet(logging.Formatter):
-    """A formatter that keeps out what modules, stores and clients have said.
+class RedactingFormatter(logging.Formatter):
+    """A formatter that keeps the data of modules, stores and clients out of the log.
 
-    Of an exception it leaves the type, the stack and the causes, and takes the words, which may
-    hold what a client sent; where DEBUG is logged it leaves them. It wraps a formatter, for what
-    is to be told comes from many loggers: those of apcore, asyncio and the web server too.
+    Of an exception it shows the type, the stack and the causes, but not the message, which may
+    hold what a client sent; where DEBUG is logged, it shows that too. It wraps another formatter,
+    since such exceptions come from many loggers: those of apcore, asyncio and the web server too.
 
     Args:
-        form: Formats what is left.
+        form: Formats the redacted record.
         level: The level that is logged.
 
     Example:
         ```python
         import logging
 
-        from apcore_a2a_server.middleware import Discreet
+        from apcore_a2a_server.middleware import RedactingFormatter
 
         handler = logging.StreamHandler()
-        handler.setFormatter(Discreet(logging.Formatter("%(levelname)s %(message)s")))
+        handler.setFormatter(RedactingFormatter(logging.Formatter("%(levelname)s %(message)s")))
         ```
     """
 
@@ -76,7 +76,7 @@ class Discreet(logging.Formatter):
         self._level = level
 
     def format(self, record: logging.LogRecord) -> str:
-        """The record's text, without these words."""
+        """Return the text of the redacted record."""
         return self._form.format(self._bare(record))
 
     def _bare(self, record: logging.LogRecord) -> logging.LogRecord:
@@ -89,19 +89,19 @@ class Discreet(logging.Formatter):
         if record.name == "asyncio":  # which shows tasks, calls, and what they raised
             record.msg, record.args = re.split(r"[<({\n]", record.getMessage())[0].strip(), ()
         if error is not None:
-            bare = without_words(error)
+            bare = redacted(error)
             record.exc_info, record.exc_text = (type(bare), bare, bare.__traceback__), None
         return record
 
 
-def without_words(error: BaseException, seen: tuple[BaseException, ...] = ()) -> BaseException:
-    """A stand-in for *error* with its type, its stack and its causes.
+def redacted(error: BaseException, seen: tuple[BaseException, ...] = ()) -> BaseException:
+    """Return a stand-in for *error* with its type, its stack and its causes, but no message.
 
     Example:
         ```python
-        from apcore_a2a_server.middleware.logs import without_words
+        from apcore_a2a_server.middleware.logs import redacted
 
-        print(repr(without_words(KeyError("a secret"))))
+        print(repr(redacted(KeyError("a secret"))))
         #> KeyError()
         ```
     """
@@ -113,7 +113,7 @@ def without_words(error: BaseException, seen: tuple[BaseException, ...] = ()) ->
         cause = getattr(error, "cause", None)
     is_new = all(cause is not one for one in seen) and len(seen) < MAX_CAUSES
     if isinstance(cause, BaseException) and is_new:
-        found.__cause__ = without_words(cause, seen)
+        found.__cause__ = redacted(cause, seen)
     return found.with_traceback(error.__traceback__)
 
 
@@ -159,7 +159,7 @@ def set_up_logging(level: str, form: str = "text") -> None:
     structured = JsonFormatter(fields, rename_fields=names, json_default=str)
     logging.root.setLevel(level.upper())
     chosen = structured if form == "json" else TextFormatter()
-    handler.setFormatter(Discreet(chosen, logging.root.level))
+    handler.setFormatter(RedactingFormatter(chosen, logging.root.level))
     logging.root.addHandler(handler)
     logging.getLogger("httpcore").setLevel("INFO")  # at DEBUG it has what other servers say
     for name in CHATTY if level == "info" else ():
@@ -196,7 +196,7 @@ class AccessLog:
 
         facts: dict[str, object] = {}
         request_facts.set(facts)
-        note(client=str((scope.get("client") or ("",))[0]))
+        log_context(client=str((scope.get("client") or ("",))[0]))
         try:
             await self._app(scope, receive, noting)
         finally:

@@ -1,12 +1,13 @@
-"""Keeps web pages of other origins from driving the agent."""
+"""Keep web pages of other origins from driving the agent, and protect its own."""
 
 from collections.abc import Sequence
 from urllib.parse import urlsplit
 
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.datastructures import MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from .answers import SAFE, refuse
-from .authentication import headers_of
+from .auth import headers_of
+from .errors import SAFE, refuse
 
 PORTS = {"http": 80, "https": 443}
 
@@ -69,3 +70,37 @@ def origin_of(url: str) -> str:
     name = f"[{host}]" if ":" in host else host
     port = "" if number in (None, PORTS.get(parsed.scheme)) else f":{number}"
     return f"{parsed.scheme}://{name}{port}"
+
+
+HEADERS = {
+    "content-security-policy": "default-src 'none'; frame-ancestors 'none'; base-uri 'none'",
+    "cross-origin-opener-policy": "same-origin",
+    "referrer-policy": "no-referrer",
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+}
+
+
+class PageHeaders:
+    """ASGI middleware: security headers for HTML that does not set them itself.
+
+    Args:
+        app: The application behind.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on, and look at its answer."""
+
+        async def adding(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message.setdefault("headers", [])
+                headers = MutableHeaders(scope=message)
+                if headers.get("content-type", "").lower().startswith("text/html"):
+                    for name, value in HEADERS.items():
+                        headers.setdefault(name, value)
+            await send(message)
+
+        await self._app(scope, receive, adding if scope["type"] == "http" else send)

@@ -13,8 +13,8 @@ from limits.storage import storage_from_string
 from limits.strategies import SlidingWindowCounterRateLimiter
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from .answers import is_public, refuse
-from .authentication import caller_of
+from .auth import caller_of
+from .errors import is_public, refuse
 
 MEMORY = "memory://"
 

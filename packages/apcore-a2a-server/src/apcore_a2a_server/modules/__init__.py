@@ -1,38 +1,48 @@
 """apcore modules as an adapter meets them: found, described, run, and asked for approval."""
 
 from .access import Access, Verdict
-from .approval import ApprovalPendingError, ClientApproval, Gate, install_approval
-from .approvals import Approvals, call_key
+from .approval import (
+    ApprovalPendingError,
+    ApprovalPolicy,
+    Approvals,
+    ClientApproval,
+    Running,
+    call_key,
+    current,
+    install_approval,
+)
 from .cards import Card, Cards, Profile
-from .context import create_context
-from .conversation import INPUT_REQUIRED, Conversation, History, InputRequiredError
-from .current import Running, current
-from .pause import Pause, is_for_input, is_over
-from .pipeline import install_steps
-from .preflight import preflight
+from .conversation import (
+    INPUT_REQUIRED,
+    Conversation,
+    History,
+    InputRequiredError,
+    create_context,
+    is_for_input,
+)
 from .skills import Skill, Skills
 from .source import executor_of
-from .threads import Threads, ThreadsError
+from .steps import install_steps
+from .threads import ThreadPool, ThreadPoolError
 
 __all__ = [
     "INPUT_REQUIRED",
     "Access",
     "ApprovalPendingError",
+    "ApprovalPolicy",
     "Approvals",
     "Card",
     "Cards",
     "ClientApproval",
     "Conversation",
-    "Gate",
     "History",
     "InputRequiredError",
-    "Pause",
     "Profile",
     "Running",
     "Skill",
     "Skills",
-    "Threads",
-    "ThreadsError",
+    "ThreadPool",
+    "ThreadPoolError",
     "Verdict",
     "call_key",
     "create_context",
@@ -41,6 +51,4 @@ __all__ = [
     "install_approval",
     "install_steps",
     "is_for_input",
-    "is_over",
-    "preflight",
 ]

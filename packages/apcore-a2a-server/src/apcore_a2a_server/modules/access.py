@@ -1,14 +1,22 @@
-"""Who may call which skill, by the executor's own access rules (FR-AGC-004)."""
+"""Who may call which skill, and whether a call would be refused (FR-AGC-004)."""
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from inspect import isawaitable, signature
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, cast
 
+import apcore
 from anyio import CapacityLimiter, to_thread
 from apcore import Context
-from apcore_a2a_core import clean
+from apcore.errors import (
+    ACLDeniedError,
+    InvalidInputError,
+    ModuleNotFoundError,
+    SchemaValidationError,
+)
+from apcore.pipeline import ExecutionStrategy, Step
+from apcore_a2a_core import Executor, Identity, Validation, clean
 
 logger = logging.getLogger("apcore_a2a.access_rules")
 
@@ -23,32 +31,57 @@ class Verdict(NamedTuple):
     needs_approval: bool = False
 
 
-Ask: TypeAlias = Callable[[str, Any], Awaitable[Verdict]]
+Ask: TypeAlias = Callable[[str, Identity | None], Awaitable[Verdict]]
 
 
 class Access:
-    """Asks an executor's rules, and calls nothing.
+    """Asks an executor whether calls would be refused, and calls nothing.
 
-    apcore's ACL is asked where it can be found; else, and for executors of another make,
-    `Executor.validate` is.
+    Its access rules are asked where they are an apcore ACL; else `Executor.validate` is.
 
     Args:
         executor: An apcore Executor, or what looks like one.
     """
 
-    def __init__(self, executor: Any) -> None:
+    def __init__(self, executor: Executor) -> None:
         self._executor = executor
-        self._turns = CapacityLimiter(1)  # `validate` has one event loop for all threads
+        self._turns = CapacityLimiter(1)  # apcore's `validate` has one event loop for all threads
 
-    async def verdicts(self, skill_ids: Iterable[str], identity: Any) -> dict[str, Verdict]:
-        """The verdict on each skill for *identity*; None for somebody unknown.
+    @property
+    def is_asking(self) -> bool:
+        """Whether a thread is in the executor's `validate`."""
+        return self._turns.borrowed_tokens > 0
 
-        A call without arguments is asked about. Where the rules can't be asked, nobody may call.
+    async def verdicts(
+        self, skill_ids: Iterable[str], identity: Identity | None
+    ) -> dict[str, Verdict]:
+        """Return the verdict on a call of each skill by *identity*; None is an unknown caller.
+
+        A call without arguments is asked about. Rules that cannot be asked allow nothing.
         """
         ask = self._asker()
         return {skill_id: await self._verdict(ask, skill_id, identity) for skill_id in skill_ids}
 
-    async def _verdict(self, ask: Ask | None, skill_id: str, identity: Any) -> Verdict:
+    async def preflight(
+        self, skill_id: str, inputs: dict[str, Any], context: "Context[Any]"
+    ) -> None:
+        """Raise what would refuse the call; run no module code on the event loop.
+
+        Needed where the pipeline cannot refuse the call in passing: executors without steps,
+        and calls that pause for approval, which apcore asks for before it validates.
+
+        Raises:
+            SchemaValidationError: The input does not fit the schema.
+            ACLDeniedError: The caller may not call the module.
+            ModuleNotFoundError: There is no such module.
+            InvalidInputError: The module's own preflight refuses.
+        """
+        found = await self._validate(skill_id, inputs, context)
+        if found is not None and not found.valid:
+            failed = next((check.check for check in found.checks if not check.passed), "schema")
+            raise _refusal(failed, found.errors, skill_id)
+
+    async def _verdict(self, ask: Ask | None, skill_id: str, identity: Identity | None) -> Verdict:
         try:
             if self._is_switched_off(skill_id):
                 return Verdict(False)
@@ -60,59 +93,63 @@ class Access:
 
     def _asker(self) -> Ask | None:
         """What to ask; None when there are no rules."""
-        strategy = getattr(self._executor, "current_strategy", None)
-        if strategy is None:
-            rules = getattr(self._executor, "_acl", self)  # apcore before 0.16 has them there
-            return self._ask_validate if rules is self else _asking(rules)
-        gate = self._step("acl_check")
+        if strategy_of(self._executor) is None:
+            return self._ask_validate
+        gate = step_of(self._executor, "acl_check")
         if gate is None or (type(gate).__module__, type(gate).__name__) == BUILT_IN:
-            return _asking(getattr(gate, "_acl", None))
+            acl: object = getattr(gate, "_acl", None)
+            return None if acl is None else partial(_ask_rules, acl)
         return self._ask_validate if getattr(gate, "pure", False) else _deny
-
-    def _step(self, name: str) -> Any:
-        strategy = getattr(self._executor, "current_strategy", None)
-        steps = getattr(strategy, "steps", ())
-        return next((step for step in steps if step.name == name), None)
 
     def _is_switched_off(self, skill_id: str) -> bool:
         """Whether an operator has disabled the module; apcore refuses calls of it."""
-        toggles = getattr(self._step("module_lookup"), "_toggle_state", None)
+        lookup = step_of(self._executor, "module_lookup")
+        toggles: Any = getattr(lookup, "_toggle_state", None)
         return toggles is not None and bool(toggles.is_disabled(skill_id))
 
     def _is_gated(self, skill_id: str) -> bool:
         """Whether the executor's policy has calls of the module approved."""
-        policy = getattr(self._step("approval_gate"), "policy", None)
+        policy: Any = getattr(step_of(self._executor, "approval_gate"), "policy", None)
         if policy is None:
             return False
-        annotations = getattr(self._executor.registry.get(skill_id), "annotations", None)
+        registry: Any = self._executor.registry
+        annotations = getattr(registry.get(skill_id), "annotations", None)
         return bool(policy.resolve(skill_id, annotations).needs_approval)
 
-    async def _ask_validate(self, skill_id: str, identity: Any) -> Verdict:
-        validate = self._executor.validate
-        with_context = "context" in signature(validate).parameters
-        arguments: list[Any] = [skill_id, {}, *([_context(identity)] if with_context else [])]
-        result: Any = await to_thread.run_sync(validate, *arguments, limiter=self._turns)
-        checks: list[Any] = list(getattr(result, "checks", ()))
+    async def _ask_validate(self, skill_id: str, identity: Identity | None) -> Verdict:
+        found = await self._validate(skill_id, {}, _context(identity))
+        checks = () if found is None else found.checks
         denied = any(check.check == "acl" and not check.passed for check in checks)
-        return Verdict(not denied, bool(getattr(result, "requires_approval", False)))
+        return Verdict(not denied, bool(getattr(found, "requires_approval", False)))
+
+    async def _validate(
+        self, skill_id: str, inputs: dict[str, Any], context: "Context[Any]"
+    ) -> Validation | None:
+        validate = self._executor.validate
+        return await to_thread.run_sync(validate, skill_id, inputs, context, limiter=self._turns)
 
 
-def _asking(acl: Any) -> Ask | None:
-    return None if acl is None else partial(_ask_rules, acl)
+def strategy_of(executor: Executor) -> ExecutionStrategy | None:
+    """Return the executor's pipeline; None for one of another make than apcore's."""
+    return getattr(executor, "current_strategy", None)
 
 
-async def _deny(skill_id: str, identity: Any) -> Verdict:
+def step_of(executor: Executor, name: str) -> Step | None:
+    """Return the step of the executor's pipeline that has this name."""
+    steps: Sequence[Step] = getattr(strategy_of(executor), "steps", ())
+    return next((step for step in steps if step.name == name), None)
+
+
+async def _deny(skill_id: str, identity: Identity | None) -> Verdict:
     """A gate of the user's own that can't be asked without a call."""
     return Verdict(False)
 
 
-async def _ask_rules(acl: Any, skill_id: str, identity: Any) -> Verdict:
-    """The ACL's verdict on a call from outside; an older one knows of no approval."""
+async def _ask_rules(acl: Any, skill_id: str, identity: Identity | None) -> Verdict:
+    """The ACL's verdict on a call from outside; apcore's knows of approval since 0.28."""
     names = ("async_check_access", "check_access", "async_check", "check")
     check = next(getattr(acl, name) for name in names if hasattr(acl, name))
-    context = _context(identity)
-    if hasattr(context, "child"):
-        context = context.child(skill_id)  # as calls are, when they meet the rules
+    context = _context(identity).child(skill_id)  # as calls are, when they meet the rules
     decision = check(None, skill_id, context, **_without_arguments(check))
     decision = await decision if isawaitable(decision) else decision
     if not hasattr(decision, "access"):
@@ -124,11 +161,25 @@ def _without_arguments(check: Callable[..., Any]) -> dict[str, Any]:
     """How newer rules are told that there are no arguments."""
     if "projection" not in signature(check).parameters:
         return {}
-    from apcore.context import GovernanceProjection
+    from apcore.context import GovernanceProjection  # since 0.28
 
     return {"projection": GovernanceProjection.of({})}
 
 
-def _context(identity: Any) -> Any:
-    factory: Any = Context
-    return factory.create(identity=identity)
+def _context(identity: Identity | None) -> "Context[None]":
+    return Context.create(identity=cast("apcore.Identity | None", identity))
+
+
+def _refusal(check: str, errors: Sequence[Mapping[str, Any]], skill_id: str) -> Exception:
+    if check == "acl":
+        return ACLDeniedError(None, skill_id)
+    if check in ("module_lookup", "module_id"):
+        return ModuleNotFoundError(skill_id)
+    if check == "schema":
+        found = [
+            item
+            for error in errors
+            for item in error.get("errors") or error.get("details", {}).get("errors", [error])
+        ]
+        return SchemaValidationError("Input validation failed", errors=found)
+    return InvalidInputError("The module refuses it")

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from a2a.types import AgentCapabilities, SecurityScheme
-from apcore_a2a_core import EXTENSION_URI, AgentCardBuilder, SkillMapper, card_to_dict
+from apcore_a2a_core import EXTENSION_URI, AgentCardBuilder, Identity, SkillMapper, card_to_dict
 
 from .access import Access, Verdict
 from .skills import Skills
@@ -88,7 +88,7 @@ class Cards:
         """
         return await self._card(url, await self._for_strangers())
 
-    async def extended(self, identity: Any, url: str) -> Card:
+    async def extended(self, identity: Identity | None, url: str) -> Card:
         """The card for *identity*: the skills that it may call."""
         verdicts = await self._access.verdicts(self._skills.list(), identity)
         allowed = frozenset(skill_id for skill_id in verdicts if verdicts[skill_id].allowed)

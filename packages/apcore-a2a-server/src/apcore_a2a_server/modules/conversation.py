@@ -1,10 +1,14 @@
-"""What a module is told of the conversation that it is called in (FR-CTX-002)."""
+"""The conversation that a module is called in, and the Context that it finds it in."""
 
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn, overload
+from typing import Any, NoReturn, cast, overload
 
-from apcore import ModuleError
+import apcore
+from apcore import CancelToken, Context, ModuleError
+from apcore.trace_context import TraceContext
+from apcore_a2a_core import Identity
 
 INPUT_REQUIRED = "INPUT_REQUIRED"
 """The code of the error with which a module asks for more input."""
@@ -23,6 +27,11 @@ class InputRequiredError(ModuleError):
 
     def __init__(self, question: str, data: Any = None) -> None:
         super().__init__(INPUT_REQUIRED, question, {"data": data})
+
+
+def is_for_input(error: BaseException) -> bool:
+    """Whether a module asks for more input with *error*."""
+    return getattr(error, "code", None) == INPUT_REQUIRED
 
 
 class History(Sequence[dict[str, Any]]):
@@ -115,3 +124,30 @@ class Conversation:
             "ext.a2a.history": self.history,
             "ext.a2a.parts": self.parts,
         }
+
+
+def create_context(
+    *,
+    token: CancelToken,
+    seconds: float,
+    identity: Identity | None = None,
+    headers: Mapping[str, str] | None = None,
+    conversation: Conversation,
+) -> "Context[Conversation]":
+    """Return an apcore Context for one call.
+
+    Args:
+        token: The call's CancelToken.
+        seconds: How long the call and all it calls may take.
+        identity: The apcore Identity of the caller.
+        headers: The request's; a `traceparent` in it is gone on with (W3C Trace Context).
+        conversation: What modules find in `context.services` and `context.data`.
+    """
+    return Context.create(
+        identity=cast("apcore.Identity | None", identity),
+        trace_parent=TraceContext.extract(dict(headers or {})),
+        cancel_token=token,
+        data=conversation.data(),
+        services=conversation,
+        global_deadline=time.time() + seconds,
+    )

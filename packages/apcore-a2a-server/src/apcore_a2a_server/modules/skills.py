@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from a2a.utils.errors import MethodNotFoundError
-from apcore_a2a_core import clean
+from apcore_a2a_core import Registry, clean
 from apcore_a2a_core.schema import is_object
 
-from .memo import remember_schemas
+from .schema_cache import cache_schemas
 
 logger = logging.getLogger("apcore_a2a.skills")
 
@@ -29,7 +29,7 @@ class Skill:
     needs_approval: bool
     """Whether it needs approval, by what it declares or its YAML."""
     is_gated: bool
-    """Whether the module itself declares that, which is all that older gates look at."""
+    """Whether the module itself declares that, which is all that gates before apcore 0.31 see."""
     discoverable: bool
     time_limit: float | None
     """The module's own limit in seconds."""
@@ -58,19 +58,19 @@ class Skills:
 
     Args:
         registry: An apcore Registry, or what looks like one.
-        memo: Whether modules get their JSON Schemas remembered.
+        schema_cache: Whether the JSON Schemas of modules are cached.
     """
 
-    def __init__(self, registry: Any, *, memo: bool = True) -> None:
+    def __init__(self, registry: Registry, *, schema_cache: bool = True) -> None:
         self.registry = registry
         self.generation = 0
         """Grows with every change of the registry."""
-        self._memo = memo
+        self._caches_schemas = schema_cache
         self._skills: dict[str, Skill | None] = {}
         self._lock = threading.Lock()
-        for event in ("register", "unregister"):
-            if hasattr(registry, "on"):
-                registry.on(event, self._on_change)
+        listen: Any = getattr(registry, "on", None)
+        for event in ("register", "unregister") if listen else ():
+            listen(event, self._on_change)
 
     def __len__(self) -> int:
         return len(self.list())
@@ -130,8 +130,8 @@ class Skills:
             return {}
         get = getattr(self.registry, "get", None)
         module = get(skill_id) if get is not None else None
-        if self._memo and module is not None:
-            remember_schemas(module)
+        if self._caches_schemas and module is not None:
+            cache_schemas(module)
         return {skill_id: _skill(skill_id, _displayed(descriptor, module), module)}
 
     def _on_change(self, module_id: str, module: object) -> None:

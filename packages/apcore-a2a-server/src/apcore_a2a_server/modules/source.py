@@ -7,11 +7,12 @@ from typing import Any, cast
 from apcore_a2a_core import Executor, Registry, missing_methods
 
 
-def executor_of(source: Any, acl: Any = None, config: Any = None) -> tuple[Any, bool]:
-    """The executor of *source*, and whether it was made for it (FR-SRV-001).
+def executor_of(source: Any, acl: Any = None, config: Any = None) -> tuple[Executor, bool]:
+    """Return the executor of *source*, and whether it was made for it (FR-SRV-001).
 
     Args:
-        source: An Executor, a Registry, an APCore client, or the path of a folder of modules.
+        source: An Executor (see the protocol), a Registry, an APCore client, or the path of a
+            folder of modules.
         acl: The access rules of an executor that is made here: an apcore ACL, or the path of
             its file; else what the config's `acl.root` names.
         config: An apcore Config for an executor that is made here.
@@ -37,7 +38,7 @@ def executor_of(source: Any, acl: Any = None, config: Any = None) -> tuple[Any, 
     return _made(source, acl, config), True
 
 
-def discover(folder: Path) -> Any:
+def discover(folder: Path) -> Registry:
     """A registry of the modules in *folder*.
 
     Raises:
@@ -52,7 +53,7 @@ def discover(folder: Path) -> Any:
     return registry
 
 
-def _made(registry: Any, acl: Any, config: Any) -> Any:
+def _made(registry: Any, acl: Any, config: Any) -> Executor:
     from apcore import ACL
     from apcore import Executor as ApcoreExecutor
 
@@ -68,7 +69,7 @@ def _discovered(rules: Any, config: Any) -> Any:
     """The rules that `acl.root` of the config names; who names them means them."""
     try:
         found = rules.discover(config)
-    except Exception as error:  # apcore's own errors differ from version to version
+    except Exception as error:  # of the config, of YAML, of the file system
         raise ValueError(f"acl.root of the config: {error}") from None
     root, kind = config.get("acl.root"), cast("Any", type(config))
     if found is None and root not in (None, kind.get_default("acl.root")):
@@ -81,5 +82,5 @@ def _loaded(rules: Any, path: Path) -> Any:
         raise ValueError(f"acl: there is no file {path}")
     try:
         return rules.load(str(path))
-    except Exception as error:  # apcore's own errors differ from version to version
+    except Exception as error:  # of the config, of YAML, of the file system
         raise ValueError(f"acl: {path}: {error}") from None

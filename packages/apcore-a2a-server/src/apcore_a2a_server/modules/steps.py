@@ -12,11 +12,27 @@ from typing import Any
 
 from apcore.builtin_steps import BuiltinExecute
 from apcore.errors import ModuleTimeoutError
-from apcore.pipeline import BaseStep, StepResult
+from apcore.pipeline import BaseStep, PipelineContext, Step, StepResult
+from apcore_a2a_core import Executor
 
-from .current import current
+from .access import step_of, strategy_of
+from .approval import current
 from .skills import is_asynchronous, time_limit
-from .threads import Threads
+from .threads import ThreadPool
+
+
+def install_steps(executor: Executor) -> bool:
+    """Put the two steps into the executor's pipeline, once.
+
+    Returns False for an executor without steps, or whose pipeline takes no other `execute`.
+    """
+    strategy, builtin = strategy_of(executor), step_of(executor, "execute")
+    if strategy is None or builtin is None or not builtin.replaceable:
+        return False
+    if step_of(executor, "a2a_admit") is None:
+        strategy.replace("execute", Execute(builtin))
+        strategy.insert_before("execute", Admit())
+    return True
 
 
 class Admit(BaseStep):
@@ -25,7 +41,7 @@ class Admit(BaseStep):
     def __init__(self) -> None:
         super().__init__("a2a_admit", "Create the A2A task", removable=True, replaceable=True)
 
-    async def execute(self, ctx: Any) -> StepResult:
+    async def execute(self, ctx: PipelineContext) -> StepResult:
         """Create the task, if this is the first time the run comes by."""
         run = current.get()
         if run is not None:
@@ -41,22 +57,22 @@ class Execute(BuiltinExecute):
     `SystemExit` end the loop.
     """
 
-    def __init__(self, builtin: Any) -> None:
+    def __init__(self, builtin: Step) -> None:
         super().__init__()
         self._builtin = builtin
 
-    async def execute(self, ctx: Any) -> StepResult:
+    async def execute(self, ctx: PipelineContext) -> StepResult:
         """Run `ctx.module`, or hand over to the step that was here before."""
         run = current.get()
         if run is None:
-            result: StepResult = await self._builtin.execute(ctx)
-            return result
+            return await self._builtin.execute(ctx)
         token = ctx.context.cancel_token
         if token is not None:
             token.check()
         inputs = ctx.validated_inputs if ctx.validated_inputs is not None else ctx.inputs
-        if ctx.stream and hasattr(ctx.module, "stream"):
-            ctx.output_stream = _contained(ctx.module.stream(inputs, ctx.context))
+        stream: Any = getattr(ctx.module, "stream", None) if ctx.stream else None
+        if stream is not None:
+            ctx.output_stream = _contained(stream(inputs, ctx.context))
             return StepResult(action="skip_to", skip_to="return_result")
         made, ctx.output = run.approvals.result(ctx.context)
         if not made:
@@ -64,7 +80,7 @@ class Execute(BuiltinExecute):
             run.approvals.keep(ctx.context, ctx.output)
         return StepResult(action="continue")
 
-    async def _within_limit(self, ctx: Any, inputs: Any, threads: Threads) -> Any:
+    async def _within_limit(self, ctx: PipelineContext, inputs: Any, threads: ThreadPool) -> Any:
         seconds = time_limit(ctx.module)
         limit = asyncio.timeout(seconds)
         try:
@@ -79,7 +95,7 @@ class Execute(BuiltinExecute):
             raise ModuleTimeoutError(ctx.module_id, milliseconds) from None
 
 
-async def _call(module: Any, inputs: Any, context: Any, threads: Threads) -> Any:
+async def _call(module: Any, inputs: Any, context: Any, threads: ThreadPool) -> Any:
     try:
         if is_asynchronous(module):
             return await module.execute(inputs, context)
@@ -99,16 +115,3 @@ async def _contained(stream: AsyncGenerator[Any]) -> AsyncIterator[Any]:
 
 def _ended(error: BaseException) -> RuntimeError:
     return RuntimeError(f"The module raised {type(error).__name__}")
-
-
-def put_into(executor: Any) -> bool:
-    """Put the two steps into the pipeline of *executor*, once; False where that can't be."""
-    strategy = executor.current_strategy
-    if "a2a_admit" in strategy.step_names():
-        return True
-    builtin = [step for step in strategy.steps if step.name == "execute"]
-    if not builtin or not builtin[0].replaceable:
-        return False
-    strategy.replace("execute", Execute(builtin[0]))
-    strategy.insert_before("execute", Admit())
-    return True

@@ -1,4 +1,4 @@
-"""Threads for synchronous modules, in bounded number."""
+"""ThreadPool for synchronous modules, in bounded number."""
 
 import asyncio
 import threading
@@ -13,11 +13,11 @@ _inside: ContextVar[bool] = ContextVar("apcore_a2a_in_thread", default=False)
 Jobs: TypeAlias = "SimpleQueue[Callable[[], None]]"
 
 
-class ThreadsError(RuntimeError):
+class ThreadPoolError(RuntimeError):
     """There is no thread for a synchronous module, and none to be hoped for soon."""
 
 
-class Threads:
+class ThreadPool:
     """Runs synchronous modules, so many at a time.
 
     A thread can't be ended from outside. A call that is canceled or out of time gives its place
@@ -49,13 +49,13 @@ class Threads:
         """Call *function* in a thread, as soon as there is one; cancellation leaves it there.
 
         Raises:
-            ThreadsError: Too many threads are stuck.
+            ThreadPoolError: Too many threads are stuck.
         """
         if _inside.get():  # a module that another calls in its thread runs there, too
             return function(*args)
         async with self._places:
             if self.full:
-                raise ThreadsError("Too many synchronous modules do not end")
+                raise ThreadPoolError("Too many synchronous modules do not end")
             loop = asyncio.get_running_loop()
             done, context = loop.create_future(), copy_context()
             works, left = True, False

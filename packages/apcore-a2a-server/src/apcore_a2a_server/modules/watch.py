@@ -1,7 +1,6 @@
 """Keeps a registry in step with its folder of modules while a server runs."""
 
 import asyncio
-import inspect
 import logging
 from collections.abc import Generator
 from contextlib import aclosing, contextmanager, suppress
@@ -197,12 +196,8 @@ def _metadata(files: Files) -> dict[str, Any]:
 def _register(registry: Any, skill_id: str, loaded: Loaded) -> None:
     """Register a module so that it is described as after `Registry.discover`."""
     version = loaded.metadata.get("version")
-    options: dict[str, Any] = {"version": version if isinstance(version, str) else None}
-    options["metadata"] = loaded.metadata
-    known = inspect.signature(registry.register).parameters  # apcore 0.6 has neither
-    registry.register(
-        skill_id, loaded.module, **{key: options[key] for key in options if key in known}
-    )
+    version = version if isinstance(version, str) else None
+    registry.register(skill_id, loaded.module, version=version, metadata=loaded.metadata)
 
 
 @contextmanager

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from apcore_a2a_core import Identity
 from starlette.types import Receive
 
 PATIENCE = 0.5
@@ -113,7 +114,7 @@ class Caller:
     """Who sent a request: the principal its tasks belong to, and what came along."""
 
     owner: str = ""
-    identity: Any = None
+    identity: Identity | None = None
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
     connection: Connection = field(default_factory=Connection)
     root_path: str = ""

@@ -11,9 +11,8 @@ from apcore_a2a_core.states import REJECTED, WORKING
 
 from apcore_a2a_server.engine.messages import say
 from apcore_a2a_server.engine.updates import NewState
-from apcore_a2a_server.modules import Pause
 
-from .question import asking, question
+from .pause import Pause, asking, question
 
 YES = frozenset({"yes", "y", "approve", "approved", "ok"})
 NO = frozenset({"no", "n", "deny", "denied", "reject", "rejected"})

@@ -12,8 +12,9 @@ from apcore_a2a_server.engine.messages import say
 from apcore_a2a_server.engine.process import Background
 from apcore_a2a_server.engine.updates import NewState
 from apcore_a2a_server.errors import StaleTaskError
-from apcore_a2a_server.modules import Pause
 from apcore_a2a_server.store import Journal
+
+from .pause import Pause
 
 
 class Expiries:

@@ -1,17 +1,77 @@
-"""Lets nobody through who is not known (FR-AUT-001, FR-AUT-004)."""
+"""Let only authenticated callers through (FR-AUT-001, FR-AUT-003, FR-AUT-004)."""
 
 import logging
 from collections.abc import Collection, Mapping
 from inspect import isawaitable
 from typing import Any
 
-from apcore_a2a_core import Authenticator
+from a2a import types as a2a
+from apcore_a2a_core import Authenticator, Identity
+from google.protobuf.json_format import MessageToDict
 from starlette.authentication import BaseUser
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from .answers import is_public, refuse
-from .logs import note
-from .schemes import challenge, declared
+from .errors import is_public, refuse
+from .logs import log_context
+
+
+def declared(authenticator: object) -> dict[str, a2a.SecurityScheme]:
+    """The security schemes of an authenticator, any one of which will do.
+
+    Without `security_schemes()` it is taken to want bearer tokens.
+
+    Raises:
+        ValueError: What it declares is no security scheme.
+
+    Example:
+        ```python
+        from apcore_a2a_server.middleware.auth import declared
+
+        print([*declared(object())])
+        #> ['bearer']
+        ```
+    """
+    declare: Any = getattr(authenticator, "security_schemes", None)
+    found: Mapping[str, Any] = BEARER if declare is None else declare()
+    return {name: _scheme(scheme) for name, scheme in found.items()}
+
+
+def for_both(schemes: Mapping[str, a2a.SecurityScheme]) -> dict[str, Any]:
+    """The members of a card that has each scheme in the form of 1.0 and of 0.3, in one object."""
+    from a2a.compat.v0_3.conversions import to_compat_security_scheme  # 0.3's models take 60 ms
+
+    merged: dict[str, Any] = {}
+    for name, scheme in schemes.items():
+        old = to_compat_security_scheme(scheme).model_dump(
+            mode="json", by_alias=True, exclude_none=True
+        )
+        merged[name] = {**MessageToDict(scheme), **old}
+    return {"securitySchemes": merged, "security": [{name: []} for name in schemes]}
+
+
+def challenge(schemes: Mapping[str, a2a.SecurityScheme]) -> str:
+    """The scheme that `WWW-Authenticate` asks for: `Bearer`, unless only keys will do."""
+    kinds = {scheme.WhichOneof("scheme") for scheme in schemes.values()}
+    return "ApiKey" if kinds == {"api_key_security_scheme"} else "Bearer"
+
+
+def _scheme(scheme: Any) -> a2a.SecurityScheme:
+    if isinstance(scheme, a2a.SecurityScheme):
+        return scheme
+    if not isinstance(scheme, dict) or "type" not in scheme:
+        raise ValueError("A security scheme has a type, as OpenAPI has them, or is the SDK's")
+    from a2a.compat.v0_3.conversions import to_core_security_scheme
+    from a2a.compat.v0_3.types import SecurityScheme
+
+    return to_core_security_scheme(SecurityScheme.model_validate(scheme))
+
+
+BEARER = {
+    "bearer": a2a.SecurityScheme(
+        http_auth_security_scheme=a2a.HTTPAuthSecurityScheme(scheme="bearer")
+    )
+}
+
 
 logger = logging.getLogger("apcore_a2a.auth")
 
@@ -102,7 +162,7 @@ class Authentication:
             extra = {"www-authenticate": self._told(headers)}
             await refuse(scope, receive, send, 401, "Authentication required", extra)
             return
-        note(principal=principal)
+        log_context(principal=principal)
         known = {CALLER: (principal, identity), "user": Known(principal), "auth": identity}
         await self._app({**scope, **known}, receive, send)
 
@@ -121,13 +181,13 @@ def headers_of(scope: Scope) -> dict[str, str]:
     return found
 
 
-def caller_of(scope: Scope) -> tuple[str, Any]:
+def caller_of(scope: Scope) -> tuple[str, Identity | None]:
     """The principal and the identity of who calls; "" and None when nothing authenticates."""
-    found: tuple[str, Any] = scope.get(CALLER, ("", None))
+    found: tuple[str, Identity | None] = scope.get(CALLER, ("", None))
     return found
 
 
-def principal_of(identity: Any) -> str:
+def principal_of(identity: Identity) -> str:
     """Whom tasks belong to: the identity's id, within its issuer when it has one.
 
     No two identities make the same: what divides the two is escaped within the issuer, and so

@@ -31,7 +31,7 @@ def patient(seconds: float) -> type["PatientProtocol"]:
     Example:
         ```python test="lint"
         import uvicorn
-        from apcore_a2a_server.middleware.patience import patient
+        from apcore_a2a_server.middleware.timeouts import patient
 
         uvicorn.run("my_app:app", http=patient(10))
         ```

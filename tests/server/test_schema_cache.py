@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from apcore import Registry
-from apcore_a2a_server.modules.memo import SchemaMemo, remember_schemas
+from apcore_a2a_server.modules.schema_cache import CachedSchema, cache_schemas
 from pydantic import BaseModel, Field, ValidationError
 
 from .asking import Json
@@ -130,7 +130,7 @@ async def test_the_users_class_is_left_alone() -> None:
 
 
 def test_what_stands_in_for_a_model_is_the_model_in_every_other_way() -> None:
-    memo: Any = SchemaMemo(Item)
+    memo: Any = CachedSchema(Item)
     item = memo(name="x", count=1)
     assert type(item) is Item
     assert memo.model_validate({"name": "x", "count": 1}) == item
@@ -146,7 +146,7 @@ def test_what_stands_in_for_a_model_is_the_model_in_every_other_way() -> None:
 
 
 def test_a_schema_with_options_is_made_anew() -> None:
-    memo = SchemaMemo(Item)
+    memo = CachedSchema(Item)
     assert memo.model_json_schema() is memo.model_json_schema()
     assert memo.model_json_schema() == Item.model_json_schema()
     options: dict[str, Any] = {"mode": "serialization", "by_alias": False}
@@ -167,20 +167,20 @@ class Fixed:
 
 @pytest.mark.parametrize("module", [Slotted(), Fixed(), object(), None])
 def test_a_module_that_can_not_be_given_a_memo_does_without(module: Any) -> None:
-    remember_schemas(module)
-    assert not isinstance(getattr(module, "input_schema", None), SchemaMemo)
-    assert not isinstance(getattr(module, "output_schema", None), SchemaMemo)
+    cache_schemas(module)
+    assert not isinstance(getattr(module, "input_schema", None), CachedSchema)
+    assert not isinstance(getattr(module, "output_schema", None), CachedSchema)
 
 
 def test_what_is_no_model_is_left_as_it_is() -> None:
     module = Does(give_back, input_schema={"type": "object"}, output_schema=None)
-    remember_schemas(module)
+    cache_schemas(module)
     assert (module.input_schema, module.output_schema) == ({"type": "object"}, None)
 
 
 def test_a_memo_is_not_put_before_a_memo() -> None:
     module = Does(give_back, input_schema=Item)
-    remember_schemas(module)
+    cache_schemas(module)
     memo = module.input_schema
-    remember_schemas(module)
+    cache_schemas(module)
     assert module.input_schema is memo
