@@ -1,10 +1,10 @@
-"""What people have at hand who mean to give a public key: none of it gets taken for a secret.
+"""Public keys in the forms that libraries and identity providers have: none becomes a secret.
 
 Everybody may have it, so that everybody could make tokens with it (RFC 8725 §2.1).
 """
 
 import json
-from base64 import b64encode, urlsafe_b64encode
+from base64 import b64encode
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -39,10 +39,6 @@ def ssh(key: KeyPair) -> bytes:
     return found
 
 
-def colons(data: bytes) -> bytes:
-    return data.hex(":").encode()
-
-
 def in_json(key: KeyPair) -> bytes:
     return json.dumps(key.jwk).encode()
 
@@ -52,23 +48,14 @@ FORMS: dict[str, Form] = {
     "base64": lambda key: b64encode(key.der),
     "base64 in lines": lambda key: b"".join(key.pem.splitlines(keepends=True)[1:-1]),
     "base64 in quotes": lambda key: b'"' + b64encode(key.der) + b'"',
-    "base64 after a name": lambda key: b"public_key=" + b64encode(key.der),
     "base64 after a mark": lambda key: b"\xef\xbb\xbf" + b64encode(key.der),
-    "base64 for addresses": lambda key: urlsafe_b64encode(key.der),
     "base64 of PEM": lambda key: b64encode(key.pem),
-    "hexadecimal": lambda key: key.der.hex().encode(),
-    "hexadecimal with colons": lambda key: colons(key.der),
-    "hexadecimal after 0x": lambda key: b"0x" + key.der.hex().encode(),
     "ssh": ssh,
     "ssh after a blank": lambda key: b" " + ssh(key),
-    "ssh in quotes": lambda key: b'"' + ssh(key) + b'"',
-    "ssh without its name": lambda key: ssh(key).split()[1],
     "JSON": in_json,
-    "JSON in quotes": lambda key: b"'" + in_json(key) + b"'",
     "JSON in base64": lambda key: b64encode(in_json(key)),
     "a set": lambda key: json.dumps({"keys": [key.jwk]}).encode(),
     "DER": lambda key: key.der,
-    "PEM in UTF-16": lambda key: key.pem.decode().encode("utf-16"),
     "PEM in quotes": lambda key: b'"' + key.pem + b'"',
     "PEM after a mark": lambda key: b"\xef\xbb\xbf" + key.pem,
     "PEM after text": lambda key: b"Bag Attributes: none\n" + key.pem,
@@ -85,13 +72,13 @@ def assert_no_secret(text: bytes) -> None:
 
 
 @pytest.mark.parametrize("name", FORMS)
-def test_an_rsa_key_in_any_form_is_no_secret(name: str) -> None:
+def test_an_rsa_key_is_no_secret(name: str) -> None:
     assert_no_secret(FORMS[name](RSA))
 
 
 @pytest.mark.parametrize("key", [P256, P384, ED25519], ids=lambda key: key.kid)
-@pytest.mark.parametrize("name", ["base64", "hexadecimal", "DER", "PEM in quotes"])
-def test_an_elliptic_key_in_the_usual_forms_is_no_secret(name: str, key: KeyPair) -> None:
+@pytest.mark.parametrize("name", ["base64", "DER", "PEM in quotes"])
+def test_an_elliptic_key_is_no_secret(name: str, key: KeyPair) -> None:
     assert_no_secret(FORMS[name](key))
 
 
@@ -100,28 +87,9 @@ def test_a_key_of_a_rare_kind_is_no_secret(key: KeyPair) -> None:
     assert_no_secret(b64encode(key.der))
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["/etc/apcore/keys/issuer-of-tokens.pem", "https://idp.example.com/.well-known/jwks.json"],
-)
-def test_an_absolute_path_or_an_address_is_no_secret(text: str) -> None:
+def test_an_address_is_no_secret() -> None:
     with pytest.raises(ConfigurationError):
-        JWTAuthenticator(text)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "config/keys/public-key-of-the-issuer.pem",
-        "./config/keys/public-key-of-the-issuer.pem",
-        "../keys/public-key-of-the-issuer.pem",
-        r"C:\ProgramData\keys\public-of-issuer.pem",
-        "idp.example.com/.well-known/jwks.json",
-    ],
-)
-def test_where_a_key_is_is_no_secret(text: str) -> None:
-    with pytest.raises(ConfigurationError):
-        JWTAuthenticator(text)
+        JWTAuthenticator("https://idp.example.com/.well-known/jwks.json")
 
 
 def test_the_path_of_a_file_is_no_secret(tmp_path: Path) -> None:

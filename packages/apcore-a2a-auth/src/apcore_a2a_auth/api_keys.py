@@ -145,4 +145,5 @@ def _identity(owner: Owner) -> Identity:
     plain = all(isinstance(text, str) and text for text in texts) and members.keys() <= MEMBERS
     if not plain:
         raise ConfigurationError(f"Each key has an id, and may have type, roles and attrs: {FORM}")
+    members["roles"] = tuple(texts[2:])  # apcore before 0.31 keeps a list
     return Identity(**members)

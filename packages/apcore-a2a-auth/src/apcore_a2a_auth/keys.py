@@ -1,19 +1,15 @@
 """Keys that check signatures, each with the algorithms that are safe with it (RFC 8725 §3.1)."""
 
 import os
-import re
-from base64 import urlsafe_b64decode
-from collections.abc import Iterator
-from contextlib import suppress
+from base64 import b64decode
 from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 from cryptography import x509
-from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, rsa
-from cryptography.hazmat.primitives.serialization import load_der_public_key, load_pem_public_key
-from jwt import PyJWK
+from cryptography.hazmat.primitives.serialization import load_pem_public_key
+from jwt import InvalidKeyError, PyJWK, get_algorithm_by_name
 
 from .errors import ConfigurationError
 
@@ -28,22 +24,8 @@ CURVES = {"secp256r1": "ES256", "secp384r1": "ES384", "secp521r1": "ES512", "sec
 MIN_RSA_BITS = 2048
 MAX_RSA_BITS = 8192
 """A longer one takes milliseconds a token (RFC 7518 §3.3 has the lower bound)."""
-
-
-MARKS = (b"-----BEGIN", b'"kty"', b"ssh-rsa", b"ssh-ed25519", b"ecdsa-sha2-")
-"""What public keys have in them that are written as text."""
-NOISE = bytes(range(33)) + b"\"':\x7f\xbb\xbf\xef\xfe\xff"
-"""What says nothing about a key: blanks, quotes, colons in hexadecimal, marks of byte order."""
-PLACE = re.compile(
-    rb"\w+://\S*|(?:\.{1,2}|~|[A-Z]:)[/\\]\S+|\S*[/\\]\S+\.(?:pem|crt|cer|der|key|pub|jwks?|json|txt)",
-    re.IGNORECASE,
-)
-"""A text that is an address or a path, and nothing else."""
-
-
 SECRET_MEMBERS = frozenset({"d", "p", "q", "k"})
 """Of a JSON Web Key; whoever reads the set could sign with one that has them."""
-TO_URL = bytes.maketrans(b"+/", b"-_")
 
 
 class VerificationKey(NamedTuple):
@@ -116,7 +98,7 @@ def _encoded(text: str | bytes) -> bytes:
     try:
         return text.encode() if isinstance(text, str) else text
     except UnicodeEncodeError:
-        raise ConfigurationError("The key is no text: it can't be written in UTF-8") from None
+        raise ConfigurationError("The key is not valid UTF-8") from None
 
 
 def _content(path: Path) -> bytes:
@@ -127,37 +109,31 @@ def _content(path: Path) -> bytes:
 
 
 def _secret(data: bytes) -> VerificationKey:
-    is_place = PLACE.fullmatch(data.strip()) or os.path.exists(data)
-    if is_place or any(map(_is_public, _readings(data))):
-        raise ConfigurationError(
-            "This is no secret, but a public key in another form, or the place of one: "
-            "give PEM, a Path, or jwks_url"
-        )
     fitting = frozenset(name for name, size in HMAC.items() if len(data) >= size)
     if not fitting:
         raise ConfigurationError(
             f"The secret has {len(data)} bytes, and a safe one has {HMAC['HS256']} or more "
             "(RFC 7518 §3.2): openssl rand -base64 48"
         )
+    if any(map(_is_public, (data.strip(), _decoded(data)))):
+        raise ConfigurationError("This is a public key, not a secret: give it in PEM")
+    if data.startswith((b"https://", b"http://")) or os.path.exists(data):
+        raise ConfigurationError("This is where a key is, not a secret: give a Path, or jwks_url")
     return VerificationKey(data, fitting)
 
 
-def _readings(data: bytes) -> Iterator[bytes]:
-    """What *data* may mean: itself, and what it is in hexadecimal or base64."""
-    plain = data.translate(None, NOISE)
-    for text in (data, plain, plain.rpartition(b"0x")[2], plain.partition(b"=")[2]):
-        yield text
-        with suppress(ValueError):
-            yield bytes.fromhex(text.decode("ascii"))
-        with suppress(ValueError):
-            yield urlsafe_b64decode(text.translate(TO_URL) + b"==")
+def _decoded(data: bytes) -> bytes:
+    """Decode base64, in which identity providers show their public keys; else return *data*."""
+    try:
+        return b64decode(data) or data
+    except ValueError:
+        return data
 
 
 def _is_public(data: bytes) -> bool:
-    if any(mark in data for mark in MARKS):
+    """Return whether PyJWT knows a public key in *data*: PEM, DER, OpenSSH or JSON."""
+    try:
+        get_algorithm_by_name("HS256").prepare_key(data)
+    except InvalidKeyError:
         return True
-    for load in (load_der_public_key, x509.load_der_x509_certificate):
-        with suppress(ValueError, TypeError, UnsupportedAlgorithm):
-            load(data)
-            return True
     return False

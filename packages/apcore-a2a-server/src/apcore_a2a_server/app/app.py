@@ -7,6 +7,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Unpack
 
+import apcore
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.routing import Route
@@ -72,7 +73,7 @@ def create_app(source: Any, **options: Unpack[Options]) -> Starlette:
         watching.cancel()
         await agent.drain()
         await agent.close()
-        if made_here and hasattr(executor, "close"):
+        if isinstance(executor, apcore.Executor) and made_here:
             await asyncio.to_thread(executor.close)
 
     routes = _routes(agent, settings)

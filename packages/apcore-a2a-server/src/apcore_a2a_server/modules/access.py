@@ -4,9 +4,8 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from inspect import isawaitable, signature
-from typing import Any, NamedTuple, TypeAlias, cast
+from typing import Any, NamedTuple, TypeAlias
 
-import apcore
 from anyio import CapacityLimiter, to_thread
 from apcore import Context
 from apcore.errors import (
@@ -166,8 +165,10 @@ def _without_arguments(check: Callable[..., Any]) -> dict[str, Any]:
     return {"projection": GovernanceProjection.of({})}
 
 
-def _context(identity: Identity | None) -> "Context[None]":
-    return Context.create(identity=cast("apcore.Identity | None", identity))
+def _context(identity: Identity | None) -> "Context[Any]":
+    factory: Any = Context  # whose type of `services` is open in apcore
+    context: Context[Any] = factory.create(identity=identity)
+    return context
 
 
 def _refusal(check: str, errors: Sequence[Mapping[str, Any]], skill_id: str) -> Exception:

@@ -3,9 +3,8 @@
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn, cast, overload
+from typing import Any, NoReturn, overload
 
-import apcore
 from apcore import CancelToken, Context, ModuleError
 from apcore.trace_context import TraceContext
 from apcore_a2a_core import Identity
@@ -143,11 +142,13 @@ def create_context(
         headers: The request's; a `traceparent` in it is gone on with (W3C Trace Context).
         conversation: What modules find in `context.services` and `context.data`.
     """
-    return Context.create(
-        identity=cast("apcore.Identity | None", identity),
+    factory: Any = Context  # whose type of `services` is open in apcore
+    context: Context[Conversation] = factory.create(
+        identity=identity,
         trace_parent=TraceContext.extract(dict(headers or {})),
         cancel_token=token,
         data=conversation.data(),
         services=conversation,
         global_deadline=time.time() + seconds,
     )
+    return context
