@@ -28,6 +28,24 @@ AGAIN = ("again", "steps")
 TASKS = "SELECT id, skill, state, version, first_event FROM {}tasks ORDER BY created"
 EVENTS = "SELECT task_id, version, body FROM {}events ORDER BY task_id, version"
 OUTBOX = "SELECT task_id, config_id, version FROM {}outbox WHERE due IS NOT NULL"
+TERMINAL_STATES = ", ".join(str(int(state)) for state in sorted(TERMINAL))
+ROWS = {
+    "has ended, and has a lease": (
+        f"SELECT id FROM {{0}}tasks WHERE state IN ({TERMINAL_STATES}) AND expires IS NOT NULL"
+    ),
+    "has the time of an end and none, or an end and no time of it": (
+        f"SELECT id FROM {{0}}tasks WHERE (state IN ({TERMINAL_STATES})) <> (ended IS NOT NULL)"
+    ),
+    **{
+        f"has {table}, and is not there": (
+            f"SELECT DISTINCT task_id FROM {{0}}{table}"
+            " WHERE task_id NOT IN (SELECT id FROM {0}tasks)"
+        )
+        for table in ("events", "messages", "webhooks", "sends", "outbox")
+    },
+}
+"""Rows that must not be there: for each rule, the query for the tasks that break it."""
+QUERIES = (TASKS, EVENTS, OUTBOX, *ROWS.values())
 
 driver: Any = asyncpg
 
@@ -85,10 +103,17 @@ class Told:
 
 @dataclass(frozen=True)
 class Truth:
-    """What a database holds: its tasks, and what webhooks still have to be told, if it knows."""
+    """What a database holds.
+
+    Attributes:
+        tasks: its tasks.
+        waiting: the notifications that are still to be delivered.
+        wrong: the tasks of rows that must not be there, and what is wrong with each.
+    """
 
     tasks: dict[str, Kept]
-    waiting: Rows | None
+    waiting: Rows
+    wrong: list[tuple[str, str]]
 
     @property
     def working(self) -> list[str]:
@@ -129,8 +154,9 @@ def violations(truth: Truth, told: Told, begun: Counter[str]) -> Iterator[str]:
             yield f"{task_id} ({task.skill}): {line}"
         if task.skill in ONCE and begun[task_id] > 1:
             yield f"{task_id} ({task.skill}): started {begun[task_id]} times"
-    if truth.waiting is not None:
-        yield from _of_webhooks(truth.tasks, truth.waiting, told)
+    for task_id, line in truth.wrong:
+        yield f"{task_id}: {line}"
+    yield from _of_webhooks(truth.tasks, truth.waiting, told)
 
 
 def failures(truth: Truth) -> Iterator[str]:
@@ -187,7 +213,7 @@ def unfinished(address: str) -> tuple[int, int]:
     return asyncio.run(_count(address))
 
 
-def _truth(tasks: Rows, events: Rows, waiting: Rows | None) -> Truth:
+def _truth(tasks: Rows, events: Rows, waiting: Rows, *wrong: Rows) -> Truth:
     found = {
         task_id: Kept(skill, NAMES[state], version, first)
         for task_id, skill, state, version, first in tasks
@@ -195,7 +221,8 @@ def _truth(tasks: Rows, events: Rows, waiting: Rows | None) -> Truth:
     for task_id, version, body in events:
         if task_id in found:
             found[task_id].events.append((version, _state(bytes(body))))
-    return Truth(found, waiting)
+    lines = [(task_id, rule) for rule, rows in zip(ROWS, wrong, strict=True) for (task_id,) in rows]
+    return Truth(found, waiting, lines)
 
 
 def _state(body: bytes) -> str:
@@ -206,31 +233,22 @@ def _state(body: bytes) -> str:
     return NAMES[payload.status.state]
 
 
-def _read_file(path: Path) -> tuple[Rows, Rows, Rows | None]:
-    with closing(sqlite3.connect(path)) as file:
-        names = {name for (name,) in file.execute("SELECT name FROM sqlite_master")}
-        tasks, events = (file.execute(sql.format("")).fetchall() for sql in (TASKS, EVENTS))
-        waiting = file.execute(OUTBOX.format("")).fetchall() if "outbox" in names else None
-        return tasks, events, waiting
+def _read_file(path: Path) -> list[Rows]:
+    with closing(sqlite3.connect(path, isolation_level=None)) as file:
+        file.execute("BEGIN")
+        return [file.execute(sql.format("")).fetchall() for sql in QUERIES]
 
 
-async def _read_postgres(address: str) -> tuple[Rows, Rows, Rows | None]:
+async def _read_postgres(address: str) -> list[Rows]:
     connection = await driver.connect(address)
     try:
         async with connection.transaction(isolation="repeatable_read", readonly=True):
-            queries = [TASKS, EVENTS, *([OUTBOX] if await _has_outbox(connection) else [])]
-            rows = [
+            return [
                 [tuple(row) for row in await connection.fetch(sql.format("apcore_a2a."))]
-                for sql in queries
+                for sql in QUERIES
             ]
     finally:
         await connection.close()
-    return rows[0], rows[1], rows[2] if len(rows) > 2 else None
-
-
-async def _has_outbox(connection: Any) -> bool:
-    found: bool = await connection.fetchval("SELECT to_regclass('apcore_a2a.outbox') IS NOT NULL")
-    return found
 
 
 async def _count(address: str) -> tuple[int, int]:
@@ -239,10 +257,8 @@ async def _count(address: str) -> tuple[int, int]:
     try:
         sql = "SELECT count(*) FROM apcore_a2a.tasks WHERE state <> ALL($1)"
         tasks: int = await connection.fetchval(sql, ended)
-        waiting = 0
-        if await _has_outbox(connection):
-            sql = f"SELECT count(*) FROM ({OUTBOX.format('apcore_a2a.')}) waiting"
-            waiting = await connection.fetchval(sql)
+        sql = f"SELECT count(*) FROM ({OUTBOX.format('apcore_a2a.')}) waiting"
+        waiting: int = await connection.fetchval(sql)
     finally:
         await connection.close()
     return tasks, waiting

@@ -133,6 +133,43 @@ def test_a_log_with(home: Path, about: str) -> None:
     assert found(home, told()) == [f"done (once): {line}" for line in expected]
 
 
+ROWS: dict[str, tuple[str, str]] = {
+    "a lease of a task that has ended": (
+        "UPDATE tasks SET expires = 12.5 WHERE id = 'done'",
+        "done: has ended, and has a lease",
+    ),
+    "an end without a time": (
+        "UPDATE tasks SET ended = NULL WHERE id = 'done'",
+        "done: has the time of an end and none, or an end and no time of it",
+    ),
+    "a time without an end": (
+        "UPDATE tasks SET ended = 12.5 WHERE id = 'paused'",
+        "paused: has the time of an end and none, or an end and no time of it",
+    ),
+}
+
+
+@pytest.mark.parametrize("about", ROWS)
+def test_a_task_with(home: Path, about: str) -> None:
+    statement, expected = ROWS[about]
+    sql(home, statement)
+    assert found(home, told()) == [expected]
+
+
+def test_rows_of_a_task_that_is_not_there(home: Path) -> None:
+    sql(
+        home,
+        NOTIFICATION.format("NULL", "gone"),
+        "INSERT INTO webhooks (task_id, config_id, host, version, failure, body)"
+        " VALUES ('done', 'hook', 'a.example', '1.0', '', x'')",
+        "INSERT INTO sends VALUES ('ada', 'key', x'', 'done')",
+        "DELETE FROM tasks WHERE id = 'done'",
+    )
+    tables = "events", "messages", "webhooks", "sends", "outbox"
+    lost = ["done: acknowledged, and lost"]
+    assert found(home, told()) == lost + [f"done: has {each}, and is not there" for each in tables]
+
+
 def test_a_notification_that_still_waits(home: Path) -> None:
     sql(home, NOTIFICATION.format("12.5", ""))
     assert found(home, told()) == ["done: webhook hook has not been told of version 4"]

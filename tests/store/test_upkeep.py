@@ -3,39 +3,40 @@
 import asyncio
 import gc
 import logging
-import threading
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from apcore_a2a_server.store import UnavailableError, open_store
-from apcore_a2a_server.store.upkeep import check, migrate
+from apcore_a2a_server.store.maintenance import check, migrate
+from apcore_a2a_server.store.sqlite import integrity
 
 pytestmark = pytest.mark.anyio
 
+FILL = """
+INSERT INTO messages (owner, context_id, task_id, body) SELECT 'ada', 'c', 't', zeroblob(200)
+FROM (WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 30000) SELECT i FROM n)
+"""
 
-async def test_a_check_that_is_stopped_leaves_nothing_behind(
+
+async def test_a_check_that_is_cancelled_leaves_nothing_behind(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    loop, started, go_on = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
-    address, steps = f"sqlite:///{tmp_path / 'agent.db'}", list[str]()
-
-    def tell(step: str) -> None:
-        loop.call_soon_threadsafe(started.set)
-        go_on.wait()
-        steps.append(step)
-        raise RuntimeError
-
+    address = f"sqlite:///{tmp_path / 'agent.db'}"
     await migrate(address)
-    work = asyncio.create_task(check(address, tell))
-    await started.wait()
+    with closing(sqlite3.connect(tmp_path / "agent.db")) as file, file:
+        file.execute(FILL)
+    work = asyncio.create_task(check(address))
+    await asyncio.sleep(0)
     work.cancel()
-    loop.call_soon(loop.call_soon, go_on.set)
     with caplog.at_level(logging.ERROR), pytest.raises(asyncio.CancelledError):
         await work
-    assert len(steps) == 1
+    await asyncio.get_running_loop().shutdown_default_executor()
     gc.collect()
-    await asyncio.sleep(0)
     assert not caplog.records
+    with pytest.raises(UnavailableError, match="interrupted"):
+        integrity._check(tmp_path / "agent.db", lambda: True)
 
 
 async def test_an_address_that_can_t_be_read_is_not_shown_for_it_has_a_password() -> None:

@@ -83,6 +83,8 @@ def create_app(source: Any, **options: Unpack[Options]) -> Starlette:
     # behind the routes, whose 405 a catch-all route would hide
     app.router.default = Rest(agent.handler, agent.setup.mapper, max_body=settings.max_body)
     if agent.metrics is not None:
+        from .metrics import ResponseCounter  # takes 30 ms, and most do without
+
         app.router.routes.append(Route("/metrics", agent.metrics.show))
         app.add_middleware(ResponseCounter, count=agent.metrics.on_answer)
     app.state.agent = agent

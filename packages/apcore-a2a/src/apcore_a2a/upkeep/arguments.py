@@ -20,7 +20,7 @@ def add_store(commands: Any, do: Callable[[argparse.Namespace], int]) -> None:
     store.wrong = WRONG
     actions = store.add_subparsers(required=True, metavar="ACTION", title="actions")
     _action(actions, "migrate", "bring the tables up to date, as an agent does at its start", do)
-    check = _action(actions, "check", "see whether the store is as it must be; only reads", do)
+    check = _action(actions, "check", "check the schema and integrity of the store; only reads", do)
     check.add_argument("--json", action="store_true", default=False, help="print JSON")
     prune = _action(actions, "prune", "drop old tasks, as an agent does about every minute", do)
     prune.add_argument(

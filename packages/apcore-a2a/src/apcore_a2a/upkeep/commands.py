@@ -1,74 +1,128 @@
-"""What `store migrate`, `store check` and `store prune` do."""
+"""The commands `store migrate`, `store check` and `store prune`."""
 
 import argparse
 import asyncio
 import json
-from collections.abc import Mapping
+import os
+import sys
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict
+from time import monotonic
 from typing import Any
 
-from apcore_a2a_server.store import Retention
-from apcore_a2a_server.store.upkeep import check, migrate, prune
-
-from .printing import progress, say, told
+from apcore_a2a_core import clean
+from apcore_a2a_server.store import Retention, maintenance
 
 OPTIONS = ("store", "task_ttl", "max_tasks")
-"""What is asked for as `serve` asks for it."""
+"""The options that are found as `serve` finds them."""
 WELL, FAULTY = 0, 1
-YEAR = 365 * 24 * 3600
-"""In seconds."""
+YEAR = 365 * 24 * 3600  # seconds
 
 
 def do(arguments: argparse.Namespace, options: Mapping[str, Any]) -> int:
-    """Do the command that *arguments* are for, with these options; the exit code.
+    """Run the command that *arguments* name, with these options; return the exit code.
 
     Raises:
         ValueError: An option is missing, or makes no sense.
         OSError: The store can't be used.
     """
-    if not options.get("store"):
+    given = dict(options)
+    store = given.pop("store", None)
+    if not store:
         raise ValueError("Which store? Name it with --store URL or APCORE_A2A_STORE")
-    code, text = COMMANDS[arguments.action](arguments, options)
-    say(text)
-    return code
+    if arguments.action == "migrate":
+        return migrate(store)
+    if arguments.action == "check":
+        return check(store, as_json=arguments.json)
+    return prune(store, **given)
 
 
-def _migrate(arguments: argparse.Namespace, options: Mapping[str, Any]) -> tuple[int, str]:
+def migrate(store: str) -> int:
+    """Bring the schema of *store* up to date; return the exit code."""
     with progress("migrating"):
-        before, after = asyncio.run(migrate(options["store"]))
+        before, after = asyncio.run(maintenance.migrate(store))
     if before == after:
-        return WELL, f"The tables are up to date (version {after})"
-    if before:
-        return WELL, f"The tables had version {before}, and have version {after} now"
-    return WELL, f"The tables have been made (version {after})"
+        say(f"The tables are up to date (version {after})")
+    elif before:
+        say(f"The tables had version {before}, and have version {after} now")
+    else:
+        say(f"The tables have been made (version {after})")
+    return WELL
 
 
-def _check(arguments: argparse.Namespace, options: Mapping[str, Any]) -> tuple[int, str]:
-    with progress("looking") as tell:
-        report = asyncio.run(check(options["store"], tell))
-    text = json.dumps(asdict(report), indent=2) if arguments.json else told(report)
-    return FAULTY if report.faults else WELL, text
+def check(store: str, *, as_json: bool = False) -> int:
+    """Check *store* and print the report, for people or as JSON; return the exit code."""
+    with progress("checking"):
+        report = asyncio.run(maintenance.check(store))
+    say(json.dumps(asdict(report), indent=2) if as_json else _text(report))
+    return FAULTY if report.faults else WELL
 
 
-def _prune(arguments: argparse.Namespace, options: Mapping[str, Any]) -> tuple[int, str]:
-    retention = _retention(**{name: options[name] for name in OPTIONS[1:] if name in options})
-    with progress("dropping"):
-        count = asyncio.run(prune(options["store"], retention))
-    kept = f"task_ttl {retention.log_ttl:g} s, max_tasks {retention.max_logs}"
-    return WELL, f"{count} task{'' if count == 1 else 's'} dropped ({kept})"
+def prune(store: str, task_ttl: float = 3600, max_tasks: int = 10_000) -> int:
+    """Delete old tasks of *store*; return the exit code.
 
-
-def _retention(task_ttl: float = 3600, max_tasks: int = 10_000) -> Retention:
-    """How much is kept, within the bounds that `serve` has.
+    Args:
+        store: The store's address.
+        task_ttl: How long ended tasks are kept, in seconds.
+        max_tasks: How many ended tasks are kept.
 
     Raises:
-        ValueError: It is out of them.
+        ValueError: A limit is out of the bounds that `serve` has.
     """
     if not 0 < task_ttl <= YEAR:
         raise ValueError("task_ttl must be greater than 0, and a year at most")
     if max_tasks < 1:
         raise ValueError("max_tasks must be a whole number, 1 or more")
-    return Retention(log_ttl=task_ttl, max_logs=max_tasks)
+    retention = Retention(log_ttl=task_ttl, max_logs=max_tasks)
+    with progress("pruning"):
+        count = asyncio.run(maintenance.prune(store, retention))
+    tasks = "1 task" if count == 1 else f"{count} tasks"
+    say(f"{tasks} dropped (task_ttl {task_ttl:g} s, max_tasks {max_tasks})")
+    return WELL
 
 
-COMMANDS = {"migrate": _migrate, "check": _check, "prune": _prune}
+def _text(report: maintenance.Report) -> str:
+    """Return the report for people, with its faults at the end."""
+    lines = [f"tables         version {report.version}"]
+    if report.faults:
+        count = len(report.faults)
+        faults = (f"  {clean(fault)}" for fault in report.faults)
+        return "\n".join([*lines, "", f"{count} fault{'' if count == 1 else 's'}:", *faults])
+    states = ", ".join(f"{count:,} {state}" for state, count in report.tasks.items())
+    total = sum(report.tasks.values())
+    lines.append(f"tasks          {total:,}{f': {states}' if states else ''}")
+    lines.append(f"dead letters   {report.dead_letters:,}")
+    return "\n".join([*lines, "All is well"])
+
+
+def say(text: str) -> None:
+    """Print *text* in whatever encoding standard output has, to a reader who may be gone."""
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    try:
+        print(text.encode(encoding, "backslashreplace").decode(encoding), flush=True)
+    except BrokenPipeError:  # the reader has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+
+
+@contextmanager
+def progress(step: str) -> Generator[None]:
+    """Show *step* and how long it has taken, on a terminal only."""
+    if not (sys.stderr and sys.stderr.isatty()):
+        yield
+        return
+    from rich.console import Console  # slow to import
+
+    with Console(stderr=True, highlight=False).status(_Line(step)):
+        yield
+
+
+class _Line:
+    """A step, and the time since it began."""
+
+    def __init__(self, step: str) -> None:
+        self._start = monotonic()
+        self._step = step
+
+    def __rich__(self) -> str:
+        return f"{self._step}  {monotonic() - self._start:.0f} s"

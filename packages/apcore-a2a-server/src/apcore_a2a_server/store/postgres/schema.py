@@ -5,6 +5,14 @@ from typing import Any
 from apcore_a2a_server.store.errors import SchemaError
 
 TABLES = ("tasks", "events", "messages", "webhooks", "sends", "outbox")
+INDEXES = (
+    *(f"{table}_pkey" for table in TABLES),
+    *("tasks_id_key", "tasks_owner_created_idx", "tasks_owner_context_id_created_idx"),
+    *("tasks_owner_updated_idx", "tasks_expires_idx", "tasks_ended_idx"),
+    *("messages_owner_context_id_number_idx", "messages_task_id_idx"),
+    *("webhooks_task_id_config_id_idx", "outbox_owner_host_due_version_idx", "sends_task_id_idx"),
+)
+"""What PostgreSQL calls the indexes of these tables."""
 
 MIGRATIONS = (
     """
