@@ -75,7 +75,7 @@ class Tables:
         self._server.sql("SET search_path TO apcore_a2a", *statements)
 
 
-@pytest.fixture(params=["file", "database"])
+@pytest.fixture(params=["file", pytest.param("database", marks=pytest.mark.database)])
 def kept(request: pytest.FixtureRequest, tmp_path: Path) -> File | Tables:
     """An empty store of each kind."""
     if request.param == "file":
@@ -188,6 +188,7 @@ def test_a_damaged_file_is_a_fault(tmp_path: Path, do: Command) -> None:
     assert "tasks   " not in done.out
 
 
+@pytest.mark.process
 def test_a_check_changes_nothing_and_disturbs_no_agent(
     kept: File | Tables, tmp_path: Path, do: Command
 ) -> None:
@@ -258,6 +259,7 @@ def test_newer_tables_are_refused(action: str, full: File | Tables, do: Command)
     assert "update apcore-a2a-server" in done.err
 
 
+@pytest.mark.process
 def test_tables_that_are_up_to_date_are_so_beside_an_agent(
     kept: File | Tables, tmp_path: Path, do: Command
 ) -> None:
@@ -292,6 +294,7 @@ def test_the_latest_tasks_stay(kept: File | Tables, do: Command) -> None:
     assert checked(do, kept, "--json").json["tasks"] == {"completed": 20}
 
 
+@pytest.mark.process
 def test_a_file_is_not_pruned_beside_its_agent(tmp_path: Path, do: Command) -> None:
     kept = File(tmp_path)
     with replica(tmp_path, kept.address) as agent:
@@ -302,6 +305,8 @@ def test_a_file_is_not_pruned_beside_its_agent(tmp_path: Path, do: Command) -> N
     assert "is in use by another process" in done.err
 
 
+@pytest.mark.database
+@pytest.mark.process
 def test_a_database_is_pruned_beside_its_agents(
     server: Database, tmp_path: Path, do: Command
 ) -> None:
@@ -408,6 +413,7 @@ def test_a_file_of_another_program_is_told(tmp_path: Path, do: Command) -> None:
 SECRET = "s3cr3t"
 
 
+@pytest.mark.database
 @pytest.mark.parametrize("action", ["migrate", "check", "prune"])
 @pytest.mark.parametrize(
     ("address", "told"),
@@ -436,6 +442,7 @@ def test_a_database_that_can_t_be_used_is_told_in_a_line_without_the_password(
     assert SECRET not in done.err
 
 
+@pytest.mark.database
 def test_who_may_not_read_the_tables_is_told(server: Database, do: Command) -> None:
     kept = Tables(server)
     with_store(kept.address, fill)
@@ -471,6 +478,8 @@ def test_what_is_missing_is_told_with_how_to_install_it(
 # On a terminal
 
 
+@pytest.mark.database
+@pytest.mark.process
 def test_the_progress_is_shown_and_an_interrupt_ends_it(
     server: Database, tmp_path: Path, do: Command
 ) -> None:
@@ -505,6 +514,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.process
 def test_a_report_is_read_on_a_terminal(full: File | Tables, tmp_path: Path) -> None:
     with screen(tmp_path, "store", "check", "--store", full.address) as shown:
         assert shown.end() == 0
@@ -528,6 +538,8 @@ def test_the_help_fits_a_terminal_and_names_the_exit_codes(action: str, do: Comm
         assert code in words
 
 
+@pytest.mark.process
+@pytest.mark.smoke
 def test_the_code_tells_of_faults_also_to_who_does_not_read_them(tmp_path: Path) -> None:
     kept = File(tmp_path)
     with_store(kept.address, end_many)
@@ -541,6 +553,7 @@ def test_the_code_tells_of_faults_also_to_who_does_not_read_them(tmp_path: Path)
         assert check.wait(PATIENCE) == 1
 
 
+@pytest.mark.process
 def test_a_report_is_printed_in_any_encoding(tmp_path: Path) -> None:
     kept = File(tmp_path)
     kept.sql("CREATE TABLE f\u00fcr (x INTEGER)", "INSERT INTO f\u00fcr VALUES (1)")
