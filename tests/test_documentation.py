@@ -1,8 +1,9 @@
-"""Every Python example in the documentation runs, and prints what it says.
+"""Every Python example in the documentation runs and prints what it says; every link leads there.
 
-One fenced as `python test="lint"` is only linted: it serves until it is interrupted.
+An example fenced as `python test="lint"` is only linted: it serves until it is interrupted.
 """
 
+import re
 import sys
 from pathlib import Path
 from traceback import walk_tb
@@ -19,6 +20,13 @@ PLACES = [
     "packages/*/src/**/*.py",
 ]
 EXAMPLES = [*find_examples(*(path for place in PLACES for path in sorted(ROOT.glob(place))))]
+PAGES = sorted(path for place in PLACES if place.endswith(".md") for path in ROOT.glob(place))
+
+CODE = re.compile(r"^(```+).*?^\1$|`[^`\n]*`", re.DOTALL | re.MULTILINE)
+LINK = re.compile(
+    r"\]\(([^)\s]+)\)|^\[[^\]]+\]: (\S+)|(?:src|srcset|href)=\"([^\"]+)\"", re.MULTILINE
+)
+HEADING = re.compile(r"^#{1,6} +(.+?) *$", re.MULTILINE)
 
 
 def place(example: CodeExample) -> str:
@@ -58,3 +66,36 @@ def test_there_are_examples_that_run(suffix: str) -> None:
         example.path.suffix == suffix and "test" not in example.prefix_settings()
         for example in EXAMPLES
     )
+
+
+def relative_links(page: Path) -> list[str]:
+    """The links of *page* that lead to files of this repository, or to its own headings."""
+    found = LINK.findall(CODE.sub("", page.read_text(encoding="utf-8")))
+    links = ["".join(groups) for groups in found]
+    return [link for link in links if not re.match(r"[a-z]+:", link)]
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors that GitHub gives the headings of *page*."""
+    text = re.sub(r"^(```+).*?^\1$", "", page.read_text("utf-8"), flags=re.DOTALL | re.MULTILINE)
+    headings = [re.sub(r"\[([^\]]+)\]\([^)]*\)", r"\1", title) for title in HEADING.findall(text)]
+    return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in headings}
+
+
+def leads_somewhere(page: Path, link: str) -> bool:
+    """Whether the file behind a relative link of *page* exists, and has the heading after `#`."""
+    path, _, anchor = link.partition("#")
+    target = (page.parent / path).resolve() if path else page
+    if not target.is_relative_to(ROOT) or not target.exists():
+        return False
+    return not anchor or (target.suffix == ".md" and anchor in anchors(target))
+
+
+def test_every_relative_link_leads_to_a_file_and_its_heading() -> None:
+    links = [(page, link) for page in PAGES for link in relative_links(page)]
+    assert len(links) > 50
+    assert [
+        f"{page.relative_to(ROOT)}: {link}"
+        for page, link in links
+        if not leads_somewhere(page, link)
+    ] == []

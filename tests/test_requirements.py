@@ -5,7 +5,7 @@ from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-TEXT = (ROOT / "docs" / "requirements.md").read_text(encoding="utf-8")
+TEXT = (ROOT / "docs" / "internal" / "requirements.md").read_text(encoding="utf-8")
 ROWS = [
     [cell.strip() for cell in line.strip("|").split("|")]
     for line in TEXT.splitlines()
