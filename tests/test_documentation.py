@@ -22,10 +22,11 @@ PLACES = [
 EXAMPLES = [*find_examples(*(path for place in PLACES for path in sorted(ROOT.glob(place))))]
 PAGES = sorted(path for place in PLACES if place.endswith(".md") for path in ROOT.glob(place))
 
-CODE = re.compile(r"^(```+).*?^\1$|`[^`\n]*`", re.DOTALL | re.MULTILINE)
+FENCED = re.compile(r"^(```+).*?^\1$", re.DOTALL | re.MULTILINE)
 LINK = re.compile(
     r"\]\(([^)\s]+)\)|^\[[^\]]+\]: (\S+)|(?:src|srcset|href)=\"([^\"]+)\"", re.MULTILINE
 )
+NAMED = re.compile(r"\[`([\w./-]+\.py)`\] `([\w.]+)`(?:, `([\w.]+)`)?")
 HEADING = re.compile(r"^#{1,6} +(.+?) *$", re.MULTILINE)
 
 
@@ -70,14 +71,14 @@ def test_there_are_examples_that_run(suffix: str) -> None:
 
 def relative_links(page: Path) -> list[str]:
     """The links of *page* that lead to files of this repository, or to its own headings."""
-    found = LINK.findall(CODE.sub("", page.read_text(encoding="utf-8")))
+    found = LINK.findall(FENCED.sub("", page.read_text(encoding="utf-8")))
     links = ["".join(groups) for groups in found]
     return [link for link in links if not re.match(r"[a-z]+:", link)]
 
 
 def anchors(page: Path) -> set[str]:
     """The anchors that GitHub gives the headings of *page*."""
-    text = re.sub(r"^(```+).*?^\1$", "", page.read_text("utf-8"), flags=re.DOTALL | re.MULTILINE)
+    text = FENCED.sub("", page.read_text(encoding="utf-8"))
     headings = [re.sub(r"\[([^\]]+)\]\([^)]*\)", r"\1", title) for title in HEADING.findall(text)]
     return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in headings}
 
@@ -99,3 +100,18 @@ def test_every_relative_link_leads_to_a_file_and_its_heading() -> None:
         for page, link in links
         if not leads_somewhere(page, link)
     ] == []
+
+
+def test_what_the_architecture_names_is_in_the_file_beside_it() -> None:
+    page = ROOT / "docs" / "architecture.md"
+    text = page.read_text(encoding="utf-8")
+    links = dict(re.findall(r"^\[`(.+)`\]: (\S+)$", text, re.MULTILINE))
+    named = [(link, name) for link, *names in NAMED.findall(text) for name in names if name]
+    assert len(named) > 20
+    missing = []
+    for link, name in named:
+        source = (page.parent / links[link]).read_text(encoding="utf-8")
+        for part in name.split("."):
+            if not re.search(rf"(?:def|class) {part}\b|\b(?:self\.)?{part}(?::| =)", source):
+                missing.append(f"{link}: {name}")
+    assert missing == []
