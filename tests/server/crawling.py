@@ -6,7 +6,7 @@ import json
 import logging
 import re
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, redirect_stderr, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -236,27 +236,29 @@ class Site:
         fault = None
         try:
             act(self)
-            self.look_again()
+            self.look_again([PAGES[self.visits % len(PAGES)]])
         except httpx.HTTPError as error:
             fault = error
         more = len(leaky.said) - said
         return Evidence(self.answers[answers:], self._ear.take(), more, fault)
 
-    def ask(self, skill: str, operation: str = "send", **inputs: Any) -> None:
-        """Call a skill in every way."""
-        for agent in self.agents:
-            part = agent.part(data={"note": NOTE, **inputs})
-            context = f"{self.visits}-{agent.way}"
-            agent.ask(operation, agent.params(skill, part, contextId=context))
+    @property
+    def context(self) -> str:
+        """The context of the case's tasks."""
+        return str(self.visits)
 
-    def look_again(self) -> None:
-        """List the tasks of the case in ways that change, look at one of them, and at the pages."""
-        for index, agent in enumerate(self.agents):
-            way = WAYS[(index + self.visits // 3) % 3]
-            tasks = agent.tasks(f"{self.visits}-{way}")
-            if tasks and index == self.visits % 3:
-                agent.look_at(tasks[self.visits % len(tasks)]["id"])
-        for page in PAGES:
+    def ask(self, skill: str, operation: str = "send", **inputs: Any) -> None:
+        """Call a skill in one way, another for each case."""
+        agent = self.agents[self.visits % 3]
+        part = agent.part(data={"note": NOTE, **inputs})
+        agent.ask(operation, agent.params(skill, part, contextId=self.context))
+
+    def look_again(self, pages: Iterable[str] = PAGES) -> None:
+        """List the tasks of the case and look at one of them, in one way, and read *pages*."""
+        agent = self.agents[self.visits // 3 % 3]
+        if tasks := agent.tasks(self.context):
+            agent.look_at(tasks[self.visits % len(tasks)]["id"])
+        for page in pages:
             self.client.get(page, headers={"Connection": "close"})
 
     def shout(self, data: bytes) -> None:
@@ -325,7 +327,7 @@ class Case:
 
     server: str
     act: Act
-    says: int = 3
+    says: int = 1
 
 
 def asks(*calls: str, **inputs: Any) -> Act:
@@ -363,7 +365,7 @@ def breaks(member: str, number: int, then: Act = WORKS) -> Act:
 
     def act(site: Site) -> None:
         site.ask("works")
-        before = site.agents[0].tasks(f"{site.visits}-0.3")[0]["id"]
+        before = site.agents[0].tasks(site.context)[0]["id"]
         site.part.broken = (member, number)
         try:
             then(site)

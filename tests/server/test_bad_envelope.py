@@ -7,6 +7,8 @@ import pytest
 
 from .asking import Agent
 
+pytestmark = pytest.mark.rotating("agent", "rpc", "way")
+
 ABSENT: Any = object()
 
 

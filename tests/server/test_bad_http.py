@@ -7,6 +7,8 @@ import pytest
 
 from .asking import Agent
 
+pytestmark = pytest.mark.rotating("agent", "rpc", "way")
+
 
 def sent(agent: Agent) -> bytes:
     """The body of a send that would do."""

@@ -11,6 +11,8 @@ from .asking import Agent, Answer, state_of
 from .conftest import Host
 from .modules import MISDEEDS, OUTPUTS, SECRET
 
+pytestmark = pytest.mark.rotating("agent", "rpc", "way")
+
 INSIDE = -32603
 
 

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from .asking import METHODS, Agent, Answer
 
+pytestmark = pytest.mark.rotating("agent", "rpc", "way")
+
 lightly = settings(
     max_examples=60,
     deadline=None,

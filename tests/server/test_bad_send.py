@@ -8,6 +8,8 @@ import pytest
 from .asking import Agent, Json
 from .modules import SECRET
 
+pytestmark = pytest.mark.rotating("agent", "rpc", "way")
+
 ABSENT: Any = object()
 NOT_STRINGS: list[Any] = [5, 1.5, True, [], ["a"], {}, {"a": 1}]
 NOT_OBJECTS: list[Any] = ["text", 5, True, [], [{}]]

@@ -8,6 +8,8 @@ import pytest
 
 from .asking import Agent, Json, state_of
 
+pytestmark = pytest.mark.rotating("agent", "rpc", "way")
+
 NOT_STRINGS = [5, 1.5, True, [], ["a"], {}, {"a": 1}]
 UNKNOWN = [
     "unknown",

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from copy import deepcopy
 from functools import cache
-from itertools import count
 from typing import Any
 
 import pytest
@@ -34,6 +33,7 @@ from .crawling import (
     LeakyACL,
     LeakyRegistry,
     LeakyStore,
+    Log,
     Porter,
     Site,
     asks,
@@ -257,7 +257,7 @@ CALLED = ("save", "get", "list")
 STAGES = ("before", "after", "on_error")
 
 CASES: dict[str, Case] = {
-    "is out of time": Case("plain", asks("in_time", "~in_time", what=0), 6),
+    "is out of time": Case("plain", asks("in_time", "~in_time", what=0), 2),
     "is canceled": Case("plain", cancels),
     "fails in the background": Case("plain", forgets),
     "fails in a callback": Case("plain", asks("in_callback", what=0)),
@@ -266,7 +266,7 @@ CASES: dict[str, Case] = {
     "passes on what is refused": Case("plain", asks("in_wrong_call", "~in_wrong_call")),
     "gets and gives no date": Case("plain", asks("dated", "~dated", date=NOTE), 0),
     "can't store what is canceled": Case("store", breaks("save_end", 0, cancels)),
-    "fails for somebody": Case("porter", asks(*EVERYWHERE, what=0), 12),
+    "fails for somebody": Case("porter", asks(*EVERYWHERE, what=0), 4),
     "lets nobody in": Case("porter", breaks("nobody", 0)),
     "lets a text in": Case("porter", breaks("a text", 0)),
     "is skipped": Case("registry", shows(display={"a2a": {"tags": leaky.Picky("?")}}), 0),
@@ -281,11 +281,11 @@ CASES: dict[str, Case] = {
 }
 for name, what in NUMBERS.items():
     calls = EVERYWHERE[1:] if name.startswith(("apcore's", "a foreign")) else EVERYWHERE
-    CASES[f"raises {name}"] = Case("plain", asks(*calls, what=what), 3 * len(calls))
+    CASES[f"raises {name}"] = Case("plain", asks(*calls, what=what), len(calls))
 for name in MISFITS:
     CASES[f"puts out {name}"] = Case("plain", asks("misfits", "~misfits_in_stream", what=name))
 for name in UNCARRIED:
-    CASES[f"puts out {name}"] = Case("plain", asks("puts", "~puts_in_stream", what=name), 6)
+    CASES[f"puts out {name}"] = Case("plain", asks("puts", "~puts_in_stream", what=name), 2)
 for name in ("rejected", "timeout", "pending", "another"):
     CASES[f"decides: {name}"] = Case("desk", asks("gated", "gated", verdict=name))
 for name in ("schema", "acl", "module_lookup", "another"):
@@ -301,7 +301,7 @@ for name in SOME:
     act = asks("works", "~works", "~puts_in_stream", stage="after", what=what)
     CASES[f"meddles after with {name}"] = Case("meddler", act)
     act = asks("in_loop", "~in_stream", stage="on_error", what=what)
-    CASES[f"meddles on_error with {name}"] = Case("meddler", act, 9)
+    CASES[f"meddles on_error with {name}"] = Case("meddler", act, 3)
     CASES[f"decides with {name}"] = Case("desk", asks("gated", verdict="raises", what=what))
     CASES[f"lets in with {name}"] = Case("porter", breaks("raises", what))
     for step in ("raises", "passes"):
@@ -313,8 +313,6 @@ for name in SOME:
     for member in ("list", "get", "get_definition"):
         CASES[f"the registry's {member} raises {name}"] = Case("registry", breaks(member, what), 1)
 
-
-SERVERS = sorted({case.server for case in CASES.values()})
 
 AROUND = ("a duck raises", "a duck passes", *(f"the store's {m} raises" for m in CALLED))
 WITHIN = ("raises", "decides with", *(f"meddles {stage} with" for stage in STAGES))
@@ -368,64 +366,32 @@ def evidence_of(name: str) -> Evidence:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_what_should_go_wrong_does(name: str) -> None:
-    evidence = evidence_of(name)
+def test_what_goes_wrong_is_answered_and_logged_without_its_secrets(name: str) -> None:
+    case, evidence = CASES[name], evidence_of(name)
     assert evidence.fault is None
-    assert evidence.said >= CASES[name].says
+    assert evidence.said >= case.says
     assert evidence.answers
+    check_answers(name, evidence.answers)
+    check_log(evidence.log)
+    if case.server == "odd":  # whose cases are all faults of the client
+        assert not any(" ERROR " in record for record in evidence.log.text)
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_no_answer_tells_what_went_wrong(name: str) -> None:
-    for answer in evidence_of(name).answers:
+def check_answers(name: str, answers: list[str]) -> None:
+    """Hold the answers of a case against what clients may read."""
+    for answer in answers:
         assert told_in(answer) is None, answer[:3000]
+        assert "+json'" in answer or "/json'" in answer or answer[0] != "5", answer
+    assert any(ADVICE in answer for answer in answers) == (name in TOLD)
 
 
-@pytest.mark.parametrize("name", sorted(TOLD))
-def test_callers_are_told_what_is_meant_for_them(name: str) -> None:
-    assert any(ADVICE in answer for answer in evidence_of(name).answers)
-
-
-@pytest.mark.parametrize("server", SERVERS)
-def test_callers_are_told_no_more_than_is_meant_for_them(server: str) -> None:
-    for name, evidence in crawled(server).items():
-        assert name in TOLD or not any(ADVICE in answer for answer in evidence.answers), name
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_no_secret_is_in_the_log(name: str) -> None:
-    for record in evidence_of(name).log.records:
+def check_log(log: Log) -> None:
+    """Hold the log of a case against what operators may read: no secrets, no forged lines."""
+    for record in log.records:
         assert told_by(record) is None, record
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_every_line_of_the_log_is_a_loggers_own(name: str) -> None:
-    for record in evidence_of(name).log.records:
         assert forged_in(record) is None, record
-
-
-@pytest.mark.parametrize("server", SERVERS)
-def test_nothing_is_written_beside_the_log(server: str) -> None:
-    for name, evidence in crawled(server).items():
-        assert not evidence.log.beside, name
-
-
-@pytest.mark.parametrize("server", SERVERS)
-def test_nothing_escapes_to_the_web_server(server: str) -> None:
-    for name, evidence in crawled(server).items():
-        assert not any("Exception in ASGI" in record for record in evidence.log.text), name
-
-
-@pytest.mark.parametrize("server", SERVERS)
-def test_every_failure_is_answered_in_json(server: str) -> None:
-    for evidence in crawled(server).values():
-        for answer in evidence.answers:
-            assert "+json'" in answer or "/json'" in answer or answer[0] != "5", answer
-
-
-def test_no_request_is_an_error_of_the_server() -> None:
-    for name, evidence in crawled("odd").items():
-        assert not any(" ERROR " in record for record in evidence.log.text), name
+        assert "Exception in ASGI" not in record
+    assert not log.beside
 
 
 @pytest.mark.parametrize("error", ["LedgerError", "a code of its own"])
@@ -433,7 +399,7 @@ def test_no_request_is_an_error_of_the_server() -> None:
 def test_the_operator_finds_once_where_a_module_failed(skill: str, error: str) -> None:
     log = evidence_of(f"raises {error}").log.text
     records = [record for record in log if f"ERROR   Skill failed: {skill} " in record]
-    assert len(records) == 3
+    assert len(records) == 1
     for record in records:
         assert record.count("raise failure(inputs)") <= 1  # apcore has a call's call tell it
         assert 'leaky.py", line ' in record
@@ -492,10 +458,8 @@ def test_the_crawl_finds_a_forged_line(text: str) -> None:
     assert forged_in(text)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [*SECRETS, *sorted(OWN), *CREDENTIALS.values(), 'File "x"', "x.py", "site-packages", __file__],
-    ids=count(),  # some hold addresses of objects
-)
-def test_the_crawl_finds_each_mark(text: str) -> None:
-    assert told_in(f"an answer with {text} in it")
+MARKS = {*SECRETS, *OWN, *CREDENTIALS.values(), 'File "x"', "x.py", "site-packages", __file__}
+
+
+def test_the_crawl_finds_each_mark() -> None:
+    assert [mark for mark in MARKS if not told_in(f"an answer with {mark} in it")] == []
