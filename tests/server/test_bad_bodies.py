@@ -1,14 +1,14 @@
 """Bodies that are too large, too slow, or never come to their end, on both of uvicorn's parsers."""
 
 import json
+import os
 import re
 import socket
 import struct
-import subprocess
 import sys
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from http.client import HTTPResponse
 from itertools import repeat
@@ -28,9 +28,12 @@ MB = 2**20
 PIECE = b" " * 2**16
 
 
+PATHS = ["/", "/message:send"]
+
+
 @dataclass(frozen=True)
-class Process:
-    """A server in a process of its own, whose memory can be seen."""
+class Server:
+    """Where a server listens, and the process that it is in."""
 
     address: tuple[str, int]
     pid: int
@@ -46,18 +49,33 @@ class Process:
         return int(found[1]) * 1024
 
 
-@pytest.fixture(scope="module", params=["httptools", "h11"])
-def process(request: pytest.FixtureRequest) -> Iterator[Process]:
+PARSERS = [pytest.param(name, marks=pytest.mark.process) for name in ("httptools", "h11")]
+in_a_process = pytest.mark.parametrize("server", PARSERS, indirect=True)
+"""For tests that look at the memory of a server."""
+
+
+@pytest.fixture(scope="module", params=["in a thread", *PARSERS])
+def server(request: pytest.FixtureRequest, host: Host) -> Iterator[Server]:
+    """The server that all tests share, and one in a process of its own for each parser."""
+    if request.param == "in a thread":
+        yield Server(("127.0.0.1", int(host.url.rpartition(":")[2])), os.getpid())
+    else:
+        with process(request.param) as found:
+            yield found
+
+
+@contextmanager
+def process(parser: str) -> Iterator[Server]:
     uvicorn = [sys.executable, "-m", "uvicorn", "--factory", "tests.server.modules:app"]
     with listener() as sock:
         sock.listen()
-        options = ["--fd", str(sock.fileno()), "--http", request.param, "--log-level", "warning"]
+        options = ["--fd", str(sock.fileno()), "--http", parser, "--log-level", "warning"]
         child = subprocess.Popen([*uvicorn, *options], pass_fds=[sock.fileno()], cwd=ROOT)
         try:
-            process = Process(sock.getsockname(), child.pid)
-            with process.connect() as first:
+            server = Server(sock.getsockname(), child.pid)
+            with server.connect() as first:
                 assert ask(first, send_body()).state == "completed"
-            yield process
+            yield server
         finally:
             child.terminate()
             child.wait(PATIENCE)
@@ -123,23 +141,25 @@ def pour(sock: socket.socket, pieces: Iterable[bytes]) -> int:
     return count
 
 
-@pytest.mark.parametrize("path", ["/", "/message:send"])
+@pytest.mark.rotating("path")
+@pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("size", [LIMIT + 1, 2 * LIMIT])
 def test_a_body_over_the_limit_is_refused_and_its_connection_kept(
-    process: Process, path: str, size: int
+    server: Server, path: str, size: int
 ) -> None:
-    with process.connect() as sock:
+    with server.connect() as sock:
         for _ in range(2):
             refusal = ask(sock, b" " * size, path)
             assert (refusal.status, refusal.closes) == (413, False)
             assert ask(sock, send_body()).state == "completed"
 
 
-@pytest.mark.parametrize("path", ["/", "/message:send"])
+@pytest.mark.rotating("path")
+@pytest.mark.parametrize("path", PATHS)
 def test_a_chunked_body_over_the_limit_is_refused_and_its_connection_kept(
-    process: Process, path: str
+    server: Server, path: str
 ) -> None:
-    with process.connect() as sock:
+    with server.connect() as sock:
         for _ in range(2):
             sock.sendall(head(None, path))
             pour(sock, chunks(repeat(PIECE, LIMIT // len(PIECE) + 1)))
@@ -148,8 +168,8 @@ def test_a_chunked_body_over_the_limit_is_refused_and_its_connection_kept(
             assert ask(sock, send_body()).state == "completed"
 
 
-def test_a_body_of_just_the_limit_is_taken(process: Process) -> None:
-    with process.connect() as sock:
+def test_a_body_of_just_the_limit_is_taken(server: Server) -> None:
+    with server.connect() as sock:
         assert ask(sock, send_body(LIMIT)).state == "completed"
         sock.sendall(
             head(None) + b"".join(chunks([send_body(), b" " * (LIMIT - len(send_body()))]))
@@ -157,36 +177,38 @@ def test_a_body_of_just_the_limit_is_taken(process: Process) -> None:
         assert reply(sock).state == "completed"
 
 
+@in_a_process
 @pytest.mark.parametrize("chunked", [False, True])
-def test_a_body_of_500_mb_is_cut_off(process: Process, chunked: bool) -> None:
+def test_a_body_of_500_mb_is_cut_off(server: Server, chunked: bool) -> None:
     pieces: Iterable[bytes] = repeat(PIECE, 500 * MB // len(PIECE))
-    before = process.resident()
-    with process.connect() as sock:
+    before = server.resident()
+    with server.connect() as sock:
         sock.sendall(head(None if chunked else 500 * MB))
         sent = pour(sock, chunks(pieces) if chunked else pieces)
         assert sent < 150 * MB
-    assert process.resident() - before < 20 * MB
+    assert server.resident() - before < 20 * MB
 
 
+@in_a_process
 @pytest.mark.parametrize(("clients", "bound"), [(1, 20 * MB), (4, 4 * LIMIT + 20 * MB)])
 def test_large_bodies_take_no_more_memory_than_the_limit(
-    process: Process, clients: int, bound: int
+    server: Server, clients: int, bound: int
 ) -> None:
     def one(_: int) -> int:
-        with process.connect() as sock:
+        with server.connect() as sock:
             sock.sendall(head(None))
             pour(sock, chunks(repeat(PIECE, 50 * MB // len(PIECE))))
             return reply(sock).status
 
-    before = process.resident()
+    before = server.resident()
     with ThreadPoolExecutor(clients) as pool:
         assert set(pool.map(one, range(8))) == {413}
-    assert process.resident() - before < bound
+    assert server.resident() - before < bound
 
 
-def test_a_slow_body_holds_nobody_up_and_is_answered(process: Process) -> None:
+def test_a_slow_body_holds_nobody_up_and_is_answered(server: Server) -> None:
     body = send_body()
-    with process.connect() as slow, process.connect() as other:
+    with server.connect() as slow, server.connect() as other:
         slow.sendall(head(len(body)))
         for index in range(len(body)):
             if index % 50 == 0:
@@ -195,8 +217,8 @@ def test_a_slow_body_holds_nobody_up_and_is_answered(process: Process) -> None:
         assert reply(slow).state == "completed"
 
 
-def test_a_body_that_nobody_reads_does_not_spoil_the_next_request(process: Process) -> None:
-    with process.connect() as sock:
+def test_a_body_that_nobody_reads_does_not_spoil_the_next_request(server: Server) -> None:
+    with server.connect() as sock:
         for verb, path in (
             ("PUT", "/"),
             ("POST", "/nothing"),
@@ -213,7 +235,8 @@ def test_a_body_that_nobody_reads_does_not_spoil_the_next_request(process: Proce
 
 @pytest.mark.parametrize("reset", [False, True])
 @pytest.mark.parametrize("length", [None, 1000, LIMIT + 1])
-@pytest.mark.parametrize("path", ["/", "/message:send"])
+@pytest.mark.rotating("path", "reset")
+@pytest.mark.parametrize("path", PATHS)
 def test_a_client_that_hangs_up_in_its_body_leaves_nothing_behind(
     host: Host, new: Agent, reset: bool, length: int | None, path: str
 ) -> None:

@@ -89,6 +89,7 @@ def test_json_rpc_takes_post_alone(rpc: Agent, verb: str) -> None:
         "/" + "a" * 8000,
     ],
 )
+@pytest.mark.rotating("rpc", "verb")
 @pytest.mark.parametrize("verb", ["GET", "POST", "PUT", "DELETE"])
 def test_there_is_nothing_at_other_addresses(rpc: Agent, verb: str, path: str) -> None:
     response = rpc.client.request(verb, path)

@@ -33,6 +33,7 @@ def impatient(host: Host) -> Iterator[Agent]:
         yield Agent(client, "1.0")
 
 
+@pytest.mark.rotating("skill")
 @pytest.mark.parametrize("skill", ["raises", "raises.later", "raises.stream"])
 @pytest.mark.parametrize("what", MISDEEDS)
 def test_what_a_module_raises_fails_its_task_alone_and_tells_nothing(

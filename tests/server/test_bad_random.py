@@ -11,10 +11,8 @@ from hypothesis import strategies as st
 
 from .asking import METHODS, Agent, Answer
 
-pytestmark = pytest.mark.rotating("agent", "rpc", "way")
-
 lightly = settings(
-    max_examples=60,
+    max_examples=20,
     deadline=None,
     database=None,
     derandomize=True,
@@ -71,7 +69,7 @@ def test_random_params_are_answered(rpc: Agent, operation: str, params: Any) -> 
     well_behaved(rpc.post(json.dumps(request(rpc, operation, params)).encode()))
 
 
-@settings(lightly, max_examples=200)
+@settings(lightly, max_examples=60)
 @given(
     data=st.data(),
     operation=st.sampled_from(["send", "stream"]),

@@ -101,6 +101,7 @@ def test_every_method_and_every_route_is_asked() -> None:
     assert routed == {(r[0], r[1], tenant) for r in rest.ROUTES for tenant in (False, True)}
 
 
+@pytest.mark.rotating("world")
 @every_state
 @pytest.mark.parametrize("operation", PARAMS)
 def test_a_foreign_id_and_an_unknown_one_get_the_same_answer(
@@ -123,12 +124,13 @@ def seconds(client: httpx.Client, question: Question, subject: Subject) -> float
 
 
 def gap(client: httpx.Client, question: Question, subjects: tuple[Subject, Subject]) -> float:
-    """Seconds between the medians of two subjects that are asked about in turn."""
+    """The ratio of the medians of two subjects that are asked about in turn; 1 at least."""
     took = [[seconds(client, question, subject) for subject in subjects] for _ in range(40)]
     medians: list[float] = [median(each) for each in zip(*took, strict=True)]
-    return abs(medians[0] - medians[1])
+    return max(medians) / min(medians)
 
 
+@pytest.mark.clock
 @pytest.mark.parametrize("state", ["working", "completed"])
 @pytest.mark.parametrize("store", ["memory", "seven methods"])
 def test_a_foreign_id_and_an_unknown_one_take_the_same_time(store: str, state: str) -> None:
@@ -138,9 +140,10 @@ def test_a_foreign_id_and_an_unknown_one_take_the_same_time(store: str, state: s
         for method, params in TIMED:
             question = Question("POST", "/", params, method, {})
             gaps = (gap(client, question, both) for _ in range(5))
-            assert any(each < 0.001 for each in gaps), question
+            assert any(each < 1.3 for each in gaps), question
 
 
+@pytest.mark.rotating("world")
 @every_state
 def test_who_names_anothers_context_begins_a_conversation_of_its_own(
     world: World, state: str
@@ -340,6 +343,7 @@ LIMITS: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.rotating("way")
 @every_stranger
 @pytest.mark.parametrize("options", LIMITS, ids=str)
 @pytest.mark.anyio

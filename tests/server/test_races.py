@@ -45,6 +45,13 @@ class SlowStore(InMemoryTaskStore):
 
 
 STORES = [InMemoryTaskStore, SlowStore]
+ROUNDS = [
+    pytest.param(InMemoryTaskStore, 200, id="memory"),
+    pytest.param(SlowStore, 50, id="slow"),
+    pytest.param(InMemoryTaskStore, 2000, id="memory, often", marks=pytest.mark.soak),
+    pytest.param(SlowStore, 500, id="slow, often", marks=pytest.mark.soak),
+]
+"""Stores, and how often they are tried."""
 
 
 def ask(message: Any, **options: Any) -> Request:
@@ -120,7 +127,7 @@ class Yielding:
 
 
 @pytest.mark.parametrize("streams", [False, True])
-@pytest.mark.parametrize(("store", "rounds"), [(InMemoryTaskStore, 2000), (SlowStore, 500)])
+@pytest.mark.parametrize(("store", "rounds"), ROUNDS)
 async def test_a_task_that_is_canceled_as_it_completes_ends_once(
     store: Any, rounds: int, streams: bool
 ) -> None:
@@ -241,7 +248,7 @@ async def test_a_client_that_gives_up_its_answer_leaves_no_task_that_nobody_work
 
 
 @pytest.mark.parametrize("answers", [2, 8])
-@pytest.mark.parametrize(("store", "rounds"), [(InMemoryTaskStore, 2000), (SlowStore, 500)])
+@pytest.mark.parametrize(("store", "rounds"), ROUNDS)
 async def test_of_several_answers_at_once_one_resumes_the_task(
     store: Any, rounds: int, answers: int
 ) -> None:

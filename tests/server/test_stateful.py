@@ -45,13 +45,12 @@ from .inloop import NEEDS_APPROVAL, Frame, app_of, registry_of
 from .modules import Inputs, Module
 
 EXAMPLES = int(os.environ.get("STATEFUL_EXAMPLES", "0"))
-"""How many examples to try, new ones each time (or those of `--hypothesis-seed`).
+"""How many examples a soak tries, new ones each time (or those of `--hypothesis-seed`).
 
 Zero is a few, always the same ones.
 """
 
 PROFILE = settings(
-    max_examples=EXAMPLES or 120,
     derandomize=not EXAMPLES,
     stateful_step_count=40,
     deadline=None,
@@ -734,9 +733,10 @@ def _latest(found: Any, number: int) -> Any:
 
 
 @pytest.mark.parametrize("world", [World, SlowWorld])
+@pytest.mark.parametrize("examples", [20, pytest.param(EXAMPLES or 120, marks=pytest.mark.soak)])
 def test_whatever_clients_do_every_task_keeps_what_is_promised(
-    world: type[World], caplog: pytest.LogCaptureFixture
+    world: type[World], examples: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.CRITICAL, "apcore_a2a_core")  # it tells of every module that fails
-    run_state_machine_as_test(world, settings=PROFILE)
+    run_state_machine_as_test(world, settings=settings(PROFILE, max_examples=examples))
     assert not [record for record in caplog.records if record.name.startswith("apcore_a2a")]
