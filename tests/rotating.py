@@ -29,7 +29,8 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Drop the combinations that are not in the rotation."""
     functions: dict[str, Function] = defaultdict(Function)
-    chosen, dropped = [], []
+    chosen: list[pytest.Item] = []
+    dropped: list[pytest.Item] = []
     for item in items:  # all tables have to be known before anything can be chosen
         functions[name_of(item)].learn(values_of(item))
     for item in items:

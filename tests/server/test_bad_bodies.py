@@ -5,6 +5,7 @@ import os
 import re
 import socket
 import struct
+import subprocess
 import sys
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
