@@ -18,6 +18,7 @@ ROUNDS = 7
 NOISE = 1.5
 """How much longer something may take than what it is compared with."""
 
+VERSION_7 = {"A2A-Version": "7.0"}
 SMALL: dict[str, tuple[int, Callable[[Agent], Answer]]] = {
     "a parse error": (-32700, lambda agent: agent.post(b"{")),
     "an invalid request": (-32600, lambda agent: agent.post(b"[]")),
@@ -33,8 +34,6 @@ SMALL: dict[str, tuple[int, Callable[[Agent], Answer]]] = {
     "an unknown version": (-32009, lambda agent: agent.post(around(agent, "1"), VERSION_7)),
 }
 """A refusal of each class: its code, and what is refused."""
-
-VERSION_7 = {"A2A-Version": "7.0"}
 
 LARGE = {
     "lists that are not closed": "[" * 400_000,
