@@ -5,7 +5,9 @@ import gc
 import logging
 import socket
 import time
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator, Sequence
+from contextlib import suppress
+from functools import partial
 from types import FrameType
 from typing import Any, Unpack
 
@@ -14,8 +16,7 @@ from starlette.applications import Starlette
 
 from apcore_a2a_server.engine.process import Phase
 from apcore_a2a_server.middleware import set_up_logging
-from apcore_a2a_server.middleware.closing import hang_up, stop_listening
-from apcore_a2a_server.middleware.timeouts import patient
+from apcore_a2a_server.middleware.timeouts import request_timeout_protocol
 
 from .agent import Agent
 from .app import create_app
@@ -25,6 +26,8 @@ logger = logging.getLogger("apcore_a2a_server")
 
 ECHO = 0.1
 """Seconds in which a second signal is taken for the first one's echo."""
+LAST_REQUESTS = 0.1
+"""Seconds in which clients that have just connected can still send a request."""
 LAST_ANSWERS = 1.0
 """Seconds in which what has been answered can still be sent; who reads a task then, is cut off."""
 
@@ -80,6 +83,38 @@ class Server(uvicorn.Server):
             await _hurry(self.lifespan.shutdown())
 
 
+async def stop_listening(server: uvicorn.Server, sockets: Sequence[socket.socket]) -> None:
+    """Close the port, and still serve clients that have connected by now.
+
+    The kernel would reset their connections, and a proxy could not repeat their requests.
+    """
+    spares = [listener.dup() for listener in sockets]
+    for listening in server.servers:
+        listening.close()
+    loop, state = asyncio.get_running_loop(), server.lifespan.state
+    protocol: Any = server.config.http_protocol_class
+    make = partial(protocol, server.config, server.server_state, state, loop)
+    for connection in [connection for spare in spares for connection in _accepted(spare)]:
+        await loop.connect_accepted_socket(make, connection)
+    await asyncio.sleep(LAST_REQUESTS)
+
+
+def hang_up(server: uvicorn.Server) -> None:
+    """Close all connections that are still open."""
+    for connection in [*server.server_state.connections]:
+        protocol: Any = connection
+        protocol.transport.close()
+
+
+def _accepted(listener: socket.socket) -> Iterator[socket.socket]:
+    """Accept what waits in the kernel's queue, and close *listener*."""
+    with listener, suppress(OSError):
+        while True:
+            connection, _ = listener.accept()
+            connection.setblocking(False)
+            yield connection
+
+
 async def _hurry(end: Coroutine[Any, Any, None]) -> None:
     """Let *end* do what it can in half a second: failing tasks, telling their watchers."""
     await asyncio.wait({asyncio.ensure_future(end)}, timeout=0.5)
@@ -125,7 +160,7 @@ def serve(
         ```
     """
     set_up_logging(log_level, log_format)
-    protocol = patient(request_timeout)
+    protocol = request_timeout_protocol(request_timeout)
     root_path = "/" + root_path.strip("/") if root_path.strip("/") else ""
     with _bound(host, port) as listener:
         url = options.get("url") or public_url(host, listener.getsockname()[1]) + root_path
