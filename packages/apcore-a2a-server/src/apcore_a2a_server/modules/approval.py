@@ -44,9 +44,9 @@ class Approvals:
         self.asked: str | None = None
         """The call that approval was asked for last."""
         self._seen: Counter[str] = Counter()
-        self._calls: dict[int, tuple[Any, str, int]] = {}
+        self._calls: dict[int, tuple[object, str, int]] = {}
 
-    def admit(self, key: str, context: Any) -> bool:
+    def admit(self, key: str, context: object) -> bool:
         """Whether a call may be made; if not, it is the one that approval is asked for."""
         self._seen[key] += 1
         if self._seen[key] > self.granted.count(key):
@@ -55,13 +55,13 @@ class Approvals:
         self._calls[id(context)] = (context, key, self._seen[key])
         return True
 
-    def result(self, context: Any) -> tuple[bool, Any]:
+    def result(self, context: object) -> tuple[bool, Any]:
         """Whether the call has been made in an earlier run, and what it gave."""
         _, key, number = self._calls.get(id(context), (None, "", 0))
         made = self.done.get(key, [])
         return (True, made[number - 1]) if 0 < number <= len(made) else (False, None)
 
-    def keep(self, context: Any, output: Any) -> None:
+    def keep(self, context: object, output: Any) -> None:
         """Remember what an approved call gave, if that is JSON."""
         _, key, _ = self._calls.pop(id(context), (None, "", 0))
         with suppress(TypeError, ValueError):

@@ -95,7 +95,7 @@ class Execute(BuiltinExecute):
             raise ModuleTimeoutError(ctx.module_id, milliseconds) from None
 
 
-async def _call(module: Any, inputs: Any, context: Any, threads: ThreadPool) -> Any:
+async def _call(module: Any, inputs: Any, context: object, threads: ThreadPool) -> Any:
     try:
         if is_asynchronous(module):
             return await module.execute(inputs, context)

@@ -8,6 +8,14 @@ from importlib.util import cache_from_source
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from apcore import Registry
+from apcore.errors import ModuleLoadError
+from apcore.registry import (
+    load_metadata,
+    resolve_entry_point,
+    scan_extensions,
+    validate_module,
+)
 from apcore_a2a_core import clean
 
 logger = logging.getLogger(__name__)
@@ -31,7 +39,7 @@ class Loaded(NamedTuple):
     metadata: dict[str, Any]
 
 
-async def watch(registry: Any, folder: Path) -> None:
+async def watch(registry: Registry, folder: Path) -> None:
     """Take up what changes in the folder, until cancelled; what can't be taken up is logged.
 
     All code of the modules runs in a worker thread, `on_load` and `on_unload` too. A module takes
@@ -79,7 +87,7 @@ async def _change(folder: Path) -> None:
 class Extensions:
     """The modules of a folder, and the registry that they are in."""
 
-    def __init__(self, registry: Any, folder: Path) -> None:
+    def __init__(self, registry: Registry, folder: Path) -> None:
         self._registry = registry
         self._folder = folder.resolve()
         self._files: dict[str, Files] | None = None
@@ -121,8 +129,6 @@ class Extensions:
 
 def _scan(folder: Path) -> dict[str, Files]:
     """The files that apcore takes for modules, by the ids that it gives them."""
-    from apcore.registry import scan_extensions
-
     _must_be_there(folder)
     found: dict[str, Files] = {}
     for file in scan_extensions(folder):
@@ -139,7 +145,7 @@ def _must_be_there(folder: Path) -> None:
     next(folder.iterdir(), None)
 
 
-def _adopt(registry: Any, found: dict[str, Files]) -> dict[str, Loaded | None]:
+def _adopt(registry: Registry, found: dict[str, Files]) -> dict[str, Loaded | None]:
     """What the registry has of these files: apcore gives their Python modules such names."""
     return {
         skill_id: Loaded(module, _metadata(files))
@@ -154,10 +160,6 @@ def _load(skill_id: str, files: Files) -> Loaded:
     Raises:
         ModuleLoadError: It does not load, for the reason that is its cause.
     """
-    from apcore import Registry
-    from apcore.errors import ModuleLoadError
-    from apcore.registry import resolve_entry_point, validate_module
-
     # Python knows compiled code by the second and size of its source: it may be an earlier edit's
     with suppress(OSError, NotImplementedError):
         Path(cache_from_source(str(files.code))).unlink()
@@ -173,7 +175,7 @@ def _load(skill_id: str, files: Files) -> Loaded:
     return loaded
 
 
-def _swap(registry: Any, skill_id: str, old: Loaded | None, new: Loaded | None) -> None:
+def _swap(registry: Registry, skill_id: str, old: Loaded | None, new: Loaded | None) -> None:
     """Put *new* in the place of *old*; without an await, so that nobody finds it empty."""
     with _without_hooks(old), _without_hooks(new):
         if old:
@@ -188,12 +190,10 @@ def _swap(registry: Any, skill_id: str, old: Loaded | None, new: Loaded | None) 
 
 
 def _metadata(files: Files) -> dict[str, Any]:
-    from apcore.registry import load_metadata
-
     return load_metadata(files.meta) if files.meta else {}
 
 
-def _register(registry: Any, skill_id: str, loaded: Loaded) -> None:
+def _register(registry: Registry, skill_id: str, loaded: Loaded) -> None:
     """Register a module so that it is described as after `Registry.discover`."""
     version = loaded.metadata.get("version")
     version = version if isinstance(version, str) else None
@@ -227,8 +227,6 @@ def _unload(skill_id: str, module: Any) -> None:
 
 def _reason(error: BaseException) -> str:
     """What was raised, in one line; of an import that failed, by the module's code."""
-    from apcore.errors import ModuleLoadError
-
     while isinstance(error, ModuleLoadError) and error.__cause__:
         error = error.__cause__
     return clean(f"{type(error).__name__}: {error}", 300)
