@@ -26,7 +26,7 @@ from apcore_a2a_server.store import open_store
 store = open_store(sys.argv[2])
 store.lease_seconds = float(sys.argv[3])
 if "deaf" in sys.argv:  # word of what others have changed does not come
-    store._on_hint = lambda task_id, version: None
+    store._report_change = lambda task_id, version: None
 keys = APIKeyAuthenticator({"ada": "ada", "bob": "bob"}) if "keys" in sys.argv else None
 push = PushSettings(dev=True, timeout=1, retries=[0.5] * 20)
 serve(

@@ -18,8 +18,7 @@ from apcore_a2a_server.store import Journal, UnavailableError
 from apcore_a2a_server.store.keeper import Keeper
 from apcore_a2a_server.store.port import Claim, SendKey
 from apcore_a2a_server.store.postgres import PostgresStore
-from apcore_a2a_server.store.sqlite import SqliteStore
-from apcore_a2a_server.store.sqlite import store as sqlite_store
+from apcore_a2a_server.store.sqlite import SqliteStore, file
 from apcore_a2a_server.store.sqlite.worker import Worker
 from apcore_a2a_server.store.testing.samples import begun, new_record, went_on
 
@@ -76,7 +75,7 @@ async def test_what_shares_a_commit_that_fails_is_told_the_same(store: SqliteSto
 async def test_a_file_that_another_program_has_locked_can_be_written_when_it_lets_go(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sqlite_store, "BUSY", 0.05)
+    monkeypatch.setattr(file, "BUSY_TIMEOUT", 0.05)
     store = SqliteStore(tmp_path / "agent.db", lease_seconds=0.4)
     await store.start()
     other = sqlite3.connect(store.path, isolation_level=None)

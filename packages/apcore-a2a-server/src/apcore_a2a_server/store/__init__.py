@@ -10,6 +10,7 @@ from apcore_a2a_core.records import (
     trim,
 )
 
+from .adapters import ScannedStore, SdkStore, store_of
 from .errors import (
     KeyReusedError,
     LeaseLostError,
@@ -24,10 +25,9 @@ from .events import Event, fold
 from .inprocess import InProcessStore
 from .journal import Journal
 from .keeper import Keeper
-from .locations import open_store
 from .memory import InMemoryTaskStore
 from .port import Change, Claim, Lease, Order, Page, Query, Retention, SendKey, Store
-from .simple import ScannedStore, SdkStore, store_of
+from .urls import open_store
 from .webhooks import Backlog, Notification, Outbox, Transition, Wanted, Webhook
 
 __all__ = [

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .errors import MissingError, SchemaError
-from .locations import open_store, part, place_of
 from .port import Retention
+from .urls import open_store, part, place_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,10 +13,9 @@ from a2a.types import Message, Task, TaskPushNotificationConfig
 from apcore_a2a_core.records import TaskListResult, TaskRecord, surplus
 from apcore_a2a_core.states import OPEN, TERMINAL
 
-from .cursors import number_of
 from .errors import StoreFullError
 from .inprocess import InProcessStore
-from .port import Page, Query
+from .port import Page, Query, number_of
 from .webhooks import Webhook
 
 MAX_SCAN = 2000

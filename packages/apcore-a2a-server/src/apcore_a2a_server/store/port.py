@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal, TypeAlias
 
 from a2a import types as a2a
-from a2a.utils.errors import PushNotificationNotSupportedError
+from a2a.utils.errors import InvalidParamsError, PushNotificationNotSupportedError
 from apcore_a2a_core.records import TaskRecord
 
 from .events import Event
@@ -41,6 +41,17 @@ class Query:
             and self.state in (None, state)
             and seconds >= (self.after or 0)
         )
+
+
+def number_of(cursor: str) -> int:
+    """Return the number in a cursor that a client has sent: that of the last task on its page.
+
+    Raises:
+        InvalidParamsError: The cursor is none of ours.
+    """
+    if not (cursor.isascii() and cursor.isdigit() and len(cursor) < 19):
+        raise InvalidParamsError("Invalid page cursor")
+    return int(cursor)
 
 
 @dataclass(frozen=True, slots=True)

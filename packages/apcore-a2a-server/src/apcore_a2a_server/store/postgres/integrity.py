@@ -10,7 +10,7 @@ from apcore_a2a_core.states import NAMES
 from apcore_a2a_server.store.errors import SchemaError
 from apcore_a2a_server.store.maintenance import Report
 
-from .refusals import REFUSALS, refusal
+from .database import REFUSALS, refusal
 from .schema import INDEXES, MIGRATIONS, TABLES, version_of
 
 KNOWN = len(MIGRATIONS)

@@ -1,10 +1,10 @@
-"""What webhooks have to be told, in a PostgreSQL database."""
+"""The outbox: notifications that webhooks have still to get, in a PostgreSQL database."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any
 
 from apcore_a2a_server.store.errors import StaleError, UnavailableError
+from apcore_a2a_server.store.rows import notification_columns, notification_from, webhook_from
 from apcore_a2a_server.store.webhooks import (
     GONE,
     TOO_MANY,
@@ -14,37 +14,78 @@ from apcore_a2a_server.store.webhooks import (
     Webhook,
 )
 
-from .rows import notification_of, owner_bytes, webhook_columns, webhook_of
-from .sql import HURRY, LEASED
+from .database import Database, Queries, Session, Statement
+from .rows import owner_bytes, owner_text, webhook_arrays
+from .sql import LEASED, NEXT_DUE
 
-WEBHOOKS = """
-SELECT body, version, failure FROM apcore_a2a.webhooks WHERE task_id = $1 ORDER BY number
-"""
+ITS_WEBHOOK = "FROM apcore_a2a.webhooks w WHERE w.task_id = o.task_id AND w.config_id = o.config_id"
+"""The webhook of a notification."""
 
-TOUCH = "UPDATE apcore_a2a.tasks SET hooks = hooks + 1 WHERE id = $1 RETURNING 1"
-"""Nobody else changes its webhooks now, and who changes the task sees that somebody has."""
+GET_WEBHOOKS = Statement("""
+SELECT body, version, failure FROM apcore_a2a.webhooks WHERE task_id = :task_id ORDER BY number
+""")
+"""Return the webhooks of a task, oldest first."""
 
-SET_AGAIN = """
-UPDATE apcore_a2a.outbox o SET attempts = 0, due = clock_timestamp(), host = w.host
-FROM apcore_a2a.webhooks w WHERE w.task_id = $1 AND o.task_id = $1
-AND o.config_id = w.config_id AND w.config_id = ANY($2::text[]) AND o.due IS NOT NULL
-"""
+LOCK_WEBHOOKS = Statement("""
+UPDATE apcore_a2a.tasks SET hooks = hooks + 1 WHERE id = :task_id RETURNING 1
+""")
+"""Lock the webhooks of a task; a change that waits for this will know that it missed them."""
 
-INSERT = """
+DELETE_WEBHOOKS = Statement("DELETE FROM apcore_a2a.webhooks WHERE task_id = :task_id")
+"""Delete the webhooks of a task."""
+
+INSERT_WEBHOOKS = Statement("""
 INSERT INTO apcore_a2a.webhooks (task_id, config_id, host, version, failure, body)
-SELECT $1, config_id, host, version, failure, body
-FROM unnest($2::text[], $3::text[], $4::text[], $5::text[], $6::bytea[])
+SELECT :task_id, config_id, host, version, failure, body
+FROM unnest(:config_ids::text[], :hosts::text[], :dialects::text[], :failures::text[],
+        :configs::bytea[])
     WITH ORDINALITY AS new (config_id, host, version, failure, body, place) ORDER BY place
+""")
+"""Insert webhooks of a task in their order."""
+
+DELETE_OTHERS = Statement("""
+DELETE FROM apcore_a2a.outbox WHERE task_id = :task_id AND config_id <> ALL(:config_ids::text[])
+""")
+"""Delete the notifications of webhooks that are gone."""
+
+RESTART = Statement("""
+UPDATE apcore_a2a.outbox o SET attempts = 0, due = clock_timestamp(), host = w.host
+FROM apcore_a2a.webhooks w WHERE w.task_id = :task_id AND o.task_id = :task_id
+AND o.config_id = w.config_id AND w.config_id = ANY(:config_ids::text[]) AND o.due IS NOT NULL
+""")
+"""Make the notifications of webhooks that were set again due at once."""
+
+ADD_MISSED = Statement(f"""
+INSERT INTO apcore_a2a.outbox (task_id, config_id, version, owner, host, body, due)
+SELECT :task_id, hook.config_id, event.version, task.owner, hook.host, event.body, {NEXT_DUE}
+FROM apcore_a2a.webhooks hook JOIN apcore_a2a.events event USING (task_id)
+    JOIN apcore_a2a.tasks task ON task.id = task_id
+WHERE task_id = :task_id AND hook.failure = '' AND event.version = ANY(:versions::int[])
+ON CONFLICT DO NOTHING
+""")
+"""Add the notifications of events for webhooks that the change of the task has not seen."""
+
+MARK_DUE = Statement("""
+UPDATE apcore_a2a.outbox o SET due = clock_timestamp()
+WHERE task_id = :task_id AND due > clock_timestamp() AND attempts = 0 AND NOT EXISTS (
+    SELECT FROM apcore_a2a.outbox p WHERE p.task_id = :task_id AND p.config_id = o.config_id
+    AND p.version < o.version AND p.due IS NOT NULL
+)
+""")
+"""Make the next notification of each webhook due, unless it was tried before.
+
+A transaction that adds a notification and one that settles the notification before it do not see
+each other. Each runs this after its own commit, so that the later one sees both.
 """
 
-CLAIM = f"""
+CLAIM = Statement(f"""
 WITH RECURSIVE pair AS (
     (SELECT owner, host FROM apcore_a2a.outbox WHERE due IS NOT NULL ORDER BY owner, host LIMIT 1)
     UNION ALL
     SELECT next.owner, next.host FROM pair, LATERAL (
         SELECT o.owner, o.host FROM apcore_a2a.outbox o
         WHERE o.due IS NOT NULL AND (o.owner, o.host) > (pair.owner,
-            CASE WHEN pair.owner = ANY($5::bytea[]) THEN '~' ELSE pair.host END)
+            CASE WHEN pair.owner = ANY(:busy_owners::bytea[]) THEN '~' ELSE pair.host END)
         ORDER BY o.owner, o.host LIMIT 1
     ) next
 ), head AS (
@@ -53,9 +94,9 @@ WITH RECURSIVE pair AS (
         WHERE o.owner = pair.owner AND o.host = pair.host AND o.due <= now() AND NOT EXISTS (
             SELECT FROM apcore_a2a.outbox p WHERE p.task_id = o.task_id
             AND p.config_id = o.config_id AND p.version < o.version AND p.due IS NOT NULL
-        ) ORDER BY o.due, o.version LIMIT $2
-    ) next WHERE pair.owner <> ALL($5::bytea[]) AND NOT EXISTS (
-        SELECT FROM unnest($6::bytea[], $7::text[]) AS busy (owner, host)
+        ) ORDER BY o.due, o.version LIMIT :per_host
+    ) next WHERE pair.owner <> ALL(:busy_owners::bytea[]) AND NOT EXISTS (
+        SELECT FROM unnest(:owners_of_hosts::bytea[], :busy_hosts::text[]) AS busy (owner, host)
         WHERE busy.owner = pair.owner AND busy.host = pair.host
     )
 ), fair AS (
@@ -63,166 +104,170 @@ WITH RECURSIVE pair AS (
 ), mine AS (
     SELECT o.task_id, o.config_id, o.version
     FROM apcore_a2a.outbox o JOIN fair USING (task_id, config_id, version)
-    WHERE fair.place <= $3 AND o.due <= now()
-    ORDER BY fair.due LIMIT $1 FOR UPDATE OF o SKIP LOCKED
+    WHERE fair.place <= :per_owner AND o.due <= now()
+    ORDER BY fair.due LIMIT :limit FOR UPDATE OF o SKIP LOCKED
 ), taken AS (
-    UPDATE apcore_a2a.outbox o SET due = {LEASED.format("$4")},
+    UPDATE apcore_a2a.outbox o SET due = {LEASED},
         attempts = o.attempts + (o.version = mine.version)::int
     FROM mine WHERE o.task_id = mine.task_id AND o.config_id = mine.config_id AND due IS NOT NULL
     RETURNING o.*
 )
-SELECT taken.*, w.body AS webhook, w.version AS dialect
+SELECT taken.*, w.body AS config, w.version AS dialect
 FROM taken JOIN mine USING (task_id, config_id, version)
 JOIN apcore_a2a.webhooks w ON w.failure = ''
     AND w.task_id = taken.task_id AND w.config_id = taken.config_id
-"""
-"""The next notification of each webhook, as far as there is time for its owner and its host.
+""")
+"""Lease the next notification of each webhook whose owner and host have a free slot.
 
-Owners and hosts for which anything waits are found one by one, by a look at the index for each;
-a host to which very much waits costs no more than others. Of an owner without time all hosts are
-passed over at once: they come before a "~".
-"""
-
-ITS_WEBHOOK = "FROM apcore_a2a.webhooks w WHERE w.task_id = o.task_id AND w.config_id = o.config_id"
-
-SETTLE = f"""
-DELETE FROM apcore_a2a.outbox o
-WHERE task_id = $1 AND config_id = $2 AND version = $3 AND attempts = $4
-AND EXISTS (SELECT {ITS_WEBHOOK} AND w.body = $5)
+The pairs of owner and host with pending notifications are found one by one, each by one look at
+the index: a host with very many costs no more than others. All hosts of an owner without a free
+slot are skipped at once: they sort before a "~".
 """
 
-POSTPONE = f"""
-UPDATE apcore_a2a.outbox o SET due = {LEASED.format("$6")} FROM apcore_a2a.outbox head
-WHERE o.task_id = $1 AND o.config_id = $2 AND o.due IS NOT NULL AND head.task_id = $1
-AND head.config_id = $2 AND head.version = $3 AND head.attempts = $4 AND head.due IS NOT NULL
-AND EXISTS (SELECT {ITS_WEBHOOK} AND w.body = $5)
+TAKEN = f"""
+o.task_id = :task_id AND o.config_id = :config_id AND o.version = :version
+AND o.attempts = :attempts AND EXISTS (SELECT {ITS_WEBHOOK} AND w.body = :config)
 """
+"""The notification was not leased again meanwhile, and its webhook was not set again."""
 
-GIVE_UP = """
+SETTLE = Statement(f"DELETE FROM apcore_a2a.outbox o WHERE {TAKEN}")
+"""Delete a notification that was delivered."""
+
+POSTPONE = Statement(f"""
+UPDATE apcore_a2a.outbox later SET due = {LEASED} FROM apcore_a2a.outbox o
+WHERE later.task_id = o.task_id AND later.config_id = o.config_id AND later.due IS NOT NULL
+AND o.due IS NOT NULL AND {TAKEN}
+""")
+"""Make a webhook's notifications due later."""
+
+GIVE_UP = Statement("""
 WITH failed AS (
-    UPDATE apcore_a2a.webhooks SET failure = $4
-    WHERE task_id = $1 AND config_id = $2 AND body = $3 AND failure = '' RETURNING 1
+    UPDATE apcore_a2a.webhooks SET failure = :reason
+    WHERE task_id = :task_id AND config_id = :config_id AND body = :config AND failure = ''
+    RETURNING 1
 ), dead AS (
-    UPDATE apcore_a2a.outbox SET due = NULL, failure = $4
-    WHERE task_id = $1 AND config_id = $2 AND due IS NOT NULL AND EXISTS (SELECT FROM failed)
+    UPDATE apcore_a2a.outbox SET due = NULL, failure = :reason
+    WHERE task_id = :task_id AND config_id = :config_id AND due IS NOT NULL
+    AND EXISTS (SELECT FROM failed)
     RETURNING 1
 )
 SELECT count(*) FROM dead
-"""
+""")
+"""Mark a webhook as failed, unless it was set again, and dead-letter its notifications."""
 
-FAIL_SURPLUS = """
-UPDATE apcore_a2a.webhooks SET failure = $3
+FAIL_SURPLUS = Statement("""
+UPDATE apcore_a2a.webhooks SET failure = :reason
 WHERE failure = '' AND (task_id, config_id) IN (
-    SELECT task_id, config_id FROM apcore_a2a.outbox WHERE owner = $1 AND due IS NOT NULL
-    ORDER BY since, version OFFSET $2
+    SELECT task_id, config_id FROM apcore_a2a.outbox WHERE owner = :owner AND due IS NOT NULL
+    ORDER BY since, version OFFSET :most
 )
-"""
+""")
+"""Mark the webhooks as failed that have an owner's latest notifications, beyond `most`."""
 
-BURY = f"""
+DEAD_LETTER = Statement(f"""
 WITH dead AS (
     UPDATE apcore_a2a.outbox o
-    SET due = NULL, failure = coalesce((SELECT w.failure {ITS_WEBHOOK} LIMIT 1), $1)
+    SET due = NULL, failure = coalesce((SELECT w.failure {ITS_WEBHOOK} LIMIT 1), :gone)
     WHERE due IS NOT NULL AND NOT EXISTS (SELECT {ITS_WEBHOOK} AND w.failure = '') RETURNING 1
 )
 SELECT count(*) FROM dead
-"""
+""")
+"""Dead-letter the notifications whose webhook has failed or is gone."""
 
-COUNT = """
+COUNT = Statement("""
 SELECT owner, count(*), extract(epoch FROM now() - min(since))::float8 AS age
 FROM apcore_a2a.outbox WHERE due IS NOT NULL GROUP BY owner
-"""
-
-Ask = Callable[..., Awaitable[Any]]
-"""Runs a statement on any connection: the method's name, the statement, its values."""
+""")
+"""Count each owner's pending notifications."""
 
 
-async def webhooks(ask: Ask, task_id: str) -> list[Webhook]:
-    """The webhooks of a task, oldest first."""
-    return [webhook_of(*row) for row in await ask("fetch", WEBHOOKS, task_id)]
+async def webhooks(queries: Queries, task_id: str) -> list[Webhook]:
+    """Return the webhooks of a task, oldest first."""
+    return [webhook_from(*row) for row in await queries.fetch(GET_WEBHOOKS, task_id=task_id)]
 
 
 async def save_webhooks(
-    connection: Any, task_id: str, new: Sequence[Webhook], known: Sequence[Webhook] | None
+    session: Session, task_id: str, new: Sequence[Webhook], known: Sequence[Webhook] | None
 ) -> None:
     """Replace the webhooks of a task, in a transaction.
 
     Raises:
-        StaleError: They are not what is known of them.
+        StaleError: The webhooks are not the *known* ones, or the task is gone.
     """
-    if await connection.fetchval(TOUCH, task_id) is None:
+    if await session.fetch_value(LOCK_WEBHOOKS, task_id=task_id) is None:
         raise StaleError
-    before = [webhook_of(*row) for row in await connection.fetch(WEBHOOKS, task_id)]
+    before = await webhooks(session, task_id)
     if known is not None and before != [*known]:
         raise StaleError
-    await connection.execute("DELETE FROM apcore_a2a.webhooks WHERE task_id = $1", task_id)
-    await connection.execute(INSERT, task_id, *webhook_columns(new))
-    await connection.execute(
-        "DELETE FROM apcore_a2a.outbox WHERE task_id = $1 AND config_id <> ALL($2::text[])",
-        task_id,
-        [webhook.config.id for webhook in new],
-    )
+    await session.execute(DELETE_WEBHOOKS, task_id=task_id)
+    arrays = webhook_arrays(new)
+    await session.execute(INSERT_WEBHOOKS, task_id=task_id, **arrays)
+    await session.execute(DELETE_OTHERS, task_id=task_id, **arrays)
     again = [w.config.id for w in new if not w.failure and w not in before]
-    await connection.execute(SET_AGAIN, task_id, again)
+    await session.execute(RESTART, task_id=task_id, config_ids=again)
 
 
-async def claim(ask: Ask, wanted: Wanted) -> list[Notification]:
-    """Take what is due, the next of each webhook."""
-    rows = await ask(
-        "fetch",
+async def claim(database: Database, wanted: Wanted) -> list[Notification]:
+    """Lease the next due notification of each webhook."""
+    rows = await database.fetch(
         CLAIM,
-        *(wanted.limit, wanted.per_host, wanted.per_owner, float(wanted.seconds)),
-        [owner_bytes(owner) for owner in wanted.owners],
-        [owner_bytes(owner) for owner, _ in wanted.hosts],
-        [host for _, host in wanted.hosts],
+        limit=wanted.limit,
+        per_host=wanted.per_host,
+        per_owner=wanted.per_owner,
+        lease_seconds=float(wanted.seconds),
+        busy_owners=[owner_bytes(owner) for owner in wanted.owners],
+        owners_of_hosts=[owner_bytes(owner) for owner, _ in wanted.hosts],
+        busy_hosts=[host for _, host in wanted.hosts],
     )
-    return [notification_of(row) for row in rows]
+    return [notification_from(row, owner_text(row["owner"])) for row in rows]
 
 
-async def settle(ask: Ask, notification: Notification) -> None:
-    """It has been delivered; what follows is due."""
-    await ask("execute", SETTLE, *_key(notification))
-    await hurry(ask, notification.task_id)
+async def add_missed(database: Database, task_id: str, versions: Sequence[int]) -> None:
+    """Add notifications for webhooks that were saved during the change of their task."""
+    await database.execute(ADD_MISSED, task_id=task_id, versions=versions)
 
 
-async def hurry(ask: Ask, task_id: str) -> None:
-    """What is the next for a webhook is due; when that can't be said, it is so after a while."""
+async def mark_due(database: Database, task_id: str) -> None:
+    """Mark the next notifications due now; on failure the poll picks them up later."""
     with suppress(UnavailableError):
-        await ask("execute", HURRY, task_id)
+        await database.execute(MARK_DUE, task_id=task_id)
 
 
-async def postpone(ask: Ask, notification: Notification, seconds: float) -> None:
-    """It may be taken again in so many seconds."""
-    await ask("execute", POSTPONE, *_key(notification), float(seconds))
+async def settle(database: Database, notification: Notification) -> None:
+    """Delete a notification that was delivered; the next one is due."""
+    await database.execute(SETTLE, **notification_columns(notification))
+    await mark_due(database, notification.task_id)
 
 
-def _key(of: Notification) -> tuple[str, str, int, int, bytes]:
-    """What nobody else has taken meanwhile, to a webhook that was not set again."""
-    config = of.webhook.config
-    return of.task_id, config.id, of.version, of.attempts, config.SerializeToString()
+async def postpone(database: Database, notification: Notification, seconds: float) -> None:
+    """Make a notification, and those behind it, due in so many seconds."""
+    await database.execute(
+        POSTPONE, **notification_columns(notification), lease_seconds=float(seconds)
+    )
 
 
-async def give_up(connection: Any, notification: Notification, reason: str) -> int:
-    """Have a webhook fail, in a transaction, unless it has been set again."""
-    task_id, config = notification.task_id, notification.webhook.config
-    await connection.execute(TOUCH, task_id)
-    body = config.SerializeToString()
-    count: int = await connection.fetchval(GIVE_UP, task_id, config.id, body, reason)
+async def give_up(session: Session, notification: Notification, reason: str) -> int:
+    """Mark a webhook as failed, in a transaction; return how many notifications it had."""
+    await session.execute(LOCK_WEBHOOKS, task_id=notification.task_id)
+    count: int = await session.fetch_value(
+        GIVE_UP, **notification_columns(notification), reason=reason
+    )
     return count
 
 
-async def bury(ask: Ask) -> int:
-    """Dead-letter what nobody is to be told of any more; how much that was."""
-    count: int = await ask("fetchval", BURY, GONE)
+async def dead_letter(database: Database) -> int:
+    """Dead-letter notifications whose webhook has failed or is gone; return the count."""
+    count: int = await database.fetch_value(DEAD_LETTER, gone=GONE)
     return count
 
 
-async def backlog(ask: Ask, most: int) -> Backlog:
-    """What waits; what is too much of one owner is dead-lettered."""
-    counts = await ask("fetch", COUNT)
+async def backlog(database: Database, most: int) -> Backlog:
+    """Count pending notifications; dead-letter what an owner has beyond *most*."""
+    counts = await database.fetch(COUNT)
     surplus = [row["owner"] for row in counts if row["count"] > most]
     for owner in surplus:
-        await ask("execute", FAIL_SURPLUS, owner, most, TOO_MANY)
-    given_up = await bury(ask) if surplus else 0
+        await database.execute(FAIL_SURPLUS, owner=owner, most=most, reason=TOO_MANY)
+    given_up = await dead_letter(database) if surplus else 0
     pending = sum(row["count"] for row in counts)
     age = max((row["age"] for row in counts), default=0)
     return Backlog(pending - given_up, max(age, 0), given_up)

@@ -1,79 +1,91 @@
-"""From rows to what they are of, and back."""
+"""Rows of PostgreSQL to what they hold, and back."""
 
 from collections.abc import Sequence
 from typing import Any
 
-from a2a import types as a2a
-from apcore_a2a_core.records import TaskRecord, Version
+from apcore_a2a_core.records import TaskRecord
+from apcore_a2a_core.states import SETTLED, TERMINAL
 
-from apcore_a2a_server.store.events import Event, fold, pack, unpack
-from apcore_a2a_server.store.webhooks import Notification, Webhook
+from apcore_a2a_server.store.events import Event
+from apcore_a2a_server.store.port import Change, SendKey
+from apcore_a2a_server.store.rows import (
+    arrays,
+    event_columns,
+    messages_since,
+    record_from,
+    task_columns,
+    webhook_columns,
+)
+from apcore_a2a_server.store.webhooks import Webhook
 
 
 def owner_bytes(owner: str) -> bytes:
-    """Identities may hold what PostgreSQL's text can't: NUL."""
+    """Return an identity as bytes: it may hold NUL, and PostgreSQL's text can't."""
     return owner.encode("utf-8", "surrogatepass")
 
 
 def owner_text(owner: bytes) -> str:
-    """The identity again."""
+    """Return the identity again."""
     return owner.decode("utf-8", "surrogatepass")
 
 
-def event_columns(events: Sequence[Event]) -> tuple[list[int], list[bytes]]:
-    """The versions and bodies of events."""
-    return [event.version for event in events], [pack(event.payload) for event in events]
+def new_task(
+    record: TaskRecord, events: Sequence[Event], webhooks: Sequence[Webhook], key: SendKey | None
+) -> dict[str, Any]:
+    """Return the values of a new task, but for its lease."""
+    return {
+        **task_columns(record),
+        **_of_events(events),
+        **webhook_arrays(webhooks),
+        "owner": owner_bytes(record.owner),
+        "message_bodies": [each.SerializeToString() for each in messages_since(record, 0)],
+        "key": None if key is None else key.text,
+        "digest": None if key is None else key.digest,
+    }
 
 
-def webhook_columns(
-    webhooks: Sequence[Webhook],
-) -> tuple[list[str], list[str], list[str], list[str], list[bytes]]:
-    """The ids, hosts, versions, failures and bodies of webhooks."""
-    return (
-        [webhook.config.id for webhook in webhooks],
-        [webhook.host for webhook in webhooks],
-        [webhook.version for webhook in webhooks],
-        [webhook.failure for webhook in webhooks],
-        [webhook.config.SerializeToString() for webhook in webhooks],
-    )
+def changed_state(change: Change) -> dict[str, Any]:
+    """Return the values of a change of state, but for its lease."""
+    record, state = change.record, change.record.task.status.state
+    return {
+        **task_columns(record),
+        **_condition(change),
+        **_of_events(change.events),
+        "run": int(change.run),
+        "settled": state in SETTLED,
+        "terminal": state in TERMINAL,
+        "message_bodies": [message.SerializeToString() for message in record.said()],
+        "state_versions": [event.version for event in change.states],
+    }
 
 
-def webhook_of(body: bytes, version: Version, failure: str = "") -> Webhook:
-    """The webhook of a row."""
-    return Webhook(a2a.TaskPushNotificationConfig.FromString(body), version, failure)
+def added_chunks(change: Change) -> dict[str, Any]:
+    """Return the values of a change that adds chunks only."""
+    version = {"task_id": change.record.task.id, "version": change.record.version}
+    return {**version, **_condition(change), **_of_events(change.events)}
 
 
-def notification_of(row: Any) -> Notification:
-    """The notification of a row."""
-    return Notification(
-        row["task_id"],
-        owner_text(row["owner"]),
-        row["version"],
-        unpack(row["body"]),
-        webhook_of(row["webhook"], row["dialect"]),
-        row["attempts"],
+def _condition(change: Change) -> dict[str, Any]:
+    """Return what the task must still have."""
+    return {"base": change.base, "epoch": None if change.lease is None else change.lease.epoch}
+
+
+def _of_events(events: Sequence[Event]) -> dict[str, Any]:
+    return arrays(map(event_columns, events), event_versions="version", event_bodies="body")
+
+
+def webhook_arrays(webhooks: Sequence[Webhook]) -> dict[str, list[Any]]:
+    """Return the columns of webhooks as arrays."""
+    return arrays(
+        map(webhook_columns, webhooks),
+        config_ids="config_id",
+        hosts="host",
+        dialects="version",
+        failures="failure",
+        configs="body",
     )
 
 
 def record_of(row: Any) -> TaskRecord:
-    """The record of a row; what its body has not yet is in its chunks."""
-    task = a2a.Task.FromString(row["body"])
-    for body in row["chunks"] or ():
-        payload = unpack(body)
-        if isinstance(payload, a2a.TaskArtifactUpdateEvent):
-            fold(task, payload)
-    return TaskRecord(
-        task,
-        owner_text(row["owner"]),
-        row["skill"],
-        row["version"],
-        row["resume"],
-        row["messages"],
-        row["deadline"],
-    )
-
-
-def moment(task: a2a.Task) -> float:
-    """When it came into its state, in seconds since 1970."""
-    timestamp = task.status.timestamp
-    return timestamp.seconds + timestamp.nanos / 1e9
+    """Return the record of a row."""
+    return record_from(row, owner_text(row["owner"]), row["later"] or ())

@@ -106,7 +106,7 @@ async def migrate(connection: Any) -> int:
         SchemaError: It is newer than this package.
     """
     async with connection.transaction():
-        await connection.execute("SELECT pg_advisory_xact_lock($1)", LOCK)
+        await connection.execute(f"SELECT pg_advisory_xact_lock({LOCK})")
         known = await version_of(connection)
         if not known:
             await _begin(connection)
@@ -114,7 +114,7 @@ async def migrate(connection: Any) -> int:
             raise SchemaError(known, len(MIGRATIONS))
         for number, script in enumerate(MIGRATIONS[known:], known + 1):
             await connection.execute(script)
-            await connection.execute("INSERT INTO apcore_a2a.migrations VALUES ($1)", number)
+            await connection.execute(f"INSERT INTO apcore_a2a.migrations VALUES ({number})")
     return len(MIGRATIONS)
 
 

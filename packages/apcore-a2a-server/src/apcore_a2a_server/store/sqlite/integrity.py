@@ -12,10 +12,11 @@ from apcore_a2a_core.states import NAMES
 from apcore_a2a_server.store.errors import MissingError, SchemaError, UnavailableError
 from apcore_a2a_server.store.maintenance import Report
 
+from .file import BUSY_TIMEOUT
 from .schema import MIGRATIONS, migrate, version_of
 
 KNOWN = len(MIGRATIONS)
-BUSY_TIMEOUT = 5.0  # seconds to wait for another program's lock
+
 STEPS = 10_000  # of SQLite's virtual machine between two looks at whether to stop
 
 

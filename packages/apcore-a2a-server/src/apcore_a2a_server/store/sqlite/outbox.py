@@ -1,64 +1,152 @@
-"""What webhooks have to be told, in an SQLite file."""
+"""The outbox: notifications that webhooks have still to get, in an SQLite file."""
 
 import sqlite3
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
-
-from a2a import types as a2a
-from apcore_a2a_core.records import Version
 
 from apcore_a2a_server.store.errors import StaleError
-from apcore_a2a_server.store.events import Event, pack, unpack
+from apcore_a2a_server.store.events import Event
+from apcore_a2a_server.store.rows import (
+    event_columns,
+    notification_columns,
+    notification_from,
+    webhook_columns,
+    webhook_from,
+)
 from apcore_a2a_server.store.webhooks import GONE, TOO_MANY, Notification, Wanted, Webhook
 
-LANE = "task_id = ? AND config_id = ? AND due IS NOT NULL"
-"""What waits for one webhook."""
 ITS_WEBHOOK = "FROM webhooks w WHERE w.task_id = outbox.task_id AND w.config_id = outbox.config_id"
-ROW = (
-    "task_id = ? AND config_id = ? AND version = ? AND attempts = ?"
-    f" AND EXISTS (SELECT 1 {ITS_WEBHOOK} AND w.body = ?)"
+"""The webhook of a notification."""
+
+OF_WEBHOOK = "task_id = :task_id AND config_id = :config_id AND due IS NOT NULL"
+"""The pending notifications of a webhook."""
+
+TAKEN = f"""
+task_id = :task_id AND config_id = :config_id AND version = :version AND attempts = :attempts
+AND EXISTS (SELECT 1 {ITS_WEBHOOK} AND w.body = :config)
+"""
+"""The notification was not leased again meanwhile, and its webhook was not set again."""
+
+HAS_TASK = "SELECT 1 FROM tasks WHERE id = :task_id"
+"""Return a row if the task is there."""
+
+GET_WEBHOOKS = """
+SELECT body, version, failure FROM webhooks WHERE task_id = :task_id ORDER BY number
+"""
+"""Return the webhooks of a task, oldest first."""
+
+DELETE_WEBHOOKS = "DELETE FROM webhooks WHERE task_id = :task_id"
+"""Delete the webhooks of a task."""
+
+INSERT_WEBHOOK = """
+INSERT INTO webhooks (task_id, config_id, host, version, failure, body)
+VALUES (:task_id, :config_id, :host, :version, :failure, :body)
+"""
+"""Insert a webhook of a task."""
+
+DELETE_NOTIFICATIONS = "DELETE FROM outbox WHERE task_id = :task_id AND config_id = :config_id"
+"""Delete the notifications of a webhook that is gone."""
+
+RESTART = f"UPDATE outbox SET attempts = 0, due = :now, host = :host WHERE {OF_WEBHOOK}"
+"""Make the notifications of a webhook that was set again due at once."""
+
+ADD = """
+INSERT INTO outbox (task_id, config_id, version, owner, host, body, since, due)
+SELECT t.id, w.config_id, :version, t.owner, w.host, :body, :now, coalesce((
+    SELECT max(o.due) FROM outbox o WHERE o.task_id = t.id AND o.config_id = w.config_id
+), :now)
+FROM tasks t JOIN webhooks w ON w.task_id = t.id WHERE t.id = :task_id AND w.failure = ''
+"""
+"""Add a notification for each webhook of a task; a pause after a failure holds for all of them."""
+
+FIRST_PAIR = """
+SELECT due, owner, host FROM outbox WHERE due IS NOT NULL ORDER BY owner, host, due LIMIT 1
+"""
+"""Return the first owner and host with pending notifications, and when the earliest is due."""
+
+NEXT_HOST = """
+SELECT due, owner, host FROM outbox WHERE due IS NOT NULL AND owner = :owner AND host > :host
+ORDER BY owner, host, due LIMIT 1
+"""
+"""Return the owner's next host."""
+
+NEXT_OWNER = """
+SELECT due, owner, host FROM outbox WHERE due IS NOT NULL AND owner > :owner
+ORDER BY owner, host, due LIMIT 1
+"""
+"""Return the next owner, with the first host."""
+
+NEXT_NOTIFICATIONS = """
+SELECT o.due, o.task_id, o.owner, o.version, o.body, o.attempts + 1 AS attempts, w.body AS config,
+    w.version AS dialect
+FROM outbox o JOIN webhooks w ON w.task_id = o.task_id AND w.config_id = o.config_id
+    AND w.failure = ''
+WHERE o.owner = :owner AND o.host = :host AND o.due <= :now AND NOT EXISTS (
+    SELECT 1 FROM outbox p WHERE p.task_id = o.task_id AND p.config_id = o.config_id
+    AND p.version < o.version AND p.due IS NOT NULL
+) ORDER BY o.due, o.version LIMIT :per_host
+"""
+"""Return the next due notification of each webhook of an owner and a host."""
+
+CLAIM = f"""
+UPDATE outbox SET due = :due, attempts = attempts + (version = :version) WHERE {OF_WEBHOOK}
+"""
+"""Lease a notification, and those of its webhook that wait for it."""
+
+SETTLE = f"DELETE FROM outbox WHERE {TAKEN}"
+"""Delete a notification that was delivered."""
+
+IS_TAKEN = f"SELECT 1 FROM outbox WHERE {TAKEN}"
+"""Return a row if the notification is still leased."""
+
+POSTPONE = f"UPDATE outbox SET due = :due WHERE {OF_WEBHOOK}"
+"""Make the notifications of a webhook due at another time."""
+
+FAIL = """
+UPDATE webhooks SET failure = :reason
+WHERE task_id = :task_id AND config_id = :config_id AND body = :config AND failure = ''
+"""
+"""Mark a webhook as failed, unless it was set again."""
+
+DEAD_LETTER_ALL = f"UPDATE outbox SET due = NULL, failure = :reason WHERE {OF_WEBHOOK}"
+"""Dead-letter the notifications of a webhook."""
+
+COUNT = """
+SELECT owner, count(*), min(since) FROM outbox WHERE due IS NOT NULL GROUP BY owner
+"""
+"""Count each owner's pending notifications, and return when the oldest was added."""
+
+FAIL_SURPLUS = """
+UPDATE webhooks SET failure = :reason WHERE failure = '' AND (task_id, config_id) IN (
+    SELECT task_id, config_id FROM outbox WHERE owner = :owner AND due IS NOT NULL
+    ORDER BY since, version LIMIT -1 OFFSET :most
 )
-"""One that nobody else has taken meanwhile, to a webhook that was not set again."""
+"""
+"""Mark the webhooks as failed that have an owner's latest notifications, beyond `most`."""
+
+DEAD_LETTER = f"""
+UPDATE outbox SET due = NULL, failure = coalesce((SELECT w.failure {ITS_WEBHOOK}), :gone)
+WHERE due IS NOT NULL AND NOT EXISTS (SELECT 1 {ITS_WEBHOOK} AND w.failure = '')
+"""
+"""Dead-letter the notifications whose webhook has failed or is gone."""
 
 
 def webhooks(task_id: str, connection: sqlite3.Connection) -> list[Webhook]:
-    rows = connection.execute(
-        "SELECT body, version, failure FROM webhooks WHERE task_id = ? ORDER BY number",
-        (task_id,),
-    )
-    return [_webhook(*row) for row in rows]
-
-
-def _webhook(body: bytes, version: Version, failure: str) -> Webhook:
-    return Webhook(a2a.TaskPushNotificationConfig.FromString(body), version, failure)
+    """Return the webhooks of a task, oldest first."""
+    return [webhook_from(*row) for row in connection.execute(GET_WEBHOOKS, {"task_id": task_id})]
 
 
 def save_webhooks(task_id: str, new: Sequence[Webhook], connection: sqlite3.Connection) -> None:
-    known = webhooks(task_id, connection)
-    connection.execute("DELETE FROM webhooks WHERE task_id = ?", (task_id,))
-    connection.executemany(
-        "INSERT INTO webhooks (task_id, config_id, host, version, failure, body)"
-        " VALUES (?, ?, ?, ?, ?, ?)",
-        [
-            (task_id, w.config.id, w.host, w.version, w.failure, w.config.SerializeToString())
-            for w in new
-        ],
-    )
-    gone = {w.config.id for w in known} - {w.config.id for w in new}
-    connection.executemany(
-        "DELETE FROM outbox WHERE task_id = ? AND config_id = ?",
-        [(task_id, config_id) for config_id in gone],
-    )
-    connection.executemany(
-        f"UPDATE outbox SET attempts = 0, due = ?, host = ? WHERE {LANE}",
-        [
-            (time.time(), w.host, task_id, w.config.id)
-            for w in new
-            if not w.failure and w not in known
-        ],
-    )
+    """Replace the webhooks of a task."""
+    known, task = webhooks(task_id, connection), {"task_id": task_id}
+    connection.execute(DELETE_WEBHOOKS, task)
+    connection.executemany(INSERT_WEBHOOK, [task | webhook_columns(webhook) for webhook in new])
+    gone = {webhook.config.id for webhook in known} - {webhook.config.id for webhook in new}
+    connection.executemany(DELETE_NOTIFICATIONS, [task | {"config_id": each} for each in gone])
+    again = (webhook for webhook in new if not webhook.failure and webhook not in known)
+    now = task | {"now": time.time()}
+    connection.executemany(RESTART, [now | webhook_columns(webhook) for webhook in again])
 
 
 def replace(
@@ -67,76 +155,63 @@ def replace(
     known: Sequence[Webhook] | None,
     connection: sqlite3.Connection,
 ) -> None:
-    is_there = connection.execute("SELECT 1 FROM tasks WHERE id = ?", (task_id,)).fetchone()
+    """Replace the webhooks of a task.
+
+    Raises:
+        StaleError: The webhooks are not the *known* ones, or the task is gone.
+    """
+    is_there = connection.execute(HAS_TASK, {"task_id": task_id}).fetchone()
     if not is_there or (known is not None and [*known] != webhooks(task_id, connection)):
         raise StaleError
     save_webhooks(task_id, new, connection)
 
 
 def add(connection: sqlite3.Connection, task_id: str, events: Sequence[Event]) -> None:
-    """Each of the task's webhooks has to be told of these, behind what it waits for."""
-    now = time.time()
-    connection.executemany(
-        "INSERT INTO outbox (task_id, config_id, version, owner, host, body, since, due)"
-        " SELECT t.id, w.config_id, ?, t.owner, w.host, ?, ?, coalesce((SELECT max(o.due)"
-        " FROM outbox o WHERE o.task_id = t.id AND o.config_id = w.config_id), ?)"
-        " FROM tasks t JOIN webhooks w ON w.task_id = t.id WHERE t.id = ? AND w.failure = ''",
-        [(event.version, pack(event.payload), now, now, task_id) for event in events],
-    )
+    """Add notifications of these events for each webhook of their task."""
+    ids = {"task_id": task_id, "now": time.time()}
+    connection.executemany(ADD, [ids | event_columns(event) for event in events])
 
 
 def claim(wanted: Wanted, connection: sqlite3.Connection) -> list[Notification]:
-    found = _fitting(wanted, _heads(wanted, connection))
-    due = time.time() + wanted.seconds
-    connection.executemany(
-        f"UPDATE outbox SET due = ?, attempts = attempts + (version = ?) WHERE {LANE}",
-        [(due, each.version, *_lane(each)) for each in found],
-    )
+    """Lease the next due notification of each webhook whose owner and host have a free slot."""
+    found = _fitting(wanted, _next(wanted, connection))
+    due = {"due": time.time() + wanted.seconds}
+    connection.executemany(CLAIM, [due | notification_columns(each) for each in found])
     return found
 
 
-def _heads(wanted: Wanted, connection: sqlite3.Connection) -> list[Notification]:
-    """The next notification of each webhook, the oldest first, as far as its host has time."""
+def _next(wanted: Wanted, connection: sqlite3.Connection) -> list[Notification]:
+    """Return the next notification of each webhook whose host has a free slot, oldest first."""
     now = time.time()
-    found: list[Any] = []
+    found: list[sqlite3.Row] = []
     of_owner: Counter[str] = Counter()
     for _, owner, host in sorted(_pairs(wanted, now, connection)):
         of_owner[owner] += 1
         if of_owner[owner] > wanted.per_owner:
             continue
-        found += connection.execute(
-            "SELECT o.due, o.task_id, o.owner, o.version, o.body, o.attempts, w.body, w.version"
-            " FROM outbox o JOIN webhooks w ON w.task_id = o.task_id"
-            " AND w.config_id = o.config_id AND w.failure = ''"
-            " WHERE o.owner = ? AND o.host = ? AND o.due <= ? AND NOT EXISTS (SELECT 1"
-            " FROM outbox p WHERE p.task_id = o.task_id AND p.config_id = o.config_id"
-            " AND p.version < o.version AND p.due IS NOT NULL) ORDER BY o.due, o.version LIMIT ?",
-            (owner, host, now, wanted.per_host),
-        ).fetchall()
-    return [_notification(row) for row in sorted(found)]
+        values = {"owner": owner, "host": host, "now": now, "per_host": wanted.per_host}
+        found += connection.execute(NEXT_NOTIFICATIONS, values).fetchall()
+    return [notification_from(row, row["owner"]) for row in sorted(found, key=tuple)]
 
 
 def _pairs(
     wanted: Wanted, now: float, connection: sqlite3.Connection
 ) -> Iterator[tuple[float, str, str]]:
-    """Since when something is due for which owner and host, as far as there is time for them.
+    """Yield each owner and host with a free slot and due notifications, and since when.
 
-    Each is found by one look at the index; of owners without time, one is enough for all hosts.
+    Each is found by one look at the index. All hosts of an owner without a free slot are skipped.
     """
-    sql = "SELECT due, owner, host FROM outbox WHERE due IS NOT NULL"
-    first = "ORDER BY owner, host, due LIMIT 1"
-    pair = connection.execute(f"{sql} {first}").fetchone()
+    pair = connection.execute(FIRST_PAIR).fetchone()
     while pair is not None:
         due, owner, host = pair
-        pair = None
+        pair, values = None, {"owner": owner, "host": host}
         if owner not in wanted.owners:
             if due <= now and (owner, host) not in wanted.hosts:
                 yield due, owner, host
-            # a comparison of both at once would go through all that waits for this host
-            next_host = f"{sql} AND owner = ? AND host > ? {first}"
-            pair = connection.execute(next_host, (owner, host)).fetchone()
+            # comparing both at once would read all notifications of this host
+            pair = connection.execute(NEXT_HOST, values).fetchone()
         if pair is None:
-            pair = connection.execute(f"{sql} AND owner > ? {first}", (owner,)).fetchone()
+            pair = connection.execute(NEXT_OWNER, values).fetchone()
 
 
 def _fitting(wanted: Wanted, rows: Iterable[Notification]) -> list[Notification]:
@@ -149,73 +224,40 @@ def _fitting(wanted: Wanted, rows: Iterable[Notification]) -> list[Notification]
     return found
 
 
-def _notification(row: Sequence[Any]) -> Notification:
-    _, task_id, owner, version, body, attempts, config, dialect = row
-    webhook = _webhook(config, dialect, "")
-    return Notification(task_id, owner, version, unpack(body), webhook, attempts + 1)
-
-
-def _lane(of: Notification) -> tuple[str, str]:
-    return of.task_id, of.webhook.config.id
-
-
-def _row(of: Notification) -> tuple[str, str, int, int, bytes]:
-    return *_lane(of), of.version, of.attempts, of.webhook.config.SerializeToString()
-
-
 def settle(notification: Notification, connection: sqlite3.Connection) -> None:
-    if connection.execute(f"DELETE FROM outbox WHERE {ROW}", _row(notification)).rowcount:
-        _set_due(connection, notification, 0)
+    """Delete a notification that was delivered; the next one is due."""
+    key = notification_columns(notification)
+    if connection.execute(SETTLE, key).rowcount:
+        connection.execute(POSTPONE, key | {"due": time.time()})
 
 
 def postpone(notification: Notification, seconds: float, connection: sqlite3.Connection) -> None:
-    if connection.execute(f"SELECT 1 FROM outbox WHERE {ROW}", _row(notification)).fetchone():
-        _set_due(connection, notification, seconds)
-
-
-def _set_due(connection: sqlite3.Connection, of: Notification, seconds: float) -> None:
-    """What a webhook has to be told is due together: nobody looks at it before."""
-    due = time.time() + seconds
-    connection.execute(f"UPDATE outbox SET due = ? WHERE {LANE}", (due, *_lane(of)))
+    """Make a notification, and those behind it, due in so many seconds."""
+    key = notification_columns(notification)
+    if connection.execute(IS_TAKEN, key).fetchone():
+        connection.execute(POSTPONE, key | {"due": time.time() + seconds})
 
 
 def give_up(notification: Notification, reason: str, connection: sqlite3.Connection) -> int:
-    """Have a webhook fail, and dead-letter what waits for it, unless it has been set again."""
-    lane, body = _lane(notification), notification.webhook.config.SerializeToString()
-    failed = connection.execute(
-        "UPDATE webhooks SET failure = ?"
-        " WHERE task_id = ? AND config_id = ? AND body = ? AND failure = ''",
-        (reason, *lane, body),
-    ).rowcount
-    if not failed:
+    """Mark a webhook as failed; return how many notifications it had."""
+    values = {**notification_columns(notification), "reason": reason}
+    if not connection.execute(FAIL, values).rowcount:
         return 0
-    sql = f"UPDATE outbox SET due = NULL, failure = ? WHERE {LANE}"
-    return connection.execute(sql, (reason, *lane)).rowcount
+    return connection.execute(DEAD_LETTER_ALL, values).rowcount
 
 
 def counted(connection: sqlite3.Connection) -> list[tuple[str, int, float]]:
-    """How many wait for each owner, and since when the oldest."""
-    return connection.execute(
-        "SELECT owner, count(*), min(since) FROM outbox WHERE due IS NOT NULL GROUP BY owner"
-    ).fetchall()
+    """Return each owner's number of pending notifications, and when the oldest was added."""
+    return connection.execute(COUNT).fetchall()
 
 
-def give_up_surplus(owners: Sequence[str], most: int, connection: sqlite3.Connection) -> int:
-    """Have the webhooks fail to which these owners have more than so many; how much that was."""
-    for owner in owners:
-        connection.execute(
-            "UPDATE webhooks SET failure = ? WHERE failure = '' AND (task_id, config_id) IN ("
-            " SELECT task_id, config_id FROM outbox WHERE owner = ? AND due IS NOT NULL"
-            " ORDER BY since, version LIMIT -1 OFFSET ?)",
-            (TOO_MANY, owner, most),
-        )
-    return bury(connection)
+def give_up_surplus(owners: Iterable[str], most: int, connection: sqlite3.Connection) -> int:
+    """Dead-letter what these owners have beyond *most*; return the count."""
+    values = [{"owner": owner, "most": most, "reason": TOO_MANY} for owner in owners]
+    connection.executemany(FAIL_SURPLUS, values)
+    return dead_letter(connection)
 
 
-def bury(connection: sqlite3.Connection) -> int:
-    """Dead-letter what nobody is to be told of any more."""
-    return connection.execute(
-        f"UPDATE outbox SET due = NULL, failure = coalesce((SELECT w.failure {ITS_WEBHOOK}), ?)"
-        f" WHERE due IS NOT NULL AND NOT EXISTS (SELECT 1 {ITS_WEBHOOK} AND w.failure = '')",
-        (GONE,),
-    ).rowcount
+def dead_letter(connection: sqlite3.Connection) -> int:
+    """Dead-letter notifications whose webhook has failed or is gone; return the count."""
+    return connection.execute(DEAD_LETTER, {"gone": GONE}).rowcount

@@ -13,7 +13,6 @@ from apcore_a2a_core.records import TaskRecord
 
 from apcore_a2a_server.store.errors import StoreError, UnavailableError
 from apcore_a2a_server.store.events import Event
-from apcore_a2a_server.store.patience import patiently
 from apcore_a2a_server.store.port import (
     Change,
     Claim,
@@ -25,17 +24,14 @@ from apcore_a2a_server.store.port import (
     SendKey,
     Store,
 )
-from apcore_a2a_server.store.sqlite import outbox, work
+from apcore_a2a_server.store.retry import retry_while_unavailable
+from apcore_a2a_server.store.sqlite import outbox, sql, tasks
 from apcore_a2a_server.store.webhooks import Backlog, Notification, Wanted, Webhook
 
-from .lock import only_process
-from .schema import migrate
+from .file import connect, lock
 from .worker import Worker
 
 Result = TypeVar("Result")
-
-BUSY = 5.0
-"""Seconds in which another program, such as a backup, may let go of the file."""
 
 
 class SqliteStore(Store):
@@ -89,8 +85,8 @@ class SqliteStore(Store):
         if self._writer is not None:
             return
         try:
-            self._release = only_process(self.path)
-            connections = await asyncio.to_thread(self._open)
+            self._release = lock(self.path)
+            connections = await asyncio.to_thread(connect, self.path)
         except BaseException as error:  # whatever it is, the file is nobody's then
             self._release()
             if isinstance(error, sqlite3.Error | OSError) and not isinstance(error, StoreError):
@@ -126,36 +122,37 @@ class SqliteStore(Store):
     ) -> Lease:
         """Keep a new task, with all that belongs to it."""
         expires = time.monotonic() + self.lease_seconds
-        return await self._write(partial(work.create, record, events, webhooks, key, expires))
+        return await self._write(partial(tasks.create, record, events, webhooks, key, expires))
 
     async def change(self, change: Change) -> Lease | None:
         """Make a change, also when the disk is full for a while."""
 
-        async def attempt(again: bool) -> Lease | None:
+        async def attempt(is_retry: bool) -> Lease | None:
             expires, limit = time.monotonic() + self.lease_seconds, self.retention.max_events
-            return await self._write(partial(work.change, change, expires, limit))
+            return await self._write(partial(tasks.change, change, expires, limit))
 
-        return await patiently(attempt, self.lease_seconds)
+        return await retry_while_unavailable(attempt, self.lease_seconds)
 
     async def get(self, task_id: str) -> TaskRecord | None:
         """The task's record."""
-        return await self._read(partial(work.get, "id = ?", (task_id,)))
+        return await self._read(partial(tasks.get, sql.GET, {"task_id": task_id}))
 
     async def get_own(self, task_id: str, owner: str) -> TaskRecord | None:
         """The same of a task that is the owner's; one of others is not read."""
-        return await self._read(partial(work.get, "id = ? AND owner = ?", (task_id, owner)))
+        values = {"task_id": task_id, "owner": owner}
+        return await self._read(partial(tasks.get, sql.GET_OWN, values))
 
     async def events(self, task_id: str, after: int, limit: int = 1000) -> list[Event] | None:
         """The next events of a task; None when some of them are gone."""
-        return await self._read(partial(work.events, task_id, after, limit))
+        return await self._read(partial(tasks.events, task_id, after, limit))
 
     async def query(self, query: Query) -> Page:
         """A page of what *query* asks for."""
-        return await self._read(partial(work.query, query))
+        return await self._read(partial(tasks.query, query))
 
     async def conversation(self, owner: str, context_id: str, limit: int) -> Sequence[a2a.Message]:
         """The latest messages of a conversation, in the order in which they came."""
-        return await self._read(partial(work.conversation, owner, context_id, limit))
+        return await self._read(partial(tasks.conversation, owner, context_id, limit))
 
     async def webhooks(self, task_id: str) -> Sequence[Webhook]:
         """The webhooks of a task, oldest first."""
@@ -169,25 +166,26 @@ class SqliteStore(Store):
 
     async def prune(self) -> int:
         """Drop conversations that are over, and what is too much."""
-        kept, pruned = self.retention, 0
-        before = time.time() - kept.log_ttl
-        await self._write(outbox.bury)
-        while found := await self._write(partial(work.prune, before, kept.max_logs)):
+        pruned = 0
+        await self._write(outbox.dead_letter)
+        while found := await self._write(partial(tasks.prune, self.retention)):
             pruned += found
         return pruned
 
     async def renew(self, leases: Sequence[Lease]) -> Sequence[Lease]:
         """Have these leases last again for their whole time; returns those that are lost."""
-        return await self._write(partial(work.renew, leases, time.monotonic() + self.lease_seconds))
+        return await self._write(
+            partial(tasks.renew, leases, time.monotonic() + self.lease_seconds)
+        )
 
     async def release(self, leases: Sequence[Lease]) -> None:
         """Let others claim these tasks at once."""
-        await self._write(partial(work.renew, leases, 0))
+        await self._write(partial(tasks.renew, leases, 0))
 
     async def claim(self, limit: int) -> Sequence[Claim]:
         """Lease up to *limit* tasks that somebody should see to."""
         now = time.monotonic()
-        return await self._write(partial(work.claim, limit, now, now + self.lease_seconds))
+        return await self._write(partial(tasks.claim, limit, now, now + self.lease_seconds))
 
     async def claim_notifications(self, wanted: Wanted) -> Sequence[Notification]:
         """Take what is due, the next of each webhook."""
@@ -227,22 +225,3 @@ class SqliteStore(Store):
         if worker is None:
             raise StoreError("The store is not open")
         return await worker.do(job)
-
-    def _open(self) -> tuple[sqlite3.Connection, sqlite3.Connection]:
-        """One to write, and one to read."""
-        connection = self._connect()
-        try:
-            migrate(connection)
-            # whoever had them is gone: there is one process
-            connection.execute("UPDATE tasks SET expires = 0 WHERE expires IS NOT NULL")
-            return connection, self._connect()
-        except BaseException:  # whatever it is, nobody has the connection then
-            connection.close()
-            raise
-
-    def _connect(self) -> sqlite3.Connection:
-        connection = sqlite3.connect(
-            self.path, timeout=BUSY, isolation_level=None, check_same_thread=False
-        )
-        connection.execute("PRAGMA synchronous = FULL")
-        return connection

@@ -1,4 +1,4 @@
-"""Word of changes comes again after its connection has been lost, however that is lost."""
+"""Change notifications arrive again after their connection was lost, however it was lost."""
 
 import asyncio
 from collections.abc import Iterator
@@ -6,8 +6,9 @@ from typing import Any
 
 import asyncpg
 import pytest
-from apcore_a2a_server.store.postgres import hints
-from apcore_a2a_server.store.postgres.hints import Hints
+from apcore_a2a_server.store.postgres import notify
+from apcore_a2a_server.store.postgres.database import Statement
+from apcore_a2a_server.store.postgres.notify import ChangeNotifier
 
 from .postgresql import Database
 from .proxies import Wire
@@ -19,7 +20,7 @@ driver: Any = asyncpg
 async def test_a_connection_that_says_nothing_any_more_is_made_anew(
     server: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hints, "BEAT", 0.2)
+    monkeypatch.setattr(notify, "HEARTBEAT", 0.2)
     heard = asyncio.Queue[tuple[str, int]]()
     made: list[Any] = []
     with Wire(server.port) as wire:
@@ -29,20 +30,25 @@ async def test_a_connection_that_says_nothing_any_more_is_made_anew(
             made.append(await driver.connect(next(addresses)))
             return made[-1]
 
+        async def execute(statement: Statement, **values: Any) -> None:
+            await other.execute(statement.text, *statement.arguments(values))
+
         other = await driver.connect(server.url)
-        told = Hints(connect, other.execute, lambda *hint: heard.put_nowait(hint))
-        await _say_until_heard(told, heard)
+        notifier = ChangeNotifier(connect, execute, lambda *change: heard.put_nowait(change))
+        await _say_until_heard(notifier, heard)
         wire.cut()
-        await _say_until_heard(told, heard)
+        await _say_until_heard(notifier, heard)
         assert len(made) == 2
-        await told.close()
+        await notifier.close()
         await other.close()
 
 
-async def _say_until_heard(told: Hints, heard: "asyncio.Queue[tuple[str, int]]") -> None:
+async def _say_until_heard(
+    notifier: ChangeNotifier, heard: "asyncio.Queue[tuple[str, int]]"
+) -> None:
     async with asyncio.timeout(20):
         while heard.empty():
-            told.tell("t1", 3)
+            notifier.notify("t1", 3)
             await asyncio.sleep(0.05)
     while not heard.empty():
         assert heard.get_nowait() == ("t1", 3)

@@ -11,8 +11,8 @@ from apcore_a2a_core import from_value, missing_methods, to_value
 from apcore_a2a_core.records import TaskListResult, TaskRecord, TaskStore, Version
 
 from .inprocess import InProcessStore
-from .locations import open_store
 from .port import OnChange, Page, Query, Retention, Store
+from .urls import open_store
 from .webhooks import Webhook
 
 logger = logging.getLogger("apcore_a2a.stores")

@@ -25,7 +25,7 @@ def open_store(address: str, memory: Callable[[], Store] = InMemoryTaskStore) ->
 
     Example:
         ```python
-        from apcore_a2a_server.store.locations import open_store
+        from apcore_a2a_server.store.urls import open_store
 
         print(type(open_store("memory")).__name__)
         #> InMemoryTaskStore

@@ -1,7 +1,8 @@
-"""Word of changes, from one process to the others: LISTEN and NOTIFY.
+"""Change notifications from one replica to the others: LISTEN and NOTIFY.
 
-Word may be lost; then others see for themselves a little later. It is sent apart from the
-changes, and many at a time: a transaction that notifies waits for all others that do.
+A notification may be lost; the others poll, and see the change a little later. Notifications are
+sent apart from the changes, and many at a time: a transaction that notifies waits for all others
+that do.
 """
 
 import asyncio
@@ -11,51 +12,52 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
+from .database import Statement
+
 logger = logging.getLogger("apcore_a2a.store")
 
 CHANNEL = "apcore_a2a_changes"
-TOGETHER = 0.01
-"""Seconds after some word for which more of it is held back, to go together."""
-SAY = "SELECT set_config('synchronous_commit', 'off', true), pg_notify($1, $2)"
-"""Word that may be lost need not wait for the disk."""
-MAX_BYTES = 7900
-"""PostgreSQL takes 8,000 bytes."""
-RETRY = 1.0
-"""Seconds after which a lost connection is made anew."""
-BEAT = 5.0
-"""Seconds after which it is looked whether a connection on which nothing comes is still one."""
+BATCH_PAUSE = 0.01  # seconds for which further notifications are held back, to go together
+LARGEST_PAYLOAD = 7900  # bytes; PostgreSQL takes 8,000
+RECONNECT_PAUSE = 1.0  # seconds before a lost connection is made anew
+HEARTBEAT = 5.0  # seconds of silence after which a connection is tried
+
+NOTIFY = Statement(f"""
+SELECT set_config('synchronous_commit', 'off', true), pg_notify('{CHANNEL}', :payload)
+""")
+"""Send a notification without waiting for the disk: it may be lost."""
 
 
-class Hints:
-    """Sends word, and hears it.
+class ChangeNotifier:
+    """Sends and receives change notifications.
 
     Args:
-        connect: Makes a connection to listen on.
+        connect: Returns a new connection to listen on.
         execute: Runs a statement on any connection.
-        on_hint: Is told of each task and its version.
+        on_change: Is called with the id and the version of each task that has changed.
     """
 
     def __init__(
         self,
         connect: Callable[[], Awaitable[Any]],
         execute: Callable[..., Awaitable[Any]],
-        on_hint: Callable[[str, int], None],
+        on_change: Callable[[str, int], None],
     ) -> None:
         self._connect = connect
         self._execute = execute
-        self._on_hint = on_hint
+        self._on_change = on_change
         self._pending: dict[str, int] = {}
         self._sending: asyncio.Task[None] | None = None
         self._listening = asyncio.create_task(self._listen())
 
-    def tell(self, task_id: str, version: int) -> None:
-        """Say that a task has come to a version."""
+    def notify(self, task_id: str, version: int) -> None:
+        """Send the version of a task that has changed."""
         self._pending[task_id] = version
         if self._sending is None:
             self._sending = asyncio.create_task(self._send())
 
     async def close(self) -> None:
-        """Say what is still to be said, and listen no more."""
+        """Stop listening, and send what is pending."""
         self._listening.cancel()
         await asyncio.gather(self._listening, return_exceptions=True)
         if self._sending is not None:
@@ -66,42 +68,42 @@ class Hints:
             pending, self._pending = self._pending, {}
             try:
                 for payload in payloads(pending):
-                    await self._execute(SAY, CHANNEL, payload)
-            except Exception as error:  # the database may be gone: others see for themselves
-                logger.debug("Word of changes was lost: %s", type(error).__name__)
-            await asyncio.sleep(TOGETHER)
+                    await self._execute(NOTIFY, payload=payload)
+            except Exception as error:  # the database may be gone: the others poll
+                logger.debug("Change notifications were lost: %s", type(error).__name__)
+            await asyncio.sleep(BATCH_PAUSE)
         self._sending = None
 
     async def _listen(self) -> None:
-        """Listen, again and again."""
+        """Listen, and connect again whenever the connection is lost."""
         while True:
             try:
                 connection = await self._connect()
                 try:
-                    await connection.add_listener(CHANNEL, self._hear)
+                    await connection.add_listener(CHANNEL, self._receive)
                     await _lost(connection)
                 finally:
                     connection.terminate()
             except Exception as error:  # the database may be gone for now
-                logger.debug("No word of changes comes: %s", type(error).__name__)
-            await asyncio.sleep(RETRY)
+                logger.debug("No change notifications arrive: %s", type(error).__name__)
+            await asyncio.sleep(RECONNECT_PAUSE)
 
-    def _hear(self, connection: Any, pid: int, channel: str, payload: str) -> None:
+    def _receive(self, connection: Any, pid: int, channel: str, payload: str) -> None:
         for line in payload.splitlines():
             task_id, _, version = line.rpartition(" ")
             if version.isdigit():
-                self._on_hint(task_id, int(version))
+                self._on_change(task_id, int(version))
 
 
 async def _lost(connection: Any) -> None:
-    """Return, or raise, when a connection is none any more; one that is cut says nothing."""
+    """Return, or raise, when a connection is lost; nothing arrives from one that was cut."""
     ended = asyncio.Event()
     connection.add_termination_listener(partial(_end, ended))
     while not ended.is_set():
         with suppress(TimeoutError):
-            async with asyncio.timeout(BEAT):
+            async with asyncio.timeout(HEARTBEAT):
                 await ended.wait()
-        await connection.execute("SELECT 1", timeout=BEAT)
+        await connection.execute("SELECT 1", timeout=HEARTBEAT)
 
 
 def _end(ended: asyncio.Event, connection: Any) -> None:
@@ -109,12 +111,12 @@ def _end(ended: asyncio.Event, connection: Any) -> None:
 
 
 def payloads(pending: dict[str, int]) -> Iterator[str]:
-    """Tasks and versions as lines, as many together as PostgreSQL takes."""
+    """Yield tasks and versions as lines, as many at a time as PostgreSQL takes."""
     lines: list[str] = []
     size = 0
     for task_id, version in pending.items():
         line = f"{task_id} {version}"
-        if lines and size + len(line.encode()) + 1 > MAX_BYTES:
+        if lines and size + len(line.encode()) + 1 > LARGEST_PAYLOAD:
             yield "\n".join(lines)
             lines, size = [], 0
         lines.append(line)

@@ -4,7 +4,7 @@ import time
 
 import pytest
 from apcore_a2a_server.store import UnavailableError
-from apcore_a2a_server.store.patience import patiently
+from apcore_a2a_server.store.retry import retry_while_unavailable
 
 pytestmark = pytest.mark.anyio
 
@@ -18,7 +18,7 @@ async def test_what_can_be_done_again_is_done_and_knows_that_it_is_not_the_first
             raise UnavailableError("not yet")
         return "done"
 
-    assert await patiently(attempt, 60) == "done"
+    assert await retry_while_unavailable(attempt, 60) == "done"
     assert tries == [False, True, True]
 
 
@@ -30,6 +30,6 @@ async def test_pauses_grow_and_it_ends_after_half_a_lease() -> None:
         raise UnavailableError("gone")
 
     with pytest.raises(UnavailableError):
-        await patiently(attempt, 6)
+        await retry_while_unavailable(attempt, 6)
     assert times[-1] - times[0] >= 3
     assert 4 <= len(times) <= 12  # 30, if each pause were as long as the first
