@@ -546,7 +546,7 @@ async def test_a_folder_that_goes_while_it_is_read_takes_no_module_with_it(
         os.rename(path, tmp_path / "away")
         return found
 
-    monkeypatch.setattr("apcore.registry.scan_extensions", scan)
+    monkeypatch.setattr("apcore_a2a_server.modules.watch.scan_extensions", scan)
     with pytest.raises(FileNotFoundError):
         await extensions.update()
     assert await folder.says("text.stats") == "one"
