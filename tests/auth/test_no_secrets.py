@@ -7,6 +7,7 @@ import json
 from base64 import b64encode
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import count, islice
 from pathlib import Path
 
 import pytest
@@ -80,6 +81,13 @@ def test_an_rsa_key_is_no_secret(name: str) -> None:
 @pytest.mark.parametrize("name", ["base64", "DER", "PEM in quotes"])
 def test_an_elliptic_key_is_no_secret(name: str, key: KeyPair) -> None:
     assert_no_secret(FORMS[name](key))
+
+
+def test_a_key_in_der_whose_last_byte_is_a_blank_is_no_secret() -> None:
+    keys = (KeyPair("p-256", "ES256", ec.generate_private_key(ec.SECP256R1())) for _ in count())
+    ending = (key.der for key in keys if key.der[-1:].isspace())
+    for der in islice(ending, 20):
+        assert_no_secret(der)
 
 
 @pytest.mark.parametrize("key", OF_OTHER_KINDS, ids=lambda key: key.kid)

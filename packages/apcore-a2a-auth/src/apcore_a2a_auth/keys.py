@@ -115,7 +115,7 @@ def _secret(data: bytes) -> VerificationKey:
             f"The secret has {len(data)} bytes, and a safe one has {HMAC['HS256']} or more "
             "(RFC 7518 §3.2): openssl rand -base64 48"
         )
-    if any(map(_is_public, (data.strip(), _decoded(data)))):
+    if any(map(_is_public, (data, data.strip(), _decoded(data)))):
         raise ConfigurationError("This is a public key, not a secret: give it in PEM")
     if data.startswith((b"https://", b"http://")) or os.path.exists(data):
         raise ConfigurationError("This is where a key is, not a secret: give a Path, or jwks_url")
