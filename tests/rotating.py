@@ -72,12 +72,15 @@ class Function:
         """Whether it is the turn of these values; always, where there is no table beside *axes*."""
         tables = [name for name in values if name not in axes]
         number = sum(self.rows[name].index(values[name]) for name in tables)
+        last = sum(len(self.rows[name]) - 1 for name in tables)
         cycle = 0
         for name in [name for name in axes if name in values and tables]:
-            count = len(self.rows[name])
+            place, count = self.rows[name].index(values[name]), len(self.rows[name])
             # where two axes have the same length, the second moves on once the first is through
             shift = number // lcm(cycle, count) if cycle else 0
-            if self.rows[name].index(values[name]) != (number + shift) % count:
+            is_next = place == (number + shift) % count
+            is_left = last < place and place % (last + 1) == number  # by a table that is short
+            if not (is_next or is_left):
                 return False
             cycle = lcm(cycle or 1, count)
         return True

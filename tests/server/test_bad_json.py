@@ -124,6 +124,7 @@ def test_values_nested_too_deep_are_invalid_params(agent: Agent, levels: int) ->
         assert agent.ask("send", {**params, "metadata": metadata}).code == -32602
 
 
+@pytest.mark.rotating("agent", "place")
 @pytest.mark.parametrize("levels", [10, 25, 26, 27, 28, 29])
 @pytest.mark.parametrize("place", ["data", "message", "part"])
 def test_what_is_nested_and_accepted_can_be_read_again(
@@ -191,6 +192,7 @@ def test_a_lone_surrogate_in_the_envelope_is_a_parse_error(rpc: Agent) -> None:
     assert rpc.ask("send", rpc.params(), **{SURROGATE: 1}).code == -32700
 
 
+@pytest.mark.rotating("agent", "skill")
 @pytest.mark.parametrize("skill", ["order.total", "anything"])
 @pytest.mark.parametrize(
     "text",

@@ -78,6 +78,7 @@ def test_system_modules_are_not_found(agent: Agent, skill: str) -> None:
     assert agent.send(skill).code == agent.stream(skill).code == -32601
 
 
+@pytest.mark.rotating("agent", "member")
 @pytest.mark.parametrize("member", ["message", "metadata", "configuration"])
 @pytest.mark.parametrize("value", NOT_OBJECTS)
 def test_objects_of_another_type_are_invalid_params(
@@ -94,6 +95,7 @@ def test_a_missing_message_is_invalid_params(agent: Agent, value: object) -> Non
     assert answer.fields == ["params.message"]
 
 
+@pytest.mark.rotating("agent", "member")
 @pytest.mark.parametrize("member", ["messageId", "contextId", "taskId"])
 @pytest.mark.parametrize("value", NOT_STRINGS)
 def test_ids_of_another_type_are_invalid_params(agent: Agent, member: str, value: object) -> None:
@@ -223,6 +225,7 @@ def test_addresses_that_are_none_are_invalid_params(agent: Agent, url: object) -
     assert agent.send("mirror", part).code == -32602
 
 
+@pytest.mark.rotating("agent", "member")
 @pytest.mark.parametrize("member", ["name", "mimeType"])
 @pytest.mark.parametrize("value", NOT_STRINGS)
 def test_a_files_name_and_type_of_another_type_are_invalid_params(
@@ -241,6 +244,7 @@ def test_metadata_of_another_type_are_invalid_params(agent: Agent, metadata: obj
     assert agent.send("echo", {**agent.part(text="hello"), "metadata": metadata}).code == -32602
 
 
+@pytest.mark.rotating("agent", "member")
 @pytest.mark.parametrize("member", ["extensions", "referenceTaskIds"])
 @pytest.mark.parametrize("value", ["text", 5, True, {}, [5], [None], [[]], [{}]])
 def test_lists_of_another_type_are_invalid_params(agent: Agent, member: str, value: object) -> None:

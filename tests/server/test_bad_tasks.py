@@ -37,6 +37,7 @@ def finished(agent: Agent) -> Json:
     return agent.send().task
 
 
+@pytest.mark.rotating("rpc", "operation")
 @pytest.mark.parametrize("operation", ["get", "cancel", "subscribe"])
 @pytest.mark.parametrize("task_id", UNKNOWN)
 def test_an_unknown_task_is_not_found(rpc: Agent, operation: str, task_id: str) -> None:
@@ -57,6 +58,7 @@ def test_a_message_to_an_unknown_task_is_refused(agent: Agent, task_id: str) -> 
     assert agent.stream(taskId=task_id).code in {-32001, -32602}
 
 
+@pytest.mark.rotating("rpc", "operation")
 @pytest.mark.parametrize("operation", ["get", "cancel", "subscribe"])
 @pytest.mark.parametrize("task_id", NOT_STRINGS)
 def test_a_task_id_of_another_type_is_invalid_params(
@@ -65,6 +67,7 @@ def test_a_task_id_of_another_type_is_invalid_params(
     assert rpc.ask(operation, {"id": task_id}).code == -32602
 
 
+@pytest.mark.rotating("rpc", "operation")
 @pytest.mark.parametrize("operation", ["get", "cancel", "subscribe"])
 @pytest.mark.parametrize("params", [{}, {"id": None}, {"id": ""}])
 def test_a_missing_task_id_is_refused(rpc: Agent, operation: str, params: Json) -> None:

@@ -33,7 +33,7 @@ from .inloop import (
 from .inloop import anyio_backend as anyio_backend
 from .modules import Inputs
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.rotating("agent", "rpc", "way")]
 
 
 def says(task: Json) -> str:

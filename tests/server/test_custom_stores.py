@@ -30,7 +30,7 @@ from .inloop import (
 from .inloop import anyio_backend as anyio_backend
 from .modules import SECRET, Inputs
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.rotating("agent", "rpc", "way")]
 
 
 class DictStore:

@@ -21,7 +21,7 @@ from .modules import Inputs
 from .test_streams import Steps
 from .test_under_load import as_bytes
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.rotating("agent", "rpc", "way")]
 
 GRACE = 0.2
 """Seconds in which a client may come back, where the default would take too long."""

@@ -35,7 +35,7 @@ from .inloop import NEEDS_APPROVAL, WAYS, Does, Peer, give_back, registry_of, se
 from .inloop import anyio_backend as anyio_backend
 from .modules import SECRET
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.rotating("agent", "rpc", "way")]
 
 PUBLIC = "/.well-known/agent-card.json"
 EXTENDED = "/agent/authenticatedExtendedCard"

@@ -180,13 +180,13 @@ async def test_leases_that_are_not_renewed_grow_old(tmp_path: Path) -> None:
             await self.renewed.wait()
             return await super().renew(leases)
 
-    store = Slow(tmp_path / "agent.db", lease_seconds=12)
+    store = Slow(tmp_path / "agent.db", lease_seconds=3)
     async with serving({"work": Does(Gate())}, task_store=store, metrics=True) as peer:
-        assert (await figures(peer))["lease_age_seconds"] < 4
+        assert (await figures(peer))["lease_age_seconds"] < 1
         task_id = await peer.start()
-        await until(lambda found: found["lease_age_seconds"] > 5, peer)
+        await until(lambda found: found["lease_age_seconds"] > 1.25, peer)
         store.renewed.set()
-        await until(lambda found: found["lease_age_seconds"] < 4, peer)
+        await until(lambda found: found["lease_age_seconds"] < 1, peer)
         await peer.ask("cancel", {"id": task_id})
 
 

