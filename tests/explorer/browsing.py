@@ -1,6 +1,7 @@
 """A person's browser: a page of the explorer, and what it did that nobody saw."""
 
 import re
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -8,7 +9,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, ConsoleMessage, Page, Request, expect
+from playwright.sync_api import Browser, ConsoleMessage, Page, Request, expect, sync_playwright
 
 PATIENCE = 20_000
 """Milliseconds after which what has not happened is taken for a fault."""
@@ -22,6 +23,27 @@ UNSENT = re.compile(r"Failed to load resource: (net::|the server responded with 
 
 DRAWN = "new Promise((done) => requestAnimationFrame(() => setTimeout(() => setTimeout(done))))"
 """Over when what the page knew of has been drawn, and what it does after that has begun."""
+
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+FLAGS = [
+    *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
+    # else it looks up addresses of its maker's at every start
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+]
+
+
+def find() -> str | None:
+    """Find the browser, under one of the names that it has."""
+    return next(filter(None, map(shutil.which, NAMES)), None)
+
+
+@contextmanager
+def chromium() -> Iterator[Browser]:
+    """Run the browser that `find` finds, or that Playwright has installed."""
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=find(), args=FLAGS)
+        yield browser
+        browser.close()
 
 
 @dataclass

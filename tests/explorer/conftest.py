@@ -1,24 +1,16 @@
 """A real Chromium, and an agent for it to look at."""
 
-import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser
 
 from tests.serving import running
 
 from .agent import registry
-from .browsing import Visit, visiting
-
-NAMES = ("chromium", "chromium-browser", "google-chrome")
-FLAGS = [
-    *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
-    # else it looks up addresses of its maker's at every start
-    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
-]
+from .browsing import Visit, chromium, find, visiting
 
 
 def pytest_itemcollected(item: pytest.Function) -> None:
@@ -30,13 +22,10 @@ def pytest_itemcollected(item: pytest.Function) -> None:
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     """Chromium; for one module of tests, for others can't run event loops beside Playwright's."""
-    path = next(filter(None, map(shutil.which, NAMES)), None)
-    if path is None:
+    if find() is None:
         pytest.skip("No Chromium here; Debian and Ubuntu: apt install chromium")
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=FLAGS)
+    with chromium() as browser:
         yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module")

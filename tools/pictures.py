@@ -1,34 +1,35 @@
-"""The pictures of docs/explorer.md.
+"""The command line of `tools/pictures`: the pictures of docs/explorer.md."""
 
-`EXPLORER_PICTURES=docs/explorer uv run pytest tests/explorer/test_pictures.py` makes them anew.
-"""
-
+import argparse
 import os
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from unittest.mock import patch
 
-import pytest
 from playwright.sync_api import Page, expect
 
+from tests.explorer.agent import EXTENSIONS
+from tests.explorer.browsing import Visit, chromium, visiting
 from tests.serving import running
 
-from .agent import EXTENSIONS
-from .browsing import Visit
-
-PAGE = Path(__file__).parents[2] / "docs" / "explorer.md"
+FOLDER = Path(__file__).parents[1] / "docs" / "explorer"
 WIDE = {"width": 1180, "height": 760}
 TO_TOP = "(element) => element.scrollIntoView()"
 
 
-@pytest.fixture(scope="module")
-def agent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The agent of the demo, with something to delete."""
-    folder = tmp_path_factory.mktemp("sandbox")
-    (folder / "reports").mkdir()
-    (folder / "reports" / "2019.txt").write_text("profit", encoding="utf-8")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("APCORE_EXAMPLE_ROOT", str(folder))
-        with running(EXTENSIONS, explorer=True, name="Demo agent", push_notifications=True) as url:
+@contextmanager
+def demo() -> Iterator[str]:
+    """Serve the agent of the demo, with something to delete."""
+    with TemporaryDirectory() as folder:
+        Path(folder, "reports").mkdir()
+        Path(folder, "reports", "2019.txt").write_text("profit", encoding="utf-8")
+        with (
+            patch.dict(os.environ, {"APCORE_EXAMPLE_ROOT": folder}),
+            running(EXTENSIONS, explorer=True, name="Demo agent", push_notifications=True) as url,
+        ):
             yield url
 
 
@@ -78,14 +79,19 @@ VIEWS: dict[str, Callable[[Visit], None]] = {
 }
 
 
-@pytest.mark.parametrize("colours", ["light", "dark"])
-def test_the_main_views_make_pictures(
-    agent: str, open_visit: Callable[..., Visit], colours: str, tmp_path: Path
-) -> None:
-    folder = Path(os.environ.get("EXPLORER_PICTURES", tmp_path))
-    for name, show in VIEWS.items():
-        visit = open_visit(agent, viewport=WIDE, color_scheme=colours)
-        show(visit)
-        visit.page.screenshot(path=folder / f"{name}-{colours}.png")
-        assert f"explorer/{name}-{colours}.png" in PAGE.read_text(encoding="utf-8")
-        visit.page.close()
+def main(arguments: Sequence[str]) -> None:
+    """Look at each view, in light and in dark colours."""
+    parser = argparse.ArgumentParser(prog="tools/pictures", description=__doc__)
+    parser.add_argument("folder", nargs="?", type=Path, default=FOLDER)
+    folder: Path = parser.parse_args(arguments).folder
+    folder.mkdir(parents=True, exist_ok=True)
+    with chromium() as browser, demo() as agent:
+        for colours in ("light", "dark"):
+            for name, show in VIEWS.items():
+                with visiting(browser, agent, viewport=WIDE, color_scheme=colours) as visit:
+                    show(visit)
+                    visit.page.screenshot(path=folder / f"{name}-{colours}.png")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
