@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -16,6 +17,7 @@ from tests.server.test_fuzz import Fuzzed
 from tests.store.postgresql import find
 from tests.store.trials import Scenario, Trial
 from tools import chaos, fuzzing
+from tools.pictures import VIEWS
 
 ROOT = Path(__file__).parents[1]
 TOOLS = ROOT / "tools"
@@ -169,12 +171,17 @@ def test_a_tool_explains_itself_from_anywhere(tool: str, tmp_path: Path) -> None
     assert result.stdout.startswith(f"Usage: tools/{tool} ")
 
 
-@pytest.mark.parametrize("arguments", [["--fast"], ["tests"], ["--quick", "--all-python"]])
+@pytest.mark.parametrize("arguments", [["--fast"], ["tests"], ["--full", "--all-pythons"]])
 def test_the_test_tool_refuses_unknown_options(arguments: list[str]) -> None:
     result = run(TOOLS / "test", *arguments)
 
     assert result.returncode == 2
     assert arguments[-1] in result.stderr
+
+
+@pytest.mark.parametrize("other", ["--full", "--pythons"])
+def test_the_test_tool_goes_without_tests_or_with_more_of_them(other: str) -> None:
+    assert run(TOOLS / "test", "--quick", other).returncode == 2
 
 
 @pytest.mark.parametrize("arguments", [["--port"], ["http"], ["0"], ["65536"], ["8000", "8001"]])
@@ -242,6 +249,12 @@ def test_the_fuzzer_explains_itself(
 
     assert ended.value.code == code
     assert "usage: tools/fuzz " in "".join(capsys.readouterr())
+
+
+def test_the_pictures_that_are_made_are_those_of_the_page() -> None:
+    page = (ROOT / "docs" / "explorer.md").read_text(encoding="utf-8")
+    made = {f"explorer/{name}-{colours}.png" for name in VIEWS for colours in ("light", "dark")}
+    assert {*re.findall(r'"(explorer/\S+\.png)"', page)} == made
 
 
 def harmless(trial: Trial, *, rounds: int) -> None:

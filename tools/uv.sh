@@ -1,5 +1,6 @@
 # shellcheck shell=sh
-# For the tools beside it: `. tools/uv.sh; prepare` in the root of the checkout sets $uv and $venv.
+# For the tools beside it: `. tools/uv.sh; prepare` in the root of the checkout sets $uv and $venv, and
+# `become MODULE ARGUMENT...` runs a module of the checkout at $root, wherever the caller stands.
 # Nothing is installed outside the checkout, and everything comes from PyPI.
 
 unset VIRTUAL_ENV # whatever is activated in the caller's shell is another project's
@@ -15,7 +16,7 @@ fail() {
 # The interpreters from 3.11 on, the newest of the tested versions first. Each is run: a name in PATH may
 # be a shim for a version that is not there.
 pythons() {
-    for name in python3 python3.11 python3.12 python3.13; do
+    for name in python3 python3.11 python3.12 python3.13 python3.14; do
         "$name" 2>/dev/null -c '
 import sys
 version = sys.version_info[:2]
@@ -58,4 +59,10 @@ prepare() {
     [ -n "$python" ] || python=$("$uv" python find --no-project '>=3.11' 2>/dev/null) ||
         fail "Python 3.11 or newer is needed, and none was found"
     [ -x "$venv/bin/python" ] || export UV_PYTHON="${UV_PYTHON:-$python}"
+}
+
+become() {
+    python=$root/.venv/bin/python
+    if ! "$python" -c 'import pytest' 2>/dev/null; then (cd -- "$root" && prepare && "$uv" sync --quiet --locked); fi
+    PYTHONPATH=$root${PYTHONPATH:+:$PYTHONPATH} exec "$python" -m "$@"
 }

@@ -144,7 +144,7 @@ def hearing() -> Iterator[Ear]:
     """Hear all that is logged, as `serve` logs it, in both its forms, and what is beside that."""
     ear, root = Ear(), logging.root
     gc.collect()  # others' tasks that failed, of which asyncio tells when they are no more
-    loggers = [root, *map(logging.getLogger, CHATTY)]
+    loggers = [root, *map(logging.getLogger, (*CHATTY, "httpcore"))]
     levels, handlers = [logger.level for logger in loggers], root.handlers
     try:
         root.handlers = [handler_of("text", ear.text), handler_of("json", ear.json)]
