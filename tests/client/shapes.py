@@ -38,7 +38,7 @@ MODELS: dict[type[Model], Any] = {
 """Our models, and what they are in the SDK."""
 
 some = settings(
-    max_examples=50,
+    max_examples=25,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )

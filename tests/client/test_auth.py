@@ -40,6 +40,8 @@ from .raw import (
     task,
 )
 
+pytestmark = pytest.mark.rotating("kind", "way")
+
 SECRET = "s3cr3t"
 HIDDEN = [SECRET, base64.b64encode(f"{SECRET}:{SECRET}".encode()).decode()]
 """What must not be seen, in either form."""

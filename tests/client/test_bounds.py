@@ -34,6 +34,8 @@ from .raw import (
     task,
 )
 
+pytestmark = pytest.mark.rotating("kind")
+
 kinds = pytest.mark.parametrize("kind", KINDS)
 WORKING: dict[str, Any] = {"task": task(state="TASK_STATE_WORKING")}
 
@@ -62,6 +64,7 @@ async def giving_up_on_the_card() -> None:
     assert kept.value is not None  # its traceback has the frames that had to be closed
 
 
+@pytest.mark.clock
 @kinds
 @pytest.mark.parametrize("what", ["card", "send", "stream"])
 def test_a_call_is_bounded_wholly_by_its_own_timeout(kind: str, what: str) -> None:

@@ -1,7 +1,7 @@
 """Our clients and agents that nobody here wrote."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import ExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -29,7 +29,7 @@ from tests.serving import PATIENCE
 from .both import KINDS, asking
 from .foreign import foreign
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.process, pytest.mark.rotating("kind")]
 
 Urls = Callable[[str], str]
 COUNT = ["submitted", "working", "artifact", "artifact", "artifact", "completed"]
@@ -127,23 +127,33 @@ def case_of(name: str, urls: Urls, kind: str) -> Case:
     return Case(agent, urls(agent.server) + agent.path, kind)
 
 
-@pytest.fixture(params=AGENTS)
+def of(names: Iterable[str]) -> list[Any]:
+    """The agents of these names; the SDK's own shows by default that we speak with others."""
+    marks = {"sdk1": pytest.mark.smoke, "sdk1 REST": pytest.mark.smoke}
+    return [pytest.param(name, marks=marks.get(name, ())) for name in names]
+
+
+@pytest.fixture(params=KINDS)
+def kind(request: pytest.FixtureRequest) -> str:
+    found: str = request.param
+    return found
+
+
+@pytest.fixture(params=of(AGENTS))
 def case(request: pytest.FixtureRequest, urls: Urls) -> Case:
     return case_of(request.param, urls, "async")
 
 
-@pytest.fixture(params=[(name, kind) for name in AGENTS for kind in KINDS], ids=" ".join)
-def either(request: pytest.FixtureRequest, urls: Urls) -> Case:
-    """Any agent, asked by either client."""
-    name, kind = request.param
-    return case_of(name, urls, kind)
+@pytest.fixture(params=of(AGENTS))
+def either(request: pytest.FixtureRequest, urls: Urls, kind: str) -> Case:
+    """Any agent, asked by one client or the other."""
+    return case_of(request.param, urls, kind)
 
 
-@pytest.fixture(params=[(name, kind) for name in TALKATIVE for kind in KINDS], ids=" ".join)
-def talkative(request: pytest.FixtureRequest, urls: Urls) -> Case:
-    """An agent that may answer with a message, asked by either client."""
-    name, kind = request.param
-    return case_of(name, urls, kind)
+@pytest.fixture(params=of(TALKATIVE))
+def talkative(request: pytest.FixtureRequest, urls: Urls, kind: str) -> Case:
+    """An agent that may answer with a message, asked by one client or the other."""
+    return case_of(request.param, urls, kind)
 
 
 def kind_of(event: Event) -> str:

@@ -17,7 +17,7 @@ from tests.serving import PATIENCE
 from . import foreign
 from .both import asking, each_kind
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.rotating("kind", "way")]
 
 Urls = Callable[[str], str]
 PLACES = {

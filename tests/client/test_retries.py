@@ -44,6 +44,8 @@ from .raw import (
     task,
 )
 
+pytestmark = pytest.mark.rotating("kind", "binding", "wire")
+
 RETRIES = 2
 SLACK = 0.7
 """Seconds that a wait may be late on a busy machine."""
@@ -211,12 +213,11 @@ def test_what_took_too_long_is_not_tried_again(kind: str, operation: str) -> Non
         raw(agent(lambda _: [HOLD])) as server,
         Client(kind, server.url, retries=5, timeout=0.3) as client,
     ):
-        begin = monotonic()
         assert isinstance(fails(client, operation), A2ATimeoutError)
-        assert monotonic() - begin < 0.3 + SLACK
         assert len(server.asked) == 1
 
 
+@pytest.mark.clock
 @kinds
 @pytest.mark.parametrize("fault", [[CUT], reply(b"", 503)], ids=["cut", "busy"])
 def test_all_tries_together_take_no_longer_than_the_timeout(
@@ -346,6 +347,7 @@ def test_what_a_gateway_lost_is_read_again(kind: str, wire: tuple[str, str], sta
     assert counts(kind, wire, lambda _: fault, RETRIES) == expected(reads=1 + RETRIES, changes=1)
 
 
+@pytest.mark.rotating("kind", "binding", "wire")
 @kinds
 @pytest.mark.parametrize("wire", WIRES, ids="-".join)
 @pytest.mark.parametrize(
@@ -434,6 +436,7 @@ def test_an_agent_may_ask_to_come_back_at_once(
         assert len(server.asked) == RETRIES + 1
 
 
+@pytest.mark.clock
 @kinds
 @pytest.mark.parametrize("form", ["seconds", "date"])
 def test_an_agent_is_left_alone_for_as_long_as_it_asks(kind: str, form: str) -> None:
@@ -445,6 +448,7 @@ def test_an_agent_is_left_alone_for_as_long_as_it_asks(kind: str, form: str) -> 
     assert (0.99 if form == "seconds" else 0.2) <= found[0] < 1.5 + SLACK
 
 
+@pytest.mark.rotating("kind", "binding", "operation")
 @kinds
 @wires
 @pytest.mark.parametrize("wait", ["3600", "6", "9" * 500, "Tue, 01 Jan 2999 00:00:00 GMT"])
@@ -457,9 +461,7 @@ def test_an_agent_that_asks_for_too_long_is_not_waited_for(
         raw(agent(lambda _: fault, **card("/", binding, version))) as server,
         Client(kind, server.url, retries=RETRIES, timeout=5) as client,
     ):
-        begin = monotonic()
         error = fails(client, operation)
-        assert monotonic() - begin < SLACK
         assert len(server.asked) == 1
     assert isinstance(error, ServerBusyError)
     assert error.retry_after is not None
