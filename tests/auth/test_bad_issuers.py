@@ -330,11 +330,13 @@ async def assert_nothing_stalls(issuer: Issuer, known: bool) -> None:
     assert await knows(authenticator) == known
 
 
+@pytest.mark.clock
 async def test_nothing_stalls_while_the_issuer_is_slow(issuer: Issuer) -> None:
     issuer.answers[KEYS] = lambda _: [A_WHILE, *reply({"keys": [RSA.jwk]})]
     await assert_nothing_stalls(issuer, True)
 
 
+@pytest.mark.clock
 async def test_nothing_stalls_while_as_much_is_read_as_is_allowed(issuer: Issuer) -> None:
     chain = [base64url(RSA.der * 5)]
     others = [RSA.jwk | {"kid": str(number), "x5c": chain} for number in range(MAX_KEYS - 1)]
@@ -342,6 +344,7 @@ async def test_nothing_stalls_while_as_much_is_read_as_is_allowed(issuer: Issuer
     await assert_nothing_stalls(issuer, True)
 
 
+@pytest.mark.clock
 async def test_nothing_stalls_while_a_private_key_is_read(issuer: Issuer) -> None:
     modulus = base64url(b"\xff" * 512)
     issuer.publish(RSA.jwk | {"n": modulus, "d": modulus})

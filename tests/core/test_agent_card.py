@@ -362,6 +362,7 @@ print(min(built) / min(defined))
 """
 
 
+@pytest.mark.clock
 def test_a_card_of_a_hundred_modules_takes_hardly_longer_than_their_definitions() -> None:
     """In a process of its own, without the tracer that measures coverage.
 
