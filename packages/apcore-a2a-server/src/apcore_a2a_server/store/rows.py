@@ -102,14 +102,17 @@ def conditions(query: Query, owner: Any) -> tuple[tuple[str, ...], dict[str, Any
         query: The query.
         owner: Its owner, as the store keeps it.
     """
-    wanted = {
-        "owner = :owner": owner,
-        "context_id = :context_id": query.context_id,
-        "state = :state": query.state,
-        "status_at >= :status_at": query.after,
-    }
-    found = {sql: value for sql, value in wanted.items() if value}
-    return tuple(found), {sql.rpartition(":")[2]: value for sql, value in found.items()}
+    where, values = ["owner = :owner"], {"owner": owner}
+    if query.context_id:
+        where.append("context_id = :context_id")
+        values["context_id"] = query.context_id
+    if query.state:
+        where.append("state = :state")
+        values["state"] = query.state
+    if query.after:
+        where.append("status_at >= :after")
+        values["after"] = query.after
+    return tuple(where), values
 
 
 def before_cursor(query: Query) -> tuple[tuple[str, ...], dict[str, Any]]:

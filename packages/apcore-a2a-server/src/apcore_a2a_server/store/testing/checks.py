@@ -7,7 +7,7 @@ from a2a import types as a2a
 from apcore_a2a_core.states import COMPLETED, FAILED, INPUT_REQUIRED, WORKING
 
 from apcore_a2a_server.store.errors import KeyReusedError, LeaseLostError, RepeatedError, StaleError
-from apcore_a2a_server.store.port import Change, Query, Retention, SendKey, Store
+from apcore_a2a_server.store.port import Change, Order, Query, Retention, SendKey, Store
 
 from .asserting import LEASE, check, kept, raises, versions
 from .samples import begun, new_record, said_more, went_on
@@ -285,6 +285,16 @@ async def a_page_can_begin_at_a_time(store: Store) -> None:
     seconds = moment.seconds + moment.nanos / 1e9
     assert len((await store.query(Query("ada", after=seconds))).records) == 1
     assert not (await store.query(Query("ada", after=seconds + 1))).records
+
+
+@check
+async def an_anonymous_owner_lists_its_own_tasks_only(store: Store) -> None:
+    await begun(store, new_record("t1", owner=""))
+    await begun(store, new_record("t2"))
+    orders: tuple[Order, ...] = ("created", "updated")
+    for order in orders:
+        page = await store.query(Query("", order=order))
+        assert [record.task.id for record in page.records] == ["t1"]
 
 
 @check
