@@ -1,4 +1,4 @@
-"""What a task store refuses.
+"""The errors of task stores.
 
 ```
 StoreError
@@ -18,11 +18,11 @@ from a2a.utils.errors import A2AError
 
 
 class StoreError(Exception):
-    """The root of what a store refuses."""
+    """The root of the errors of stores."""
 
 
 class StoreFullError(StoreError, A2AError):
-    """There is no room for another task, and nothing that may be dropped."""
+    """There is no room for another task, and none that may be deleted."""
 
     code = -32029
     message = "Too many tasks"
@@ -33,15 +33,15 @@ class StaleError(StoreError):
 
 
 class LeaseLostError(StaleError):
-    """A change was made by who may not run the task any more."""
+    """A change was made under a lease that another replica has taken over."""
 
 
 class NotSavedError(StoreError):
-    """A task has ended, and the store that should keep it did not take it."""
+    """The end of a task could not be saved."""
 
 
 class RepeatedError(StoreError):
-    """A send has come again; its task is there already."""
+    """A send was repeated; its task is there already."""
 
     def __init__(self, task_id: str) -> None:
         super().__init__(task_id)
@@ -49,11 +49,11 @@ class RepeatedError(StoreError):
 
 
 class KeyReusedError(RepeatedError):
-    """Another message has come with the same key; its task is there."""
+    """An idempotency key was used for another message; the task of the first is there."""
 
 
 class UnavailableError(StoreError, OSError):
-    """The store can't be used: it is another process's, can't be reached, or is too new."""
+    """The store can't be used: it is unreachable, locked by another process, or too new."""
 
 
 class MissingError(UnavailableError):
@@ -61,7 +61,7 @@ class MissingError(UnavailableError):
 
 
 class SchemaError(UnavailableError):
-    """What is kept was made by another version of this package, or is not there yet."""
+    """The schema has another version than this package knows, or does not exist yet."""
 
     def __init__(self, found: int, known: int) -> None:
         way = "update apcore-a2a-server" if found > known else "apcore-a2a store migrate"

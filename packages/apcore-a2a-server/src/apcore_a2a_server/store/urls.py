@@ -1,4 +1,4 @@
-"""Stores by their addresses: `memory`, `sqlite:///agent.db`, `postgresql://…`."""
+"""Stores by their URLs: `memory`, `sqlite:///agent.db`, `postgresql://…`."""
 
 from collections.abc import Callable
 from importlib import import_module
@@ -12,16 +12,16 @@ FORMS = "memory, sqlite:///agent.db or postgresql://user:password@host/database"
 
 
 def open_store(address: str, memory: Callable[[], Store] = InMemoryTaskStore) -> Store:
-    """The store at *address*; nothing is opened before its `start`.
+    """Return the store at *address*; nothing is opened before its `start`.
 
     Args:
         address: `memory`; `sqlite:///` and a path, absolute with four slashes; or the URL of a
             PostgreSQL database.
-        memory: What makes a store in memory.
+        memory: Makes a store in memory.
 
     Raises:
         ValueError: It is none of these.
-        ImportError: What it takes is not installed; the message says how to install it.
+        ImportError: A package that it needs is not installed; the message says how to install it.
 
     Example:
         ```python
@@ -41,10 +41,10 @@ def open_store(address: str, memory: Callable[[], Store] = InMemoryTaskStore) ->
 
 
 def place_of(address: str) -> tuple[str, str]:
-    """What keeps the tasks, `memory`, `sqlite` or `postgres`, and its file or URL.
+    """Return the kind of a store, `memory`, `sqlite` or `postgres`, and its file or URL.
 
     Raises:
-        ValueError: The address is none of a store.
+        ValueError: It is no address of a store.
     """
     if address == "memory":
         return "memory", ""
@@ -61,10 +61,10 @@ def place_of(address: str) -> tuple[str, str]:
 
 
 def part(kind: str, module: str = "") -> Any:
-    """The package that keeps tasks so, or one of its modules.
+    """Return the package for a kind of store, or one of its modules.
 
     Raises:
-        ImportError: What it takes is not installed; the message says how to install it.
+        ImportError: A package that it needs is not installed; the message says how to install it.
     """
     try:
         return import_module(f"apcore_a2a_server.store.{kind}{module}")

@@ -1,4 +1,4 @@
-"""The tables, and how an older database becomes a newer one."""
+"""The schema of a PostgreSQL database, and its migrations."""
 
 from typing import Any
 
@@ -93,14 +93,14 @@ MIGRATIONS = (
     CREATE INDEX ON apcore_a2a.sends (task_id);
     """,
 )
-"""Each takes a database one version further; the number of those done is its version."""
+"""Each takes a database one version further; its version is the number of those done."""
 
 LOCK = 0x61706132
-"""The number of the advisory lock that one replica migrates under ("apa2")."""
+"""The number of the advisory lock that a replica holds while it migrates ("apa2")."""
 
 
 async def migrate(connection: Any) -> int:
-    """Bring the database up to date; its version. Replicas that start together do it once.
+    """Bring the database up to date; return its version. Replicas that start together do it once.
 
     Raises:
         SchemaError: It is newer than this package.
@@ -119,8 +119,8 @@ async def migrate(connection: Any) -> int:
 
 
 async def _begin(connection: Any) -> None:
-    """Make the schema, where its owner has not done so already."""
-    # who may use the schema need not be allowed to make one, whether it is there or not
+    """Create the schema, unless its owner has done so already."""
+    # a role that may use the schema need not be allowed to create one
     if await connection.fetchval("SELECT to_regnamespace('apcore_a2a')") is None:
         await connection.execute("CREATE SCHEMA apcore_a2a")
     await connection.execute(
@@ -129,7 +129,7 @@ async def _begin(connection: Any) -> None:
 
 
 async def version_of(connection: Any) -> int:
-    """The database's version; 0 when nothing of ours is in it yet."""
+    """Return the database's version; 0 when it has no schema of ours."""
     if await connection.fetchval("SELECT to_regclass('apcore_a2a.migrations')") is None:
         return 0
     sql = "SELECT coalesce(max(version), 0) FROM apcore_a2a.migrations"

@@ -1,4 +1,4 @@
-"""The tables, and how an older file becomes a newer one."""
+"""The schema of an SQLite file, and its migrations."""
 
 import sqlite3
 
@@ -83,11 +83,11 @@ MIGRATIONS = (
     CREATE INDEX sends_task ON sends (task_id);
     """,
 )
-"""Each takes a file one version further; the number of those done is the file's version."""
+"""Each takes a file one version further; a file's version is the number of those done."""
 
 
 def migrate(connection: sqlite3.Connection) -> int:
-    """Bring the file up to date; its version.
+    """Bring the file up to date; return its version.
 
     Raises:
         SchemaError: It is newer than this package.
@@ -108,6 +108,6 @@ def migrate(connection: sqlite3.Connection) -> int:
 
 
 def version_of(connection: sqlite3.Connection) -> int:
-    """The file's version; 0 when nothing is in it yet."""
+    """Return the file's version; 0 when it is empty."""
     known: int = connection.execute("PRAGMA user_version").fetchone()[0]
     return known

@@ -1,4 +1,4 @@
-"""A thread with a connection to an SQLite file, and what it is asked to do."""
+"""A thread with a connection to an SQLite file, and its jobs."""
 
 import asyncio
 import logging
@@ -17,8 +17,7 @@ logger = logging.getLogger("apcore_a2a.store")
 Work: TypeAlias = Callable[[sqlite3.Connection], Any]
 Result = TypeVar("Result")
 
-BATCH = 200
-"""How many pieces of work share a commit at most."""
+LARGEST_BATCH = 200  # jobs that share a commit
 REASONS = {
     sqlite3.SQLITE_FULL: "disk is full",
     sqlite3.SQLITE_IOERR: "disk I/O error",
@@ -28,11 +27,11 @@ REASONS = {
     sqlite3.SQLITE_BUSY: "another program has locked it",
     sqlite3.SQLITE_LOCKED: "another program has locked it",
 }
-"""What keeps a file from being used, by the code of SQLite (https://sqlite.org/rescode.html)."""
+"""Why a file can't be used, by SQLite's result code (https://sqlite.org/rescode.html)."""
 
 
 class _Job:
-    """A piece of work, and who waits for what comes of it."""
+    """A function to call with the connection, and the future of its result."""
 
     __slots__ = ("error", "future", "result", "work")
 
@@ -43,7 +42,7 @@ class _Job:
         self.error: BaseException | None = None
 
     def settle(self) -> None:
-        if self.future.done():  # who has waited for it waits no more
+        if self.future.done():  # the caller was cancelled
             return
         if self.error is None:
             self.future.set_result(self.result)
@@ -52,17 +51,17 @@ class _Job:
 
 
 class Worker(threading.Thread):
-    """Does one piece of work after the other; those that have come meanwhile share a commit.
+    """Does jobs one after the other; those that wait at the same time share a commit.
 
-    Each is done whole or not at all, and is told of when it is on the disk.
+    Each is done whole or not at all, and its caller gets the result when it is on the disk.
 
     Args:
-        connection: The connection; from now on it is this thread's.
+        connection: The connection; only this thread uses it from now on.
         path: The file.
-        writes: Whether work changes the file.
+        writes: Whether jobs change the file.
 
     Attributes:
-        fails: Whether the file could not be used when that was last tried.
+        fails: Whether the file could not be used at the last attempt.
     """
 
     def __init__(self, connection: sqlite3.Connection, path: Path, *, writes: bool) -> None:
@@ -75,30 +74,30 @@ class Worker(threading.Thread):
         self._loop = asyncio.get_running_loop()
 
     async def do(self, work: Callable[[sqlite3.Connection], Result]) -> Result:
-        """What *work* returns, or raises.
+        """Return what *work* returns, or raise what it raises.
 
         Raises:
-            UnavailableError: The file can't be used now; nothing of *work* is in it.
+            UnavailableError: The file can't be used now; *work* has changed nothing.
         """
         future: asyncio.Future[Result] = self._loop.create_future()
         self._jobs.put(_Job(work, future))
         return await future
 
     async def close(self) -> None:
-        """End when all that was asked for has been done."""
+        """End the thread when all jobs are done."""
         self._jobs.put(None)
         await asyncio.to_thread(self.join)
 
     def run(self) -> None:
-        """The thread."""
+        """Do jobs until the thread is closed."""
         with closing(self._connection):
             while jobs := self._next():
                 self._attempt(jobs)
-                with suppress(RuntimeError):  # the loop has ended, and with it who waited
+                with suppress(RuntimeError):  # the loop has ended, and the callers with it
                     self._loop.call_soon_threadsafe(_settle, jobs)
 
     def _attempt(self, jobs: list[_Job]) -> None:
-        """Do all together; when one fails halfway, each by itself."""
+        """Do all jobs in one transaction; when one fails halfway, each in its own."""
         try:
             whole = self._do(jobs)
         except sqlite3.Error as error:
@@ -110,10 +109,10 @@ class Worker(threading.Thread):
                 self._attempt([job])
 
     def _next(self) -> list[_Job]:
-        """What is to be done next; nothing at the end."""
+        """Return the jobs that wait; none at the end."""
         first = self._jobs.get()
         jobs = [] if first is None else [first]
-        while jobs and len(jobs) < BATCH and not self._jobs.empty():
+        while jobs and len(jobs) < LARGEST_BATCH and not self._jobs.empty():
             more = self._jobs.get()
             if more is None:
                 self._jobs.put(None)
@@ -122,7 +121,7 @@ class Worker(threading.Thread):
         return jobs
 
     def _do(self, jobs: list[_Job]) -> bool:
-        """Do all; False when one has failed halfway, so that nothing is done.
+        """Do all jobs; return False when one has failed halfway, so that none is done.
 
         Raises:
             sqlite3.Error: The file can't be used.
@@ -145,7 +144,7 @@ class Worker(threading.Thread):
         return whole
 
     def _fail(self, jobs: list[_Job], error: sqlite3.Error) -> None:
-        """Nothing of *jobs* is there, for the same reason; the operator is told of it once."""
+        """Fail all jobs for the same reason, and log an outage once."""
         reason = _reason(error)
         failure = error if reason is None else UnavailableError(f"{self._path}: {reason}")
         for job in jobs:
@@ -162,17 +161,17 @@ class Worker(threading.Thread):
 
 
 def _touch(connection: sqlite3.Connection) -> None:
-    """Write what is there already."""
+    """Write something that changes nothing."""
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     connection.execute(f"PRAGMA user_version = {version}")
 
 
 def _do(connection: sqlite3.Connection, job: _Job) -> bool:
-    """Do a piece of work; False when it has failed halfway, so that something is to be undone."""
+    """Do a job; return False when it has failed halfway, so that it must be undone."""
     before, job.error = connection.total_changes, None
     try:
         job.result = job.work(connection)
-    except BaseException as error:  # it is for who has asked, unless it stands against all
+    except BaseException as error:  # its caller gets it, unless the file is unusable for all
         if _reason(error) is not None:
             raise
         job.error = error
@@ -180,7 +179,7 @@ def _do(connection: sqlite3.Connection, job: _Job) -> bool:
 
 
 def _reason(error: BaseException) -> str | None:
-    """Why the file can't be used, when it is that."""
+    """Return why the file can't be used; None for any other error."""
     known = isinstance(error, sqlite3.OperationalError)
     return REASONS.get(getattr(error, "sqlite_errorcode", 0) & 0xFF) if known else None
 
