@@ -1,4 +1,4 @@
-"""An outbox whose poster is in a test's hand: for what depends on the order of things."""
+"""A queue of deliveries whose transport is in a test's hand: for what depends on order."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -11,9 +11,9 @@ from apcore_a2a_core.states import WORKING
 from apcore_a2a_server import InMemoryTaskStore
 from apcore_a2a_server.push import PushSettings
 from apcore_a2a_server.push.guard import Guard
-from apcore_a2a_server.push.outbox import Outbox
-from apcore_a2a_server.push.poster import Answer, Poster
-from apcore_a2a_server.push.teller import Teller
+from apcore_a2a_server.push.queue import DeliveryQueue
+from apcore_a2a_server.push.sender import WebhookSender
+from apcore_a2a_server.push.transport import Answer, WebhookTransport
 from apcore_a2a_server.store import Journal, Webhook
 
 from tests.server.test_memory_store import record
@@ -41,13 +41,13 @@ class Attempt:
     answer: asyncio.Future[Answer]
 
 
-class Hand(Poster):
-    """A poster of which a test decides by hand what comes of an attempt, and when."""
+class Hand(WebhookTransport):
+    """A transport of which a test decides by hand what comes of an attempt, and when."""
 
     def __init__(self) -> None:
         self.attempts: list[Attempt] = []
         self.twice: list[str] = []
-        """What was told again while it was being told."""
+        """What was sent to the same address again while it was being sent there."""
         self._new: asyncio.Queue[Attempt] = asyncio.Queue()
         self._always: Answer | None = None
 
@@ -59,9 +59,12 @@ class Hand(Poster):
     def under_way(self) -> int:
         return sum(not attempt.answer.done() for attempt in self.attempts)
 
-    async def post(self, url: str, headers: list[tuple[str, str]], body: bytes) -> Answer:
+    async def post(
+        self, url: str, headers: list[tuple[str, str]], body: bytes, principal: str
+    ) -> Answer:
         told = dict(headers)["webhook-id"]
-        if any(known.id == told and not known.answer.done() for known in self.attempts):
+        under_way = [known for known in self.attempts if not known.answer.done()]
+        if any((known.url, known.id) == (url, told) for known in under_way):
             self.twice.append(told)
         attempt = Attempt(url, told, asyncio.get_running_loop().create_future())
         self.attempts.append(attempt)
@@ -92,11 +95,24 @@ class Hand(Poster):
 
 @dataclass(frozen=True)
 class Bench:
-    """An outbox over a store, whose poster is in a test's hand; the task is named t."""
+    """A queue over a store, whose transport is in a test's hand; the task is named t."""
 
+    store: InMemoryTaskStore
     journal: Journal
-    outbox: Outbox
+    queue: DeliveryQueue
     hand: Hand
+
+    @property
+    def deliveries(self) -> list[asyncio.Task[None]]:
+        """The attempts that are under way, or about to be."""
+        return [*self.queue._deliveries]
+
+    def left(self) -> list[Any]:
+        """What is kept of notifications: nothing, in the end."""
+        outbox, queue = self.store._outbox, self.queue
+        kept = outbox._queues, outbox._due, outbox._pending, outbox._bytes, outbox._failing
+        held = queue._deliveries, queue._of_owner, queue._of_host
+        return [each for each in (*kept, *held) if each]
 
     async def set(self, *webhooks: Webhook) -> None:
         await self.journal.edit_webhooks("t", lambda _: webhooks)
@@ -123,21 +139,22 @@ async def bench(
     store: InMemoryTaskStore | None = None,
     retries: Sequence[float] = (600, 600),
 ) -> AsyncIterator[Bench]:
-    """An outbox; in the end nothing may be left in it, and nobody may have complained."""
+    """A queue; in the end nothing may be left in it, and nobody may have complained."""
     complaints: list[Any] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, about: complaints.append(about))
     settings, hand = PushSettings(dev=True, retries=retries), Hand()
-    journal = Journal(InMemoryTaskStore() if store is None else store)
-    journal.outbox = outbox = Outbox(
-        journal, Teller(hand, Guard(settings).target, settings), settings
-    )
+    store = InMemoryTaskStore() if store is None else store
+    journal = Journal(store)
+    sender = WebhookSender(journal, hand, Guard(settings), settings, lambda result: None)
+    queue = DeliveryQueue(store, sender, settings, lambda result: None)
+    queue.start()
     given = record("t", WORKING, owner="ada")
     async with asyncio.timeout(PATIENCE):
         await journal.create(given, [given.task], webhooks)
-        yield Bench(journal, outbox, hand)
+        it = Bench(store, journal, queue, hand)
+        yield it
         hand.answer_all()
-        await outbox.drain(PATIENCE)
+        await queue.drain(PATIENCE)
     assert not complaints, complaints
     assert not hand.twice, hand.twice
-    left = (outbox._lanes, outbox._desk._turns, outbox._pending, outbox._bytes, outbox._desk.works)
-    assert not any(left), left
+    assert not it.left(), it.left()

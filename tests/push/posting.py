@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import trustme
 from apcore_a2a_server.push import PushSettings
 from apcore_a2a_server.push.guard import Guard, Resolve
-from apcore_a2a_server.push.poster import Answer, Poster
+from apcore_a2a_server.push.transport import Answer, WebhookTransport
 
 from tests.client.raw import Sockets
 from tests.serving import PATIENCE
@@ -34,7 +34,7 @@ class Names:
         self.answers = list(answers)
         self.asked: list[tuple[str, int]] = []
 
-    async def __call__(self, host: str, port: int) -> list[str]:
+    async def __call__(self, host: str, port: int, principal: str) -> list[str]:
         self.asked.append((host, port))
         return self.answers[min(len(self.asked), len(self.answers)) - 1]
 
@@ -50,13 +50,13 @@ def trusting(ca: trustme.CA) -> ssl.SSLContext:
 async def posting(resolve: Resolve | None = None, **options: Any) -> AsyncIterator[Post]:
     """How to post something to a URL."""
     settings = PushSettings(**{"ssl_context": trusting(CA), "timeout": PATIENCE, **options})
-    poster = Poster(settings, Guard(settings, resolve))
+    transport = WebhookTransport(settings, Guard(settings, resolve))
 
     async def post(url: str, body: bytes = b"{}") -> Answer:
         length = ("Content-Length", str(len(body)))
-        return await poster.post(url, [length], body)
+        return await transport.post(url, [length], body, "ada")
 
     try:
         yield post
     finally:
-        await poster.close()
+        await transport.close()

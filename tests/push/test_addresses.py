@@ -133,10 +133,10 @@ NEIGHBOURS = sorted({str(one) for network in NETWORKS_4 for one in around(networ
 async def judge(address: str) -> None:
     """Judge a webhook whose host leads to an address."""
 
-    async def resolve(host: str, port: int) -> list[str]:
+    async def resolve(host: str, port: int, principal: str) -> list[str]:
         return [address]
 
-    await Guard(PushSettings(), resolve).check("https://hooks.example.com/")
+    await Guard(PushSettings(), resolve).check("https://hooks.example.com/", "ada")
 
 
 @pytest.mark.anyio

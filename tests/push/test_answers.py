@@ -15,8 +15,7 @@ from pkgutil import resolve_name
 from typing import Any
 
 import pytest
-from apcore_a2a_server.push.network import MAX_READ, PIECE
-from apcore_a2a_server.push.poster import MAX_WAIT, Answer
+from apcore_a2a_server.push.transport import MAX_READ, MAX_WAIT, PIECE, Answer
 
 from tests.client.raw import (
     CLOSE,
@@ -272,7 +271,7 @@ async def test_a_connection_is_closed_when_its_attempt_is_given_up(scheme: str) 
 
 
 async def test_an_attempt_ends_in_its_time_when_a_name_takes_long() -> None:
-    async def resolve(host: str, port: int) -> list[str]:
+    async def resolve(host: str, port: int, principal: str) -> list[str]:
         await asyncio.Event().wait()
         raise AssertionError
 

@@ -10,7 +10,7 @@ import pytest
 import trustme
 from apcore_a2a_server.push import PushSettings, RefusedError
 from apcore_a2a_server.push.guard import Guard
-from apcore_a2a_server.push.poster import Answer, Poster
+from apcore_a2a_server.push.transport import Answer, WebhookTransport
 
 from tests.client.raw import CLOSE, Raw, Request, Script, Sockets, Step, raw, read_request, reply
 from tests.server.inloop import anyio_backend as anyio_backend
@@ -71,16 +71,16 @@ async def test_a_name_that_leads_inside_later_is_not_connected_to(later: list[st
         names = Names([OUTSIDE], later)
         settings = PushSettings(ports=[port_of(bird)], ssl_context=trusting(CA))
         guard = Guard(settings, names)
-        poster = Poster(settings, guard)
+        transport = WebhookTransport(settings, guard)
         url = f"https://{NAME}:{port_of(bird)}/"
-        await guard.check(url)
+        await guard.check(url, "ada")
         for _ in range(3):
-            answer = await poster.post(url, [], b"{}")
+            answer = await transport.post(url, [], b"{}", "ada")
             assert (answer.status, answer.is_success) == (0, False)
             assert "not allowed" in answer.reason
-        await poster.close()
+        await transport.close()
         with pytest.raises(RefusedError):
-            await guard.check(url)
+            await guard.check(url, "ada")
     assert bird.connections == 0
     assert names.asked == [(NAME, port_of(bird))] * 5
 
@@ -103,7 +103,7 @@ async def test_the_system_is_asked_once_for_each_judgement(monkeypatch: pytest.M
     with canary() as bird:
         names = SystemNames(monkeypatch, OUTSIDE, HERE)
         url = f"https://{NAME}:{port_of(bird)}/"
-        await Guard(PushSettings(ports=[port_of(bird)])).check(url)
+        await Guard(PushSettings(ports=[port_of(bird)])).check(url, "ada")
         async with posting(ports=[port_of(bird)]) as post:
             assert (await post(url)).status == 0
     assert bird.connections == 0

@@ -18,7 +18,7 @@ HOOK = "https://hooks.example.com/"
 def leading(to: Mapping[str, list[str]] | str) -> Resolve:
     """A resolver that knows these names, or one address for all of them."""
 
-    async def resolve(host: str, port: int) -> list[str]:
+    async def resolve(host: str, port: int, principal: str) -> list[str]:
         if isinstance(to, str):
             return [to]
         if host not in to:
@@ -28,7 +28,7 @@ def leading(to: Mapping[str, list[str]] | str) -> Resolve:
     return resolve
 
 
-async def nobody_asks(host: str, port: int) -> list[str]:
+async def nobody_asks(host: str, port: int, principal: str) -> list[str]:
     """The resolver of who has nothing to resolve."""
     raise AssertionError(host)
 
@@ -36,7 +36,7 @@ async def nobody_asks(host: str, port: int) -> list[str]:
 async def refusal(guard: Guard, url: str) -> str:
     """Why a URL is refused."""
     with pytest.raises(RefusedError) as caught:
-        await guard.check(url)
+        await guard.check(url, "ada")
     return str(caught.value)
 
 
@@ -61,7 +61,7 @@ WELL_FORMED = [
 
 @pytest.mark.parametrize("url", WELL_FORMED)
 async def test_a_url_of_a_public_host_is_allowed(url: str) -> None:
-    await Guard(PushSettings(), leading(to=OUTSIDE)).check(url)
+    await Guard(PushSettings(), leading(to=OUTSIDE)).check(url, "ada")
 
 
 MALFORMED = {
@@ -131,7 +131,9 @@ async def test_a_url_that_is_none_of_a_webhook_is_refused_before_it_is_resolved(
 
 
 async def test_a_url_may_be_as_long_as_is_allowed() -> None:
-    await Guard(PushSettings(), leading(to=OUTSIDE)).check(HOOK + "a" * (MAX_URL - len(HOOK)))
+    await Guard(PushSettings(), leading(to=OUTSIDE)).check(
+        HOOK + "a" * (MAX_URL - len(HOOK)), "ada"
+    )
 
 
 async def test_http_is_refused_in_the_words_of_the_requirement() -> None:
@@ -141,7 +143,7 @@ async def test_http_is_refused_in_the_words_of_the_requirement() -> None:
 
 async def test_ports_may_be_named_instead_of_the_usual_ones() -> None:
     guard = Guard(PushSettings(ports=[9000]), leading(to=OUTSIDE))
-    await guard.check("https://hooks.example.com:9000/")
+    await guard.check("https://hooks.example.com:9000/", "ada")
     assert "9000" in await refusal(guard, HOOK)
 
 
@@ -211,7 +213,7 @@ async def test_one_bad_address_among_good_ones_is_enough(bad: str, place: int) -
     ],
 )
 async def test_in_development_a_webhook_may_be_on_this_machine(url: str) -> None:
-    await Guard(PushSettings(dev=True)).check(url)
+    await Guard(PushSettings(dev=True)).check(url, "ada")
     assert await refusal(Guard(PushSettings()), url)
 
 
@@ -263,7 +265,7 @@ async def test_in_development_only_the_scheme_the_port_and_this_machine_are_free
 async def test_a_host_that_is_named_may_be_private(named: str, host: str) -> None:
     for hosts in ([named], ["*", named], [named, "other.example.com", "172.16.0.0/12"]):
         guard = Guard(PushSettings(allowed_hosts=hosts), leading(to=INSIDE))
-        await guard.check(f"https://{host}/")
+        await guard.check(f"https://{host}/", "ada")
     assert await refusal(Guard(PushSettings(), leading(to=INSIDE)), f"https://{host}/")
 
 
@@ -292,8 +294,8 @@ async def test_without_a_star_nothing_else_is_allowed(named: str, host: str, add
 async def test_with_a_star_other_hosts_must_be_public() -> None:
     known = {"db.corp.example": [INSIDE], "hooks.example.com": [OUTSIDE], "x.example": [INSIDE]}
     guard = Guard(PushSettings(allowed_hosts=["*", "db.corp.example"]), leading(to=known))
-    await guard.check(HOOK)
-    await guard.check("https://db.corp.example/")
+    await guard.check(HOOK, "ada")
+    await guard.check("https://db.corp.example/", "ada")
     assert await refusal(guard, "https://x.example/") == NOT_PUBLIC
 
 
@@ -302,7 +304,7 @@ async def test_each_address_must_be_in_a_network_that_is_named() -> None:
     narrow = Guard(PushSettings(allowed_hosts=["10.1.0.0/16"]), leading(to=known))
     assert await refusal(narrow, HOOK) == NOT_PUBLIC
     both = PushSettings(allowed_hosts=["10.1.0.0/16", "10.2.0.0/16"])
-    await Guard(both, leading(to=known)).check(HOOK)
+    await Guard(both, leading(to=known)).check(HOOK, "ada")
 
 
 @pytest.mark.parametrize("address", ALWAYS_BAD)
@@ -338,9 +340,9 @@ async def test_no_address_with_a_scope_is_public(address: str) -> None:
 
 
 async def test_a_name_is_left_to_the_proxy() -> None:
-    await Guard(PushSettings(proxy=PROXY), nobody_asks).check(HOOK)
-    await Guard(PushSettings(proxy=PROXY), nobody_asks).check("https://8.8.8.8/")
-    await Guard(PushSettings(proxy=PROXY), nobody_asks).check("https://123.example.com/")
+    await Guard(PushSettings(proxy=PROXY), nobody_asks).check(HOOK, "ada")
+    await Guard(PushSettings(proxy=PROXY), nobody_asks).check("https://8.8.8.8/", "ada")
+    await Guard(PushSettings(proxy=PROXY), nobody_asks).check("https://123.example.com/", "ada")
 
 
 @pytest.mark.parametrize(
@@ -369,14 +371,14 @@ async def test_a_proxy_is_not_asked_for_what_is_inside(host: str) -> None:
     assert await refusal(guard, f"https://{host}/") == NOT_PUBLIC
     if host[0].isalpha():
         named = PushSettings(proxy=PROXY, allowed_hosts=[host.rstrip(".")])
-        await Guard(named, nobody_asks).check(f"https://{host}/")
+        await Guard(named, nobody_asks).check(f"https://{host}/", "ada")
 
 
 async def test_a_proxy_is_asked_for_what_is_named_and_for_nothing_else() -> None:
     hosts = ["*.example.com", "10.1.0.0/16"]
     guard = Guard(PushSettings(proxy=PROXY, allowed_hosts=hosts), nobody_asks)
-    await guard.check(HOOK)
-    await guard.check("https://10.1.2.3/")
+    await guard.check(HOOK, "ada")
+    await guard.check("https://10.1.2.3/", "ada")
     for host in ("example.org", "example.com", "10.2.0.1", "8.8.8.8"):
         assert await refusal(guard, f"https://{host}/") == NOT_PUBLIC
 
@@ -384,6 +386,6 @@ async def test_a_proxy_is_asked_for_what_is_named_and_for_nothing_else() -> None
 async def test_in_development_a_proxy_may_lead_back_to_this_machine() -> None:
     guard = Guard(PushSettings(proxy=PROXY, dev=True), nobody_asks)
     for host in ("localhost", "127.0.0.1", "[::1]"):
-        await guard.check(f"http://{host}:8000/")
+        await guard.check(f"http://{host}:8000/", "ada")
     for host in ("10.0.0.1", "intranet", METADATA):
         assert await refusal(guard, f"http://{host}:8000/") == NOT_PUBLIC

@@ -18,12 +18,14 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from a2a import types as a2a
+from apcore_a2a_server import InMemoryTaskStore
 from apcore_a2a_server.push import PushSettings
-from apcore_a2a_server.push import outbox as module
-from apcore_a2a_server.push.lanes import Lane
-from apcore_a2a_server.push.outbox import Outbox
+from apcore_a2a_server.push.push import Push
+from apcore_a2a_server.push.queue import PER_HOST, PER_OWNER
 from apcore_a2a_server.push.signing import notification_id
-from apcore_a2a_server.push.turns import PER_HOST, PER_OWNER
+from apcore_a2a_server.store import Notification
+from apcore_a2a_server.store import outbox as module
 
 from tests.client.raw import endless, head, raw, reply
 from tests.server.conftest import eventually
@@ -47,13 +49,27 @@ TOO_MANY = "too many notifications wait"
 
 
 @contextmanager
-def knowing(work: Any = give_back, **settings: Any) -> Iterator[tuple[str, Outbox]]:
-    """An agent that knows its callers, and its outbox."""
+def knowing(work: Any = give_back, **settings: Any) -> Iterator[tuple[str, Push]]:
+    """An agent that knows its callers, and what calls its webhooks."""
     push = PushSettings(**{"dev": True, **settings})
     modules = registry_of({"work": Does(work)})
     app = app_of(modules, auth=Headers(), metrics=True, push_notifications=push)
     with running(app) as url:
-        yield url, app.state.agent.push.outbox
+        yield url, app.state.agent.push
+
+
+def left_in(push: Push) -> list[Any]:
+    """What is kept of notifications."""
+    outbox, queue = kept_of(push), push._queue
+    kept = outbox._queues, outbox._due, outbox._pending, outbox._bytes, outbox._failing
+    return [each for each in (*kept, queue._deliveries, queue._of_owner, queue._of_host) if each]
+
+
+def kept_of(push: Push) -> module.Outbox:
+    """The outbox of an agent that keeps its tasks in memory."""
+    store = push._queue._store
+    assert isinstance(store, InMemoryTaskStore)
+    return store._outbox
 
 
 def calling(url: str, name: str) -> "closing[Caller]":
@@ -104,12 +120,12 @@ def test_silent_receivers_of_many_principals_hold_up_no_other_principal() -> Non
         ]
         urls = ["http://{}:{}/".format(*sock.getsockname()) for sock in silent]
         receiver = stack.enter_context(receiving())
-        url, outbox = stack.enter_context(knowing(timeout=PATIENCE * 2))
+        url, push = stack.enter_context(knowing(timeout=PATIENCE * 2))
         for n in range(count):
             eve = stack.enter_context(calling(url, f"eve{n}"))
             for number in range(PER_OWNER):
                 eve.send("work", wait=False, url=urls[number % hosts])
-        eventually(lambda: len(outbox._desk.works) == count * PER_OWNER)
+        eventually(lambda: len(push._queue._deliveries) == count * PER_OWNER)
         ada = stack.enter_context(calling(url, "ada"))
         ada.send("work", wait=False, url=receiver.url)
         receiver.wait(3, 2)
@@ -135,16 +151,16 @@ def test_what_waits_for_a_principal_is_bounded_in_bytes(monkeypatch: pytest.Monk
     with ExitStack() as stack:
         dead = stack.enter_context(receiving(lambda delivery: SILENT))
         good = stack.enter_context(receiving())
-        url, outbox = stack.enter_context(knowing(timeout=0.5, retries=[60]))
+        url, push = stack.enter_context(knowing(timeout=0.5, retries=[60]))
         eve, ada = (stack.enter_context(calling(url, name)) for name in ("eve", "ada"))
         tasks = [eve.send("work", url=dead.url)]
-        while outbox.pending == 3 * len(tasks):  # each bound but that of bytes is far away
+        while push.pending == 3 * len(tasks):  # each bound but that of bytes is far away
             assert len(tasks) < 50
             tasks.append(eve.send("work", url=dead.url))
         eventually(lambda: eve.config(tasks[-1])["status"] == "failed")
         assert eve.config(tasks[-1])["reason"] == TOO_MANY
         assert eve.config(tasks[0])["status"] == "active"
-        assert max(outbox._bytes.values()) <= 10_000
+        assert max(kept_of(push)._bytes.values()) <= 10_000
         ada.send("work", url=good.url)
         good.wait(3)
 
@@ -195,11 +211,12 @@ async def test_an_address_that_makes_no_sense_fails_its_webhook_and_no_task(
         assert (await peer.ask("cancel", {"id": tasks[1]})).state == "canceled"
         await true(lambda: all("not allowed" in store.configs[task].tenant for task in tasks))
     async with bench(broken, retries=()) as it:
-        await true(lambda: not it.outbox._lanes)
+        await true(lambda: not it.left())
         assert await it.failures() == {"c1": "its address is not allowed"}
     assert TOKEN not in caplog.text
     assert not [each for each in caplog.records if each.levelno >= logging.ERROR]
-    assert TOKEN not in f"{broken!r} {Lane('t', 'ada', broken)!r} {it.outbox!r}"
+    waiting = Notification("t", "ada", 1, a2a.Task(), broken, 1)
+    assert TOKEN not in f"{broken!r} {waiting!r} {it.queue!r}"
 
 
 # Ways
@@ -358,16 +375,15 @@ def test_whatever_happens_at_random_all_is_told_in_order(
     with ExitStack() as stack:
         ports = [stack.enter_context(receiving(moody)).url for _ in range(2)]
         urls = [port.replace("127.0.0.1", host) for port in ports for host in (HERE, "localhost")]
-        url, outbox = stack.enter_context(knowing(naps, retries=[0.02, 0.05, 0.1, 0.2]))
+        url, push = stack.enter_context(knowing(naps, retries=[0.02, 0.05, 0.1, 0.2]))
         callers = [stack.enter_context(calling(url, f"p{n % 3}")) for n in range(5)]
         clients = [Client(caller, urls, seed * 100 + n) for n, caller in enumerate(callers)]
         with ThreadPoolExecutor(len(clients)) as pool:
             assert [*pool.map(lambda client: client.run(60), clients)] == [None] * len(clients)
-        eventually(lambda: not callers[0].metrics()["webhooks_pending"] and not outbox._lanes)
+        eventually(lambda: not callers[0].metrics()["webhooks_pending"])
+        eventually(lambda: not left_in(push))
         shown = set[str]().union(*(client.failed() for client in clients))
     failed = set(re.findall(r"The webhook (\S+) of task \S+ at \S+ has failed", caplog.text))
     assert shown <= failed
     assert not [fault for each in clients for fault in faults(each, moody.taken, failed)]
-    left = (outbox._lanes, outbox._desk._turns, outbox._pending, outbox._bytes, outbox._desk.works)
-    assert not any(left), left
     assert not [each for each in caplog.records if each.name == "asyncio" or each.levelno > 30]

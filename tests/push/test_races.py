@@ -2,17 +2,12 @@
 
 import asyncio
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Any
 
 import pytest
 from a2a import types as a2a
-from a2a.utils.errors import InvalidParamsError
 from apcore_a2a_core.states import COMPLETED, INPUT_REQUIRED, WORKING
 from apcore_a2a_server import InMemoryTaskStore
-from apcore_a2a_server.push import PushSettings
-from apcore_a2a_server.push.configs import PushConfigs
-from apcore_a2a_server.push.guard import Guard
 from apcore_a2a_server.store import Webhook
 
 from tests.server.inloop import Does, Gate, serving, true
@@ -40,7 +35,8 @@ def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, Any]:
 
 async def drained(it: Bench) -> None:
     it.hand.answer_all()
-    await it.outbox.drain(PATIENCE)
+    await it.queue.drain(PATIENCE)
+    it.queue.start()
 
 
 async def put_back(it: Bench) -> None:
@@ -67,11 +63,11 @@ async def test_what_comes_in_the_moment_when_an_attempt_ends_breaks_nothing(
     """With one step it comes when the work has ended, and its callback not yet been called."""
     async with bench(hook()) as it:
         first = await it.hand.next()
-        (work,) = it.outbox._desk.works
+        (work,) = it.deliveries
         first.answer.set_result(answering(status))
         for _ in range(steps):
             await asyncio.sleep(0)
-        assert (work.done(), len(it.outbox._desk.works)) == (steps > 0, 1 if steps < 2 else 0)
+        assert (work.done(), len(it.deliveries)) == (steps > 0, 1 if steps < 2 else 0)
         await MEANWHILE[name](it)
         if status == 500 and name == "a set":  # and not a minute later
             assert (await it.hand.next()).url == NEW
@@ -93,7 +89,7 @@ async def test_a_transition_in_the_moment_when_an_attempt_ends_is_told_in_its_tu
         for _ in range(steps):
             await asyncio.sleep(0)
         await it.move(COMPLETED)
-        await true(lambda: not it.outbox._desk.works or len(it.hand.attempts) == 2)
+        await true(lambda: not it.deliveries or len(it.hand.attempts) == 2)
     ids = [attempt.id for attempt in it.hand.attempts]
     numbers = [[*dict.fromkeys(ids)].index(told) for told in ids]
     assert numbers == {200: [0, 1], 410: [0], 500: [0, 0, 1]}[status]
@@ -103,7 +99,7 @@ async def test_an_attempt_that_is_due_before_the_last_has_quite_ended_is_made_on
     async with bench(hook(), retries=(0, 0)) as it:
         for count in (1, 2, 3):
             await it.hand.answer(500 if count < 3 else 200)
-            await true(lambda: not it.outbox._desk.works or it.hand.under_way)
+            await true(lambda: not it.deliveries or it.hand.under_way)
             for _ in range(20):
                 await asyncio.sleep(0)
             assert it.hand.under_way == (count < 3)
@@ -142,12 +138,10 @@ class Slow(InMemoryTaskStore):
         self.gate.set()
         self.reached = asyncio.Event()
 
-    async def save_webhooks(
-        self, task_id: str, webhooks: Sequence[Webhook], known: Sequence[Webhook] | None = None
-    ) -> None:
+    async def write_webhooks(self, task_id: str, webhooks: Sequence[Webhook]) -> None:
         self.reached.set()
         await self.gate.wait()
-        await super().save_webhooks(task_id, webhooks, known)
+        await super().write_webhooks(task_id, webhooks)
 
 
 @pytest.mark.parametrize("order", ["set, mark", "mark, set", "set, mark, set"])
@@ -168,7 +162,7 @@ async def test_a_set_like_the_one_that_has_failed_is_active_whoever_is_first(ord
                 await asyncio.sleep(0)
         store.gate.set()
         await asyncio.gather(*saves)
-        await true(lambda: not it.outbox._desk.works)
+        await true(lambda: not it.deliveries)
         assert await it.failures() == {"c1": ""}
         await it.move(COMPLETED)
         assert (await it.hand.next()).id != first.id
@@ -221,7 +215,7 @@ async def test_nothing_is_told_behind_what_is_missing_when_the_mark_was_not_save
             gate.opened.set()
             await peer.until(task, "completed")
             assert peer.served.push
-            assert not peer.served.push.outbox.pending
+            assert not peer.served.push.pending
             (shown,) = (await ask(peer, "push list", task))[1]["configs"]
     assert receiver.states == ["submitted"]
     assert shown["id"] == "c1"
@@ -235,62 +229,13 @@ async def test_nothing_is_told_behind_what_is_missing_while_the_mark_is_being_sa
         await it.hand.answer(500)
         await it.move(INPUT_REQUIRED)
         store.gate.set()
-        await true(lambda: not it.outbox._desk.works)
+        await true(lambda: not it.deliveries)
         await it.move(COMPLETED)
         assert await it.failures() == {"c1": "status 500"}
     assert len(it.hand.attempts) == 1
 
 
 # Answers that are refused
-
-
-def wish(url: str) -> a2a.SendMessageRequest:
-    found = a2a.SendMessageRequest()
-    found.message.task_id = "t"
-    found.configuration.task_push_notification_config.CopyFrom(hook(url).config)
-    return found
-
-
-async def refuse(it: Bench, url: str, *others: Webhook) -> list[tuple[str, str]]:
-    """Refuse an answer that sets c1 to *url*, while others are set; ids and URLs in the end."""
-    configs = PushConfigs(it.journal, Guard(PushSettings(dev=True)))
-    with suppress(InvalidParamsError):
-        async with configs.adding(wish(url), "1.0"):
-            if others:
-                await it.set(*others)
-            raise InvalidParamsError
-    return sorted((w.config.id, w.config.url) for w in await it.journal.webhooks("t"))
-
-
-async def test_a_refused_answer_takes_back_its_own_webhook_and_no_later_one() -> None:
-    other = hook(name="c2")
-    async with bench(hook(), other) as it:
-        assert await refuse(it, NEW) == [("c1", OLD), ("c2", OLD)]
-        assert await refuse(it, NEW, other, hook(LATER)) == [("c1", LATER), ("c2", OLD)]
-        assert await refuse(it, NEW, other) == [("c2", OLD)]
-
-
-async def test_a_refused_answer_takes_back_no_later_webhook_that_is_like_its_own() -> None:
-    async with bench(hook()) as it:
-        configs = PushConfigs(it.journal, Guard(PushSettings(dev=True)))
-        with suppress(InvalidParamsError):
-            async with configs.adding(wish(NEW), "1.0"):
-                await configs.set("t", hook(NEW))
-                raise InvalidParamsError
-        assert [w.config.url for w in await it.journal.webhooks("t")] == [NEW]
-
-
-async def test_of_two_answers_that_are_refused_nothing_is_left() -> None:
-    async with bench(hook()) as it:
-        configs = PushConfigs(it.journal, Guard(PushSettings(dev=True)))
-        first, second = configs.adding(wish(NEW), "1.0"), configs.adding(wish(LATER), "1.0")
-        await first.__aenter__()
-        await second.__aenter__()
-        for answer in (first, second):
-            error = InvalidParamsError()
-            with suppress(InvalidParamsError):
-                await answer.__aexit__(InvalidParamsError, error, None)
-        assert [w.config.url for w in await it.journal.webhooks("t")] == [OLD]
 
 
 async def test_a_set_beside_an_answer_that_its_store_refuses_stays() -> None:

@@ -11,10 +11,8 @@ from typing import Any
 
 import pytest
 from apcore_a2a_server.push import PushSettings, RefusedError
-from apcore_a2a_server.push import resolver as module
-from apcore_a2a_server.push.errors import BusyError
-from apcore_a2a_server.push.guard import Guard
-from apcore_a2a_server.push.resolver import Resolver
+from apcore_a2a_server.push import guard as module
+from apcore_a2a_server.push.guard import BusyError, Guard, Resolver
 
 from tests.server.inloop import anyio_backend as anyio_backend
 from tests.serving import PATIENCE
@@ -47,10 +45,10 @@ class System:
         assert await asyncio.to_thread(self.asked.acquire, timeout=PATIENCE)
 
 
-async def is_found(host: str, resolver: Resolver | None = None) -> bool:
+async def is_found(host: str, resolver: Resolver | None = None, principal: str = "ada") -> bool:
     """Whether a name has addresses."""
     try:
-        return bool(await (resolver or Resolver())(host, 443))
+        return bool(await (resolver or Resolver())(host, 443, principal))
     except (OSError, BusyError):
         return False
 
@@ -72,10 +70,10 @@ def system(monkeypatch: pytest.MonkeyPatch) -> Iterator[System]:
 
 async def test_a_slow_name_holds_up_neither_the_loop_nor_another_name(system: System) -> None:
     resolver = Resolver()
-    slow = [asyncio.create_task(resolver(SLOW, 443)) for _ in range(7)]
+    slow = [asyncio.create_task(resolver(SLOW, 443, "ada")) for _ in range(7)]
     for _ in slow:
         await system.is_asked()
-    assert await resolver(QUICK, 443) == FOUND
+    assert await resolver(QUICK, 443, "ada") == FOUND
     assert not any(task.done() for task in slow)
     system.gate.set()
     assert await asyncio.gather(*slow) == [FOUND] * 7
@@ -84,44 +82,42 @@ async def test_a_slow_name_holds_up_neither_the_loop_nor_another_name(system: Sy
 async def test_a_name_that_takes_for_ever_is_not_found_in_its_time(
     system: System, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "SECONDS", 0.05)
+    monkeypatch.setattr(module, "LOOKUP_TIMEOUT", 0.05)
     assert not await is_found(SLOW)
     with pytest.raises(RefusedError, match="public"):
-        await Guard(PushSettings()).check(f"https://{SLOW}/")
+        await Guard(PushSettings()).check(f"https://{SLOW}/", "ada")
 
 
 async def test_names_without_end_take_no_more_threads_than_there_are_places(
     system: System, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "SECONDS", 0.1)
-    monkeypatch.setattr(module, "PLACES", 3)
+    monkeypatch.setattr(module, "LOOKUP_TIMEOUT", 0.1)
+    monkeypatch.setattr(module, "LOOKUPS", 3)
     resolver = Resolver()
-    many = (resolver(f"{number}.{SLOW}", 443) for number in range(50))
+    many = (resolver(f"{number}.{SLOW}", 443, "ada") for number in range(50))
     results = await asyncio.gather(*many, return_exceptions=True)
     assert all(isinstance(result, OSError | BusyError) for result in results)
     assert sum(isinstance(result, BusyError) for result in results) == 47
     assert len(threads()) == 3
     with pytest.raises(BusyError, match="try again later"):
-        await resolver(QUICK, 443)
-    monkeypatch.setattr(module, "SECONDS", PATIENCE)
-    waiting = asyncio.create_task(resolver(QUICK, 443))
+        await resolver(QUICK, 443, "ada")
+    monkeypatch.setattr(module, "LOOKUP_TIMEOUT", PATIENCE)
+    waiting = asyncio.create_task(resolver(QUICK, 443, "ada"))
     system.gate.set()
     assert await waiting == FOUND
-    assert await asyncio.gather(*(resolver(QUICK, 443) for _ in range(10))) == [FOUND] * 10
+    assert await asyncio.gather(*(resolver(QUICK, 443, "ada") for _ in range(10))) == [FOUND] * 10
 
 
 async def test_the_slow_names_of_a_principal_hold_up_its_own_alone(
     system: System, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "SECONDS", 0.5)
+    monkeypatch.setattr(module, "LOOKUP_TIMEOUT", 0.5)
     resolver = Resolver()
-    module.principal.set("eve")
-    slow = [asyncio.create_task(is_found(f"{n}.{SLOW}", resolver)) for n in range(100)]
-    for _ in range(module.PER_OWNER):
+    slow = [asyncio.create_task(is_found(f"{n}.{SLOW}", resolver, "eve")) for n in range(100)]
+    for _ in range(module.PER_PRINCIPAL):
         await system.is_asked()
-    module.principal.set("ada")
-    assert await resolver(QUICK, 443) == FOUND
-    assert len(threads()) <= module.PER_OWNER + 1  # that of the quick name is about to end
+    assert await resolver(QUICK, 443, "ada") == FOUND
+    assert len(threads()) <= module.PER_PRINCIPAL + 1  # that of the quick name is about to end
     assert not any(await asyncio.gather(*slow))
 
 
@@ -129,7 +125,7 @@ async def test_who_waits_for_a_name_may_go(system: System) -> None:
     complaints: list[Any] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, about: complaints.append(about))
     resolver, system.fails = Resolver(), OSError
-    task = asyncio.create_task(resolver(SLOW, 443))
+    task = asyncio.create_task(resolver(SLOW, 443, "ada"))
     await system.is_asked()
     task.cancel()
     await asyncio.wait([task])
@@ -137,14 +133,14 @@ async def test_who_waits_for_a_name_may_go(system: System) -> None:
     system.gate.set()
     for thread in threads():
         await asyncio.to_thread(thread.join, PATIENCE)
-    assert await resolver(QUICK, 443) == FOUND
+    assert await resolver(QUICK, 443, "ada") == FOUND
     del task
     gc.collect()
     assert not complaints
 
 
 async def test_a_look_up_is_in_a_thread_that_no_process_waits_for(system: System) -> None:
-    task = asyncio.create_task(Resolver()(SLOW, 443))
+    task = asyncio.create_task(Resolver()(SLOW, 443, "ada"))
     await system.is_asked()
     (thread,) = threads()
     assert thread.daemon
@@ -154,12 +150,12 @@ async def test_a_look_up_is_in_a_thread_that_no_process_waits_for(system: System
 
 ENDING = """
 import asyncio, socket, threading
-from apcore_a2a_server.push import resolver
+from apcore_a2a_server.push import guard
 
-resolver.SECONDS = 0.05
+guard.LOOKUP_TIMEOUT = 0.05
 socket.getaddrinfo = lambda *_, **__: threading.Event().wait()
 try:
-    asyncio.run(resolver.Resolver()("slow.example.com", 443))
+    asyncio.run(guard.Resolver()("slow.example.com", 443, "ada"))
 except OSError:
     print("not found")
 """
@@ -175,7 +171,7 @@ def test_a_process_ends_while_a_name_is_looked_up() -> None:
 def test_what_is_found_when_the_loop_has_ended_breaks_nothing(
     fails: type[Exception] | None, system: System, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "SECONDS", 0.05)
+    monkeypatch.setattr(module, "LOOKUP_TIMEOUT", 0.05)
     broken: list[Any] = []
     monkeypatch.setattr(threading, "excepthook", broken.append)
     monkeypatch.setattr(sys, "unraisablehook", broken.append)
@@ -197,5 +193,5 @@ async def test_a_name_that_none_can_have_is_not_found() -> None:
 
 
 async def test_addresses_are_resolved_to_themselves() -> None:
-    assert await Resolver()("127.0.0.1", 443) == ["127.0.0.1"]
-    assert await Resolver()("2606:4700:4700::1111", 443) == ["2606:4700:4700::1111"]
+    assert await Resolver()("127.0.0.1", 443, "ada") == ["127.0.0.1"]
+    assert await Resolver()("2606:4700:4700::1111", 443, "ada") == ["2606:4700:4700::1111"]

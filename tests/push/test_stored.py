@@ -10,7 +10,6 @@ import pytest
 from a2a import types as a2a
 from apcore_a2a_server.push import PushSettings
 from apcore_a2a_server.push.push import Push
-from apcore_a2a_server.push.stored import StoredOutbox
 from apcore_a2a_server.store import Journal, Webhook
 from apcore_a2a_server.store.sqlite import SqliteStore
 from apcore_a2a_server.store.testing import begun, new_record
@@ -26,14 +25,12 @@ def anyio_backend() -> str:
 
 
 @asynccontextmanager
-async def kept(folder: Path) -> AsyncGenerator[tuple[SqliteStore, StoredOutbox]]:
-    """A store, and its outbox, which has not begun."""
+async def kept(folder: Path) -> AsyncGenerator[tuple[SqliteStore, Push]]:
+    """A store, and what calls the webhooks in it, which has not begun."""
     store = SqliteStore(folder / "agent.db")
     await store.start()
     try:
-        outbox = Push(Journal(store), PushSettings(dev=True, timeout=60)).outbox
-        assert isinstance(outbox, StoredOutbox)
-        yield store, outbox
+        yield store, Push(Journal(store), PushSettings(dev=True, timeout=60))
     finally:
         await store.close()
 
@@ -48,7 +45,7 @@ async def test_hosts_that_are_slow_for_many_principals_leave_places_to_others(
     tmp_path: Path,
 ) -> None:
     with receiving() as quick, socket.create_server(("0.0.0.0", 0), backlog=1000) as silent:
-        async with kept(tmp_path) as (store, outbox):
+        async with kept(tmp_path) as (store, push):
             port = silent.getsockname()[1]
             slow = [
                 (owner, host, n) for owner in range(10) for host in range(1, 5) for n in range(8)
@@ -61,10 +58,10 @@ async def test_hosts_that_are_slow_for_many_principals_leave_places_to_others(
                     for owner, host, n in slow
                 )
             )
-            outbox.start()
+            push.start()
             await begin(store, "quick", "somebody else", quick.url)
             await asyncio.to_thread(quick.wait, 1)
-            await outbox.drain(0)
+            await push.drain(0)
 
 
 async def test_behind_its_end_nothing_is_told(tmp_path: Path) -> None:
@@ -73,10 +70,10 @@ async def test_behind_its_end_nothing_is_told(tmp_path: Path) -> None:
 
     before = asyncio.all_tasks()
     with receiving(answer) as receiver:
-        async with kept(tmp_path) as (store, outbox):
+        async with kept(tmp_path) as (store, push):
             for number in range(20):
                 await begin(store, f"t{number}", "ada", receiver.url)
-            outbox.start()
+            push.start()
             await asyncio.to_thread(receiver.wait, 9)
-            await outbox.drain(0)
+            await push.drain(0)
             assert asyncio.all_tasks() <= before

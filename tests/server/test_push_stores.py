@@ -20,9 +20,7 @@ from .inloop import (
     Does,
     Gate,
     Peer,
-    app_of,
     give_back,
-    registry_of,
     serving,
     true,
 )
@@ -278,6 +276,18 @@ async def test_a_store_without_webhooks_is_never_asked_for_them() -> None:
         assert (await replied(peer, task))["status"]["state"] == "TASK_STATE_COMPLETED"
 
 
-def test_a_store_of_the_sdk_can_not_be_had_with_webhooks() -> None:
-    with pytest.raises(ValueError, match="push_notifications"):
-        app_of(registry_of(GIVEN), task_store=SdkStore(), push_notifications=True)
+async def test_over_a_store_of_the_sdk_webhooks_live_in_the_process() -> None:
+    store = SdkStore()
+    with receiving() as receiver:
+        async with serving(GIVEN, task_store=store, push_notifications=QUICK) as peer:
+            hook = {**HOOK, "url": receiver.url}
+            params = Hooks(peer.wire).sending("pay", hook=hook)
+            task = (await peer.ask("send", params)).task["id"]
+            assert await hooks_of(peer, task) == [{"taskId": task, **hook}]
+            await replied(peer, task)
+            await asyncio.to_thread(receiver.wait, 5)
+            assert await hooks_of(peer, task) == [{"taskId": task, **hook}]
+        async with serving(GIVEN, task_store=store, push_notifications=QUICK) as peer:
+            assert await hooks_of(peer, task) == []
+    states = ["submitted", "working", "input-required", "working", "completed"]
+    assert receiver.states == states

@@ -73,7 +73,7 @@ class Agent:
         if self.keeper is not None:
             self.keeper.start()
         if self.push is not None:
-            self.push.outbox.start()
+            self.push.start()
 
     async def close(self) -> None:
         """Close the store."""
@@ -92,7 +92,7 @@ class Agent:
         await self.engine.drain(timeout)
         if self.push is not None:
             left = max(end - loop.time(), min(LAST_WORDS, timeout))
-            await self.push.outbox.drain(left)
+            await self.push.drain(left)
 
     def gauges(self) -> dict[str, Callable[[], float]]:
         """What can be read at any time, by its name."""
@@ -105,9 +105,9 @@ class Agent:
             keeper = self.keeper
             found["lease_age_seconds"] = lambda: round(keeper.age, 3)
         if self.push is not None:
-            outbox = self.push.outbox
-            found["webhooks_pending"] = lambda: outbox.pending
-            found["webhooks_pending_age_seconds"] = lambda: round(outbox.age, 3)
+            push = self.push
+            found["webhooks_pending"] = lambda: push.pending
+            found["webhooks_pending_age_seconds"] = lambda: round(push.age, 3)
         return found
 
 
@@ -182,10 +182,9 @@ def _push(journal: Journal, settings: Settings, metrics: "Metrics | None") -> "P
         return None
     from apcore_a2a_server.push.push import Push  # takes 30 ms, and most do without
 
-    push = Push(journal, PushSettings() if wanted is True else wanted)
-    if metrics is not None:
-        push.outbox.on_result = metrics.on_delivery
-    return push
+    push_settings = PushSettings() if wanted is True else wanted
+    on_result = (lambda result: None) if metrics is None else metrics.on_delivery
+    return Push(journal, push_settings, on_result=on_result)
 
 
 def _skills(executor: Executor, settings: Settings) -> Skills:

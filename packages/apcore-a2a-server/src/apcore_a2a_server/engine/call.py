@@ -30,8 +30,8 @@ class Call:
     approvals: Approvals = field(default_factory=Approvals)
     token: str | None = None
     """The approval id to resume with, when the executor has its user's approval handler."""
-    webhooks: Sequence[Webhook] = ()
-    """Who is told of a new task from its beginning."""
+    webhook: Webhook | None = None
+    """The webhook that the message brings for its task."""
     key: SendKey | None = None
     """What the send is known by when it is repeated."""
 

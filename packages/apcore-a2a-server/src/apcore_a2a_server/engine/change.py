@@ -4,7 +4,7 @@ It holds the change against what the task is then, gives every event the task's 
 version, and writes record and events to the journal in one go.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import replace
 
 from a2a import types as a2a
@@ -22,7 +22,7 @@ ATTEMPTS = 10
 async def create(
     journal: Journal,
     record: TaskRecord,
-    webhooks: Sequence[Webhook] = (),
+    webhook: Webhook | None = None,
     key: SendKey | None = None,
 ) -> Lease:
     """Store a new task: submitted, and at once working, as its first two events.
@@ -38,6 +38,7 @@ async def create(
     submitted.CopyFrom(record.task)
     record.messages = len(submitted.history)
     working = NewState(WORKING, resume=record.resume).apply(record)
+    webhooks = () if webhook is None else (webhook,)
     return await journal.create(record, [submitted, working], webhooks, key)
 
 
@@ -48,6 +49,7 @@ async def change(
     expect: Collection[a2a.TaskState],
     pause: bytes | None = None,
     lease: Lease | None = None,
+    webhook: Webhook | None = None,
 ) -> TaskRecord:
     """Apply *updates* to a task, all or none, and return its new record.
 
@@ -58,11 +60,13 @@ async def change(
         expect: The states the task must be in for this change to make sense.
         pause: The paused call that the change is about, when it is about one.
         lease: The right to run the task, of who makes the change because of that.
+        webhook: What is added to the task's webhooks with the change, or not at all.
 
     Raises:
         StaleTaskError: The task is in another state or pause (somebody was faster), or gone;
             or somebody else runs it.
         InvalidStateTransitionError: The state machine has no such way.
+        InvalidParamsError: The webhook is one too many.
     """
     for _ in range(ATTEMPTS):
         entry = await journal.open(task_id)
@@ -77,7 +81,7 @@ async def change(
             payloads = [update.apply(record) for update in updates]
             trim(record.task, journal.max_history)
             try:
-                await journal.write(entry, record, payloads)
+                await journal.write(entry, record, payloads, webhook)
             except StaleError:  # another process has changed it: look again
                 continue
             return record

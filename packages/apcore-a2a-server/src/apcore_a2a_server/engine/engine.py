@@ -18,6 +18,8 @@ from apcore_a2a_server.store import (
     RepeatedError,
     TaskRecord,
     UnavailableError,
+    Webhook,
+    with_webhook,
 )
 
 from .call import Call, Ticket
@@ -70,19 +72,35 @@ class Engine:
             A2AError: Whatever refuses the answer; the task waits for another one then.
         """
         ticket = Ticket(record.task.id, record.version)
+        update, webhook = answered(pause, call.message), call.webhook
         if pause.is_over():
+            await self._add_webhook(ticket.task_id, webhook)
             await self._expiries.end(call.message, pause)
             return ticket
-        update, packed = answered(pause, call.message), record.resume
         if update.state == WORKING:
-            await self._admitted(Run(self._setup, call, (update, pause)))
+            counts = await self._admitted(Run(self._setup, call, (update, pause)))
         else:
-            with suppress(StaleTaskError):  # somebody else has answered
-                journal = self._setup.journal
-                await change(journal, ticket.task_id, update, expect=PAUSED, pause=packed)
+            counts = await self._answer(record, update, webhook)
+        if not counts:
+            await self._add_webhook(ticket.task_id, webhook)
         if update.state != INPUT_REQUIRED:
             self._expiries.forget(ticket.task_id, pause.id)
         return ticket
+
+    async def _answer(self, record: TaskRecord, update: NewState, webhook: Webhook | None) -> bool:
+        """Change a paused task that does not run again; False when another answer was faster."""
+        journal, task_id, pause = self._setup.journal, record.task.id, record.resume
+        try:
+            await change(journal, task_id, update, expect=PAUSED, pause=pause, webhook=webhook)
+        except StaleTaskError:
+            return False
+        return True
+
+    async def _add_webhook(self, task_id: str, webhook: Webhook | None) -> None:
+        """Add the webhook of an answer that changes nothing itself."""
+        if webhook is not None:
+            edit = partial(with_webhook, webhook=webhook)
+            await self._setup.journal.edit_webhooks(task_id, edit)
 
     async def expire(self, about: a2a.Message, pause: Pause) -> None:
         """Fail a task, if nobody has answered *pause* by now."""
@@ -135,8 +153,12 @@ class Engine:
                 await journal.store.release(leases)
         return {lease.task_id for lease in leases}
 
-    async def _admitted(self, run: Run) -> None:
-        """Run, and return when the run's task works; or raise what refuses it."""
+    async def _admitted(self, run: Run) -> bool:
+        """Run, and return when the run's task works; or raise what refuses it.
+
+        Returns:
+            Whether it was this run that made it work; if not, another answer was faster.
+        """
         call = run.call
         if self._state.is_draining:
             raise DrainingError
@@ -150,6 +172,7 @@ class Engine:
             raise
         except Exception as error:  # modules, middleware and stores raise what they like
             raise refusal(self._setup.explain(error, call)) from None
+        return current[0] is run and run.lease is not None
 
     def run(self, run: Run) -> tuple[Run, asyncio.Task[None]]:
         """Run, whatever else runs."""

@@ -6,7 +6,6 @@ Streams carry the versions of events, which the SDK's `RequestHandler` has no ro
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -92,23 +91,27 @@ class Handler:
         send: a2a.SendMessageRequest = request.message
         caller, parts = request.caller, request.parts
         wish = send.configuration.HasField("task_push_notification_config")
-        push = self._webhooks(caller) if wish else None
+        push = self._webhooks() if wish else None
         record = await self._admission.addressed(send, caller)
         if record is None:
             try:
                 call = self._admission.call(send, caller, parts, streaming=streaming)
                 if push is not None:
-                    call = replace(call, webhooks=[await push.wish(send, request.version)])
+                    webhook = await push.wish(send, request.version, caller.owner)
+                    call = replace(call, webhook=webhook)
                 return await self._engine.start(call)
             except (errors.InvalidParamsError, TooMuchError):
                 await self._admission.check_access(send, caller)
                 raise
         send.message.task_id = record.task.id
-        async with nullcontext() if push is None else push.adding(send, request.version):
-            if record.task.status.state not in PAUSED:
-                return Ticket(record.task.id, record.version - 1)
-            answer = self._admission.reply(record, send, caller, parts, streaming=streaming)
-            return await asyncio.shield(self._engine.resume(record, *answer))
+        added = None if push is None else await push.wish(send, request.version, caller.owner)
+        if record.task.status.state not in PAUSED:
+            if push is not None and added is not None:
+                await push.set(record.task.id, added)
+            return Ticket(record.task.id, record.version - 1)
+        call, pause = self._admission.reply(record, send, caller, parts, streaming=streaming)
+        call = replace(call, webhook=added)
+        return await asyncio.shield(self._engine.resume(record, call, pause))
 
     async def send(self, request: Request) -> a2a.Task:
         """Send a message (§3.1.1): the task when it has settled, or at once if so asked for.
@@ -197,9 +200,9 @@ class Handler:
         Raises:
             PushNotificationNotSupportedError: No webhooks are called.
         """
-        push, asked = self._webhooks(request.caller), request.message
+        push, asked = self._webhooks(), request.message
         await self._admission.own_task(asked.task_id, request.caller)
-        return await push.answer(asked, request.version)
+        return await push.answer(asked, request.version, request.caller.owner)
 
     async def extended_card(self, request: Request) -> dict[str, Any]:
         """The card for who calls, as JSON of both versions (§3.1.11).
@@ -211,10 +214,10 @@ class Handler:
             raise errors.ExtendedAgentCardNotConfiguredError
         return await self._extended_card(request.caller)
 
-    def _webhooks(self, caller: Caller) -> PushConfigs:
+    def _webhooks(self) -> PushConfigs:
         if self._push is None:
             raise errors.PushNotificationNotSupportedError
-        return self._push.asked_by(caller.owner)
+        return self._push
 
     async def _task(self, task_id: str, request: Request) -> a2a.Task:
         return (await self._admission.own_task(task_id, request.caller)).task

@@ -103,12 +103,13 @@ class Run:
             await self._change(self.lost.restart)
             return self.lost.lease
         if self.answer is None:
-            return await create(journal, self._new_record(), self.call.webhooks, self.call.key)
+            return await create(journal, self._new_record(), self.call.webhook, self.call.key)
         update, pause = self.answer
         if pause.question is not None:
             await self._check()
         update = replace(update, resume=self._keep())
-        await change(journal, task_id, update, expect=PAUSED, pause=pause.pack())
+        packed, webhook = pause.pack(), self.call.webhook
+        await change(journal, task_id, update, expect=PAUSED, pause=packed, webhook=webhook)
         return journal.lease_of(task_id)
 
     async def _check(self) -> None:

@@ -1,18 +1,29 @@
-"""The one judge of a webhook's address: when it is set, and at every connection (NFR-SEC-004)."""
+"""The one judge of a webhook's address: when it is set, and at every connection (NFR-SEC-004).
 
+```
+ValueError
+└── RefusedError     nothing is sent to this address; its text is safe to show to a client
+    └── BusyError    its name can't be looked up now
+```
+"""
+
+import asyncio
 import re
-from collections.abc import Awaitable, Callable
-from functools import lru_cache
+import socket
+import threading
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
+from functools import lru_cache, partial
 from ipaddress import ip_address, ip_network
 from typing import NamedTuple, TypeAlias
 from urllib.parse import urlsplit
+from weakref import WeakValueDictionary
 
 from .addresses import Address, is_forbidden, is_public
-from .errors import RefusedError
-from .resolver import Resolver
 from .settings import NAME, PushSettings
 
-Resolve: TypeAlias = Callable[[str, int], Awaitable[list[str]]]
+Resolve: TypeAlias = Callable[[str, int, str], Awaitable[list[str]]]
+"""From a host, a port and the principal that asks to the host's addresses."""
 
 MAX_URL = 2048
 KEPT = 1000
@@ -27,6 +38,23 @@ INNER = frozenset(
 NUMBER = re.compile(r"(0x[0-9a-f]*|[0-9]+)", re.IGNORECASE)
 NOT_PUBLIC = "The webhook's host must have public addresses, and no others"
 """Said of unknown names, too: what names lead to in here is nobody's business."""
+LOOKUP_TIMEOUT = 5.0
+"""Seconds that a name may take."""
+LOOKUPS = 64
+"""How many names are looked up at a time; those that take longer keep their place."""
+PER_PRINCIPAL = 8
+"""How many for one principal."""
+
+
+class RefusedError(ValueError):
+    """The address of a webhook is none that this agent sends to."""
+
+
+class BusyError(RefusedError):
+    """Too many names are being looked up, for this principal or in all."""
+
+    def __init__(self) -> None:
+        super().__init__("The webhook's host can't be looked up now; try again later")
 
 
 class Target(NamedTuple):
@@ -42,7 +70,7 @@ class Guard:
 
     Args:
         settings: What is allowed.
-        resolve: From a host and a port to addresses; else the system's resolver.
+        resolve: Looks up names; else the system's resolver does.
 
     Example:
         ```python
@@ -53,7 +81,7 @@ class Guard:
 
         guard = Guard(PushSettings())
         try:
-            asyncio.run(guard.check("https://169.254.169.254/latest/meta-data"))
+            asyncio.run(guard.check("https://169.254.169.254/latest/meta-data", "ada"))
         except ValueError as error:
             print(error)
             #> The webhook's host must have public addresses, and no others
@@ -74,15 +102,15 @@ class Guard:
         self._judged = lru_cache(KEPT)(self._judge)
         self._read = lru_cache(KEPT)(self._target)
 
-    async def check(self, url: str) -> None:
-        """Judge a webhook's address, and what its host leads to now.
+    async def check(self, url: str, principal: str) -> None:
+        """Judge a webhook's address, and what its host leads to now, for a principal.
 
         Raises:
             RefusedError: Nothing may be sent there.
         """
         target = self.target(url)
         if not self._proxied:
-            await self.addresses(target.host, target.port)
+            await self.addresses(target.host, target.port, principal)
 
     def target(self, url: str) -> Target:
         """Where a webhook's address leads, judged by what it says.
@@ -116,14 +144,14 @@ class Guard:
             self._check_name(host)
         return Target(parts.scheme, host, port)
 
-    async def addresses(self, host: str, port: int) -> list[str]:
+    async def addresses(self, host: str, port: int, principal: str) -> list[str]:
         """The addresses of a host: resolved once, each of them judged, and none that is not.
 
         Raises:
             RefusedError: One of them may not be connected to, or there is none.
         """
         try:
-            found = [host] if _literal(host) else await self._resolve(host, port)
+            found = [host] if _literal(host) else await self._resolve(host, port, principal)
         except OSError:
             raise RefusedError(NOT_PUBLIC) from None
         if not found or not all(self._judged(host, text) for text in found):
@@ -168,3 +196,92 @@ def _literal(host: str) -> Address | None:
         return None if "%" in host else ip_address(host)
     except ValueError:
         return None
+
+
+class Resolver:
+    """The system's own resolver, each look-up in a daemon thread.
+
+    The threads that `asyncio` has for it are few, and shared with everything else: names that are
+    slow on purpose would hold up others' work, and a process that ends would wait for them.
+    """
+
+    def __init__(self) -> None:
+        self._places = asyncio.Semaphore(LOOKUPS)
+        self._shares: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+
+    async def __call__(self, host: str, port: int, principal: str) -> list[str]:
+        """Return the addresses of *host*, in the order in which they should be tried.
+
+        Args:
+            host: The name.
+            port: The port.
+            principal: For whom: slow names of one principal hold up nobody else's.
+
+        Raises:
+            BusyError: Too many names are looked up already.
+            OSError: There are none, or not in time.
+        """
+        share = self._shares.setdefault(principal, asyncio.Semaphore(PER_PRINCIPAL))
+        try:
+            async with asyncio.timeout(LOOKUP_TIMEOUT):
+                await _acquired(share, self._places)
+        except TimeoutError:
+            raise BusyError from None
+        loop = asyncio.get_running_loop()
+        found: asyncio.Future[list[str]] = loop.create_future()
+        found.add_done_callback(_look_at)
+        work = partial(_work, loop, found, (share, self._places), host, port)
+        try:
+            threading.Thread(target=work, name="resolver", daemon=True).start()
+        except RuntimeError:  # the system has no more threads
+            _release((share, self._places))
+            raise BusyError from None
+        async with asyncio.timeout(LOOKUP_TIMEOUT):  # TimeoutError is an OSError
+            return await asyncio.shield(found)
+
+
+async def _acquired(*places: asyncio.Semaphore) -> None:
+    """Take a place in each, or in none."""
+    taken: list[asyncio.Semaphore] = []
+    try:
+        for place in places:
+            await place.acquire()
+            taken.append(place)
+    except BaseException:  # canceled, most of all
+        _release(taken)
+        raise
+
+
+def _release(places: Iterable[asyncio.Semaphore]) -> None:
+    for place in places:
+        place.release()
+
+
+def _work(
+    loop: asyncio.AbstractEventLoop,
+    found: "asyncio.Future[list[str]]",
+    places: Iterable[asyncio.Semaphore],
+    host: str,
+    port: int,
+) -> None:
+    answer: list[str] | OSError
+    try:
+        infos = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        answer = list(dict.fromkeys(str(info[4][0]) for info in infos))
+    except (OSError, UnicodeError) as error:  # a label that no name can have
+        answer = error if isinstance(error, OSError) else OSError(str(error))
+
+    def tell() -> None:
+        _release(places)
+        if isinstance(answer, OSError):
+            found.set_exception(answer)
+        else:
+            found.set_result(answer)
+
+    with suppress(RuntimeError):  # the loop has ended meanwhile
+        loop.call_soon_threadsafe(tell)
+
+
+def _look_at(found: "asyncio.Future[list[str]]") -> None:
+    if not found.cancelled():
+        found.exception()  # it may be that nobody waits for it any more

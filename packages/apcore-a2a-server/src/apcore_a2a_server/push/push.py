@@ -6,11 +6,10 @@ from apcore_a2a_server.store import Journal
 
 from .configs import PushConfigs
 from .guard import Guard, Resolve
-from .outbox import Outbox
-from .poster import Poster
+from .queue import DeliveryQueue
+from .sender import OnResult, WebhookSender
 from .settings import PushSettings
-from .stored import StoredOutbox
-from .teller import Teller
+from .transport import WebhookTransport
 
 logger = logging.getLogger("apcore_a2a.push")
 
@@ -18,30 +17,45 @@ HINT = "give secrets= or --push-secrets"
 
 
 class Push:
-    """What calls the webhooks of the tasks in a journal.
+    """Calls the webhooks of tasks.
 
     Args:
-        journal: The tasks; its outbox is set to the one here.
+        journal: The tasks.
         settings: How webhooks are called.
-        resolve: From a host and a port to addresses; else the system's resolver.
-
-    Raises:
-        ValueError: The journal's store keeps no webhooks.
+        on_result: Called with the outcome of each notification.
+        resolve: Looks up names; else the system's resolver does.
     """
 
     def __init__(
-        self, journal: Journal, settings: PushSettings, resolve: Resolve | None = None
+        self,
+        journal: Journal,
+        settings: PushSettings,
+        *,
+        on_result: OnResult = lambda result: None,
+        resolve: Resolve | None = None,
     ) -> None:
-        if not journal.keeps_webhooks:
-            raise ValueError("push_notifications needs a task store that keeps them")
         if not settings.secrets:
             logger.warning("Notifications are not signed, so that anybody can forge them; %s", HINT)
         guard = Guard(settings, resolve)
-        poster = Poster(settings, guard)
+        transport = WebhookTransport(settings, guard)
+        sender = WebhookSender(journal, transport, guard, settings, on_result)
         self.configs = PushConfigs(journal, guard)
-        teller = Teller(poster, guard.target, settings)
-        kept = journal.store.keeps_outbox
-        self.outbox: Outbox | StoredOutbox = (StoredOutbox if kept else Outbox)(
-            journal, teller, settings
-        )
-        journal.outbox = self.outbox
+        self._queue = DeliveryQueue(journal.store, sender, settings, on_result)
+
+    @property
+    def pending(self) -> int:
+        """How many notifications wait."""
+        return self._queue.pending
+
+    @property
+    def age(self) -> float:
+        """Seconds since the oldest of them came."""
+        return self._queue.age
+
+    def start(self) -> None:
+        """Begin to deliver, again after an earlier end; needs a running event loop."""
+        self._queue.start()
+
+    async def drain(self, seconds: float) -> None:
+        """Deliver what is due for *seconds*, and end."""
+        await self._queue.drain(seconds)

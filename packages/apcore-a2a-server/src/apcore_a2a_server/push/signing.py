@@ -1,12 +1,50 @@
-"""What a notification says of itself in its headers (Standard Webhooks)."""
+"""The body of a notification, its headers, and its signature (Standard Webhooks)."""
 
+import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from hashlib import sha256
+from typing import Any, TypeAlias
 
+from a2a import types as a2a
+from apcore_a2a_core.dialects import V03, V1
 from standardwebhooks import Webhook as Secret
 
-Headers = list[tuple[str, str]]
+from apcore_a2a_server.store import Notification, Version, Webhook
+
+Headers: TypeAlias = list[tuple[str, str]]
+
+DIALECT_1 = V1()
+DIALECT_03 = V03()
+MEDIA_TYPES: dict[Version, str] = {"1.0": "application/a2a+json", "0.3": "application/json"}
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+
+
+def notification_body(notification: Notification, task: a2a.Task) -> bytes:
+    """Return the StreamResponse of 1.0 (§4.3.3), or the task as 0.3 has it."""
+    body: dict[str, Any]
+    if notification.webhook.version == "0.3":
+        body = DIALECT_03.task(task)
+    else:
+        body = DIALECT_1.event(notification.payload)
+    return _ENCODER.encode(body).encode()
+
+
+def protocol_headers(webhook: Webhook) -> Headers:
+    """Return the headers of the protocol, and those that the client wants."""
+    config = webhook.config
+    found = [
+        ("content-type", MEDIA_TYPES[webhook.version]),
+        ("user-agent", "apcore-a2a"),
+        ("a2a-version", webhook.version),
+        ("accept-encoding", "identity"),
+    ]
+    if config.token:
+        found.append(("x-a2a-notification-token", config.token))
+    if config.authentication.scheme:
+        credentials = f"{config.authentication.scheme} {config.authentication.credentials}"
+        found.append(("authorization", credentials.strip()))
+    return found
 
 
 class Signer:

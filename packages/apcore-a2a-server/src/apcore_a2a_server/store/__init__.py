@@ -28,12 +28,13 @@ from .keeper import Keeper
 from .memory import InMemoryTaskStore
 from .port import Change, Claim, Lease, Order, Page, Query, Retention, SendKey, Store
 from .urls import open_store
-from .webhooks import Backlog, Notification, Outbox, Transition, Wanted, Webhook
+from .webhooks import Backlog, ClaimRequest, Notification, Webhook, with_webhook
 
 __all__ = [
     "Backlog",
     "Change",
     "Claim",
+    "ClaimRequest",
     "Event",
     "InMemoryTaskStore",
     "InProcessStore",
@@ -45,7 +46,6 @@ __all__ = [
     "NotSavedError",
     "Notification",
     "Order",
-    "Outbox",
     "Page",
     "Payload",
     "Query",
@@ -61,14 +61,13 @@ __all__ = [
     "TaskListResult",
     "TaskRecord",
     "TaskStore",
-    "Transition",
     "UnavailableError",
     "Version",
-    "Wanted",
     "Webhook",
     "fold",
     "open_store",
     "shortened",
     "store_of",
     "trim",
+    "with_webhook",
 ]

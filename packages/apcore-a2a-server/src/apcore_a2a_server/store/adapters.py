@@ -2,6 +2,7 @@
 
 import base64
 import logging
+from collections import OrderedDict
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
@@ -35,8 +36,6 @@ class ScannedStore(InProcessStore):
     Args:
         store: A store with the seven methods of FR-STR-001.
     """
-
-    keeps_webhooks = True
 
     def __init__(self, store: TaskStore) -> None:
         super().__init__()
@@ -73,7 +72,7 @@ class ScannedStore(InProcessStore):
         more = len(found) > first + query.limit
         return Page(page, page[-1].task.id if more else None, len(found))
 
-    async def webhooks(self, task_id: str) -> Sequence[Webhook]:
+    async def read_webhooks(self, task_id: str) -> Sequence[Webhook]:
         """The task's webhook, if it has one."""
         kept = await self._store.get_push_config(task_id)
         if kept is None:
@@ -85,9 +84,7 @@ class ScannedStore(InProcessStore):
         known: Version = "0.3" if version == "0.3" else "1.0"
         return (Webhook(config, known, failure),)
 
-    async def save_webhooks(
-        self, task_id: str, webhooks: Sequence[Webhook], known: Sequence[Webhook] | None = None
-    ) -> None:
+    async def write_webhooks(self, task_id: str, webhooks: Sequence[Webhook]) -> None:
         """Keep this as the task's webhook.
 
         Raises:
@@ -131,22 +128,30 @@ def _position(found: list[TaskRecord], cursor: str | None) -> int:
 
 
 class ScannedSdkStore(ScannedStore):
-    """The same over a store of the official SDK, which keeps no webhooks.
+    """The same over a store of the official SDK; webhooks are kept in memory.
 
     Args:
         store: An `a2a.server.tasks.TaskStore`.
     """
 
-    keeps_webhooks = False
-
     def __init__(self, store: Any) -> None:
         tasks: Any = SdkStore(store)
         super().__init__(tasks)
-        name = f"{type(store).__name__} of a2a-sdk"
-        self._lacks = name, "It keeps no webhooks, and lists tasks by their last change of state"
+        name, limits = f"{type(store).__name__} of a2a-sdk", "Webhooks live in this process"
+        self._lacks = name, f"{limits}, and tasks are listed by their last change of state"
+        self._webhooks: OrderedDict[str, Sequence[Webhook]] = OrderedDict()
 
-    webhooks = Store.webhooks
-    save_webhooks = Store.save_webhooks
+    async def read_webhooks(self, task_id: str) -> Sequence[Webhook]:
+        """The task's webhooks, as far as this process knows them."""
+        return self._webhooks.get(task_id, ())
+
+    async def write_webhooks(self, task_id: str, webhooks: Sequence[Webhook]) -> None:
+        """Keep the task's webhooks, and those of as many other tasks as logs are kept."""
+        self._webhooks.pop(task_id, None)
+        if webhooks:
+            self._webhooks[task_id] = webhooks
+            if len(self._webhooks) > self.retention.max_logs:
+                self._webhooks.popitem(last=False)
 
 
 class SdkStore:

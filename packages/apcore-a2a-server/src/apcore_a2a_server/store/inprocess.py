@@ -1,23 +1,29 @@
-"""What a store in one process has beside its records: the events of tasks, and their leases.
+"""What a store in one process has beside its records: events of tasks, leases, and the outbox.
 
 Events live in memory. The log of a task that has ended is kept for some time as bytes, for
 readers that come back late.
 """
 
+import asyncio
+import logging
 import time
 from abc import abstractmethod
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
+from weakref import WeakValueDictionary
 
 from apcore_a2a_core.records import TaskRecord
 from apcore_a2a_core.states import SETTLED, TERMINAL
 
 from .errors import KeyReusedError, LeaseLostError, NotSavedError, RepeatedError, StaleError
 from .events import Event, pack, unpack
+from .outbox import Outbox
 from .port import Change, Claim, Lease, SendKey, Store
-from .webhooks import Webhook
+from .webhooks import Backlog, ClaimRequest, Notification, Webhook, with_webhook
+
+logger = logging.getLogger("apcore_a2a.stores")
 
 
 @dataclass(slots=True)
@@ -32,6 +38,8 @@ class _Log:
     """When its lease ends; None when nobody runs it."""
     deadline: float | None = None
     """When it waits for an answer no more, in seconds since 1970."""
+    webhooks: Sequence[Webhook] = ()
+    """Its webhooks, whether or not they could be saved."""
 
     def is_free(self) -> bool:
         """Whether somebody should see to it, and nobody does."""
@@ -48,16 +56,32 @@ There are many; tuples of atoms are what the garbage collector need not go throu
 
 
 class InProcessStore(Store):
-    """A store for one process: what derives from it keeps records and answers queries."""
+    """A store for one process: what derives from it keeps records and answers queries.
+
+    It need not keep webhooks: those of tasks that have not ended are here.
+    """
 
     def __init__(self) -> None:
         self._logs: dict[str, _Log] = {}
         self._ended: OrderedDict[str, _Ended] = OrderedDict()
         self._sends: OrderedDict[tuple[str, str], tuple[bytes, str]] = OrderedDict()
+        self._outbox = Outbox(lambda: self.ring())
+        self._delivers = False
+        """Whether somebody delivers notifications; if not, webhooks need not be read."""
+        self._edits: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        """Locks that serialize edits of a task's webhooks."""
 
     @abstractmethod
     async def save(self, record: TaskRecord) -> None:
         """Keep *record*, in place of the one with the same task id."""
+
+    @abstractmethod
+    async def read_webhooks(self, task_id: str) -> Sequence[Webhook]:
+        """Return the webhooks of a task that were written last, as far as they are kept."""
+
+    @abstractmethod
+    async def write_webhooks(self, task_id: str, webhooks: Sequence[Webhook]) -> None:
+        """Keep these as the webhooks of a task."""
 
     async def create(
         self,
@@ -70,18 +94,19 @@ class InProcessStore(Store):
         task_id = record.task.id
         if key is not None:
             await self._reserve(record.owner, key, task_id)
-        log = self._logs[task_id] = _Log(record.version, [*events])
+        log = self._logs[task_id] = _Log(record.version, [*events], webhooks=tuple(webhooks))
         try:
             if webhooks:
-                await self.save_webhooks(task_id, webhooks)
+                await self.write_webhooks(task_id, webhooks)
             await self.save(record)
         except Exception:  # a user's store may raise anything: then there is no task
             del self._logs[task_id]
             if key is not None:
                 del self._sends[record.owner, key.text]
             if webhooks:
-                await self.save_webhooks(task_id, ())
+                await self.write_webhooks(task_id, ())
             raise
+        self._outbox.add(record, log.webhooks, events)
         return self._lease(task_id, log)
 
     async def _reserve(self, owner: str, key: SendKey, task_id: str) -> None:
@@ -104,6 +129,7 @@ class InProcessStore(Store):
         log.version = record.version  # before anything is awaited: of two changes one is stale
         ended = record.task.status.state in TERMINAL
         saved = await self._saved(change, log, ended) if change.states else True
+        self._outbox.add(record, log.webhooks, change.states)
         log.events += change.events
         if len(log.events) > 2 * self.retention.max_events:
             del log.events[: -self.retention.max_events]
@@ -122,14 +148,121 @@ class InProcessStore(Store):
 
     async def _saved(self, change: Change, log: _Log, ended: bool) -> bool:
         """Save a change of state; that of an end may fail, for its readers must hear of it."""
+        before = log.webhooks
+        try:
+            if change.webhook is not None:
+                await self._add_webhook(change.record.task.id, change.webhook)
+        except BaseException:  # whatever it is, nothing has changed
+            log.version = change.base
+            raise
         try:
             await self.save(change.record)
         except (Exception, BaseExceptionGroup):  # a user's store may raise anything
             if not ended:
                 log.version = change.base
+                if change.webhook is not None:
+                    await self._take_back(change.record.task.id, change.webhook, before)
                 raise
             return False
         return True
+
+    async def webhooks(self, task_id: str) -> Sequence[Webhook]:
+        """The webhooks of a task, oldest first."""
+        log = self._logs.get(task_id)
+        webhooks = await self.read_webhooks(task_id) if log is None else log.webhooks
+        return self._outbox.marked(task_id, webhooks)
+
+    async def save_webhooks(
+        self, task_id: str, webhooks: Sequence[Webhook], known: Sequence[Webhook] | None = None
+    ) -> None:
+        """Keep these as the webhooks of a task."""
+        async with self._editing(task_id):
+            if known is not None:
+                is_kept = await self.get(task_id) is not None
+                if not is_kept or [*known] != [*await self.webhooks(task_id)]:
+                    raise StaleError
+            await self._replace_webhooks(task_id, webhooks)
+
+    def _editing(self, task_id: str) -> asyncio.Lock:
+        return self._edits.setdefault(task_id, asyncio.Lock())
+
+    async def _replace_webhooks(
+        self, task_id: str, webhooks: Sequence[Webhook], *, must_save: bool = True
+    ) -> None:
+        try:
+            await self.write_webhooks(task_id, webhooks)
+        except Exception as error:  # a user's store may raise anything
+            if must_save:
+                raise
+            told = "The webhooks of task %s were not saved: %s"
+            logger.warning(told, task_id, type(error).__name__)
+        if task_id in self._logs:
+            self._logs[task_id].webhooks = tuple(webhooks)
+        self._outbox.update(task_id, webhooks)
+
+    async def _add_webhook(self, task_id: str, webhook: Webhook) -> None:
+        async with self._editing(task_id):
+            webhooks = with_webhook(await self.webhooks(task_id), webhook)
+            await self._replace_webhooks(task_id, webhooks)
+
+    async def _take_back(self, task_id: str, webhook: Webhook, before: Sequence[Webhook]) -> None:
+        """Put back what a webhook has replaced, unless it was set again or deleted since."""
+        previous = [known for known in before if known.config.id == webhook.config.id]
+        async with self._editing(task_id):
+            webhooks = await self.webhooks(task_id)
+            if any(known is webhook for known in webhooks):
+                others = [known for known in webhooks if known is not webhook]
+                await self._replace_webhooks(task_id, [*previous, *others], must_save=False)
+
+    async def _save_failures(self, task_id: str) -> None:
+        """Save which of a task's webhooks have failed."""
+        async with self._editing(task_id):
+            log = self._logs.get(task_id)
+            known = await self.read_webhooks(task_id) if log is None else log.webhooks
+            marked = self._outbox.marked(task_id, known)
+            if [*marked] != [*known]:
+                await self._replace_webhooks(task_id, marked, must_save=False)
+            self._outbox.saved(task_id, marked)
+
+    async def claim_notifications(self, request: ClaimRequest) -> Sequence[Notification]:
+        """Claim what is due, the next of each webhook."""
+        return self._outbox.claim(request)
+
+    async def settle(self, notification: Notification) -> None:
+        """Forget it: it has been delivered."""
+        self._outbox.settle(notification)
+
+    async def postpone(self, notification: Notification, seconds: float) -> None:
+        """Have it due again in so many seconds."""
+        self._outbox.postpone(notification, seconds)
+
+    async def give_up(self, notification: Notification, reason: str) -> int:
+        """Have its webhook fail."""
+        dead = self._outbox.fail(notification, reason)
+        if dead:
+            await self._save_failures(notification.task_id)
+        return dead
+
+    @property
+    def backlog(self) -> Backlog:
+        """What waits now."""
+        return self._outbox.backlog
+
+    async def limit_backlog(self, max_pending: int) -> int:
+        """Hold owners to so much, from now on at once; return how much was given up."""
+        self._delivers = True
+        dead = self._outbox.limit(max_pending)
+        for task_id in self._outbox.failing():
+            await self._save_failures(task_id)
+        return dead
+
+    async def mark_due(self) -> None:
+        """Have everything due at once."""
+        self._outbox.mark_due()
+
+    async def abandon_notifications(self) -> Sequence[tuple[Notification, int]]:
+        """Forget all that waits."""
+        return self._outbox.abandon()
 
     async def is_current(self, record: TaskRecord) -> bool:
         """Whether nothing has happened since; a slow store may give what was true long ago."""
@@ -186,7 +319,8 @@ class InProcessStore(Store):
         record = await self.get(task_id)
         if record is None or record.version != base:
             raise StaleError
-        return self._logs.setdefault(task_id, _Log(base))
+        webhooks = await self.read_webhooks(task_id) if self._delivers else ()
+        return self._logs.setdefault(task_id, _Log(base, webhooks=webhooks))
 
     def _end(self, task_id: str, log: _Log) -> None:
         packed = tuple([pack(event.payload) for event in log.events])

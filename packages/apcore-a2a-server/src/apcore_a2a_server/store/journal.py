@@ -10,7 +10,6 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
-from weakref import WeakValueDictionary
 
 from a2a import types as a2a
 from a2a.utils.errors import TaskNotFoundError
@@ -21,12 +20,10 @@ from .errors import NotSavedError, StaleError
 from .events import Event
 from .port import Change, Claim, Lease, Page, Query, SendKey, Store
 from .waiting import Waiters
-from .webhooks import Outbox, Transition, Webhook
+from .webhooks import Edit, Webhook
 
 logger = logging.getLogger(__name__)
 
-Edit: TypeAlias = Callable[[Sequence[Webhook]], Sequence[Webhook]]
-"""Makes of a task's webhooks those that shall be."""
 OnState: TypeAlias = Callable[[TaskRecord | None, TaskRecord], None]
 """Takes a task before and after a change of its state; before its first state there is None."""
 
@@ -37,13 +34,11 @@ class Entry:
 
     Attributes:
         record: the task; of one that this process does not run, as it was when it was read.
-        webhooks: who is told of it.
         lease: the right to run it, when this process does.
         tail: its latest events, where reading them back costs something.
     """
 
     record: TaskRecord
-    webhooks: Sequence[Webhook] = ()
     lease: Lease | None = None
     tail: list[Event] = field(default_factory=list[Event])
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -58,7 +53,6 @@ class Journal:
         on_state: Callback for every change of a task's state.
 
     Attributes:
-        outbox: What tells webhooks; None when there are none.
         store: Where tasks are kept.
     """
 
@@ -67,16 +61,9 @@ class Journal:
     ) -> None:
         self.max_history = max_history
         self._on_state = on_state
-        self.outbox: Outbox | None = None
         self.store = store
         self._live: dict[str, Entry] = {}
         self._waiters = Waiters()
-        self._editing: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-
-    @property
-    def keeps_webhooks(self) -> bool:
-        """Whether the store has a place for webhooks."""
-        return self.store.keeps_webhooks
 
     async def create(
         self,
@@ -94,7 +81,7 @@ class Journal:
         """
         record.version = len(payloads)
         events = _numbered(payloads, 1)
-        entry = self._live[record.task.id] = Entry(record, webhooks)
+        entry = self._live[record.task.id] = Entry(record)
         async with entry.lock:  # the store may show the task before it tells us that it has it
             try:
                 entry.lease = await self.store.create(record, events, webhooks, key)
@@ -104,7 +91,6 @@ class Journal:
         if self.store.is_durable:
             self._keep(entry, events)
         self._tell(None, record)
-        self._post(entry, events)
         return entry.lease
 
     async def open(self, task_id: str) -> Entry | None:
@@ -114,16 +100,20 @@ class Journal:
             record = await self.store.get(task_id)
             if record is None or record.task.status.state in TERMINAL:
                 return None
-            async with self._edits(task_id):
-                webhooks = await self.store.webhooks(task_id) if self.outbox else ()
-                if not await self.store.is_current(record):
-                    return self._live.get(task_id)
-                entry = Entry(record, webhooks)
-                if not self.store.is_shared:  # else it is for one change: then others may have it
-                    entry = self._live.setdefault(task_id, entry)
+            if not await self.store.is_current(record):
+                return self._live.get(task_id)
+            entry = Entry(record)
+            if not self.store.is_shared:  # else it is for one change: then others may have it
+                entry = self._live.setdefault(task_id, entry)
         return entry
 
-    async def write(self, entry: Entry, record: TaskRecord, payloads: list[Payload]) -> None:
+    async def write(
+        self,
+        entry: Entry,
+        record: TaskRecord,
+        payloads: list[Payload],
+        webhook: Webhook | None = None,
+    ) -> None:
         """Make *record* the truth, with the events that lead to it; its caller has the lock.
 
         Who brings a paused task back to work runs it from now on.
@@ -135,7 +125,7 @@ class Journal:
         run = before.task.status.state in PAUSED and record.task.status.state == WORKING
         events = _numbered(payloads, record.version - len(payloads) + 1)
         try:
-            change = Change(record, before.version, events, entry.lease, run)
+            change = Change(record, before.version, events, entry.lease, run, webhook)
             entry.lease = await self.store.change(change)
         except NotSavedError:
             logger.error("The task store did not save the end of task %s", record.task.id)
@@ -153,13 +143,10 @@ class Journal:
         self._waiters.wake(record.task.id, record.version)
         if before.task.status.state != record.task.status.state:
             self._tell(before, record)
-        self._post(entry, events)
 
     async def adopt(self, claim: Claim) -> None:
         """This process runs a task from now on that another has left."""
-        task_id = claim.record.task.id
-        webhooks = await self.store.webhooks(task_id) if self.outbox else ()
-        self._live[task_id] = Entry(claim.record, webhooks, claim.lease)
+        self._live[claim.record.task.id] = Entry(claim.record, claim.lease)
 
     def lose(self, task_id: str) -> None:
         """Somebody else has changed the task, or may: what is known of it here is old."""
@@ -210,60 +197,30 @@ class Journal:
 
     async def webhooks(self, task_id: str) -> Sequence[Webhook]:
         """The webhooks of a task, oldest first."""
-        entry = None if self.store.keeps_outbox else self._own(task_id)
-        return entry.webhooks if entry is not None else await self.store.webhooks(task_id)
+        return await self.store.webhooks(task_id)
 
-    async def edit_webhooks(
-        self,
-        task_id: str,
-        edit: Edit,
-        *,
-        must_save: bool = True,
-    ) -> None:
+    async def edit_webhooks(self, task_id: str, edit: Edit) -> None:
         """Replace the webhooks of a task by what *edit* makes of them.
-
-        Args:
-            task_id: The task's id.
-            edit: From the webhooks as they are to those that shall be.
-            must_save: Whether nothing changes when the store does not save it.
 
         Raises:
             TaskNotFoundError: The task has left.
         """
-        async with self._edits(task_id):
-            webhooks = await self._edited(task_id, edit, must_save=must_save)
-            if task_id in self._live:
-                self._live[task_id].webhooks = webhooks
-            if self.outbox is not None:
-                self.outbox.update(task_id, webhooks)
-
-    async def _edited(self, task_id: str, edit: Edit, *, must_save: bool) -> Sequence[Webhook]:
-        """Save what *edit* makes of the webhooks, also when other processes edit them, too."""
         while True:
-            known = await self.webhooks(task_id)
+            known = await self.store.webhooks(task_id)
             webhooks = edit(known)
             if await self.get(task_id) is None:
                 raise TaskNotFoundError
             try:
                 await self.store.save_webhooks(task_id, webhooks, known)
-            except StaleError:
+            except StaleError:  # others have edited them meanwhile
                 continue
-            except Exception as error:  # a user's store may raise anything
-                if must_save:
-                    raise
-                told = "The webhooks of task %s were not saved: %s"
-                logger.warning(told, task_id, type(error).__name__)
-            return webhooks
-
-    def _edits(self, task_id: str) -> asyncio.Lock:
-        """What one edit of a task's webhooks waits for the other by."""
-        return self._editing.setdefault(task_id, asyncio.Lock())
+            return
 
     async def has_webhooks(self, task_id: str) -> bool:
-        """Whether somebody is told of a task that has not ended."""
-        if self.outbox is None or task_id not in self._live:
+        """Whether a task that has not ended has a webhook that has not failed."""
+        if task_id not in self._live:
             return False
-        return any(not webhook.failure for webhook in await self.webhooks(task_id))
+        return any(not webhook.failure for webhook in await self.store.webhooks(task_id))
 
     async def events(self, task_id: str, after: int) -> list[Event] | None:
         """The next events behind version *after*; None when some of them are gone."""
@@ -343,18 +300,6 @@ class Journal:
     def _tell(self, before: TaskRecord | None, after: TaskRecord) -> None:
         if self._on_state is not None:
             self._on_state(before, after)
-
-    def _post(self, entry: Entry, events: Sequence[Event]) -> None:
-        if not entry.webhooks or self.outbox is None:
-            return
-        task, owner = entry.record.task, entry.record.owner
-        for version, payload in ((event.version, event.payload) for event in events):
-            if not isinstance(payload, a2a.TaskArtifactUpdateEvent):
-                then = payload if isinstance(payload, a2a.Task) else task
-                try:
-                    self.outbox.put(Transition(then, owner, version, payload), entry.webhooks)
-                except Exception:  # whatever it is, it is no matter of the task
-                    logger.exception("Webhooks of task %s are not told", task.id)
 
 
 def _numbered(payloads: Sequence[Payload], first: int) -> list[Event]:

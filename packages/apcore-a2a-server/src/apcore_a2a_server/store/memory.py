@@ -97,8 +97,6 @@ class InMemoryTaskStore(InProcessStore):
         ```
     """
 
-    keeps_webhooks = True
-
     def __init__(
         self, *, ttl: float = 3600, max_capacity: int = 10_000, max_history: int = 100
     ) -> None:
@@ -195,13 +193,11 @@ class InMemoryTaskStore(InProcessStore):
             self._drop(task_id)
         return known
 
-    async def webhooks(self, task_id: str) -> Sequence[Webhook]:
+    async def read_webhooks(self, task_id: str) -> Sequence[Webhook]:
         """The task's webhooks, oldest first."""
         return self._webhooks.get(task_id, ())
 
-    async def save_webhooks(
-        self, task_id: str, webhooks: Sequence[Webhook], known: Sequence[Webhook] | None = None
-    ) -> None:
+    async def write_webhooks(self, task_id: str, webhooks: Sequence[Webhook]) -> None:
         """Keep these as the task's webhooks."""
         self._webhooks.pop(task_id, None)
         if webhooks:
@@ -217,7 +213,9 @@ class InMemoryTaskStore(InProcessStore):
 
     async def delete_push_config(self, task_id: str) -> bool:
         """Forget the task's webhooks; False when there are none."""
-        return self._webhooks.pop(task_id, None) is not None
+        known = bool(await self.webhooks(task_id))
+        await self.save_webhooks(task_id, ())
+        return known
 
     def __len__(self) -> int:
         return len(self._slots)

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal, TypeAlias
 
 from a2a import types as a2a
-from a2a.utils.errors import InvalidParamsError, PushNotificationNotSupportedError
+from a2a.utils.errors import InvalidParamsError
 from apcore_a2a_core.records import TaskRecord
 
 from .events import Event
-from .webhooks import Backlog, Notification, Wanted, Webhook
+from .webhooks import Backlog, ClaimRequest, Notification, Webhook
 
 Order: TypeAlias = Literal["created", "updated"]
 OnChange: TypeAlias = Callable[[str, int], None]
@@ -103,6 +103,7 @@ class Change:
         events: what happened, with the versions behind *base*.
         lease: the right to run the task that the writer has; None for what any replica may do.
         run: whether the writer runs the task from now on, under a new lease.
+        webhook: what is added to the task's webhooks, in place of the one with the same id.
     """
 
     record: TaskRecord
@@ -110,6 +111,7 @@ class Change:
     events: Sequence[Event]
     lease: Lease | None = None
     run: bool = False
+    webhook: Webhook | None = None
 
     @property
     def states(self) -> list[Event]:
@@ -151,25 +153,25 @@ class SendKey:
 
 
 class Store(ABC):
-    """Keeps tasks, their events and their webhooks.
+    """Keeps tasks, their events, their webhooks, and an outbox.
+
+    With each change of a state the outbox gets a notification for each webhook of the task that
+    has not failed. It stays there until it is settled or its webhook fails or is deleted.
 
     Attributes:
-        keeps_webhooks: Whether it has a place for webhooks.
-        keeps_outbox: Whether it writes down, with each change of a state, what webhooks have
-            to be told of it, until that is settled.
         is_durable: Whether tasks outlive the process, with their events.
         is_shared: Whether several processes may work with the same tasks.
         lease_seconds: How long a lease lasts that is not renewed.
         retention: How much is kept of what has happened.
     """
 
-    keeps_webhooks: ClassVar[bool] = False
-    keeps_outbox: ClassVar[bool] = False
     is_durable: ClassVar[bool] = False
     is_shared: ClassVar[bool] = False
     lease_seconds: float = 15
     retention: Retention = Retention()
     _on_change: OnChange | None = None
+    _on_notification: Callable[[], None] | None = None
+    _backlog = Backlog()
 
     async def start(
         self, *, retention: Retention | None = None, on_change: OnChange | None = None
@@ -224,6 +226,7 @@ class Store(ABC):
             StaleError: The task has another version than the change was made from, or is gone.
             LeaseLostError: The task has been leased to somebody else.
             NotSavedError: The task has ended, and is known to have only in this process.
+            InvalidParamsError: The webhook of the change is one too many.
         """
 
     @abstractmethod
@@ -266,10 +269,11 @@ class Store(ABC):
         said = [message for record in page.records[::-1] for message in record.said()]
         return said[-limit:]
 
+    @abstractmethod
     async def webhooks(self, task_id: str) -> Sequence[Webhook]:
         """The webhooks of a task, oldest first."""
-        raise PushNotificationNotSupportedError
 
+    @abstractmethod
     async def save_webhooks(
         self, task_id: str, webhooks: Sequence[Webhook], known: Sequence[Webhook] | None = None
     ) -> None:
@@ -287,7 +291,6 @@ class Store(ABC):
         Raises:
             StaleError: They were others, or the task has left.
         """
-        raise PushNotificationNotSupportedError
 
     async def prune(self) -> int:
         """Drop what `retention` lets go of; how many tasks that were. Called now and then."""
@@ -305,22 +308,54 @@ class Store(ABC):
     async def claim(self, limit: int) -> Sequence[Claim]:
         """Lease up to *limit* tasks that somebody should see to, and nobody does."""
 
-    async def claim_notifications(self, wanted: Wanted) -> Sequence[Notification]:
-        """Take what is due of what webhooks have to be told, the next of each webhook."""
-        raise PushNotificationNotSupportedError
+    def on_notification(self, listener: Callable[[], None]) -> None:
+        """Have *listener* called when there may be something to claim that was not there before.
 
+        It is not called for what other processes add, nor when something postponed is due.
+        """
+        self._on_notification = listener
+
+    def ring(self) -> None:
+        """Call the listener of notifications, if there is one."""
+        if self._on_notification is not None:
+            self._on_notification()
+
+    @abstractmethod
+    async def claim_notifications(self, request: ClaimRequest) -> Sequence[Notification]:
+        """Claim notifications that are due: of each webhook the next one alone."""
+
+    @abstractmethod
     async def settle(self, notification: Notification) -> None:
-        """It has been delivered."""
-        raise PushNotificationNotSupportedError
+        """Forget a notification that has been delivered, and have the next one due."""
 
+    @abstractmethod
     async def postpone(self, notification: Notification, seconds: float) -> None:
-        """It may be taken again in so many seconds."""
-        raise PushNotificationNotSupportedError
+        """Have a notification due again in so many seconds."""
 
+    @abstractmethod
     async def give_up(self, notification: Notification, reason: str) -> int:
-        """Its webhook has failed, unless it was set again; how much waited for it."""
-        raise PushNotificationNotSupportedError
+        """Have its webhook fail, unless it was set again; return how much waited for it."""
 
-    async def backlog(self, most: int) -> Backlog:
-        """What waits; the webhooks to which an owner has more than *most* of it fail."""
-        raise PushNotificationNotSupportedError
+    @property
+    def backlog(self) -> Backlog:
+        """What waited when it was last counted."""
+        return self._backlog
+
+    @abstractmethod
+    async def limit_backlog(self, max_pending: int) -> int:
+        """Count what waits, and have webhooks fail to which an owner has more than that.
+
+        Returns:
+            How many notifications were given up.
+        """
+
+    async def mark_due(self) -> None:  # noqa: B027 - durable stores leave it to others
+        """Have due at once what no other process can deliver."""
+
+    async def abandon_notifications(self) -> Sequence[tuple[Notification, int]]:
+        """Forget what no other process can deliver.
+
+        Returns:
+            The next notification of each webhook, and how many waited for it.
+        """
+        return ()

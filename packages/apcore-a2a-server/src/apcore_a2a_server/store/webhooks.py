@@ -1,25 +1,29 @@
-"""Where the changes of a task are told, and to whom the journal hands them."""
+"""Push configs of tasks, and the notifications that an outbox keeps for them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TypeAlias
 from urllib.parse import urlsplit
 
 from a2a import types as a2a
+from a2a.utils.errors import InvalidParamsError
+from apcore_a2a_core.errors import clean
 from apcore_a2a_core.records import Payload, Version
 
 TOO_MANY = "too many notifications wait"
 GONE = "the webhook is gone"
 """Why a notification is given up."""
+MAX_WEBHOOKS = 10
+"""How many webhooks a task may have."""
 
 
 @dataclass(frozen=True, slots=True)
 class Webhook:
-    """A push configuration of a task (A2A 1.0 §4.3.1), and what has become of it.
+    """A push config of a task (A2A 1.0 §4.3.1), and what has become of it.
 
     Attributes:
         config: the configuration as its client sees it.
-        version: the version of the protocol that it was set in, and is told in.
+        version: the version of the protocol that it was set in, and is notified in.
         failure: why nothing is sent there any more; empty as long as something is.
     """
 
@@ -36,34 +40,34 @@ class Webhook:
             return ""
 
 
-@dataclass(frozen=True, slots=True)
-class Transition:
-    """A task that has come into a state.
+Edit: TypeAlias = Callable[[Sequence[Webhook]], Sequence[Webhook]]
+"""Makes the new webhooks of a task from the ones that it has."""
 
-    Attributes:
-        task: the task as it is then; its artifacts may still grow, and its state stays.
-        owner: the id of the principal that it belongs to.
-        version: the number of the change.
-        payload: the event that tells of it.
+
+def with_webhook(webhooks: Sequence[Webhook], webhook: Webhook) -> list[Webhook]:
+    """Return *webhooks* with one more, which replaces the one with the same id.
+
+    Raises:
+        InvalidParamsError: A task can't have so many.
     """
-
-    task: a2a.Task
-    owner: str
-    version: int
-    payload: Payload
+    others = [known for known in webhooks if known.config.id != webhook.config.id]
+    if len(others) >= MAX_WEBHOOKS:
+        raise InvalidParamsError(f"A task has at most {MAX_WEBHOOKS} push configurations")
+    return [*others, webhook]
 
 
 @dataclass(frozen=True, slots=True)
 class Notification:
-    """What one webhook has to be told of one change: a row of an outbox.
+    """An event that one webhook is to be notified of: a row of an outbox.
 
     Attributes:
         task_id: the task's id.
         owner: the id of the principal that it belongs to.
-        version: the number of the change.
-        payload: the event that tells of it.
-        webhook: who is to be told.
-        attempts: how often it has been taken, this time included.
+        version: the number of the event.
+        payload: the event.
+        webhook: the webhook as it was when this was claimed.
+        attempts: how often it has been claimed, this time included.
+        task: the task as it was at that event, where the store has it at hand.
     """
 
     task_id: str
@@ -72,11 +76,16 @@ class Notification:
     payload: Payload
     webhook: Webhook
     attempts: int
+    task: a2a.Task | None = None
+
+    def __str__(self) -> str:
+        config_id, host = clean(self.webhook.config.id, 60), clean(self.webhook.host, 100)
+        return f"webhook {config_id} of task {self.task_id} at {host}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """Which notifications somebody has time for.
+class ClaimRequest:
+    """Which notifications a process has time for.
 
     Attributes:
         limit: how many.
@@ -84,7 +93,7 @@ class Wanted:
         per_owner: how many of one owner.
         hosts: owners and hosts for which there is no time.
         owners: owners for whom there is none.
-        seconds: how long they are kept from others.
+        seconds: how long they are kept from other processes.
     """
 
     limit: int
@@ -97,26 +106,12 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """What waits in an outbox.
+    """The notifications that wait in an outbox.
 
     Attributes:
-        pending: how many notifications.
+        pending: how many there are.
         age: seconds since the oldest came.
-        given_up: how many were given up just now, for there were too many.
     """
 
     pending: int = 0
     age: float = 0
-    given_up: int = 0
-
-
-class Outbox(Protocol):
-    """What the journal hands transitions to that webhooks have to be told."""
-
-    def put(self, transition: Transition, webhooks: Sequence[Webhook]) -> None:
-        """Have each of *webhooks* told; returns at once."""
-        ...
-
-    def update(self, task_id: str, webhooks: Sequence[Webhook]) -> None:
-        """The webhooks of a task are now these: no others are told anything any more."""
-        ...

@@ -9,9 +9,10 @@ from apcore_a2a_server.store.webhooks import (
     GONE,
     TOO_MANY,
     Backlog,
+    ClaimRequest,
     Notification,
-    Wanted,
     Webhook,
+    with_webhook,
 )
 
 from .database import Database, Queries, Session, Statement
@@ -199,6 +200,23 @@ async def save_webhooks(
     before = await webhooks(session, task_id)
     if known is not None and before != [*known]:
         raise StaleError
+    await _replace(session, task_id, before, new)
+
+
+async def add_webhook(session: Session, task_id: str, webhook: Webhook) -> None:
+    """Add a webhook to a task, in place of the one with the same id, in a transaction.
+
+    Raises:
+        InvalidParamsError: The task has too many.
+    """
+    await session.execute(LOCK_WEBHOOKS, task_id=task_id)
+    before = await webhooks(session, task_id)
+    await _replace(session, task_id, before, with_webhook(before, webhook))
+
+
+async def _replace(
+    session: Session, task_id: str, before: Sequence[Webhook], new: Sequence[Webhook]
+) -> None:
     await session.execute(DELETE_WEBHOOKS, task_id=task_id)
     arrays = webhook_arrays(new)
     await session.execute(INSERT_WEBHOOKS, task_id=task_id, **arrays)
@@ -207,17 +225,17 @@ async def save_webhooks(
     await session.execute(RESTART, task_id=task_id, config_ids=again)
 
 
-async def claim(database: Database, wanted: Wanted) -> list[Notification]:
+async def claim(database: Database, request: ClaimRequest) -> list[Notification]:
     """Lease the next due notification of each webhook."""
     rows = await database.fetch(
         CLAIM,
-        limit=wanted.limit,
-        per_host=wanted.per_host,
-        per_owner=wanted.per_owner,
-        lease_seconds=float(wanted.seconds),
-        busy_owners=[owner_bytes(owner) for owner in wanted.owners],
-        owners_of_hosts=[owner_bytes(owner) for owner, _ in wanted.hosts],
-        busy_hosts=[host for _, host in wanted.hosts],
+        limit=request.limit,
+        per_host=request.per_host,
+        per_owner=request.per_owner,
+        lease_seconds=float(request.seconds),
+        busy_owners=[owner_bytes(owner) for owner in request.owners],
+        owners_of_hosts=[owner_bytes(owner) for owner, _ in request.hosts],
+        busy_hosts=[host for _, host in request.hosts],
     )
     return [notification_from(row, owner_text(row["owner"])) for row in rows]
 
@@ -261,13 +279,13 @@ async def dead_letter(database: Database) -> int:
     return count
 
 
-async def backlog(database: Database, most: int) -> Backlog:
-    """Count pending notifications; dead-letter what an owner has beyond *most*."""
+async def limit_backlog(database: Database, most: int) -> tuple[Backlog, int]:
+    """Count pending notifications; dead-letter what an owner has beyond *most*, and its count."""
     counts = await database.fetch(COUNT)
     surplus = [row["owner"] for row in counts if row["count"] > most]
     for owner in surplus:
         await database.execute(FAIL_SURPLUS, owner=owner, most=most, reason=TOO_MANY)
-    given_up = await dead_letter(database) if surplus else 0
+    dead = await dead_letter(database) if surplus else 0
     pending = sum(row["count"] for row in counts)
     age = max((row["age"] for row in counts), default=0)
-    return Backlog(pending - given_up, max(age, 0), given_up)
+    return Backlog(pending - dead, max(age, 0)), dead

@@ -91,13 +91,15 @@ WITH known AS (
     RETURNING due
 )
 SELECT :place::int AS place, epoch, first_event, task.hooks <> known.hooks AS missed,
-    EXISTS (SELECT FROM notification WHERE due > clock_timestamp()) AS behind
+    EXISTS (SELECT FROM notification WHERE due > clock_timestamp()) AS behind,
+    EXISTS (SELECT FROM notification) AS notifies
 FROM task, known
 """)
 """Change the state of a task that still has the version `base`, and the lease of that epoch.
 
 `missed` is true if webhooks were saved while this statement waited for the row lock: it has not
-seen them. `behind` is true if a notification waits for an earlier one of its webhook.
+seen them. `behind` is true if a notification waits for an earlier one of its webhook, `notifies`
+if there is any notification.
 """
 
 ADD_CHUNKS = Statement("""
@@ -110,7 +112,9 @@ WITH task AS (
     SELECT :task_id, version, body
     FROM task, unnest(:event_versions::int[], :event_bodies::bytea[]) AS new (version, body)
 )
-SELECT :place::int AS place, epoch, first_event, false AS missed, false AS behind FROM task
+SELECT :place::int AS place, epoch, first_event, false AS missed, false AS behind,
+    false AS notifies
+FROM task
 """)
 """Add chunks to the log of a task that still has the version `base`; its body stays as it is."""
 
@@ -129,7 +133,8 @@ SELECT digest, task_id FROM apcore_a2a.sends WHERE owner = :owner AND key = :key
 """Return the send that was known by an idempotency key."""
 
 GET_LAST_CHANGE = Statement("""
-SELECT t.epoch, t.first_event, e.body, false AS missed, true AS behind FROM apcore_a2a.tasks t
+SELECT t.epoch, t.first_event, e.body, false AS missed, true AS behind, true AS notifies
+FROM apcore_a2a.tasks t
 JOIN apcore_a2a.events e ON e.task_id = t.id AND e.version = :version WHERE t.id = :task_id
 """)
 """Return the event of a version, to see which change has made it."""

@@ -1,6 +1,7 @@
 """The store over a PostgreSQL database."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -31,7 +32,7 @@ from apcore_a2a_server.store.port import (
 from apcore_a2a_server.store.postgres import outbox, sql
 from apcore_a2a_server.store.retry import retry_while_unavailable
 from apcore_a2a_server.store.rows import before_cursor, conditions, page_of
-from apcore_a2a_server.store.webhooks import Backlog, Notification, Wanted, Webhook
+from apcore_a2a_server.store.webhooks import ClaimRequest, Notification, Webhook
 
 from .batching import BatchedStatement
 from .database import LONGEST_TIMEOUT, REFUSALS, Database, Statement, refusal
@@ -54,8 +55,6 @@ class PostgresStore(Store):
             that says nothing is found out by that time.
     """
 
-    keeps_webhooks = True
-    keeps_outbox = True
     is_durable = True
     is_shared = True
 
@@ -123,6 +122,8 @@ class PostgresStore(Store):
             if key is not None:
                 await self._check_key(record.owner, key)
             raise
+        if webhooks:
+            self.ring()
         return Lease(record.task.id, 1)
 
     async def _check_key(self, owner: str, key: SendKey) -> None:
@@ -151,6 +152,8 @@ class PostgresStore(Store):
             await outbox.add_missed(self._database, task_id, versions)
         if row["missed"] or row["behind"]:
             await outbox.mark_due(self._database, task_id)
+        if row["missed"] or row["notifies"]:
+            self.ring()
         await self._trim(record, row["first_event"])
         if record.task.status.state in SETTLED:
             return None
@@ -161,7 +164,16 @@ class PostgresStore(Store):
         if not change.states:
             return await self._chunks.fetch_row(added_chunks(change))
         values = {**changed_state(change), "lease_seconds": self.lease_seconds}
-        return await self._changes.fetch_row(values)
+        if change.webhook is None:
+            return await self._changes.fetch_row(values)
+        with suppress(StaleError):  # then the webhook is not added either
+            async with self._database.transaction() as session:
+                await outbox.add_webhook(session, change.record.task.id, change.webhook)
+                row = await session.fetch_row(sql.CHANGE_STATE, **values, place=0)
+                if row is None:
+                    raise StaleError
+                return row
+        return None
 
     async def _made(self, change: Change) -> Any:
         """Return the row of a change that was made already; None if it was not."""
@@ -242,10 +254,11 @@ class PostgresStore(Store):
         """Keep these as the webhooks of a task."""
         async with self._database.transaction() as session:
             await outbox.save_webhooks(session, task_id, webhooks, known)
+        self.ring()
 
-    async def claim_notifications(self, wanted: Wanted) -> Sequence[Notification]:
+    async def claim_notifications(self, request: ClaimRequest) -> Sequence[Notification]:
         """Take what is due, the next of each webhook."""
-        return await outbox.claim(self._database, wanted)
+        return await outbox.claim(self._database, request)
 
     async def settle(self, notification: Notification) -> None:
         """It has been delivered."""
@@ -260,9 +273,10 @@ class PostgresStore(Store):
         async with self._database.transaction() as session:
             return await outbox.give_up(session, notification, reason)
 
-    async def backlog(self, most: int) -> Backlog:
-        """What waits; the webhooks to which an owner has more than *most* of it fail."""
-        return await outbox.backlog(self._database, most)
+    async def limit_backlog(self, max_pending: int) -> int:
+        """Count what waits, and have webhooks fail to which an owner has more than that."""
+        self._backlog, dead = await outbox.limit_backlog(self._database, max_pending)
+        return dead
 
     async def prune(self) -> int:
         """Delete conversations that are over, and surplus tasks."""

@@ -14,7 +14,14 @@ from apcore_a2a_server.store.rows import (
     webhook_columns,
     webhook_from,
 )
-from apcore_a2a_server.store.webhooks import GONE, TOO_MANY, Notification, Wanted, Webhook
+from apcore_a2a_server.store.webhooks import (
+    GONE,
+    TOO_MANY,
+    ClaimRequest,
+    Notification,
+    Webhook,
+    with_webhook,
+)
 
 ITS_WEBHOOK = "FROM webhooks w WHERE w.task_id = outbox.task_id AND w.config_id = outbox.config_id"
 """The webhook of a notification."""
@@ -166,36 +173,46 @@ def replace(
     save_webhooks(task_id, new, connection)
 
 
-def add(connection: sqlite3.Connection, task_id: str, events: Sequence[Event]) -> None:
-    """Add notifications of these events for each webhook of their task."""
+def add_webhook(task_id: str, webhook: Webhook, connection: sqlite3.Connection) -> None:
+    """Add a webhook to a task, in place of the one with the same id.
+
+    Raises:
+        InvalidParamsError: The task has too many.
+    """
+    save_webhooks(task_id, with_webhook(webhooks(task_id, connection), webhook), connection)
+
+
+def add(connection: sqlite3.Connection, task_id: str, events: Sequence[Event]) -> bool:
+    """Add notifications of events for each webhook of their task; return whether it has any."""
     ids = {"task_id": task_id, "now": time.time()}
-    connection.executemany(ADD, [ids | event_columns(event) for event in events])
+    added = connection.executemany(ADD, [ids | event_columns(event) for event in events])
+    return added.rowcount > 0
 
 
-def claim(wanted: Wanted, connection: sqlite3.Connection) -> list[Notification]:
+def claim(request: ClaimRequest, connection: sqlite3.Connection) -> list[Notification]:
     """Lease the next due notification of each webhook whose owner and host have a free slot."""
-    found = _fitting(wanted, _next(wanted, connection))
-    due = {"due": time.time() + wanted.seconds}
+    found = _fitting(request, _next(request, connection))
+    due = {"due": time.time() + request.seconds}
     connection.executemany(CLAIM, [due | notification_columns(each) for each in found])
     return found
 
 
-def _next(wanted: Wanted, connection: sqlite3.Connection) -> list[Notification]:
+def _next(request: ClaimRequest, connection: sqlite3.Connection) -> list[Notification]:
     """Return the next notification of each webhook whose host has a free slot, oldest first."""
     now = time.time()
     found: list[sqlite3.Row] = []
     of_owner: Counter[str] = Counter()
-    for _, owner, host in sorted(_pairs(wanted, now, connection)):
+    for _, owner, host in sorted(_pairs(request, now, connection)):
         of_owner[owner] += 1
-        if of_owner[owner] > wanted.per_owner:
+        if of_owner[owner] > request.per_owner:
             continue
-        values = {"owner": owner, "host": host, "now": now, "per_host": wanted.per_host}
+        values = {"owner": owner, "host": host, "now": now, "per_host": request.per_host}
         found += connection.execute(NEXT_NOTIFICATIONS, values).fetchall()
     return [notification_from(row, row["owner"]) for row in sorted(found, key=tuple)]
 
 
 def _pairs(
-    wanted: Wanted, now: float, connection: sqlite3.Connection
+    request: ClaimRequest, now: float, connection: sqlite3.Connection
 ) -> Iterator[tuple[float, str, str]]:
     """Yield each owner and host with a free slot and due notifications, and since when.
 
@@ -205,8 +222,8 @@ def _pairs(
     while pair is not None:
         due, owner, host = pair
         pair, values = None, {"owner": owner, "host": host}
-        if owner not in wanted.owners:
-            if due <= now and (owner, host) not in wanted.hosts:
+        if owner not in request.owners:
+            if due <= now and (owner, host) not in request.hosts:
                 yield due, owner, host
             # comparing both at once would read all notifications of this host
             pair = connection.execute(NEXT_HOST, values).fetchone()
@@ -214,11 +231,11 @@ def _pairs(
             pair = connection.execute(NEXT_OWNER, values).fetchone()
 
 
-def _fitting(wanted: Wanted, rows: Iterable[Notification]) -> list[Notification]:
+def _fitting(request: ClaimRequest, rows: Iterable[Notification]) -> list[Notification]:
     found: list[Notification] = []
     of_owner: Counter[str] = Counter()
     for row in rows:
-        if len(found) < wanted.limit and of_owner[row.owner] < wanted.per_owner:
+        if len(found) < request.limit and of_owner[row.owner] < request.per_owner:
             of_owner[row.owner] += 1
             found.append(row)
     return found

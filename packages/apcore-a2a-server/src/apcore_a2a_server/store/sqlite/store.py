@@ -26,7 +26,7 @@ from apcore_a2a_server.store.port import (
 )
 from apcore_a2a_server.store.retry import retry_while_unavailable
 from apcore_a2a_server.store.sqlite import outbox, sql, tasks
-from apcore_a2a_server.store.webhooks import Backlog, Notification, Wanted, Webhook
+from apcore_a2a_server.store.webhooks import Backlog, ClaimRequest, Notification, Webhook
 
 from .file import connect, lock
 from .worker import Worker
@@ -62,8 +62,6 @@ class SqliteStore(Store):
         ```
     """
 
-    keeps_webhooks = True
-    keeps_outbox = True
     is_durable = True
 
     def __init__(self, path: str | Path, *, lease_seconds: float = 15) -> None:
@@ -122,16 +120,22 @@ class SqliteStore(Store):
     ) -> Lease:
         """Keep a new task, with all that belongs to it."""
         expires = time.monotonic() + self.lease_seconds
-        return await self._write(partial(tasks.create, record, events, webhooks, key, expires))
+        lease = await self._write(partial(tasks.create, record, events, webhooks, key, expires))
+        if webhooks:
+            self.ring()
+        return lease
 
     async def change(self, change: Change) -> Lease | None:
         """Make a change, also when the disk is full for a while."""
 
-        async def attempt(is_retry: bool) -> Lease | None:
+        async def attempt(is_retry: bool) -> tuple[Lease | None, bool]:
             expires, limit = time.monotonic() + self.lease_seconds, self.retention.max_events
             return await self._write(partial(tasks.change, change, expires, limit))
 
-        return await retry_while_unavailable(attempt, self.lease_seconds)
+        lease, notifies = await retry_while_unavailable(attempt, self.lease_seconds)
+        if notifies:
+            self.ring()
+        return lease
 
     async def get(self, task_id: str) -> TaskRecord | None:
         """The task's record."""
@@ -163,6 +167,7 @@ class SqliteStore(Store):
     ) -> None:
         """Keep these as the webhooks of a task."""
         await self._write(partial(outbox.replace, task_id, webhooks, known))
+        self.ring()
 
     async def prune(self) -> int:
         """Drop conversations that are over, and what is too much."""
@@ -187,9 +192,9 @@ class SqliteStore(Store):
         now = time.monotonic()
         return await self._write(partial(tasks.claim, limit, now, now + self.lease_seconds))
 
-    async def claim_notifications(self, wanted: Wanted) -> Sequence[Notification]:
+    async def claim_notifications(self, request: ClaimRequest) -> Sequence[Notification]:
         """Take what is due, the next of each webhook."""
-        return await self._write(partial(outbox.claim, wanted))
+        return await self._write(partial(outbox.claim, request))
 
     async def settle(self, notification: Notification) -> None:
         """It has been delivered."""
@@ -203,15 +208,17 @@ class SqliteStore(Store):
         """Its webhook has failed."""
         return await self._write(partial(outbox.give_up, notification, reason))
 
-    async def backlog(self, most: int) -> Backlog:
-        """What waits; the webhooks to which an owner has more than *most* of it fail."""
+    async def limit_backlog(self, max_pending: int) -> int:
+        """Count what waits, and have webhooks fail to which an owner has more than that."""
         counts = await self._read(outbox.counted)
-        owners = [owner for owner, count, _ in counts if count > most]
-        given_up = 0
+        owners = [owner for owner, count, _ in counts if count > max_pending]
+        dead = 0
         if owners:
-            given_up = await self._write(partial(outbox.give_up_surplus, owners, most))
-        pending, since = sum(row[1] for row in counts), min((row[2] for row in counts), default=0)
-        return Backlog(pending - given_up, max(time.time() - since, 0) if pending else 0, given_up)
+            dead = await self._write(partial(outbox.give_up_surplus, owners, max_pending))
+        pending = sum(count for _, count, _ in counts)
+        age = time.time() - min((since for _, _, since in counts), default=time.time())
+        self._backlog = Backlog(pending - dead, max(age, 0))
+        return dead
 
     async def _write(self, job: Callable[[sqlite3.Connection], Result]) -> Result:
         return await self._do(self._writer, job)

@@ -64,12 +64,13 @@ def _reserve(connection: sqlite3.Connection, record: TaskRecord, key: SendKey) -
 
 def change(
     change: Change, expires: float, max_events: int, connection: sqlite3.Connection
-) -> Lease | None:
-    """Make a change.
+) -> tuple[Lease | None, bool]:
+    """Make a change; return the lease, and whether there are notifications of it.
 
     Raises:
         StaleError: The task has another version than the change was made from, or is gone.
         LeaseLostError: The task has been leased to somebody else.
+        InvalidParamsError: The webhook of the change is one too many.
     """
     record, task = change.record, change.record.task
     known = connection.execute(sql.GET_VERSION, {"task_id": task.id}).fetchone()
@@ -77,8 +78,10 @@ def change(
         raise StaleError
     if change.lease is not None and change.lease.epoch != known["epoch"]:
         raise LeaseLostError
+    if change.webhook is not None:
+        outbox.add_webhook(task.id, change.webhook, connection)
     _add_events(connection, task.id, change.events)
-    outbox.add(connection, task.id, change.states)
+    notifies = outbox.add(connection, task.id, change.states)
     trims = record.version - known["first_event"] + 1 > 2 * max_events
     values = task_columns(record)
     if change.states:
@@ -91,8 +94,9 @@ def change(
         connection.execute(sql.DELETE_EVENTS, values)
         connection.execute(sql.SAVE_FIRST_EVENT, values)
     if task.status.state in SETTLED:
-        return None
-    return Lease(task.id, known["epoch"] + 1) if change.run else change.lease
+        return None, notifies
+    lease = Lease(task.id, known["epoch"] + 1) if change.run else change.lease
+    return lease, notifies
 
 
 def _of_run(change: Change, expires: float) -> dict[str, Any]:

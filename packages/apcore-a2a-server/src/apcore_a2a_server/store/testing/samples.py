@@ -35,12 +35,12 @@ async def begun(
 
 
 def went_on(
-    record: TaskRecord, state: a2a.TaskState, lease: Lease | None = None, **options: bool
+    record: TaskRecord, state: a2a.TaskState, lease: Lease | None = None, *, run: bool = False
 ) -> Change:
     """A change of a task's state."""
     after = _successor(record)
     payload = _status(after, state)
-    return Change(after, record.version, [Event(after.version, payload)], lease, **options)
+    return Change(after, record.version, [Event(after.version, payload)], lease, run)
 
 
 def said_more(record: TaskRecord, text: str, lease: Lease | None = None) -> Change:

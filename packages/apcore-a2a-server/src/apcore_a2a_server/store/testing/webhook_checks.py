@@ -2,16 +2,18 @@
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from a2a import types as a2a
+from a2a.utils.errors import InvalidParamsError
 from apcore_a2a_core.states import COMPLETED, INPUT_REQUIRED
 
 from apcore_a2a_server.store.errors import StaleError
 from apcore_a2a_server.store.port import Retention, Store
-from apcore_a2a_server.store.webhooks import Notification, Wanted, Webhook
+from apcore_a2a_server.store.webhooks import MAX_WEBHOOKS, ClaimRequest, Notification, Webhook
 
-from .asserting import LEASE, check, raises
+from .asserting import LEASE, check, kept, raises
 from .samples import begun, new_record, said_more, went_on
 
 
@@ -23,8 +25,8 @@ def hook(name: str = "w1", host: str = "a.example", task_id: str = "t1") -> Webh
 
 async def due(store: Store, **more: Any) -> Sequence[Notification]:
     """What is due, taken for as long as a lease of these checks."""
-    wanted: dict[str, Any] = {"limit": 100, "per_host": 100, "per_owner": 100, "seconds": LEASE}
-    return await store.claim_notifications(Wanted(**{**wanted, **more}))
+    request: dict[str, Any] = {"limit": 100, "per_host": 100, "per_owner": 100, "seconds": LEASE}
+    return await store.claim_notifications(ClaimRequest(**{**request, **more}))
 
 
 async def drained(store: Store) -> list[tuple[str, int]]:
@@ -39,8 +41,6 @@ async def drained(store: Store) -> list[tuple[str, int]]:
 
 @check
 async def webhooks_come_and_go_with_their_task(store: Store) -> None:
-    if not store.keeps_webhooks:
-        return
     config = a2a.TaskPushNotificationConfig(id="w1", task_id="t1", url="https://a.example/\x00")
     webhook = Webhook(config, "0.3", "gone")
     await begun(store, webhooks=[webhook])
@@ -53,8 +53,6 @@ async def webhooks_come_and_go_with_their_task(store: Store) -> None:
 
 @check
 async def webhooks_are_not_replaced_when_others_have_been_set(store: Store) -> None:
-    if not store.is_shared:
-        return
     await begun(store, webhooks=[hook()])
     await store.save_webhooks("t1", [hook("w2")], [hook()])
     await raises(StaleError, store.save_webhooks("t1", [hook("w3")], [hook()]))
@@ -64,8 +62,6 @@ async def webhooks_are_not_replaced_when_others_have_been_set(store: Store) -> N
 
 @check
 async def webhooks_are_told_of_each_state_in_order(store: Store) -> None:
-    if not store.keeps_outbox:
-        return
     record, lease = await begun(store, webhooks=[hook("w1"), hook("w2")])
     (first, other) = await due(store)
     assert {first.webhook.config.id, other.webhook.config.id} == {"w1", "w2"}
@@ -82,8 +78,6 @@ async def webhooks_are_told_of_each_state_in_order(store: Store) -> None:
 
 @check
 async def what_is_not_settled_is_due_again(store: Store) -> None:
-    if not store.keeps_outbox:
-        return
     await begun(store, webhooks=[hook()])
     (first,) = await due(store)
     await asyncio.sleep(2 * LEASE)
@@ -98,8 +92,6 @@ async def what_is_not_settled_is_due_again(store: Store) -> None:
 
 @check
 async def a_webhook_that_is_gone_or_failed_is_told_nothing(store: Store) -> None:
-    if not store.keeps_outbox:
-        return
     record, lease = await begun(store, webhooks=[hook("w1"), hook("w2")])
     w1, w2 = sorted(await due(store), key=lambda each: each.webhook.config.id)
     assert await store.give_up(w1, "status 500") == 2
@@ -111,13 +103,12 @@ async def a_webhook_that_is_gone_or_failed_is_told_nothing(store: Store) -> None
     await store.change(went_on(change.record, COMPLETED))
     await store.postpone(w2, 0)
     assert not await due(store)
-    assert (await store.backlog(100)).pending == 0
+    await store.limit_backlog(100)
+    assert store.backlog.pending == 0
 
 
 @check
 async def a_webhook_that_is_set_again_is_told_at_once(store: Store) -> None:
-    if not store.keeps_outbox:
-        return
     await begun(store, webhooks=[hook()])
     (first,) = await due(store)
     await store.postpone(first, 60)
@@ -135,8 +126,6 @@ async def a_webhook_that_is_set_again_is_told_at_once(store: Store) -> None:
 
 @check
 async def a_webhook_that_is_set_later_is_told_of_what_comes(store: Store) -> None:
-    if not store.keeps_outbox:
-        return
     record, lease = await begun(store)
     await store.save_webhooks("t1", [hook()])
     await store.change(went_on(record, INPUT_REQUIRED, lease))
@@ -145,8 +134,6 @@ async def a_webhook_that_is_set_later_is_told_of_what_comes(store: Store) -> Non
 
 @check
 async def of_one_owner_and_host_no_more_is_taken_than_there_is_time_for(store: Store) -> None:
-    if not store.keeps_outbox:
-        return
     for number in range(6):
         name, owner = f"t{number}", "ada" if number < 4 else "bob"
         host = "b.example" if number == 3 else "a.example"
@@ -161,8 +148,6 @@ async def of_one_owner_and_host_no_more_is_taken_than_there_is_time_for(store: S
 
 @check
 async def of_many_hosts_the_one_that_has_waited_longest_is_first(store: Store) -> None:
-    if not store.keeps_outbox:
-        return
     for name in ("c", "b", "a"):
         await begun(store, new_record(name), [hook(host=f"{name}.example", task_id=name)])
     await begun(store, new_record("other", "bob"), [hook(task_id="other")])
@@ -173,21 +158,19 @@ async def of_many_hosts_the_one_that_has_waited_longest_is_first(store: Store) -
 
 @check
 async def of_too_many_notifications_the_latest_are_given_up(store: Store) -> None:
-    if not store.keeps_outbox:
-        return
     for name in ("t1", "t2"):
         await begun(store, new_record(name), [hook(task_id=name)])
     await begun(store, new_record("t3", "bob"), [hook(task_id="t3")])
-    found = await store.backlog(2)
-    assert (found.pending, found.given_up) == (4, 2)
-    assert 0 <= found.age < 60
+    assert await store.limit_backlog(2) == 2
+    assert store.backlog.pending == 4
+    assert 0 <= store.backlog.age < 60
     assert [webhook.failure for webhook in await store.webhooks("t1")] == [""]
     assert [webhook.failure != "" for webhook in await store.webhooks("t2")] == [True]
 
 
 @check
 async def a_task_is_kept_until_webhooks_have_been_told_of_its_end(store: Store) -> None:
-    if not store.keeps_outbox:
+    if not store.is_durable:
         return
     record, lease = await begun(store, webhooks=[hook()])
     await store.change(went_on(record, COMPLETED, lease))
@@ -196,3 +179,48 @@ async def a_task_is_kept_until_webhooks_have_been_told_of_its_end(store: Store) 
     assert await store.prune() == 0
     assert len(await drained(store)) == 3
     assert await store.prune() == 1
+
+
+@check
+async def a_webhook_that_comes_with_a_change_is_notified_of_it(store: Store) -> None:
+    record, lease = await begun(store, webhooks=[hook("w1"), hook("w2")])
+    await drained(store)
+    change = went_on(record, INPUT_REQUIRED, lease)
+    moved, added = hook("w2", "b.example"), hook("w3")
+    await store.change(replace(change, webhook=moved))
+    await store.change(replace(went_on(change.record, COMPLETED), webhook=added))
+    found = await store.webhooks("t1")
+    assert sorted((each.config.id, each.host) for each in found) == [
+        ("w1", "a.example"),
+        ("w2", "b.example"),
+        ("w3", "a.example"),
+    ]
+    assert sorted(await drained(store)) == [("w1", 3), ("w1", 4), ("w2", 3), ("w2", 4), ("w3", 4)]
+
+
+@check
+async def a_webhook_that_comes_with_a_refused_change_is_not_added(store: Store) -> None:
+    record, lease = await begun(store, webhooks=[hook("w1")])
+    change = went_on(record, COMPLETED, lease)
+    stale = replace(change, base=change.base - 1, webhook=hook("w2"))
+    await raises(StaleError, store.change(stale))
+    await store.save_webhooks("t1", [hook(f"w{number}") for number in range(MAX_WEBHOOKS)])
+    await raises(InvalidParamsError, store.change(replace(change, webhook=hook("new"))))
+    assert len(await store.webhooks("t1")) == MAX_WEBHOOKS
+    assert (await kept(store)).version == record.version
+    await store.change(replace(change, webhook=hook("w1", "b.example")))
+    assert len(await store.webhooks("t1")) == MAX_WEBHOOKS
+
+
+@check
+async def the_store_tells_when_there_is_something_to_claim(store: Store) -> None:
+    rings: list[None] = []
+    store.on_notification(lambda: rings.append(None))
+    record, lease = await begun(store)
+    assert not rings
+    await store.save_webhooks("t1", [hook()])
+    rings.clear()
+    await store.change(went_on(record, COMPLETED, lease))
+    assert rings
+    await begun(store, new_record("t2"), [hook(task_id="t2")])
+    assert len(rings) > 1

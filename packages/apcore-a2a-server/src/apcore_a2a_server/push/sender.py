@@ -1,0 +1,129 @@
+"""One attempt to deliver a notification, and what follows from its outcome."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Literal, TypeAlias
+
+from a2a import types as a2a
+
+from apcore_a2a_server.store import Journal, Notification
+
+from .guard import Guard
+from .settings import PushSettings
+from .signing import Signer, notification_body, notification_id, protocol_headers
+from .transport import Answer, WebhookTransport
+
+logger = logging.getLogger("apcore_a2a.push")
+
+GONE = 410
+NOT_ALLOWED = Answer(0, "its address is not allowed")
+
+Result: TypeAlias = Literal["delivered", "retried", "failed"]
+OnResult: TypeAlias = Callable[[Result], None]
+
+
+class WebhookSender:
+    """Delivers notifications, and tells the store what came of it.
+
+    Args:
+        journal: The tasks, and their store.
+        transport: Sends bytes to an address.
+        guard: Judges the addresses.
+        settings: How often to try, and what to sign with.
+        on_result: Called with the outcome of each notification.
+    """
+
+    def __init__(
+        self,
+        journal: Journal,
+        transport: WebhookTransport,
+        guard: Guard,
+        settings: PushSettings,
+        on_result: OnResult,
+    ) -> None:
+        self._journal = journal
+        self._store = journal.store
+        self._transport = transport
+        self._guard = guard
+        self._retries = tuple(settings.retries)
+        self._signer = Signer(settings.secrets)
+        self._on_result = on_result
+
+    async def send(self, notification: Notification, deadline: float) -> float | None:
+        """Make one attempt, unless it is too late.
+
+        Args:
+            notification: What to deliver.
+            deadline: When others may have claimed it, by the clock of the event loop.
+
+        Returns:
+            Seconds until the next attempt, if there is to be one.
+        """
+        task = await self._task(notification)
+        if task is None:  # the task is gone, and its webhooks with it
+            return None
+        if asyncio.get_running_loop().time() > deadline:  # this process was asleep
+            return None
+        answer = await self._post(notification, task)
+        if answer.is_success:
+            await self._store.settle(notification)
+            self._on_result("delivered")
+            return None
+        if answer.status == GONE or notification.attempts > len(self._retries):
+            await self._give_up(notification, answer.reason)
+            return None
+        seconds = self._pause(notification, answer)
+        await self._store.postpone(notification, seconds)
+        self._on_result("retried")
+        return seconds
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._transport.close()
+
+    async def _task(self, notification: Notification) -> a2a.Task | None:
+        """Return the task as it was, as far as a notification shows it."""
+        payload = notification.payload
+        if isinstance(payload, a2a.Task):
+            return payload
+        if notification.task is not None or notification.webhook.version == "1.0":
+            return notification.task or a2a.Task()
+        record = await self._journal.get(notification.task_id)
+        if record is None:
+            return None
+        task = a2a.Task()
+        task.CopyFrom(record.task)
+        if isinstance(payload, a2a.TaskStatusUpdateEvent):  # it may be in another one by now
+            task.status.CopyFrom(payload.status)
+        return task
+
+    async def _post(self, notification: Notification, task: a2a.Task) -> Answer:
+        webhook = notification.webhook
+        try:
+            self._guard.target(webhook.config.url)
+        except ValueError:  # it was set when the settings were others
+            return NOT_ALLOWED
+        body = notification_body(notification, task)
+        about = notification.task_id, webhook.config.id, notification.version
+        signature = self._signer.headers(notification_id(*about), body)
+        headers = protocol_headers(webhook) + signature
+        return await self._transport.post(webhook.config.url, headers, body, notification.owner)
+
+    async def _give_up(self, notification: Notification, reason: str) -> None:
+        """Have the webhook fail; nothing follows if it was set again meanwhile."""
+        dead = await self._store.give_up(notification, reason)
+        if dead:
+            told = "The %s has failed: %s; it is told nothing more"
+            logger.warning(told, notification, reason)
+        for _ in range(dead):
+            self._on_result("failed")
+
+    def _pause(self, notification: Notification, answer: Answer) -> float:
+        """Return the seconds until the next attempt."""
+        attempts, most = notification.attempts, len(self._retries)
+        wait = answer.retry_after if answer.status in (429, 503) else 0
+        seconds = max(self._retries[attempts - 1], wait)
+        told = "Attempt %d of %d for %s failed: %s; again in %.3g s"
+        logger.warning(told, attempts, most + 1, notification, answer.reason, seconds)
+        return seconds
