@@ -41,6 +41,7 @@ from apcore_a2a_client import (
     UnsupportedOperationError,
 )
 from apcore_a2a_client.tasks import after
+from apcore_a2a_server import Limits
 from apcore_a2a_server.push import PushSettings
 
 from tests.push.receiver import Reply, receiving
@@ -873,7 +874,8 @@ async def test_one_client_does_many_calls_at_the_same_time(way: str, kind: str) 
 async def test_more_calls_than_a_pool_has_connections_wait_for_their_tasks() -> None:
     """httpx has a pool of 100, and a timeout for who waits for a connection of it."""
     gate, count = Gate(), 110
-    options = dict.fromkeys(("max_runs", "max_streams", "max_streams_per_client"), 200)
+    options: dict[str, Any] = {"max_runs": 200, "max_streams": 200}
+    options["limits"] = Limits(max_streams_per_client=200)
     options["keep_alive"] = 1  # so that no stream ever ends for its silence
     async with agent({"work": Does(gate)}, options=options, timeout=3, retries=0) as client:
         await client.get_card()

@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 import yaml
-from apcore_a2a.cli import OPTIONS, PREFIX, parser
+from apcore_a2a.command.options import OPTIONS
+from apcore_a2a.command.serve import serve
+from apcore_a2a_server.fields import PREFIX
 
 FOLDER = Path(__file__).parents[2] / "examples" / "deployment"
 AGENTS = ("agent1", "agent2", "agent3")
@@ -15,7 +17,8 @@ AGENTS = ("agent1", "agent2", "agent3")
 
 def served(command: list[str]) -> dict[str, Any]:
     """The options of a command line, as the command itself reads them."""
-    return vars(parser().parse_args(command))
+    assert command[0] == "serve"
+    return serve.make_context("serve", command[1:]).params
 
 
 def unit() -> dict[str, list[str]]:
@@ -62,10 +65,10 @@ def test_containers_start_what_the_command_takes(services: dict[str, Any]) -> No
 
 def test_who_stops_an_agent_waits_longer_than_it_takes(services: dict[str, Any]) -> None:
     options = served(shlex.split(unit()["ExecStart"][0])[1:])
-    assert seconds(unit()["TimeoutStopSec"][0]) > seconds(options["shutdown_timeout"])
+    assert seconds(unit()["TimeoutStopSec"][0]) > options["shutdown_timeout"]
     for name in AGENTS:
         options = served(services[name]["command"])
-        assert seconds(services[name]["stop_grace_period"]) > seconds(options["shutdown_timeout"])
+        assert seconds(services[name]["stop_grace_period"]) > options["shutdown_timeout"]
 
 
 def test_nginx_knows_where_the_containers_are(services: dict[str, Any]) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from apcore import Registry
+from apcore_a2a_server import Limits
 from playwright.sync_api import Locator, Page, Request, expect
 
 from tests.server.inloop import always
@@ -58,7 +59,9 @@ def agent(told: Told) -> Iterator[str]:
     registry.register("told", told, metadata=SAYS)
     for name, output in OUTPUTS.items():
         registry.register(f"show.{name}", always(output), metadata=SAYS)
-    with running(registry, name="Test agent", explorer=True, disconnect_grace=30) as url:
+    with running(
+        registry, name="Test agent", explorer=True, limits=Limits(disconnect_grace=30)
+    ) as url:
         yield url
 
 

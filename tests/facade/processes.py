@@ -24,8 +24,9 @@ PATIENCE = 60
 COMMAND = [sys.executable, "-m", "apcore_a2a"]
 SERVE = """
 import json, sys
-from apcore_a2a_server import serve
-serve(sys.argv[1], **json.loads(sys.argv[2]))
+from apcore_a2a_server import Limits, serve
+options = json.loads(sys.argv[2])
+serve(sys.argv[1], **options | {"limits": Limits(**options.pop("limits", {}))})
 """
 
 MODULES = {

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 
 import pytest
 from apcore import Context, InvalidInputError, ModuleAnnotations, Registry
-from apcore_a2a.cli import main
+from apcore_a2a.command.main import main
 from apcore_a2a_server.modules import Conversation
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -239,11 +239,7 @@ def do(capsys: pytest.CaptureFixture[str]) -> Command:
     """Runs a command in this process."""
 
     def run(*arguments: str) -> Outcome:
-        try:
-            code = main(arguments)
-        except SystemExit as error:
-            code = int(error.code or 0)
-        return Outcome(code, *capsys.readouterr())
+        return Outcome(main(arguments), *capsys.readouterr())
 
     return run
 

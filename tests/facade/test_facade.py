@@ -26,7 +26,7 @@ PARTS = [
 ]
 HEAVY = {"a2a", "apcore", "cryptography", "httpx", "jwt", "rich", "starlette", "uvicorn"}
 HEAVY |= {part.__name__ for part in PARTS}
-SERVER_NAMES = ["InMemoryTaskStore", "async_serve", "create_app", "serve"]
+SERVER_NAMES = ["InMemoryTaskStore", "Limits", "async_serve", "create_app", "serve"]
 WITHOUT_SERVER = "import sys; sys.modules['apcore_a2a_server'] = None; "
 WITHOUT_AUTH = "import sys; sys.modules['apcore_a2a_auth'] = None; "
 
@@ -44,7 +44,7 @@ def loaded_by(statement: str) -> set[str]:
     return set(done.stdout.split())
 
 
-@pytest.mark.parametrize("statement", ["import apcore_a2a", "import apcore_a2a.cli"])
+@pytest.mark.parametrize("statement", ["import apcore_a2a", "import apcore_a2a.command.main"])
 def test_importing_the_package_loads_no_part(statement: str) -> None:
     assert not loaded_by(statement) & HEAVY
 
@@ -146,7 +146,7 @@ def test_a_missing_auth_part_names_the_command_that_installs_it(statement: str) 
 
 def test_the_command_tells_that_authentication_needs_the_auth_part() -> None:
     serve = "main(['serve', '--extensions-dir', '.', '--auth-type', 'apikey', '--auth-key', 'k'])"
-    done = python(f"{WITHOUT_AUTH}from apcore_a2a.cli import main; sys.exit({serve})")
+    done = python(f"{WITHOUT_AUTH}from apcore_a2a.command.main import main; sys.exit({serve})")
 
     told = "apcore-a2a: --auth-type needs the auth part: pip install 'apcore-a2a[auth]'\n"
     assert (done.returncode, done.stderr) == (1, told)

@@ -285,11 +285,11 @@ def test_who_only_follows_a_task_does_not_cancel_it(tmp_path: Path) -> None:
 def test_an_interrupt_while_the_input_is_read_ends_quietly(tmp_path: Path) -> None:
     code = """
 import sys
-from apcore_a2a import cli
+from apcore_a2a.command.main import main
 class Slow:
     def read(self): raise KeyboardInterrupt
 sys.stdin = Slow()
-sys.exit(cli.main(["call", "http://127.0.0.1:1", "x", "--input", "-"]))
+sys.exit(main(["call", "http://127.0.0.1:1", "x", "--input", "-"]))
 """
     done = subprocess.run(
         [sys.executable, "-c", code],

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from apcore_a2a.remote.terminal import Terminal
+from apcore_a2a.command.terminal import Terminal
 from apcore_a2a_client import AgentCard, SyncA2AClient, Task, TaskPage
 
 from tests.serving import running

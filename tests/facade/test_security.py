@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import jwt
 import pytest
-from apcore_a2a.cli import main
+from apcore_a2a.command.main import main
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
@@ -311,10 +311,7 @@ def told(
         monkeypatch.setattr("uvicorn.Server.run", interrupt)
         for name, content in files.items():
             write(name, content)
-        try:
-            code = main([*LOCAL, *arguments])
-        except SystemExit as ended:
-            code = int(ended.code or 0)
+        code = main([*LOCAL, *arguments])
         return code, capfd.readouterr().err
 
     return tell
@@ -358,8 +355,8 @@ UNNAMED = {
     (*BEARER, "--auth-key", KEY, "--auth-algorithms", "RS256"): "the key takes HS256, HS384",
     (*APIKEY, "--auth-key", "bad.yaml"): "bad.yaml must have the form keys: [",
     (*APIKEY, "--auth-key", "sha256:hunter2-"): "without 64 hexadecimal digits",
-    ("--rate-limit", "often"): "a rate looks like",
-    ("--skill-rate-limit", "often"): "a rate looks like",
+    ("--rate-limit", "often"): "must look like 10/second",
+    ("--skill-rate-limit", "often"): "must look like 10/second",
 }
 """What is said without the name of the option that it is about."""
 
@@ -367,7 +364,7 @@ UNNAMED = {
 STORAGE = "--rate-limit-storage"
 PASSED_OVER = [
     ((STORAGE, "no://a"), "storage", "it is not looked at without a rate"),
-    (("--rate-limit", "1/hour", STORAGE, "no://a"), "rate_limit_storage", "it names the rate"),
+    (("--rate-limit", "1/hour", STORAGE, "no://a"), "rate-limit-storage", "it names the rate"),
     (("--rate-limit", "0/hour"), "rate", "nobody could ever call"),
     (("--config", "rules.yaml"), "acl.root", "it ends with 2, in apcore's words"),
     (("--config", "nowhere.yaml"), "acl.root", "it serves without rules"),

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from a2a.types import TaskPushNotificationConfig
-from apcore_a2a.config import NAMESPACE
+from apcore_a2a.command.options import NAMESPACE
 from apcore_a2a_core.states import COMPLETED, INPUT_REQUIRED
 from apcore_a2a_server.store import SendKey, Store, Webhook, open_store
 from apcore_a2a_server.store.testing.samples import begun, new_record, said_more, went_on
@@ -323,10 +323,10 @@ def test_a_database_is_pruned_beside_its_agents(
 @pytest.mark.parametrize(
     ("option", "value", "told"),
     [
-        ("--task-ttl", "0", "task_ttl must be greater than 0"),
-        ("--task-ttl", "nan", "task_ttl must be greater than 0"),
+        ("--task-ttl", "0", "--task-ttl must be greater than 0"),
+        ("--task-ttl", "nan", "--task-ttl must be greater than 0"),
         ("--task-ttl", "soon", "--task-ttl takes a number, not 'soon'"),
-        ("--max-tasks", "0", "max_tasks must be a whole number, 1 or more"),
+        ("--max-tasks", "0", "--max-tasks must be a whole number, 1 or more"),
         ("--max-tasks", "1.5", "--max-tasks takes a whole number, not '1.5'"),
     ],
 )
@@ -363,7 +363,7 @@ NAMELESS: dict[str, tuple[list[str], str]] = {
     "no store": ([], "--store URL or APCORE_A2A_STORE"),
     "memory": (["--store", "memory"], "Tasks in memory end with their process"),
     "no address": (["--store", "agent.db"], "The store must be"),
-    "an unknown option": (["--stroe", "sqlite:///agent.db"], "(is --store meant?)"),
+    "an unknown option": (["--stroe", "sqlite:///agent.db"], "'--store'"),
 }
 
 
@@ -465,7 +465,7 @@ def test_what_is_missing_is_told_with_how_to_install_it(
     module: str, address: str, told: str
 ) -> None:
     code = (
-        f"import sys; sys.modules[{module!r}] = None; from apcore_a2a.cli import main;"
+        f"import sys; sys.modules[{module!r}] = None; from apcore_a2a.command.main import main;"
         f"sys.exit(main(['store', 'check', '--store', {address!r}]))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
@@ -524,7 +524,7 @@ def test_a_report_is_read_on_a_terminal(full: File | Tables, tmp_path: Path) -> 
 
 
 def test_the_command_is_in_the_help_of_all(do: Command) -> None:
-    assert re.search(r"^ +store +bring up to date", do("--help").out, re.MULTILINE)
+    assert re.search(r"^ +store +Migrate, check or prune", do("--help").out, re.MULTILINE)
 
 
 @pytest.mark.parametrize("action", ["migrate", "check", "prune"])

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from a2a import types as a2a
 from apcore import ModuleError
-from apcore_a2a_server import InMemoryTaskStore
+from apcore_a2a_server import InMemoryTaskStore, Limits
 from apcore_a2a_server.engine.clients.caller import Caller, Connection
 from apcore_a2a_server.engine.handler import Request
 from apcore_a2a_server.modules import Conversation, InputRequiredError
@@ -173,7 +173,9 @@ async def test_a_conversation_belongs_to_its_principal() -> None:
 async def test_a_conversation_holds_its_latest_messages(store: Any) -> None:
     listener = Listener()
     given = store(max_history=3) if store is InMemoryTaskStore else store()
-    async with serving({"work": Does(listener)}, task_store=given, max_history=3) as peer:
+    async with serving(
+        {"work": Does(listener)}, task_store=given, limits=Limits(max_history=3)
+    ) as peer:
         for number in range(6):
             await tell(peer, str(number), contextId="c")
     assert texts(listener.heard[-1].history) == ["user: 2", "user: 3", "user: 4"]
@@ -190,7 +192,7 @@ async def test_a_hundred_messages_are_the_default() -> None:
 
 async def test_a_task_holds_its_latest_messages_too() -> None:
     modules = {"work": Does(give_back, annotations=NEEDS_APPROVAL)}
-    async with serving(modules, max_history=4) as peer:
+    async with serving(modules, limits=Limits(max_history=4)) as peer:
         task = await tell(peer, "start")
         for number in range(5):
             task = await tell(peer, f"hm {number}", None, taskId=task["id"])

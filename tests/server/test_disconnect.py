@@ -12,6 +12,7 @@ from typing import Any
 
 import h11
 import pytest
+from apcore_a2a_server import Limits
 from apcore_a2a_server.modules import InputRequiredError
 
 from .asking import state_of
@@ -110,7 +111,7 @@ async def test_by_default_a_lost_client_has_three_to_five_seconds_to_come_back()
 @every_way
 async def test_the_task_of_a_lost_client_is_canceled(way: str) -> None:
     both = Both()
-    async with serving(both.modules, way, disconnect_grace=GRACE) as peer:
+    async with serving(both.modules, way, limits=Limits(disconnect_grace=GRACE)) as peer:
         lost = await both.lose(peer)
         await are_canceled(*both.gates.values())
         assert all(gate.contexts[0].cancel_token.is_cancelled for gate in both.gates.values())
@@ -121,7 +122,7 @@ async def test_the_task_of_a_lost_client_is_canceled(way: str) -> None:
 @every_way
 async def test_a_task_goes_on_without_its_client_when_told_to(way: str) -> None:
     both = Both()
-    options = {"cancel_on_disconnect": False, "disconnect_grace": 0}
+    options: Any = {"cancel_on_disconnect": False, "limits": Limits(disconnect_grace=0)}
     async with serving(both.modules, way, **options) as peer:
         before = asyncio.all_tasks()
         lost = await both.lose(peer)
@@ -137,7 +138,7 @@ async def test_a_task_goes_on_without_its_client_when_told_to(way: str) -> None:
 async def test_a_client_that_comes_back_in_time_keeps_its_task(way: str) -> None:
     steps, other = Steps(), Gate()
     modules = {"work": Streams(steps), "other": Does(other)}
-    async with serving(modules, way, disconnect_grace=GRACE) as peer:
+    async with serving(modules, way, limits=Limits(disconnect_grace=GRACE)) as peer:
         async with peer.stream() as stream:
             steps.tell({"n": 0})
             begun = [await stream.next() for _ in range(2)]
@@ -155,7 +156,7 @@ async def test_a_client_that_comes_back_in_time_keeps_its_task(way: str) -> None
 async def test_a_task_is_kept_until_its_last_watcher_is_lost(way: str) -> None:
     gate, other = Gate(), Gate()
     modules = {"work": Does(gate), "other": Does(other)}
-    async with serving(modules, way, disconnect_grace=GRACE) as peer:
+    async with serving(modules, way, limits=Limits(disconnect_grace=GRACE)) as peer:
         async with peer.stream() as stream:
             task_id = (await stream.next()).body["id"]
             async with peer.subscribe(task_id) as second:
@@ -171,7 +172,7 @@ async def test_a_task_is_kept_until_its_last_watcher_is_lost(way: str) -> None:
 async def test_a_task_that_nobody_waits_for_is_not_canceled_by_who_watched_it(way: str) -> None:
     gate, other = Gate(), Gate()
     modules = {"work": Does(gate), "other": Does(other)}
-    async with serving(modules, way, disconnect_grace=0) as peer:
+    async with serving(modules, way, limits=Limits(disconnect_grace=0)) as peer:
         task_id = await peer.start()
         async with peer.subscribe(task_id) as stream:
             await stream.next()
@@ -194,7 +195,9 @@ async def test_a_paused_task_is_not_canceled_when_its_client_is_lost(way: str) -
         return Does(asks)
 
     modules = {name: asking(gate) for name, gate in both.gates.items()}
-    async with serving({**modules, "other": Does(other)}, way, disconnect_grace=GRACE) as peer:
+    async with serving(
+        {**modules, "other": Does(other)}, way, limits=Limits(disconnect_grace=GRACE)
+    ) as peer:
         lost = await both.lose(peer)
         await is_noticed(peer, len(lost))
         both.open()
@@ -211,7 +214,7 @@ async def test_a_task_that_goes_on_is_canceled_when_the_client_who_answered_is_l
 ) -> None:
     gate = Gate()
     modules = {"work": Does(gate, annotations=NEEDS_APPROVAL)}
-    async with serving(modules, way, disconnect_grace=0) as peer:
+    async with serving(modules, way, limits=Limits(disconnect_grace=0)) as peer:
         task_id = (await peer.send()).task["id"]
         params = {"taskId": task_id, "parts": [peer.part(text="yes")]}
         assert await lose(peer, gate, **params) == task_id
@@ -276,8 +279,9 @@ LOOPS = {"asyncio": False, "uvloop": True}
 async def test_of_many_clients_that_hang_up_nothing_is_left(clients: int) -> None:
     endless, moments = Endless(), random.Random(clients)
     modules = {"send": Does(endless), "stream": Streams(endless.stream)}
-    limits: Any = {"max_streams": clients, "max_streams_per_client": clients, "max_runs": clients}
-    async with serving(modules, disconnect_grace=0.1, **limits) as peer:
+    limits = Limits(max_streams_per_client=clients, disconnect_grace=0.1)
+    many: Any = {"max_streams": clients, "max_runs": clients, "limits": limits}
+    async with serving(modules, **many) as peer:
         await peer.ask("list")
         tasks, files = asyncio.all_tasks(), descriptors()
         async with asyncio.TaskGroup() as group:

@@ -86,7 +86,7 @@ def test_the_page_can_be_elsewhere(modules: Registry, path: str) -> None:
     ],
 )
 def test_where_the_agent_itself_is_no_page_can_be(modules: Registry, path: str) -> None:
-    with pytest.raises(ValueError, match="explorer_path: "):
+    with pytest.raises(ValueError, match=r"^explorer_path "):
         create_app(modules, explorer=True, explorer_path=path)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from apcore import Executor, ModuleAnnotations, ModuleExample
-from apcore_a2a_server import create_app
+from apcore_a2a_server import Limits, create_app
 from apcore_a2a_server.push import PushSettings
 from starlette.types import Receive, Scope, Send
 
@@ -343,7 +343,8 @@ def crawled(server: str) -> dict[str, Evidence]:
         "webhooks": {"push_notifications": PushSettings(dev=True, retries=())},
         "odd": {"cors_origins": ["https://friend.example"], "allowed_hosts": ["127.0.0.1"]},
     }
-    limits: Json = {"metrics": True, "max_artifact": SIZE, "max_body": SIZE, "shutdown_timeout": 0}
+    limits: Json = {"metrics": True, "max_body": SIZE, "shutdown_timeout": 0}
+    limits["limits"] = Limits(max_artifact=SIZE)
     with ExitStack() as stack:
         ear = stack.enter_context(hearing())
         executor = executor_of(registry, server, acl)

@@ -12,7 +12,7 @@ from uuid import uuid4
 import httpx
 import pytest
 from a2a.server.tasks import InMemoryTaskStore as SdkStore
-from apcore_a2a_server import InMemoryTaskStore
+from apcore_a2a_server import InMemoryTaskStore, Limits
 from apcore_a2a_server.bindings import operations, rest
 from apcore_a2a_server.push import PushSettings
 
@@ -264,7 +264,9 @@ async def test_a_pause_goes_on_whatever_a_stranger_does(way: str, stranger: str)
 @pytest.mark.anyio
 async def test_a_stranger_that_hangs_up_ends_nothing(way: str) -> None:
     gate = Gate()
-    async with two({"work": Does(gate)}, way, "another name", disconnect_grace=0) as (ada, other):
+    async with two(
+        {"work": Does(gate)}, way, "another name", limits=Limits(disconnect_grace=0)
+    ) as (ada, other):
         async with ada.stream() as stream:
             task_id = (await stream.next()).body["id"]
             for _ in range(3):
@@ -282,7 +284,9 @@ async def test_a_stranger_that_hangs_up_ends_nothing(way: str) -> None:
 @pytest.mark.anyio
 async def test_a_stranger_keeps_no_task_alive_whose_client_is_gone(way: str) -> None:
     gate = Gate()
-    async with two({"work": Does(gate)}, way, "another name", disconnect_grace=0.2) as (ada, other):
+    async with two(
+        {"work": Does(gate)}, way, "another name", limits=Limits(disconnect_grace=0.2)
+    ) as (ada, other):
         async with ada.stream() as stream:
             task_id = (await stream.next()).body["id"]
             await gate.reached.wait()
@@ -337,7 +341,7 @@ async def test_each_request_of_a_connection_has_a_principal_of_its_own() -> None
 
 
 LIMITS: list[dict[str, Any]] = [
-    {"max_streams_per_client": 1},
+    {"limits": Limits(max_streams_per_client=1)},
     {"max_runs_per_client": 1},
     {"skill_rate_limit": "1/year"},
 ]

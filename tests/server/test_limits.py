@@ -7,6 +7,7 @@ from typing import Any
 
 import httpx
 import pytest
+from apcore_a2a_server import Limits
 
 from .asking import state_of
 from .inloop import (
@@ -65,7 +66,7 @@ async def opened(peer: Peer, stack: AsyncExitStack, count: int) -> list[Stream]:
 @pytest.mark.parametrize("way", WAYS)
 async def test_a_client_has_so_many_streams_and_no_more(way: str) -> None:
     gate = Gate()
-    async with serving({"work": Does(gate)}, way, max_streams_per_client=2) as peer:
+    async with serving({"work": Does(gate)}, way, limits=Limits(max_streams_per_client=2)) as peer:
         async with AsyncExitStack() as stack:
             first, _ = await opened(peer, stack, 2)
             task_id = (await first.next()).body["id"]
@@ -109,7 +110,7 @@ async def test_a_hundred_streams_of_one_client_are_admitted() -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 async def test_a_message_has_so_many_parts_and_no_more(way: str) -> None:
-    async with serving({"work": Does(give_back)}, way, max_parts=2) as peer:
+    async with serving({"work": Does(give_back)}, way, limits=Limits(max_parts=2)) as peer:
         part = peer.part(data={"a": 1})
         assert (await peer.send("work", part, part)).state == "completed"
         answer = await peer.send("work", part, part, part)
@@ -127,7 +128,7 @@ async def test_an_output_that_is_too_large_fails_its_task(streams: bool) -> None
         return {"much": "x" * inputs["size"]}
 
     module = Streams(source) if streams else Does(action)
-    async with serving({"work": module}, max_artifact=1000) as peer:
+    async with serving({"work": module}, limits=Limits(max_artifact=1000)) as peer:
         if streams:
             async with peer.stream() as stream:
                 frames = await stream.rest()
@@ -152,7 +153,7 @@ async def test_a_reader_that_is_too_far_behind_gets_the_task_as_it_is() -> None:
         await go.wait()
 
     modules = {"work": Streams(source)}
-    async with serving(modules, max_events=10) as peer, peer.stream() as stream:
+    async with serving(modules, limits=Limits(max_events=10)) as peer, peer.stream() as stream:
         frames = [await stream.next() for _ in range(2)]
         begin.set()
         frames += [await stream.next() for _ in range(25)]

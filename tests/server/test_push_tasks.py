@@ -9,6 +9,7 @@ from uuid import uuid4
 import httpx
 import pytest
 from apcore import ACL, ACLRule, Executor
+from apcore_a2a_server import Limits
 from apcore_a2a_server.modules import InputRequiredError
 from apcore_a2a_server.push import PushSettings
 from pydantic import BaseModel
@@ -194,7 +195,9 @@ async def losing(
     """An agent, a task with a webhook that works and whose client has gone, its gate, another's."""
     gate, other = Gate(), Gate()
     modules = {"work": Does(gate), "other": Does(other)}
-    async with serving(modules, way, disconnect_grace=0, push_notifications=QUICK) as peer:
+    async with serving(
+        modules, way, limits=Limits(disconnect_grace=0), push_notifications=QUICK
+    ) as peer:
         params = Hooks(peer.wire).sending("work", hook={"id": "c1", "url": receiver.url})
         if operation == "stream":
             async with peer.streaming("stream", params) as stream:
@@ -256,7 +259,9 @@ async def test_a_task_whose_webhook_was_deleted_is_canceled_with_its_client(
 ) -> None:
     gate = Gate()
     modules = {"work": Does(gate)}
-    async with serving(modules, way, disconnect_grace=0, push_notifications=QUICK) as peer:
+    async with serving(
+        modules, way, limits=Limits(disconnect_grace=0), push_notifications=QUICK
+    ) as peer:
         hooks = Hooks(peer.wire)
         params = hooks.sending("work", hook={"id": "c1", "url": receiver.url})
         async with peer.streaming("stream", params) as stream:

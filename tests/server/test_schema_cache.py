@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 from apcore import Registry
+from apcore_a2a_server import Limits
 from apcore_a2a_server.modules.schema_cache import CachedSchema, cache_schemas
 from pydantic import BaseModel, Field, ValidationError
 
@@ -80,9 +81,9 @@ async def answers(peer: Peer) -> list[Any]:
 
 @pytest.mark.parametrize("way", WAYS)
 async def test_all_answers_are_the_same_with_and_without(way: str) -> None:
-    async with serving(modules(), way, schema_memo=True) as peer:
+    async with serving(modules(), way, limits=Limits(schema_cache=True)) as peer:
         remembered = await answers(peer)
-    async with serving(modules(), way, schema_memo=False) as peer:
+    async with serving(modules(), way, limits=Limits(schema_cache=False)) as peer:
         assert await answers(peer) == remembered
 
 

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 from apcore import APCore, Config, Context, Executor, Registry
-from apcore_a2a_server import InMemoryTaskStore, create_app, serve
+from apcore_a2a_server import InMemoryTaskStore, Limits, create_app, serve
 
 from tests.facade.processes import (
     SIGNALS,
@@ -283,9 +283,9 @@ def test_a_port_in_use_is_an_oserror() -> None:
 
 
 def test_a_port_that_is_none_and_a_log_level_that_is_none_are_refused() -> None:
-    with pytest.raises(ValueError, match="port must be from 0 to 65535"):
+    with pytest.raises(ValueError, match="port must be a whole number from 0 to 65535"):
         serve(registry_of(echo=Echo()), port=65536)
-    with pytest.raises(ValueError, match="log_level must be debug, info, warning, error"):
+    with pytest.raises(ValueError, match="log_level must be debug, info, warning or error"):
         serve(registry_of(echo=Echo()), log_level="loud")
 
 
@@ -496,13 +496,13 @@ def test_only_allowed_hosts_are_answered() -> None:
 
 
 def test_remembered_schemas_change_nothing() -> None:
-    def seen(memo: bool) -> list[Any]:
-        with agent_with(schema_memo=memo) as agent:
+    def seen(cached: bool) -> list[Any]:
+        with agent_with(limits=Limits(schema_cache=cached)) as agent:
             sent = [agent.send(), agent.send("echo", agent.part(data={"text": 5})), agent.send()]
             answers = [(one.code, one.code is None and one.data) for one in sent]
             return [*answers, sent[1].error, card_of(agent)["skills"]]
 
-    assert seen(memo=True) == seen(memo=False)
+    assert seen(cached=True) == seen(cached=False)
 
 
 class Meets(Module):

@@ -609,7 +609,8 @@ async def compare(busy: str, quiet: str) -> tuple[float, float]:
 @pytest.mark.clock
 def test_readers_of_a_byte_a_second_slow_nobody_down(folder: Path, tmp_path: Path) -> None:
     """As figures are noisy, each is the best of at least eight, taken in turns."""
-    options = {"max_streams": READERS, "max_streams_per_client": READERS}
+    limits = {"max_streams_per_client": READERS}
+    options: Any = {"max_streams": READERS, "limits": limits}
     with (
         process(served(folder, **options), tmp_path) as busy,
         process(served(folder, **options), tmp_path) as quiet,

@@ -7,15 +7,17 @@ imported without all the others.
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-__all__ = ["InMemoryTaskStore", "async_serve", "create_app", "serve"]
+__all__ = ["InMemoryTaskStore", "Limits", "async_serve", "create_app", "serve"]
 
 if TYPE_CHECKING:
     from .app.app import async_serve, create_app
+    from .app.options import Limits
     from .app.serve import serve
     from .store import InMemoryTaskStore
 else:
     _HOMES = {
         "InMemoryTaskStore": ".store",
+        "Limits": ".app.options",
         "async_serve": ".app.app",
         "create_app": ".app.app",
         "serve": ".app.serve",

@@ -15,6 +15,7 @@ __all__ = [
     "ErrorMapper",
     "InMemoryTaskStore",
     "JWTAuthenticator",
+    "Limits",
     "PartConverter",
     "SchemaConverter",
     "SkillMapper",
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
         SchemaConverter,
         SkillMapper,
     )
-    from apcore_a2a_server import InMemoryTaskStore, async_serve, create_app, serve
+    from apcore_a2a_server import InMemoryTaskStore, Limits, async_serve, create_app, serve
 else:
     from ._parts import part
 

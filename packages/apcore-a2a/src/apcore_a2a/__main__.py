@@ -6,7 +6,7 @@ import sys
 import threading
 from typing import NoReturn
 
-from . import cli
+from .command.main import main as run
 
 PATIENCE = 1
 """Seconds that threads get to end in, when everything else has ended."""
@@ -20,7 +20,7 @@ def main() -> int:
     there is another signal.
     """
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    code = cli.main()
+    code = run()
 
     def leave(*_: object) -> NoReturn:
         os._exit(code)

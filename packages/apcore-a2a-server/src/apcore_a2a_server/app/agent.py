@@ -16,6 +16,7 @@ from apcore_a2a_server.engine.handler import Handler
 from apcore_a2a_server.engine.limits import Capacity
 from apcore_a2a_server.engine.process import Phase, ProcessState
 from apcore_a2a_server.engine.setup import Setup, keep_nothing
+from apcore_a2a_server.fields import OptionError
 from apcore_a2a_server.middleware import RateLimiter
 from apcore_a2a_server.modules import Access, Skills, ThreadPool, install_approval, install_steps
 from apcore_a2a_server.push import PushSettings
@@ -123,10 +124,11 @@ def build(executor: Executor, settings: Settings) -> Agent:
     setup = _setup(executor, settings, metrics)
     journal, engine = setup.journal, Engine(setup, state)
     push = _push(journal, settings, metrics)
-    grace = settings.disconnect_grace if settings.cancel_on_disconnect else None
+    limits = settings.limits
+    grace = limits.disconnect_grace if settings.cancel_on_disconnect else None
     watchers = Watchers(engine.abandon, grace)
-    streams = Streams(settings.max_streams, settings.max_streams_per_client)
-    messages = settings.default_skill, settings.max_parts
+    streams = Streams(settings.max_streams, limits.max_streams_per_client)
+    messages = settings.default_skill, limits.max_parts
     admission = Admission(skills, journal, setup.converter, setup.access, *messages)
     cards = CardPages(skills, setup.access, settings)
     handler = Handler(
@@ -188,25 +190,27 @@ def _push(journal: Journal, settings: Settings, metrics: "Metrics | None") -> "P
 
 
 def _skills(executor: Executor, settings: Settings) -> Skills:
-    skills = Skills(executor.registry, schema_cache=settings.schema_memo)
+    skills = Skills(executor.registry, schema_cache=settings.limits.schema_cache)
     if not len(skills):
         raise ValueError("There are no modules to serve: the registry is empty")
     if settings.default_skill is not None:
         try:
             skills.get(settings.default_skill)
         except MethodNotFoundError as error:
-            raise ValueError(f"default_skill: {error}") from None
+            raise OptionError("default_skill", f"is unknown: {error}") from None
     return skills
 
 
 def _retention(settings: Settings) -> Retention:
     return Retention(
-        max_logs=settings.max_tasks, log_ttl=settings.task_ttl, max_events=settings.max_events
+        max_logs=settings.max_tasks,
+        log_ttl=settings.task_ttl,
+        max_events=settings.limits.max_events,
     )
 
 
 def _journal(settings: Settings, metrics: "Metrics | None") -> Journal:
-    kept, store = settings.max_history, settings.task_store
+    kept, store = settings.limits.max_history, settings.task_store
     if store is None or store == "memory":
         ttl, capacity = settings.task_ttl, settings.max_tasks
         store = InMemoryTaskStore(ttl=ttl, max_capacity=capacity, max_history=kept)
@@ -238,7 +242,7 @@ def _setup(executor: Executor, settings: Settings, metrics: "Metrics | None") ->
         access=Access(executor),
         execution_timeout=settings.execution_timeout,
         input_timeout=settings.input_timeout,
-        max_artifact=settings.max_artifact,
+        max_artifact=settings.limits.max_artifact,
         has_steps=install_steps(executor),
         approval_policy=install_approval(executor),
         metadata={"apcore": {"stateHistory": []}} if settings.state_history else {},

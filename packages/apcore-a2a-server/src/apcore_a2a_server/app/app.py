@@ -5,7 +5,7 @@ import contextlib
 from collections.abc import AsyncGenerator, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any
 
 import apcore
 from starlette.applications import Starlette
@@ -14,24 +14,26 @@ from starlette.routing import Route
 
 from apcore_a2a_server.bindings.jsonrpc import JsonRpc
 from apcore_a2a_server.bindings.rest import Rest
+from apcore_a2a_server.fields import OptionError, configured_by
 from apcore_a2a_server.middleware import build_middleware
 from apcore_a2a_server.modules import executor_of
 
 from .agent import Agent, build
 from .explorer import explorer_routes
-from .options import Options, Settings
+from .options import Settings
 
 CARD_PATHS = ("/.well-known/agent-card.json", "/.well-known/agent.json")
 PUBLIC = (*CARD_PATHS, "/health", "/metrics")
 """What anybody may read, by its exact path."""
 
 
-def create_app(source: Any, **options: Unpack[Options]) -> Starlette:
-    """An ASGI application that is an A2A agent; nothing is started and no port is bound.
+@configured_by(Settings)
+def create_app(source: Any, settings: Settings) -> Starlette:
+    """Build an ASGI application that is an A2A agent; nothing is started, no port is bound.
 
     Args:
         source: An apcore Registry or Executor, or the path of a folder of modules.
-        options: See `Settings`. Give `url`, so that the Agent Card tells the right address.
+        settings: Its fields are keywords. Give `url`, so that the Agent Card has the right address.
 
     Raises:
         ValueError: There are no modules, or an option makes no sense.
@@ -59,10 +61,20 @@ def create_app(source: Any, **options: Unpack[Options]) -> Starlette:
         #> ['/', '/.well-known/agent-card.json']
         ```
     """
-    settings = Settings(**options)
+    return build_app(source, settings)
+
+
+@configured_by(Settings)
+async def async_serve(source: Any, settings: Settings) -> Starlette:
+    """Build the same application in a coroutine (FR-SRV-003)."""
+    return build_app(source, settings)
+
+
+def build_app(source: Any, settings: Settings) -> Starlette:
+    """Build the application of an agent with these settings."""
     executor, made_here = executor_of(source, settings.acl, settings.config)
     if settings.watch and not isinstance(source, str | PathLike):
-        raise ValueError("watch needs a folder of modules, not a registry or an executor")
+        raise OptionError("watch", "needs a folder of modules, not a registry or an executor")
     agent = build(executor, settings)
 
     @contextlib.asynccontextmanager
@@ -97,11 +109,6 @@ async def _watch(registry: Any, folder: Any, settings: Settings) -> None:
         from apcore_a2a_server.modules.watch import watch
 
         await watch(registry, Path(folder))
-
-
-async def async_serve(source: Any, **options: Unpack[Options]) -> Starlette:
-    """`create_app` as a coroutine (FR-SRV-003)."""
-    return create_app(source, **options)
 
 
 def _routes(agent: Agent, settings: Settings) -> list[Route]:

@@ -6,6 +6,7 @@ from importlib.metadata import entry_points
 from starlette.routing import Route
 
 from apcore_a2a_server.bindings.rest import route as rest_route
+from apcore_a2a_server.fields import OptionError
 
 GROUP, NAME = "apcore_a2a.explorer", "routes"
 """The entry point of who has a page: a function that takes its path and gives its routes."""
@@ -28,9 +29,9 @@ def explorer_routes(path: str, taken: Sequence[Route]) -> list[Route]:
     try:
         routes: list[Route] = found[0].load()(path)
     except ValueError as error:
-        raise ValueError(f"explorer_path: {error}") from None
+        raise OptionError("explorer_path", f"must be a path: {error}") from None
     known = {each.path for each in taken} | {"/metrics"}
     for each in routes:
         if each.path in known or rest_route("GET", each.path.strip("/")) is not None:
-            raise ValueError(f"explorer_path: the agent itself is at {each.path}")
+            raise OptionError("explorer_path", f"is taken: the agent itself is at {each.path}")
     return routes

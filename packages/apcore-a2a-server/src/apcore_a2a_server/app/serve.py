@@ -7,20 +7,22 @@ import socket
 import time
 from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from types import FrameType
-from typing import Any, Unpack
+from typing import Any
 
 import uvicorn
 from starlette.applications import Starlette
 
 from apcore_a2a_server.engine.process import Phase
+from apcore_a2a_server.fields import configured_by
 from apcore_a2a_server.middleware import set_up_logging
 from apcore_a2a_server.middleware.timeouts import request_timeout_protocol
 
 from .agent import Agent
-from .app import create_app
-from .options import Options
+from .app import build_app
+from .options import ServeSettings
 
 logger = logging.getLogger("apcore_a2a_server")
 
@@ -120,31 +122,15 @@ async def _hurry(end: Coroutine[Any, Any, None]) -> None:
     await asyncio.wait({asyncio.ensure_future(end)}, timeout=0.5)
 
 
-def serve(
-    source: Any,
-    *,
-    host: str = "0.0.0.0",
-    port: int = 8000,
-    log_level: str = "info",
-    root_path: str = "",
-    log_format: str = "text",
-    request_timeout: float = 10,
-    **options: Unpack[Options],
-) -> None:
+@configured_by(ServeSettings)
+def serve(source: Any, settings: ServeSettings) -> None:
     """Serve apcore modules as an A2A agent, until SIGINT or SIGTERM (FR-SRV-001).
 
     Logs to stderr, unless the program has set up its own logging.
 
     Args:
         source: An apcore Registry or Executor, or the path of a folder of modules.
-        host: The address to listen at.
-        port: The port to listen at; 0 for any that is free.
-        log_level: What is logged: debug, info, warning or error.
-        root_path: The path that a proxy puts before the agent's own, and takes away again.
-        log_format: How it is logged: `text` for people, `json` for machines.
-        request_timeout: Seconds in which a request must arrive, and a second more for each 64 KB
-            of it; a connection that is slower is closed.
-        options: See `Settings`.
+        settings: Its fields are keywords; `docs/options.md` lists them.
 
     Raises:
         ValueError: There are no modules, or an option makes no sense.
@@ -159,16 +145,15 @@ def serve(
         serve("./extensions", host="127.0.0.1", name="my-agent")
         ```
     """
-    set_up_logging(log_level, log_format)
-    protocol = request_timeout_protocol(request_timeout)
-    root_path = "/" + root_path.strip("/") if root_path.strip("/") else ""
-    with _bound(host, port) as listener:
-        url = options.get("url") or public_url(host, listener.getsockname()[1]) + root_path
-        options["url"] = url
-        app = create_app(source, **options)
-        agent = app.state.agent
-        _announce(app, host, url, known=options.get("auth") is not None)
-        Server(_config(app, log_level, root_path, protocol), agent).run([listener])
+    set_up_logging(settings.log_level, settings.log_format)
+    protocol = request_timeout_protocol(settings.request_timeout)
+    root_path = settings.root_path.strip("/") and "/" + settings.root_path.strip("/")
+    host, log_level = settings.host, settings.log_level
+    with _bound(host, settings.port) as listener:
+        url = settings.url or public_url(host, listener.getsockname()[1]) + root_path
+        app = build_app(source, replace(settings, url=url))
+        _announce(app, host, url, known=settings.auth is not None)
+        Server(_config(app, log_level, root_path, protocol), app.state.agent).run([listener])
 
 
 def public_url(host: str, port: int) -> str:
@@ -187,8 +172,6 @@ def public_url(host: str, port: int) -> str:
 
 
 def _bound(host: str, port: int) -> socket.socket:
-    if not 0 <= port <= 65535:
-        raise ValueError(f"port must be from 0 to 65535, not {port}")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     dual = host == "::" and socket.has_dualstack_ipv6()
     try:

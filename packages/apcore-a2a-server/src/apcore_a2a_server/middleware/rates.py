@@ -13,6 +13,8 @@ from limits.storage import storage_from_string
 from limits.strategies import SlidingWindowCounterRateLimiter
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from apcore_a2a_server.fields import OptionError
+
 from .auth import caller_of
 from .errors import is_public, refuse
 
@@ -54,7 +56,7 @@ class RateLimiter:
         except ValueError:
             self._items = []
         if not self._items or any(item.amount < 1 for item in self._items):
-            raise ValueError(f"{option}: a rate looks like 10/second;100/minute, not {rate!r}")
+            raise OptionError(option, f"must look like 10/second;100/minute, not {rate!r}")
         # in memory the synchronous one: the other looks at every key for every hit
         kind: Any = (
             SharedLimiter if storage.startswith("async+") else SlidingWindowCounterRateLimiter
@@ -92,8 +94,8 @@ def storage_of(uri: str) -> Any:
     except ConfigurationError as error:
         reason = "a library that it needs is missing" if "prerequisite" in str(error) else "unknown"
         kind = uri.partition(":")[0]
-        told = f"rate_limit_storage: {kind}: {reason}; memory:// and async+redis://… are some"
-        raise ValueError(told) from None
+        problem = f"can't be used: {kind}: {reason}; memory:// and async+redis://… can"
+        raise OptionError("rate_limit_storage", problem) from None
 
 
 class RateLimit:

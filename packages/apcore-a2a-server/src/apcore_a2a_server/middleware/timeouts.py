@@ -9,6 +9,8 @@ from typing import Any, ClassVar
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from apcore_a2a_server.fields import OptionError
+
 MAX_HEAD = 64 * 1024
 """Bytes of a request's first line and headers, or of trailers; one read may bring more."""
 MAX_FRAMING = 8
@@ -38,7 +40,7 @@ def request_timeout_protocol(seconds: float) -> type["RequestTimeoutProtocol"]:
         ```
     """
     if not 0 < seconds <= MAX_SECONDS:
-        raise ValueError("request_timeout must be greater than 0, and an hour at most")
+        raise OptionError("request_timeout", "must be greater than 0, and an hour at most")
     return type("RequestTimeout", (RequestTimeoutProtocol,), {"seconds": seconds})
 
 

@@ -6,6 +6,8 @@ from typing import Any, cast
 
 from apcore_a2a_core import Executor, Registry, missing_methods
 
+from apcore_a2a_server.fields import OptionError
+
 
 def executor_of(source: Any, acl: Any = None, config: Any = None) -> tuple[Executor, bool]:
     """Return the executor of *source*, and whether it was made for it (FR-SRV-001).
@@ -29,7 +31,7 @@ def executor_of(source: Any, acl: Any = None, config: Any = None) -> tuple[Execu
         if missing_methods(getattr(source, "registry", None), Registry):
             raise TypeError("The executor has no registry with list() and get_definition()")
         if acl is not None:
-            raise ValueError("acl: give it to your executor, which is served as it is")
+            raise OptionError("acl", "is for a registry; give it to your own executor")
         return source, False
     missing = missing_methods(source, Registry)
     if missing:
@@ -79,8 +81,8 @@ def _discovered(rules: Any, config: Any) -> Any:
 
 def _loaded(rules: Any, path: Path) -> Any:
     if not path.is_file():
-        raise ValueError(f"acl: there is no file {path}")
+        raise OptionError("acl", f"must be a file: there is no file {path}")
     try:
         return rules.load(str(path))
     except Exception as error:  # of the config, of YAML, of the file system
-        raise ValueError(f"acl: {path}: {error}") from None
+        raise OptionError("acl", f"can't be read: {path}: {error}") from None

@@ -4,42 +4,30 @@ import re
 import ssl
 from base64 import b64decode
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from ipaddress import ip_network
-from typing import Any
 from urllib.parse import urlsplit
+
+from apcore_a2a_server.fields import DAY, OptionError, check, option
 
 MIN_SECRET = 24
 """Bytes that a secret has at least (Standard Webhooks, "Symmetric keys")."""
 SECRET_HELP = "whsec_ and the base64 of 24 bytes or more, such as of `openssl rand -base64 32`"
 NAME = re.compile(r"[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63}){0,126}\.?", re.IGNORECASE)
 """A name of a host, as the resolver takes it."""
-DAY = 24 * 3600
-"""In seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PushSettings:
     """How webhooks are called: what `push_notifications` takes instead of `True`.
 
-    Attributes:
-        secrets: What notifications are signed with, by Standard Webhooks: `whsec_…`. With several
-            each has a signature of each, so that receivers can change from one to the next.
-        dev: Whether webhooks may be http, at any port, and on this machine.
-        retries: Seconds after which a notification is tried again, one for each further attempt;
-            behind the last the webhook has failed.
-        timeout: Seconds that one attempt may take.
-        allowed_hosts: The hosts that webhooks may have: names, `*.example.com`, networks such as
-            `10.1.0.0/16`, and `*` for any that is public. What is named may be private.
-        ports: The ports that webhooks may have; else 443 and 8443, and any in development.
-        proxy: The address of an HTTP proxy that all notifications go through. Names are resolved
-            there, so that it has to judge the addresses.
-        ssl_context: Whose certificates are believed; else those that the system believes.
-        max_pending: How many notifications of one principal may wait; the webhooks that are to
-            have more have failed.
+    Several `secrets` sign each notification once each, so that receivers can change from one to
+    the next. Hosts that are named in `allowed_hosts` may be private. A `proxy` resolves the names
+    of hosts, so that it has to judge the addresses. A webhook with more than `max_pending`
+    notifications, or none delivered after the last of the `retries`, has failed.
 
     Raises:
-        ValueError: An option makes no sense; the text tells which, and what would.
+        OptionError: A value makes no sense.
 
     Example:
         ```python
@@ -50,51 +38,42 @@ class PushSettings:
         ```
     """
 
-    secrets: Sequence[str] = field(default=(), repr=False)
-    dev: bool = False
-    retries: Sequence[float] = (1, 2, 4)
-    timeout: float = 10
-    allowed_hosts: Sequence[str] = ("*",)
-    ports: Sequence[int] = ()
-    proxy: str | None = field(default=None, repr=False)
-    ssl_context: ssl.SSLContext | None = None
-    max_pending: int = 10_000
+    secrets: Sequence[str] = option(
+        (),
+        "Secrets that sign notifications: whsec_….",
+        section="Webhooks",
+        metavar="SECRET,…",
+        is_secret=True,
+    )
+    dev: bool = option(
+        False, "Allow webhooks with http, at any port, and on this machine.", name="dev"
+    )
+    retries: Sequence[float] = option(
+        (1, 2, 4), "Delays before further attempts.", metavar="SECONDS,…", low=0, high=DAY
+    )
+    timeout: float = option(10, "Timeout of one attempt.", metavar="SECONDS", above=0, high=DAY)
+    allowed_hosts: Sequence[str] = option(
+        ("*",), "Hosts and networks to call; * for any public one.", metavar="HOST,…"
+    )
+    ports: Sequence[int] = option(
+        (), "Ports to call.", otherwise="443,8443", metavar="PORT,…", low=1, high=65535
+    )
+    proxy: str | None = option(
+        None, "HTTP proxy for all notifications.", metavar="URL", is_secret=True
+    )
+    ssl_context: ssl.SSLContext | None = option(
+        None, "Which certificates to trust.", in_shell=False
+    )
+    max_pending: int = option(10_000, "Notifications that may wait per principal.", low=1)
 
     def __post_init__(self) -> None:
-        for option, (kind, items) in LISTS.items():
-            if not _is_list(getattr(self, option), kind):
-                raise ValueError(f"{option} must be a list of {items}")
+        check(self)
         if not all(map(_is_secret, self.secrets)):
-            raise ValueError(f"secrets: each must be {SECRET_HELP}")
-        if not all(0 <= seconds <= DAY for seconds in self.retries):
-            raise ValueError("retries must be seconds: 0 or more, and a day at most")
-        if not _is(self.timeout, int | float) or not 0 < self.timeout <= DAY:
-            raise ValueError("timeout must be seconds: more than 0, and a day at most")
-        if not all(0 < port < 65536 for port in self.ports):
-            raise ValueError("ports must be from 1 to 65535")
-        if not _is(self.max_pending, int) or self.max_pending < 1:
-            raise ValueError("max_pending must be a whole number, 1 or more")
+            raise OptionError("secrets", f"must each be {SECRET_HELP}")
         for host in self.allowed_hosts:
             _check_host(host)
         if self.proxy is not None and not _is_proxy(self.proxy):
-            raise ValueError("proxy must be an address such as http://proxy.example.com:3128")
-
-
-LISTS: dict[str, tuple[Any, str]] = {
-    "secrets": (str, "strings"),
-    "retries": (int | float, "seconds"),
-    "allowed_hosts": (str, "strings"),
-    "ports": (int, "whole numbers"),
-}
-
-
-def _is_list(given: Any, kind: Any) -> bool:
-    """Whether it is a list of this kind; a string is none, though it is a sequence of them."""
-    return type(given) in (list, tuple) and all(_is(item, kind) for item in given)
-
-
-def _is(value: object, kind: Any) -> bool:
-    return isinstance(value, kind) and not isinstance(value, bool)
+            raise OptionError("proxy", "must be an address such as http://proxy.example.com:3128")
 
 
 def _is_secret(text: str) -> bool:
@@ -110,14 +89,15 @@ def _check_host(host: str) -> None:
         try:
             ip_network(host)
         except ValueError as error:
-            raise ValueError(f"allowed_hosts: {error}") from None
+            raise OptionError("allowed_hosts", f"must be names or networks: {error}") from None
     elif host != "*" and not NAME.fullmatch(host.removeprefix("*.")):
-        raise ValueError(f"allowed_hosts: {host!r} is no name; a * stands alone, or before one dot")
+        problem = f"may have a * alone, or before one dot; {host!r} is no name"
+        raise OptionError("allowed_hosts", problem)
 
 
-def _is_proxy(address: object) -> bool:
+def _is_proxy(address: str) -> bool:
     try:
-        parts = urlsplit(address) if isinstance(address, str) else urlsplit("")
+        parts = urlsplit(address)
         has_port = parts.port != 0
     except ValueError:
         return False

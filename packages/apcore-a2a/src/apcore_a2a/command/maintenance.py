@@ -1,47 +1,26 @@
 """The commands `store migrate`, `store check` and `store prune`."""
 
-import argparse
 import asyncio
 import json
 import os
 import sys
-from collections.abc import Generator, Mapping
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import asdict
 from time import monotonic
-from typing import Any
 
 from apcore_a2a_core import clean
+from apcore_a2a_server.app.options import Settings
 from apcore_a2a_server.store import Retention, maintenance
 
-OPTIONS = ("store", "task_ttl", "max_tasks")
-"""The options that are found as `serve` finds them."""
 WELL, FAULTY = 0, 1
-YEAR = 365 * 24 * 3600  # seconds
+DEFAULTS = Settings()
 
 
-def do(arguments: argparse.Namespace, options: Mapping[str, Any]) -> int:
-    """Run the command that *arguments* name, with these options; return the exit code.
-
-    Raises:
-        ValueError: An option is missing, or makes no sense.
-        OSError: The store can't be used.
-    """
-    given = dict(options)
-    store = given.pop("store", None)
-    if not store:
-        raise ValueError("Which store? Name it with --store URL or APCORE_A2A_STORE")
-    if arguments.action == "migrate":
-        return migrate(store)
-    if arguments.action == "check":
-        return check(store, as_json=arguments.json)
-    return prune(store, **given)
-
-
-def migrate(store: str) -> int:
+def migrate_store(store: str = "") -> int:
     """Bring the schema of *store* up to date; return the exit code."""
     with progress("migrating"):
-        before, after = asyncio.run(maintenance.migrate(store))
+        before, after = asyncio.run(maintenance.migrate(_named(store)))
     if before == after:
         say(f"The tables are up to date (version {after})")
     elif before:
@@ -51,15 +30,17 @@ def migrate(store: str) -> int:
     return WELL
 
 
-def check(store: str, *, as_json: bool = False) -> int:
+def check_store(store: str = "", *, as_json: bool = False) -> int:
     """Check *store* and print the report, for people or as JSON; return the exit code."""
     with progress("checking"):
-        report = asyncio.run(maintenance.check(store))
+        report = asyncio.run(maintenance.check(_named(store)))
     say(json.dumps(asdict(report), indent=2) if as_json else _text(report))
     return FAULTY if report.faults else WELL
 
 
-def prune(store: str, task_ttl: float = 3600, max_tasks: int = 10_000) -> int:
+def prune_store(
+    store: str = "", task_ttl: float = DEFAULTS.task_ttl, max_tasks: int = DEFAULTS.max_tasks
+) -> int:
     """Delete old tasks of *store*; return the exit code.
 
     Args:
@@ -68,18 +49,21 @@ def prune(store: str, task_ttl: float = 3600, max_tasks: int = 10_000) -> int:
         max_tasks: How many ended tasks are kept.
 
     Raises:
-        ValueError: A limit is out of the bounds that `serve` has.
+        OptionError: A limit is out of the bounds that `serve` has.
     """
-    if not 0 < task_ttl <= YEAR:
-        raise ValueError("task_ttl must be greater than 0, and a year at most")
-    if max_tasks < 1:
-        raise ValueError("max_tasks must be a whole number, 1 or more")
+    Settings(task_ttl=task_ttl, max_tasks=max_tasks)  # checks the bounds
     retention = Retention(log_ttl=task_ttl, max_logs=max_tasks)
     with progress("pruning"):
-        count = asyncio.run(maintenance.prune(store, retention))
+        count = asyncio.run(maintenance.prune(_named(store), retention))
     tasks = "1 task" if count == 1 else f"{count} tasks"
     say(f"{tasks} dropped (task_ttl {task_ttl:g} s, max_tasks {max_tasks})")
     return WELL
+
+
+def _named(store: str) -> str:
+    if not store:
+        raise ValueError("Which store? Name it with --store URL or APCORE_A2A_STORE")
+    return store
 
 
 def _text(report: maintenance.Report) -> str:

@@ -43,7 +43,7 @@ def safe(name: str) -> str:
 
     Example:
         ```python
-        from apcore_a2a.remote.files import safe
+        from apcore_a2a.command.files import safe
 
         print(safe("../../etc/passwd"), safe(".bashrc"))
         #> passwd bashrc

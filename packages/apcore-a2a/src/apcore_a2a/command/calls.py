@@ -1,9 +1,9 @@
 """What `card`, `call` and `tasks` do."""
 
-import argparse
 import os
 import sys
 from difflib import get_close_matches
+from types import SimpleNamespace
 from typing import Any
 
 from apcore_a2a_client import (
@@ -21,22 +21,21 @@ from apcore_a2a_client import (
 )
 from apcore_a2a_client.tasks import after
 
-from .arguments import credentials
 from .files import save
 from .printers import Printer, clean
 
 DONE, UNREACHABLE, FAILED, WAITING = 0, 2, 3, 4
 
 
-def do(arguments: argparse.Namespace) -> int:
+def do(arguments: SimpleNamespace) -> int:
     """Do the command that *arguments* are for; the exit code."""
     _check(arguments)
-    out = _printer(plain=arguments.json or not (sys.stdout and sys.stdout.isatty()))
+    out = _printer(plain=arguments.as_json or not (sys.stdout and sys.stdout.isatty()))
     try:
         with SyncA2AClient(
             arguments.url,
-            auth=credentials(arguments),
-            headers=dict(arguments.header),
+            auth=arguments.credentials,
+            headers=dict(arguments.headers),
             timeout=arguments.timeout,
             protocol=arguments.protocol,
         ) as client:
@@ -51,12 +50,14 @@ def do(arguments: argparse.Namespace) -> int:
         return FAILED if isinstance(error, A2AServerError | A2AAuthError) else UNREACHABLE
 
 
-def _check(arguments: argparse.Namespace) -> None:
+def _check(arguments: SimpleNamespace) -> None:
     """Refuse what can't be meant, before anything is sent."""
     if arguments.command == "call" and arguments.task and not _given(arguments):
         raise ValueError("--task needs an answer: --input or --file")
     if arguments.command == "tasks" and arguments.task == "":
         raise ValueError("TASK is empty")
+    if arguments.command == "tasks" and arguments.follow and arguments.cancel:
+        raise ValueError("--follow and --cancel exclude each other")
     if arguments.command == "tasks" and not arguments.task:
         if arguments.follow or arguments.cancel or arguments.output:
             raise ValueError("--follow, --cancel and --output need a TASK")
@@ -64,8 +65,8 @@ def _check(arguments: argparse.Namespace) -> None:
             raise ValueError("--limit takes a whole number, at least 1")
 
 
-def _given(arguments: argparse.Namespace) -> bool:
-    return arguments.input is not None or bool(arguments.file)
+def _given(arguments: SimpleNamespace) -> bool:
+    return arguments.input is not None or bool(arguments.files)
 
 
 def _wants_credentials(error: Exception) -> bool:
@@ -80,13 +81,13 @@ def _printer(*, plain: bool) -> Printer:
     return Terminal()
 
 
-def card(client: SyncA2AClient, arguments: argparse.Namespace, out: Printer) -> int:
+def card(client: SyncA2AClient, arguments: SimpleNamespace, out: Printer) -> int:
     """Show the agent's card."""
     out.card(client.extended_card() if arguments.extended else client.agent_card)
     return DONE
 
 
-def call(client: SyncA2AClient, arguments: argparse.Namespace, out: Printer) -> int:
+def call(client: SyncA2AClient, arguments: SimpleNamespace, out: Printer) -> int:
     """Call a skill, or answer a task, and show what comes of it."""
     message = message_of(arguments)
     while True:
@@ -103,15 +104,15 @@ def call(client: SyncA2AClient, arguments: argparse.Namespace, out: Printer) -> 
         message = Message.of(answer)
 
 
-def message_of(arguments: argparse.Namespace) -> Message:
+def message_of(arguments: SimpleNamespace) -> Message:
     """The message that a call sends: its input, and the files behind it."""
-    nothing: list[Part] = [] if arguments.file else [Part(data={})]
+    nothing: list[Part] = [] if arguments.files else [Part(data={})]
     given = nothing if arguments.input is None else [Part.of(arguments.input)]
-    return Message.of([*given, *arguments.file])
+    return Message.of([*given, *arguments.files])
 
 
 def _called(
-    client: SyncA2AClient, message: Message, arguments: argparse.Namespace, out: Printer
+    client: SyncA2AClient, message: Message, arguments: SimpleNamespace, out: Printer
 ) -> Task:
     """Begin a task, and show its progress until it is settled."""
     try:
@@ -144,7 +145,7 @@ def _followed(client: SyncA2AClient, task: Task, out: Printer) -> Task:
 
 
 def _streamed(
-    client: SyncA2AClient, message: Message, arguments: argparse.Namespace, out: Printer
+    client: SyncA2AClient, message: Message, arguments: SimpleNamespace, out: Printer
 ) -> Task:
     """Begin a task, and show its chunks as they come."""
     task: Task | None = None
@@ -163,7 +164,7 @@ def _streamed(
     return task
 
 
-def _about(arguments: argparse.Namespace) -> dict[str, Any]:
+def _about(arguments: SimpleNamespace) -> dict[str, Any]:
     # an answer goes to its task, whatever the skill
     skill = None if arguments.task else arguments.skill
     return {"skill": skill, "context_id": arguments.context, "task_id": arguments.task}
@@ -179,7 +180,7 @@ def _cancel(client: SyncA2AClient, task: Task | None) -> None:
         print(clean(f"\nCanceled task {task.id}"), file=sys.stderr)
 
 
-def _ended(task: Task, arguments: argparse.Namespace, out: Printer) -> int:
+def _ended(task: Task, arguments: SimpleNamespace, out: Printer) -> int:
     """Show what came of a task."""
     if task.status.state.is_paused:
         out.question(task, arguments.url, arguments.skill)
@@ -201,7 +202,7 @@ def _code(task: Task) -> int:
     return FAILED if state.is_terminal and state != TaskState.COMPLETED else DONE
 
 
-def tasks(client: SyncA2AClient, arguments: argparse.Namespace, out: Printer) -> int:
+def tasks(client: SyncA2AClient, arguments: SimpleNamespace, out: Printer) -> int:
     """List tasks; show, follow or cancel one."""
     if not arguments.task:
         page = client.list_tasks(

@@ -1,0 +1,1 @@
+"""The `apcore-a2a` command: `serve` for agents, `card`, `call` and `tasks` for clients, `store`."""

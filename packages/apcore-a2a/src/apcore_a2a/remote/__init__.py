@@ -1,1 +1,0 @@
-"""The commands that call agents: `card`, `call` and `tasks`."""

@@ -1,0 +1,156 @@
+"""Options are declared once, as the fields of dataclasses."""
+
+import inspect
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, assert_type
+
+import pytest
+from apcore_a2a_core.dialects import MAX_ITEMS
+from apcore_a2a_server import Limits, async_serve, create_app, serve
+from apcore_a2a_server.app.options import LOG_LEVELS, ServeSettings, Settings
+from apcore_a2a_server.fields import DAY, OptionError, check, option, options_of
+from apcore_a2a_server.middleware.logs import LEVELS
+from apcore_a2a_server.push import PushSettings
+from starlette.applications import Starlette
+
+from .modules import registry
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sample:
+    """One option of each kind."""
+
+    switch: bool = option(False, "A switch.", section="First")
+    text: str | None = option(None, "A text.", choices=("some", "other", "text"))
+    whole: int = option(5, "A number.", low=1, section="Second")
+    seconds: float = option(1, "A time.", above=0, high=DAY)
+    delays: Sequence[float] = option((1,), "Times.", low=0, high=10, name="waits")
+    names: Sequence[str] | None = option(None, "Names.", is_secret=True)
+    thing: Any = option(None, "A thing.", in_shell=False)
+
+    def __post_init__(self) -> None:
+        check(self)
+
+
+OPTIONS = {each.field: each for each in options_of(Sample, "my_")}
+
+
+@pytest.mark.parametrize(("function", "settings"), [(serve, ServeSettings), (create_app, Settings)])
+def test_the_keywords_are_the_fields(function: Any, settings: Any) -> None:
+    source, *keywords = inspect.signature(function).parameters.values()
+
+    assert source.name == "source"
+    assert {p.name for p in keywords} == {*settings.__dataclass_fields__}
+    assert all(p.kind is p.KEYWORD_ONLY and p.default is not p.empty for p in keywords)
+
+
+@pytest.mark.anyio
+async def test_type_checkers_know_the_keywords() -> None:
+    modules = registry()
+
+    assert_type(create_app(modules, name="Echo", limits=Limits(max_parts=2)), Starlette)
+    with pytest.raises(OptionError, match=r"^max_runs must be a whole number, 1 or more$"):
+        await async_serve(modules, max_runs="2")  # type: ignore[arg-type]
+
+
+def test_an_unknown_keyword_is_refused_with_the_one_that_was_meant() -> None:
+    options: Any = {"max_taks": 1}
+    with pytest.raises(TypeError, match=r"create_app\(\) has no option 'max_taks' \(is max_tasks"):
+        create_app(registry(), **options)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "must"),
+    [
+        ({"switch": 1}, "be on or off"),
+        ({"text": "any"}, "be some, other or text"),
+        ({"text": 5}, "be some, other or text"),
+        ({"whole": 0}, "be a whole number, 1 or more"),
+        ({"whole": 1.5}, "be a whole number, 1 or more"),
+        ({"whole": True}, "be a whole number, 1 or more"),
+        ({"whole": None}, "be a whole number, 1 or more"),
+        ({"seconds": 0}, "be greater than 0, and a day at most"),
+        ({"seconds": float("nan")}, "be greater than 0, and a day at most"),
+        ({"seconds": 10 * DAY}, "be greater than 0, and a day at most"),
+        ({"delays": [1, 11]}, "be a list of numbers from 0 to 10"),
+        ({"delays": 1}, "be a list of numbers from 0 to 10"),
+        ({"names": "one"}, "be a list of strings"),
+        ({"names": [1]}, "be a list of strings"),
+    ],
+)
+def test_a_value_out_of_bounds_is_refused_by_the_name_of_its_field(
+    wrong: dict[str, Any], must: str
+) -> None:
+    with pytest.raises(OptionError) as refused:
+        Sample(**wrong)
+
+    assert str(refused.value) == f"{refused.value.option} must {must}"
+    assert refused.value.option in wrong
+
+
+def test_values_within_bounds_are_taken() -> None:
+    given: dict[str, Any] = {"switch": True, "text": "other", "whole": 1, "seconds": DAY}
+    given |= {"delays": [0, 10], "names": ["one"], "thing": object()}
+
+    assert vars(Sample(**given)) == given
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "value"),
+    [
+        ("switch", "On", True),
+        ("switch", False, False),
+        ("text", "OTHER", "other"),
+        ("whole", " 7", 7),
+        ("seconds", "1e3", 1000.0),
+        ("delays", "1, 2.5 3", [1.0, 2.5, 3.0]),
+        ("delays", ["1,2", 3], [1.0, 2.0, 3.0]),
+        ("names", "", []),
+    ],
+)
+def test_values_are_read_from_text(name: str, given: Any, value: Any) -> None:
+    assert OPTIONS[name].read(given) == value
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "takes"),
+    [
+        ("switch", "maybe", "takes on or off, not 'maybe'"),
+        ("text", "any", "takes some, other or text, not 'any'"),
+        ("whole", "1.5", "takes a whole number, not '1.5'"),
+        ("whole", [1], "takes a whole number, not [1]"),
+        ("delays", ["soon"], "takes a list of numbers, not ['soon']"),
+        ("names", {"a": 1}, "takes a list of strings, not this value"),
+    ],
+)
+def test_what_can_t_be_read_is_told_unless_it_is_secret(name: str, given: Any, takes: str) -> None:
+    with pytest.raises(OptionError) as refused:
+        OPTIONS[name].read(given)
+
+    assert refused.value.problem == takes
+
+
+def test_names_and_sections_follow_from_the_declaration() -> None:
+    assert [(each.flag, each.section) for each in OPTIONS.values()] == [
+        ("--my-switch", "First"),
+        ("--my-text", "First"),
+        ("--my-whole", "Second"),
+        ("--my-seconds", "Second"),
+        ("--waits", "Second"),
+        ("--my-names", "Second"),
+        ("--my-thing", "Second"),
+    ]
+    assert OPTIONS["whole"].variable == "APCORE_A2A_MY_WHOLE"
+    assert [each.default_text for each in OPTIONS.values()] == ["off", "", "5", "1", "1", "", ""]
+    assert OPTIONS["thing"].kind is None
+
+
+def test_secrets_are_not_shown() -> None:
+    assert "hidden" not in repr(Sample(names=["hidden"]))
+    assert "hidden" not in repr(PushSettings(proxy="http://hidden:3128"))
+
+
+def test_bounds_that_others_have_too_are_theirs() -> None:
+    assert (*LEVELS,) == LOG_LEVELS
+    assert {each.field: each.high for each in options_of(Limits)}["max_parts"] == MAX_ITEMS

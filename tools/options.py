@@ -1,0 +1,46 @@
+"""Writes `docs/options.md` from the declarations of the options: `python -m tools.options`."""
+
+from pathlib import Path
+
+from apcore_a2a.command.options import DECLARED, AuthOptions, CommandOptions, sections
+from apcore_a2a_server.app.options import Limits
+from apcore_a2a_server.fields import Option, options_of
+from apcore_a2a_server.push import PushSettings
+
+PAGE = Path(__file__).parents[1] / "docs" / "options.md"
+BEGIN, END = "<!-- begin: made by `python -m tools.options` -->", "<!-- end -->"
+
+
+def page() -> str:
+    """Return the page with its tables made anew."""
+    tables = "\n".join(_table(title, options) for title, options in sections(DECLARED))
+    text = PAGE.read_text(encoding="utf-8")
+    begin, end = text.index(BEGIN) + len(BEGIN), text.index(END)
+    return f"{text[:begin]}\n\n{tables}\n{text[end:]}"
+
+
+def _table(title: str, options: list[Option]) -> str:
+    rows = [f"## {title}", "", "| Python | shell | default | |", "|---|---|---|---|"]
+    rows += map(_row, options)
+    return "\n".join([*rows, ""])
+
+
+def _row(option: Option) -> str:
+    shell = f"`{option.flag}`" if option.kind else ""
+    default, is_value = option.default_text, not option.otherwise
+    default = f"`{default}`" if default and is_value else default
+    return f"| {_keyword(option)} | {shell} | {default} | {option.help} |"
+
+
+def _keyword(option: Option) -> str:
+    """Return the keyword of `serve`, and of which object it is a field."""
+    if option in options_of(Limits):
+        return f"`limits=Limits({option.field}=…)`"
+    if option in options_of(PushSettings, "push_"):
+        return f"`PushSettings({option.field}=…)`"
+    of_command = (*options_of(CommandOptions), *options_of(AuthOptions))
+    return "" if option in of_command else f"`{option.field}`"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
