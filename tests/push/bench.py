@@ -14,7 +14,7 @@ from apcore_a2a_server.push.guard import Guard
 from apcore_a2a_server.push.queue import DeliveryQueue
 from apcore_a2a_server.push.sender import WebhookSender
 from apcore_a2a_server.push.transport import Answer, WebhookTransport
-from apcore_a2a_server.store import Journal, Webhook
+from apcore_a2a_server.store import LiveTasks, Webhook
 
 from tests.server.test_memory_store import record
 from tests.serving import PATIENCE
@@ -98,7 +98,7 @@ class Bench:
     """A queue over a store, whose transport is in a test's hand; the task is named t."""
 
     store: InMemoryTaskStore
-    journal: Journal
+    tasks: LiveTasks
     queue: DeliveryQueue
     hand: Hand
 
@@ -115,11 +115,11 @@ class Bench:
         return [each for each in (*kept, *held) if each]
 
     async def set(self, *webhooks: Webhook) -> None:
-        await self.journal.edit_webhooks("t", lambda _: webhooks)
+        await self.tasks.store.edit_webhooks("t", lambda _: webhooks)
 
     async def move(self, state: a2a.TaskState) -> None:
         """Bring the task into another state."""
-        entry = await self.journal.open("t")
+        entry = await self.tasks.open("t")
         assert entry
         task = a2a.Task()
         task.CopyFrom(entry.record.task)
@@ -127,10 +127,10 @@ class Bench:
         event = a2a.TaskStatusUpdateEvent(task_id="t", context_id="c", status=task.status)
         changed = replace(entry.record, task=task, version=entry.record.version + 1)
         async with entry.lock:
-            await self.journal.write(entry, changed, [event])
+            await self.tasks.write(entry, changed, [event])
 
     async def failures(self) -> dict[str, str]:
-        return {w.config.id: w.failure for w in await self.journal.webhooks("t")}
+        return {w.config.id: w.failure for w in await self.tasks.store.webhooks("t")}
 
 
 @asynccontextmanager
@@ -144,14 +144,14 @@ async def bench(
     asyncio.get_running_loop().set_exception_handler(lambda _, about: complaints.append(about))
     settings, hand = PushSettings(dev=True, retries=retries), Hand()
     store = InMemoryTaskStore() if store is None else store
-    journal = Journal(store)
-    sender = WebhookSender(journal, hand, Guard(settings), settings, lambda result: None)
+    tasks = LiveTasks(store)
+    sender = WebhookSender(tasks, hand, Guard(settings), settings, lambda result: None)
     queue = DeliveryQueue(store, sender, settings, lambda result: None)
     queue.start()
     given = record("t", WORKING, owner="ada")
     async with asyncio.timeout(PATIENCE):
-        await journal.create(given, [given.task], webhooks)
-        it = Bench(store, journal, queue, hand)
+        await tasks.create(given, [given.task], webhooks)
+        it = Bench(store, tasks, queue, hand)
         yield it
         hand.answer_all()
         await queue.drain(PATIENCE)

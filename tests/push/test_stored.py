@@ -10,7 +10,7 @@ import pytest
 from a2a import types as a2a
 from apcore_a2a_server.push import PushSettings
 from apcore_a2a_server.push.push import Push
-from apcore_a2a_server.store import Journal, Webhook
+from apcore_a2a_server.store import LiveTasks, Webhook
 from apcore_a2a_server.store.sqlite import SqliteStore
 from apcore_a2a_server.store.testing import begun, new_record
 
@@ -30,7 +30,7 @@ async def kept(folder: Path) -> AsyncGenerator[tuple[SqliteStore, Push]]:
     store = SqliteStore(folder / "agent.db")
     await store.start()
     try:
-        yield store, Push(Journal(store), PushSettings(dev=True, timeout=60))
+        yield store, Push(LiveTasks(store), PushSettings(dev=True, timeout=60))
     finally:
         await store.close()
 

@@ -7,7 +7,7 @@ import pytest
 from a2a import types as a2a
 from apcore import ModuleError
 from apcore_a2a_server import InMemoryTaskStore, Limits
-from apcore_a2a_server.engine.clients.caller import Caller, Connection
+from apcore_a2a_server.engine.clients import Caller, Connection
 from apcore_a2a_server.engine.handler import Request
 from apcore_a2a_server.modules import Conversation, InputRequiredError
 from pydantic import BaseModel

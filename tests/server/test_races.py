@@ -14,11 +14,10 @@ from a2a.utils.errors import (
 )
 from apcore_a2a_core.states import CANCELED, COMPLETED, INPUT_REQUIRED, TERMINAL, WORKING
 from apcore_a2a_server import InMemoryTaskStore
-from apcore_a2a_server.engine.change import change
-from apcore_a2a_server.engine.clients.caller import Caller, Connection
+from apcore_a2a_server.engine.change import NewState, change
+from apcore_a2a_server.engine.clients import Caller, Connection
 from apcore_a2a_server.engine.handler import Handler, Request
-from apcore_a2a_server.engine.updates import NewState
-from apcore_a2a_server.store import Journal, Page, Query, TaskRecord
+from apcore_a2a_server.store import LiveTasks, Page, Query, TaskRecord
 
 from .inloop import NEEDS_APPROVAL, Does, Gate, Streams, always, gapless, give_back, serving, true
 from .inloop import anyio_backend as anyio_backend
@@ -280,7 +279,7 @@ async def test_of_several_answers_at_once_one_resumes_the_task(
 
 
 async def test_an_old_record_does_not_bring_a_task_back_to_life() -> None:
-    """After a restart the journal knows a paused task from the store alone, which may be slow."""
+    """After a restart the tasks knows a paused task from the store alone, which may be slow."""
     has_read, go = asyncio.Event(), asyncio.Event()
 
     class LateStore(InMemoryTaskStore):
@@ -294,10 +293,10 @@ async def test_an_old_record_does_not_bring_a_task_back_to_life() -> None:
     store = LateStore()
     status = a2a.TaskStatus(state=INPUT_REQUIRED)
     await store.save(TaskRecord(a2a.Task(id="t", context_id="c", status=status), version=3))
-    journal = Journal(store)
-    late = asyncio.create_task(journal.open("t"))
+    tasks = LiveTasks(store)
+    late = asyncio.create_task(tasks.open("t"))
     await has_read.wait()
-    await change(journal, "t", NewState(CANCELED), expect={INPUT_REQUIRED})
+    await change(tasks, "t", NewState(CANCELED), expect={INPUT_REQUIRED})
     go.set()
     assert await late is None
 

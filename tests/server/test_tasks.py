@@ -22,10 +22,9 @@ from apcore_a2a_core.states import (
     WORKING,
 )
 from apcore_a2a_server import InMemoryTaskStore
-from apcore_a2a_server.engine.change import change
-from apcore_a2a_server.engine.updates import NewState
+from apcore_a2a_server.engine.change import NewState, change
 from apcore_a2a_server.errors import InvalidStateTransitionError
-from apcore_a2a_server.store import Journal, TaskRecord
+from apcore_a2a_server.store import LiveTasks, TaskRecord
 from pydantic import BaseModel
 
 from .asking import Agent, Json, state_of
@@ -459,19 +458,19 @@ async def test_a_task_goes_only_the_ways_of_the_state_machine(
     old: a2a.TaskState, caplog: pytest.LogCaptureFixture
 ) -> None:
     for new in EVERY_STATE:
-        journal = Journal(InMemoryTaskStore())
+        tasks = LiveTasks(InMemoryTaskStore())
         task = a2a.Task(id="t", context_id="c", status=a2a.TaskStatus(state=old))
-        await journal.create(TaskRecord(task), [task])
+        await tasks.create(TaskRecord(task), [task])
         caplog.clear()
         if new in STEPS.get(old, ()):
-            record = await change(journal, "t", NewState(new), expect=EVERY_STATE)
+            record = await change(tasks, "t", NewState(new), expect=EVERY_STATE)
             assert (record.task.status.state, record.version) == (new, 2)
             assert not caplog.records
             continue
         with pytest.raises(InvalidStateTransitionError):
-            await change(journal, "t", NewState(new), expect=EVERY_STATE)
+            await change(tasks, "t", NewState(new), expect=EVERY_STATE)
         assert [said.levelname for said in caplog.records] == ["ERROR"]
-        kept = await journal.get("t")
+        kept = await tasks.get("t")
         assert kept is not None
         assert (kept.task.status.state, kept.version) == (old, 1)
 

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import asyncpg
 from a2a import types as a2a
 from apcore_a2a_core.states import NAMES, TERMINAL
-from apcore_a2a_server.store.events import unpack
+from apcore_a2a_server.store.port import unpack
 
 from .replicas import notes
 

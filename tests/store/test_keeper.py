@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from apcore_a2a_core.records import Payload
-from apcore_a2a_server.store import Claim, InMemoryTaskStore, Journal, Keeper, Lease
+from apcore_a2a_server.store import Claim, InMemoryTaskStore, Lease, LeaseKeeper, LiveTasks
 from apcore_a2a_server.store.postgres import PostgresStore
 from apcore_a2a_server.store.sqlite import SqliteStore
 from apcore_a2a_server.store.testing.samples import begun, new_record
@@ -40,12 +40,12 @@ async def nobody(claim: Claim) -> None:
 async def test_work_ends_before_its_lease_when_the_store_says_nothing_at_all() -> None:
     store = Deaf()
     store.lease_seconds = 1.5
-    journal, lost = Journal(store), asyncio.Queue[Lease]()
+    tasks, lost = LiveTasks(store), asyncio.Queue[Lease]()
     record = new_record()
     payloads: list[Payload] = [record.task]
-    lease = await journal.create(record, payloads)
+    lease = await tasks.create(record, payloads)
     at = time.monotonic()
-    keeper = Keeper(journal, lost.put_nowait, nobody)
+    keeper = LeaseKeeper(tasks, lost.put_nowait, nobody)
     keeper.start()
     try:
         assert await asyncio.wait_for(lost.get(), PATIENCE) == lease
@@ -65,17 +65,17 @@ class Gone(InMemoryTaskStore):
 async def test_what_was_leased_later_is_given_up_later() -> None:
     store = Gone()
     store.lease_seconds = 1.5
-    journal, lost = Journal(store), asyncio.Queue[tuple[str, float]]()
+    tasks, lost = LiveTasks(store), asyncio.Queue[tuple[str, float]]()
     begun: dict[str, float] = {}
-    keeper = Keeper(
-        journal, lambda lease: lost.put_nowait((lease.task_id, time.monotonic())), nobody
+    keeper = LeaseKeeper(
+        tasks, lambda lease: lost.put_nowait((lease.task_id, time.monotonic())), nobody
     )
     keeper.start()
     try:
         for task_id in ("early", "late"):
             begun[task_id] = time.monotonic()
             record = new_record(task_id)
-            await journal.create(record, [record.task])
+            await tasks.create(record, [record.task])
             await asyncio.sleep(0.6)
         ended = dict([await asyncio.wait_for(lost.get(), PATIENCE)])
         while "late" not in ended:
@@ -103,10 +103,10 @@ async def test_each_outage_is_told_of_once(caplog: pytest.LogCaptureFixture) -> 
 
     store = Often()
     store.lease_seconds = 3
-    journal = Journal(store)
+    tasks = LiveTasks(store)
     record = new_record()
-    await journal.create(record, [record.task])
-    keeper = Keeper(journal, lambda lease: None, nobody)
+    await tasks.create(record, [record.task])
+    keeper = LeaseKeeper(tasks, lambda lease: None, nobody)
     keeper.start()
     try:
         async with asyncio.timeout(PATIENCE):
@@ -124,15 +124,15 @@ async def test_what_could_not_be_gone_on_with_is_claimed_again(server: Database)
     store = PostgresStore(server.url, lease_seconds=0.5)
     await store.start()
     record, _ = await begun(store)
-    journal, claims = Journal(store), asyncio.Queue[Claim]()
+    tasks, claims = LiveTasks(store), asyncio.Queue[Claim]()
 
     async def take(claim: Claim) -> None:
-        await journal.adopt(claim)
+        await tasks.adopt(claim)
         claims.put_nowait(claim)
         if claim.attempts == 1:
             raise OSError("the database is gone just now")
 
-    keeper = Keeper(journal, lambda lease: None, take)
+    keeper = LeaseKeeper(tasks, lambda lease: None, take)
     keeper.start()
     try:
         found = [await asyncio.wait_for(claims.get(), PATIENCE) for _ in range(2)]
@@ -148,14 +148,14 @@ async def test_one_that_can_not_be_gone_on_with_holds_up_no_other(tmp_path: Path
     await store.start()
     leases = [(await begun(store, new_record(f"t{number}")))[1] for number in range(5)]
     await store.release(leases)
-    journal, taken = Journal(store), asyncio.Queue[str]()
+    tasks, taken = LiveTasks(store), asyncio.Queue[str]()
 
     async def take(claim: Claim) -> None:
         if claim.lease.task_id == "t0":
             raise ValueError("its record is broken")
         taken.put_nowait(claim.lease.task_id)
 
-    keeper = Keeper(journal, lambda lease: None, take)
+    keeper = LeaseKeeper(tasks, lambda lease: None, take)
     keeper.start()
     try:
         found = {await asyncio.wait_for(taken.get(), PATIENCE) for _ in range(4)}

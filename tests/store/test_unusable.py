@@ -14,8 +14,8 @@ import asyncpg
 import pytest
 from a2a import types as a2a
 from apcore_a2a_core.states import COMPLETED
-from apcore_a2a_server.store import Journal, UnavailableError
-from apcore_a2a_server.store.keeper import Keeper
+from apcore_a2a_server.store import LiveTasks, UnavailableError
+from apcore_a2a_server.store.leases import LeaseKeeper
 from apcore_a2a_server.store.port import Claim, SendKey
 from apcore_a2a_server.store.postgres import PostgresStore
 from apcore_a2a_server.store.sqlite import SqliteStore, file
@@ -116,14 +116,14 @@ async def test_a_task_that_could_not_be_taken_over_is_claimed_again(store: Sqlit
     taken = asyncio.Event()
 
     async def take(claim: Claim) -> None:
-        await journal.adopt(claim)
+        await tasks.adopt(claim)
         claims.append(claim)
         if len(claims) == 1:
             raise UnavailableError
         taken.set()
 
-    journal = Journal(store)
-    keeper = Keeper(journal, lambda lease: None, take)
+    tasks = LiveTasks(store)
+    keeper = LeaseKeeper(tasks, lambda lease: None, take)
     keeper.start()
     async with asyncio.timeout(20):
         await taken.wait()

@@ -11,8 +11,16 @@ from a2a import types as a2a
 from google.protobuf.json_format import MessageToDict
 
 from .errors import PartError
-from .schema import Object, SchemaConverter, is_object, object_of, properties_of, text_property
-from .skill_mapper import JSON, TEXT, overlay_of
+from .schema import (
+    Object,
+    SchemaConverter,
+    is_object,
+    object_of,
+    overlay_of,
+    properties_of,
+    text_property,
+)
+from .skill_mapper import JSON, TEXT
 from .values import load_json, narrow, to_value
 
 Parts = Sequence[Mapping[str, Any] | a2a.Part]

@@ -1,4 +1,4 @@
-"""JSON Schemas of modules: made free of references, and asked where plain text goes."""
+"""What modules declare: JSON Schemas, and how to show a module over A2A."""
 
 from collections.abc import Mapping
 from typing import Any, TypeGuard
@@ -27,6 +27,11 @@ def object_at(node: object, *keys: str) -> Object | None:
 def object_of(owner: object, name: str, *keys: str) -> Object:
     """The object that *owner* has as its attribute *name*, or deeper in it; empty without."""
     return object_at(getattr(owner, name, None), *keys) or {}
+
+
+def overlay_of(descriptor: object) -> Object:
+    """Return how the module wants to be shown over A2A: alias, description, tags, text_field."""
+    return object_of(descriptor, "metadata", "display", "a2a")
 
 
 class SchemaConverter:

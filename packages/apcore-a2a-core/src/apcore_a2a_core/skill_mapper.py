@@ -7,17 +7,12 @@ from a2a import types as a2a
 from pydantic_core import to_json
 
 from .errors import clean
-from .schema import Object, object_of, properties_of, text_property, types_of
+from .schema import Object, object_of, overlay_of, properties_of, text_property, types_of
 
 logger = logging.getLogger(__name__)
 
 JSON, TEXT = "application/json", "text/plain"
 FLAGS = ("readonly", "destructive", "idempotent", "requires_approval", "streaming")
-
-
-def overlay_of(descriptor: object) -> Object:
-    """How the module wants to be shown over A2A: alias, description, tags, text_field."""
-    return object_of(descriptor, "metadata", "display", "a2a")
 
 
 class SkillMapper:

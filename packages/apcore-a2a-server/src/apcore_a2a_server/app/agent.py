@@ -9,18 +9,18 @@ from a2a.utils.errors import MethodNotFoundError
 from apcore_a2a_core import ErrorMapper, Executor, PartConverter, SchemaConverter
 
 from apcore_a2a_server.engine.admission import Admission
-from apcore_a2a_server.engine.clients.watchers import Streams, Watchers
+from apcore_a2a_server.engine.clients import Streams, Watchers
 from apcore_a2a_server.engine.engine import Engine
 from apcore_a2a_server.engine.failover import Recovery, pack
 from apcore_a2a_server.engine.handler import Handler
 from apcore_a2a_server.engine.limits import Capacity
 from apcore_a2a_server.engine.process import Phase, ProcessState
-from apcore_a2a_server.engine.setup import Setup, keep_nothing
+from apcore_a2a_server.engine.setup import Setup
 from apcore_a2a_server.fields import OptionError
 from apcore_a2a_server.middleware import RateLimiter
 from apcore_a2a_server.modules import Access, Skills, ThreadPool, install_approval, install_steps
 from apcore_a2a_server.push import PushSettings
-from apcore_a2a_server.store import InMemoryTaskStore, Journal, Keeper, Retention, store_of
+from apcore_a2a_server.store import InMemoryTaskStore, LeaseKeeper, LiveTasks, Retention, store_of
 
 from .cards import CardPages
 from .health import HealthPage
@@ -51,7 +51,7 @@ class Agent:
     retention: Retention
     shutdown_timeout: float
     push: "Push | None" = None
-    keeper: Keeper | None = None
+    keeper: LeaseKeeper | None = None
     metrics: "Metrics | None" = None
 
     async def open(self) -> None:
@@ -61,7 +61,7 @@ class Agent:
             StoreError: The store can't be used; the message says why.
         """
         on_change = None if self.keeper is None else self.keeper.on_change
-        await self.setup.journal.store.start(retention=self.retention, on_change=on_change)
+        await self.setup.tasks.store.start(retention=self.retention, on_change=on_change)
 
     async def start(self) -> None:
         """Open the store, and take messages; again after an earlier end.
@@ -80,7 +80,7 @@ class Agent:
         """Close the store."""
         if self.keeper is not None:
             await self.keeper.stop()
-        await self.setup.journal.store.close()
+        await self.setup.tasks.store.close()
 
     async def drain(self, seconds: float | None = None) -> None:
         """Let running tasks end and webhooks be called, for *seconds* or the configured time."""
@@ -89,7 +89,7 @@ class Agent:
         loop = asyncio.get_running_loop()
         end = loop.time() + timeout
         if self.keeper is not None:
-            self.keeper.is_taking = False
+            self.keeper.claims_orphans = False
         await self.engine.drain(timeout)
         if self.push is not None:
             left = max(end - loop.time(), min(LAST_WORDS, timeout))
@@ -122,19 +122,19 @@ def build(executor: Executor, settings: Settings) -> Agent:
     skills = _skills(executor, settings)
     metrics, state = _metrics(settings), ProcessState()
     setup = _setup(executor, settings, metrics)
-    journal, engine = setup.journal, Engine(setup, state)
-    push = _push(journal, settings, metrics)
+    tasks, engine = setup.tasks, Engine(setup, state)
+    push = _push(tasks, settings, metrics)
     limits = settings.limits
     grace = limits.disconnect_grace if settings.cancel_on_disconnect else None
     watchers = Watchers(engine.abandon, grace)
     streams = Streams(settings.max_streams, limits.max_streams_per_client)
     messages = settings.default_skill, limits.max_parts
-    admission = Admission(skills, journal, setup.converter, setup.access, *messages)
+    admission = Admission(skills, tasks, setup.converter, setup.access, *messages)
     cards = CardPages(skills, setup.access, settings)
     handler = Handler(
         engine,
         admission,
-        journal,
+        tasks,
         watchers,
         streams,
         keep_alive=settings.keep_alive,
@@ -149,7 +149,7 @@ def build(executor: Executor, settings: Settings) -> Agent:
         streams=streams,
         watchers=watchers,
         cards=cards,
-        health=HealthPage(skills, journal, state),
+        health=HealthPage(skills, tasks, state),
         state=state,
         retention=_retention(settings),
         shutdown_timeout=settings.shutdown_timeout,
@@ -170,15 +170,15 @@ def _metrics(settings: Settings) -> "Metrics | None":
     return Metrics(webhooks=bool(settings.push_notifications))
 
 
-def _keeper(setup: Setup, engine: Engine, skills: Skills) -> Keeper | None:
+def _keeper(setup: Setup, engine: Engine, skills: Skills) -> LeaseKeeper | None:
     """What goes on with the tasks of processes that are lost, where the store has them."""
-    journal = setup.journal
-    if not journal.store.is_durable:
+    tasks = setup.tasks
+    if not tasks.store.is_durable:
         return None
-    return Keeper(journal, engine.lose, Recovery(setup, engine, skills).take)
+    return LeaseKeeper(tasks, engine.lose, Recovery(setup, engine, skills).take)
 
 
-def _push(journal: Journal, settings: Settings, metrics: "Metrics | None") -> "Push | None":
+def _push(tasks: LiveTasks, settings: Settings, metrics: "Metrics | None") -> "Push | None":
     wanted = settings.push_notifications
     if not wanted:
         return None
@@ -186,7 +186,7 @@ def _push(journal: Journal, settings: Settings, metrics: "Metrics | None") -> "P
 
     push_settings = PushSettings() if wanted is True else wanted
     on_result = (lambda result: None) if metrics is None else metrics.on_delivery
-    return Push(journal, push_settings, on_result=on_result)
+    return Push(tasks, push_settings, on_result=on_result)
 
 
 def _skills(executor: Executor, settings: Settings) -> Skills:
@@ -209,13 +209,13 @@ def _retention(settings: Settings) -> Retention:
     )
 
 
-def _journal(settings: Settings, metrics: "Metrics | None") -> Journal:
+def _tasks(settings: Settings, metrics: "Metrics | None") -> LiveTasks:
     kept, store = settings.limits.max_history, settings.task_store
     if store is None or store == "memory":
         ttl, capacity = settings.task_ttl, settings.max_tasks
         store = InMemoryTaskStore(ttl=ttl, max_capacity=capacity, max_history=kept)
     on_state = None if metrics is None else metrics.on_state
-    return Journal(store_of(store), max_history=kept, on_state=on_state)
+    return LiveTasks(store_of(store), max_history=kept, on_state=on_state)
 
 
 def _capacity(settings: Settings, threads: ThreadPool) -> Capacity:
@@ -230,11 +230,11 @@ def _capacity(settings: Settings, threads: ThreadPool) -> Capacity:
 
 
 def _setup(executor: Executor, settings: Settings, metrics: "Metrics | None") -> Setup:
-    threads, journal = ThreadPool(settings.max_threads), _journal(settings, metrics)
+    threads, tasks = ThreadPool(settings.max_threads), _tasks(settings, metrics)
     return Setup(
         executor=executor,
-        journal=journal,
-        keep=pack if journal.store.is_durable else keep_nothing,
+        tasks=tasks,
+        keep=pack if tasks.store.is_durable else None,
         converter=PartConverter(SchemaConverter()),
         mapper=ErrorMapper(),
         threads=threads,

@@ -6,7 +6,7 @@ from a2a.types import AgentCapabilities
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from apcore_a2a_server.engine.clients.caller import Caller
+from apcore_a2a_server.engine.clients import Caller
 from apcore_a2a_server.middleware import caller_of
 from apcore_a2a_server.middleware.auth import declared, for_both
 from apcore_a2a_server.modules import Access, Cards, Profile, Skills

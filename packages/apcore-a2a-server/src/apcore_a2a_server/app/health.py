@@ -7,9 +7,9 @@ import time
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from apcore_a2a_server.engine.process import ProcessState
+from apcore_a2a_server.engine.process import Phase, ProcessState
 from apcore_a2a_server.modules import Skills
-from apcore_a2a_server.store import Journal
+from apcore_a2a_server.store import LiveTasks
 
 logger = logging.getLogger(__name__)
 
@@ -22,24 +22,24 @@ class HealthPage:
 
     Args:
         skills: The modules.
-        journal: Where tasks live.
+        tasks: Where tasks live.
         state: The phase of the process.
     """
 
-    def __init__(self, skills: Skills, journal: Journal, state: ProcessState) -> None:
+    def __init__(self, skills: Skills, tasks: LiveTasks, state: ProcessState) -> None:
         self._skills = skills
-        self._journal = journal
+        self._tasks = tasks
         self._state = state
         self._started = time.monotonic()
 
     async def show(self, request: Request) -> Response:
         """`{"status", "module_count", "uptime_seconds"}`, or 503 and a fixed reason."""
-        if self._state.is_draining:
+        if self._state.phase is Phase.DRAINING:
             document = {"status": "draining", "reason": "The server is shutting down"}
             return JSONResponse(document, 503, {"connection": "close"})
         try:
             async with asyncio.timeout(PROBE_TIMEOUT):
-                await self._journal.store.check()
+                await self._tasks.store.check()
         except Exception:  # a user's store may raise anything; what it says is for the log alone
             logger.exception("The task store does not answer")
             reason = "The task store does not answer"

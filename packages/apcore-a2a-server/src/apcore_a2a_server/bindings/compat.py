@@ -19,7 +19,7 @@ from google.protobuf.json_format import ParseDict
 from google.protobuf.message import Message
 from starlette.applications import Starlette
 
-from apcore_a2a_server.engine.clients.caller import Caller, Connection
+from apcore_a2a_server.engine.clients import Caller, Connection
 from apcore_a2a_server.engine.handler import Handler, Request
 
 Do = Callable[[Handler, Request], Awaitable[Any]]

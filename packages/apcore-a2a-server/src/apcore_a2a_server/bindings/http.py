@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from apcore_a2a_core import ErrorMapper
 from starlette.types import Receive, Scope, Send
 
-from apcore_a2a_server.engine.clients.caller import Caller, Connection, HungUpError
+from apcore_a2a_server.engine.clients import Caller, Connection, HungUpError
 from apcore_a2a_server.engine.handler import Handler
 from apcore_a2a_server.errors import TooMuchError
 from apcore_a2a_server.middleware import caller_of

@@ -8,7 +8,7 @@ from a2a import types as a2a
 from a2a.types import DeleteTaskPushNotificationConfigRequest
 from apcore_a2a_core.dialects import V03, V1, Json, decode
 
-from apcore_a2a_server.engine.clients.caller import Caller
+from apcore_a2a_server.engine.clients import Caller
 from apcore_a2a_server.engine.handler import Events, Handler, Request
 from apcore_a2a_server.errors import StoreDownError
 from apcore_a2a_server.store import Payload, UnavailableError

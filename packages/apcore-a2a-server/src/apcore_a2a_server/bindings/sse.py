@@ -6,7 +6,7 @@ from typing import Any
 
 from starlette.types import Send
 
-from apcore_a2a_server.engine.clients.caller import Connection, HungUpError
+from apcore_a2a_server.engine.clients import Connection, HungUpError
 from apcore_a2a_server.store import Event, Payload
 
 from .http import dump

@@ -13,10 +13,10 @@ from apcore_a2a_core.states import INPUT_REQUIRED, PAUSED
 
 from apcore_a2a_server.middleware import log_context
 from apcore_a2a_server.modules import Access, Skill, Skills
-from apcore_a2a_server.store import Journal, Query, TaskRecord
+from apcore_a2a_server.store import LiveTasks, Query, TaskRecord
 
 from .call import Call
-from .clients.caller import Caller
+from .clients import Caller
 from .input_required.answer import is_late_answer
 from .input_required.pause import Pause, is_over
 from .messages import as_json, is_detached, named_skill, new_id, send_key
@@ -30,7 +30,7 @@ class Admission:
 
     Args:
         skills: The modules.
-        journal: Where tasks live.
+        tasks: Where tasks live.
         converter: From parts to inputs.
         access: Who may call what.
         default_skill: The skill of messages that name none.
@@ -40,14 +40,14 @@ class Admission:
     def __init__(
         self,
         skills: Skills,
-        journal: Journal,
+        tasks: LiveTasks,
         converter: PartConverter,
         access: Access,
         default_skill: str | None = None,
         max_parts: int = 1000,
     ) -> None:
         self._skills = skills
-        self._journal = journal
+        self._tasks = tasks
         self._converter = converter
         self._access = access
         self._default_skill = default_skill
@@ -73,7 +73,7 @@ class Admission:
         Raises:
             TaskNotFoundError: There is no such task, or it is somebody else's.
         """
-        record = await self._journal.get_own(task_id, caller.owner)
+        record = await self._tasks.get_own(task_id, caller.owner)
         if record is None:
             raise TaskNotFoundError
         log_context(task=record.task.id, skill=record.skill)
@@ -97,7 +97,7 @@ class Admission:
         if not message.context_id:
             return None
         query = Query(caller.owner, message.context_id, state=INPUT_REQUIRED, limit=200)
-        found = (await self._journal.page(query)).records
+        found = (await self._tasks.store.query(query)).records
         return next((r for r in found if skill in (None, r.skill) and not is_over(r.resume)), None)
 
     def call(

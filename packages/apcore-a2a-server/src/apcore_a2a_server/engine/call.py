@@ -9,7 +9,7 @@ from a2a import types as a2a
 from apcore_a2a_server.modules import Approvals, Skill
 from apcore_a2a_server.store import SendKey, Webhook
 
-from .clients.caller import Caller
+from .clients import Caller
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,26 +1,142 @@
-"""The one function through which a task changes.
+"""The one function through which a task changes, and the updates that it applies.
 
-It holds the change against what the task is then, gives every event the task's next
-version, and writes record and events to the journal in one go.
+`change` compares what the caller expects with what the task is now, gives every event the task's
+next version, and writes record and events in one go.
 """
 
+import logging
 from collections.abc import Collection
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Protocol
 
 from a2a import types as a2a
-from apcore_a2a_core.states import WORKING
+from apcore_a2a_core import to_value
+from apcore_a2a_core.states import NAMES, TRANSITIONS, WORKING
 
-from apcore_a2a_server.errors import StaleTaskError
-from apcore_a2a_server.store import Journal, Lease, SendKey, StaleError, TaskRecord, Webhook, trim
+from apcore_a2a_server.errors import InvalidStateTransitionError, StaleTaskError
+from apcore_a2a_server.store import (
+    Lease,
+    LiveTasks,
+    Payload,
+    SendKey,
+    StaleError,
+    TaskRecord,
+    Webhook,
+    fold,
+    trim,
+)
 
-from .updates import NewParts, NewState, Update
+from .messages import now
+
+logger = logging.getLogger(__name__)
+
+
+class Update(Protocol):
+    """What changes about a task; each is one event."""
+
+    def apply(self, record: TaskRecord) -> Payload:
+        """Change the record's task, which is the caller's own; the event that tells of it."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class NewState:
+    """The task goes into `state`, with what there is to say about it, until `deadline` at most."""
+
+    state: a2a.TaskState
+    message: a2a.Message | None = None
+    received: a2a.Message | None = None
+    resume: bytes | None = None
+    deadline: float | None = None
+
+    def apply(self, record: TaskRecord) -> a2a.TaskStatusUpdateEvent:
+        """Go into the state, if there is a way to it.
+
+        Raises:
+            InvalidStateTransitionError: The state machine has none.
+        """
+        task = record.task
+        if self.state not in TRANSITIONS.get(task.status.state, ()):
+            logger.error("Task %s: no way from %s to %s", task.id, task.status.state, self.state)
+            raise InvalidStateTransitionError
+        return set_status(record, self)
+
+
+@dataclass(frozen=True, slots=True)
+class NewParts:
+    """The task's artifact gets the parts of `artifact`, or becomes it."""
+
+    artifact: a2a.Artifact
+    append: bool = False
+    last: bool = False
+
+    def apply(self, record: TaskRecord) -> a2a.TaskArtifactUpdateEvent:
+        """Add the parts."""
+        chunk = a2a.TaskArtifactUpdateEvent(
+            task_id=record.task.id,
+            context_id=record.task.context_id,
+            artifact=self.artifact,
+            append=self.append,
+            last_chunk=self.last,
+        )
+        fold(record.task, chunk)
+        return chunk
+
+
+@dataclass(frozen=True, slots=True)
+class Restart:
+    """The task starts over; the artifacts it has made so far are dropped."""
+
+    message: a2a.Message
+    resume: bytes | None
+
+    def apply(self, record: TaskRecord) -> a2a.TaskStatusUpdateEvent:
+        """Begin anew, visibly."""
+        del record.task.artifacts[:]
+        return set_status(record, NewState(WORKING, self.message, resume=self.resume))
+
+
+def set_status(record: TaskRecord, update: NewState) -> a2a.TaskStatusUpdateEvent:
+    """Put what the task said last into its history, and the new status in its place."""
+    task = record.task
+    status = a2a.TaskStatus(state=update.state, message=update.message, timestamp=now())
+    if "apcore" in task.metadata:
+        remember(record)
+    if task.status.HasField("message"):
+        task.history.append(task.status.message)
+    if update.received is not None:
+        task.history.append(update.received)
+    record.messages += (update.received is not None) + (update.message is not None)
+    task.status.CopyFrom(status)
+    record.resume, record.deadline = update.resume, update.deadline
+    return a2a.TaskStatusUpdateEvent(task_id=task.id, context_id=task.context_id, status=status)
+
+
+MAX_STATES = 100
+"""How many former states a task remembers."""
+
+
+def remember(record: TaskRecord) -> None:
+    """Put the status that is about to pass into the state history."""
+    status, apcore = record.task.status, record.task.metadata.fields["apcore"]
+    passed: dict[str, object] = {
+        "state": NAMES[status.state],
+        "timestamp": status.timestamp.ToJsonString(),
+        "principal": record.owner,
+    }
+    if status.message.parts:
+        passed["message"] = status.message.parts[0].text
+    history = apcore.struct_value.fields["stateHistory"].list_value
+    history.values.append(to_value(passed))
+    del history.values[:-MAX_STATES]
+
 
 ATTEMPTS = 10
 """How often a change is made anew, when other processes have changed the task meanwhile."""
 
 
 async def create(
-    journal: Journal,
+    tasks: LiveTasks,
     record: TaskRecord,
     webhook: Webhook | None = None,
     key: SendKey | None = None,
@@ -39,11 +155,11 @@ async def create(
     record.messages = len(submitted.history)
     working = NewState(WORKING, resume=record.resume).apply(record)
     webhooks = () if webhook is None else (webhook,)
-    return await journal.create(record, [submitted, working], webhooks, key)
+    return await tasks.create(record, [submitted, working], webhooks, key)
 
 
 async def change(
-    journal: Journal,
+    tasks: LiveTasks,
     task_id: str,
     *updates: Update,
     expect: Collection[a2a.TaskState],
@@ -54,7 +170,7 @@ async def change(
     """Apply *updates* to a task, all or none, and return its new record.
 
     Args:
-        journal: Where the task lives.
+        tasks: Where the task lives.
         task_id: The task's id.
         updates: What changes, in order; each becomes one event.
         expect: The states the task must be in for this change to make sense.
@@ -69,7 +185,7 @@ async def change(
         InvalidParamsError: The webhook is one too many.
     """
     for _ in range(ATTEMPTS):
-        entry = await journal.open(task_id)
+        entry = await tasks.open(task_id)
         if entry is None:
             break
         async with entry.lock:
@@ -79,9 +195,9 @@ async def change(
                 raise StaleTaskError
             record = _successor(record, updates)
             payloads = [update.apply(record) for update in updates]
-            trim(record.task, journal.max_history)
+            trim(record.task, tasks.max_history)
             try:
-                await journal.write(entry, record, payloads, webhook)
+                await tasks.write(entry, record, payloads, webhook)
             except StaleError:  # another process has changed it: look again
                 continue
             return record

@@ -23,15 +23,14 @@ from apcore_a2a_server.store import (
 )
 
 from .call import Call, Ticket
-from .change import change
+from .change import NewState, change
 from .input_required.answer import answered
 from .input_required.expiry import Expiries
 from .input_required.pause import Pause
 from .messages import say
-from .process import Background, ProcessState
+from .process import Background, Phase, ProcessState
 from .run import Run
 from .setup import Setup
-from .updates import NewState
 
 logger = logging.getLogger(__name__)
 
@@ -47,7 +46,7 @@ class Engine:
     def __init__(self, setup: Setup, state: ProcessState) -> None:
         self._setup = setup
         self._state = state
-        self._expiries = Expiries(setup.journal)
+        self._expiries = Expiries(setup.tasks)
         self._background = Background()
         self.runs: dict[str, tuple[Run, asyncio.Task[None]]] = {}
 
@@ -89,9 +88,9 @@ class Engine:
 
     async def _answer(self, record: TaskRecord, update: NewState, webhook: Webhook | None) -> bool:
         """Change a paused task that does not run again; False when another answer was faster."""
-        journal, task_id, pause = self._setup.journal, record.task.id, record.resume
+        tasks, task_id, pause = self._setup.tasks, record.task.id, record.resume
         try:
-            await change(journal, task_id, update, expect=PAUSED, pause=pause, webhook=webhook)
+            await change(tasks, task_id, update, expect=PAUSED, pause=pause, webhook=webhook)
         except StaleTaskError:
             return False
         return True
@@ -100,7 +99,7 @@ class Engine:
         """Add the webhook of an answer that changes nothing itself."""
         if webhook is not None:
             edit = partial(with_webhook, webhook=webhook)
-            await self._setup.journal.edit_webhooks(task_id, edit)
+            await self._setup.tasks.store.edit_webhooks(task_id, edit)
 
     async def expire(self, about: a2a.Message, pause: Pause) -> None:
         """Fail a task, if nobody has answered *pause* by now."""
@@ -117,10 +116,12 @@ class Engine:
         self._expiries.forget(record.task.id)
 
     async def abandon(self, task_id: str) -> None:
-        """Cancel a running task that nobody waits for, nor is told of (FR-MSG-005)."""
+        """Cancel a running task without clients or working webhooks (FR-MSG-005)."""
         run, _ = self.runs.get(task_id, (None, None))
-        awaited = await self._setup.journal.has_webhooks(task_id)
-        if run is not None and not run.call.detached and not awaited:
+        if run is None or run.call.detached:
+            return
+        webhooks = await self._setup.tasks.store.webhooks(task_id)
+        if all(webhook.failure for webhook in webhooks):
             await self._stop(run, CANCELED, "Client disconnected")
 
     async def drain(self, seconds: float) -> None:
@@ -140,17 +141,17 @@ class Engine:
 
     async def _hand_over(self) -> set[str]:
         """Give tasks that other replicas may run again to them at once; return the tasks' ids."""
-        journal = self._setup.journal
+        tasks = self._setup.tasks
         leases: list[Lease] = []
         for run, task in self.runs.values():
             if run.lease is not None and run.is_kept:
                 run.token.cancel()
                 task.cancel()
-                journal.lose(run.lease.task_id)
+                tasks.forget(run.lease.task_id)
                 leases.append(run.lease)
         if leases:
             with suppress(UnavailableError):  # the leases expire by themselves then
-                await journal.store.release(leases)
+                await tasks.store.release(leases)
         return {lease.task_id for lease in leases}
 
     async def _admitted(self, run: Run) -> bool:
@@ -160,7 +161,7 @@ class Engine:
             Whether it was this run that made it work; if not, another answer was faster.
         """
         call = run.call
-        if self._state.is_draining:
+        if self._state.phase is Phase.DRAINING:
             raise DrainingError
         await self._setup.capacity.check(call, self.runs.values())
         current = self.runs.get(call.message.task_id)
@@ -193,7 +194,7 @@ class Engine:
         task_id = run.call.message.task_id
         if self.runs.get(task_id) == (run, task):
             del self.runs[task_id]
-        if run.paused is not None and not self._state.is_draining:
+        if run.paused is not None and self._state.phase is not Phase.DRAINING:
             self._expiries.expect(run.call.message, run.paused)
         if not run.admitted.done() and run.answer is not None:
             run.admitted.set_result(None)  # somebody else has answered, or has ended the task
@@ -217,7 +218,7 @@ class Engine:
         expect: Collection[a2a.TaskState] = (WORKING,),
     ) -> None:
         update = NewState(state, say(about, text))
-        await change(self._setup.journal, about.task_id, update, expect=expect)
+        await change(self._setup.tasks, about.task_id, update, expect=expect)
         if about.task_id in self.runs:
             run, task = self.runs[about.task_id]
             run.token.cancel()

@@ -16,14 +16,13 @@ from apcore_a2a_server.modules import Approvals, Skill, Skills
 from apcore_a2a_server.store import Claim, TaskRecord
 
 from .call import Call
-from .change import change
-from .clients.caller import Caller
+from .change import NewState, Restart, change
+from .clients import Caller
 from .engine import Engine
 from .input_required.pause import Pause
 from .messages import say
 from .run import Lost, Run
 from .setup import Setup
-from .updates import NewState, Restart
 
 
 def pack(call: Call) -> bytes | None:
@@ -91,18 +90,18 @@ class Recovery:
     async def take(self, claim: Claim) -> None:
         """Run the task of *claim* again, when that does no harm; else let it fail."""
         record, lease = claim.record, claim.lease
-        journal = self._setup.journal
+        tasks = self._setup.tasks
         about = a2a.Message(task_id=record.task.id, context_id=record.task.context_id)
         if record.task.status.state in PAUSED:  # nobody has answered in time
             await self._engine.expire(about, Pause.unpack(record.resume or b""))
             return
-        await journal.adopt(claim)
+        await tasks.adopt(claim)
         call = self._call(claim) if claim.attempts < ATTEMPTS else None
         if call is None:
             logger.warning("Task %s fails: its replica was lost", record.task.id)
             update = NewState(FAILED, say(about, REASON))
             with suppress(StaleTaskError):  # somebody has canceled it just now
-                await change(journal, record.task.id, update, expect=(WORKING,), lease=lease)
+                await change(tasks, record.task.id, update, expect=(WORKING,), lease=lease)
             return
         logger.warning("Task %s is started again: its replica was lost", record.task.id)
         lost = Lost(Restart(say(about, AGAIN), record.resume), lease)

@@ -16,13 +16,12 @@ from apcore_a2a_core.states import NAMES, PAUSED, TERMINAL
 
 from apcore_a2a_server.errors import StaleTaskError, TooMuchError
 from apcore_a2a_server.push.configs import PushConfigs
-from apcore_a2a_server.store import Event, Journal, Order, Query, Version
+from apcore_a2a_server.store import Event, LiveTasks, Order, Query, Version
 from apcore_a2a_server.store.subscribers import attach, ending, follow
 
 from .admission import Admission
 from .call import Ticket
-from .clients.caller import Caller
-from .clients.watchers import Streams, Watchers
+from .clients import Caller, Streams, Watchers
 from .engine import Engine
 
 Events: TypeAlias = AsyncGenerator[Event | None]
@@ -57,7 +56,7 @@ class Handler:
     Args:
         engine: Runs calls.
         admission: Decides which messages may run.
-        journal: Where tasks live.
+        tasks: Where tasks live.
         watchers: Knows who waits for which task.
         streams: Limits the streams that are open.
         keep_alive: Seconds of silence after which a stream says that it is alive.
@@ -69,7 +68,7 @@ class Handler:
         self,
         engine: Engine,
         admission: Admission,
-        journal: Journal,
+        tasks: LiveTasks,
         watchers: Watchers,
         streams: Streams,
         *,
@@ -79,7 +78,7 @@ class Handler:
     ) -> None:
         self._engine = engine
         self._admission = admission
-        self._journal = journal
+        self._tasks = tasks
         self._watchers = watchers
         self._streams = streams
         self._keep_alive = keep_alive
@@ -124,7 +123,7 @@ class Handler:
             return await self._task(ticket.task_id, request)
         self._watchers.enter(ticket.task_id, request.caller.connection)
         with request.caller.connection.watched():
-            return (await self._journal.settled(ticket.task_id)).task
+            return (await self._tasks.settled(ticket.task_id)).task
 
     async def stream(self, request: Request) -> Events:
         """Send a message (§3.1.2): the events of its task from here on.
@@ -135,7 +134,7 @@ class Handler:
         self._streams.enter(request.caller.client, request.caller.connection)
         ticket = await self.admit(request, streaming=True)
         self._watchers.enter(ticket.task_id, request.caller.connection)
-        return follow(self._journal, ticket.task_id, ticket.since, idle=self._keep_alive)
+        return follow(self._tasks, ticket.task_id, ticket.since, idle=self._keep_alive)
 
     async def subscribe(self, request: Request) -> Events:
         """A task's events from now on, or all behind the last that the reader has (§3.1.6).
@@ -152,8 +151,8 @@ class Handler:
         self._watchers.enter(record.task.id, request.caller.connection)
         if missed:
             after = request.last_id or 0
-            return follow(self._journal, record.task.id, after, idle=self._keep_alive)
-        return attach(self._journal, record, idle=self._keep_alive)
+            return follow(self._tasks, record.task.id, after, idle=self._keep_alive)
+        return attach(self._tasks, record, idle=self._keep_alive)
 
     async def resubscribe(self, request: Request) -> Events:
         """The same for 0.3, where a task that has ended tells its last status (FR-MSG-006.4)."""
@@ -234,7 +233,7 @@ class Handler:
             cursor=asked.page_token or None,
             limit=size,
         )
-        page = await self._journal.page(query)
+        page = await self._tasks.store.query(query)
         return a2a.ListTasksResponse(
             tasks=[record.task for record in page.records],
             next_page_token=page.next_cursor,

@@ -11,7 +11,7 @@ logger = logging.getLogger(__name__)
 
 
 class Phase(Enum):
-    """What the process is doing."""
+    """What the process is doing; while it drains, running tasks may end and none may start."""
 
     STARTING = "starting"
     READY = "ready"
@@ -30,11 +30,6 @@ class ProcessState:
 
     def __init__(self) -> None:
         self.phase = Phase.STARTING
-
-    @property
-    def is_draining(self) -> bool:
-        """Whether running tasks may end, and none may start."""
-        return self.phase is Phase.DRAINING
 
 
 class Background:

@@ -30,14 +30,13 @@ from apcore_a2a_server.modules import (
     current,
     is_for_input,
 )
-from apcore_a2a_server.store import Journal, Lease, TaskRecord, UnavailableError
+from apcore_a2a_server.store import Lease, LiveTasks, TaskRecord, UnavailableError
 
 from .call import Call
-from .change import change, create
+from .change import NewParts, NewState, Restart, Update, change, create
 from .input_required.pause import Pause, asking, question
 from .messages import JSON, now, say
 from .setup import Setup
-from .updates import NewParts, NewState, Restart, Update
 
 logger = logging.getLogger(__name__)
 
@@ -98,19 +97,19 @@ class Run:
 
     async def _begin(self) -> Lease | None:
         """Have the task work; the right to run it."""
-        journal, task_id = self._setup.journal, self.call.message.task_id
+        tasks, task_id = self._setup.tasks, self.call.message.task_id
         if self.lost is not None:
             await self._change(self.lost.restart)
             return self.lost.lease
         if self.answer is None:
-            return await create(journal, self._new_record(), self.call.webhook, self.call.key)
+            return await create(tasks, self._new_record(), self.call.webhook, self.call.key)
         update, pause = self.answer
         if pause.question is not None:
             await self._check()
         update = replace(update, resume=self._keep())
         packed, webhook = pause.pack(), self.call.webhook
-        await change(journal, task_id, update, expect=PAUSED, pause=packed, webhook=webhook)
-        return journal.lease_of(task_id)
+        await change(tasks, task_id, update, expect=PAUSED, pause=packed, webhook=webhook)
+        return tasks.lease_of(task_id)
 
     async def _check(self) -> None:
         """Raise what would refuse the call."""
@@ -203,7 +202,7 @@ class Run:
             raised = error if isinstance(error, Exception) else RuntimeError(name)
             self.admitted.set_exception(self._refusal or raised)
             ours = self.lost is not None or self._refusal is None  # else others may have it by now
-            if ours or not self._setup.journal.store.is_durable:
+            if ours or not self._setup.tasks.store.is_durable:
                 await self._settle(NewState(FAILED, self._say("Not admitted")))
         elif name == "ExecutionCancelledError":
             await self._settle(NewState(CANCELED, self._say("Canceled")))
@@ -240,11 +239,11 @@ class Run:
         return True
 
     async def _change(self, *updates: Update) -> None:
-        journal, task_id = self._setup.journal, self.call.message.task_id
+        tasks, task_id = self._setup.tasks, self.call.message.task_id
         try:
-            await change(journal, task_id, *updates, expect=(WORKING,), lease=self.lease)
+            await change(tasks, task_id, *updates, expect=(WORKING,), lease=self.lease)
         except UnavailableError as error:
-            raise left_to_others(journal, task_id, error) from None
+            raise left_to_others(tasks, task_id, error) from None
 
     def _say(self, *parts: str | a2a.Part) -> a2a.Message:
         return say(self.call.message, *parts)
@@ -253,8 +252,9 @@ class Run:
         call, message = self.call, self.call.message
         said: Sequence[a2a.Message] = ()
         if call.continues:
-            journal, owner = self._setup.journal, call.caller.owner
-            said = await journal.conversation(owner, message.context_id)
+            tasks, owner = self._setup.tasks, call.caller.owner
+            most = tasks.max_history
+            said = await tasks.store.conversation(owner, message.context_id, most)
         return create_context(
             token=self.token,
             seconds=self._seconds,
@@ -278,15 +278,15 @@ class Run:
 
     def _keep(self) -> bytes | None:
         """What another process needs to make the call again, where there is one."""
-        kept = self._setup.keep(self.call)
+        kept = self._setup.keep(self.call) if self._setup.keep else None
         self.is_kept = kept is not None
         return kept
 
 
-def left_to_others(journal: Journal, task_id: str, error: UnavailableError) -> Exception:
+def left_to_others(tasks: LiveTasks, task_id: str, error: UnavailableError) -> Exception:
     """Let others have a task, when the store can't be told what has become of it; what to raise."""
-    if not journal.store.is_durable:
+    if not tasks.store.is_durable:
         return error
     logger.error("What has become of task %s could not be written", task_id)
-    journal.lose(task_id)
+    tasks.forget(task_id)
     return StaleTaskError()

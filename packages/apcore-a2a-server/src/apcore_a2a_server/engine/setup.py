@@ -7,14 +7,10 @@ from typing import Any
 from apcore_a2a_core import ErrorMapper, Executor, PartConverter
 
 from apcore_a2a_server.modules import Access, ApprovalPolicy, ThreadPool
-from apcore_a2a_server.store import Journal
+from apcore_a2a_server.store import LiveTasks
 
 from .call import Call
 from .limits import Capacity
-
-
-def keep_nothing(call: Call) -> None:
-    """Nothing, for no other process goes on with the call."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +19,7 @@ class Setup:
 
     Attributes:
         executor: The apcore Executor, or what looks like one.
-        journal: Where tasks live.
+        tasks: Where tasks live.
         converter: Between parts and module inputs and outputs.
         mapper: From exceptions to errors.
         threads: Where synchronous modules run.
@@ -35,11 +31,11 @@ class Setup:
         approval_policy: Who asks for approval.
         capacity: How much may run.
         metadata: What each task's metadata begin with.
-        keep: From a call to what another process needs to make it again; None where there is none.
+        keep: Packs a call so that another process can make it again; None where none can.
     """
 
     executor: Executor
-    journal: Journal
+    tasks: LiveTasks
     converter: PartConverter
     mapper: ErrorMapper
     threads: ThreadPool
@@ -51,7 +47,7 @@ class Setup:
     max_artifact: int = 32 * 1024 * 1024
     has_steps: bool = True
     metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    keep: Callable[[Call], bytes | None]
+    keep: Callable[[Call], bytes | None] | None = None
 
     def explain(self, error: BaseException, call: Call) -> dict[str, Any]:
         """The error of a run, as clients may see it."""

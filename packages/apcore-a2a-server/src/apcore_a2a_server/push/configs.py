@@ -10,7 +10,7 @@ from a2a import types as a2a
 from a2a.utils.errors import InvalidParamsError, TaskNotFoundError
 from apcore_a2a_core.dialects import invalid
 
-from apcore_a2a_server.store import Journal, Version, Webhook, with_webhook
+from apcore_a2a_server.store import Store, Version, Webhook, with_webhook
 
 from .guard import Guard, RefusedError
 from .signing import DIALECT_1
@@ -30,12 +30,12 @@ class PushConfigs:
     """The webhooks of tasks, as their owners see them.
 
     Args:
-        journal: Where they are kept.
+        store: Where they are kept.
         guard: Judges their addresses.
     """
 
-    def __init__(self, journal: Journal, guard: Guard) -> None:
-        self._journal = journal
+    def __init__(self, store: Store, guard: Guard) -> None:
+        self._store = store
         self._guard = guard
 
     async def answer(self, asked: Any, version: Version, principal: str) -> Any:
@@ -57,7 +57,7 @@ class PushConfigs:
             webhook = await self._read(asked, asked.task_id, version, principal)
             await self.set(asked.task_id, webhook)
             return webhook
-        webhooks = await self._journal.webhooks(asked.task_id)
+        webhooks = await self._store.webhooks(asked.task_id)
         if isinstance(asked, a2a.ListTaskPushNotificationConfigsRequest):
             return webhooks
         found = [webhook for webhook in webhooks if asked.id in ("", webhook.config.id)]
@@ -83,7 +83,7 @@ class PushConfigs:
         Raises:
             InvalidParamsError: The task has too many.
         """
-        await self._journal.edit_webhooks(task_id, partial(with_webhook, webhook=webhook))
+        await self._store.edit_webhooks(task_id, partial(with_webhook, webhook=webhook))
 
     async def _read(
         self,
@@ -119,7 +119,7 @@ class PushConfigs:
             raise TaskNotFoundError("Push notification config not found")
         gone = {webhook.config.id for webhook in found}
         if gone:
-            await self._journal.edit_webhooks(
+            await self._store.edit_webhooks(
                 asked.task_id, lambda webhooks: [w for w in webhooks if w.config.id not in gone]
             )
 

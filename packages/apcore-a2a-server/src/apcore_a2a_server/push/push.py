@@ -2,7 +2,7 @@
 
 import logging
 
-from apcore_a2a_server.store import Journal
+from apcore_a2a_server.store import LiveTasks
 
 from .configs import PushConfigs
 from .guard import Guard, Resolve
@@ -20,7 +20,7 @@ class Push:
     """Calls the webhooks of tasks.
 
     Args:
-        journal: The tasks.
+        tasks: The tasks.
         settings: How webhooks are called.
         on_result: Called with the outcome of each notification.
         resolve: Looks up names; else the system's resolver does.
@@ -28,7 +28,7 @@ class Push:
 
     def __init__(
         self,
-        journal: Journal,
+        tasks: LiveTasks,
         settings: PushSettings,
         *,
         on_result: OnResult = lambda result: None,
@@ -38,9 +38,9 @@ class Push:
             logger.warning("Notifications are not signed, so that anybody can forge them; %s", HINT)
         guard = Guard(settings, resolve)
         transport = WebhookTransport(settings, guard)
-        sender = WebhookSender(journal, transport, guard, settings, on_result)
-        self.configs = PushConfigs(journal, guard)
-        self._queue = DeliveryQueue(journal.store, sender, settings, on_result)
+        sender = WebhookSender(tasks, transport, guard, settings, on_result)
+        self.configs = PushConfigs(tasks.store, guard)
+        self._queue = DeliveryQueue(tasks.store, sender, settings, on_result)
 
     @property
     def pending(self) -> int:

@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 
 from a2a import types as a2a
 
-from apcore_a2a_server.store import Journal, Notification
+from apcore_a2a_server.store import LiveTasks, Notification
 
 from .guard import Guard
 from .settings import PushSettings
@@ -27,7 +27,7 @@ class WebhookSender:
     """Delivers notifications, and tells the store what came of it.
 
     Args:
-        journal: The tasks, and their store.
+        tasks: The tasks, and their store.
         transport: Sends bytes to an address.
         guard: Judges the addresses.
         settings: How often to try, and what to sign with.
@@ -36,14 +36,14 @@ class WebhookSender:
 
     def __init__(
         self,
-        journal: Journal,
+        tasks: LiveTasks,
         transport: WebhookTransport,
         guard: Guard,
         settings: PushSettings,
         on_result: OnResult,
     ) -> None:
-        self._journal = journal
-        self._store = journal.store
+        self._tasks = tasks
+        self._store = tasks.store
         self._transport = transport
         self._guard = guard
         self._retries = tuple(settings.retries)
@@ -89,7 +89,7 @@ class WebhookSender:
             return payload
         if notification.task is not None or notification.webhook.version == "1.0":
             return notification.task or a2a.Task()
-        record = await self._journal.get(notification.task_id)
+        record = await self._tasks.get(notification.task_id)
         if record is None:
             return None
         task = a2a.Task()

@@ -21,12 +21,11 @@ from .errors import (
     StoreFullError,
     UnavailableError,
 )
-from .events import Event, fold
 from .inprocess import InProcessStore
-from .journal import Journal
-from .keeper import Keeper
+from .leases import LeaseKeeper
+from .live import LiveTasks
 from .memory import InMemoryTaskStore
-from .port import Change, Claim, Lease, Order, Page, Query, Retention, SendKey, Store
+from .port import Change, Claim, Event, Lease, Order, Page, Query, Retention, SendKey, Store, fold
 from .urls import open_store
 from .webhooks import Backlog, ClaimRequest, Notification, Webhook, with_webhook
 
@@ -38,11 +37,11 @@ __all__ = [
     "Event",
     "InMemoryTaskStore",
     "InProcessStore",
-    "Journal",
-    "Keeper",
     "KeyReusedError",
     "Lease",
+    "LeaseKeeper",
     "LeaseLostError",
+    "LiveTasks",
     "NotSavedError",
     "Notification",
     "Order",

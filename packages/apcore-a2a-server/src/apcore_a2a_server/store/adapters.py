@@ -1,4 +1,4 @@
-"""Task stores of users and of the SDK, made to fit the journal."""
+"""Task stores of users and of the SDK, made to fit the tasks."""
 
 import base64
 import logging
@@ -212,7 +212,7 @@ def _record(stored: Task) -> TaskRecord:
 
 
 def store_of(store: Any) -> Store:
-    """What the journal keeps its records in, made from what a user brings.
+    """What the tasks keeps its records in, made from what a user brings.
 
     Raises:
         TypeError: It is no task store; the message lists the methods it lacks.

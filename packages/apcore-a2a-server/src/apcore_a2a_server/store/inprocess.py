@@ -18,9 +18,8 @@ from apcore_a2a_core.records import TaskRecord
 from apcore_a2a_core.states import SETTLED, TERMINAL
 
 from .errors import KeyReusedError, LeaseLostError, NotSavedError, RepeatedError, StaleError
-from .events import Event, pack, unpack
 from .outbox import Outbox
-from .port import Change, Claim, Lease, SendKey, Store
+from .port import Change, Claim, Event, Lease, SendKey, Store, pack, unpack
 from .webhooks import Backlog, ClaimRequest, Notification, Webhook, with_webhook
 
 logger = logging.getLogger("apcore_a2a.stores")
@@ -106,7 +105,8 @@ class InProcessStore(Store):
             if webhooks:
                 await self.write_webhooks(task_id, ())
             raise
-        self._outbox.add(record, log.webhooks, events)
+        if log.webhooks:
+            self._outbox.add(record, log.webhooks, events)
         return self._lease(task_id, log)
 
     async def _reserve(self, owner: str, key: SendKey, task_id: str) -> None:
@@ -129,7 +129,8 @@ class InProcessStore(Store):
         log.version = record.version  # before anything is awaited: of two changes one is stale
         ended = record.task.status.state in TERMINAL
         saved = await self._saved(change, log, ended) if change.states else True
-        self._outbox.add(record, log.webhooks, change.states)
+        if log.webhooks:
+            self._outbox.add(record, log.webhooks, change.states)
         log.events += change.events
         if len(log.events) > 2 * self.retention.max_events:
             del log.events[: -self.retention.max_events]

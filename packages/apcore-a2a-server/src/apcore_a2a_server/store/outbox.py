@@ -18,7 +18,7 @@ from typing import TypeAlias
 from a2a import types as a2a
 from apcore_a2a_core.records import Payload, TaskRecord
 
-from .events import Event
+from .port import Event
 from .webhooks import TOO_MANY, Backlog, ClaimRequest, Notification, Webhook
 
 MAX_BYTES = 256 * 1024 * 1024

@@ -1,7 +1,7 @@
-"""What the journal needs of a task store: the port behind the one change function.
+"""The port behind the one change function: events, and what a task store must do.
 
-A store is the truth about every task. It numbers nothing and decides nothing of its own: a
-change says which version it was made from, and is taken whole or not at all.
+A store is the truth about every task. It numbers nothing and decides nothing of its own: a change
+says which version it was made from, and is taken whole or not at all.
 """
 
 from abc import ABC, abstractmethod
@@ -10,11 +10,46 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal, TypeAlias
 
 from a2a import types as a2a
-from a2a.utils.errors import InvalidParamsError
-from apcore_a2a_core.records import TaskRecord
+from a2a.utils.errors import InvalidParamsError, TaskNotFoundError
+from apcore_a2a_core.records import Payload, TaskRecord
 
-from .events import Event
-from .webhooks import Backlog, ClaimRequest, Notification, Webhook
+from .errors import StaleError
+from .webhooks import Backlog, ClaimRequest, Edit, Notification, Webhook
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One thing that happened to a task; `version` is also its SSE id."""
+
+    version: int
+    payload: Payload
+
+
+def fold(task: a2a.Task, chunk: a2a.TaskArtifactUpdateEvent) -> None:
+    """Add a chunk to the task's artifact, or begin it with that."""
+    if chunk.append and task.artifacts:
+        task.artifacts[0].parts.extend(chunk.artifact.parts)
+    else:
+        del task.artifacts[:]
+        task.artifacts.append(chunk.artifact)
+
+
+_KINDS: tuple[type[Payload], ...] = (
+    a2a.Task,
+    a2a.TaskStatusUpdateEvent,
+    a2a.TaskArtifactUpdateEvent,
+)
+
+
+def pack(payload: Payload) -> bytes:
+    """The payload as bytes, behind one that tells its kind."""
+    return bytes([_KINDS.index(type(payload))]) + payload.SerializeToString()
+
+
+def unpack(data: bytes) -> Payload:
+    """The payload again."""
+    return _KINDS[data[0]].FromString(data[1:])
+
 
 Order: TypeAlias = Literal["created", "updated"]
 OnChange: TypeAlias = Callable[[str, int], None]
@@ -291,6 +326,23 @@ class Store(ABC):
         Raises:
             StaleError: They were others, or the task has left.
         """
+
+    async def edit_webhooks(self, task_id: str, edit: Edit) -> None:
+        """Replace the webhooks of a task by what *edit* makes of them.
+
+        Raises:
+            TaskNotFoundError: The task was deleted.
+        """
+        while True:
+            known = await self.webhooks(task_id)
+            webhooks = edit(known)
+            if await self.get(task_id) is None:
+                raise TaskNotFoundError
+            try:
+                await self.save_webhooks(task_id, webhooks, known)
+            except StaleError:  # another request has edited them meanwhile
+                continue
+            return
 
     async def prune(self) -> int:
         """Drop what `retention` lets go of; how many tasks that were. Called now and then."""

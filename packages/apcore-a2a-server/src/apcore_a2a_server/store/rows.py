@@ -6,8 +6,7 @@ from typing import Any
 from a2a import types as a2a
 from apcore_a2a_core.records import TaskRecord, Version
 
-from .events import Event, fold, pack, unpack
-from .port import Page, Query, number_of
+from .port import Event, Page, Query, fold, number_of, pack, unpack
 from .webhooks import Notification, Webhook
 
 

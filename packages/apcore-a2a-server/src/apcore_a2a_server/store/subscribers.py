@@ -1,47 +1,74 @@
-"""Readers of a task's events: each is a place in the log and a wait, not a queue.
+"""Readers of a task's events: each is a position in the log and a wait, not a queue.
 
-A reader never holds up the run. One that is too late for the log gets a snapshot of the
-task; any can go on from the last id it saw.
+A reader never holds up the run. One that is too late for the log gets a snapshot of the task; any
+reader can resume from the last id it saw.
 """
 
 from collections.abc import AsyncGenerator
 
 from a2a import types as a2a
 from apcore_a2a_core.records import TaskRecord
-from apcore_a2a_core.states import TERMINAL
+from apcore_a2a_core.states import SETTLED, TERMINAL
 
-from .events import Event
-from .journal import Journal
+from .live import LiveTasks
+from .port import Event
 
 
 async def follow(
-    journal: Journal, task_id: str, after: int, *, idle: float = 15
+    tasks: LiveTasks, task_id: str, after: int, *, idle: float = 15
 ) -> AsyncGenerator[Event | None]:
     """The events of a task behind version *after*, until it ends or pauses.
 
     Args:
-        journal: Where the task lives.
+        tasks: What this process knows of the tasks.
         task_id: The task's id.
         after: The last version that the reader has.
         idle: Seconds without an event after which None says that all is well.
     """
     while True:
-        events = await journal.events(task_id, after)
+        events = await tasks.events(task_id, after)
         if events is None:
-            record = await journal.get(task_id)
+            record = await tasks.get(task_id)
             events = [snapshot(record)] if record and record.version > after else []
         for event in events:
             yield event
             after = event.version
             if _ends(event):
                 return
-        if not journal.is_at_work(task_id, after):
+        if not _is_running_here(tasks, task_id, after):
             if events:
                 continue
-            if await journal.is_settled(task_id, after):
+            if await _is_settled(tasks, task_id, after):
                 return
-        if not await journal.wait(task_id, after, idle):
+        if not await _wait(tasks, task_id, after, idle):
             yield None
+
+
+def _is_running_here(tasks: LiveTasks, task_id: str, after: int) -> bool:
+    """Whether this process knows that the next event behind *after* is still to come."""
+    live = tasks.current(task_id)
+    if live is None or live.record.version > after:
+        return False
+    return live.record.task.status.state not in SETTLED
+
+
+async def _is_settled(tasks: LiveTasks, task_id: str, after: int) -> bool:
+    """Whether the task has ended or paused, and no event behind *after* will come by itself."""
+    live = tasks.current(task_id)
+    if live is None and tasks.store.is_durable:
+        record = await tasks.store.get(task_id)
+        return record is None or (record.version <= after and record.task.status.state in SETTLED)
+    return live is None or live.record.task.status.state in SETTLED
+
+
+async def _wait(tasks: LiveTasks, task_id: str, after: int, seconds: float) -> bool:
+    """Wait until the task is beyond version *after*; return False after *seconds*."""
+    live = tasks.current(task_id)
+    if live is not None and live.record.version > after:
+        return True
+    if live is None and not tasks.store.is_durable:
+        return True
+    return await tasks.waiters.wait(task_id, after, seconds)
 
 
 def _ends(event: Event) -> bool:
@@ -51,12 +78,12 @@ def _ends(event: Event) -> bool:
 
 
 async def attach(
-    journal: Journal, record: TaskRecord, *, idle: float = 15
+    tasks: LiveTasks, record: TaskRecord, *, idle: float = 15
 ) -> AsyncGenerator[Event | None]:
     """The task as it is, and what comes after it (A2A 1.0 §3.1.6)."""
     first = snapshot(record)
     yield first
-    async for event in follow(journal, record.task.id, first.version, idle=idle):
+    async for event in follow(tasks, record.task.id, first.version, idle=idle):
         yield event
 
 

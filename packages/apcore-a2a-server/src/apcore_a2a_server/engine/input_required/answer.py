@@ -9,8 +9,8 @@ from apcore_a2a_core import from_value, load_json
 from apcore_a2a_core.schema import is_object
 from apcore_a2a_core.states import REJECTED, WORKING
 
+from apcore_a2a_server.engine.change import NewState
 from apcore_a2a_server.engine.messages import say
-from apcore_a2a_server.engine.updates import NewState
 
 from .pause import Pause, asking, question
 

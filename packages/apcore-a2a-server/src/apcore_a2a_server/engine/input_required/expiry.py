@@ -7,12 +7,11 @@ from contextlib import suppress
 from a2a.types import Message
 from apcore_a2a_core.states import FAILED, PAUSED
 
-from apcore_a2a_server.engine.change import change
+from apcore_a2a_server.engine.change import NewState, change
 from apcore_a2a_server.engine.messages import say
 from apcore_a2a_server.engine.process import Background
-from apcore_a2a_server.engine.updates import NewState
 from apcore_a2a_server.errors import StaleTaskError
-from apcore_a2a_server.store import Journal
+from apcore_a2a_server.store import LiveTasks
 
 from .pause import Pause
 
@@ -23,11 +22,11 @@ class Expiries:
     A task that was paused by an earlier process is failed when somebody answers too late.
 
     Args:
-        journal: Where tasks live.
+        tasks: Where tasks live.
     """
 
-    def __init__(self, journal: Journal) -> None:
-        self._journal = journal
+    def __init__(self, tasks: LiveTasks) -> None:
+        self._tasks = tasks
         self._timers: dict[str, tuple[str, asyncio.TimerHandle]] = {}
         self._background = Background()
 
@@ -57,7 +56,7 @@ class Expiries:
         update = NewState(FAILED, say(about, pause.over()))
         with suppress(StaleTaskError):
             packed = pause.pack()
-            await change(self._journal, about.task_id, update, expect=PAUSED, pause=packed)
+            await change(self._tasks, about.task_id, update, expect=PAUSED, pause=packed)
 
     def _on_time(self, about: Message, pause: Pause) -> None:
         self._background.start(self.end(about, pause), "Failing a task that was not answered")

@@ -14,7 +14,7 @@ from apcore_a2a_core.dialects import carried
 from apcore_a2a_core.states import INPUT_REQUIRED
 
 from apcore_a2a_server.engine.call import Call
-from apcore_a2a_server.engine.updates import NewState
+from apcore_a2a_server.engine.change import NewState
 from apcore_a2a_server.modules import Approvals, is_for_input
 
 MAX_QUESTION = 10_000

@@ -6,8 +6,7 @@ from typing import Any
 from apcore_a2a_core.records import TaskRecord
 from apcore_a2a_core.states import SETTLED, TERMINAL
 
-from apcore_a2a_server.store.events import Event
-from apcore_a2a_server.store.port import Change, SendKey
+from apcore_a2a_server.store.port import Change, Event, SendKey
 from apcore_a2a_server.store.rows import (
     arrays,
     event_columns,

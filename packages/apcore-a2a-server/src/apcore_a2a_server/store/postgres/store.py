@@ -17,10 +17,10 @@ from apcore_a2a_server.store.errors import (
     StaleError,
     StoreError,
 )
-from apcore_a2a_server.store.events import Event, pack, unpack
 from apcore_a2a_server.store.port import (
     Change,
     Claim,
+    Event,
     Lease,
     OnChange,
     Page,
@@ -28,6 +28,8 @@ from apcore_a2a_server.store.port import (
     Retention,
     SendKey,
     Store,
+    pack,
+    unpack,
 )
 from apcore_a2a_server.store.postgres import outbox, sql
 from apcore_a2a_server.store.retry import retry_while_unavailable

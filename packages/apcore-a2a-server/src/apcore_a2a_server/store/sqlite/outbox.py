@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from apcore_a2a_server.store.errors import StaleError
-from apcore_a2a_server.store.events import Event
+from apcore_a2a_server.store.port import Event
 from apcore_a2a_server.store.rows import (
     event_columns,
     notification_columns,

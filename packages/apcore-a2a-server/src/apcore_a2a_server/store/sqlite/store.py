@@ -12,10 +12,10 @@ from a2a import types as a2a
 from apcore_a2a_core.records import TaskRecord
 
 from apcore_a2a_server.store.errors import StoreError, UnavailableError
-from apcore_a2a_server.store.events import Event
 from apcore_a2a_server.store.port import (
     Change,
     Claim,
+    Event,
     Lease,
     OnChange,
     Page,

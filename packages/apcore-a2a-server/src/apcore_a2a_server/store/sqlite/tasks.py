@@ -10,8 +10,17 @@ from apcore_a2a_core.records import TaskRecord
 from apcore_a2a_core.states import SETTLED, TERMINAL
 
 from apcore_a2a_server.store.errors import KeyReusedError, LeaseLostError, RepeatedError, StaleError
-from apcore_a2a_server.store.events import Event, unpack
-from apcore_a2a_server.store.port import Change, Claim, Lease, Page, Query, Retention, SendKey
+from apcore_a2a_server.store.port import (
+    Change,
+    Claim,
+    Event,
+    Lease,
+    Page,
+    Query,
+    Retention,
+    SendKey,
+    unpack,
+)
 from apcore_a2a_server.store.rows import (
     before_cursor,
     conditions,

@@ -6,8 +6,7 @@ from a2a import types as a2a
 from apcore_a2a_core.records import Payload, TaskRecord
 from apcore_a2a_core.states import SUBMITTED, WORKING
 
-from apcore_a2a_server.store.events import Event
-from apcore_a2a_server.store.port import Change, Lease, SendKey, Store
+from apcore_a2a_server.store.port import Change, Event, Lease, SendKey, Store
 from apcore_a2a_server.store.webhooks import Webhook
 
 
