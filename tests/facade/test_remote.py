@@ -245,7 +245,7 @@ def test_files_are_sent(agent: str, tmp_path: Path, do: Command) -> None:
         (["--timeout", "inf"], "timeout takes seconds"),
         (["--timeout", "1e300"], "timeout takes seconds"),
         (["--protocol", "2.0"], "--protocol"),
-        (["--sream"], "Did you mean '--stream'?"),
+        (["--sream"], "--stream"),
         (["--auth", "a", "--api-key", "b"], "--auth and --api-key exclude each other"),
         (["--auth", "two\nlines"], "characters that no header can have"),
         (["--output", "bytes"], "bytes"),

@@ -363,7 +363,7 @@ NAMELESS: dict[str, tuple[list[str], str]] = {
     "no store": ([], "--store URL or APCORE_A2A_STORE"),
     "memory": (["--store", "memory"], "Tasks in memory end with their process"),
     "no address": (["--store", "agent.db"], "The store must be"),
-    "an unknown option": (["--stroe", "sqlite:///agent.db"], "'--store'"),
+    "an unknown option": (["--stroe", "sqlite:///agent.db"], "--store"),
 }
 
 

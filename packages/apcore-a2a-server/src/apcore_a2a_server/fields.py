@@ -1,8 +1,8 @@
 """Options that are declared once, as the fields of frozen dataclasses.
 
-The class says a field's name, type and default, `option` its help, unit and bounds. The rest is
-made of that: the keywords of `serve` and their check, the flags, environment variables and config
-keys of the command, its help, and the tables in `docs/options.md`.
+The class gives a field its name, type and default, `option` its help, unit and bounds. Everything
+else is derived from that: the keywords of `serve` and their check, the flags, environment variables
+and config keys of the command, its help, and the tables in `docs/options.md`.
 
 This module and those that declare options import nothing heavy, because `--help` needs them.
 """
@@ -49,7 +49,7 @@ class Kind(NamedTuple):
         wants: Its name in errors.
         types: The types of its values, or of the items of a list.
         parse: Reads a value, or an item, from text; raises ValueError or KeyError.
-        metavar: Its name in help.
+        metavar: Its name in help; "" for the last word of the option.
         is_list: Whether a value is a list.
     """
 
@@ -69,10 +69,10 @@ def _one_of(words: dict[str, Any]) -> Callable[[str], Any]:
 
 KINDS: dict[Any, Kind] = {
     bool: Kind("on or off", (bool,), _one_of({word: word in ON for word in ON + OFF}), ""),
-    str: Kind("text", (str,), str, "TEXT"),
+    str: Kind("text", (str,), str, ""),
     int: Kind("a whole number", (int,), int),
     float: Kind("a number", (int, float), float),
-    Sequence[str]: Kind("a list of strings", (str,), str, is_list=True),
+    Sequence[str]: Kind("a list of strings", (str,), str, "", is_list=True),
     Sequence[int]: Kind("a list of whole numbers", (int,), int, is_list=True),
     Sequence[float]: Kind("a list of numbers", (int, float), float, is_list=True),
 }
@@ -81,7 +81,7 @@ SWITCH, TEXT = KINDS[bool], KINDS[str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Option:
-    """An option: what its declaration says, and from `field` on what follows from its field.
+    """An option: its declaration, and from `field` on what is derived from its field.
 
     Attributes:
         help: A sentence that stands alone.
@@ -223,14 +223,15 @@ def options_of(declared_in: Any, prefix: str = "") -> tuple[Option, ...]:
         declared: Option = each.metadata[Option]
         section = declared.section or section
         kind = declared.kind or _kind(each.type, declared.choices)
+        name = declared.name or prefix + each.name
         result.append(
             replace(
                 declared,
                 field=each.name,
-                name=declared.name or prefix + each.name,
+                name=name,
                 section=section,
                 kind=kind if declared.in_shell else None,
-                metavar=declared.metavar or (kind or TEXT).metavar,
+                metavar=declared.metavar or (kind or TEXT).metavar or name.split("_")[-1].upper(),
                 is_checked=declared.kind is None,
             )
         )
@@ -238,7 +239,7 @@ def options_of(declared_in: Any, prefix: str = "") -> tuple[Option, ...]:
 
 
 def _kind(annotation: Any, choices: tuple[str, ...]) -> Kind | None:
-    """Return the kind of what a type, or this type or None, stands for."""
+    """Return the kind of values of a type, or of this type or None."""
     if choices:
         *others, last = choices
         wants = f"{', '.join(others)} or {last}"

@@ -1,6 +1,6 @@
 """The options of `serve`, `async_serve` and `create_app`, each declared once.
 
-What is made of the fields, from keywords to the tables of the docs, is told in `fields`.
+`fields` explains what follows from a declaration: keywords, flags, help and docs.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ T = TypeVar("T")
 MIB = 1024 * 1024  # bytes
 LOG_LEVELS = ("debug", "info", "warning", "error")
 MAX_PARTS = 1000
-"""What the dialects read of an array at most."""
+"""The longest array that the dialects read."""
 
 
 def _seconds(default: float, help: str, **said: Any) -> float:
@@ -69,44 +69,30 @@ class Settings:
         TypeError: `auth` is no authenticator.
     """
 
-    name: str | None = option(
-        None, "Name of the agent.", section="Agent", otherwise="project.name", metavar="NAME"
-    )
+    name: str | None = option(None, "Name of the agent.", section="Agent", otherwise="project.name")
     description: str | None = option(None, "What the agent does.", otherwise="project.description")
     version: str | None = option(None, "Version of the agent.", otherwise="project.version")
-    url: str | None = option(None, "Public address.", otherwise="host and port", metavar="URL")
-    default_skill: str | None = option(None, "Skill for messages that name none.", metavar="SKILL")
+    url: str | None = option(None, "Public address.", otherwise="host and port")
+    default_skill: str | None = option(None, "Skill for messages that name none.")
     config: Any = option(None, "An apcore Config, asked for `project.*`.", in_shell=False)
     auth: "Authenticator | None" = option(
-        None,
-        "An authenticator, such as a `JWTAuthenticator`.",
-        section="Access",
-        in_shell=False,
+        None, "An authenticator, such as a `JWTAuthenticator`.", section="Access", in_shell=False
     )
-    acl: Any = option(None, "apcore access rules.", kind=TEXT, otherwise="acl.root", metavar="FILE")
-    cors_origins: Sequence[str] | None = option(
-        None, "Origins whose web pages may call the agent; * for all.", metavar="ORIGIN,…"
-    )
-    allowed_hosts: Sequence[str] | None = option(
-        None, "Host headers to answer.", otherwise="all", metavar="HOST,…"
-    )
+    acl: Any = option(None, "File of apcore access rules.", kind=TEXT, otherwise="acl.root")
+    cors_origins: Sequence[str] | None = option(None, "Origins whose pages may call; * for all.")
+    allowed_hosts: Sequence[str] | None = option(None, "Host headers to answer.", otherwise="all")
     rate_limit: str | None = option(
-        None, "Requests per client, such as 600/minute.", otherwise="any", metavar="RATE"
+        None, "Requests per client, such as 600/minute.", otherwise="any"
     )
-    skill_rate_limit: str | None = option(
-        None, "Calls per skill and client.", otherwise="any", metavar="RATE"
-    )
-    rate_limit_storage: str = option(
-        "memory://", "Where rates are counted.", metavar="URI", is_secret=True
-    )
+    skill_rate_limit: str | None = option(None, "Calls per skill and client.", otherwise="any")
+    rate_limit_storage: str = option("memory://", "Where rates are counted.", is_secret=True)
     task_store: Any = option(
         None,
-        "Task store, such as sqlite:///FILE or postgresql://….",
+        "Task store: sqlite:///FILE or postgresql://….",
         section="Tasks",
         name="store",
         kind=TEXT,
         otherwise="memory",
-        metavar="URL",
         is_secret=True,
     )
     task_ttl: float = _seconds(3600, "Time ended tasks are kept.")
@@ -124,8 +110,10 @@ class Settings:
     max_streams: int = _count(1000, "Open streams.")
     max_body: int = _count(10 * MIB, "Largest request body.", metavar="BYTES")
     limits: Limits = option(Limits(), "Rarely needed limits.", in_shell=False)
-    explorer: bool = option(False, "Serve a web page to try the agent.", section="Operations")
-    explorer_path: str = option("/explorer", "Path of that page, the explorer.", metavar="PATH")
+    explorer: bool = option(
+        False, "Serve the explorer, a page to try skills.", section="Operations"
+    )
+    explorer_path: str = option("/explorer", "Path of the explorer.")
     metrics: bool = option(False, "Serve metrics at /metrics.")
     access_log: bool = option(True, "Log each request.")
     watch: bool = option(False, "Reload modules when their files change.")
@@ -152,9 +140,9 @@ class Settings:
 class ServeSettings(Settings):
     """The options of `serve`: those of `create_app`, and those of a process that listens."""
 
-    host: str = option("0.0.0.0", "Address to listen at.", section="Server", metavar="HOST")
+    host: str = option("0.0.0.0", "Address to listen at.", section="Server")
     port: int = option(8000, "Port to listen at; 0 for any free one.", low=0, high=65535)
-    root_path: str = option("", "Path prefix that a proxy strips.", metavar="PATH")
+    root_path: str = option("", "Path prefix that a proxy strips.")
     request_timeout: float = _seconds(10, "Read timeout, longer for large bodies.", high=HOUR)
     log_level: str = option("info", "Least severe messages to log.", choices=LOG_LEVELS)
     log_format: str = option("text", "Log for people, or for machines.", choices=("text", "json"))

@@ -39,11 +39,7 @@ class PushSettings:
     """
 
     secrets: Sequence[str] = option(
-        (),
-        "Secrets that sign notifications: whsec_….",
-        section="Webhooks",
-        metavar="SECRET,…",
-        is_secret=True,
+        (), "Secrets that sign notifications: whsec_….", section="Webhooks", is_secret=True
     )
     dev: bool = option(
         False, "Allow webhooks with http, at any port, and on this machine.", name="dev"
@@ -53,14 +49,10 @@ class PushSettings:
     )
     timeout: float = option(10, "Timeout of one attempt.", metavar="SECONDS", above=0, high=DAY)
     allowed_hosts: Sequence[str] = option(
-        ("*",), "Hosts and networks to call; * for any public one.", metavar="HOST,…"
+        ("*",), "Hosts and networks to call; * for any public one."
     )
-    ports: Sequence[int] = option(
-        (), "Ports to call.", otherwise="443,8443", metavar="PORT,…", low=1, high=65535
-    )
-    proxy: str | None = option(
-        None, "HTTP proxy for all notifications.", metavar="URL", is_secret=True
-    )
+    ports: Sequence[int] = option((), "Ports to call.", otherwise="443,8443", low=1, high=65535)
+    proxy: str | None = option(None, "HTTP proxy for all notifications.", is_secret=True)
     ssl_context: ssl.SSLContext | None = option(
         None, "Which certificates to trust.", in_shell=False
     )

@@ -18,7 +18,7 @@ from apcore_a2a_server.push.settings import PushSettings
 from click.core import ParameterSource
 
 NAMESPACE = "apcore-a2a"
-"""The key of the config file that ours are under."""
+"""The key of the config file that holds ours."""
 PUSH = "push_"
 """Begins the names of the options that are fields of `PushSettings`."""
 GIVEN = (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT, ParameterSource.DEFAULT_MAP)
@@ -39,10 +39,9 @@ class CommandOptions:
         "Folder of the apcore modules.",
         section="Server",
         otherwise="extensions.root, or ./extensions",
-        metavar="DIR",
     )
     config: str | None = option(
-        None, "apcore config file.", otherwise="the one that apcore finds", metavar="FILE"
+        None, "apcore config file.", otherwise="found by apcore", metavar="FILE"
     )
 
 
@@ -54,19 +53,15 @@ class AuthOptions:
         None, "Credentials that callers need.", section="Access", choices=("bearer", "apikey")
     )
     auth_key: str | None = option(
-        None, "Key of tokens, or the API key; or a file of it.", metavar="KEY", is_secret=True
+        None, "Key of tokens, or the API key; or a file of it.", is_secret=True
     )
-    auth_jwks_url: str | None = option(None, "Address of the issuer's keys.", metavar="URL")
-    auth_issuer: str | None = option(
-        None, "Issuer of the tokens; its keys are discovered.", metavar="URL"
-    )
-    auth_audience: str | None = option(None, "Audience that tokens must have.", metavar="NAME")
+    auth_jwks_url: str | None = option(None, "Address of the issuer's keys.")
+    auth_issuer: str | None = option(None, "Issuer of the tokens; its keys are discovered.")
+    auth_audience: str | None = option(None, "Audience that tokens must have.")
     auth_algorithms: Sequence[str] | None = option(
-        None, "Signature algorithms to accept.", otherwise="all for the key", metavar="NAME,…"
+        None, "Signature algorithms to accept.", otherwise="all for the key"
     )
-    auth_roles_claim: str | None = option(
-        None, "Claim that holds the roles.", otherwise="roles", metavar="CLAIM"
-    )
+    auth_roles_claim: str | None = option(None, "Claim that holds the roles.", otherwise="roles")
 
 
 DECLARED = (
@@ -252,6 +247,6 @@ def section_of(config: Any) -> dict[str, Any]:
 
 
 def _as_given(declared: Option, value: Any) -> Any:
-    """Return a value of the config file as click wants it, which takes a text apart for a list."""
+    """Return a value of the config file as click takes it: a list where several are possible."""
     is_list = declared.kind is not None and declared.kind.is_list
     return [value] if is_list and not isinstance(value, SEQUENCE) else value
