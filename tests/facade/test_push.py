@@ -95,15 +95,16 @@ def test_hosts_and_ports_may_be_named(tmp_path: Path) -> None:
 
 @pytest.mark.process
 def test_retries_and_timeout_may_be_chosen(tmp_path: Path) -> None:
-    flags = ("--push-retries", "0.1", "--push-timeout", "0.3")
+    flags = ("--push-retries", "0.1", "--push-timeout", "1")
     with (
         receiving(lambda delivery: Reply(silent=True)) as receiver,
         serving(tmp_path, ON, "--dev", *flags) as agent,
     ):
         send(agent, receiver.url, text="hi")
         first, second = receiver.wait(2)
-        assert 0.3 < second.at - first.at < 3
-        agent.wait_for(r"(has failed: no answer in 0\.3 s)")
+        # the first attempt spends a part of its second on getting there
+        assert 0.3 < second.at - first.at < 6
+        agent.wait_for(r"(has failed: no answer in 1 s)")
 
 
 @pytest.mark.process
