@@ -263,3 +263,40 @@ async def test_a_set_beside_an_answer_that_its_store_refuses_stays() -> None:
         store.gate.set()
         assert (await answer).code == -32603
         assert await hooks_of(peer, task) == [{"taskId": task, "id": "c1", "url": LATER}]
+
+
+async def test_an_answer_that_its_store_refuses_replaces_no_webhook() -> None:
+    class Full(DictStore):
+        is_full = True
+
+        async def save(self, given: Any) -> None:
+            if self.is_full and given.task.status.state == WORKING and given.version > 3:
+                raise OSError
+            await super().save(given)
+
+    store = Full()
+    async with serving(GIVEN, task_store=store, push_notifications=QUICK) as peer:
+        hooks = Hooks(peer.wire)
+        first = hooks.sending("pay", hook={"id": "c1", "url": OLD})
+        task = (await peer.ask("send", first)).task["id"]
+        part = peer.part(text="yes")
+        answer = hooks.sending("pay", part, hook={"id": "c1", "url": NEW}, taskId=task)
+        assert (await peer.ask("send", answer)).code == -32603
+        assert await hooks_of(peer, task) == [{"taskId": task, "id": "c1", "url": OLD}]
+        store.is_full = False
+        assert (await peer.ask("send", answer)).state == "completed"
+        assert await hooks_of(peer, task) == [{"taskId": task, "id": "c1", "url": NEW}]
+
+
+@pytest.mark.parametrize("word", ["yes", "no", "perhaps"])
+async def test_each_of_two_answers_brings_its_webhook(word: str) -> None:
+    async with serving(GIVEN, push_notifications=QUICK) as peer:
+        hooks, part = Hooks(peer.wire), peer.part(text=word)
+        task = (await peer.send("pay")).task["id"]
+        answers = [
+            hooks.sending("pay", part, hook={"id": name, "url": OLD}, taskId=task)
+            for name in ("c1", "c2")
+        ]
+        found = await asyncio.gather(*(peer.ask("send", answer) for answer in answers))
+        assert [answer.error for answer in found] == [None, None]
+        assert {hook["id"] for hook in await hooks_of(peer, task)} == {"c1", "c2"}
