@@ -19,11 +19,12 @@ from uuid import uuid4
 
 import pytest
 from a2a import types as a2a
+from apcore_a2a_core.states import COMPLETED
 from apcore_a2a_server import InMemoryTaskStore
 from apcore_a2a_server.push import PushSettings
 from apcore_a2a_server.push.push import Push
 from apcore_a2a_server.push.queue import PER_HOST, PER_OWNER
-from apcore_a2a_server.push.signing import notification_id
+from apcore_a2a_server.push.signing import notification_body, notification_id
 from apcore_a2a_server.store import Notification
 from apcore_a2a_server.store import outbox as module
 
@@ -217,6 +218,25 @@ async def test_an_address_that_makes_no_sense_fails_its_webhook_and_no_task(
     assert not [each for each in caplog.records if each.levelno >= logging.ERROR]
     waiting = Notification("t", "ada", 1, a2a.Task(), broken, 1)
     assert TOKEN not in f"{broken!r} {waiting!r} {it.queue!r}"
+
+
+async def test_a_task_that_can_not_be_written_fails_its_webhook_and_holds_up_no_other(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with bench(hook(name="c1"), hook(name="c2"), retries=()) as it:
+        await it.hand.answer(200, 200)
+
+        def broken(notification: Notification, task: a2a.Task) -> bytes:
+            if notification.webhook.config.id == "c1":
+                raise ValueError
+            return notification_body(notification, task)
+
+        monkeypatch.setattr("apcore_a2a_server.push.sender.notification_body", broken)
+        await it.move(COMPLETED)
+        await it.hand.answer(200)
+        await true(lambda: not it.left())
+        assert await it.failures() == {"c1": "internal error", "c2": ""}
+    assert "gets no notification" in caplog.text
 
 
 # Ways

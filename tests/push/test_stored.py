@@ -1,4 +1,4 @@
-"""The outbox over a store that keeps it: whose turn it is, and how it ends."""
+"""Deliveries over a store that outlives the process: who gets a place, and how they end."""
 
 import asyncio
 import socket

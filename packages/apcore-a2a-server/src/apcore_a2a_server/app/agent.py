@@ -185,8 +185,9 @@ def _push(tasks: LiveTasks, settings: Settings, metrics: "Metrics | None") -> "P
     from apcore_a2a_server.push.push import Push  # takes 30 ms, and most do without
 
     push_settings = PushSettings() if wanted is True else wanted
-    on_result = (lambda result: None) if metrics is None else metrics.on_delivery
-    return Push(tasks, push_settings, on_result=on_result)
+    if metrics is None:
+        return Push(tasks, push_settings)
+    return Push(tasks, push_settings, on_result=metrics.on_delivery)
 
 
 def _skills(executor: Executor, settings: Settings) -> Skills:

@@ -59,7 +59,7 @@ class DeliveryQueue:
         self._sender = sender
         self._on_result = on_result
         self._max_pending = settings.max_pending
-        self._patience = AHEAD * settings.timeout
+        self._begin_within = AHEAD * settings.timeout
         self._claim_seconds = (AHEAD + 1) * settings.timeout + CLAIM_MARGIN
         self._deliveries: dict[asyncio.Task[None], Notification] = {}
         self._of_owner: Counter[str] = Counter()
@@ -167,7 +167,7 @@ class DeliveryQueue:
         room = (MAX_CLAIMED - len(self._deliveries) + 1) // 2
         if not room:
             return False
-        deadline = asyncio.get_running_loop().time() + self._patience
+        deadline = asyncio.get_running_loop().time() + self._begin_within
         try:
             found = await self._store.claim_notifications(self._request(room))
         except Exception as error:  # a store may raise anything, and may be back soon

@@ -104,7 +104,11 @@ class WebhookSender:
             self._guard.target(webhook.config.url)
         except ValueError:  # it was set when the settings were others
             return NOT_ALLOWED
-        body = notification_body(notification, task)
+        try:
+            body = notification_body(notification, task)
+        except Exception:  # what can't be written as JSON must not hold up what waits behind it
+            logger.exception("The %s gets no notification", notification)
+            return Answer(0, "internal error")
         about = notification.task_id, webhook.config.id, notification.version
         signature = self._signer.headers(notification_id(*about), body)
         headers = protocol_headers(webhook) + signature

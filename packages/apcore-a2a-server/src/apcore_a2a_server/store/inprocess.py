@@ -64,7 +64,7 @@ class InProcessStore(Store):
         self._logs: dict[str, _Log] = {}
         self._ended: OrderedDict[str, _Ended] = OrderedDict()
         self._sends: OrderedDict[tuple[str, str], tuple[bytes, str]] = OrderedDict()
-        self._outbox = Outbox(lambda: self.ring())
+        self._outbox = Outbox(self.ring)
         self._delivers = False
         """Whether somebody delivers notifications; if not, webhooks need not be read."""
         self._edits: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
