@@ -10,7 +10,7 @@ from apcore_a2a_server.push import PushSettings
 from .inloop import Does, Peer, give_back, serving
 from .inloop import anyio_backend as anyio_backend
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.rotating("path")]
 
 PATHS = ["/.well-known/agent-card.json", "/.well-known/agent.json"]
 CARD = PATHS[0]

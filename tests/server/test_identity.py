@@ -42,7 +42,7 @@ from .test_extended_card import (
     shown_to,
 )
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.rotating("peer")]
 
 CALLERS = 8
 
