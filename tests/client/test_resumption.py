@@ -17,7 +17,7 @@ from tests.serving import PATIENCE
 from . import foreign
 from .both import asking, each_kind
 
-pytestmark = [pytest.mark.anyio, pytest.mark.rotating("kind", "way")]
+pytestmark = [pytest.mark.anyio, pytest.mark.process, pytest.mark.rotating("kind")]
 
 Urls = Callable[[str], str]
 PLACES = {
@@ -35,7 +35,10 @@ GET = (b"tasks/get", b"GetTask", b"GET /rest/tasks/")
 SUBSCRIBE = (b"tasks/resubscribe", b"SubscribeToTask", b":subscribe")
 """What a request for a subscription has."""
 
-each_place = pytest.mark.parametrize("place", PLACES)
+each_place = pytest.mark.parametrize(
+    "place",
+    [pytest.param(name, marks=pytest.mark.smoke) if "sdk1" in name else name for name in PLACES],
+)
 
 
 @pytest.fixture

@@ -318,8 +318,8 @@ async def test_apcores_default_limit_does_not_cut_a_longer_one() -> None:
 
 async def test_the_clock_does_not_run_while_a_task_is_paused() -> None:
     modules = {"work": Does(give_back, annotations=NEEDS_APPROVAL)}
-    async with serving(modules, execution_timeout=0.15) as peer:
+    async with serving(modules, execution_timeout=0.5) as peer:
         task_id = (await peer.send()).task["id"]
-        await asyncio.sleep(0.2)
+        await asyncio.sleep(0.6)
         answer = await peer.send("work", peer.part(text="yes"), taskId=task_id)
         assert answer.state == "completed"

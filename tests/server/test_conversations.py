@@ -369,7 +369,7 @@ async def test_a_question_that_nobody_answers_fails_its_task(way: str) -> None:
         "work": Does(give_back, annotations=NEEDS_APPROVAL),
         "book": Does(book, input_schema=Booking),
     }
-    async with serving(modules, way, input_timeout=0.2) as peer:
+    async with serving(modules, way, input_timeout=0.6) as peer:
         before = asyncio.all_tasks()
         paused = await tell(peer, "pay it")
         asked = (await peer.send("book", peer.part(data={"city": "Oslo"}))).task
@@ -390,22 +390,23 @@ async def test_a_question_that_nobody_answers_fails_its_task(way: str) -> None:
 
 async def test_an_unclear_answer_does_not_buy_time() -> None:
     modules = {"work": Does(give_back, annotations=NEEDS_APPROVAL)}
-    async with serving(modules, input_timeout=0.3) as peer:
+    async with serving(modules, input_timeout=1.5) as peer:
         task = await tell(peer, "pay it")
+        await asyncio.sleep(0.75)
         for _ in range(3):
             task = await tell(peer, "hm", None, taskId=task["id"])
             assert state_of(task) == "input-required"
-        await asyncio.sleep(0.35)
+        await asyncio.sleep(1)  # longer than what is left, and not as long as the whole
         assert await peer.state(task["id"]) == "failed"
 
 
 async def test_an_answer_in_time_is_not_overtaken_by_the_clock() -> None:
     async def slow(inputs: Inputs, context: Any) -> Inputs:
-        await asyncio.sleep(0.3)
+        await asyncio.sleep(1.2)
         return inputs
 
     modules = {"work": Does(slow, annotations=NEEDS_APPROVAL)}
-    async with serving(modules, input_timeout=0.2) as peer:
+    async with serving(modules, input_timeout=1) as peer:
         task = await tell(peer, "pay it")
         assert state_of(await tell(peer, "yes", None, taskId=task["id"])) == "completed"
 

@@ -432,7 +432,7 @@ def test_a_silent_stream_gives_signs_of_life() -> None:
 
 
 def test_a_task_is_forgotten_after_its_time() -> None:
-    with agent_with(task_ttl=0.3) as agent:
+    with agent_with(task_ttl=1) as agent:
         task = agent.send().task
 
         assert agent.ask("get", {"id": task["id"]}).state == "completed"

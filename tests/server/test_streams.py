@@ -424,12 +424,12 @@ async def test_nothing_is_logged_when_a_reader_leaves(caplog: pytest.LogCaptureF
 async def test_the_log_of_an_ended_task_leaves_in_time() -> None:
     """Who asks for its events later gets the task as it is, from a store that has it longer."""
     store = InMemoryTaskStore()
-    async with serving({"work": Streams(three)}, task_store=store, task_ttl=0.05) as peer:
+    async with serving({"work": Streams(three)}, task_store=store, task_ttl=0.5) as peer:
         async with peer.stream() as stream:
             task_id = (await stream.rest())[0].body["id"]
         async with peer.subscribe(task_id, 2) as back:
             assert gapless(await back.rest(), 3)
-        await asyncio.sleep(0.06)
+        await asyncio.sleep(0.55)
         async with peer.stream() as stream:  # the end of another one clears up
             await stream.rest()
         async with peer.subscribe(task_id, 2) as back:
