@@ -3,6 +3,8 @@
 import json
 import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -22,6 +24,7 @@ from tests.facade.processes import (
     UNMEASURED,
     Process,
     asking,
+    environment,
     extensions,
     process,
     served,
@@ -112,19 +115,28 @@ def test_a_signal_ends_it_cleanly(number: int, folder: Path, tmp_path: Path) -> 
     assert "Traceback" not in agent.log
 
 
+def seconds_of(code: str, home: Path) -> float:
+    """How long a process takes that does nothing else."""
+    begun = time.perf_counter()
+    subprocess.run([sys.executable, "-c", code], check=True, env=environment(home, UNMEASURED))
+    return time.perf_counter() - begun
+
+
 @pytest.mark.process
 @pytest.mark.clock
-def test_it_answers_within_two_seconds_and_ends_within_one(folder: Path, tmp_path: Path) -> None:
-    took = []
+def test_it_answers_soon_after_its_imports_and_ends_sooner(folder: Path, tmp_path: Path) -> None:
+    """In seconds it depends on the machine: that is held by the benchmark."""
+    took, imports = [], []
     for number in SIGNALS * 2:
+        imports.append(seconds_of("from apcore_a2a_server import serve", tmp_path))
         with process(served(folder), tmp_path, UNMEASURED) as agent:
             agent.answers_at(agent.url)
             begun = time.perf_counter()
             agent.end(number)
             took.append((begun - agent.begun, time.perf_counter() - begun))
 
-    assert min(start for start, _ in took) < 2
-    assert min(end for _, end in took) < 1
+    assert min(start for start, _ in took) < 2 * min(imports)
+    assert min(end for _, end in took) < min(imports)
 
 
 @pytest.mark.process
