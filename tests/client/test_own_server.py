@@ -353,9 +353,9 @@ async def test_integers_and_floats_arrive_as_what_they_are(way: str, kind: str) 
     }
 
 
-LONG = 0.8
+LONG = 1.6
 """Seconds that a module takes, which is longer than the timeout."""
-SHORT = 0.3
+SHORT = 0.6
 
 
 @pytest.mark.parametrize(

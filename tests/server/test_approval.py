@@ -31,6 +31,7 @@ from .inloop import (
     give_back,
     registry_of,
     serving,
+    true,
 )
 from .inloop import anyio_backend as anyio_backend
 from .modules import Inputs
@@ -618,12 +619,13 @@ async def test_nothing_that_needs_approval_runs_unapproved_whatever_the_pipeline
 
 async def test_answers_do_not_run_more_than_may_run() -> None:
     running = most = 0
+    refused = asyncio.Event()
 
     async def work(inputs: Inputs, context: Any) -> Inputs:
         nonlocal running, most
         running += 1
         most = max(most, running)
-        await asyncio.sleep(0.05)
+        await refused.wait()
         running -= 1
         return {}
 
@@ -633,7 +635,10 @@ async def test_answers_do_not_run_more_than_may_run() -> None:
             peer.request("send", peer.wire.params("work", peer.part(text="yes"), taskId=task["id"]))
             for task in tasks
         ]
-        found = await asyncio.gather(*map(peer.client.send, asked))
+        sends = [asyncio.create_task(peer.client.send(request)) for request in asked]
+        await true(lambda: sum(send.done() for send in sends) == 4)
+        refused.set()
+        found = await asyncio.gather(*sends)
         assert sorted(answer.status_code for answer in found) == [200] * 2 + [429] * 4
         assert most == 2
         no = await say(peer, tasks[0], peer.part(text="no"))

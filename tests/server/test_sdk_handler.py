@@ -84,11 +84,11 @@ async def behind_the_sdk(**options: Any) -> AsyncIterator[Sdk]:
     routes = [*create_jsonrpc_routes(handler, "/rpc"), *create_rest_routes(handler)]
     with closing(executor):
         async with (
+            ours.router.lifespan_context(ours),
             listening(Starlette(routes=routes)) as url,
             httpx.AsyncClient(base_url=url, trust_env=False, timeout=PATIENCE) as client,
         ):
             yield Sdk(client, gate, ours)
-        await ours.state.agent.drain()
 
 
 @pytest.fixture

@@ -91,6 +91,8 @@ class SdkRequestHandler(RequestHandler):
 def request_handler(app: Starlette) -> SdkRequestHandler:
     """The SDK's interface to the agent that `create_app` has made.
 
+    The application's lifespan has to run: it opens the store and delivers to webhooks.
+
     Example:
         ```python test="lint"
         from a2a.server.routes import create_rest_routes
