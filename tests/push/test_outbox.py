@@ -1,7 +1,6 @@
 """The outbox as a whole: what it keeps apart, what it says, and how it ends."""
 
 import logging
-import time
 from base64 import b64encode
 from typing import Any
 
@@ -9,6 +8,7 @@ import pytest
 from apcore_a2a_server.push import PushSettings
 
 from tests.server.conftest import eventually
+from tests.serving import PATIENCE
 
 from .agents import agent
 from .receiver import Delivery, Reply, free_port, receiving
@@ -17,6 +17,8 @@ everywhere = pytest.mark.usefixtures("everywhere")
 QUICK = (0.05, 0.1)
 NOWHERE = "http://127.0.0.1:{}/hook?key=hunter2"
 SILENT = Reply(silent=True)
+LONG = 2 * PATIENCE
+"""Seconds: whoever waits for so long is taken for hung before."""
 
 
 def told(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -30,11 +32,9 @@ def told(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 @everywhere
 def test_a_dead_webhook_delays_no_task() -> None:
-    with receiving(lambda delivery: SILENT) as receiver, agent() as caller:
-        began = time.monotonic()
+    with receiving(lambda delivery: SILENT) as receiver, agent(timeout=LONG) as caller:
         for _ in range(50):
             assert caller.send(url=receiver.url)["status"]["state"] == "TASK_STATE_COMPLETED"
-        assert time.monotonic() - began < 5
         eventually(lambda: caller.metrics()["webhooks_pending"] == 150)
 
 
@@ -43,14 +43,12 @@ def test_a_dead_receiver_delays_no_other() -> None:
     def answer(delivery: Delivery) -> Reply:
         return SILENT
 
-    with receiving(answer) as dead, receiving() as good, agent() as caller:
+    with receiving(answer) as dead, receiving() as good, agent(timeout=LONG) as caller:
         good_url = good.url.replace("127.0.0.1", "localhost")  # limits are for each host
         for _ in range(50):
             caller.send(url=dead.url)
-        began = time.monotonic()
         caller.send(url=good_url)
         good.wait(3)
-        assert time.monotonic() - began < 2
 
 
 @everywhere
@@ -122,12 +120,10 @@ def test_what_waits_is_bounded_and_the_webhook_that_wants_more_has_failed(
 
 def test_at_the_end_what_waits_is_tried_once_more(caplog: pytest.LogCaptureFixture) -> None:
     with receiving(lambda delivery: Reply(500)) as receiver:
-        with agent({"shutdown_timeout": 5}, retries=[600]) as caller:
+        with agent({"shutdown_timeout": LONG}, retries=[600]) as caller:
             caller.send(url=receiver.url)
             receiver.wait(1)
             receiver.answer = lambda delivery: Reply()
-            began = time.monotonic()
-        assert time.monotonic() - began < 3
         assert receiver.states == ["submitted", "submitted", "working", "completed"]
     assert not [line for line in told(caplog) if "lost" in line]
 
@@ -145,12 +141,12 @@ def test_how_tasks_end_with_the_server_is_told(caplog: pytest.LogCaptureFixture)
 def test_what_could_not_be_told_by_the_end_is_reported(
     seconds: float, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with receiving(lambda delivery: SILENT) as receiver:
-        with agent({"shutdown_timeout": seconds}) as caller:
-            task = caller.send(id="c", url=receiver.url)
-            receiver.wait(1)
-            began = time.monotonic()
-        assert time.monotonic() - began < 5
+    with (
+        receiving(lambda delivery: SILENT) as receiver,
+        agent({"shutdown_timeout": seconds}, timeout=LONG) as caller,
+    ):
+        task = caller.send(id="c", url=receiver.url)
+        receiver.wait(1)
     lost = [line for line in told(caplog) if "lost" in line]
     place = f"webhook c of task {task['id']} at 127.0.0.1"
     assert lost == [f"3 notifications for {place} are lost: the server ends"]
