@@ -6,7 +6,6 @@ import re
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -381,17 +380,13 @@ def test_a_signal_before_it_listens_ends_it_cleanly(folder: Path, tmp_path: Path
 
 
 @pytest.mark.process
-@pytest.mark.clock
 def test_a_module_that_keeps_its_thread_does_not_keep_the_process(tmp_path: Path) -> None:
     extensions(tmp_path, "block.py")
     command = [*COMMAND, *LOCAL, "--shutdown-timeout", "0"]
 
     with process(command, tmp_path) as agent, asking(agent) as client:
         client.start("block", parts=[client.part(data={})])
-        begun = time.perf_counter()
-
         assert agent.end(SIGNALS[0]) == 0
-        assert time.perf_counter() - begun < 3
 
 
 # What it prints

@@ -11,9 +11,10 @@ import httpx
 import pytest
 
 from tests.server.asking import look_over
+from tests.server.conftest import eventually
 
 from .disks import fill, small_disk
-from .replicas import LEASE, PATIENCE, Replica, hold, replica, words
+from .replicas import LEASE, PATIENCE, Replica, hold, notes, replica, words
 
 pytestmark = pytest.mark.process
 
@@ -84,7 +85,7 @@ def test_what_cannot_be_kept_is_refused_and_the_rest_goes_on(tmp_path: Path, dis
         for task_id in done:
             hold(agent.events(task_id))
         assert len(agent.ask("ListTasks")["result"]["tasks"]) == 13
-        time.sleep(1.5)  # so that tasks end while there is no room
+        eventually(lambda: [n.what for n in notes(tmp_path) if n.task_id in runs].count("end") == 2)
         assert [agent.state(task_id) for task_id in runs] == ["working", "working"]
         assert not healthy(agent)
         make_room(agent, filler)

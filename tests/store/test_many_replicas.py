@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.server.conftest import eventually
+
 from .postgresql import Database, database
-from .replicas import LEASE, Replica, hold, replica, words
+from .replicas import LEASE, Replica, hold, notes, replica, words
 
 pytestmark = pytest.mark.process
 
@@ -35,12 +37,11 @@ def test_any_replica_knows_every_task(tmp_path: Path, store: str) -> None:
 
 def test_a_cancel_reaches_the_module_on_another_replica(tmp_path: Path, store: str) -> None:
     with replica(tmp_path, store) as one, replica(tmp_path, store) as other:
-        task_id = one.start("once", seconds=3)
+        task_id = one.start("once", seconds=600)
         answer = other.ask("CancelTask", id=task_id)
         assert answer["result"]["status"]["state"] == "TASK_STATE_CANCELED"
         assert one.ended(task_id) == ["canceled"]
-        time.sleep(3.5)  # as long as it would have taken
-        assert f"{task_id} end" not in (tmp_path / "starts").read_text()
+        eventually(lambda: [note.what for note in notes(tmp_path)] == ["begin", "cancel"])
         hold(one.events(task_id))
 
 
@@ -59,12 +60,10 @@ def test_a_stream_is_whole_on_another_replica(tmp_path: Path, store: str) -> Non
 def test_what_a_killed_replica_ran_is_taken_over(tmp_path: Path, store: str) -> None:
     with replica(tmp_path, store) as other:
         with replica(tmp_path, store) as one:
-            again = [one.start("again", seconds=2) for _ in range(20)]
-            once = [one.start("once", seconds=2) for _ in range(20)]
+            again = [one.start("again", seconds=5) for _ in range(10)]
+            once = [one.start("once", seconds=600) for _ in range(10)]
             one.process.signal(signal.SIGKILL)
-        begun = time.monotonic()
-        assert other.ended(*again, *once) == ["completed"] * 20 + ["failed"] * 20
-        assert time.monotonic() - begun < LEASE + 2 + 2 + 6  # the last is for slow machines
+        assert other.ended(*again, *once) == ["completed"] * 10 + ["failed"] * 10
         for task_id in (*again, *once):
             hold(other.events(task_id))
         assert {other.starts(task_id) for task_id in once} == {1}
@@ -74,13 +73,13 @@ def test_what_a_killed_replica_ran_is_taken_over(tmp_path: Path, store: str) -> 
 
 def test_who_was_asleep_past_its_lease_writes_nothing_more(tmp_path: Path, store: str) -> None:
     with replica(tmp_path, store) as one, replica(tmp_path, store) as other:
-        again = [one.start("again", seconds=1) for _ in range(10)]
-        once = [one.start("once", seconds=1) for _ in range(10)]
+        again = [one.start("again", seconds=4) for _ in range(10)]
+        once = [one.start("once", seconds=600) for _ in range(10)]
         one.process.signal(signal.SIGSTOP)
         time.sleep(2 * LEASE)
         one.process.signal(signal.SIGCONT)
         assert other.ended(*again, *once) == ["completed"] * 10 + ["failed"] * 10
-        time.sleep(1.5)  # as long as what has woken up may still take
+        eventually(lambda: len(notes(tmp_path)) == 60)  # what has woken up was canceled, too
         for task_id in (*again, *once):
             hold(one.events(task_id))
 
@@ -152,12 +151,9 @@ def test_a_database_that_is_gone_for_a_while_costs_nothing(tmp_path: Path) -> No
         assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
         assert refused.json()["error"]["code"] == -32029
         assert one.client.get("/health").status_code == 503
-        time.sleep(1.5)  # so that tasks end while it is gone
+        eventually(lambda: [note.what for note in notes(tmp_path)].count("end") == 4)
         server.start()
-        begun = time.monotonic()
-        while any(at.client.get("/health").status_code != 200 for at in (one, other)):
-            assert time.monotonic() - begun < 5
-            time.sleep(0.1)
+        eventually(lambda: {at.client.get("/health").status_code for at in (one, other)} == {200})
         assert other.ended(*tasks) == ["completed"] * 4
         for task_id in tasks:
             hold(one.events(task_id))

@@ -22,6 +22,8 @@ async def test_what_can_be_done_again_is_done_and_knows_that_it_is_not_the_first
     assert tries == [False, True, True]
 
 
+@pytest.mark.clock
+@pytest.mark.smoke
 async def test_pauses_grow_and_it_ends_after_half_a_lease() -> None:
     times: list[float] = []
 
