@@ -1,6 +1,11 @@
-"""Statements for PostgreSQL name their parameters."""
+"""Statements are read from SQL files, and those for PostgreSQL name their parameters."""
+
+import re
+from importlib.resources import files
+from types import ModuleType
 
 import pytest
+from apcore_a2a_server.store import postgres, sqlite
 from apcore_a2a_server.store.postgres.database import Statement
 
 
@@ -15,3 +20,24 @@ def test_a_name_becomes_a_number_wherever_it_is_and_a_cast_stays() -> None:
 def test_a_value_that_is_missing_is_an_error() -> None:
     with pytest.raises(KeyError, match="task_id"):
         Statement("SELECT :task_id").arguments({})
+
+
+@pytest.mark.parametrize("package", [postgres, sqlite], ids=lambda package: package.__name__)
+def test_every_statement_is_used_and_every_one_that_is_used_is_there(package: ModuleType) -> None:
+    folder = files(package)
+    text = folder.joinpath("queries.sql").read_text("utf-8")
+    names = re.findall(r"^-- (\w+): ", text, re.MULTILINE)
+    modules = [file.read_text("utf-8") for file in folder.iterdir() if file.name.endswith(".py")]
+    used = {name for module in modules for name in re.findall(r"\bsql\.(\w+)", module)}
+    assert sorted(names) == sorted(used)
+
+
+def test_a_statement_is_without_the_comments_of_its_block() -> None:
+    statement = sqlite.schema.sql.settle
+    assert statement.startswith("DELETE FROM outbox\nWHERE task_id = :task_id")
+    assert "--" not in statement
+
+
+def test_a_name_that_no_block_has_is_an_error() -> None:
+    with pytest.raises(AttributeError, match="no statement gett"):
+        _ = sqlite.schema.sql.gett

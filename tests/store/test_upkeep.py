@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from apcore_a2a_server.store import UnavailableError, open_store
 from apcore_a2a_server.store.maintenance import check, migrate
-from apcore_a2a_server.store.sqlite import integrity
+from apcore_a2a_server.store.sqlite import schema
 
 pytestmark = pytest.mark.anyio
 
@@ -36,7 +36,7 @@ async def test_a_check_that_is_cancelled_leaves_nothing_behind(
     gc.collect()
     assert not caplog.records
     with pytest.raises(UnavailableError, match="interrupted"):
-        integrity._check(tmp_path / "agent.db", lambda: True)
+        schema._check(tmp_path / "agent.db", lambda: True)
 
 
 async def test_an_address_that_can_t_be_read_is_not_shown_for_it_has_a_password() -> None:

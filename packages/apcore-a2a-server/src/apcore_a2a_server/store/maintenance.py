@@ -55,8 +55,8 @@ async def check(address: str) -> Report:
         #> {} []
         ```
     """
-    integrity, place = _durable(address)
-    report: Report = await integrity.check(place)
+    schema, place = _durable(address)
+    report: Report = await schema.check(place)
     return report
 
 
@@ -74,16 +74,16 @@ async def migrate(address: str) -> tuple[int, int]:
         ImportError: A package that the store needs is not installed.
         UnavailableError: The store can't be used, or its schema is newer than this package.
     """
-    integrity, place = _durable(address)
+    schema, place = _durable(address)
     try:
-        before: int = await integrity.version(place)
+        before: int = await schema.version(place)
     except MissingError:
         before = 0
-    if before != integrity.KNOWN:
+    if before != len(schema.MIGRATIONS):
         store = open_store(address)
         await store.start()
         await store.close()
-    return before, integrity.KNOWN
+    return before, len(schema.MIGRATIONS)
 
 
 async def prune(address: str, retention: Retention) -> int:
@@ -98,10 +98,10 @@ async def prune(address: str, retention: Retention) -> int:
         ImportError: A package that the store needs is not installed.
         UnavailableError: The store can't be used, or has another schema version.
     """
-    integrity, place = _durable(address)
-    version = await integrity.version(place)
-    if version != integrity.KNOWN:
-        raise SchemaError(version, integrity.KNOWN)
+    schema, place = _durable(address)
+    version = await schema.version(place)
+    if version != len(schema.MIGRATIONS):
+        raise SchemaError(version, len(schema.MIGRATIONS))
     store = open_store(address)
     store.retention = retention
     await store.start()
@@ -116,4 +116,4 @@ def _durable(address: str) -> tuple[Any, str]:
     kind, place = place_of(address)
     if kind == "memory":
         raise ValueError("Tasks in memory end with their process; nothing else can see them")
-    return part(kind, ".integrity"), place
+    return part(kind, ".schema"), place

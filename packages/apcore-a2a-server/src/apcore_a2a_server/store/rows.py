@@ -1,6 +1,7 @@
 """Rows of the durable stores: tasks, events and webhooks as columns, and back."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 from a2a import types as a2a
@@ -123,6 +124,12 @@ def before_cursor(query: Query) -> tuple[tuple[str, ...], dict[str, Any]]:
     if query.cursor is None:
         return (), {}
     return (f"{query.order} < :cursor",), {"cursor": number_of(query.cursor)}
+
+
+@cache
+def composed(block: str, conditions: tuple[str, ...], order: str) -> str:
+    """Return a block that lists or counts tasks with its conditions and its order."""
+    return block.format(conditions=" AND ".join(conditions), order=order)
 
 
 def page_of(

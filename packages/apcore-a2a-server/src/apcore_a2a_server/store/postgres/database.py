@@ -5,11 +5,14 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from functools import cache
 from typing import Any
 
 import asyncpg
 
 from apcore_a2a_server.store.errors import StoreError, UnavailableError
+from apcore_a2a_server.store.rows import composed
+from apcore_a2a_server.store.statements import Statements
 
 REFUSALS = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, ValueError)
 """Errors of a database that can't be used, or of an address that can't be read."""
@@ -41,13 +44,15 @@ class Statement:
     PostgreSQL numbers parameters. The names are replaced once, when the statement is made.
 
     Attributes:
+        template: the statement with its names.
         text: the statement with `$1`, `$2`, …
         names: the names of these parameters, in their order.
     """
 
-    __slots__ = ("names", "text")
+    __slots__ = ("names", "template", "text")
 
     def __init__(self, sql: str) -> None:
+        self.template = sql
         numbers: dict[str, int] = {}
         self.text = PARAMETER.sub(
             lambda found: f"${numbers.setdefault(found[1], len(numbers) + 1)}", sql
@@ -57,6 +62,15 @@ class Statement:
     def arguments(self, values: Mapping[str, Any]) -> list[Any]:
         """Return the values of the parameters in their order."""
         return [values[name] for name in self.names]
+
+
+sql = Statements("apcore_a2a_server.store.postgres", Statement)
+
+
+@cache
+def select(statement: Statement, conditions: tuple[str, ...], order: str = "") -> Statement:
+    """Return a statement that lists or counts tasks with its conditions and its order."""
+    return Statement(composed(statement.template, conditions, order))
 
 
 class Queries(ABC):

@@ -12,7 +12,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from .database import Statement
+from .database import sql
 
 logger = logging.getLogger("apcore_a2a.store")
 
@@ -21,11 +21,6 @@ BATCH_PAUSE = 0.01  # seconds for which further notifications are held back, to 
 LARGEST_PAYLOAD = 7900  # bytes; PostgreSQL takes 8,000
 RECONNECT_PAUSE = 1.0  # seconds before a lost connection is made anew
 HEARTBEAT = 5.0  # seconds of silence after which a connection is tried
-
-NOTIFY = Statement(f"""
-SELECT set_config('synchronous_commit', 'off', true), pg_notify('{CHANNEL}', :payload)
-""")
-"""Send a notification without waiting for the disk: it may be lost."""
 
 
 class ChangeNotifier:
@@ -68,7 +63,7 @@ class ChangeNotifier:
             pending, self._pending = self._pending, {}
             try:
                 for payload in payloads(pending):
-                    await self._execute(NOTIFY, payload=payload)
+                    await self._execute(sql.notify, channel=CHANNEL, payload=payload)
             except Exception as error:  # the database may be gone: the others poll
                 logger.debug("Change notifications were lost: %s", type(error).__name__)
             await asyncio.sleep(BATCH_PAUSE)

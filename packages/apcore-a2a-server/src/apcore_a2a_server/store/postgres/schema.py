@@ -1,99 +1,24 @@
-"""The schema of a PostgreSQL database, and its migrations."""
+"""The schema of a PostgreSQL database: its migrations, and checks of it."""
 
+import re
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from typing import Any
 
+import asyncpg
+from apcore_a2a_core.states import NAMES
+
 from apcore_a2a_server.store.errors import SchemaError
+from apcore_a2a_server.store.maintenance import Report
+from apcore_a2a_server.store.statements import read_blocks
 
-TABLES = ("tasks", "events", "messages", "webhooks", "sends", "outbox")
-INDEXES = (
-    *(f"{table}_pkey" for table in TABLES),
-    *("tasks_id_key", "tasks_owner_created_idx", "tasks_owner_context_id_created_idx"),
-    *("tasks_owner_updated_idx", "tasks_expires_idx", "tasks_ended_idx"),
-    *("messages_owner_context_id_number_idx", "messages_task_id_idx"),
-    *("webhooks_task_id_config_id_idx", "outbox_owner_host_due_version_idx", "sends_task_id_idx"),
-)
-"""What PostgreSQL calls the indexes of these tables."""
+from .database import REFUSALS, driver, refusal, sql
 
-MIGRATIONS = (
-    """
-    CREATE SEQUENCE apcore_a2a.updates;
-    CREATE TABLE apcore_a2a.tasks (
-        created BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-        id TEXT COLLATE "C" NOT NULL UNIQUE,
-        owner BYTEA NOT NULL,
-        context_id TEXT COLLATE "C" NOT NULL,
-        skill TEXT NOT NULL,
-        state SMALLINT NOT NULL,
-        status_at DOUBLE PRECISION NOT NULL,
-        updated BIGINT NOT NULL DEFAULT nextval('apcore_a2a.updates'),
-        version INTEGER NOT NULL,
-        first_event INTEGER NOT NULL DEFAULT 1,
-        messages INTEGER NOT NULL,
-        body BYTEA NOT NULL,
-        body_version INTEGER NOT NULL,
-        resume BYTEA,
-        deadline DOUBLE PRECISION,
-        hooks INTEGER NOT NULL DEFAULT 0,
-        epoch INTEGER NOT NULL DEFAULT 1,
-        attempts INTEGER NOT NULL DEFAULT 0,
-        expires TIMESTAMPTZ,
-        ended TIMESTAMPTZ
-    );
-    CREATE INDEX ON apcore_a2a.tasks (owner, created);
-    CREATE INDEX ON apcore_a2a.tasks (owner, context_id, created);
-    CREATE INDEX ON apcore_a2a.tasks (owner, updated);
-    CREATE INDEX ON apcore_a2a.tasks (expires) WHERE expires IS NOT NULL;
-    CREATE INDEX ON apcore_a2a.tasks (ended) WHERE ended IS NOT NULL;
-    CREATE TABLE apcore_a2a.events (
-        task_id TEXT COLLATE "C" NOT NULL,
-        version INTEGER NOT NULL,
-        body BYTEA NOT NULL,
-        PRIMARY KEY (task_id, version)
-    );
-    CREATE TABLE apcore_a2a.messages (
-        number BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-        owner BYTEA NOT NULL,
-        context_id TEXT COLLATE "C" NOT NULL,
-        task_id TEXT COLLATE "C" NOT NULL,
-        body BYTEA NOT NULL
-    );
-    CREATE INDEX ON apcore_a2a.messages (owner, context_id, number);
-    CREATE INDEX ON apcore_a2a.messages (task_id);
-    CREATE TABLE apcore_a2a.webhooks (
-        number BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-        task_id TEXT COLLATE "C" NOT NULL,
-        config_id TEXT COLLATE "C" NOT NULL,
-        host TEXT COLLATE "C" NOT NULL,
-        version TEXT NOT NULL,
-        failure TEXT NOT NULL,
-        body BYTEA NOT NULL
-    );
-    CREATE INDEX ON apcore_a2a.webhooks (task_id, config_id);
-    CREATE TABLE apcore_a2a.outbox (
-        task_id TEXT COLLATE "C" NOT NULL,
-        config_id TEXT COLLATE "C" NOT NULL,
-        version INTEGER NOT NULL,
-        owner BYTEA NOT NULL,
-        host TEXT COLLATE "C" NOT NULL,
-        body BYTEA NOT NULL,
-        since TIMESTAMPTZ NOT NULL DEFAULT clock_timestamp(),
-        attempts INTEGER NOT NULL DEFAULT 0,
-        due TIMESTAMPTZ DEFAULT clock_timestamp(),
-        failure TEXT NOT NULL DEFAULT '',
-        PRIMARY KEY (task_id, config_id, version)
-    );
-    CREATE INDEX ON apcore_a2a.outbox (owner, host, due, version) WHERE due IS NOT NULL;
-    CREATE TABLE apcore_a2a.sends (
-        owner BYTEA NOT NULL,
-        key TEXT COLLATE "C" NOT NULL,
-        digest BYTEA NOT NULL,
-        task_id TEXT COLLATE "C" NOT NULL,
-        PRIMARY KEY (owner, key)
-    );
-    CREATE INDEX ON apcore_a2a.sends (task_id);
-    """,
-)
+MIGRATIONS = (*read_blocks("apcore_a2a_server.store.postgres", "schema.sql").values(),)
 """Each takes a database one version further; its version is the number of those done."""
+
+TABLES = re.findall(r"CREATE TABLE apcore_a2a\.(\w+)", " ".join(MIGRATIONS))
+INDEXES = re.findall(r"CREATE (?:UNIQUE )?INDEX (\w+)", " ".join(MIGRATIONS))
 
 LOCK = 0x61706132
 """The number of the advisory lock that a replica holds while it migrates ("apa2")."""
@@ -132,6 +57,58 @@ async def version_of(connection: Any) -> int:
     """Return the database's version; 0 when it has no schema of ours."""
     if await connection.fetchval("SELECT to_regclass('apcore_a2a.migrations')") is None:
         return 0
-    sql = "SELECT coalesce(max(version), 0) FROM apcore_a2a.migrations"
-    known: int = await connection.fetchval(sql)
+    known: int = await connection.fetchval(sql.get_schema_version.text)
     return known
+
+
+async def version(place: str) -> int:
+    """Return the schema version of a database; 0 for an empty one.
+
+    Raises:
+        UnavailableError: The database can't be read.
+    """
+    async with _connected(place) as connection:
+        return await version_of(connection)
+
+
+async def check(place: str) -> Report:
+    """Check a database for missing tables and indexes, and count its tasks.
+
+    Raises:
+        UnavailableError: The database can't be read, or has another schema version.
+    """
+    async with _connected(place) as connection:
+        found = await version_of(connection)
+        if found != len(MIGRATIONS):
+            raise SchemaError(found, len(MIGRATIONS))
+        if faults := await _missing(connection):
+            return Report(version=found, faults=faults)
+        states = await connection.fetch(sql.count_states.text)
+        return Report(
+            version=found,
+            tasks={NAMES.get(state, str(state)): count for state, count in states},
+            dead_letters=await connection.fetchval(sql.count_dead_letters.text),
+            faults=[],
+        )
+
+
+async def _missing(connection: Any) -> list[str]:
+    there = {name for (name,) in await connection.fetch(sql.list_objects.text)}
+    tables = [f"table {name} is missing" for name in TABLES if name not in there]
+    return tables + [f"index {name} is missing" for name in INDEXES if name not in there]
+
+
+@asynccontextmanager
+async def _connected(url: str) -> AsyncGenerator[Any]:
+    """Connect to a database to read it as it is now."""
+    try:
+        connection = await driver.connect(url, timeout=5)
+    except REFUSALS as error:
+        raise refusal(error) from None
+    try:
+        async with connection.transaction(isolation="repeatable_read", readonly=True):
+            yield connection
+    except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+        raise refusal(error) from None
+    finally:
+        await connection.close()

@@ -31,16 +31,16 @@ from apcore_a2a_server.store.port import (
     pack,
     unpack,
 )
-from apcore_a2a_server.store.postgres import outbox, sql
+from apcore_a2a_server.store.postgres import outbox
 from apcore_a2a_server.store.retry import retry_while_unavailable
 from apcore_a2a_server.store.rows import before_cursor, conditions, page_of
 from apcore_a2a_server.store.webhooks import ClaimRequest, Notification, Webhook
 
 from .batching import BatchedStatement
-from .database import LONGEST_TIMEOUT, REFUSALS, Database, Statement, refusal
+from .database import LONGEST_TIMEOUT, REFUSALS, Database, refusal, select, sql
 from .notify import ChangeNotifier
 from .rows import added_chunks, changed_state, new_task, owner_bytes, record_of
-from .schema import TABLES, migrate
+from .schema import migrate
 
 TIMEOUT_FRACTION_OF_LEASE = 0.2  # for a statement: renewing a lease must leave time to retry
 SHORTEST_TIMEOUT = 3.0  # seconds
@@ -66,7 +66,7 @@ class PostgresStore(Store):
         self._notifier: ChangeNotifier | None = None
         self._creates, self._changes, self._chunks = (
             BatchedStatement(partial(self._database.fetch_each, statement))
-            for statement in (sql.CREATE, sql.CHANGE_STATE, sql.ADD_CHUNKS)
+            for statement in (sql.create, sql.change_state, sql.add_chunks)
         )
 
     def _timeout(self) -> float:
@@ -102,12 +102,11 @@ class PostgresStore(Store):
 
     async def check(self) -> None:
         """Raise when the database can't be used, or can only be read."""
-        await self._database.execute(sql.PING)
+        await self._database.execute(sql.ping)
 
     async def clear(self) -> None:
         """Delete everything."""
-        tables = ", ".join(f"apcore_a2a.{name}" for name in TABLES)
-        await self._database.execute(Statement(f"TRUNCATE {tables}"))
+        await self._database.execute(sql.clear)
 
     async def create(
         self,
@@ -130,7 +129,7 @@ class PostgresStore(Store):
 
     async def _check_key(self, owner: str, key: SendKey) -> None:
         """Raise the error for a key that is taken."""
-        known = await self._database.fetch_row(sql.GET_KEY, owner=owner_bytes(owner), key=key.text)
+        known = await self._database.fetch_row(sql.get_key, owner=owner_bytes(owner), key=key.text)
         if known is not None:
             same = known["digest"] == key.digest
             raise (RepeatedError if same else KeyReusedError)(known["task_id"])
@@ -171,7 +170,7 @@ class PostgresStore(Store):
         with suppress(StaleError):  # then the webhook is not added either
             async with self._database.transaction() as session:
                 await outbox.add_webhook(session, change.record.task.id, change.webhook)
-                row = await session.fetch_row(sql.CHANGE_STATE, **values, place=0)
+                row = await session.fetch_row(sql.change_state, **values, place=0)
                 if row is None:
                     raise StaleError
                 return row
@@ -181,12 +180,12 @@ class PostgresStore(Store):
         """Return the row of a change that was made already; None if it was not."""
         last, task_id = change.events[-1], change.record.task.id
         row = await self._database.fetch_row(
-            sql.GET_LAST_CHANGE, task_id=task_id, version=last.version
+            sql.get_last_change, task_id=task_id, version=last.version
         )
         return row if row is not None and row["body"] == pack(last.payload) else None
 
     async def _refusal(self, change: Change) -> StoreError:
-        known = await self._database.fetch_row(sql.GET_VERSION, task_id=change.record.task.id)
+        known = await self._database.fetch_row(sql.get_version, task_id=change.record.task.id)
         if known is not None and change.lease is not None and known["epoch"] != change.lease.epoch:
             return LeaseLostError()
         return StaleError()
@@ -196,7 +195,7 @@ class PostgresStore(Store):
         limit = self.retention.max_events
         if record.version - first_event + 1 > 2 * limit:
             await self._database.execute(
-                sql.TRIM,
+                sql.trim,
                 task_id=record.task.id,
                 first=record.version - limit + 1,
                 version=record.version,
@@ -205,34 +204,34 @@ class PostgresStore(Store):
 
     async def get(self, task_id: str) -> TaskRecord | None:
         """Return the task's record."""
-        row = await self._database.fetch_row(sql.GET, task_id=task_id)
+        row = await self._database.fetch_row(sql.get, task_id=task_id)
         return None if row is None else record_of(row)
 
     async def get_own(self, task_id: str, owner: str) -> TaskRecord | None:
         """Return the record if the task is the owner's; others' are not read."""
-        row = await self._database.fetch_row(sql.GET_OWN, task_id=task_id, owner=owner_bytes(owner))
+        row = await self._database.fetch_row(sql.get_own, task_id=task_id, owner=owner_bytes(owner))
         return None if row is None else record_of(row)
 
     async def events(self, task_id: str, after: int, limit: int = 1000) -> list[Event] | None:
         """Return the next events of a task; None when some of them are gone."""
-        rows = await self._database.fetch(sql.EVENTS, task_id=task_id, after=after, limit=limit)
+        rows = await self._database.fetch(sql.events, task_id=task_id, after=after, limit=limit)
         if not rows or after < rows[0]["first_event"] - 1:
             return None
         return [Event(version, unpack(body)) for _, version, body in rows if body is not None]
 
     async def versions(self, task_ids: Sequence[str]) -> Mapping[str, int]:
         """Return the versions of these tasks, as far as they are there."""
-        return dict(await self._database.fetch(sql.GET_VERSIONS, ids=task_ids))
+        return dict(await self._database.fetch(sql.get_versions, ids=task_ids))
 
     async def query(self, query: Query) -> Page:
         """Return a page of what *query* asks for."""
         where, values = conditions(query, owner_bytes(query.owner))
         total = 0
         if query.order == "updated":
-            total = await self._database.fetch_value(sql.count_tasks(where), **values)
+            total = await self._database.fetch_value(select(sql.count_tasks, where), **values)
         behind, cursor = before_cursor(query)
         rows = await self._database.fetch(
-            sql.list_tasks((*where, *behind), query.order),
+            select(sql.list_tasks, (*where, *behind), query.order),
             **values,
             **cursor,
             limit=query.limit + 1,
@@ -242,7 +241,7 @@ class PostgresStore(Store):
     async def conversation(self, owner: str, context_id: str, limit: int) -> Sequence[a2a.Message]:
         """Return the latest messages of a conversation in their order."""
         rows = await self._database.fetch(
-            sql.CONVERSATION, owner=owner_bytes(owner), context_id=context_id, limit=limit
+            sql.conversation, owner=owner_bytes(owner), context_id=context_id, limit=limit
         )
         return [a2a.Message.FromString(row["body"]) for row in rows]
 
@@ -287,7 +286,7 @@ class PostgresStore(Store):
         await outbox.dead_letter(self._database)
         while True:
             async with self._database.session(LONGEST_TIMEOUT) as session:
-                found = int(await session.fetch_value(sql.PRUNE, **values))
+                found = int(await session.fetch_value(sql.prune, **values))
             if not found:
                 return pruned
             pruned += found
@@ -302,7 +301,7 @@ class PostgresStore(Store):
 
     async def _renew(self, leases: Sequence[Lease], seconds: float) -> list[Lease]:
         rows = await self._database.fetch(
-            sql.RENEW,
+            sql.renew,
             ids=[lease.task_id for lease in leases],
             epochs=[lease.epoch for lease in leases],
             lease_seconds=seconds,
@@ -312,7 +311,7 @@ class PostgresStore(Store):
 
     async def claim(self, limit: int) -> Sequence[Claim]:
         """Lease up to *limit* tasks whose lease or deadline has expired."""
-        rows = await self._database.fetch(sql.CLAIM, limit=limit, lease_seconds=self.lease_seconds)
+        rows = await self._database.fetch(sql.claim, limit=limit, lease_seconds=self.lease_seconds)
         records = [record_of(row) for row in rows]
         return [
             Claim(record, Lease(record.task.id, row["epoch"]), row["attempts"])

@@ -8,9 +8,7 @@ from filelock import FileLock, Timeout
 
 from apcore_a2a_server.store.errors import UnavailableError
 
-from .schema import migrate
-
-BUSY_TIMEOUT = 5.0  # seconds to wait for another program's lock, such as a backup's
+from .schema import BUSY_TIMEOUT, migrate, sql
 
 
 class InUseError(UnavailableError):
@@ -42,8 +40,7 @@ def connect(path: Path) -> tuple[sqlite3.Connection, sqlite3.Connection]:
     writer = _connect(path)
     try:
         migrate(writer)
-        # this process has the lock, so the lease holders are gone
-        writer.execute("UPDATE tasks SET expires = 0 WHERE expires IS NOT NULL")
+        writer.execute(sql.expire_all)
         return writer, _connect(path)
     except BaseException:  # whatever it is, nobody has the connection then
         writer.close()

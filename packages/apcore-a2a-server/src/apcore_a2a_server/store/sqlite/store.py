@@ -25,10 +25,11 @@ from apcore_a2a_server.store.port import (
     Store,
 )
 from apcore_a2a_server.store.retry import retry_while_unavailable
-from apcore_a2a_server.store.sqlite import outbox, sql, tasks
+from apcore_a2a_server.store.sqlite import outbox, tasks
 from apcore_a2a_server.store.webhooks import Backlog, ClaimRequest, Notification, Webhook
 
 from .file import connect, lock
+from .schema import sql
 from .worker import Worker
 
 Result = TypeVar("Result")
@@ -139,12 +140,12 @@ class SqliteStore(Store):
 
     async def get(self, task_id: str) -> TaskRecord | None:
         """The task's record."""
-        return await self._read(partial(tasks.get, sql.GET, {"task_id": task_id}))
+        return await self._read(partial(tasks.get, sql.get, {"task_id": task_id}))
 
     async def get_own(self, task_id: str, owner: str) -> TaskRecord | None:
         """The same of a task that is the owner's; one of others is not read."""
         values = {"task_id": task_id, "owner": owner}
-        return await self._read(partial(tasks.get, sql.GET_OWN, values))
+        return await self._read(partial(tasks.get, sql.get_own, values))
 
     async def events(self, task_id: str, after: int, limit: int = 1000) -> list[Event] | None:
         """The next events of a task; None when some of them are gone."""

@@ -23,6 +23,7 @@ from apcore_a2a_server.store.port import (
 )
 from apcore_a2a_server.store.rows import (
     before_cursor,
+    composed,
     conditions,
     event_columns,
     messages_since,
@@ -30,11 +31,21 @@ from apcore_a2a_server.store.rows import (
     record_from,
     task_columns,
 )
-from apcore_a2a_server.store.sqlite import outbox, sql
+from apcore_a2a_server.store.sqlite import outbox
 from apcore_a2a_server.store.webhooks import Webhook
+
+from .schema import sql
 
 DAY = 24 * 3600  # seconds
 PRUNE_BATCH = 500  # tasks deleted at a time, so that nobody waits for it long
+DELETE_TASK = (
+    sql.delete_task,
+    sql.delete_task_events,
+    sql.delete_task_messages,
+    sql.delete_task_notifications,
+    sql.delete_task_sends,
+    sql.delete_webhooks,
+)
 
 
 def create(
@@ -50,7 +61,7 @@ def create(
     if key is not None:
         _reserve(connection, record, key)
     values = {**task_columns(record), "owner": record.owner, "expires": expires}
-    connection.execute(sql.CREATE, values)
+    connection.execute(sql.create, values)
     _add_events(connection, task_id, events)
     _add_messages(connection, record, 0)
     if webhooks:
@@ -66,9 +77,9 @@ def _reserve(connection: sqlite3.Connection, record: TaskRecord, key: SendKey) -
         RepeatedError: Another task has it.
     """
     values = {"owner": record.owner, "key": key.text, "digest": key.digest}
-    for digest, task_id in connection.execute(sql.GET_KEY, values):
+    for digest, task_id in connection.execute(sql.get_key, values):
         raise (RepeatedError if digest == key.digest else KeyReusedError)(task_id)
-    connection.execute(sql.ADD_KEY, {**values, "task_id": record.task.id})
+    connection.execute(sql.add_key, {**values, "task_id": record.task.id})
 
 
 def change(
@@ -82,7 +93,7 @@ def change(
         InvalidParamsError: The webhook of the change is one too many.
     """
     record, task = change.record, change.record.task
-    known = connection.execute(sql.GET_VERSION, {"task_id": task.id}).fetchone()
+    known = connection.execute(sql.get_version, {"task_id": task.id}).fetchone()
     if known is None or known["version"] != change.base:
         raise StaleError
     if change.lease is not None and change.lease.epoch != known["epoch"]:
@@ -94,14 +105,14 @@ def change(
     trims = record.version - known["first_event"] + 1 > 2 * max_events
     values = task_columns(record)
     if change.states:
-        connection.execute(sql.CHANGE_STATE, {**values, **_of_run(change, expires)})
+        connection.execute(sql.change_state, {**values, **_of_run(change, expires)})
         _add_messages(connection, record, known["messages"])
     else:  # the chunks that are about to leave must be in the body
-        connection.execute(sql.SAVE_BODY if trims else sql.SAVE_VERSION, values)
+        connection.execute(sql.save_body if trims else sql.save_version, values)
     if trims:
         values["first"] = record.version - max_events + 1
-        connection.execute(sql.DELETE_EVENTS, values)
-        connection.execute(sql.SAVE_FIRST_EVENT, values)
+        connection.execute(sql.delete_events, values)
+        connection.execute(sql.save_first_event, values)
     if task.status.state in SETTLED:
         return None, notifies
     lease = Lease(task.id, known["epoch"] + 1) if change.run else change.lease
@@ -121,7 +132,7 @@ def _of_run(change: Change, expires: float) -> dict[str, Any]:
 
 def _add_events(connection: sqlite3.Connection, task_id: str, events: Iterable[Event]) -> None:
     rows = [{"task_id": task_id, **event_columns(event)} for event in events]
-    connection.executemany(sql.ADD_EVENT, rows)
+    connection.executemany(sql.add_event, rows)
 
 
 def _add_messages(connection: sqlite3.Connection, record: TaskRecord, known: int) -> None:
@@ -129,7 +140,7 @@ def _add_messages(connection: sqlite3.Connection, record: TaskRecord, known: int
     task = record.task
     ids = {"owner": record.owner, "context_id": task.context_id, "task_id": task.id}
     bodies = (message.SerializeToString() for message in messages_since(record, known))
-    connection.executemany(sql.ADD_MESSAGE, [{**ids, "body": body} for body in bodies])
+    connection.executemany(sql.add_message, [{**ids, "body": body} for body in bodies])
 
 
 def get(
@@ -144,7 +155,7 @@ def _record(connection: sqlite3.Connection, row: sqlite3.Row) -> TaskRecord:
     later: Iterable[bytes] = ()
     if row["version"] > row["body_version"]:
         values = {"task_id": row["id"], "after": row["body_version"], "limit": -1}
-        later = (body for _, body in connection.execute(sql.EVENTS, values))
+        later = (body for _, body in connection.execute(sql.events, values))
     return record_from(row, row["owner"], later)
 
 
@@ -153,11 +164,11 @@ def events(
 ) -> list[Event] | None:
     """Return the next events of a task; None when some of them are gone."""
     values = {"task_id": task_id, "after": after, "limit": limit}
-    known = connection.execute(sql.FIRST_EVENT, values).fetchone()
+    known = connection.execute(sql.first_event, values).fetchone()
     if known is None or after < known["first_event"] - 1:
         return None
     return [
-        Event(version, unpack(body)) for version, body in connection.execute(sql.EVENTS, values)
+        Event(version, unpack(body)) for version, body in connection.execute(sql.events, values)
     ]
 
 
@@ -166,9 +177,10 @@ def query(query: Query, connection: sqlite3.Connection) -> Page:
     where, values = conditions(query, query.owner)
     total = 0
     if query.order == "updated":
-        (total,) = connection.execute(sql.count_tasks(where), values).fetchone()
+        count = composed(sql.count_tasks, where, "")
+        (total,) = connection.execute(count, values).fetchone()
     behind, cursor = before_cursor(query)
-    statement = sql.list_tasks((*where, *behind), query.order)
+    statement = composed(sql.list_tasks, (*where, *behind), query.order)
     values |= {**cursor, "limit": query.limit + 1}
     rows = connection.execute(statement, values).fetchall()
     return page_of(rows, query, total, lambda row: _record(connection, row))
@@ -179,8 +191,8 @@ def conversation(
 ) -> list[a2a.Message]:
     """Return the latest messages of a conversation in their order."""
     values = {"owner": owner, "context_id": context_id, "limit": limit}
-    rows = connection.execute(sql.CONVERSATION, values).fetchall()
-    return [a2a.Message.FromString(body) for (body,) in reversed(rows)]
+    rows = connection.execute(sql.conversation, values)
+    return [a2a.Message.FromString(body) for (body,) in rows]
 
 
 def prune(retention: Retention, connection: sqlite3.Connection) -> int:
@@ -193,10 +205,10 @@ def prune(retention: Retention, connection: sqlite3.Connection) -> int:
     }
     found = {
         task_id
-        for statement in (sql.OVER, sql.SURPLUS)
+        for statement in (sql.over, sql.surplus)
         for (task_id,) in connection.execute(statement, values).fetchall()
     }
-    for statement in sql.DELETE:
+    for statement in DELETE_TASK:
         connection.executemany(statement, [{"task_id": task_id} for task_id in found])
     return len(found)
 
@@ -207,7 +219,7 @@ def renew(leases: Sequence[Lease], expires: float, connection: sqlite3.Connectio
         lease
         for lease in leases
         if not connection.execute(
-            sql.RENEW, {"task_id": lease.task_id, "epoch": lease.epoch, "expires": expires}
+            sql.renew, {"task_id": lease.task_id, "epoch": lease.epoch, "expires": expires}
         ).rowcount
     ]
 
@@ -216,9 +228,9 @@ def claim(limit: int, now: float, expires: float, connection: sqlite3.Connection
     """Lease tasks whose lease, or whose deadline, has expired."""
     values = {"now": now, "time": time.time(), "limit": limit}
     claims: list[Claim] = []
-    for row in connection.execute(sql.EXPIRED, values).fetchall():
+    for row in connection.execute(sql.expired, values).fetchall():
         lease, attempts = Lease(row["id"], row["epoch"] + 1), row["attempts"] + 1
         claims.append(Claim(_record(connection, row), lease, attempts))
         leased = {"task_id": row["id"], "epoch": lease.epoch, "attempts": attempts}
-        connection.execute(sql.CLAIM, {**leased, "expires": expires})
+        connection.execute(sql.claim, {**leased, "expires": expires})
     return claims

@@ -1,0 +1,400 @@
+-- The statements of the store over a PostgreSQL database.
+-- Each is one transaction; those that run in batches share theirs.
+
+
+-- Tasks
+
+
+-- create: Insert a task with its first events, messages, webhooks and notifications, and its key.
+WITH task AS (
+    INSERT INTO apcore_a2a.tasks (id, owner, context_id, skill, state, status_at, version,
+        messages, body, body_version, resume, expires)
+    VALUES (:task_id, :owner, :context_id, :skill, :state, :status_at, :version,
+        :messages, :body, :version, :resume,
+        clock_timestamp() + make_interval(secs => :lease_seconds))
+), event AS (
+    INSERT INTO apcore_a2a.events (task_id, version, body)
+    SELECT :task_id, version, body
+    FROM unnest(:event_versions::int[], :event_bodies::bytea[]) AS new (version, body)
+), send AS (
+    INSERT INTO apcore_a2a.sends (owner, key, digest, task_id)
+    SELECT :owner, :key, :digest, :task_id WHERE :key::text IS NOT NULL
+), message AS (
+    INSERT INTO apcore_a2a.messages (owner, context_id, task_id, body)
+    SELECT :owner, :context_id, :task_id, body
+    FROM unnest(:message_bodies::bytea[]) WITH ORDINALITY AS new (body, place) ORDER BY place
+), webhook AS (
+    INSERT INTO apcore_a2a.webhooks (task_id, config_id, host, version, failure, body)
+    SELECT :task_id, config_id, host, version, failure, body
+    FROM unnest(:config_ids::text[], :hosts::text[], :dialects::text[], :failures::text[],
+            :configs::bytea[])
+        WITH ORDINALITY AS new (config_id, host, version, failure, body, place) ORDER BY place
+), notification AS (
+    INSERT INTO apcore_a2a.outbox (task_id, config_id, version, owner, host, body)
+    SELECT :task_id, hook.config_id, event.version, :owner, hook.host, event.body
+    FROM unnest(:config_ids::text[], :hosts::text[], :failures::text[])
+            AS hook (config_id, host, failure),
+        unnest(:event_versions::int[], :event_bodies::bytea[]) AS event (version, body)
+    WHERE hook.failure = ''
+)
+SELECT :place::int AS place;
+
+-- change_state: Change the state of a task that still has the version `base`, and its lease.
+-- The lease must be that of the given epoch. `missed` is true if webhooks were saved while this
+-- statement waited for the row lock: it has not seen them. `behind` is true if a notification
+-- waits for an earlier one of its webhook (a pause after a failure holds for all of them),
+-- `notifies` if there is any notification.
+WITH known AS (
+    SELECT messages, hooks FROM apcore_a2a.tasks WHERE id = :task_id
+), task AS (
+    UPDATE apcore_a2a.tasks SET
+        version = :version, body_version = :version, state = :state, status_at = :status_at,
+        updated = nextval('apcore_a2a.updates'), messages = :messages, body = :body,
+        resume = :resume, epoch = epoch + :run::int,
+        attempts = CASE :run::int WHEN 1 THEN 0 ELSE attempts END,
+        expires = CASE WHEN :settled THEN to_timestamp(:deadline)
+            WHEN :run::int = 1 THEN clock_timestamp() + make_interval(secs => :lease_seconds)
+            ELSE expires END,
+        ended = CASE WHEN :terminal THEN clock_timestamp() END, deadline = :deadline
+    WHERE id = :task_id AND version = :base AND (:epoch::int IS NULL OR epoch = :epoch)
+    RETURNING owner, context_id, epoch, first_event, hooks
+), event AS (
+    INSERT INTO apcore_a2a.events (task_id, version, body)
+    SELECT :task_id, version, body
+    FROM task, unnest(:event_versions::int[], :event_bodies::bytea[]) AS new (version, body)
+), message AS (
+    INSERT INTO apcore_a2a.messages (owner, context_id, task_id, body)
+    SELECT task.owner, task.context_id, :task_id, new.body
+    FROM task, known, unnest(:message_bodies::bytea[]) WITH ORDINALITY AS new (body, place)
+    WHERE place > cardinality(:message_bodies::bytea[]) - (:messages - known.messages)
+    ORDER BY place
+), notification AS (
+    INSERT INTO apcore_a2a.outbox (task_id, config_id, version, owner, host, body, due)
+    SELECT :task_id, hook.config_id, new.version, task.owner, hook.host, new.body, coalesce((
+        SELECT max(o.due) FROM apcore_a2a.outbox o
+        WHERE o.task_id = :task_id AND o.config_id = hook.config_id
+    ), clock_timestamp())
+    FROM task, apcore_a2a.webhooks hook,
+        unnest(:event_versions::int[], :event_bodies::bytea[]) AS new (version, body)
+    WHERE hook.task_id = :task_id AND hook.failure = ''
+        AND new.version = ANY(:state_versions::int[])
+    RETURNING due
+)
+SELECT :place::int AS place, epoch, first_event, task.hooks <> known.hooks AS missed,
+    EXISTS (SELECT FROM notification WHERE due > clock_timestamp()) AS behind,
+    EXISTS (SELECT FROM notification) AS notifies
+FROM task, known;
+
+-- add_chunks: Add chunks to the log of a task that still has the version `base`.
+-- Its body stays as it is.
+WITH task AS (
+    UPDATE apcore_a2a.tasks SET version = :version
+    WHERE id = :task_id AND version = :base AND (:epoch::int IS NULL OR epoch = :epoch)
+    RETURNING epoch, first_event
+), event AS (
+    INSERT INTO apcore_a2a.events (task_id, version, body)
+    SELECT :task_id, version, body
+    FROM task, unnest(:event_versions::int[], :event_bodies::bytea[]) AS new (version, body)
+)
+SELECT :place::int AS place, epoch, first_event, false AS missed, false AS behind,
+    false AS notifies
+FROM task;
+
+-- trim: Delete the oldest events of a task, and write its body with what they said.
+WITH task AS (
+    UPDATE apcore_a2a.tasks SET first_event = :first, body = :body, body_version = :version
+    WHERE id = :task_id AND version = :version RETURNING id
+)
+DELETE FROM apcore_a2a.events USING task WHERE task_id = task.id AND version < :first;
+
+-- get_key: Return the send that was known by an idempotency key.
+SELECT digest, task_id FROM apcore_a2a.sends WHERE owner = :owner AND key = :key;
+
+-- get_last_change: Return the event of a version, to see which change has made it.
+SELECT t.epoch, t.first_event, e.body, false AS missed, true AS behind, true AS notifies
+FROM apcore_a2a.tasks t
+JOIN apcore_a2a.events e ON e.task_id = t.id AND e.version = :version WHERE t.id = :task_id;
+
+-- get_version: Return the version and the epoch of a task.
+SELECT version, epoch FROM apcore_a2a.tasks WHERE id = :task_id;
+
+-- get_versions: Return the versions of tasks.
+SELECT id, version FROM apcore_a2a.tasks WHERE id = ANY(:ids::text[]);
+
+-- get: Return the record of a task; `later` are the events that came after its body was written.
+SELECT t.owner, t.skill, t.version, t.resume, t.messages, t.deadline, t.body,
+    CASE WHEN t.version > t.body_version THEN
+        (SELECT array_agg(e.body ORDER BY e.version) FROM apcore_a2a.events e
+         WHERE e.task_id = t.id AND e.version > t.body_version)
+    END AS later
+FROM apcore_a2a.tasks t WHERE id = :task_id;
+
+-- get_own: Return the record of a task if it is the owner's.
+SELECT t.owner, t.skill, t.version, t.resume, t.messages, t.deadline, t.body,
+    CASE WHEN t.version > t.body_version THEN
+        (SELECT array_agg(e.body ORDER BY e.version) FROM apcore_a2a.events e
+         WHERE e.task_id = t.id AND e.version > t.body_version)
+    END AS later
+FROM apcore_a2a.tasks t WHERE id = :task_id AND owner = :owner;
+
+-- list_tasks: Return a page of the tasks that some conditions hold for, newest first.
+SELECT t.owner, t.skill, t.version, t.resume, t.messages, t.deadline, t.body,
+    CASE WHEN t.version > t.body_version THEN
+        (SELECT array_agg(e.body ORDER BY e.version) FROM apcore_a2a.events e
+         WHERE e.task_id = t.id AND e.version > t.body_version)
+    END AS later, t.{order} AS place
+FROM apcore_a2a.tasks t WHERE {conditions} ORDER BY {order} DESC LIMIT :limit;
+
+-- count_tasks: Count the tasks that some conditions hold for.
+SELECT count(*) FROM apcore_a2a.tasks WHERE {conditions};
+
+-- events: Return the next events of a task, and the version of the first that is kept.
+SELECT t.first_event, e.version, e.body FROM apcore_a2a.tasks t LEFT JOIN LATERAL (
+    SELECT version, body FROM apcore_a2a.events
+    WHERE task_id = t.id AND version > :after ORDER BY version LIMIT :limit
+) e ON true WHERE t.id = :task_id;
+
+-- conversation: Return the latest messages of a conversation in their order.
+SELECT body FROM (
+    SELECT number, body FROM apcore_a2a.messages WHERE owner = :owner AND context_id = :context_id
+    ORDER BY number DESC LIMIT :limit
+) latest ORDER BY number;
+
+-- prune: Delete tasks of conversations that were over `ttl` seconds ago, and those beyond `kept`.
+-- A pending notification holds a task back, unless it is a day old.
+WITH over AS (
+    SELECT t.id FROM apcore_a2a.tasks t
+    WHERE t.ended < clock_timestamp() - make_interval(secs => :ttl)
+    AND NOT EXISTS (
+        SELECT FROM apcore_a2a.outbox WHERE task_id = t.id AND due IS NOT NULL
+        AND since > clock_timestamp() - interval '1 day'
+    ) AND NOT EXISTS (
+        SELECT FROM apcore_a2a.tasks o WHERE o.owner = t.owner AND o.context_id = t.context_id
+        AND (o.ended IS NULL OR o.ended >= clock_timestamp() - make_interval(secs => :ttl))
+    )
+    ORDER BY t.ended LIMIT :limit
+), surplus AS (
+    SELECT id FROM apcore_a2a.tasks t WHERE ended IS NOT NULL
+    AND NOT EXISTS (
+        SELECT FROM apcore_a2a.outbox WHERE task_id = t.id AND due IS NOT NULL
+        AND since > clock_timestamp() - interval '1 day'
+    )
+    ORDER BY ended DESC OFFSET :kept LIMIT :limit
+), task AS (
+    DELETE FROM apcore_a2a.tasks WHERE id IN (SELECT id FROM over UNION SELECT id FROM surplus)
+    RETURNING id
+), event AS (
+    DELETE FROM apcore_a2a.events USING task WHERE task_id = task.id
+), message AS (
+    DELETE FROM apcore_a2a.messages USING task WHERE task_id = task.id
+), webhook AS (
+    DELETE FROM apcore_a2a.webhooks USING task WHERE task_id = task.id
+), send AS (
+    DELETE FROM apcore_a2a.sends USING task WHERE task_id = task.id
+), notification AS (
+    DELETE FROM apcore_a2a.outbox USING task WHERE task_id = task.id
+)
+SELECT count(*) FROM task;
+
+-- renew: Renew leases; return those that are still held.
+WITH held AS (
+    SELECT t.created FROM apcore_a2a.tasks t
+    JOIN unnest(:ids::text[], :epochs::int[]) AS lease (id, epoch)
+    ON t.id = lease.id AND t.epoch = lease.epoch AND t.expires IS NOT NULL AND t.deadline IS NULL
+    ORDER BY t.id FOR UPDATE OF t
+)
+UPDATE apcore_a2a.tasks t SET expires = clock_timestamp() + make_interval(secs => :lease_seconds)
+FROM held WHERE t.created = held.created RETURNING t.id, t.epoch;
+
+-- claim: Lease tasks whose lease, or whose deadline, has expired.
+WITH expired AS (
+    SELECT id FROM apcore_a2a.tasks WHERE expires <= clock_timestamp()
+    ORDER BY expires LIMIT :limit FOR UPDATE SKIP LOCKED
+)
+UPDATE apcore_a2a.tasks t SET epoch = epoch + 1, attempts = attempts + 1,
+    expires = clock_timestamp() + make_interval(secs => :lease_seconds)
+FROM expired WHERE t.id = expired.id
+RETURNING t.owner, t.skill, t.version, t.resume, t.messages, t.deadline, t.body,
+    CASE WHEN t.version > t.body_version THEN
+        (SELECT array_agg(e.body ORDER BY e.version) FROM apcore_a2a.events e
+         WHERE e.task_id = t.id AND e.version > t.body_version)
+    END AS later, t.epoch, t.attempts;
+
+-- ping: Write something, to see that the database is no standby.
+SELECT nextval('apcore_a2a.updates');
+
+-- notify: Send a notification of changes without waiting for the disk: it may be lost.
+SELECT set_config('synchronous_commit', 'off', true), pg_notify(:channel, :payload);
+
+-- clear: Delete everything.
+TRUNCATE apcore_a2a.tasks, apcore_a2a.events, apcore_a2a.messages, apcore_a2a.webhooks,
+    apcore_a2a.sends, apcore_a2a.outbox;
+
+
+-- Webhooks and their notifications
+
+
+-- get_webhooks: Return the webhooks of a task, oldest first.
+SELECT body, version, failure FROM apcore_a2a.webhooks WHERE task_id = :task_id ORDER BY number;
+
+-- lock_webhooks: Lock the webhooks of a task.
+-- A change that waits for this will know that it missed them.
+UPDATE apcore_a2a.tasks SET hooks = hooks + 1 WHERE id = :task_id RETURNING 1;
+
+-- delete_webhooks: Delete the webhooks of a task.
+DELETE FROM apcore_a2a.webhooks WHERE task_id = :task_id;
+
+-- add_webhooks: Insert webhooks of a task in their order.
+INSERT INTO apcore_a2a.webhooks (task_id, config_id, host, version, failure, body)
+SELECT :task_id, config_id, host, version, failure, body
+FROM unnest(:config_ids::text[], :hosts::text[], :dialects::text[], :failures::text[],
+        :configs::bytea[])
+    WITH ORDINALITY AS new (config_id, host, version, failure, body, place) ORDER BY place;
+
+-- delete_other_notifications: Delete the notifications of webhooks that are gone.
+DELETE FROM apcore_a2a.outbox WHERE task_id = :task_id AND config_id <> ALL(:config_ids::text[]);
+
+-- restart: Make the notifications of webhooks that were set again due at once.
+UPDATE apcore_a2a.outbox o SET attempts = 0, due = clock_timestamp(), host = w.host
+FROM apcore_a2a.webhooks w WHERE w.task_id = :task_id AND o.task_id = :task_id
+AND o.config_id = w.config_id AND w.config_id = ANY(:config_ids::text[]) AND o.due IS NOT NULL;
+
+-- add_missed: Add the notifications of events for webhooks that the change has not seen.
+INSERT INTO apcore_a2a.outbox (task_id, config_id, version, owner, host, body, due)
+SELECT :task_id, hook.config_id, event.version, task.owner, hook.host, event.body, coalesce((
+    SELECT max(o.due) FROM apcore_a2a.outbox o
+    WHERE o.task_id = :task_id AND o.config_id = hook.config_id
+), clock_timestamp())
+FROM apcore_a2a.webhooks hook JOIN apcore_a2a.events event USING (task_id)
+    JOIN apcore_a2a.tasks task ON task.id = task_id
+WHERE task_id = :task_id AND hook.failure = '' AND event.version = ANY(:versions::int[])
+ON CONFLICT DO NOTHING;
+
+-- mark_due: Make the next notification of each webhook due, unless it was tried before.
+-- A transaction that adds a notification and one that settles the notification before it do not
+-- see each other. Each runs this after its own commit, so that the later one sees both.
+UPDATE apcore_a2a.outbox o SET due = clock_timestamp()
+WHERE task_id = :task_id AND due > clock_timestamp() AND attempts = 0 AND NOT EXISTS (
+    SELECT FROM apcore_a2a.outbox p WHERE p.task_id = :task_id AND p.config_id = o.config_id
+    AND p.version < o.version AND p.due IS NOT NULL
+);
+
+-- claim_notifications: Lease the next notification of each webhook with a free slot.
+-- Owners have slots, and so has each of their hosts. The pairs of owner and host with pending
+-- notifications are found one by one, each by one look at the index: a host with very many costs
+-- no more than others. All hosts of an owner without a free slot are skipped at once: they sort
+-- before a "~".
+WITH RECURSIVE pair AS (
+    (SELECT owner, host FROM apcore_a2a.outbox WHERE due IS NOT NULL ORDER BY owner, host LIMIT 1)
+    UNION ALL
+    SELECT next.owner, next.host FROM pair, LATERAL (
+        SELECT o.owner, o.host FROM apcore_a2a.outbox o
+        WHERE o.due IS NOT NULL AND (o.owner, o.host) > (pair.owner,
+            CASE WHEN pair.owner = ANY(:busy_owners::bytea[]) THEN '~' ELSE pair.host END)
+        ORDER BY o.owner, o.host LIMIT 1
+    ) next
+), head AS (
+    SELECT pair.owner, next.* FROM pair, LATERAL (
+        SELECT o.task_id, o.config_id, o.version, o.due FROM apcore_a2a.outbox o
+        WHERE o.owner = pair.owner AND o.host = pair.host AND o.due <= now() AND NOT EXISTS (
+            SELECT FROM apcore_a2a.outbox p WHERE p.task_id = o.task_id
+            AND p.config_id = o.config_id AND p.version < o.version AND p.due IS NOT NULL
+        ) ORDER BY o.due, o.version LIMIT :per_host
+    ) next WHERE pair.owner <> ALL(:busy_owners::bytea[]) AND NOT EXISTS (
+        SELECT FROM unnest(:owners_of_hosts::bytea[], :busy_hosts::text[]) AS busy (owner, host)
+        WHERE busy.owner = pair.owner AND busy.host = pair.host
+    )
+), fair AS (
+    SELECT *, row_number() OVER (PARTITION BY owner ORDER BY due, version) AS place FROM head
+), mine AS (
+    SELECT o.task_id, o.config_id, o.version
+    FROM apcore_a2a.outbox o JOIN fair USING (task_id, config_id, version)
+    WHERE fair.place <= :per_owner AND o.due <= now()
+    ORDER BY fair.due LIMIT :limit FOR UPDATE OF o SKIP LOCKED
+), taken AS (
+    UPDATE apcore_a2a.outbox o SET
+        due = clock_timestamp() + make_interval(secs => :lease_seconds),
+        attempts = o.attempts + (o.version = mine.version)::int
+    FROM mine WHERE o.task_id = mine.task_id AND o.config_id = mine.config_id AND due IS NOT NULL
+    RETURNING o.*
+)
+SELECT taken.*, w.body AS config, w.version AS dialect
+FROM taken JOIN mine USING (task_id, config_id, version)
+JOIN apcore_a2a.webhooks w ON w.failure = ''
+    AND w.task_id = taken.task_id AND w.config_id = taken.config_id;
+
+-- settle: Delete a notification that was delivered.
+-- It must not have been leased again meanwhile, nor its webhook set again.
+DELETE FROM apcore_a2a.outbox o
+WHERE o.task_id = :task_id AND o.config_id = :config_id AND o.version = :version
+AND o.attempts = :attempts AND EXISTS (
+    SELECT FROM apcore_a2a.webhooks w
+    WHERE w.task_id = o.task_id AND w.config_id = o.config_id AND w.body = :config
+);
+
+-- postpone: Make a webhook's notifications due later.
+-- The claimed one must not have been leased again meanwhile, nor its webhook set again.
+UPDATE apcore_a2a.outbox later SET
+    due = clock_timestamp() + make_interval(secs => :lease_seconds)
+FROM apcore_a2a.outbox o
+WHERE later.task_id = o.task_id AND later.config_id = o.config_id AND later.due IS NOT NULL
+AND o.task_id = :task_id AND o.config_id = :config_id AND o.version = :version
+AND o.due IS NOT NULL AND o.attempts = :attempts AND EXISTS (
+    SELECT FROM apcore_a2a.webhooks w
+    WHERE w.task_id = o.task_id AND w.config_id = o.config_id AND w.body = :config
+);
+
+-- give_up: Mark a webhook as failed, unless it was set again, and dead-letter its notifications.
+WITH failed AS (
+    UPDATE apcore_a2a.webhooks SET failure = :reason
+    WHERE task_id = :task_id AND config_id = :config_id AND body = :config AND failure = ''
+    RETURNING 1
+), dead AS (
+    UPDATE apcore_a2a.outbox SET due = NULL, failure = :reason
+    WHERE task_id = :task_id AND config_id = :config_id AND due IS NOT NULL
+    AND EXISTS (SELECT FROM failed)
+    RETURNING 1
+)
+SELECT count(*) FROM dead;
+
+-- fail_surplus: Mark the webhooks as failed with an owner's latest notifications, beyond `most`.
+UPDATE apcore_a2a.webhooks SET failure = :reason
+WHERE failure = '' AND (task_id, config_id) IN (
+    SELECT task_id, config_id FROM apcore_a2a.outbox WHERE owner = :owner AND due IS NOT NULL
+    ORDER BY since, version OFFSET :most
+);
+
+-- dead_letter_all: Dead-letter the notifications whose webhook has failed or is gone; count them.
+WITH dead AS (
+    UPDATE apcore_a2a.outbox o SET due = NULL, failure = coalesce((
+        SELECT w.failure FROM apcore_a2a.webhooks w
+        WHERE w.task_id = o.task_id AND w.config_id = o.config_id LIMIT 1
+    ), :gone)
+    WHERE due IS NOT NULL AND NOT EXISTS (
+        SELECT FROM apcore_a2a.webhooks w
+        WHERE w.task_id = o.task_id AND w.config_id = o.config_id AND w.failure = ''
+    )
+    RETURNING 1
+)
+SELECT count(*) FROM dead;
+
+-- count_pending: Count each owner's pending notifications, and return the age of the oldest.
+SELECT owner, count(*) AS pending, extract(epoch FROM now() - min(since))::float8 AS age
+FROM apcore_a2a.outbox WHERE due IS NOT NULL GROUP BY owner;
+
+
+-- Checks
+
+
+-- get_schema_version: Return the version of the schema.
+SELECT coalesce(max(version), 0) FROM apcore_a2a.migrations;
+
+-- list_objects: Return all tables, and the indexes that can be used.
+SELECT c.relname FROM pg_class c LEFT JOIN pg_index i ON i.indexrelid = c.oid
+WHERE c.relnamespace = to_regnamespace('apcore_a2a') AND i.indisvalid IS NOT FALSE;
+
+-- count_states: Count the tasks in each state.
+SELECT state, count(*) FROM apcore_a2a.tasks GROUP BY state ORDER BY state;
+
+-- count_dead_letters: Count the notifications that were given up.
+SELECT count(*) FROM apcore_a2a.outbox WHERE due IS NULL;

@@ -1,0 +1,81 @@
+-- The schema of a PostgreSQL database: each block takes it one version further.
+
+-- version_1: Tasks with their events, messages, webhooks and sends, and the outbox.
+CREATE SEQUENCE apcore_a2a.updates;
+CREATE TABLE apcore_a2a.tasks (
+    created BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    id TEXT COLLATE "C" NOT NULL,
+    owner BYTEA NOT NULL,
+    context_id TEXT COLLATE "C" NOT NULL,
+    skill TEXT NOT NULL,
+    state SMALLINT NOT NULL,
+    status_at DOUBLE PRECISION NOT NULL,
+    updated BIGINT NOT NULL DEFAULT nextval('apcore_a2a.updates'),
+    version INTEGER NOT NULL,
+    first_event INTEGER NOT NULL DEFAULT 1,
+    messages INTEGER NOT NULL,
+    body BYTEA NOT NULL,
+    body_version INTEGER NOT NULL,
+    resume BYTEA,
+    deadline DOUBLE PRECISION,
+    hooks INTEGER NOT NULL DEFAULT 0,
+    epoch INTEGER NOT NULL DEFAULT 1,
+    attempts INTEGER NOT NULL DEFAULT 0,
+    expires TIMESTAMPTZ,
+    ended TIMESTAMPTZ
+);
+CREATE UNIQUE INDEX tasks_id_key ON apcore_a2a.tasks (id);
+CREATE INDEX tasks_owner_created_idx ON apcore_a2a.tasks (owner, created);
+CREATE INDEX tasks_owner_context_id_created_idx ON apcore_a2a.tasks (owner, context_id, created);
+CREATE INDEX tasks_owner_updated_idx ON apcore_a2a.tasks (owner, updated);
+CREATE INDEX tasks_expires_idx ON apcore_a2a.tasks (expires) WHERE expires IS NOT NULL;
+CREATE INDEX tasks_ended_idx ON apcore_a2a.tasks (ended) WHERE ended IS NOT NULL;
+CREATE TABLE apcore_a2a.events (
+    task_id TEXT COLLATE "C" NOT NULL,
+    version INTEGER NOT NULL,
+    body BYTEA NOT NULL,
+    PRIMARY KEY (task_id, version)
+);
+CREATE TABLE apcore_a2a.messages (
+    number BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    owner BYTEA NOT NULL,
+    context_id TEXT COLLATE "C" NOT NULL,
+    task_id TEXT COLLATE "C" NOT NULL,
+    body BYTEA NOT NULL
+);
+CREATE INDEX messages_owner_context_id_number_idx
+    ON apcore_a2a.messages (owner, context_id, number);
+CREATE INDEX messages_task_id_idx ON apcore_a2a.messages (task_id);
+CREATE TABLE apcore_a2a.webhooks (
+    number BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    task_id TEXT COLLATE "C" NOT NULL,
+    config_id TEXT COLLATE "C" NOT NULL,
+    host TEXT COLLATE "C" NOT NULL,
+    version TEXT NOT NULL,
+    failure TEXT NOT NULL,
+    body BYTEA NOT NULL
+);
+CREATE INDEX webhooks_task_id_config_id_idx ON apcore_a2a.webhooks (task_id, config_id);
+CREATE TABLE apcore_a2a.outbox (
+    task_id TEXT COLLATE "C" NOT NULL,
+    config_id TEXT COLLATE "C" NOT NULL,
+    version INTEGER NOT NULL,
+    owner BYTEA NOT NULL,
+    host TEXT COLLATE "C" NOT NULL,
+    body BYTEA NOT NULL,
+    since TIMESTAMPTZ NOT NULL DEFAULT clock_timestamp(),
+    attempts INTEGER NOT NULL DEFAULT 0,
+    due TIMESTAMPTZ DEFAULT clock_timestamp(),
+    failure TEXT NOT NULL DEFAULT '',
+    PRIMARY KEY (task_id, config_id, version)
+);
+CREATE INDEX outbox_owner_host_due_version_idx
+    ON apcore_a2a.outbox (owner, host, due, version) WHERE due IS NOT NULL;
+CREATE TABLE apcore_a2a.sends (
+    owner BYTEA NOT NULL,
+    key TEXT COLLATE "C" NOT NULL,
+    digest BYTEA NOT NULL,
+    task_id TEXT COLLATE "C" NOT NULL,
+    PRIMARY KEY (owner, key)
+);
+CREATE INDEX sends_task_id_idx ON apcore_a2a.sends (task_id);

@@ -1,0 +1,78 @@
+-- The schema of an SQLite file: each block takes it one version further.
+
+-- version_1: Tasks with their events, messages, webhooks and sends, and the outbox.
+CREATE TABLE tasks (
+    created INTEGER PRIMARY KEY AUTOINCREMENT,
+    id TEXT NOT NULL UNIQUE,
+    owner TEXT NOT NULL,
+    context_id TEXT NOT NULL,
+    skill TEXT NOT NULL,
+    state INTEGER NOT NULL,
+    status_at REAL NOT NULL,
+    updated INTEGER NOT NULL,
+    version INTEGER NOT NULL,
+    first_event INTEGER NOT NULL DEFAULT 1,
+    messages INTEGER NOT NULL,
+    body BLOB NOT NULL,
+    body_version INTEGER NOT NULL,
+    resume BLOB,
+    deadline REAL,
+    epoch INTEGER NOT NULL,
+    attempts INTEGER NOT NULL,
+    expires REAL,
+    ended REAL
+);
+CREATE INDEX tasks_created ON tasks (owner, created);
+CREATE INDEX tasks_context ON tasks (owner, context_id, created);
+CREATE INDEX tasks_updated ON tasks (owner, updated);
+CREATE INDEX tasks_update ON tasks (updated);
+CREATE INDEX tasks_expires ON tasks (expires) WHERE expires IS NOT NULL;
+CREATE INDEX tasks_deadline ON tasks (deadline) WHERE deadline IS NOT NULL;
+CREATE INDEX tasks_ended ON tasks (ended) WHERE ended IS NOT NULL;
+CREATE TABLE events (
+    task_id TEXT NOT NULL,
+    version INTEGER NOT NULL,
+    body BLOB NOT NULL,
+    PRIMARY KEY (task_id, version)
+) WITHOUT ROWID;
+CREATE TABLE messages (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    owner TEXT NOT NULL,
+    context_id TEXT NOT NULL,
+    task_id TEXT NOT NULL,
+    body BLOB NOT NULL
+);
+CREATE INDEX messages_context ON messages (owner, context_id, number);
+CREATE INDEX messages_task ON messages (task_id);
+CREATE TABLE webhooks (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    task_id TEXT NOT NULL,
+    config_id TEXT NOT NULL,
+    host TEXT NOT NULL,
+    version TEXT NOT NULL,
+    failure TEXT NOT NULL,
+    body BLOB NOT NULL
+);
+CREATE INDEX webhooks_task ON webhooks (task_id, config_id);
+CREATE TABLE outbox (
+    task_id TEXT NOT NULL,
+    config_id TEXT NOT NULL,
+    version INTEGER NOT NULL,
+    owner TEXT NOT NULL,
+    host TEXT NOT NULL,
+    body BLOB NOT NULL,
+    since REAL NOT NULL,
+    attempts INTEGER NOT NULL DEFAULT 0,
+    due REAL,
+    failure TEXT NOT NULL DEFAULT '',
+    PRIMARY KEY (task_id, config_id, version)
+) WITHOUT ROWID;
+CREATE INDEX outbox_due ON outbox (owner, host, due, version, since) WHERE due IS NOT NULL;
+CREATE TABLE sends (
+    owner TEXT NOT NULL,
+    key TEXT NOT NULL,
+    digest BLOB NOT NULL,
+    task_id TEXT NOT NULL,
+    PRIMARY KEY (owner, key)
+) WITHOUT ROWID;
+CREATE INDEX sends_task ON sends (task_id);
