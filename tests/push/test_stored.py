@@ -77,3 +77,8 @@ async def test_behind_its_end_nothing_is_told(tmp_path: Path) -> None:
             await asyncio.to_thread(receiver.wait, 9)
             await push.drain(0)
             assert asyncio.all_tasks() <= before
+
+
+async def test_deliveries_that_never_began_end_without_a_word(tmp_path: Path) -> None:
+    async with kept(tmp_path) as (_, push):
+        await push.drain(1)

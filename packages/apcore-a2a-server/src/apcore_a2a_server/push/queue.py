@@ -66,6 +66,8 @@ class DeliveryQueue:
         self._of_host: Counter[tuple[str, str]] = Counter()
         self._slots: WeakValueDictionary[tuple[str, ...], asyncio.Semaphore] = WeakValueDictionary()
         self._wake = asyncio.Event()
+        self._running: asyncio.Task[None] | None = None
+        self._counting: asyncio.Task[None] | None = None
         store.on_notification(self.wake)
 
     @property
@@ -98,17 +100,21 @@ class DeliveryQueue:
         Other processes, or the next start, go on with the rest; what only this process could
         deliver is tried once more at once, and reported as lost in the end.
         """
+        running = self._running
+        if running is None:  # an application that failed before it started
+            await self._sender.close()
+            return
         if self.pending:
             logger.info("Ending; notifications that wait: %d, for %.3g s", self.pending, seconds)
         self._end = time.monotonic() + seconds
         self._retries.clear()
         await self._store.mark_due()
         self.wake()
-        await asyncio.wait([self._running], timeout=seconds)
+        await asyncio.wait([running], timeout=seconds)
         self._is_over = True
         self.wake()
         # what is being claimed at this moment should not have been claimed in vain
-        await asyncio.wait([self._running], timeout=STORE_TIMEOUT)
+        await asyncio.wait([running], timeout=STORE_TIMEOUT)
         claimed = [*self._deliveries.values()]
         await self._cancel()
         with suppress(TimeoutError):  # others wait as for a process that was killed
@@ -118,7 +124,7 @@ class DeliveryQueue:
         await self._sender.close()
 
     async def _cancel(self) -> None:
-        works = [self._running, self._counting, *self._deliveries]
+        works = [w for w in (self._running, self._counting, *self._deliveries) if w is not None]
         for work in works:
             work.cancel()
         await asyncio.gather(*works, return_exceptions=True)
