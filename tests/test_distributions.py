@@ -90,6 +90,20 @@ def named(name: str) -> set[str]:
     return {member for member, module in MODULES.items() if module in strings}
 
 
+def test_there_are_six_distributions() -> None:
+    six = ["", "-auth", "-client", "-core", "-explorer", "-server"]
+
+    assert sorted(PACKAGES) == [f"apcore-a2a{name}" for name in six]
+
+
+def test_the_extras_of_the_facade_are_parts_and_stores() -> None:
+    parts = {"auth", "explorer", "server"}
+    stores = {"postgres", "sqlite"}
+
+    assert extras("apcore-a2a").keys() == {"all", *parts, *stores}
+    assert extras("apcore-a2a-server").keys() == stores
+
+
 @pytest.mark.parametrize("name", PACKAGES)
 def test_a_distribution_imports_what_it_declares_and_nothing_else(name: str) -> None:
     optional = names([r for requirements in extras(name).values() for r in requirements])
