@@ -8,8 +8,9 @@ from typing import Any
 import asyncpg
 import pytest
 from apcore_a2a_core.states import COMPLETED
-from apcore_a2a_server.store.postgres import PostgresStore, outbox
+from apcore_a2a_server.store.postgres import PostgresStore
 from apcore_a2a_server.store.postgres.database import Session
+from apcore_a2a_server.store.postgres.outbox import save_webhooks
 from apcore_a2a_server.store.testing import begun, new_record, went_on
 from apcore_a2a_server.store.testing.webhook_checks import due, hook
 
@@ -37,7 +38,7 @@ async def test_a_change_that_waits_for_a_webhook_to_be_set_is_told_to_it(server:
     async with beside(server) as (store, other, watcher):
         record, lease = await begun(store)
         async with other.transaction():
-            await outbox.save_webhooks(Session(other), "t1", [hook()], [])
+            await save_webhooks(Session(other), "t1", [hook()], [])
             change = asyncio.create_task(store.change(went_on(record, COMPLETED, lease)))
             await waiting(watcher)
         await change
@@ -50,7 +51,7 @@ async def test_a_webhook_that_fails_while_another_is_set_has_failed(server: Data
         await begun(store, webhooks=[hook()])
         (first,) = await due(store, seconds=60)
         async with other.transaction():
-            await outbox.save_webhooks(Session(other), "t1", [hook(), hook("w2")], [hook()])
+            await save_webhooks(Session(other), "t1", [hook(), hook("w2")], [hook()])
             failing = asyncio.create_task(store.give_up(first, "status 410"))
             await waiting(watcher)
         assert await failing == 2

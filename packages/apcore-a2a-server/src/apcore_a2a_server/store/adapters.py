@@ -12,7 +12,7 @@ from apcore_a2a_core import from_value, missing_methods, to_value
 from apcore_a2a_core.records import TaskListResult, TaskRecord, TaskStore, Version
 
 from .inprocess import InProcessStore
-from .port import OnChange, Page, Query, Retention, Store
+from .port import Page, Query, Store
 from .urls import open_store
 from .webhooks import Webhook
 
@@ -43,11 +43,8 @@ class ScannedStore(InProcessStore):
         self._lacks = type(store).__name__, "It keeps one webhook for each task"
         self._told = False
 
-    async def start(
-        self, *, retention: Retention | None = None, on_change: OnChange | None = None
-    ) -> None:
+    async def open(self) -> None:
         """Tell, once, what the store lacks."""
-        await super().start(retention=retention, on_change=on_change)
         if not self._told:
             logger.info(LACKS, *self._lacks)
         self._told = True

@@ -220,6 +220,10 @@ class Store(ABC):
         """
         self.retention = retention or self.retention
         self._on_change = on_change or self._on_change
+        await self.open()
+
+    async def open(self) -> None:  # noqa: B027 - many have nothing to open
+        """Open what tasks are kept in, unless it is open; called by `start`."""
 
     async def close(self) -> None:  # noqa: B027 - as above
         """Give back what is held; after this nothing else is asked for."""

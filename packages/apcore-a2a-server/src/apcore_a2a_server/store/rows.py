@@ -8,7 +8,7 @@ from a2a import types as a2a
 from apcore_a2a_core.records import TaskRecord, Version
 
 from .port import Event, Page, Query, fold, number_of, pack, unpack
-from .webhooks import Notification, Webhook
+from .webhooks import Backlog, Notification, Webhook
 
 
 def seconds_of(task: a2a.Task) -> float:
@@ -88,6 +88,13 @@ def notification_columns(notification: Notification) -> dict[str, Any]:
         "attempts": notification.attempts,
         "config": notification.webhook.config.SerializeToString(),
     }
+
+
+def backlog_of(rows: Iterable[Any], dead: int) -> Backlog:
+    """Return the backlog of all owners' pending notifications, of which *dead* were given up."""
+    counts = [(row["pending"], row["age"]) for row in rows]
+    pending = sum(count for count, _ in counts)
+    return Backlog(pending - dead, max((0.0, *(age for _, age in counts))))
 
 
 def messages_since(record: TaskRecord, known: int) -> Sequence[a2a.Message]:

@@ -22,23 +22,20 @@ from apcore_a2a_server.store.port import (
     Claim,
     Event,
     Lease,
-    OnChange,
     Page,
     Query,
-    Retention,
     SendKey,
-    Store,
     pack,
     unpack,
 )
-from apcore_a2a_server.store.postgres import outbox
 from apcore_a2a_server.store.retry import retry_while_unavailable
 from apcore_a2a_server.store.rows import before_cursor, conditions, page_of
-from apcore_a2a_server.store.webhooks import ClaimRequest, Notification, Webhook
+from apcore_a2a_server.store.webhooks import Webhook
 
 from .batching import BatchedStatement
 from .database import LONGEST_TIMEOUT, REFUSALS, Database, refusal, select, sql
 from .notify import ChangeNotifier
+from .outbox import DatabaseOutbox, add_webhook
 from .rows import added_chunks, changed_state, new_task, owner_bytes, record_of
 from .schema import migrate
 
@@ -47,7 +44,7 @@ SHORTEST_TIMEOUT = 3.0  # seconds
 PRUNE_BATCH = 500  # tasks deleted at a time, so that nobody waits for it long
 
 
-class PostgresStore(Store):
+class PostgresStore(DatabaseOutbox):
     """Keeps tasks in a database, for any number of processes.
 
     Args:
@@ -72,15 +69,12 @@ class PostgresStore(Store):
     def _timeout(self) -> float:
         return max(TIMEOUT_FRACTION_OF_LEASE * self.lease_seconds, SHORTEST_TIMEOUT)
 
-    async def start(
-        self, *, retention: Retention | None = None, on_change: OnChange | None = None
-    ) -> None:
+    async def open(self) -> None:
         """Connect, and bring the schema up to date.
 
         Raises:
             UnavailableError: The database can't be reached, or its schema is too new.
         """
-        await super().start(retention=retention, on_change=on_change)
         database = self._database
         if database.is_open:
             return
@@ -149,10 +143,9 @@ class PostgresStore(Store):
         if self._notifier is not None:
             self._notifier.notify(task_id, record.version)
         if row["missed"]:
-            versions = [event.version for event in change.states]
-            await outbox.add_missed(self._database, task_id, versions)
+            await self.add_missed(task_id, [event.version for event in change.states])
         if row["missed"] or row["behind"]:
-            await outbox.mark_due(self._database, task_id)
+            await self.mark_next_due(task_id)
         if row["missed"] or row["notifies"]:
             self.ring()
         await self._trim(record, row["first_event"])
@@ -169,7 +162,7 @@ class PostgresStore(Store):
             return await self._changes.fetch_row(values)
         with suppress(StaleError):  # then the webhook is not added either
             async with self._database.transaction() as session:
-                await outbox.add_webhook(session, change.record.task.id, change.webhook)
+                await add_webhook(session, change.record.task.id, change.webhook)
                 row = await session.fetch_row(sql.change_state, **values, place=0)
                 if row is None:
                     raise StaleError
@@ -245,45 +238,11 @@ class PostgresStore(Store):
         )
         return [a2a.Message.FromString(row["body"]) for row in rows]
 
-    async def webhooks(self, task_id: str) -> Sequence[Webhook]:
-        """The webhooks of a task, oldest first."""
-        return await outbox.webhooks(self._database, task_id)
-
-    async def save_webhooks(
-        self, task_id: str, webhooks: Sequence[Webhook], known: Sequence[Webhook] | None = None
-    ) -> None:
-        """Keep these as the webhooks of a task."""
-        async with self._database.transaction() as session:
-            await outbox.save_webhooks(session, task_id, webhooks, known)
-        self.ring()
-
-    async def claim_notifications(self, request: ClaimRequest) -> Sequence[Notification]:
-        """Take what is due, the next of each webhook."""
-        return await outbox.claim(self._database, request)
-
-    async def settle(self, notification: Notification) -> None:
-        """It has been delivered."""
-        await outbox.settle(self._database, notification)
-
-    async def postpone(self, notification: Notification, seconds: float) -> None:
-        """It may be taken again in so many seconds."""
-        await outbox.postpone(self._database, notification, seconds)
-
-    async def give_up(self, notification: Notification, reason: str) -> int:
-        """Its webhook has failed."""
-        async with self._database.transaction() as session:
-            return await outbox.give_up(session, notification, reason)
-
-    async def limit_backlog(self, max_pending: int) -> int:
-        """Count what waits, and have webhooks fail to which an owner has more than that."""
-        self._backlog, dead = await outbox.limit_backlog(self._database, max_pending)
-        return dead
-
     async def prune(self) -> int:
         """Delete conversations that are over, and surplus tasks."""
         kept, pruned = self.retention, 0
         values = {"ttl": float(kept.log_ttl), "kept": kept.max_logs, "limit": PRUNE_BATCH}
-        await outbox.dead_letter(self._database)
+        await self.dead_letter()
         while True:
             async with self._database.session(LONGEST_TIMEOUT) as session:
                 found = int(await session.fetch_value(sql.prune, **values))

@@ -229,8 +229,8 @@ WHERE due IS NOT NULL AND NOT EXISTS (
     WHERE w.task_id = outbox.task_id AND w.config_id = outbox.config_id AND w.failure = ''
 );
 
--- count_pending: Count each owner's pending notifications, and return when the oldest was added.
-SELECT owner, count(*) AS pending, min(since) AS since
+-- count_pending: Count each owner's pending notifications, and return the age of the oldest.
+SELECT owner, count(*) AS pending, :now - min(since) AS age
 FROM outbox WHERE due IS NOT NULL GROUP BY owner;
 
 

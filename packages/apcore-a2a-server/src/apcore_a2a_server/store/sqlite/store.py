@@ -1,41 +1,55 @@
 """The store over an SQLite file (https://sqlite.org/wal.html)."""
 
-import asyncio
-import sqlite3
 import time
-from collections.abc import Callable, Sequence
-from functools import partial
-from pathlib import Path
-from typing import TypeVar
+from collections.abc import Iterable, Sequence
+from sqlite3 import Connection, Row
+from typing import Any
 
 from a2a import types as a2a
 from apcore_a2a_core.records import TaskRecord
+from apcore_a2a_core.states import SETTLED, TERMINAL
 
-from apcore_a2a_server.store.errors import StoreError, UnavailableError
+from apcore_a2a_server.store.errors import KeyReusedError, LeaseLostError, RepeatedError, StaleError
 from apcore_a2a_server.store.port import (
     Change,
     Claim,
     Event,
     Lease,
-    OnChange,
     Page,
     Query,
-    Retention,
     SendKey,
-    Store,
+    unpack,
 )
 from apcore_a2a_server.store.retry import retry_while_unavailable
-from apcore_a2a_server.store.sqlite import outbox, tasks
-from apcore_a2a_server.store.webhooks import Backlog, ClaimRequest, Notification, Webhook
+from apcore_a2a_server.store.rows import (
+    before_cursor,
+    composed,
+    conditions,
+    event_columns,
+    messages_since,
+    page_of,
+    record_from,
+    task_columns,
+)
+from apcore_a2a_server.store.webhooks import Webhook
 
-from .file import connect, lock
+from .file import reads, writes
+from .outbox import FileOutbox, add_notifications, add_webhook, dead_letter, replace_webhooks
 from .schema import sql
-from .worker import Worker
 
-Result = TypeVar("Result")
+DAY = 24 * 3600  # seconds
+PRUNE_BATCH = 500  # tasks deleted at a time, so that nobody waits for it long
+DELETE_TASK = (
+    sql.delete_task,
+    sql.delete_task_events,
+    sql.delete_task_messages,
+    sql.delete_task_notifications,
+    sql.delete_task_sends,
+    sql.delete_webhooks,
+)
 
 
-class SqliteStore(Store):
+class SqliteStore(FileOutbox):
     """Keeps tasks in one file, for one process; what it has said that it has is on the disk.
 
     Args:
@@ -63,55 +77,6 @@ class SqliteStore(Store):
         ```
     """
 
-    is_durable = True
-
-    def __init__(self, path: str | Path, *, lease_seconds: float = 15) -> None:
-        self.path = Path(path)
-        self.lease_seconds = lease_seconds
-        self._writer: Worker | None = None
-        self._reader: Worker | None = None
-        self._release: Callable[[], None] = lambda: None
-
-    async def start(
-        self, *, retention: Retention | None = None, on_change: OnChange | None = None
-    ) -> None:
-        """Open the file, and bring it up to date.
-
-        Raises:
-            StoreError: Another process has it, it can't be opened, or it is too new.
-        """
-        await super().start(retention=retention, on_change=on_change)
-        if self._writer is not None:
-            return
-        try:
-            self._release = lock(self.path)
-            connections = await asyncio.to_thread(connect, self.path)
-        except BaseException as error:  # whatever it is, the file is nobody's then
-            self._release()
-            if isinstance(error, sqlite3.Error | OSError) and not isinstance(error, StoreError):
-                raise UnavailableError(f"{self.path} can't be used: {error}") from error
-            raise
-        self._writer, self._reader = (
-            Worker(connection, self.path, writes=writes)
-            for connection, writes in zip(connections, (True, False), strict=True)
-        )
-        self._writer.start()
-        self._reader.start()
-
-    async def close(self) -> None:
-        """Write what is still to be written, and close the file."""
-        workers, self._writer, self._reader = [self._writer, self._reader], None, None
-        for worker in workers:
-            if worker is not None:
-                await worker.close()
-        self._release()
-
-    async def check(self) -> None:
-        """Raise when the file can't be used; one that could not be written is tried again."""
-        if self._writer is not None and self._writer.fails:
-            await self._write(lambda connection: None)
-        await super().check()
-
     async def create(
         self,
         record: TaskRecord,
@@ -120,116 +85,221 @@ class SqliteStore(Store):
         key: SendKey | None = None,
     ) -> Lease:
         """Keep a new task, with all that belongs to it."""
-        expires = time.monotonic() + self.lease_seconds
-        lease = await self._write(partial(tasks.create, record, events, webhooks, key, expires))
+        lease = await self._create(record, events, webhooks, key)
         if webhooks:
             self.ring()
         return lease
 
+    @writes
+    def _create(
+        self,
+        connection: Connection,
+        record: TaskRecord,
+        events: Sequence[Event],
+        webhooks: Sequence[Webhook],
+        key: SendKey | None,
+    ) -> Lease:
+        task_id = record.task.id
+        if key is not None:
+            _reserve(connection, record, key)
+        expires = time.monotonic() + self.lease_seconds
+        values = {**task_columns(record), "owner": record.owner, "expires": expires}
+        connection.execute(sql.create, values)
+        _add_events(connection, task_id, events)
+        _add_messages(connection, record, 0)
+        if webhooks:
+            replace_webhooks(connection, task_id, (), webhooks)
+            add_notifications(connection, task_id, events)
+        return Lease(task_id, 1)
+
     async def change(self, change: Change) -> Lease | None:
         """Make a change, also when the disk is full for a while."""
-
-        async def attempt(is_retry: bool) -> tuple[Lease | None, bool]:
-            expires, limit = time.monotonic() + self.lease_seconds, self.retention.max_events
-            return await self._write(partial(tasks.change, change, expires, limit))
-
-        lease, notifies = await retry_while_unavailable(attempt, self.lease_seconds)
+        lease, notifies = await retry_while_unavailable(
+            lambda is_retry: self._change(change), self.lease_seconds
+        )
         if notifies:
             self.ring()
         return lease
 
-    async def get(self, task_id: str) -> TaskRecord | None:
-        """The task's record."""
-        return await self._read(partial(tasks.get, sql.get, {"task_id": task_id}))
+    @writes
+    def _change(self, connection: Connection, change: Change) -> tuple[Lease | None, bool]:
+        """Make a change; return the lease, and whether there are notifications of it."""
+        record, task = change.record, change.record.task
+        known = connection.execute(sql.get_version, {"task_id": task.id}).fetchone()
+        if known is None or known["version"] != change.base:
+            raise StaleError
+        if change.lease is not None and change.lease.epoch != known["epoch"]:
+            raise LeaseLostError
+        if change.webhook is not None:
+            add_webhook(connection, task.id, change.webhook)
+        _add_events(connection, task.id, change.events)
+        notifies = add_notifications(connection, task.id, change.states)
+        limit = self.retention.max_events
+        trims = record.version - known["first_event"] + 1 > 2 * limit
+        values = task_columns(record)
+        if change.states:
+            connection.execute(sql.change_state, {**values, **_of_run(change, self.lease_seconds)})
+            _add_messages(connection, record, known["messages"])
+        else:  # the chunks that are about to leave must be in the body
+            connection.execute(sql.save_body if trims else sql.save_version, values)
+        if trims:
+            values["first"] = record.version - limit + 1
+            connection.execute(sql.delete_events, values)
+            connection.execute(sql.save_first_event, values)
+        if task.status.state in SETTLED:
+            return None, notifies
+        lease = Lease(task.id, known["epoch"] + 1) if change.run else change.lease
+        return lease, notifies
 
-    async def get_own(self, task_id: str, owner: str) -> TaskRecord | None:
-        """The same of a task that is the owner's; one of others is not read."""
-        values = {"task_id": task_id, "owner": owner}
-        return await self._read(partial(tasks.get, sql.get_own, values))
+    @reads
+    def get(self, connection: Connection, task_id: str) -> TaskRecord | None:
+        """Return the task's record."""
+        row = connection.execute(sql.get, {"task_id": task_id}).fetchone()
+        return None if row is None else _record(connection, row)
 
-    async def events(self, task_id: str, after: int, limit: int = 1000) -> list[Event] | None:
-        """The next events of a task; None when some of them are gone."""
-        return await self._read(partial(tasks.events, task_id, after, limit))
+    @reads
+    def get_own(self, connection: Connection, task_id: str, owner: str) -> TaskRecord | None:
+        """Return the record if the task is the owner's; others' are not read."""
+        row = connection.execute(sql.get_own, {"task_id": task_id, "owner": owner}).fetchone()
+        return None if row is None else _record(connection, row)
 
-    async def query(self, query: Query) -> Page:
-        """A page of what *query* asks for."""
-        return await self._read(partial(tasks.query, query))
+    @reads
+    def events(
+        self, connection: Connection, task_id: str, after: int, limit: int = 1000
+    ) -> list[Event] | None:
+        """Return the next events of a task; None when some of them are gone."""
+        values = {"task_id": task_id, "after": after, "limit": limit}
+        known = connection.execute(sql.first_event, values).fetchone()
+        if known is None or after < known["first_event"] - 1:
+            return None
+        rows = connection.execute(sql.events, values)
+        return [Event(version, unpack(body)) for version, body in rows]
 
-    async def conversation(self, owner: str, context_id: str, limit: int) -> Sequence[a2a.Message]:
-        """The latest messages of a conversation, in the order in which they came."""
-        return await self._read(partial(tasks.conversation, owner, context_id, limit))
+    @reads
+    def query(self, connection: Connection, query: Query) -> Page:
+        """Return a page of what *query* asks for."""
+        where, values = conditions(query, query.owner)
+        total = 0
+        if query.order == "updated":
+            count = composed(sql.count_tasks, where, "")
+            (total,) = connection.execute(count, values).fetchone()
+        behind, cursor = before_cursor(query)
+        statement = composed(sql.list_tasks, (*where, *behind), query.order)
+        values |= {**cursor, "limit": query.limit + 1}
+        rows = connection.execute(statement, values).fetchall()
+        return page_of(rows, query, total, lambda row: _record(connection, row))
 
-    async def webhooks(self, task_id: str) -> Sequence[Webhook]:
-        """The webhooks of a task, oldest first."""
-        return await self._read(partial(outbox.webhooks, task_id))
-
-    async def save_webhooks(
-        self, task_id: str, webhooks: Sequence[Webhook], known: Sequence[Webhook] | None = None
-    ) -> None:
-        """Keep these as the webhooks of a task."""
-        await self._write(partial(outbox.replace, task_id, webhooks, known))
-        self.ring()
+    @reads
+    def conversation(
+        self, connection: Connection, owner: str, context_id: str, limit: int
+    ) -> Sequence[a2a.Message]:
+        """Return the latest messages of a conversation in their order."""
+        values = {"owner": owner, "context_id": context_id, "limit": limit}
+        rows = connection.execute(sql.conversation, values)
+        return [a2a.Message.FromString(body) for (body,) in rows]
 
     async def prune(self) -> int:
-        """Drop conversations that are over, and what is too much."""
+        """Delete conversations that are over, and surplus tasks."""
         pruned = 0
-        await self._write(outbox.dead_letter)
-        while found := await self._write(partial(tasks.prune, self.retention)):
+        await self._dead_letter()
+        while found := await self._prune():
             pruned += found
         return pruned
 
+    @writes
+    def _dead_letter(self, connection: Connection) -> None:
+        dead_letter(connection)
+
+    @writes
+    def _prune(self, connection: Connection) -> int:
+        """Delete a batch of tasks; return how many."""
+        values = {
+            "before": time.time() - self.retention.log_ttl,
+            "kept": self.retention.max_logs,
+            "limit": PRUNE_BATCH,
+            "yesterday": time.time() - DAY,
+        }
+        found = {
+            task_id
+            for statement in (sql.over, sql.surplus)
+            for (task_id,) in connection.execute(statement, values).fetchall()
+        }
+        for statement in DELETE_TASK:
+            connection.executemany(statement, [{"task_id": task_id} for task_id in found])
+        return len(found)
+
     async def renew(self, leases: Sequence[Lease]) -> Sequence[Lease]:
-        """Have these leases last again for their whole time; returns those that are lost."""
-        return await self._write(
-            partial(tasks.renew, leases, time.monotonic() + self.lease_seconds)
-        )
+        """Have these leases last again for their whole time; return those that are lost."""
+        return await self._renew(leases, time.monotonic() + self.lease_seconds)
 
     async def release(self, leases: Sequence[Lease]) -> None:
         """Let others claim these tasks at once."""
-        await self._write(partial(tasks.renew, leases, 0))
+        await self._renew(leases, 0)
 
-    async def claim(self, limit: int) -> Sequence[Claim]:
-        """Lease up to *limit* tasks that somebody should see to."""
+    @writes
+    def _renew(
+        self, connection: Connection, leases: Sequence[Lease], expires: float
+    ) -> list[Lease]:
+        held: set[Lease] = set()
+        for lease in leases:
+            values = {"task_id": lease.task_id, "epoch": lease.epoch, "expires": expires}
+            if connection.execute(sql.renew, values).rowcount:
+                held.add(lease)
+        return [lease for lease in leases if lease not in held]
+
+    @writes
+    def claim(self, connection: Connection, limit: int) -> Sequence[Claim]:
+        """Lease up to *limit* tasks whose lease, or whose deadline, has expired."""
         now = time.monotonic()
-        return await self._write(partial(tasks.claim, limit, now, now + self.lease_seconds))
+        values = {"now": now, "time": time.time(), "limit": limit}
+        claims: list[Claim] = []
+        for row in connection.execute(sql.expired, values).fetchall():
+            lease, attempts = Lease(row["id"], row["epoch"] + 1), row["attempts"] + 1
+            claims.append(Claim(_record(connection, row), lease, attempts))
+            leased = {"task_id": row["id"], "epoch": lease.epoch, "attempts": attempts}
+            connection.execute(sql.claim, {**leased, "expires": now + self.lease_seconds})
+        return claims
 
-    async def claim_notifications(self, request: ClaimRequest) -> Sequence[Notification]:
-        """Take what is due, the next of each webhook."""
-        return await self._write(partial(outbox.claim, request))
 
-    async def settle(self, notification: Notification) -> None:
-        """It has been delivered."""
-        await self._write(partial(outbox.settle, notification))
+def _reserve(connection: Connection, record: TaskRecord, key: SendKey) -> None:
+    """Take an idempotency key for a task.
 
-    async def postpone(self, notification: Notification, seconds: float) -> None:
-        """It may be taken again in so many seconds."""
-        await self._write(partial(outbox.postpone, notification, seconds))
+    Raises:
+        RepeatedError: Another task has it.
+    """
+    values = {"owner": record.owner, "key": key.text, "digest": key.digest}
+    for digest, task_id in connection.execute(sql.get_key, values):
+        raise (RepeatedError if digest == key.digest else KeyReusedError)(task_id)
+    connection.execute(sql.add_key, {**values, "task_id": record.task.id})
 
-    async def give_up(self, notification: Notification, reason: str) -> int:
-        """Its webhook has failed."""
-        return await self._write(partial(outbox.give_up, notification, reason))
 
-    async def limit_backlog(self, max_pending: int) -> int:
-        """Count what waits, and have webhooks fail to which an owner has more than that."""
-        counts = await self._read(outbox.counted)
-        owners = [owner for owner, count, _ in counts if count > max_pending]
-        dead = 0
-        if owners:
-            dead = await self._write(partial(outbox.give_up_surplus, owners, max_pending))
-        pending = sum(count for _, count, _ in counts)
-        age = time.time() - min((since for _, _, since in counts), default=time.time())
-        self._backlog = Backlog(pending - dead, max(age, 0))
-        return dead
+def _of_run(change: Change, lease_seconds: float) -> dict[str, Any]:
+    """Return who runs the task after a change of its state, and when it has ended."""
+    state = change.record.task.status.state
+    return {
+        "run": change.run,
+        "settled": state in SETTLED,
+        "expires": time.monotonic() + lease_seconds,
+        "ended": time.time() if state in TERMINAL else None,
+    }
 
-    async def _write(self, job: Callable[[sqlite3.Connection], Result]) -> Result:
-        return await self._do(self._writer, job)
 
-    async def _read(self, job: Callable[[sqlite3.Connection], Result]) -> Result:
-        return await self._do(self._reader, job)
+def _add_events(connection: Connection, task_id: str, events: Iterable[Event]) -> None:
+    rows = [{"task_id": task_id, **event_columns(event)} for event in events]
+    connection.executemany(sql.add_event, rows)
 
-    async def _do(
-        self, worker: Worker | None, job: Callable[[sqlite3.Connection], Result]
-    ) -> Result:
-        if worker is None:
-            raise StoreError("The store is not open")
-        return await worker.do(job)
+
+def _add_messages(connection: Connection, record: TaskRecord, known: int) -> None:
+    """Keep the messages that the task has had since it had *known* of them."""
+    task = record.task
+    ids = {"owner": record.owner, "context_id": task.context_id, "task_id": task.id}
+    bodies = (message.SerializeToString() for message in messages_since(record, known))
+    connection.executemany(sql.add_message, [{**ids, "body": body} for body in bodies])
+
+
+def _record(connection: Connection, row: Row) -> TaskRecord:
+    later: Iterable[bytes] = ()
+    if row["version"] > row["body_version"]:
+        values = {"task_id": row["id"], "after": row["body_version"], "limit": -1}
+        later = (body for _, body in connection.execute(sql.events, values))
+    return record_from(row, row["owner"], later)
