@@ -193,12 +193,6 @@ class SdkStore:
         records = [_record(task) for task in response.tasks]
         return TaskListResult(records, response.next_page_token or None)
 
-    async def delete(self, task_id: str) -> bool:
-        """Delete the task; whether there was one."""
-        known = await self._store.get(task_id, self._context) is not None
-        await self._store.delete(task_id, self._context)
-        return known
-
 
 def _record(stored: Task) -> TaskRecord:
     task = Task()

@@ -6,6 +6,7 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterable
 from contextlib import closing, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, TypeAlias, TypeVar
@@ -30,16 +31,14 @@ REASONS = {
 """Why a file can't be used, by SQLite's result code (https://sqlite.org/rescode.html)."""
 
 
+@dataclass(slots=True)
 class _Job:
     """A function to call with the connection, and the future of its result."""
 
-    __slots__ = ("error", "future", "result", "work")
-
-    def __init__(self, work: Work, future: "asyncio.Future[Any]") -> None:
-        self.work = work
-        self.future = future
-        self.result: Any = None
-        self.error: BaseException | None = None
+    work: Work
+    future: "asyncio.Future[Any]"
+    result: Any = None
+    error: BaseException | None = None
 
     def settle(self) -> None:
         if self.future.done():  # the caller was cancelled

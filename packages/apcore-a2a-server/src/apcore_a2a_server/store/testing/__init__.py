@@ -19,8 +19,7 @@ With pytest it is `@pytest.mark.parametrize("check", CHECKS)`.
 
 from apcore_a2a_server.store.testing import checks, webhook_checks
 
-from .asserting import CHECKS, LEASE, Check
-from .samples import begun, new_record, said_more, went_on
+from .samples import CHECKS, LEASE, Check, begun, new_record, said_more, went_on
 
 __all__ = [
     "CHECKS",

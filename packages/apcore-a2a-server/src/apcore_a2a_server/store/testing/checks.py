@@ -9,8 +9,7 @@ from apcore_a2a_core.states import COMPLETED, FAILED, INPUT_REQUIRED, WORKING
 from apcore_a2a_server.store.errors import KeyReusedError, LeaseLostError, RepeatedError, StaleError
 from apcore_a2a_server.store.port import Change, Order, Query, Retention, SendKey, Store
 
-from .asserting import LEASE, check, kept, raises, versions
-from .samples import begun, new_record, said_more, went_on
+from .samples import LEASE, begun, check, kept, new_record, raises, said_more, versions, went_on
 
 # Records
 

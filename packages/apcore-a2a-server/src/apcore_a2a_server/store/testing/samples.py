@@ -1,6 +1,7 @@
-"""Tasks and changes of them, as a server makes them."""
+"""What checks are made of: tasks, changes of them as a server makes them, and assertions."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeAlias
 
 from a2a import types as a2a
 from apcore_a2a_core.records import Payload, TaskRecord
@@ -8,6 +9,14 @@ from apcore_a2a_core.states import SUBMITTED, WORKING
 
 from apcore_a2a_server.store.port import Change, Event, Lease, SendKey, Store
 from apcore_a2a_server.store.webhooks import Webhook
+
+Check: TypeAlias = Callable[[Store], Awaitable[None]]
+
+CHECKS: list[Check] = []
+"""All of them."""
+
+LEASE = 0.2
+"""Seconds that leases last in these checks."""
 
 
 def new_record(task_id: str = "t1", owner: str = "ada", context_id: str = "c1") -> TaskRecord:
@@ -76,3 +85,28 @@ def _status(record: TaskRecord, state: a2a.TaskState) -> Payload:
     record.task.status.CopyFrom(status)
     task = record.task
     return a2a.TaskStatusUpdateEvent(task_id=task.id, context_id=task.context_id, status=status)
+
+
+def check(function: Check) -> Check:
+    CHECKS.append(function)
+    return function
+
+
+async def versions(store: Store, task_id: str, after: int = 0, limit: int = 1000) -> list[int]:
+    events = await store.events(task_id, after, limit)
+    assert events is not None, "the log does not reach back so far"
+    return [event.version for event in events]
+
+
+async def raises(error: type[Exception], call: Awaitable[object]) -> None:
+    try:
+        await call
+    except error:
+        return
+    raise AssertionError(f"{error.__name__} was not raised")
+
+
+async def kept(store: Store, task_id: str = "t1") -> TaskRecord:
+    record = await store.get(task_id)
+    assert record is not None, f"{task_id} is gone"
+    return record

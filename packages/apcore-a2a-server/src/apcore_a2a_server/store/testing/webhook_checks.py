@@ -13,8 +13,7 @@ from apcore_a2a_server.store.errors import StaleError
 from apcore_a2a_server.store.port import Retention, Store
 from apcore_a2a_server.store.webhooks import MAX_WEBHOOKS, ClaimRequest, Notification, Webhook
 
-from .asserting import LEASE, check, kept, raises
-from .samples import begun, new_record, said_more, went_on
+from .samples import LEASE, begun, check, kept, new_record, raises, said_more, went_on
 
 
 def hook(name: str = "w1", host: str = "a.example", task_id: str = "t1") -> Webhook:
