@@ -17,9 +17,9 @@ from weakref import WeakValueDictionary
 from apcore_a2a_core.records import TaskRecord
 from apcore_a2a_core.states import SETTLED, TERMINAL
 
-from .errors import KeyReusedError, LeaseLostError, NotSavedError, RepeatedError, StaleError
+from .errors import LeaseLostError, NotSavedError, StaleError
 from .outbox import Outbox
-from .port import Change, Claim, Event, Lease, SendKey, Store, pack, unpack
+from .port import Change, Claim, Event, Lease, NewTask, SendKey, Store, pack, unpack
 from .webhooks import Backlog, ClaimRequest, Notification, Webhook, with_webhook
 
 logger = logging.getLogger("apcore_a2a.stores")
@@ -82,38 +82,33 @@ class InProcessStore(Store):
     async def write_webhooks(self, task_id: str, webhooks: Sequence[Webhook]) -> None:
         """Keep these as the webhooks of a task."""
 
-    async def create(
-        self,
-        record: TaskRecord,
-        events: Sequence[Event],
-        webhooks: Sequence[Webhook] = (),
-        key: SendKey | None = None,
-    ) -> Lease:
+    async def create(self, new: NewTask) -> Lease:
         """Keep a new task, or nothing of it."""
-        task_id = record.task.id
+        record, key, task_id = new.record, new.key, new.record.task.id
         if key is not None:
             await self._reserve(record.owner, key, task_id)
-        log = self._logs[task_id] = _Log(record.version, [*events], webhooks=tuple(webhooks))
+        log = _Log(record.version, [*new.events], webhooks=tuple(new.webhooks))
+        self._logs[task_id] = log
         try:
-            if webhooks:
-                await self.write_webhooks(task_id, webhooks)
+            if log.webhooks:
+                await self.write_webhooks(task_id, log.webhooks)
             await self.save(record)
         except Exception:  # a user's store may raise anything: then there is no task
             del self._logs[task_id]
             if key is not None:
                 del self._sends[record.owner, key.text]
-            if webhooks:
+            if log.webhooks:
                 await self.write_webhooks(task_id, ())
             raise
         if log.webhooks:
-            self._outbox.add(record, log.webhooks, events)
+            self._outbox.add(record, log.webhooks, new.events)
         return self._lease(task_id, log)
 
     async def _reserve(self, owner: str, key: SendKey, task_id: str) -> None:
         """Take a key for a task, unless another task that is kept has it."""
         digest, known = self._sends.get((owner, key.text), (key.digest, ""))
         if known and (known in self._logs or await self.get(known) is not None):
-            raise (RepeatedError if digest == key.digest else KeyReusedError)(known)
+            raise key.refusal(digest, known)
         self._sends[owner, key.text] = key.digest, task_id
         if len(self._sends) > self.retention.max_logs:
             self._sends.popitem(last=False)

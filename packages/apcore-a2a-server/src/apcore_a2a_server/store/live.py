@@ -17,7 +17,7 @@ from apcore_a2a_core.records import Payload, TaskRecord
 from apcore_a2a_core.states import PAUSED, SETTLED, TERMINAL, WORKING
 
 from .errors import NotSavedError, StaleError
-from .port import Change, Claim, Event, Lease, SendKey, Store
+from .port import Change, Claim, Event, Lease, NewTask, SendKey, Store
 from .webhooks import Webhook
 
 logger = logging.getLogger(__name__)
@@ -127,7 +127,7 @@ class LiveTasks:
         live = self._live[record.task.id] = LiveTask(record)
         async with live.lock:  # the store may show the task before it tells us that it has it
             try:
-                live.lease = await self.store.create(record, events, webhooks, key)
+                live.lease = await self.store.create(NewTask(record, events, webhooks, key))
             except Exception:  # a user's store may raise anything: then there is no task
                 del self._live[record.task.id]
                 raise

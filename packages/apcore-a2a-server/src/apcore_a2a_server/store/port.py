@@ -13,7 +13,7 @@ from a2a import types as a2a
 from a2a.utils.errors import InvalidParamsError, TaskNotFoundError
 from apcore_a2a_core.records import Payload, TaskRecord
 
-from .errors import StaleError
+from .errors import KeyReusedError, RepeatedError, StaleError
 from .webhooks import Backlog, ClaimRequest, Edit, Notification, Webhook
 
 
@@ -129,6 +129,40 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True)
+class SendKey:
+    """What a send is known by when it is repeated: of one owner, and for one body.
+
+    Attributes:
+        text: the key that the client has chosen.
+        digest: what the body is known by.
+    """
+
+    text: str
+    digest: bytes
+
+    def refusal(self, digest: bytes, task_id: str) -> RepeatedError:
+        """Return the error for another send with this key, whose body has *digest*."""
+        return (RepeatedError if digest == self.digest else KeyReusedError)(task_id)
+
+
+@dataclass(frozen=True, slots=True)
+class NewTask:
+    """A task that begins; it is kept with all of this, or not at all.
+
+    Attributes:
+        record: the task.
+        events: its first events.
+        webhooks: its webhooks, which get a notification of each of these events.
+        key: the key of its send; no other task of the same owner has it.
+    """
+
+    record: TaskRecord
+    events: Sequence[Event]
+    webhooks: Sequence[Webhook] = ()
+    key: SendKey | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Change:
     """One change of a task, which is taken whole or not at all.
 
@@ -172,19 +206,6 @@ class Retention:
     max_logs: int = 10_000
     log_ttl: float = 3600
     max_events: int = 1000
-
-
-@dataclass(frozen=True, slots=True)
-class SendKey:
-    """What a send is known by when it is repeated: of one owner, and for one body.
-
-    Attributes:
-        text: the key that the client has chosen.
-        digest: what the body is known by.
-    """
-
-    text: str
-    digest: bytes
 
 
 class Store(ABC):
@@ -233,21 +254,8 @@ class Store(ABC):
         await self.get("00000000-0000-0000-0000-000000000000")
 
     @abstractmethod
-    async def create(
-        self,
-        record: TaskRecord,
-        events: Sequence[Event],
-        webhooks: Sequence[Webhook] = (),
-        key: SendKey | None = None,
-    ) -> Lease:
-        """Keep a new task with its first events and its webhooks, leased to who creates it.
-
-        Args:
-            record: The task.
-            events: How it has begun.
-            webhooks: Who is told of it.
-            key: What another send of the same owner must not have been known by, as long as
-                the task of that one is kept.
+    async def create(self, new: NewTask) -> Lease:
+        """Keep a new task; return the lease of its creator.
 
         Raises:
             RepeatedError: There is a task of the key, from the same body.

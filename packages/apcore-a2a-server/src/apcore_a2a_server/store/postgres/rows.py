@@ -6,7 +6,7 @@ from typing import Any
 from apcore_a2a_core.records import TaskRecord
 from apcore_a2a_core.states import SETTLED, TERMINAL
 
-from apcore_a2a_server.store.port import Change, Event, SendKey
+from apcore_a2a_server.store.port import Change, Event, NewTask
 from apcore_a2a_server.store.rows import (
     arrays,
     event_columns,
@@ -28,18 +28,16 @@ def owner_text(owner: bytes) -> str:
     return owner.decode("utf-8", "surrogatepass")
 
 
-def new_task(
-    record: TaskRecord, events: Sequence[Event], webhooks: Sequence[Webhook], key: SendKey | None
-) -> dict[str, Any]:
+def new_task(new: NewTask) -> dict[str, Any]:
     """Return the values of a new task, but for its lease."""
     return {
-        **task_columns(record),
-        **_of_events(events),
-        **webhook_arrays(webhooks),
-        "owner": owner_bytes(record.owner),
-        "message_bodies": [each.SerializeToString() for each in messages_since(record, 0)],
-        "key": None if key is None else key.text,
-        "digest": None if key is None else key.digest,
+        **task_columns(new.record),
+        **_of_events(new.events),
+        **webhook_arrays(new.webhooks),
+        "owner": owner_bytes(new.record.owner),
+        "message_bodies": [each.SerializeToString() for each in messages_since(new.record, 0)],
+        "key": None if new.key is None else new.key.text,
+        "digest": None if new.key is None else new.key.digest,
     }
 
 

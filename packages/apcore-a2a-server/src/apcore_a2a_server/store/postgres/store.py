@@ -11,9 +11,7 @@ from apcore_a2a_core.records import TaskRecord
 from apcore_a2a_core.states import SETTLED
 
 from apcore_a2a_server.store.errors import (
-    KeyReusedError,
     LeaseLostError,
-    RepeatedError,
     StaleError,
     StoreError,
 )
@@ -22,6 +20,7 @@ from apcore_a2a_server.store.port import (
     Claim,
     Event,
     Lease,
+    NewTask,
     Page,
     Query,
     SendKey,
@@ -30,7 +29,6 @@ from apcore_a2a_server.store.port import (
 )
 from apcore_a2a_server.store.retry import retry_while_unavailable
 from apcore_a2a_server.store.rows import before_cursor, conditions, page_of
-from apcore_a2a_server.store.webhooks import Webhook
 
 from .batching import BatchedStatement
 from .database import LONGEST_TIMEOUT, REFUSALS, Database, refusal, select, sql
@@ -102,31 +100,24 @@ class PostgresStore(DatabaseOutbox):
         """Delete everything."""
         await self._database.execute(sql.clear)
 
-    async def create(
-        self,
-        record: TaskRecord,
-        events: Sequence[Event],
-        webhooks: Sequence[Webhook] = (),
-        key: SendKey | None = None,
-    ) -> Lease:
+    async def create(self, new: NewTask) -> Lease:
         """Keep a new task, with all that belongs to it."""
-        values = new_task(record, events, webhooks, key)
+        values = new_task(new)
         try:
             await self._creates.fetch_row({**values, "lease_seconds": self.lease_seconds})
         except asyncpg.UniqueViolationError:
-            if key is not None:
-                await self._check_key(record.owner, key)
+            if new.key is not None:
+                await self._check_key(new.record.owner, new.key)
             raise
-        if webhooks:
+        if new.webhooks:
             self.ring()
-        return Lease(record.task.id, 1)
+        return Lease(new.record.task.id, 1)
 
     async def _check_key(self, owner: str, key: SendKey) -> None:
         """Raise the error for a key that is taken."""
         known = await self._database.fetch_row(sql.get_key, owner=owner_bytes(owner), key=key.text)
         if known is not None:
-            same = known["digest"] == key.digest
-            raise (RepeatedError if same else KeyReusedError)(known["task_id"])
+            raise key.refusal(known["digest"], known["task_id"])
 
     async def change(self, change: Change) -> Lease | None:
         """Make a change, also when the database is gone for a while."""

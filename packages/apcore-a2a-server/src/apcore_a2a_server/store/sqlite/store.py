@@ -9,12 +9,13 @@ from a2a import types as a2a
 from apcore_a2a_core.records import TaskRecord
 from apcore_a2a_core.states import SETTLED, TERMINAL
 
-from apcore_a2a_server.store.errors import KeyReusedError, LeaseLostError, RepeatedError, StaleError
+from apcore_a2a_server.store.errors import LeaseLostError, StaleError
 from apcore_a2a_server.store.port import (
     Change,
     Claim,
     Event,
     Lease,
+    NewTask,
     Page,
     Query,
     SendKey,
@@ -31,7 +32,6 @@ from apcore_a2a_server.store.rows import (
     record_from,
     task_columns,
 )
-from apcore_a2a_server.store.webhooks import Webhook
 
 from .file import reads, writes
 from .outbox import FileOutbox, add_notifications, add_webhook, dead_letter, replace_webhooks
@@ -77,39 +77,26 @@ class SqliteStore(FileOutbox):
         ```
     """
 
-    async def create(
-        self,
-        record: TaskRecord,
-        events: Sequence[Event],
-        webhooks: Sequence[Webhook] = (),
-        key: SendKey | None = None,
-    ) -> Lease:
+    async def create(self, new: NewTask) -> Lease:
         """Keep a new task, with all that belongs to it."""
-        lease = await self._create(record, events, webhooks, key)
-        if webhooks:
+        lease = await self._create(new)
+        if new.webhooks:
             self.ring()
         return lease
 
     @writes
-    def _create(
-        self,
-        connection: Connection,
-        record: TaskRecord,
-        events: Sequence[Event],
-        webhooks: Sequence[Webhook],
-        key: SendKey | None,
-    ) -> Lease:
-        task_id = record.task.id
-        if key is not None:
-            _reserve(connection, record, key)
+    def _create(self, connection: Connection, new: NewTask) -> Lease:
+        record, task_id = new.record, new.record.task.id
+        if new.key is not None:
+            _reserve(connection, record, new.key)
         expires = time.monotonic() + self.lease_seconds
         values = {**task_columns(record), "owner": record.owner, "expires": expires}
         connection.execute(sql.create, values)
-        _add_events(connection, task_id, events)
+        _add_events(connection, task_id, new.events)
         _add_messages(connection, record, 0)
-        if webhooks:
-            replace_webhooks(connection, task_id, (), webhooks)
-            add_notifications(connection, task_id, events)
+        if new.webhooks:
+            replace_webhooks(connection, task_id, (), new.webhooks)
+            add_notifications(connection, task_id, new.events)
         return Lease(task_id, 1)
 
     async def change(self, change: Change) -> Lease | None:
@@ -269,7 +256,7 @@ def _reserve(connection: Connection, record: TaskRecord, key: SendKey) -> None:
     """
     values = {"owner": record.owner, "key": key.text, "digest": key.digest}
     for digest, task_id in connection.execute(sql.get_key, values):
-        raise (RepeatedError if digest == key.digest else KeyReusedError)(task_id)
+        raise key.refusal(digest, task_id)
     connection.execute(sql.add_key, {**values, "task_id": record.task.id})
 
 

@@ -7,7 +7,7 @@ from a2a import types as a2a
 from apcore_a2a_core.records import Payload, TaskRecord
 from apcore_a2a_core.states import SUBMITTED, WORKING
 
-from apcore_a2a_server.store.port import Change, Event, Lease, SendKey, Store
+from apcore_a2a_server.store.port import Change, Event, Lease, NewTask, SendKey, Store
 from apcore_a2a_server.store.webhooks import Webhook
 
 Check: TypeAlias = Callable[[Store], Awaitable[None]]
@@ -39,7 +39,7 @@ async def begun(
     submitted, working = _copy(record.task), _status(record, WORKING)
     record.version = 2
     events = [Event(1, submitted), Event(2, working)]
-    return record, await store.create(record, events, webhooks, key)
+    return record, await store.create(NewTask(record, events, webhooks, key))
 
 
 def went_on(
