@@ -14,7 +14,8 @@ from apcore_a2a_server.push.guard import Guard
 from apcore_a2a_server.push.queue import DeliveryQueue
 from apcore_a2a_server.push.sender import WebhookSender
 from apcore_a2a_server.push.transport import Answer, WebhookTransport
-from apcore_a2a_server.store import LiveTasks, Webhook
+from apcore_a2a_server.store import Webhook
+from apcore_a2a_server.store.live import LiveTasks
 
 from tests.server.test_memory_store import record
 from tests.serving import PATIENCE

@@ -10,7 +10,8 @@ import pytest
 from a2a import types as a2a
 from apcore_a2a_server.push import PushSettings
 from apcore_a2a_server.push.push import Push
-from apcore_a2a_server.store import LiveTasks, Webhook
+from apcore_a2a_server.store import Webhook
+from apcore_a2a_server.store.live import LiveTasks
 from apcore_a2a_server.store.sqlite import SqliteStore
 from apcore_a2a_server.store.testing import begun, new_record
 

@@ -17,7 +17,8 @@ from apcore_a2a_server import InMemoryTaskStore
 from apcore_a2a_server.engine.change import NewState, change
 from apcore_a2a_server.engine.clients import Caller, Connection
 from apcore_a2a_server.engine.handler import Handler, Request
-from apcore_a2a_server.store import LiveTasks, Page, Query, TaskRecord
+from apcore_a2a_server.store import Page, Query, TaskRecord
+from apcore_a2a_server.store.live import LiveTasks
 
 from .inloop import NEEDS_APPROVAL, Does, Gate, Streams, always, gapless, give_back, serving, true
 from .inloop import anyio_backend as anyio_backend

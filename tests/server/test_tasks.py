@@ -24,7 +24,8 @@ from apcore_a2a_core.states import (
 from apcore_a2a_server import InMemoryTaskStore
 from apcore_a2a_server.engine.change import NewState, change
 from apcore_a2a_server.errors import InvalidStateTransitionError
-from apcore_a2a_server.store import LiveTasks, TaskRecord
+from apcore_a2a_server.store import TaskRecord
+from apcore_a2a_server.store.live import LiveTasks
 from pydantic import BaseModel
 
 from .asking import Agent, Json, state_of

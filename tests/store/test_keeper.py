@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 from apcore_a2a_core.records import Payload
-from apcore_a2a_server.store import Claim, InMemoryTaskStore, Lease, LeaseKeeper, LiveTasks
+from apcore_a2a_server.store import Claim, InMemoryTaskStore, Lease
+from apcore_a2a_server.store.leases import LeaseKeeper
+from apcore_a2a_server.store.live import LiveTasks
 from apcore_a2a_server.store.postgres import PostgresStore
 from apcore_a2a_server.store.sqlite import SqliteStore
 from apcore_a2a_server.store.testing.samples import begun, new_record

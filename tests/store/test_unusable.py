@@ -14,8 +14,9 @@ import asyncpg
 import pytest
 from a2a import types as a2a
 from apcore_a2a_core.states import COMPLETED
-from apcore_a2a_server.store import LiveTasks, UnavailableError
+from apcore_a2a_server.store import UnavailableError
 from apcore_a2a_server.store.leases import LeaseKeeper
+from apcore_a2a_server.store.live import LiveTasks
 from apcore_a2a_server.store.port import Claim, SendKey
 from apcore_a2a_server.store.postgres import PostgresStore
 from apcore_a2a_server.store.sqlite import SqliteStore, file

@@ -20,7 +20,10 @@ from apcore_a2a_server.fields import OptionError
 from apcore_a2a_server.middleware import RateLimiter
 from apcore_a2a_server.modules import Access, Skills, ThreadPool, install_approval, install_steps
 from apcore_a2a_server.push import PushSettings
-from apcore_a2a_server.store import InMemoryTaskStore, LeaseKeeper, LiveTasks, Retention, store_of
+from apcore_a2a_server.store import InMemoryTaskStore, Retention
+from apcore_a2a_server.store.adapters import store_of
+from apcore_a2a_server.store.leases import LeaseKeeper
+from apcore_a2a_server.store.live import LiveTasks
 
 from .cards import CardPages
 from .health import HealthPage

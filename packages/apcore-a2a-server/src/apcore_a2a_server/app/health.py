@@ -9,7 +9,7 @@ from starlette.responses import JSONResponse, Response
 
 from apcore_a2a_server.engine.process import Phase, ProcessState
 from apcore_a2a_server.modules import Skills
-from apcore_a2a_server.store import LiveTasks
+from apcore_a2a_server.store.live import LiveTasks
 
 logger = logging.getLogger(__name__)
 

@@ -13,7 +13,8 @@ from apcore_a2a_core.states import INPUT_REQUIRED, PAUSED
 
 from apcore_a2a_server.middleware import log_context
 from apcore_a2a_server.modules import Access, Skill, Skills
-from apcore_a2a_server.store import LiveTasks, Query, TaskRecord
+from apcore_a2a_server.store import Query, TaskRecord
+from apcore_a2a_server.store.live import LiveTasks
 
 from .call import Call
 from .clients import Caller

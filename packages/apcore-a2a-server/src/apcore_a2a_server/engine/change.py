@@ -11,20 +11,13 @@ from typing import Protocol
 
 from a2a import types as a2a
 from apcore_a2a_core import to_value
+from apcore_a2a_core.records import trim
 from apcore_a2a_core.states import NAMES, TRANSITIONS, WORKING
 
 from apcore_a2a_server.errors import InvalidStateTransitionError, StaleTaskError
-from apcore_a2a_server.store import (
-    Lease,
-    LiveTasks,
-    Payload,
-    SendKey,
-    StaleError,
-    TaskRecord,
-    Webhook,
-    fold,
-    trim,
-)
+from apcore_a2a_server.store import Lease, Payload, SendKey, StaleError, TaskRecord, Webhook
+from apcore_a2a_server.store.live import LiveTasks
+from apcore_a2a_server.store.port import fold
 
 from .messages import now
 

@@ -16,7 +16,9 @@ from apcore_a2a_core.states import NAMES, PAUSED, TERMINAL
 
 from apcore_a2a_server.errors import StaleTaskError, TooMuchError
 from apcore_a2a_server.push.configs import PushConfigs
-from apcore_a2a_server.store import Event, LiveTasks, Order, Query, Version
+from apcore_a2a_server.store import Event, Query, Version
+from apcore_a2a_server.store.live import LiveTasks
+from apcore_a2a_server.store.port import Order
 from apcore_a2a_server.store.subscribers import attach, ending, follow
 
 from .admission import Admission

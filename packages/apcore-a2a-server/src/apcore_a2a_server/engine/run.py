@@ -30,7 +30,8 @@ from apcore_a2a_server.modules import (
     current,
     is_for_input,
 )
-from apcore_a2a_server.store import Lease, LiveTasks, TaskRecord, UnavailableError
+from apcore_a2a_server.store import Lease, TaskRecord, UnavailableError
+from apcore_a2a_server.store.live import LiveTasks
 
 from .call import Call
 from .change import NewParts, NewState, Restart, Update, change, create

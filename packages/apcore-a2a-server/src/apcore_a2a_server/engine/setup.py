@@ -7,7 +7,7 @@ from typing import Any
 from apcore_a2a_core import ErrorMapper, Executor, PartConverter
 
 from apcore_a2a_server.modules import Access, ApprovalPolicy, ThreadPool
-from apcore_a2a_server.store import LiveTasks
+from apcore_a2a_server.store.live import LiveTasks
 
 from .call import Call
 from .limits import Capacity

@@ -2,7 +2,7 @@
 
 import logging
 
-from apcore_a2a_server.store import LiveTasks
+from apcore_a2a_server.store.live import LiveTasks
 
 from .configs import PushConfigs
 from .guard import Guard, Resolve

@@ -7,7 +7,8 @@ from typing import Literal, TypeAlias
 
 from a2a import types as a2a
 
-from apcore_a2a_server.store import LiveTasks, Notification
+from apcore_a2a_server.store import Notification
+from apcore_a2a_server.store.live import LiveTasks
 
 from .guard import Guard
 from .settings import PushSettings

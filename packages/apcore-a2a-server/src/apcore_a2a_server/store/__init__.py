@@ -1,16 +1,7 @@
-"""Tasks, their events, and where they are kept: the part of an agent that outlives a request."""
+"""Stores of tasks, and what it takes to configure one or to write one."""
 
-from apcore_a2a_core.records import (
-    Payload,
-    TaskListResult,
-    TaskRecord,
-    TaskStore,
-    Version,
-    shortened,
-    trim,
-)
+from apcore_a2a_core.records import Payload, TaskListResult, TaskRecord, TaskStore, Version
 
-from .adapters import ScannedStore, SdkStore, store_of
 from .errors import (
     KeyReusedError,
     LeaseLostError,
@@ -21,11 +12,8 @@ from .errors import (
     StoreFullError,
     UnavailableError,
 )
-from .inprocess import InProcessStore
-from .leases import LeaseKeeper
-from .live import LiveTasks
 from .memory import InMemoryTaskStore
-from .port import Change, Claim, Event, Lease, Order, Page, Query, Retention, SendKey, Store, fold
+from .port import Change, Claim, Event, Lease, NewTask, Page, Query, Retention, SendKey, Store
 from .urls import open_store
 from .webhooks import Backlog, ClaimRequest, Notification, Webhook, with_webhook
 
@@ -36,22 +24,17 @@ __all__ = [
     "ClaimRequest",
     "Event",
     "InMemoryTaskStore",
-    "InProcessStore",
     "KeyReusedError",
     "Lease",
-    "LeaseKeeper",
     "LeaseLostError",
-    "LiveTasks",
+    "NewTask",
     "NotSavedError",
     "Notification",
-    "Order",
     "Page",
     "Payload",
     "Query",
     "RepeatedError",
     "Retention",
-    "ScannedStore",
-    "SdkStore",
     "SendKey",
     "StaleError",
     "Store",
@@ -63,10 +46,6 @@ __all__ = [
     "UnavailableError",
     "Version",
     "Webhook",
-    "fold",
     "open_store",
-    "shortened",
-    "store_of",
-    "trim",
     "with_webhook",
 ]

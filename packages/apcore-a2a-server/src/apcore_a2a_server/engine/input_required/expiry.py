@@ -11,7 +11,7 @@ from apcore_a2a_server.engine.change import NewState, change
 from apcore_a2a_server.engine.messages import say
 from apcore_a2a_server.engine.process import Background
 from apcore_a2a_server.errors import StaleTaskError
-from apcore_a2a_server.store import LiveTasks
+from apcore_a2a_server.store.live import LiveTasks
 
 from .pause import Pause
 
