@@ -33,10 +33,20 @@ class TaskRecord:
     messages: int = 0
     deadline: float | None = None
 
+    @property
+    def status_at(self) -> float:
+        """When the task came into its state, in seconds since 1970."""
+        timestamp = self.task.status.timestamp
+        return timestamp.seconds + timestamp.nanos / 1e9
+
     def said(self) -> list[a2a.Message]:
         """The messages of the task that are still known: its history, and what it says now."""
         status = self.task.status
         return [*self.task.history, *([status.message] if status.HasField("message") else [])]
+
+    def said_since(self, known: int) -> list[a2a.Message]:
+        """Return the messages of the task beyond its first *known* ones."""
+        return self.said()[known - self.messages :] if self.messages > known else []
 
 
 MAX_BYTES = 1024 * 1024

@@ -109,9 +109,8 @@ class ScannedStore(InProcessStore):
 
 
 def _takes(query: Query, record: TaskRecord) -> bool:
-    task, moment = record.task, record.task.status.timestamp
-    seconds = moment.seconds + moment.nanos / 1e9
-    return query.takes(record.owner, task.context_id, task.status.state, seconds)
+    task = record.task
+    return query.takes(record.owner, task.context_id, task.status.state, record.status_at)
 
 
 def _position(found: list[TaskRecord], cursor: str | None) -> int:

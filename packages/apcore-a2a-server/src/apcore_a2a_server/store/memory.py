@@ -122,7 +122,7 @@ class InMemoryTaskStore(InProcessStore):
         Raises:
             StoreFullError: It is a new task, and the store is full of running ones.
         """
-        task, status = record.task, record.task.status
+        task = record.task
         slot = self._slots.get(task.id)
         if slot is None and len(self._slots) >= self._max_capacity:
             self._make_room(record.owner)
@@ -140,8 +140,8 @@ class InMemoryTaskStore(InProcessStore):
             ),
             context,
             task.context_id,
-            status.state,
-            status.timestamp.seconds + status.timestamp.nanos / 1e9,
+            task.status.state,
+            record.status_at,
             slot.created if slot else updated,
             updated,
         )
@@ -235,8 +235,7 @@ class InMemoryTaskStore(InProcessStore):
 
     def _listen(self, context: _Context, record: TaskRecord, known: int) -> None:
         """Keep the messages that the task has had since the last time."""
-        if record.messages > known:
-            latest = record.said()[known - record.messages :]
+        if latest := record.said_since(known):
             said = [*context.messages, *(message.SerializeToString() for message in latest)]
             del said[: -self._max_history]
             context.messages = tuple(said[surplus([len(data) for data in said]) :])

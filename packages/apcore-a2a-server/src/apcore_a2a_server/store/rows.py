@@ -11,12 +11,6 @@ from .port import Event, Page, Query, fold, number_of, pack, unpack
 from .webhooks import Backlog, Notification, Webhook
 
 
-def seconds_of(task: a2a.Task) -> float:
-    """Return when a task came into its state, in seconds since 1970."""
-    timestamp = task.status.timestamp
-    return timestamp.seconds + timestamp.nanos / 1e9
-
-
 def task_columns(record: TaskRecord) -> dict[str, Any]:
     """Return the columns of a task, but for its owner."""
     task = record.task
@@ -25,7 +19,7 @@ def task_columns(record: TaskRecord) -> dict[str, Any]:
         "context_id": task.context_id,
         "skill": record.skill,
         "state": task.status.state,
-        "status_at": seconds_of(task),
+        "status_at": record.status_at,
         "version": record.version,
         "messages": record.messages,
         "body": task.SerializeToString(),
@@ -95,11 +89,6 @@ def backlog_of(rows: Iterable[Any], dead: int) -> Backlog:
     counts = [(row["pending"], row["age"]) for row in rows]
     pending = sum(count for count, _ in counts)
     return Backlog(pending - dead, max((0.0, *(age for _, age in counts))))
-
-
-def messages_since(record: TaskRecord, known: int) -> Sequence[a2a.Message]:
-    """Return the messages that the task has had since it had *known* of them."""
-    return record.said()[known - record.messages :] if record.messages > known else ()
 
 
 def conditions(query: Query, owner: Any) -> tuple[tuple[str, ...], dict[str, Any]]:

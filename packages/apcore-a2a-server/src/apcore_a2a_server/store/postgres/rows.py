@@ -10,7 +10,6 @@ from apcore_a2a_server.store.port import Change, Event, NewTask
 from apcore_a2a_server.store.rows import (
     arrays,
     event_columns,
-    messages_since,
     record_from,
     task_columns,
     webhook_columns,
@@ -35,7 +34,7 @@ def new_task(new: NewTask) -> dict[str, Any]:
         **_of_events(new.events),
         **webhook_arrays(new.webhooks),
         "owner": owner_bytes(new.record.owner),
-        "message_bodies": [each.SerializeToString() for each in messages_since(new.record, 0)],
+        "message_bodies": [each.SerializeToString() for each in new.record.said_since(0)],
         "key": None if new.key is None else new.key.text,
         "digest": None if new.key is None else new.key.digest,
     }

@@ -27,7 +27,6 @@ from apcore_a2a_server.store.rows import (
     composed,
     conditions,
     event_columns,
-    messages_since,
     page_of,
     record_from,
     task_columns,
@@ -280,7 +279,7 @@ def _add_messages(connection: Connection, record: TaskRecord, known: int) -> Non
     """Keep the messages that the task has had since it had *known* of them."""
     task = record.task
     ids = {"owner": record.owner, "context_id": task.context_id, "task_id": task.id}
-    bodies = (message.SerializeToString() for message in messages_since(record, known))
+    bodies = (message.SerializeToString() for message in record.said_since(known))
     connection.executemany(sql.add_message, [{**ids, "body": body} for body in bodies])
 
 

@@ -40,14 +40,6 @@ class _Job:
     result: Any = None
     error: BaseException | None = None
 
-    def settle(self) -> None:
-        if self.future.done():  # the caller was cancelled
-            return
-        if self.error is None:
-            self.future.set_result(self.result)
-        else:
-            self.future.set_exception(self.error)
-
 
 class Worker(threading.Thread):
     """Does jobs one after the other; those that wait at the same time share a commit.
@@ -185,4 +177,9 @@ def _reason(error: BaseException) -> str | None:
 
 def _settle(jobs: Iterable[_Job]) -> None:
     for job in jobs:
-        job.settle()
+        if job.future.done():  # the caller was cancelled
+            continue
+        if job.error is None:
+            job.future.set_result(job.result)
+        else:
+            job.future.set_exception(job.error)

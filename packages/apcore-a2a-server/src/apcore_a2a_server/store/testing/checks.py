@@ -280,10 +280,8 @@ async def a_page_by_update_has_the_latest_change_first_and_counts(store: Store) 
 @check
 async def a_page_can_begin_at_a_time(store: Store) -> None:
     record, _ = await begun(store)
-    moment = record.task.status.timestamp
-    seconds = moment.seconds + moment.nanos / 1e9
-    assert len((await store.query(Query("ada", after=seconds))).records) == 1
-    assert not (await store.query(Query("ada", after=seconds + 1))).records
+    assert len((await store.query(Query("ada", after=record.status_at))).records) == 1
+    assert not (await store.query(Query("ada", after=record.status_at + 1))).records
 
 
 @check
