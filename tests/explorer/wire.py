@@ -22,6 +22,7 @@ class Wire:
         self._port = urlsplit(agent).port
         self._whole = True
         self._ends: set[StreamWriter] = set()
+        self._carried: set[asyncio.Task[None] | None] = set()
         self._loop = asyncio.new_event_loop()
 
     def cut(self) -> None:
@@ -48,6 +49,7 @@ class Wire:
         if not self._whole:
             writer.transport.abort()
             return
+        self._carried.add(asyncio.current_task())
         there, back = await asyncio.open_connection("127.0.0.1", self._port)
         self._ends |= {writer, back}
         await asyncio.gather(_pump(reader, back), _pump(there, writer))
@@ -61,8 +63,7 @@ class Wire:
                 await over.wait()
                 for end in self._ends:
                     end.transport.abort()
-                # so that what carries comes to its end
-                await asyncio.sleep(0.05)
+                await asyncio.gather(*filter(None, self._carried), return_exceptions=True)
 
     @contextmanager
     def laid(self) -> Iterator["Wire"]:

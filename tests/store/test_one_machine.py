@@ -26,7 +26,7 @@ def test_after_a_kill_everything_goes_on_or_ends(tmp_path: Path, store: str) -> 
         done = first.start("again", seconds=0)
         first.ended(done)
         asks = first.start("asks", seconds=0)
-        again, once = first.start("again", seconds=1), first.start("once", seconds=1)
+        again, once = first.start("again", seconds=3), first.start("once", seconds=600)
         first.process.signal(signal.SIGKILL)
         first.process.end()
     with replica(tmp_path, store) as second:
