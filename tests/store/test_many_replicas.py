@@ -29,7 +29,7 @@ def test_any_replica_knows_every_task(tmp_path: Path, store: str) -> None:
         listed = other.ask("ListTasks")["result"]["tasks"]
         assert [task["id"] for task in listed] == [task_id]
         asks = one.start("asks", seconds=0)
-        assert other.state(asks) == "input-required"
+        eventually(lambda: other.state(asks) == "input-required")
         other.say(asks, "yes")
         assert one.ended(asks) == ["completed"]
         assert one.starts(asks) == 1
