@@ -124,11 +124,15 @@ class Folder:
         lines = self.diary.read_text().splitlines() if self.diary.exists() else []
         return [line.rpartition(" ")[0] for line in lines]
 
+    async def seen(self) -> None:
+        """Wait until the watch knows what there is: what is new from now on is news to it."""
+        await true(lambda: any("Watching" in line for line in self.lines()))
+
     @asynccontextmanager
     async def watched(self) -> AsyncIterator[None]:
         task = asyncio.create_task(watch(self.registry, self.path))
         try:
-            await true(lambda: any("Watching" in line for line in self.lines()))
+            await self.seen()
             yield
             assert not task.done()
         finally:
@@ -607,6 +611,7 @@ async def test_an_agent_that_watches_shows_and_runs_what_is_there_now(folder: Fo
     """The skill, and a card with another ETag and revision (FR-OPS-003)."""
     folder.write("first.py", "one")
     async with serving(folder.path, watch=True) as peer:
+        await folder.seen()
         served = Served(peer)
         before = await served.card()
         folder.write("second.py", "two")
@@ -644,6 +649,7 @@ async def test_a_running_task_of_a_module_that_is_replaced_ends_as_it_began(
         "work.py", "old", f"from pathlib import Path\nGATE = Path({str(gate)!r})\n{dedent(slow)}"
     )
     async with serving(folder.path, watch=True) as peer:
+        await folder.seen()
         task_id = await peer.start("work", peer.part(data={}))
         folder.write("work.py", "new")
         await true(lambda: "Reloaded work" in folder.lines())
