@@ -4,16 +4,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeAlias, TypeVar
 
 import httpx
 
-from .auth import Credentials
 from .exchange import Close, Read, Send, Sleep, Steps, credentials, translated
 from .operations import Operations
-from .setup import LIMITS, operations_of
+from .setup import Client
 from .streams import END, Source
 
 if TYPE_CHECKING:
@@ -68,7 +67,7 @@ async def _close(replies: Replies) -> None:
         await response.aclose()
 
 
-class A2AClient:
+class A2AClient(Client[httpx.AsyncClient]):
     """A client of the A2A agent at a URL.
 
     Args:
@@ -104,32 +103,7 @@ class A2AClient:
         ```
     """
 
-    def __init__(
-        self,
-        url: str,
-        *,
-        auth: Credentials | None = None,
-        timeout: float | None = 30,
-        card_ttl: float = 300,
-        headers: Mapping[str, str] | None = None,
-        retries: int = 3,
-        http_client: httpx.AsyncClient | None = None,
-        protocol: str | None = None,
-        max_bytes: int = 64 * 2**20,
-    ) -> None:
-        self._owns = http_client is None
-        self._http = http_client or httpx.AsyncClient(limits=LIMITS)
-        self._operations = operations_of(
-            self._http.build_request,
-            url,
-            auth=auth,
-            timeout=timeout,
-            card_ttl=card_ttl,
-            headers=headers,
-            retries=retries,
-            protocol=protocol,
-            max_bytes=max_bytes,
-        )
+    _kind = httpx.AsyncClient
 
     get_card = awaited(Operations.get_card)
     extended_card = awaited(Operations.extended_card)
@@ -165,9 +139,6 @@ class A2AClient:
 
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
-
-    def __repr__(self) -> str:
-        return f"<A2AClient {self._operations.url}>"
 
     async def _do(self, steps: Steps[T], replies: Replies) -> T:
         """Do the steps; what they open is added to *replies*, whose owner closes it."""

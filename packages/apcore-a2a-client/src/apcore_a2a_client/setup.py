@@ -1,8 +1,9 @@
-"""What both clients are made of, from what their users give."""
+"""Making a client from what its user gives."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from typing import Generic, TypeVar
 
 import httpx
 
@@ -11,41 +12,50 @@ from .discovery import VERSIONS, Discovery
 from .exchange import Exchange, is_good
 from .operations import Operations
 
+Http = TypeVar("Http", httpx.Client, httpx.AsyncClient)
 LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=100)
 """As many connections as there are calls and streams at a time."""
 LONGEST = 10**9
 """Seconds: sockets take no longer timeouts."""
 
 
-def operations_of(
-    build: Callable[..., httpx.Request],
-    url: str,
-    *,
-    auth: Credentials | None,
-    timeout: float | None,
-    card_ttl: float,
-    headers: Mapping[str, str] | None,
-    retries: int,
-    protocol: str | None,
-    max_bytes: int,
-) -> Operations:
-    """The operations on the agent at *url*; see `A2AClient`.
+class Client(Generic[Http]):
+    """The base of both clients; `A2AClient` describes the arguments."""
 
-    Raises:
-        ValueError: Something is not what it should be.
-    """
-    if protocol not in (None, *VERSIONS):
-        raise ValueError(f"protocol takes one of {', '.join(VERSIONS)}, not {protocol!r}")
-    if card_ttl < 0 or retries < 0 or max_bytes < 1:
-        raise ValueError("card_ttl and retries take no negative number, max_bytes a positive one")
-    if timeout is not None and not 0 < timeout <= LONGEST:
-        raise ValueError(f"timeout takes seconds, more than 0 and at most {LONGEST}: {timeout!r}")
-    known = {
-        named(name).lower(): checked(value, f"header {name}")
-        for name, value in (headers or {}).items()
-    }
-    exchange = Exchange(build, auth_of(auth), known, timeout, retries, max_bytes)
-    return Operations(exchange, Discovery(exchange, address(url), card_ttl, protocol))
+    _kind: type[Http]
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        auth: Credentials | None = None,
+        timeout: float | None = 30,
+        card_ttl: float = 300,
+        headers: Mapping[str, str] | None = None,
+        retries: int = 3,
+        http_client: Http | None = None,
+        protocol: str | None = None,
+        max_bytes: int = 64 * 2**20,
+    ) -> None:
+        if protocol not in (None, *VERSIONS):
+            raise ValueError(f"protocol takes one of {', '.join(VERSIONS)}, not {protocol!r}")
+        if card_ttl < 0 or retries < 0 or max_bytes < 1:
+            raise ValueError("card_ttl and retries take no negative number, max_bytes no zero")
+        if timeout is not None and not 0 < timeout <= LONGEST:
+            raise ValueError(f"timeout takes more than 0 seconds, at most {LONGEST}: {timeout!r}")
+        known = {
+            named(name).lower(): checked(value, f"header {name}")
+            for name, value in (headers or {}).items()
+        }
+        self._owns = http_client is None
+        self._http: Http = http_client or self._kind(limits=LIMITS)
+        build = self._http.build_request
+        exchange = Exchange(build, auth_of(auth), known, timeout, retries, max_bytes)
+        discovery = Discovery(exchange, address(url), card_ttl, protocol)
+        self._operations = Operations(exchange, discovery)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._operations.url}>"
 
 
 def named(name: str) -> str:

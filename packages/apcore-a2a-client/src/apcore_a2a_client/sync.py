@@ -5,16 +5,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeAlias, TypeVar
 
 import httpx
 
-from .auth import Credentials
 from .exchange import Close, Read, Send, Sleep, Steps, credentials, translated
 from .operations import Operations
-from .setup import LIMITS, operations_of
+from .setup import Client
 from .streams import END, Source
 
 if TYPE_CHECKING:
@@ -69,7 +68,7 @@ def _close(replies: Replies) -> None:
         response.close()
 
 
-class SyncA2AClient:
+class SyncA2AClient(Client[httpx.Client]):
     """`A2AClient` without `await`, for scripts and notebooks; its arguments are the same.
 
     The timeout counts for each piece of an answer that arrives: where a hostile agent sends
@@ -100,32 +99,7 @@ class SyncA2AClient:
         ```
     """
 
-    def __init__(
-        self,
-        url: str,
-        *,
-        auth: Credentials | None = None,
-        timeout: float | None = 30,
-        card_ttl: float = 300,
-        headers: Mapping[str, str] | None = None,
-        retries: int = 3,
-        http_client: httpx.Client | None = None,
-        protocol: str | None = None,
-        max_bytes: int = 64 * 2**20,
-    ) -> None:
-        self._owns = http_client is None
-        self._http = http_client or httpx.Client(limits=LIMITS)
-        self._operations = operations_of(
-            self._http.build_request,
-            url,
-            auth=auth,
-            timeout=timeout,
-            card_ttl=card_ttl,
-            headers=headers,
-            retries=retries,
-            protocol=protocol,
-            max_bytes=max_bytes,
-        )
+    _kind = httpx.Client
 
     get_card = done(Operations.get_card)
     extended_card = done(Operations.extended_card)
@@ -161,9 +135,6 @@ class SyncA2AClient:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def __repr__(self) -> str:
-        return f"<SyncA2AClient {self._operations.url}>"
 
     def _do(self, steps: Steps[T], replies: Replies) -> T:
         """Do the steps; what they open is added to *replies*, whose owner closes it."""
