@@ -23,7 +23,7 @@ from apcore import (
 )
 from apcore_a2a_auth import APIKeyAuthenticator, ChainAuthenticator, JWTAuthenticator
 from apcore_a2a_server import create_app
-from apcore_a2a_server.modules import cards
+from apcore_a2a_server.app import cards
 from google.protobuf.json_format import ParseDict
 from starlette.applications import Starlette
 from starlette.routing import Mount

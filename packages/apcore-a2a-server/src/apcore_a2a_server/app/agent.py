@@ -18,7 +18,11 @@ from apcore_a2a_server.engine.process import Phase, ProcessState
 from apcore_a2a_server.engine.setup import Setup
 from apcore_a2a_server.fields import OptionError
 from apcore_a2a_server.middleware import RateLimiter
-from apcore_a2a_server.modules import Access, Skills, ThreadPool, install_approval, install_steps
+from apcore_a2a_server.modules.access import Access
+from apcore_a2a_server.modules.approval import install_approval
+from apcore_a2a_server.modules.skills import Skills
+from apcore_a2a_server.modules.steps import install_steps
+from apcore_a2a_server.modules.threads import ThreadPool
 from apcore_a2a_server.push import PushSettings
 from apcore_a2a_server.store import InMemoryTaskStore, Retention
 from apcore_a2a_server.store.adapters import store_of

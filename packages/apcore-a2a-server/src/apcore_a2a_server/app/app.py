@@ -16,7 +16,7 @@ from apcore_a2a_server.bindings.jsonrpc import JsonRpc
 from apcore_a2a_server.bindings.rest import Rest
 from apcore_a2a_server.fields import OptionError, configured_by
 from apcore_a2a_server.middleware import build_middleware
-from apcore_a2a_server.modules import executor_of
+from apcore_a2a_server.modules.source import executor_of
 
 from .agent import Agent, build
 from .explorer import explorer_routes

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from apcore_a2a_server.engine.process import Phase, ProcessState
-from apcore_a2a_server.modules import Skills
+from apcore_a2a_server.modules.skills import Skills
 from apcore_a2a_server.store.live import LiveTasks
 
 logger = logging.getLogger(__name__)

@@ -12,7 +12,8 @@ from apcore_a2a_core.dialects import invalid
 from apcore_a2a_core.states import INPUT_REQUIRED, PAUSED
 
 from apcore_a2a_server.middleware import log_context
-from apcore_a2a_server.modules import Access, Skill, Skills
+from apcore_a2a_server.modules.access import Access
+from apcore_a2a_server.modules.skills import Skill, Skills
 from apcore_a2a_server.store import Query, TaskRecord
 from apcore_a2a_server.store.live import LiveTasks
 

@@ -6,7 +6,8 @@ from typing import Any
 
 from a2a import types as a2a
 
-from apcore_a2a_server.modules import Approvals, Skill
+from apcore_a2a_server.modules.approval import Approvals
+from apcore_a2a_server.modules.skills import Skill
 from apcore_a2a_server.store import SendKey, Webhook
 
 from .clients import Caller

@@ -12,7 +12,8 @@ from apcore import Identity
 from apcore_a2a_core.states import FAILED, PAUSED, WORKING
 
 from apcore_a2a_server.errors import StaleTaskError
-from apcore_a2a_server.modules import Approvals, Skill, Skills
+from apcore_a2a_server.modules.approval import Approvals
+from apcore_a2a_server.modules.skills import Skill, Skills
 from apcore_a2a_server.store import Claim, TaskRecord
 
 from .call import Call

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from apcore_a2a_server.errors import TooMuchError
 from apcore_a2a_server.middleware import RateLimiter
-from apcore_a2a_server.modules import ThreadPool
+from apcore_a2a_server.modules.threads import ThreadPool
 
 from .call import Call
 

@@ -21,13 +21,11 @@ from apcore_a2a_core.states import (
 )
 
 from apcore_a2a_server.errors import StaleTaskError
-from apcore_a2a_server.modules import (
-    ApprovalPendingError,
+from apcore_a2a_server.modules.approval import ApprovalPendingError, call_key, current
+from apcore_a2a_server.modules.conversation import (
     Conversation,
     History,
-    call_key,
     create_context,
-    current,
     is_for_input,
 )
 from apcore_a2a_server.store import Lease, TaskRecord, UnavailableError

@@ -6,7 +6,9 @@ from typing import Any
 
 from apcore_a2a_core import ErrorMapper, Executor, PartConverter
 
-from apcore_a2a_server.modules import Access, ApprovalPolicy, ThreadPool
+from apcore_a2a_server.modules.access import Access
+from apcore_a2a_server.modules.approval import ApprovalPolicy
+from apcore_a2a_server.modules.threads import ThreadPool
 from apcore_a2a_server.store.live import LiveTasks
 
 from .call import Call

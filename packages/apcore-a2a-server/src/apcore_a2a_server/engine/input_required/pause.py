@@ -15,7 +15,8 @@ from apcore_a2a_core.states import INPUT_REQUIRED
 
 from apcore_a2a_server.engine.call import Call
 from apcore_a2a_server.engine.change import NewState
-from apcore_a2a_server.modules import Approvals, is_for_input
+from apcore_a2a_server.modules.approval import Approvals
+from apcore_a2a_server.modules.conversation import is_for_input
 
 MAX_QUESTION = 10_000
 MAX_SHOWN = 20
