@@ -1,0 +1,417 @@
+"""Seed faults, to see whether the tests find them: `uv run tools/faults.py run`.
+
+Each fault changes one place in the code so that one promise of the project is broken. Run them
+before and after thinning out or rewriting tests: a fault that was found and is missed now shows
+what is no longer tested. When code moves, its fault moves too: `breaks` says what has to be
+broken, and the snippets are only its present form.
+
+A run seeds one fault after the other, has pytest run the tests that are named with it, and takes
+the fault back. Of these tests it runs only what `tools/test` runs by default, unless `--full` asks
+for all. Arguments after `--` are for pytest. The verdicts:
+
+    found   a test failed
+    MISSED  no test failed
+    HUNG    the tests did not end in time
+    BROKEN  the snippet is not there exactly once, its file has changes that are not committed,
+            or pytest could not run the tests
+"""
+
+import argparse
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple, NoReturn
+
+ROOT = Path(__file__).resolve().parents[1]
+TIME_LIMIT = 300.0  # seconds that the tests of one fault may take
+PATIENCE = 10.0  # seconds that pytest gets to stop the servers and databases of its tests
+VERDICTS = {0: "MISSED", 1: "found", 5: "MISSED"}  # by what pytest ends with; 5: no tests ran
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A mistake to seed.
+
+    Attributes:
+        name: Its room and what goes wrong.
+        breaks: What users suffer from it.
+        path: The file it is seeded in, from the root of the repository.
+        old: The right code, which is in the file exactly once.
+        new: The wrong code.
+        tests: The tests that should find it, as pytest takes them.
+    """
+
+    name: str
+    breaks: str
+    path: str
+    old: str
+    new: str
+    tests: tuple[str, ...]
+
+
+CLIENT = "packages/apcore-a2a-client/src/apcore_a2a_client"
+CORE = "packages/apcore-a2a-core/src/apcore_a2a_core"
+JWT = "packages/apcore-a2a-auth/src/apcore_a2a_auth/jwt.py"
+SERVER = "packages/apcore-a2a-server/src/apcore_a2a_server"
+
+FAULTS = (
+    Fault(
+        "core-keeps-approval-token",
+        "A client can put an approval token among the inputs, and so approve its own call.",
+        f"{CORE}/parts.py",
+        'return {key: item for key, item in narrow(value).items() if key != "_approval_token"}',
+        "return {key: item for key, item in narrow(value).items()}",
+        ("tests/core/test_parts.py::test_an_approval_token_is_never_taken_from_a_client",),
+    ),
+    Fault(
+        "core-parse-error-code",
+        "A body that is not JSON gets -32602 (invalid params) instead of -32700 (parse error).",
+        f"{CORE}/dialects/decode.py",
+        "        raise JSONParseError from None\n",
+        '        raise invalid("body", "must be JSON") from None\n',
+        ("tests/server/test_bad_json.py::test_what_is_no_json_in_utf_8_is_a_parse_error",),
+    ),
+    Fault(
+        "client-repeats-sends",
+        "A message that may have arrived is sent again, so the skill may run twice.",
+        f"{CLIENT}/exchange.py",
+        "again = call.safe or not error.sent",
+        "again = True",
+        (
+            "tests/client/test_retries.py"
+            "::test_what_may_have_been_sent_is_sent_again_only_if_it_changes_nothing",
+        ),
+    ),
+    Fault(
+        "client-resumes-from-old-event",
+        "A stream is always resumed after its first event, so later events come twice.",
+        f"{CLIENT}/streams.py",
+        "            self._cursor = id\n",
+        "            self._cursor = self._cursor or id\n",
+        (
+            "tests/client/test_cuts.py"
+            "::test_no_event_is_lost_or_told_twice_however_connections_break",
+        ),
+    ),
+    Fault(
+        "auth-takes-expired-tokens",
+        "A token is accepted although it has expired.",
+        JWT,
+        "            options=self._options,\n",
+        '            options={**self._options, "verify_exp": False},\n',
+        ("tests/auth/test_jwt.py::test_clocks_may_differ_by_a_minute",),
+    ),
+    Fault(
+        "auth-algorithm-of-the-token",
+        "A token chooses the algorithm it is verified with, whatever the key and the options say.",
+        JWT,
+        "algorithms=[*key.algorithms & self._algorithms],",
+        'algorithms=[jwt.get_unverified_header(token)["alg"]],',
+        ("tests/auth/test_jwt.py::test_only_the_algorithms_that_are_asked_for_are_taken",),
+    ),
+    Fault(
+        "middleware-owner-without-issuer",
+        "Users of two issuers who have the same name there see each other's tasks.",
+        f"{SERVER}/middleware/auth.py",
+        """    if issuer is None:
+        return _escaped(name)
+    return f"{_escaped(issuer)}|{name}"
+""",
+        "    return _escaped(name)\n",
+        (
+            "tests/middleware/test_authentication.py"
+            "::test_the_same_name_of_two_issuers_is_two_principals",
+        ),
+    ),
+    Fault(
+        "middleware-origin-open",
+        "A page of any other host may call the agent as long as the scheme is the same.",
+        f"{SERVER}/middleware/origin.py",
+        'return parsed.netloc != headers.get("host") or parsed.scheme != scope["scheme"]',
+        'return parsed.netloc != headers.get("host") and parsed.scheme != scope["scheme"]',
+        ("tests/server/test_bad_http.py::test_a_web_page_of_another_origin_may_not_call",),
+    ),
+    Fault(
+        "middleware-origin-by-ending",
+        "A page of another host may call the agent if its name merely ends like the agent's.",
+        f"{SERVER}/middleware/origin.py",
+        'return parsed.netloc != headers.get("host") or parsed.scheme != scope["scheme"]',
+        """own = parsed.netloc.endswith(headers.get("host", ""))
+        return not own or parsed.scheme != scope["scheme"]""",
+        (
+            "tests/middleware/test_origin.py"
+            "::test_a_page_whose_origin_only_resembles_the_agent_may_not_call",
+        ),
+    ),
+    Fault(
+        "modules-approval-for-all-calls",
+        "One approval lets a module make the same call as often as it likes.",
+        f"{SERVER}/modules/approval.py",
+        "if self._seen[key] > self.granted.count(key):",
+        "if key not in self.granted:",
+        (
+            "tests/server/test_approval.py"
+            "::test_a_call_within_a_call_is_approved_once_and_made_once",
+        ),
+    ),
+    Fault(
+        "modules-access-fails-open",
+        "When the access rules raise an error, everybody may call.",
+        f"{SERVER}/modules/access.py",
+        """            logger.exception("Can't tell who may call %s", clean(skill_id))
+            return Verdict(False)
+""",
+        """            logger.exception("Can't tell who may call %s", clean(skill_id))
+            return Verdict(True)
+""",
+        ("tests/server/test_identity.py::test_an_acl_that_raises_hides_everything",),
+    ),
+    Fault(
+        "engine-missing-await-on-owner",
+        "An await is missing, so anybody can read and set the webhooks of anybody's task.",
+        f"{SERVER}/engine/handler.py",
+        "        await self._admission.own_task(asked.task_id, request.caller)\n",
+        "        self._admission.own_task(asked.task_id, request.caller)\n",
+        (
+            "tests/server/test_isolation.py"
+            "::test_a_foreign_id_and_an_unknown_one_get_the_same_answer",
+        ),
+    ),
+    Fault(
+        "engine-ignores-idempotency-key",
+        "A send that is repeated with its Idempotency-Key starts a second task.",
+        f"{SERVER}/engine/admission.py",
+        "return replace(call, key=key) if key else call",
+        "return call",
+        ("tests/server/test_repeated.py::test_a_repeated_send_gets_the_task_that_is_there",),
+    ),
+    Fault(
+        "engine-resumes-unchecked",
+        "An answer that does not fit the skill's schema ends the task instead of being refused.",
+        f"{SERVER}/engine/run.py",
+        """        if pause.question is not None:
+            await self._check()
+        update = replace""",
+        "        update = replace",
+        (
+            "tests/server/test_conversations.py"
+            "::test_an_answer_that_does_not_fit_is_refused_and_the_task_waits_on",
+        ),
+    ),
+    Fault(
+        "engine-last-event-id-off-by-one",
+        "A reader that comes back with a Last-Event-ID gets that event a second time.",
+        f"{SERVER}/engine/handler.py",
+        "            after = request.last_id or 0\n",
+        "            after = max((request.last_id or 0) - 1, 0)\n",
+        (
+            "tests/server/test_streams.py::test_a_reader_that_comes_back_gets_just_what_it_has_missed",
+        ),
+    ),
+    Fault(
+        "push-private-range-open",
+        "A webhook can lead into the private network 172.17.0.0 to 172.31.255.255.",
+        f"{SERVER}/push/addresses.py",
+        '"172.16.0.0/12",  # private, RFC 1918',
+        '"172.16.0.0/16",  # private, RFC 1918',
+        ("tests/push/test_addresses.py::test_a_host_inside_is_refused",),
+    ),
+    Fault(
+        "push-signature-of-other-bytes",
+        "The signature of a notification that is not plain ASCII is wrong.",
+        f"{SERVER}/push/signing.py",
+        "text = body.decode()",
+        'text = body.decode("latin-1")',
+        ("tests/push/test_signing.py::test_a_receiver_accepts_the_signature_of_any_text",),
+    ),
+    Fault(
+        "push-newest-first",
+        "A webhook is notified of later events before earlier ones.",
+        f"{SERVER}/store/outbox.py",
+        "        queue.events.append(queued)\n",
+        "        queue.events.insert(0, queued)\n",
+        ("tests/store/test_conformance.py::test_the_store_in_memory",),
+    ),
+    Fault(
+        "memory-evicts-running-tasks",
+        "A full store forgets a running task to make room for a new one.",
+        f"{SERVER}/store/memory.py",
+        "oldest = next(own, None) or next(iter(self._by_end), None)",
+        "oldest = next(own, None) or next(iter(self._slots), None)",
+        ("tests/server/test_memory_store.py::test_tasks_that_have_not_ended_never_make_room",),
+    ),
+    Fault(
+        "sqlite-no-lease-check",
+        "A process can change a task although another one has taken over its lease.",
+        f"{SERVER}/store/sqlite/store.py",
+        'if change.lease is not None and change.lease.epoch != known["epoch"]:',
+        'if change.lease is not None and change.lease.epoch > known["epoch"]:',
+        ("tests/store/test_conformance.py::test_the_store_in_a_file",),
+    ),
+    Fault(
+        "sqlite-gap-in-events",
+        "A reader that comes back one event too late for the log misses that event unnoticed.",
+        f"{SERVER}/store/sqlite/store.py",
+        'if known is None or after < known["first_event"] - 1:',
+        'if known is None or after < known["first_event"] - 2:',
+        ("tests/store/test_conformance.py::test_the_store_in_a_file",),
+    ),
+    Fault(
+        "postgres-renews-lost-leases",
+        "A replica renews a lease that another one has taken over, and both run the task.",
+        f"{SERVER}/store/postgres/queries.sql",
+        "    ON t.id = lease.id AND t.epoch = lease.epoch AND t.expires IS NOT NULL",
+        "    ON t.id = lease.id AND t.epoch >= lease.epoch AND t.expires IS NOT NULL",
+        ("tests/store/test_conformance.py::test_the_store_in_a_database",),
+    ),
+    Fault(
+        "command-failed-task-exits-0",
+        "`apcore-a2a call` ends with 0 although the task has failed.",
+        "packages/apcore-a2a/src/apcore_a2a/command/calls.py",
+        "return FAILED if state.is_terminal and state != TaskState.COMPLETED else DONE",
+        "return FAILED if state == TaskState.REJECTED else DONE",
+        ("tests/facade/test_remote.py::test_a_task_that_fails_ends_with_3_and_says_why",),
+    ),
+)
+
+
+class Outcome(NamedTuple):
+    """What the tests said about a fault."""
+
+    verdict: str
+    detail: str
+
+
+class BrokenError(Exception):
+    """A fault can't be seeded."""
+
+
+def main(arguments: Sequence[str], root: Path = ROOT, faults: Sequence[Fault] = FAULTS) -> int:
+    """List or run faults; return the exit code, which is 0 if all were found."""
+    dashes = [*arguments, "--"].index("--")
+    options = parser().parse_args(arguments[:dashes])
+    if options.command == "list":
+        for fault in faults:
+            print(f"{fault.name}\n    {fault.breaks}\n    {fault.path}")
+        return 0
+    by_name = {fault.name: fault for fault in faults}
+    if unknown := {*options.names} - {*by_name}:
+        parser().error(f"no such fault: {', '.join(sorted(unknown))}")
+    chosen = [by_name[name] for name in options.names or by_name]
+    selection = [] if options.full else ["-m", default_selection()]
+    signal.signal(signal.SIGTERM, interrupt)  # by default it would leave the fault in the file
+    try:
+        return run(root, chosen, [*selection, *arguments[dashes + 1 :]])
+    except KeyboardInterrupt:
+        return 130
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the arguments before `--`."""
+    result = argparse.ArgumentParser(prog="faults.py", description=__doc__.partition("\n")[0])
+    commands = result.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    commands.add_parser("list", help="show the faults")
+    usage = "%(prog)s [NAME ...] [--full] [-- PYTEST ARGUMENTS]"
+    running = commands.add_parser("run", help="see whether the tests find them", usage=usage)
+    running.add_argument("names", nargs="*", metavar="NAME", help="only these faults")
+    running.add_argument("--full", action="store_true", help="also what tools/test leaves out")
+    return result
+
+
+def default_selection() -> str:
+    """Return the marker expression of the tests that `tools/test` runs by default."""
+    text = (ROOT / "tools" / "test").read_text(encoding="utf-8")
+    (expression,) = re.findall(r'^WIRED="(.+)"$', text, re.MULTILINE)
+    return str(expression)
+
+
+def interrupt(signal_number: int, frame: object) -> NoReturn:
+    """End as with Ctrl+C."""
+    raise KeyboardInterrupt
+
+
+def run(root: Path, faults: Sequence[Fault], options: Sequence[str]) -> int:
+    """Have the tests look for each of *faults*; return 0 if they find all."""
+    found = 0
+    for fault in faults:
+        begun = time.monotonic()
+        try:
+            with seeded(root, fault):
+                outcome = tested(root, [*fault.tests, *options])
+        except BrokenError as error:
+            outcome = Outcome("BROKEN", str(error))
+        found += outcome.verdict == "found"
+        seconds = time.monotonic() - begun
+        print(f"{outcome.verdict:7} {fault.name} ({seconds:.0f} s): {outcome.detail}", flush=True)
+    print(f"{found} of {len(faults)} found")
+    return 0 if found == len(faults) else 1
+
+
+@contextmanager
+def seeded(root: Path, fault: Fault) -> Iterator[None]:
+    """Have a fault in its file; afterwards the file is what it was before, to the byte.
+
+    Raises:
+        BrokenError: The fault can't be seeded.
+    """
+    file = root / fault.path
+    changed = ["git", "status", "--porcelain", "--", fault.path]
+    if subprocess.run(changed, cwd=root, capture_output=True, check=True).stdout:
+        raise BrokenError(f"{fault.path} has changes that are not committed")
+    before = file.read_bytes() if file.exists() else b""
+    if (count := before.count(fault.old.encode())) != 1:
+        raise BrokenError(f"{fault.path} has the snippet {count} times")
+    try:
+        file.write_bytes(before.replace(fault.old.encode(), fault.new.encode()))
+        yield
+    finally:
+        file.write_bytes(before)
+
+
+def tested(root: Path, arguments: Sequence[str]) -> Outcome:
+    """Run pytest on the code as it is."""
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *arguments]
+    # Python takes compiled code for current by the second and the size of its source, and both
+    # can be the same with a fault and without.
+    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+    with subprocess.Popen(
+        command,
+        cwd=root,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        start_new_session=True,  # so that Ctrl+C is ours, and all that tests start can be killed
+    ) as process:
+        try:
+            output, _ = process.communicate(timeout=TIME_LIMIT)
+        except subprocess.TimeoutExpired:
+            return Outcome("HUNG", f"the tests did not end in {TIME_LIMIT:g} s")
+        finally:
+            end(process)
+    last = output.strip().rpartition("\n")[2]
+    failed = re.findall(r"^(?:FAILED|ERROR) (\S+\.py.*?)(?: - .*)?$", output, re.MULTILINE)
+    return Outcome(VERDICTS.get(process.returncode, "BROKEN"), ", ".join(failed) or last)
+
+
+def end(process: subprocess.Popen[str]) -> None:
+    """Have pytest stop what its tests have started, then kill what is left."""
+    if process.poll() is None:
+        process.send_signal(signal.SIGINT)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(PATIENCE)
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
