@@ -107,6 +107,7 @@ def test_a_send_that_is_repeated_elsewhere_finds_its_task(tmp_path: Path, store:
 def test_of_racing_answers_and_cancels_one_counts(tmp_path: Path, store: str) -> None:
     with replica(tmp_path, store) as one, replica(tmp_path, store) as other:
         tasks = [one.start("asks", seconds=0.05) for _ in range(30)]
+        eventually(lambda: {one.state(task_id) for task_id in tasks} == {"input-required"})
 
         def race(at: Replica, *, cancels: bool) -> None:
             for task_id in tasks:

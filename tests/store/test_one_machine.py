@@ -9,6 +9,7 @@ import httpx
 import pytest
 
 from tests.facade.processes import process
+from tests.server.conftest import eventually
 
 from .replicas import SERVE, hold, modules, replica, words
 
@@ -26,6 +27,7 @@ def test_after_a_kill_everything_goes_on_or_ends(tmp_path: Path, store: str) -> 
         done = first.start("again", seconds=0)
         first.ended(done)
         asks = first.start("asks", seconds=0)
+        eventually(lambda: first.state(asks) == "input-required")
         again, once = first.start("again", seconds=3), first.start("once", seconds=600)
         first.process.signal(signal.SIGKILL)
         first.process.end()
