@@ -21,6 +21,7 @@ from apcore import (
 
 from tests.server.asking import Answer
 from tests.server.inloop import WAYS, Peer, content_of, serving
+from tests.serving import PATIENCE
 
 pytestmark = pytest.mark.anyio
 
@@ -276,19 +277,19 @@ class TestJobsCountdown:
     async def test_the_running_job_can_be_canceled(self, executor: Executor) -> None:
         token = CancelToken()
         asyncio.get_running_loop().call_later(0.1, token.cancel)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE):
             with pytest.raises(ExecutionCancelledError):
                 await executor.call_async(
-                    "jobs.countdown", {"seconds": 60}, Context.create(cancel_token=token)
+                    "jobs.countdown", {"seconds": 300}, Context.create(cancel_token=token)
                 )
 
     async def test_the_stream_can_be_canceled(self, executor: Executor) -> None:
         token = CancelToken()
         context: Context[Any] = Context.create(cancel_token=token)
-        stream = executor.stream("jobs.countdown", {"seconds": 60, "step": 30}, context)
+        stream = executor.stream("jobs.countdown", {"seconds": 300, "step": 150}, context)
         await anext(stream)
         token.cancel()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE):
             with pytest.raises(ExecutionCancelledError):
                 await anext(stream)
 

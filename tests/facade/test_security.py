@@ -245,7 +245,7 @@ def test_runs_are_limited(tmp_path: Path) -> None:
 def test_a_request_must_arrive_in_time(tmp_path: Path) -> None:
     with serving(tmp_path, "--request-timeout", "0.2") as (_, client):
         port = client.base_url.port
-        with socket.create_connection(("127.0.0.1", port), timeout=5) as slow:
+        with socket.create_connection(("127.0.0.1", port), timeout=9) as slow:
             slow.sendall(b"POST / HTTP/1.1\r\nHost: a\r\n")
             assert slow.recv(100).startswith(b"HTTP/1.1 408 ")
             assert slow.recv(100) == b""

@@ -58,7 +58,7 @@ def host() -> Iterator[Host]:
 
 @pytest.fixture(scope="session")
 def client(host: Host) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=host.url, trust_env=False, timeout=5) as client:
+    with httpx.Client(base_url=host.url, trust_env=False, timeout=PATIENCE) as client:
         yield client
 
 

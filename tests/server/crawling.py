@@ -263,7 +263,7 @@ class Site:
 
     def shout(self, data: bytes) -> None:
         """Send what httpx would not."""
-        with socket.create_connection((self.url.host, self.url.port), timeout=5) as sock:
+        with socket.create_connection((self.url.host, self.url.port), timeout=PATIENCE) as sock:
             sock.sendall(data)
             with suppress(OSError):
                 sock.shutdown(socket.SHUT_WR)

@@ -2,13 +2,11 @@
 
 import json
 import logging
-from collections.abc import Iterator
 
 import httpx
 import pytest
 
 from .asking import Agent, Answer, state_of
-from .conftest import Host
 from .modules import MISDEEDS, OUTPUTS, SECRET
 
 pytestmark = pytest.mark.rotating("agent", "rpc", "way")
@@ -26,33 +24,26 @@ def ask(agent: Agent, skill: str, what: str, operation: str = "send") -> Answer:
     return agent.ask(operation, agent.params(skill, agent.part(data={"what": what})))
 
 
-@pytest.fixture
-def impatient(host: Host) -> Iterator[Agent]:
-    """The agent, asked by a client that does not wait for what will never come."""
-    with httpx.Client(base_url=host.url, trust_env=False, timeout=1) as client:
-        yield Agent(client, "1.0")
-
-
 @pytest.mark.rotating("skill")
 @pytest.mark.parametrize("skill", ["raises", "raises.later", "raises.stream"])
 @pytest.mark.parametrize("what", MISDEEDS)
 def test_what_a_module_raises_fails_its_task_alone_and_tells_nothing(
-    impatient: Agent, skill: str, what: str
+    new: Agent, skill: str, what: str
 ) -> None:
-    answer = ask(impatient, skill, what)
+    answer = ask(new, skill, what)
     if answer.code is None:
         assert answer.state == "failed"
     else:
         assert (answer.code, what in {"input", "schema", "details"}) == (-32602, True)
-    assert impatient.send().state == "completed"
+    assert new.send().state == "completed"
 
 
 @pytest.mark.parametrize("what", MISDEEDS)
-def test_what_a_module_raises_ends_its_stream(impatient: Agent, what: str) -> None:
-    answer = ask(impatient, "raises.stream", what, "stream")
+def test_what_a_module_raises_ends_its_stream(new: Agent, what: str) -> None:
+    answer = ask(new, "raises.stream", what, "stream")
     assert state_of(answer.events[-1]["statusUpdate"]) == "failed"
-    assert impatient.ask("get", {"id": answer.task_id}).state == "failed"
-    assert impatient.send().state == "completed"
+    assert new.ask("get", {"id": answer.task_id}).state == "failed"
+    assert new.send().state == "completed"
 
 
 @pytest.mark.parametrize("what", ["value", "key", "exit", "interrupt", "memory"])

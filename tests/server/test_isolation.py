@@ -16,7 +16,7 @@ from apcore_a2a_server import InMemoryTaskStore, Limits
 from apcore_a2a_server.bindings import operations, rest
 from apcore_a2a_server.push import PushSettings
 
-from tests.serving import running
+from tests.serving import PATIENCE, running
 
 from .asking import Agent
 from .inloop import WAYS, Does, Gate, Peer, give_back, registry_of, serving, true
@@ -293,7 +293,7 @@ async def test_a_stranger_keeps_no_task_alive_whose_client_is_gone(way: str) -> 
         await true(lambda: task_id in ada.served.watchers._lost or gate.canceled.is_set())
         request = other.request("subscribe", {"id": task_id})
         response = await other.client.send(request, stream=True)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE):
             await gate.canceled.wait()
         await response.aclose()
 

@@ -9,7 +9,7 @@ import httpx
 import pytest
 from apcore_a2a_server.push import PushSettings
 
-from tests.serving import running
+from tests.serving import PATIENCE, running
 
 from .asking import Agent, Json
 from .modules import registry
@@ -25,7 +25,7 @@ WAYS = ["0.3", *MODERN]
 def asked(**options: Any) -> Iterator[httpx.Client]:
     with (
         running(registry(), **options) as url,
-        httpx.Client(base_url=url, trust_env=False, timeout=5) as client,
+        httpx.Client(base_url=url, trust_env=False, timeout=PATIENCE) as client,
     ):
         yield client
 

@@ -15,7 +15,7 @@ from apcore_a2a_server.push import PushSettings
 from pydantic import BaseModel
 
 from tests.push.receiver import Receiver, Reply, receiving
-from tests.serving import running
+from tests.serving import PATIENCE, running
 
 from .asking import Agent, Answer, Json
 from .inloop import NEEDS_APPROVAL, WAYS, Does, Gate, Peer, give_back, registry_of, serving, true
@@ -50,7 +50,7 @@ QUICK = PushSettings(dev=True, retries=())
 def client() -> Iterator[httpx.Client]:
     with (
         running(registry_of(GIVEN), push_notifications=QUICK) as url,
-        httpx.Client(base_url=url, trust_env=False, timeout=5) as client,
+        httpx.Client(base_url=url, trust_env=False, timeout=PATIENCE) as client,
     ):
         yield client
 
@@ -120,7 +120,7 @@ def test_who_may_not_call_a_skill_learns_nothing_by_a_webhook() -> None:
     with (
         closing(Executor(registry_of(GIVEN), acl=rules)) as executor,
         running(executor, push_notifications=QUICK) as url,
-        httpx.Client(base_url=url, trust_env=False, timeout=5) as client,
+        httpx.Client(base_url=url, trust_env=False, timeout=PATIENCE) as client,
     ):
         for way in WAYS:
             hooks = Hooks(Agent(client, way))
