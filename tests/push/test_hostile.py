@@ -60,14 +60,14 @@ def knowing(work: Any = give_back, **settings: Any) -> Iterator[tuple[str, Push]
 
 def left_in(push: Push) -> list[Any]:
     """What is kept of notifications."""
-    outbox, queue = kept_of(push), push._queue
+    outbox, queue = kept_of(push), push.queue
     kept = outbox._queues, outbox._due, outbox._pending, outbox._bytes, outbox._failing
     return [each for each in (*kept, queue._deliveries, queue._of_owner, queue._of_host) if each]
 
 
 def kept_of(push: Push) -> module.Outbox:
     """The outbox of an agent that keeps its tasks in memory."""
-    store = push._queue._store
+    store = push.queue._store
     assert isinstance(store, InMemoryTaskStore)
     return store._outbox
 
@@ -130,7 +130,7 @@ def test_silent_receivers_of_many_principals_hold_up_no_other_principal() -> Non
             eve = stack.enter_context(calling(url, f"eve{n}"))
             for number in range(PER_OWNER):
                 eve.send("work", wait=False, url=urls[number % hosts])
-        eventually(lambda: len(push._queue._deliveries) == count * PER_OWNER)
+        eventually(lambda: len(push.queue._deliveries) == count * PER_OWNER)
         ada = stack.enter_context(calling(url, "ada"))
         ada.send("work", wait=False, url=receiver.url)
         receiver.wait(3, 2)
@@ -157,7 +157,8 @@ def test_what_waits_for_a_principal_is_bounded_in_bytes(monkeypatch: pytest.Monk
         url, push = stack.enter_context(knowing(timeout=0.5, retries=[60]))
         eve, ada = (stack.enter_context(calling(url, name)) for name in ("eve", "ada"))
         tasks = [eve.send("work", url=dead.url)]
-        while push.pending == 3 * len(tasks):  # each bound but that of bytes is far away
+        store = push.queue._store
+        while store.backlog.pending == 3 * len(tasks):  # each bound but that of bytes is far away
             assert len(tasks) < 50
             tasks.append(eve.send("work", url=dead.url))
         eventually(lambda: eve.config(tasks[-1])["status"] == "failed")

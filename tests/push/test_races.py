@@ -215,7 +215,7 @@ async def test_nothing_is_told_behind_what_is_missing_when_the_mark_was_not_save
             gate.opened.set()
             await peer.until(task, "completed")
             assert peer.served.push
-            assert not peer.served.push.pending
+            assert not peer.served.setup.tasks.store.backlog.pending
             (shown,) = (await ask(peer, "push list", task))[1]["configs"]
     assert receiver.states == ["submitted"]
     assert shown["id"] == "c1"

@@ -59,10 +59,10 @@ async def test_hosts_that_are_slow_for_many_principals_leave_places_to_others(
                     for owner, host, n in slow
                 )
             )
-            push.start()
+            push.queue.start()
             await begin(store, "quick", "somebody else", quick.url)
             await asyncio.to_thread(quick.wait, 1)
-            await push.drain(0)
+            await push.queue.drain(0)
 
 
 async def test_behind_its_end_nothing_is_told(tmp_path: Path) -> None:
@@ -74,12 +74,12 @@ async def test_behind_its_end_nothing_is_told(tmp_path: Path) -> None:
         async with kept(tmp_path) as (store, push):
             for number in range(20):
                 await begin(store, f"t{number}", "ada", receiver.url)
-            push.start()
+            push.queue.start()
             await asyncio.to_thread(receiver.wait, 9)
-            await push.drain(0)
+            await push.queue.drain(0)
             assert asyncio.all_tasks() <= before
 
 
 async def test_deliveries_that_never_began_end_without_a_word(tmp_path: Path) -> None:
     async with kept(tmp_path) as (_, push):
-        await push.drain(1)
+        await push.queue.drain(1)

@@ -86,7 +86,7 @@ async def outlast(peer: Peer, gate: Gate) -> None:
 
 async def is_noticed(peer: Peer, count: int = 1) -> None:
     """Wait until the server knows that its clients are gone, and their grace has begun."""
-    await true(lambda: len(peer.served.watchers._lost) == count)
+    await true(lambda: len(peer.served.handler.watchers._lost) == count)
 
 
 async def end_of(peer: Peer, task_id: str) -> tuple[str, str]:
@@ -293,9 +293,9 @@ async def test_of_many_clients_that_hang_up_nothing_is_left(clients: int) -> Non
         assert len(endless.tokens) > clients / 2
         assert endless.canceled == len(endless.tokens)
         assert all(token.is_cancelled for token in endless.tokens)
-        assert len(peer.served.streams) == 0
-        assert not peer.served.watchers._watchers
-        assert not peer.served.watchers._lost
+        assert len(peer.served.handler.streams) == 0
+        assert not peer.served.handler.watchers._watchers
+        assert not peer.served.handler.watchers._lost
         canceled = await peer.ask("list", {"status": "TASK_STATE_CANCELED"})
         assert canceled.result["totalSize"] == len(endless.tokens)
         await true(lambda: descriptors() <= files)

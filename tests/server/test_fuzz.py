@@ -252,7 +252,7 @@ class Fuzzed:
         judge(body, reply)
         self.outcomes[reply.kind] += 1
         await asyncio.sleep(SLACK)
-        assert not len(self._served.streams), "a stream is left open"
+        assert not len(self._served.handler.streams), "a stream is left open"
         assert not self.complaints.heard, self.complaints.heard
 
     def check_rest(self) -> None:

@@ -232,7 +232,7 @@ async def test_a_run_goes_on_whatever_a_stranger_does(way: str, stranger: str) -
             task_id = (await stream.next()).body["id"]
             await gate.reached.wait()
             await refused(other, task_id)
-            assert ada.served.watchers._watchers == {task_id: 1}
+            assert ada.served.handler.watchers._watchers == {task_id: 1}
             assert not gate.contexts[0].cancel_token.is_cancelled
             gate.opened.set()
             frames = await stream.rest()
@@ -290,7 +290,7 @@ async def test_a_stranger_keeps_no_task_alive_whose_client_is_gone(way: str) -> 
         async with ada.stream() as stream:
             task_id = (await stream.next()).body["id"]
             await gate.reached.wait()
-        await true(lambda: task_id in ada.served.watchers._lost or gate.canceled.is_set())
+        await true(lambda: task_id in ada.served.handler.watchers._lost or gate.canceled.is_set())
         request = other.request("subscribe", {"id": task_id})
         response = await other.client.send(request, stream=True)
         async with asyncio.timeout(PATIENCE):

@@ -81,7 +81,7 @@ async def test_a_client_has_so_many_streams_and_no_more(way: str) -> None:
                 assert "Too many streams" in refused.text
             assert len(peer.served.engine.runs) == before
             assert await peer.state(task_id) == "working"
-        await true(lambda: not len(peer.served.streams))
+        await true(lambda: not len(peer.served.handler.streams))
         gate.opened.set()
         async with peer.stream() as stream:
             assert str((await stream.rest())[-1]) == "status completed"

@@ -197,6 +197,6 @@ async def test_streams_are_counted_while_they_are_open() -> None:
     async with serving({"work": Streams(source)}, metrics=True) as peer:
         async with peer.stream() as stream:
             await stream.rest()
-        await true(lambda: not len(peer.served.streams))
+        await true(lambda: not len(peer.served.handler.streams))
         found = await figures(peer)
         assert (found["open_streams"], found["completed_tasks"]) == (0, 1)

@@ -649,8 +649,8 @@ class World(RuleBasedStateMachine):
         there = [client for client in self.clients if client.is_there]
         streams = [client for client in there if client.method in STREAMS]
         handler = self.agent.handler  # no answer tells what it holds
-        self.hold(len(handler._streams) == len(streams), "streams are left over")
-        watchers = sum(handler._watchers._watchers.values())
+        self.hold(len(handler.streams) == len(streams), "streams are left over")
+        watchers = sum(handler.watchers._watchers.values())
         self.hold(watchers == len(there), "watchers are left over")
         self.hold({client.task_id for client in there} <= {"", *working}, "a client waits in vain")
         for client in self.clients:
@@ -685,7 +685,7 @@ class World(RuleBasedStateMachine):
                 self.wrong.append("the log of a task that has ended does not end")
         self.hold(not any(client.is_there for client in self.clients), "clients wait in vain")
         self.hold(not self.agent.engine.runs, "runs are left over")
-        self.hold(not self.agent.handler._watchers._lost, "lost watchers are left over")
+        self.hold(not self.agent.handler.watchers._lost, "lost watchers are left over")
         self.hold(asyncio.all_tasks() == {asyncio.current_task()}, "asyncio tasks are left over")
 
     async def _replay(self, story: Story) -> None:

@@ -14,7 +14,7 @@ from apcore_a2a_server.engine.engine import Engine
 from apcore_a2a_server.engine.failover import Recovery, pack
 from apcore_a2a_server.engine.handler import Handler
 from apcore_a2a_server.engine.limits import Capacity
-from apcore_a2a_server.engine.process import Phase, ProcessState
+from apcore_a2a_server.engine.process import ProcessState
 from apcore_a2a_server.engine.setup import Setup
 from apcore_a2a_server.fields import OptionError
 from apcore_a2a_server.middleware import RateLimiter
@@ -49,12 +49,8 @@ class Agent:
     setup: Setup
     engine: Engine
     handler: Handler
-    skills: Skills
-    streams: Streams
-    watchers: Watchers
     cards: CardPages
     health: HealthPage
-    state: ProcessState
     retention: Retention
     shutdown_timeout: float
     push: "Push | None" = None
@@ -77,11 +73,11 @@ class Agent:
             StoreError: The store can't be used; the message says why.
         """
         await self.open()
-        self.state.phase = Phase.READY
+        self.setup.state.is_draining = False
         if self.keeper is not None:
             self.keeper.start()
         if self.push is not None:
-            self.push.start()
+            self.push.queue.start()
 
     async def close(self) -> None:
         """Close the store."""
@@ -91,7 +87,7 @@ class Agent:
 
     async def drain(self, seconds: float | None = None) -> None:
         """Let running tasks end and webhooks be called, for *seconds* or the configured time."""
-        self.state.phase = Phase.DRAINING
+        self.setup.state.is_draining = True
         timeout = self.shutdown_timeout if seconds is None else seconds
         loop = asyncio.get_running_loop()
         end = loop.time() + timeout
@@ -100,22 +96,22 @@ class Agent:
         await self.engine.drain(timeout)
         if self.push is not None:
             left = max(end - loop.time(), min(LAST_WORDS, timeout))
-            await self.push.drain(left)
+            await self.push.queue.drain(left)
 
     def gauges(self) -> dict[str, Callable[[], float]]:
         """What can be read at any time, by its name."""
         found: dict[str, Callable[[], float]] = {
             "active_tasks": lambda: len(self.engine.runs),
-            "open_streams": lambda: len(self.streams),
+            "open_streams": lambda: len(self.handler.streams),
             "stuck_threads": lambda: self.setup.threads.stuck,
         }
         if self.keeper is not None:
             keeper = self.keeper
             found["lease_age_seconds"] = lambda: round(keeper.age, 3)
         if self.push is not None:
-            push = self.push
-            found["webhooks_pending"] = lambda: push.pending
-            found["webhooks_pending_age_seconds"] = lambda: round(push.age, 3)
+            store = self.setup.tasks.store
+            found["webhooks_pending"] = lambda: store.backlog.pending
+            found["webhooks_pending_age_seconds"] = lambda: round(store.backlog.age, 3)
         return found
 
 
@@ -126,42 +122,32 @@ def build(executor: Executor, settings: Settings) -> Agent:
         ValueError: There are no modules, or the default skill is none of them.
         TypeError: The task store lacks the methods of one.
     """
-    skills = _skills(executor, settings)
-    metrics, state = _metrics(settings), ProcessState()
+    metrics = _metrics(settings)
     setup = _setup(executor, settings, metrics)
-    tasks, engine = setup.tasks, Engine(setup, state)
+    tasks, engine, limits = setup.tasks, Engine(setup), settings.limits
     push = _push(tasks, settings, metrics)
-    limits = settings.limits
     grace = limits.disconnect_grace if settings.cancel_on_disconnect else None
-    watchers = Watchers(engine.abandon, grace)
-    streams = Streams(settings.max_streams, limits.max_streams_per_client)
-    messages = settings.default_skill, limits.max_parts
-    admission = Admission(skills, tasks, setup.converter, setup.access, *messages)
-    cards = CardPages(skills, setup.access, settings)
+    cards = CardPages(setup.skills, setup.access, settings)
     handler = Handler(
-        engine,
-        admission,
-        tasks,
-        watchers,
-        streams,
+        engine=engine,
+        admission=Admission(setup, settings.default_skill, limits.max_parts),
+        tasks=tasks,
+        watchers=Watchers(engine.abandon, grace),
+        streams=Streams(settings.max_streams, limits.max_streams_per_client),
         keep_alive=settings.keep_alive,
-        extended_card=cards.extended if settings.auth is not None else None,
+        card=cards.extended if settings.auth is not None else None,
         push=None if push is None else push.configs,
     )
     agent = Agent(
         setup=setup,
         engine=engine,
         handler=handler,
-        skills=skills,
-        streams=streams,
-        watchers=watchers,
         cards=cards,
-        health=HealthPage(skills, tasks, state),
-        state=state,
+        health=HealthPage(setup),
         retention=_retention(settings),
         shutdown_timeout=settings.shutdown_timeout,
         push=push,
-        keeper=_keeper(setup, engine, skills),
+        keeper=_keeper(setup, engine),
         metrics=metrics,
     )
     if metrics is not None:
@@ -177,12 +163,12 @@ def _metrics(settings: Settings) -> "Metrics | None":
     return Metrics(webhooks=bool(settings.push_notifications))
 
 
-def _keeper(setup: Setup, engine: Engine, skills: Skills) -> LeaseKeeper | None:
+def _keeper(setup: Setup, engine: Engine) -> LeaseKeeper | None:
     """What goes on with the tasks of processes that are lost, where the store has them."""
     tasks = setup.tasks
     if not tasks.store.is_durable:
         return None
-    return LeaseKeeper(tasks, engine.lose, Recovery(setup, engine, skills).take)
+    return LeaseKeeper(tasks, engine.lose, Recovery(setup, engine).take)
 
 
 def _push(tasks: LiveTasks, settings: Settings, metrics: "Metrics | None") -> "Push | None":
@@ -241,6 +227,8 @@ def _setup(executor: Executor, settings: Settings, metrics: "Metrics | None") ->
     threads, tasks = ThreadPool(settings.max_threads), _tasks(settings, metrics)
     return Setup(
         executor=executor,
+        skills=_skills(executor, settings),
+        state=ProcessState(),
         tasks=tasks,
         keep=pack if tasks.store.is_durable else None,
         converter=PartConverter(SchemaConverter()),

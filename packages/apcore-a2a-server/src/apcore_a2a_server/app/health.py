@@ -7,9 +7,7 @@ import time
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from apcore_a2a_server.engine.process import Phase, ProcessState
-from apcore_a2a_server.modules.skills import Skills
-from apcore_a2a_server.store.live import LiveTasks
+from apcore_a2a_server.engine.setup import Setup
 
 logger = logging.getLogger(__name__)
 
@@ -21,29 +19,25 @@ class HealthPage:
     """Whether the server works (FR-OPS-001).
 
     Args:
-        skills: The modules.
-        tasks: Where tasks live.
-        state: The phase of the process.
+        setup: What is asked: the modules, the task store, the state of the process.
     """
 
-    def __init__(self, skills: Skills, tasks: LiveTasks, state: ProcessState) -> None:
-        self._skills = skills
-        self._tasks = tasks
-        self._state = state
+    def __init__(self, setup: Setup) -> None:
+        self._setup = setup
         self._started = time.monotonic()
 
     async def show(self, request: Request) -> Response:
         """`{"status", "module_count", "uptime_seconds"}`, or 503 and a fixed reason."""
-        if self._state.phase is Phase.DRAINING:
+        if self._setup.state.is_draining:
             document = {"status": "draining", "reason": "The server is shutting down"}
             return JSONResponse(document, 503, {"connection": "close"})
         try:
             async with asyncio.timeout(PROBE_TIMEOUT):
-                await self._tasks.store.check()
+                await self._setup.tasks.store.check()
         except Exception:  # a user's store may raise anything; what it says is for the log alone
             logger.exception("The task store does not answer")
             reason = "The task store does not answer"
             return JSONResponse({"status": "unhealthy", "reason": reason}, 503)
         uptime = round(time.monotonic() - self._started, 3)
-        healthy = {"status": "healthy", "module_count": len(self._skills)}
+        healthy = {"status": "healthy", "module_count": len(self._setup.skills)}
         return JSONResponse({**healthy, "uptime_seconds": uptime})

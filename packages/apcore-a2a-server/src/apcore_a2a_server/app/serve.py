@@ -15,7 +15,6 @@ from typing import Any
 import uvicorn
 from starlette.applications import Starlette
 
-from apcore_a2a_server.engine.process import Phase
 from apcore_a2a_server.fields import configured_by
 from apcore_a2a_server.middleware import set_up_logging
 from apcore_a2a_server.middleware.timeouts import request_timeout_protocol
@@ -65,7 +64,7 @@ class Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Take no more connections, drain, then close."""
-        self._agent.state.phase = Phase.DRAINING
+        self._agent.setup.state.is_draining = True
         await stop_listening(self, sockets or [])
         running, grace = len(self._agent.engine.runs), self._agent.shutdown_timeout
         if running:
@@ -201,7 +200,7 @@ def _config(
 
 
 def _announce(app: Starlette, host: str, url: str, *, known: bool) -> None:
-    count = len(app.state.agent.skills)
+    count = len(app.state.agent.setup.skills)
     logger.info("%d skill%s at %s", count, "" if count == 1 else "s", url)
     logger.info("Agent Card: %s/.well-known/agent-card.json", url.rstrip("/"))
     if app.state.explorer:

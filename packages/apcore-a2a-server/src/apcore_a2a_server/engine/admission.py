@@ -2,58 +2,43 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from a2a import types as a2a
 from a2a.utils.errors import InvalidParamsError, TaskNotFoundError, UnsupportedOperationError
-from apcore_a2a_core import PartConverter, PartError
+from apcore_a2a_core import PartError
 from apcore_a2a_core.dialects import invalid
 from apcore_a2a_core.states import INPUT_REQUIRED, PAUSED
 
 from apcore_a2a_server.middleware import log_context
-from apcore_a2a_server.modules.access import Access
-from apcore_a2a_server.modules.skills import Skill, Skills
+from apcore_a2a_server.modules.skills import Skill
 from apcore_a2a_server.store import Query, TaskRecord
-from apcore_a2a_server.store.live import LiveTasks
 
 from .call import Call
 from .clients import Caller
 from .input_required.answer import is_late_answer
 from .input_required.pause import Pause, is_over
 from .messages import as_json, is_detached, named_skill, new_id, send_key
+from .setup import Setup
 
 MAX_ID = 256
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
+@dataclass(frozen=True, slots=True)
 class Admission:
     """Turns requests into calls, or refuses them.
 
-    Args:
-        skills: The modules.
-        tasks: Where tasks live.
-        converter: From parts to inputs.
-        access: Who may call what.
+    Attributes:
+        setup: What runs share.
         default_skill: The skill of messages that name none.
         max_parts: How many parts a message may have.
     """
 
-    def __init__(
-        self,
-        skills: Skills,
-        tasks: LiveTasks,
-        converter: PartConverter,
-        access: Access,
-        default_skill: str | None = None,
-        max_parts: int = 1000,
-    ) -> None:
-        self._skills = skills
-        self._tasks = tasks
-        self._converter = converter
-        self._access = access
-        self._default_skill = default_skill
-        self._max_parts = max_parts
+    setup: Setup
+    default_skill: str | None = None
+    max_parts: int = 1000
 
     async def check_access(self, request: a2a.SendMessageRequest, caller: Caller) -> None:
         """Refuse a caller who may not call the skill, as if there were no such task.
@@ -64,8 +49,8 @@ class Admission:
         Raises:
             TaskNotFoundError: The caller may not.
         """
-        skill_id = named_skill(request) or self._default_skill or ""
-        verdicts = await self._access.verdicts([skill_id], caller.identity)
+        skill_id = named_skill(request) or self.default_skill or ""
+        verdicts = await self.setup.access.verdicts([skill_id], caller.identity)
         if skill_id and not verdicts[skill_id].allowed:
             raise TaskNotFoundError
 
@@ -75,7 +60,7 @@ class Admission:
         Raises:
             TaskNotFoundError: There is no such task, or it is somebody else's.
         """
-        record = await self._tasks.get_own(task_id, caller.owner)
+        record = await self.setup.tasks.get_own(task_id, caller.owner)
         if record is None:
             raise TaskNotFoundError
         log_context(task=record.task.id, skill=record.skill)
@@ -99,7 +84,7 @@ class Admission:
         if not message.context_id:
             return None
         query = Query(caller.owner, message.context_id, state=INPUT_REQUIRED, limit=200)
-        found = (await self._tasks.store.query(query)).records
+        found = (await self.setup.tasks.store.query(query)).records
         return next((r for r in found if skill in (None, r.skill) and not is_over(r.resume)), None)
 
     def call(
@@ -122,10 +107,10 @@ class Admission:
             InvalidParamsError: No skill is named, or the parts are no input for it.
             MethodNotFoundError: The skill does not exist.
         """
-        skill_id = named_skill(request) or self._default_skill
+        skill_id = named_skill(request) or self.default_skill
         if not skill_id:
             raise InvalidParamsError("Missing required parameter: metadata.skillId")
-        skill, message = self._skills.get(skill_id), request.message
+        skill, message = self.setup.skills.get(skill_id), request.message
         inputs, rest = self._input(parts or message.parts, skill)
         continues, key = bool(message.context_id), send_key(request, caller.headers)
         message.task_id = new_id()
@@ -150,7 +135,7 @@ class Admission:
             InvalidParamsError: More input is asked for, and the parts are none.
             MethodNotFoundError: The skill does not exist any more.
         """
-        skill, message = self._skills.get(record.skill), request.message
+        skill, message = self.setup.skills.get(record.skill), request.message
         pause = Pause.unpack(record.resume or b"")
         message.task_id, message.context_id = record.task.id, record.task.context_id
         inputs, rest = pause.inputs, pause.parts
@@ -164,7 +149,7 @@ class Admission:
     def _input(self, parts: Sequence[Any], skill: Skill) -> tuple[dict[str, Any], list[Any]]:
         """The inputs that a message has for a skill, and its other parts as JSON."""
         try:
-            given, rest = self._converter.split(parts, skill.descriptor)
+            given, rest = self.setup.converter.split(parts, skill.descriptor)
         except PartError as error:
             raise InvalidParamsError(str(error)) from None
         inputs = given if isinstance(given, dict) else {"text": given}
@@ -173,8 +158,8 @@ class Admission:
     def _check(self, message: a2a.Message) -> None:
         if not message.parts:
             raise InvalidParamsError("Message must contain at least one Part")
-        if len(message.parts) > self._max_parts:
-            raise invalid("message.parts", f"must be at most {self._max_parts}")
+        if len(message.parts) > self.max_parts:
+            raise invalid("message.parts", f"must be at most {self.max_parts}")
         for name in ("message_id", "context_id", "task_id"):
             value = getattr(message, name)
             if len(value) > MAX_ID or CONTROL.search(value):

@@ -28,7 +28,7 @@ from .input_required.answer import answered
 from .input_required.expiry import Expiries
 from .input_required.pause import Pause
 from .messages import say
-from .process import Background, Phase, ProcessState
+from .process import Background
 from .run import Run
 from .setup import Setup
 
@@ -40,12 +40,10 @@ class Engine:
 
     Args:
         setup: What runs share.
-        state: The phase of the process: while it drains, nothing is started.
     """
 
-    def __init__(self, setup: Setup, state: ProcessState) -> None:
+    def __init__(self, setup: Setup) -> None:
         self._setup = setup
-        self._state = state
         self._expiries = Expiries(setup.tasks)
         self._background = Background()
         self.runs: dict[str, tuple[Run, asyncio.Task[None]]] = {}
@@ -161,7 +159,7 @@ class Engine:
             Whether it was this run that made it work; if not, another answer was faster.
         """
         call = run.call
-        if self._state.phase is Phase.DRAINING:
+        if self._setup.state.is_draining:
             raise DrainingError
         await self._setup.capacity.check(call, self.runs.values())
         current = self.runs.get(call.message.task_id)
@@ -194,7 +192,7 @@ class Engine:
         task_id = run.call.message.task_id
         if self.runs.get(task_id) == (run, task):
             del self.runs[task_id]
-        if run.paused is not None and self._state.phase is not Phase.DRAINING:
+        if run.paused is not None and not self._setup.state.is_draining:
             self._expiries.expect(run.call.message, run.paused)
         if not run.admitted.done() and run.answer is not None:
             run.admitted.set_result(None)  # somebody else has answered, or has ended the task

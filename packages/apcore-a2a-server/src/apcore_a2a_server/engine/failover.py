@@ -13,7 +13,7 @@ from apcore_a2a_core.states import FAILED, PAUSED, WORKING
 
 from apcore_a2a_server.errors import StaleTaskError
 from apcore_a2a_server.modules.approval import Approvals
-from apcore_a2a_server.modules.skills import Skill, Skills
+from apcore_a2a_server.modules.skills import Skill
 from apcore_a2a_server.store import Claim, TaskRecord
 
 from .call import Call
@@ -80,13 +80,11 @@ class Recovery:
     Args:
         setup: What runs share.
         engine: Runs calls.
-        skills: The modules.
     """
 
-    def __init__(self, setup: Setup, engine: Engine, skills: Skills) -> None:
+    def __init__(self, setup: Setup, engine: Engine) -> None:
         self._setup = setup
         self._engine = engine
-        self._skills = skills
 
     async def take(self, claim: Claim) -> None:
         """Run the task of *claim* again, when that does no harm; else let it fail."""
@@ -112,7 +110,7 @@ class Recovery:
         """The call of a task, when it can be made again."""
         record = claim.record
         with suppress(MethodNotFoundError):  # this process does not have it
-            skill = self._skills.get(record.skill)
+            skill = self._setup.skills.get(record.skill)
             if record.resume is not None and skill.is_repeatable:
                 return unpack(record.resume, skill, record)
         return None

@@ -52,40 +52,29 @@ class Request:
     version: Version = "1.0"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Handler:
     """Answers requests that have been decoded.
 
-    Args:
+    Attributes:
         engine: Runs calls.
         admission: Decides which messages may run.
         tasks: Where tasks live.
         watchers: Knows who waits for which task.
         streams: Limits the streams that are open.
         keep_alive: Seconds of silence after which a stream says that it is alive.
-        extended_card: Makes the card for a caller; None when nothing authenticates.
+        card: Makes the card for a caller; None when nothing authenticates.
         push: The webhooks of tasks; None when none are called.
     """
 
-    def __init__(
-        self,
-        engine: Engine,
-        admission: Admission,
-        tasks: LiveTasks,
-        watchers: Watchers,
-        streams: Streams,
-        *,
-        keep_alive: float = 15,
-        extended_card: Callable[[Caller], Awaitable[dict[str, Any]]] | None = None,
-        push: PushConfigs | None = None,
-    ) -> None:
-        self._engine = engine
-        self._admission = admission
-        self._tasks = tasks
-        self._watchers = watchers
-        self._streams = streams
-        self._keep_alive = keep_alive
-        self._extended_card = extended_card
-        self._push = push
+    engine: Engine
+    admission: Admission
+    tasks: LiveTasks
+    watchers: Watchers
+    streams: Streams
+    keep_alive: float = 15
+    card: Callable[[Caller], Awaitable[dict[str, Any]]] | None = None
+    push: PushConfigs | None = None
 
     async def admit(self, request: Request, *, streaming: bool) -> Ticket:
         """Start the message's task, or go on with it; everything that refuses it is raised."""
@@ -93,16 +82,16 @@ class Handler:
         caller, parts = request.caller, request.parts
         wish = send.configuration.HasField("task_push_notification_config")
         push = self._webhooks() if wish else None
-        record = await self._admission.addressed(send, caller)
+        record = await self.admission.addressed(send, caller)
         if record is None:
             try:
-                call = self._admission.call(send, caller, parts, streaming=streaming)
+                call = self.admission.call(send, caller, parts, streaming=streaming)
                 if push is not None:
                     webhook = await push.wish(send, request.version, caller.owner)
                     call = replace(call, webhook=webhook)
-                return await self._engine.start(call)
+                return await self.engine.start(call)
             except (errors.InvalidParamsError, TooMuchError):
-                await self._admission.check_access(send, caller)
+                await self.admission.check_access(send, caller)
                 raise
         send.message.task_id = record.task.id
         added = None if push is None else await push.wish(send, request.version, caller.owner)
@@ -110,9 +99,9 @@ class Handler:
             if push is not None and added is not None:
                 await push.set(record.task.id, added)
             return Ticket(record.task.id, record.version - 1)
-        call, pause = self._admission.reply(record, send, caller, parts, streaming=streaming)
+        call, pause = self.admission.reply(record, send, caller, parts, streaming=streaming)
         call = replace(call, webhook=added)
-        return await asyncio.shield(self._engine.resume(record, call, pause))
+        return await asyncio.shield(self.engine.resume(record, call, pause))
 
     async def send(self, request: Request) -> a2a.Task:
         """Send a message (§3.1.1): the task when it has settled, or at once if so asked for.
@@ -123,9 +112,9 @@ class Handler:
         ticket = await self.admit(request, streaming=False)
         if request.message.configuration.return_immediately:
             return await self._task(ticket.task_id, request)
-        self._watchers.enter(ticket.task_id, request.caller.connection)
+        self.watchers.enter(ticket.task_id, request.caller.connection)
         with request.caller.connection.watched():
-            return (await self._tasks.settled(ticket.task_id)).task
+            return (await self.tasks.settled(ticket.task_id)).task
 
     async def stream(self, request: Request) -> Events:
         """Send a message (§3.1.2): the events of its task from here on.
@@ -133,10 +122,10 @@ class Handler:
         Raises:
             TooMuchError: Too many streams are open.
         """
-        self._streams.enter(request.caller.client, request.caller.connection)
+        self.streams.enter(request.caller.client, request.caller.connection)
         ticket = await self.admit(request, streaming=True)
-        self._watchers.enter(ticket.task_id, request.caller.connection)
-        return follow(self._tasks, ticket.task_id, ticket.since, idle=self._keep_alive)
+        self.watchers.enter(ticket.task_id, request.caller.connection)
+        return follow(self.tasks, ticket.task_id, ticket.since, idle=self.keep_alive)
 
     async def subscribe(self, request: Request) -> Events:
         """A task's events from now on, or all behind the last that the reader has (§3.1.6).
@@ -145,23 +134,23 @@ class Handler:
             UnsupportedOperationError: The task has ended, and the reader tells no last event.
             TooMuchError: Too many streams are open.
         """
-        record = await self._admission.own_task(request.message.id, request.caller)
+        record = await self.admission.own_task(request.message.id, request.caller)
         missed = request.last_id is not None and request.last_id <= record.version
         if record.task.status.state in TERMINAL and not missed:
             raise errors.UnsupportedOperationError("The task has ended")
-        self._streams.enter(request.caller.client, request.caller.connection)
-        self._watchers.enter(record.task.id, request.caller.connection)
+        self.streams.enter(request.caller.client, request.caller.connection)
+        self.watchers.enter(record.task.id, request.caller.connection)
         if missed:
             after = request.last_id or 0
-            return follow(self._tasks, record.task.id, after, idle=self._keep_alive)
-        return attach(self._tasks, record, idle=self._keep_alive)
+            return follow(self.tasks, record.task.id, after, idle=self.keep_alive)
+        return attach(self.tasks, record, idle=self.keep_alive)
 
     async def resubscribe(self, request: Request) -> Events:
         """The same for 0.3, where a task that has ended tells its last status (FR-MSG-006.4)."""
         try:
             return await self.subscribe(request)
         except errors.UnsupportedOperationError:
-            return ending(await self._admission.own_task(request.message.id, request.caller))
+            return ending(await self.admission.own_task(request.message.id, request.caller))
 
     async def get(self, request: Request) -> a2a.Task:
         """The task as it is now (§3.1.3, FR-TSK-004)."""
@@ -186,9 +175,9 @@ class Handler:
         Raises:
             TaskNotCancelableError: It has ended.
         """
-        record = await self._admission.own_task(request.message.id, request.caller)
+        record = await self.admission.own_task(request.message.id, request.caller)
         try:
-            await asyncio.shield(self._engine.cancel(record))
+            await asyncio.shield(self.engine.cancel(record))
         except StaleTaskError:
             state = NAMES[(await self.get(request)).status.state]
             message = f"Task is not cancelable: current state is {state}"
@@ -202,7 +191,7 @@ class Handler:
             PushNotificationNotSupportedError: No webhooks are called.
         """
         push, asked = self._webhooks(), request.message
-        await self._admission.own_task(asked.task_id, request.caller)
+        await self.admission.own_task(asked.task_id, request.caller)
         return await push.answer(asked, request.version, request.caller.owner)
 
     async def extended_card(self, request: Request) -> dict[str, Any]:
@@ -211,17 +200,17 @@ class Handler:
         Raises:
             ExtendedAgentCardNotConfiguredError: Nothing authenticates.
         """
-        if self._extended_card is None:
+        if self.card is None:
             raise errors.ExtendedAgentCardNotConfiguredError
-        return await self._extended_card(request.caller)
+        return await self.card(request.caller)
 
     def _webhooks(self) -> PushConfigs:
-        if self._push is None:
+        if self.push is None:
             raise errors.PushNotificationNotSupportedError
-        return self._push
+        return self.push
 
     async def _task(self, task_id: str, request: Request) -> a2a.Task:
-        return (await self._admission.own_task(task_id, request.caller)).task
+        return (await self.admission.own_task(task_id, request.caller)).task
 
     async def _page(self, request: Request, size: int, order: Order) -> a2a.ListTasksResponse:
         asked: a2a.ListTasksRequest = request.message
@@ -235,7 +224,7 @@ class Handler:
             cursor=asked.page_token or None,
             limit=size,
         )
-        page = await self._tasks.store.query(query)
+        page = await self.tasks.store.query(query)
         return a2a.ListTasksResponse(
             tasks=[record.task for record in page.records],
             next_page_token=page.next_cursor,

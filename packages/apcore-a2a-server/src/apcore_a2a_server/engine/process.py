@@ -3,33 +3,25 @@
 import asyncio
 import logging
 from collections.abc import Coroutine
-from enum import Enum
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 logger = logging.getLogger(__name__)
 
 
-class Phase(Enum):
-    """What the process is doing; while it drains, running tasks may end and none may start."""
-
-    STARTING = "starting"
-    READY = "ready"
-    DRAINING = "draining"
-
-
+@dataclass(slots=True)
 class ProcessState:
-    """The phase of the process: one for the engine, the health check and the server.
+    """The state of the process: one for the engine, the health check and the server.
 
     A process that has drained may start again, as an application does whose lifespan is entered
     a second time.
 
     Attributes:
-        phase: What the process is doing now.
+        is_draining: Whether running tasks may end, and none may start.
     """
 
-    def __init__(self) -> None:
-        self.phase = Phase.STARTING
+    is_draining: bool = False
 
 
 class Background:

@@ -8,11 +8,13 @@ from apcore_a2a_core import ErrorMapper, Executor, PartConverter
 
 from apcore_a2a_server.modules.access import Access
 from apcore_a2a_server.modules.approval import ApprovalPolicy
+from apcore_a2a_server.modules.skills import Skills
 from apcore_a2a_server.modules.threads import ThreadPool
 from apcore_a2a_server.store.live import LiveTasks
 
 from .call import Call
 from .limits import Capacity
+from .process import ProcessState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,6 +23,8 @@ class Setup:
 
     Attributes:
         executor: The apcore Executor, or what looks like one.
+        skills: The modules.
+        state: The state of the process: while it drains, nothing is started.
         tasks: Where tasks live.
         converter: Between parts and module inputs and outputs.
         mapper: From exceptions to errors.
@@ -37,6 +41,8 @@ class Setup:
     """
 
     executor: Executor
+    skills: Skills
+    state: ProcessState
     tasks: LiveTasks
     converter: PartConverter
     mapper: ErrorMapper

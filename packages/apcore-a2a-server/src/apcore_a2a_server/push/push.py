@@ -24,6 +24,10 @@ class Push:
         settings: How webhooks are called.
         on_result: Called with the outcome of each notification.
         resolve: Looks up names; else the system's resolver does.
+
+    Attributes:
+        configs: The push configurations of tasks.
+        queue: Delivers notifications.
     """
 
     def __init__(
@@ -40,22 +44,4 @@ class Push:
         transport = WebhookTransport(settings, guard)
         sender = WebhookSender(tasks, transport, guard, settings, on_result)
         self.configs = PushConfigs(tasks.store, guard)
-        self._queue = DeliveryQueue(tasks.store, sender, settings, on_result)
-
-    @property
-    def pending(self) -> int:
-        """How many notifications wait."""
-        return self._queue.pending
-
-    @property
-    def age(self) -> float:
-        """Seconds since the oldest of them came."""
-        return self._queue.age
-
-    def start(self) -> None:
-        """Begin to deliver, again after an earlier end; needs a running event loop."""
-        self._queue.start()
-
-    async def drain(self, seconds: float) -> None:
-        """Deliver what is due for *seconds*, and end."""
-        await self._queue.drain(seconds)
+        self.queue = DeliveryQueue(tasks.store, sender, settings, on_result)

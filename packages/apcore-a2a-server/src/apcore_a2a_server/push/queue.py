@@ -70,16 +70,6 @@ class DeliveryQueue:
         self._counting: asyncio.Task[None] | None = None
         store.on_notification(self.wake)
 
-    @property
-    def pending(self) -> int:
-        """How many notifications wait."""
-        return self._store.backlog.pending
-
-    @property
-    def age(self) -> float:
-        """Seconds since the oldest of them came."""
-        return self._store.backlog.age
-
     def wake(self) -> None:
         """Look at once whether something is due."""
         self._wake.set()
@@ -104,8 +94,8 @@ class DeliveryQueue:
         if running is None:  # an application that failed before it started
             await self._sender.close()
             return
-        if self.pending:
-            logger.info("Ending; notifications that wait: %d, for %.3g s", self.pending, seconds)
+        if pending := self._store.backlog.pending:
+            logger.info("Ending; notifications that wait: %d, for %.3g s", pending, seconds)
         self._end = time.monotonic() + seconds
         self._retries.clear()
         await self._store.mark_due()
