@@ -16,7 +16,7 @@ from apcore_a2a_server.store import Payload
 
 from .http import Asked, Endpoint, respond, retry_after
 from .operations import DIALECT_03, DIALECT_1, METHODS, Stream, perform
-from .sse import EventStream
+from .sse import send_events
 
 VERSIONS = frozenset({"", "0.3", "1.0"})
 
@@ -59,7 +59,7 @@ class JsonRpc(Endpoint):
         def encode(payload: Payload) -> Json:
             return {**reply, "result": result.encode(payload)}
 
-        await EventStream(result.events, encode).send(send, asked.connection)
+        await send_events(send, asked.connection, result.events, encode)
 
 
 def version_of(asked: Asked) -> str:

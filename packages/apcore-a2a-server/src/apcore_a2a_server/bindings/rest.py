@@ -17,7 +17,7 @@ from apcore_a2a_server.middleware import log_context
 from .http import Asked, Endpoint, respond, retry_after
 from .jsonrpc import check_media_type, version_of
 from .operations import Stream, perform
-from .sse import EventStream
+from .sse import send_events
 
 MEDIA_TYPE = b"application/a2a+json"
 TASK = r"tasks/(?P<id>[^/:]+)"
@@ -74,7 +74,7 @@ class Rest(Endpoint):
             await respond(send, status, status=code, media_type=MEDIA_TYPE, headers=extra)
             return
         if isinstance(result, Stream):
-            await EventStream(result.events, result.encode).send(send, asked.connection)
+            await send_events(send, asked.connection, *result)
         else:
             await respond(send, result, media_type=MEDIA_TYPE)
 
