@@ -13,7 +13,7 @@ import socket
 import threading
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
-from functools import lru_cache, partial
+from functools import lru_cache
 from ipaddress import ip_address, ip_network
 from typing import NamedTuple, TypeAlias
 from urllib.parse import urlsplit
@@ -100,7 +100,7 @@ class Guard:
         self._networks = [ip_network(host) for host in networks]
         self._resolve = resolve or Resolver()
         self._judged = lru_cache(KEPT)(self._judge)
-        self._read = lru_cache(KEPT)(self._target)
+        self.target = lru_cache(KEPT)(self._target)
 
     async def check(self, url: str, principal: str) -> None:
         """Judge a webhook's address, and what its host leads to now, for a principal.
@@ -112,15 +112,12 @@ class Guard:
         if not self._proxied:
             await self.addresses(target.host, target.port, principal)
 
-    def target(self, url: str) -> Target:
-        """Where a webhook's address leads, judged by what it says.
+    def _target(self, url: str) -> Target:
+        """Return where a webhook's address leads, judged by what it says.
 
         Raises:
             RefusedError: It may not be an address of a webhook.
         """
-        return self._read(url)
-
-    def _target(self, url: str) -> Target:
         if len(url) > MAX_URL or not VISIBLE.fullmatch(url):
             raise RefusedError(f"The webhook's URL must have at most {MAX_URL} ASCII characters")
         try:
@@ -229,8 +226,20 @@ class Resolver:
             raise BusyError from None
         loop = asyncio.get_running_loop()
         found: asyncio.Future[list[str]] = loop.create_future()
-        found.add_done_callback(_look_at)
-        work = partial(_work, loop, found, (share, self._places), host, port)
+
+        def settle(addresses: list[str], error: OSError | None) -> None:
+            _release((share, self._places))
+            if error is None:
+                found.set_result(addresses)
+            else:
+                found.set_exception(error)
+                found.exception()  # it may be that nobody waits for it any more
+
+        def work() -> None:
+            outcome = _look_up(host, port)
+            with suppress(RuntimeError):  # the loop has ended meanwhile
+                loop.call_soon_threadsafe(settle, *outcome)
+
         try:
             threading.Thread(target=work, name="resolver", daemon=True).start()
         except RuntimeError:  # the system has no more threads
@@ -257,31 +266,11 @@ def _release(places: Iterable[asyncio.Semaphore]) -> None:
         place.release()
 
 
-def _work(
-    loop: asyncio.AbstractEventLoop,
-    found: "asyncio.Future[list[str]]",
-    places: Iterable[asyncio.Semaphore],
-    host: str,
-    port: int,
-) -> None:
-    answer: list[str] | OSError
+def _look_up(host: str, port: int) -> tuple[list[str], OSError | None]:
     try:
         infos = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        answer = list(dict.fromkeys(str(info[4][0]) for info in infos))
-    except (OSError, UnicodeError) as error:  # a label that no name can have
-        answer = error if isinstance(error, OSError) else OSError(str(error))
-
-    def tell() -> None:
-        _release(places)
-        if isinstance(answer, OSError):
-            found.set_exception(answer)
-        else:
-            found.set_result(answer)
-
-    with suppress(RuntimeError):  # the loop has ended meanwhile
-        loop.call_soon_threadsafe(tell)
-
-
-def _look_at(found: "asyncio.Future[list[str]]") -> None:
-    if not found.cancelled():
-        found.exception()  # it may be that nobody waits for it any more
+    except UnicodeError as error:  # a label that no name can have
+        return [], OSError(str(error))
+    except OSError as error:
+        return [], error
+    return list(dict.fromkeys(str(info[4][0]) for info in infos)), None
