@@ -8,7 +8,7 @@ from typing import Any
 from a2a import types as a2a
 from apcore_a2a_core import Authenticator, Identity
 from google.protobuf.json_format import MessageToDict
-from starlette.authentication import BaseUser
+from starlette.authentication import SimpleUser
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from .errors import is_public, refuse
@@ -81,30 +81,17 @@ RETRY_AFTER = "5"
 """Seconds, when nobody can tell now who calls."""
 
 
-class Known(BaseUser):
+class Known(SimpleUser):
     """The caller as Starlette has callers, for the SDK's routes and your own: `request.user`.
 
     Args:
-        principal: Whom tasks belong to.
+        username: The principal: whom tasks belong to.
     """
-
-    def __init__(self, principal: str) -> None:
-        self._principal = principal
-
-    @property
-    def is_authenticated(self) -> bool:
-        """Who got here is known."""
-        return True
-
-    @property
-    def display_name(self) -> str:
-        """The principal."""
-        return self._principal
 
     @property
     def identity(self) -> str:
         """The principal."""
-        return self._principal
+        return self.username
 
 
 class Authentication:
