@@ -57,6 +57,21 @@ def load_json(text: str) -> Any:
     return value
 
 
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+
+
+def dump_json(value: Any) -> bytes:
+    """Return *value* as compact JSON in UTF-8.
+
+    Raises:
+        ValueError: a number is not finite.
+
+    >>> dump_json({"n": [1, None]})
+    b'{"n":[1,null]}'
+    """
+    return _ENCODER.encode(value).encode()
+
+
 def narrow(value: Any, *, max_keys: int = MAX_KEYS, max_depth: int = MAX_DEPTH) -> Any:
     """A copy of a parsed JSON value, with integral floats as integers.
 

@@ -2,12 +2,12 @@
 
 import asyncio
 import hashlib
-import json
 import time
 from typing import Any, NamedTuple
 
 from a2a.types import AgentCapabilities
 from apcore_a2a_core import EXTENSION_URI, AgentCardBuilder, Identity, SkillMapper, card_to_dict
+from apcore_a2a_core.values import dump_json
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
@@ -151,14 +151,10 @@ class CardPages:
         )
         document = card_to_dict(card, state_transition_history=settings.state_history)
         document |= self._security
-        revision = hashlib.sha256(_json(document)).hexdigest()[:32]
+        revision = hashlib.sha256(dump_json(document)).hexdigest()[:32]
         for extension in document["capabilities"]["extensions"]:
             if extension["uri"] == EXTENSION_URI:  # FR-AGC-005.4
                 extension["params"]["revision"] = revision
         if len(self._kept) >= MAX_KEPT:
             self._kept.clear()
-        self._kept[key] = Card(document, _json(document), f'"{revision}"')
-
-
-def _json(document: object) -> bytes:
-    return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
+        self._kept[key] = Card(document, dump_json(document), f'"{revision}"')

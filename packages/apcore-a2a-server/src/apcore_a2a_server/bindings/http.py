@@ -1,12 +1,12 @@
 """HTTP for both bindings: read a body, know the caller, answer with JSON."""
 
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
 from apcore_a2a_core import ErrorMapper
+from apcore_a2a_core.values import dump_json
 from starlette.types import Receive, Scope, Send
 
 from apcore_a2a_server.engine.clients import Caller, Connection, HungUpError
@@ -35,14 +35,6 @@ NO_STORE = (b"cache-control", b"private, no-store")
 """Answers are for who asked (RFC 9111 §5.2.2.5)."""
 DRAIN_FACTOR = 8
 """A body over the limit is read on, up to so many times the limit, to keep the connection."""
-
-
-_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-
-
-def dump(value: Any) -> bytes:
-    """Compact JSON; a number that is not finite is refused."""
-    return _ENCODER.encode(value).encode()
 
 
 async def read_body(receive: Receive, send: Send, limit: int) -> bytes | None:
@@ -101,7 +93,7 @@ async def respond(
     headers: Sequence[tuple[bytes, bytes]] = (),
 ) -> None:
     """Send *value* as JSON."""
-    body = dump(value)
+    body = dump_json(value)
     length = str(len(body)).encode()
     told = [(b"content-type", media_type), (b"content-length", length), NO_STORE]
     start = [*told, *headers]

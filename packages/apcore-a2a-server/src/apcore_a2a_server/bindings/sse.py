@@ -4,13 +4,12 @@ from collections.abc import Callable
 from contextlib import aclosing, suppress
 from typing import Any
 
+from apcore_a2a_core.values import dump_json
 from starlette.types import Send
 
 from apcore_a2a_server.engine.clients import Connection, HungUpError
 from apcore_a2a_server.engine.handler import Events
 from apcore_a2a_server.store import Payload
-
-from .http import dump
 
 HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -40,6 +39,7 @@ async def send_events(
             async for event in events:
                 body = KEEP_ALIVE
                 if event is not None:
-                    body = b"id: %d\ndata: %s\n\n" % (event.version, dump(encode(event.payload)))
+                    data = dump_json(encode(event.payload))
+                    body = b"id: %d\ndata: %s\n\n" % (event.version, data)
                 await send({"type": "http.response.body", "body": body, "more_body": True})
         await send({"type": "http.response.body", "body": b""})

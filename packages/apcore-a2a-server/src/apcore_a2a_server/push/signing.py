@@ -1,6 +1,5 @@
 """The body of a notification, its headers, and its signature (Standard Webhooks)."""
 
-import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -8,6 +7,7 @@ from typing import Any, TypeAlias
 
 from a2a import types as a2a
 from apcore_a2a_core.dialects import V03, V1
+from apcore_a2a_core.values import dump_json
 from standardwebhooks import Webhook as Secret
 
 from apcore_a2a_server.store import Notification, Version, Webhook
@@ -17,7 +17,6 @@ Headers: TypeAlias = list[tuple[str, str]]
 DIALECT_1 = V1()
 DIALECT_03 = V03()
 MEDIA_TYPES: dict[Version, str] = {"1.0": "application/a2a+json", "0.3": "application/json"}
-_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
 def notification_body(notification: Notification, task: a2a.Task) -> bytes:
@@ -27,7 +26,7 @@ def notification_body(notification: Notification, task: a2a.Task) -> bytes:
         body = DIALECT_03.task(task)
     else:
         body = DIALECT_1.event(notification.payload)
-    return _ENCODER.encode(body).encode()
+    return dump_json(body)
 
 
 def protocol_headers(webhook: Webhook) -> Headers:
