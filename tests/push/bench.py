@@ -13,6 +13,7 @@ from apcore_a2a_server.push import PushSettings
 from apcore_a2a_server.push.guard import Guard
 from apcore_a2a_server.push.queue import DeliveryQueue
 from apcore_a2a_server.push.sender import WebhookSender
+from apcore_a2a_server.push.signing import Signer
 from apcore_a2a_server.push.transport import Answer, WebhookTransport
 from apcore_a2a_server.store import Webhook
 from apcore_a2a_server.store.live import LiveTasks
@@ -146,8 +147,9 @@ async def bench(
     settings, hand = PushSettings(dev=True, retries=retries), Hand()
     store = InMemoryTaskStore() if store is None else store
     tasks = LiveTasks(store)
-    sender = WebhookSender(tasks, hand, Guard(settings), settings, lambda result: None)
-    queue = DeliveryQueue(store, sender, settings, lambda result: None)
+    guard, signer = Guard(settings), Signer(settings.secrets)
+    sender = WebhookSender(tasks, hand, guard, signer, retries, lambda result, number: None)
+    queue = DeliveryQueue(store, sender, settings, lambda result, number: None)
     queue.start()
     given = record("t", WORKING, owner="ada")
     async with asyncio.timeout(PATIENCE):

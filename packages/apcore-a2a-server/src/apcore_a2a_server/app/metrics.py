@@ -64,10 +64,10 @@ class Metrics:
             Gauge(f"apcore_a2a_{name}", text, registry=self._registry).set_function(read)
         self._gauges |= gauges
 
-    def on_delivery(self, result: str) -> None:
-        """Count an attempt to deliver a notification: delivered, retried or failed."""
+    def on_delivery(self, result: str, number: int) -> None:
+        """Count attempts to deliver notifications: delivered, retried or failed."""
         if self._webhooks is not None:
-            self._webhooks.labels(result).inc()
+            self._webhooks.labels(result).inc(number)
 
     def on_state(self, before: TaskRecord | None, after: TaskRecord) -> None:
         """Count a task that has come into another state, and how long it ran."""

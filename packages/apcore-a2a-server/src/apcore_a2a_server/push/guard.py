@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from functools import lru_cache
 from ipaddress import ip_address, ip_network
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 from urllib.parse import urlsplit
 from weakref import WeakValueDictionary
 
@@ -55,14 +55,6 @@ class BusyError(RefusedError):
 
     def __init__(self) -> None:
         super().__init__("The webhook's host can't be looked up now; try again later")
-
-
-class Target(NamedTuple):
-    """Where a webhook is."""
-
-    scheme: str
-    host: str
-    port: int
 
 
 class Guard:
@@ -108,12 +100,12 @@ class Guard:
         Raises:
             RefusedError: Nothing may be sent there.
         """
-        target = self.target(url)
+        host, port = self.target(url)
         if not self._proxied:
-            await self.addresses(target.host, target.port, principal)
+            await self.addresses(host, port, principal)
 
-    def _target(self, url: str) -> Target:
-        """Return where a webhook's address leads, judged by what it says.
+    def _target(self, url: str) -> tuple[str, int]:
+        """Return the host and the port of a webhook's address, judged by what it says.
 
         Raises:
             RefusedError: It may not be an address of a webhook.
@@ -139,7 +131,7 @@ class Guard:
             raise RefusedError(f"The webhook's port must be {either}")
         if self._proxied:
             self._check_name(host)
-        return Target(parts.scheme, host, port)
+        return host, port
 
     async def addresses(self, host: str, port: int, principal: str) -> list[str]:
         """The addresses of a host: resolved once, each of them judged, and none that is not.

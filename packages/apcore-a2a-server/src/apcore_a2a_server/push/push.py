@@ -9,6 +9,7 @@ from .guard import Guard, Resolve
 from .queue import DeliveryQueue
 from .sender import OnResult, WebhookSender
 from .settings import PushSettings
+from .signing import Signer
 from .transport import WebhookTransport
 
 logger = logging.getLogger("apcore_a2a.push")
@@ -35,13 +36,15 @@ class Push:
         tasks: LiveTasks,
         settings: PushSettings,
         *,
-        on_result: OnResult = lambda result: None,
+        on_result: OnResult = lambda result, number: None,
         resolve: Resolve | None = None,
     ) -> None:
         if not settings.secrets:
             logger.warning("Notifications are not signed, so that anybody can forge them; %s", HINT)
         guard = Guard(settings, resolve)
         transport = WebhookTransport(settings, guard)
-        sender = WebhookSender(tasks, transport, guard, settings, on_result)
+        sender = WebhookSender(
+            tasks, transport, guard, Signer(settings.secrets), settings.retries, on_result
+        )
         self.configs = PushConfigs(tasks.store, guard)
         self.queue = DeliveryQueue(tasks.store, sender, settings, on_result)

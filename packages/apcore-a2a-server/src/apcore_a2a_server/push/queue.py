@@ -130,8 +130,7 @@ class DeliveryQueue:
         for notification, number in await self._store.abandon_notifications():
             told = "%d notifications for %s are lost: the server ends"
             logger.warning(told, number, notification)
-            for _ in range(number):
-                self._on_result("failed")
+            self._on_result("failed", number)
 
     async def _run(self) -> None:
         """Claim what is due, again and again."""
@@ -228,8 +227,7 @@ class DeliveryQueue:
             return
         if dead:
             logger.warning("Notifications given up: %d; %s", dead, TOO_MANY)
-        for _ in range(dead):
-            self._on_result("failed")
+        self._on_result("failed", dead)
 
 
 def _decrement(counter: Counter[Key], key: Key) -> None:

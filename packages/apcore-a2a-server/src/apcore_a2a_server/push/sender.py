@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from a2a import types as a2a
@@ -11,7 +12,6 @@ from apcore_a2a_server.store import Notification
 from apcore_a2a_server.store.live import LiveTasks
 
 from .guard import Guard
-from .settings import PushSettings
 from .signing import Signer, notification_body, notification_id, protocol_headers
 from .transport import Answer, WebhookTransport
 
@@ -21,35 +21,29 @@ GONE = 410
 NOT_ALLOWED = Answer(0, "its address is not allowed")
 
 Result: TypeAlias = Literal["delivered", "retried", "failed"]
-OnResult: TypeAlias = Callable[[Result], None]
+OnResult: TypeAlias = Callable[[Result, int], None]
+"""Takes the outcome of attempts, and how many notifications had it."""
 
 
+@dataclass(frozen=True, slots=True)
 class WebhookSender:
     """Delivers notifications, and tells the store what came of it.
 
-    Args:
+    Attributes:
         tasks: The tasks, and their store.
         transport: Sends bytes to an address.
         guard: Judges the addresses.
-        settings: How often to try, and what to sign with.
+        signer: Signs notifications.
+        retries: Seconds before each further attempt.
         on_result: Called with the outcome of each notification.
     """
 
-    def __init__(
-        self,
-        tasks: LiveTasks,
-        transport: WebhookTransport,
-        guard: Guard,
-        settings: PushSettings,
-        on_result: OnResult,
-    ) -> None:
-        self._tasks = tasks
-        self._store = tasks.store
-        self._transport = transport
-        self._guard = guard
-        self._retries = tuple(settings.retries)
-        self._signer = Signer(settings.secrets)
-        self._on_result = on_result
+    tasks: LiveTasks
+    transport: WebhookTransport
+    guard: Guard
+    signer: Signer
+    retries: Sequence[float]
+    on_result: OnResult
 
     async def send(self, notification: Notification, deadline: float) -> float | None:
         """Make one attempt, unless it is too late.
@@ -68,20 +62,20 @@ class WebhookSender:
             return None
         answer = await self._post(notification, task)
         if answer.is_success:
-            await self._store.settle(notification)
-            self._on_result("delivered")
+            await self.tasks.store.settle(notification)
+            self.on_result("delivered", 1)
             return None
-        if answer.status == GONE or notification.attempts > len(self._retries):
+        if answer.status == GONE or notification.attempts > len(self.retries):
             await self._give_up(notification, answer.reason)
             return None
         seconds = self._pause(notification, answer)
-        await self._store.postpone(notification, seconds)
-        self._on_result("retried")
+        await self.tasks.store.postpone(notification, seconds)
+        self.on_result("retried", 1)
         return seconds
 
     async def close(self) -> None:
         """Close the connections."""
-        await self._transport.close()
+        await self.transport.close()
 
     async def _task(self, notification: Notification) -> a2a.Task | None:
         """Return the task as it was, as far as a notification shows it."""
@@ -90,7 +84,7 @@ class WebhookSender:
             return payload
         if notification.task is not None or notification.webhook.version == "1.0":
             return notification.task or a2a.Task()
-        record = await self._tasks.get(notification.task_id)
+        record = await self.tasks.get(notification.task_id)
         if record is None:
             return None
         task = a2a.Task()
@@ -102,7 +96,7 @@ class WebhookSender:
     async def _post(self, notification: Notification, task: a2a.Task) -> Answer:
         webhook = notification.webhook
         try:
-            self._guard.target(webhook.config.url)
+            self.guard.target(webhook.config.url)
         except ValueError:  # it was set when the settings were others
             return NOT_ALLOWED
         try:
@@ -111,24 +105,23 @@ class WebhookSender:
             logger.exception("The %s gets no notification", notification)
             return Answer(0, "internal error")
         about = notification.task_id, webhook.config.id, notification.version
-        signature = self._signer.headers(notification_id(*about), body)
+        signature = self.signer.headers(notification_id(*about), body)
         headers = protocol_headers(webhook) + signature
-        return await self._transport.post(webhook.config.url, headers, body, notification.owner)
+        return await self.transport.post(webhook.config.url, headers, body, notification.owner)
 
     async def _give_up(self, notification: Notification, reason: str) -> None:
         """Have the webhook fail; nothing follows if it was set again meanwhile."""
-        dead = await self._store.give_up(notification, reason)
+        dead = await self.tasks.store.give_up(notification, reason)
         if dead:
             told = "The %s has failed: %s; it is told nothing more"
             logger.warning(told, notification, reason)
-        for _ in range(dead):
-            self._on_result("failed")
+        self.on_result("failed", dead)
 
     def _pause(self, notification: Notification, answer: Answer) -> float:
         """Return the seconds until the next attempt."""
-        attempts, most = notification.attempts, len(self._retries)
+        attempts, most = notification.attempts, len(self.retries)
         wait = answer.retry_after if answer.status in (429, 503) else 0
-        seconds = max(self._retries[attempts - 1], wait)
+        seconds = max(self.retries[attempts - 1], wait)
         told = "Attempt %d of %d for %s failed: %s; again in %.3g s"
         logger.warning(told, attempts, most + 1, notification, answer.reason, seconds)
         return seconds
