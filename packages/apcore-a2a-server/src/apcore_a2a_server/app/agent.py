@@ -51,8 +51,7 @@ class Agent:
     handler: Handler
     cards: CardPages
     health: HealthPage
-    retention: Retention
-    shutdown_timeout: float
+    settings: Settings
     push: "Push | None" = None
     keeper: LeaseKeeper | None = None
     metrics: "Metrics | None" = None
@@ -64,7 +63,7 @@ class Agent:
             StoreError: The store can't be used; the message says why.
         """
         on_change = None if self.keeper is None else self.keeper.on_change
-        await self.setup.tasks.store.start(retention=self.retention, on_change=on_change)
+        await self.setup.tasks.store.start(retention=_retention(self.settings), on_change=on_change)
 
     async def start(self) -> None:
         """Open the store, and take messages; again after an earlier end.
@@ -88,7 +87,7 @@ class Agent:
     async def drain(self, seconds: float | None = None) -> None:
         """Let running tasks end and webhooks be called, for *seconds* or the configured time."""
         self.setup.state.is_draining = True
-        timeout = self.shutdown_timeout if seconds is None else seconds
+        timeout = self.settings.shutdown_timeout if seconds is None else seconds
         loop = asyncio.get_running_loop()
         end = loop.time() + timeout
         if self.keeper is not None:
@@ -144,8 +143,7 @@ def build(executor: Executor, settings: Settings) -> Agent:
         handler=handler,
         cards=cards,
         health=HealthPage(setup),
-        retention=_retention(settings),
-        shutdown_timeout=settings.shutdown_timeout,
+        settings=settings,
         push=push,
         keeper=_keeper(setup, engine),
         metrics=metrics,

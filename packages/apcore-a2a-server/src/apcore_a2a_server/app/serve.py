@@ -66,7 +66,7 @@ class Server(uvicorn.Server):
         """Take no more connections, drain, then close."""
         self._agent.setup.state.is_draining = True
         await stop_listening(self, sockets or [])
-        running, grace = len(self._agent.engine.runs), self._agent.shutdown_timeout
+        running, grace = len(self._agent.engine.runs), self._agent.settings.shutdown_timeout
         if running:
             told = "Ending; running tasks: %d, for %g s at most (a second Ctrl+C ends them)"
             logger.info(told, running, grace)

@@ -44,7 +44,7 @@ class Engine:
 
     def __init__(self, setup: Setup) -> None:
         self._setup = setup
-        self._expiries = Expiries(setup.tasks)
+        self.expiries = Expiries(setup.tasks)
         self._background = Background()
         self.runs: dict[str, tuple[Run, asyncio.Task[None]]] = {}
 
@@ -72,7 +72,7 @@ class Engine:
         update, webhook = answered(pause, call.message), call.webhook
         if pause.is_over():
             await self._add_webhook(ticket.task_id, webhook)
-            await self._expiries.end(call.message, pause)
+            await self.expiries.end(call.message, pause)
             return ticket
         if update.state == WORKING:
             counts = await self._admitted(Run(self._setup, call, (update, pause)))
@@ -81,7 +81,7 @@ class Engine:
         if not counts:
             await self._add_webhook(ticket.task_id, webhook)
         if update.state != INPUT_REQUIRED:
-            self._expiries.forget(ticket.task_id, pause.id)
+            self.expiries.forget(ticket.task_id, pause.id)
         return ticket
 
     async def _answer(self, record: TaskRecord, update: NewState, webhook: Webhook | None) -> bool:
@@ -99,10 +99,6 @@ class Engine:
             edit = partial(with_webhook, webhook=webhook)
             await self._setup.tasks.store.edit_webhooks(task_id, edit)
 
-    async def expire(self, about: a2a.Message, pause: Pause) -> None:
-        """Fail a task, if nobody has answered *pause* by now."""
-        await self._expiries.end(about, pause)
-
     async def cancel(self, record: TaskRecord) -> None:
         """Cancel a task that has not ended, and the run that works for it.
 
@@ -111,7 +107,7 @@ class Engine:
         """
         about = a2a.Message(task_id=record.task.id, context_id=record.task.context_id)
         await self._end(about, CANCELED, "Canceled by client", OPEN)
-        self._expiries.forget(record.task.id)
+        self.expiries.forget(record.task.id)
 
     async def abandon(self, task_id: str) -> None:
         """Cancel a running task without clients or working webhooks (FR-MSG-005)."""
@@ -124,7 +120,7 @@ class Engine:
 
     async def drain(self, seconds: float) -> None:
         """Let running tasks end for *seconds*; hand over or fail those that have not."""
-        self._expiries.forget_all()
+        self.expiries.forget_all()
         if runs := [*self.runs.values()]:
             await asyncio.wait([task for _, task in runs], timeout=seconds)
             # their tasks may be on their way to the store
@@ -193,7 +189,7 @@ class Engine:
         if self.runs.get(task_id) == (run, task):
             del self.runs[task_id]
         if run.paused is not None and not self._setup.state.is_draining:
-            self._expiries.expect(run.call.message, run.paused)
+            self.expiries.expect(run.call.message, run.paused)
         if not run.admitted.done() and run.answer is not None:
             run.admitted.set_result(None)  # somebody else has answered, or has ended the task
         if not run.admitted.done():

@@ -92,7 +92,7 @@ class Recovery:
         tasks = self._setup.tasks
         about = a2a.Message(task_id=record.task.id, context_id=record.task.context_id)
         if record.task.status.state in PAUSED:  # nobody has answered in time
-            await self._engine.expire(about, Pause.unpack(record.resume or b""))
+            await self._engine.expiries.end(about, Pause.unpack(record.resume or b""))
             return
         await tasks.adopt(claim)
         call = self._call(claim) if claim.attempts < ATTEMPTS else None
