@@ -13,6 +13,7 @@ from starlette.types import Scope, Send
 
 from apcore_a2a_server.errors import DrainingError, TooMuchError
 from apcore_a2a_server.middleware import log_context
+from apcore_a2a_server.middleware.errors import path_of
 
 from .http import Asked, Endpoint, respond, retry_after
 from .jsonrpc import check_media_type, version_of
@@ -52,7 +53,7 @@ class Rest(Endpoint):
 
     async def find(self, scope: Scope, send: Send) -> tuple[str, Json] | None:
         """The method, and the params that the path holds."""
-        found = route(scope["method"], get_path(scope))
+        found = route(scope["method"], path_of(scope).strip("/"))
         if found is None:
             await respond(send, _status(404, "There is nothing at this address"), status=404)
         return found
@@ -95,12 +96,6 @@ def route(verb: str, path: str) -> tuple[str, Json] | None:
         if match is not None:
             return method, {name: text for name, text in match.groupdict().items() if text}
     return None
-
-
-def get_path(scope: Scope) -> str:
-    """The path without its slashes at the ends, and without what the agent is mounted at."""
-    path: str = scope["path"]
-    return path.removeprefix(scope.get("root_path", "")).strip("/")
 
 
 def _query(scope: Scope) -> Json:
