@@ -151,7 +151,7 @@ class ScannedSdkStore(ScannedStore):
 
 
 class SdkStore:
-    """A task store of the official SDK, with the methods of one that concern tasks.
+    """A task store of the official SDK, with the methods of one that keep and find tasks.
 
     What it has no place for (owner, skill, version, the paused call) travels in the task's
     metadata. It lists by the time of the last status; push configurations it has none.
