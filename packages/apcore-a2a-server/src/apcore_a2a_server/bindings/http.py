@@ -1,8 +1,8 @@
-"""HTTP for both bindings: read a body, know the caller, answer with JSON."""
+"""HTTP for both bindings: read a body, know the caller, answer with JSON or with events."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import aclosing, suppress
 from typing import Any, NamedTuple
 
 from apcore_a2a_core import ErrorMapper
@@ -10,9 +10,10 @@ from apcore_a2a_core.values import dump_json
 from starlette.types import Receive, Scope, Send
 
 from apcore_a2a_server.engine.clients import Caller, Connection, HungUpError
-from apcore_a2a_server.engine.handler import Handler
+from apcore_a2a_server.engine.handler import Events, Handler
 from apcore_a2a_server.errors import TooMuchError
 from apcore_a2a_server.middleware import caller_of
+from apcore_a2a_server.store import Payload
 
 
 class Asked(NamedTuple):
@@ -33,6 +34,12 @@ class Asked(NamedTuple):
 
 NO_STORE = (b"cache-control", b"private, no-store")
 """Answers are for who asked (RFC 9111 §5.2.2.5)."""
+EVENT_STREAM = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-store"),
+    (b"x-accel-buffering", b"no"),
+]
+KEEP_ALIVE = b": keep-alive\n\n"
 DRAIN_FACTOR = 8
 """A body over the limit is read on, up to so many times the limit, to keep the connection."""
 
@@ -99,6 +106,34 @@ async def respond(
     start = [*told, *headers]
     await send({"type": "http.response.start", "status": status, "headers": start})
     await send({"type": "http.response.body", "body": body})
+
+
+async def send_events(
+    send: Send,
+    connection: Connection,
+    events: Events,
+    encode: Callable[[Payload], dict[str, Any]],
+) -> None:
+    """Answer with server-sent events until they end or the client is gone (WHATWG HTML §9.2).
+
+    The `id` of each is its version of the task.
+
+    Args:
+        send: ASGI's.
+        connection: The client's end.
+        events: The events; None stands for a sign of life.
+        encode: Makes the JSON of one event.
+    """
+    await send({"type": "http.response.start", "status": 200, "headers": EVENT_STREAM})
+    with suppress(HungUpError), connection.watched(), connection.losing():
+        async with aclosing(events):
+            async for event in events:
+                body = KEEP_ALIVE
+                if event is not None:
+                    data = dump_json(encode(event.payload))
+                    body = b"id: %d\ndata: %s\n\n" % (event.version, data)
+                await send({"type": "http.response.body", "body": body, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
 
 
 class Endpoint(ABC):

@@ -14,9 +14,8 @@ from apcore_a2a_server.errors import TooMuchError
 from apcore_a2a_server.middleware import log_context
 from apcore_a2a_server.store import Payload
 
-from .http import Asked, Endpoint, respond, retry_after
+from .http import Asked, Endpoint, respond, retry_after, send_events
 from .operations import DIALECT_03, DIALECT_1, METHODS, Stream, perform
-from .sse import send_events
 
 VERSIONS = frozenset({"", "0.3", "1.0"})
 

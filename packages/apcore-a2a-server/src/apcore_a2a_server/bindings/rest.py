@@ -15,10 +15,9 @@ from apcore_a2a_server.errors import DrainingError, TooMuchError
 from apcore_a2a_server.middleware import log_context
 from apcore_a2a_server.middleware.errors import path_of
 
-from .http import Asked, Endpoint, respond, retry_after
+from .http import Asked, Endpoint, respond, retry_after, send_events
 from .jsonrpc import check_media_type, version_of
 from .operations import Stream, perform
-from .sse import send_events
 
 MEDIA_TYPE = b"application/a2a+json"
 TASK = r"tasks/(?P<id>[^/:]+)"

@@ -17,9 +17,8 @@ from apcore_a2a_server.store import Query, TaskRecord
 
 from .call import Call
 from .clients import Caller
-from .input_required.answer import is_late_answer
-from .input_required.pause import Pause, is_over
 from .messages import as_json, is_detached, named_skill, new_id, send_key
+from .pauses import Pause, is_late_answer, is_over
 from .setup import Setup
 
 MAX_ID = 256

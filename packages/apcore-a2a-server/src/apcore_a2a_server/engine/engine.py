@@ -24,10 +24,8 @@ from apcore_a2a_server.store import (
 
 from .call import Call, Ticket
 from .change import NewState, change
-from .input_required.answer import answered
-from .input_required.expiry import Expiries
-from .input_required.pause import Pause
 from .messages import say
+from .pauses import Expiries, Pause, answered
 from .process import Background
 from .run import Run
 from .setup import Setup

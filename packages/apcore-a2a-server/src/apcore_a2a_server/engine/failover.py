@@ -20,8 +20,8 @@ from .call import Call
 from .change import NewState, Restart, change
 from .clients import Caller
 from .engine import Engine
-from .input_required.pause import Pause
 from .messages import say
+from .pauses import Pause
 from .run import Lost, Run
 from .setup import Setup
 

@@ -33,8 +33,8 @@ from apcore_a2a_server.store.live import LiveTasks
 
 from .call import Call
 from .change import NewParts, NewState, Restart, Update, change, create
-from .input_required.pause import Pause, asking, question
 from .messages import JSON, now, say
+from .pauses import Pause, asking, question
 from .setup import Setup
 
 logger = logging.getLogger(__name__)

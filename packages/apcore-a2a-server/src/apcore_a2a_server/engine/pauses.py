@@ -1,22 +1,33 @@
-"""A paused call: what it asks for, and how it goes on (FR-EXE-002, FR-CTX-003)."""
+"""Tasks that wait for an answer: what is asked, what answers mean, how long there is.
 
+FR-EXE-002 asks for approvals, FR-CTX-003 for the answers.
+"""
+
+import asyncio
 import json
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
 
-from a2a.types import Message, Part
-from apcore_a2a_core import clean, to_value
+from a2a.types import Message, Part, Role, Task
+from apcore_a2a_core import clean, from_value, load_json, to_value
 from apcore_a2a_core.dialects import carried
-from apcore_a2a_core.states import INPUT_REQUIRED
+from apcore_a2a_core.schema import is_object
+from apcore_a2a_core.states import FAILED, INPUT_REQUIRED, PAUSED, REJECTED, WORKING
 
-from apcore_a2a_server.engine.call import Call
-from apcore_a2a_server.engine.change import NewState
+from apcore_a2a_server.errors import StaleTaskError
 from apcore_a2a_server.modules.approval import Approvals
 from apcore_a2a_server.modules.conversation import is_for_input
+from apcore_a2a_server.store.live import LiveTasks
+
+from .call import Call
+from .change import NewState, change
+from .messages import say
+from .process import Background
 
 MAX_QUESTION = 10_000
 MAX_SHOWN = 20
@@ -153,3 +164,113 @@ def _value(value: Any) -> str:
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     shown = clean(text, MAX_VALUE)
     return shown if len(text) <= MAX_VALUE else f"{shown}…"
+
+
+YES = frozenset({"yes", "y", "approve", "approved", "ok"})
+NO = frozenset({"no", "n", "deny", "denied", "reject", "rejected"})
+HOW_TO_ANSWER = 'Please answer yes or no, or {"approved": true} or {"approved": false}'
+
+
+def answered(pause: Pause, message: Message) -> NewState:
+    """The state that a message brings the task of *pause* into."""
+    agreed = verdict(pause, message)
+    if agreed:
+        return NewState(WORKING, received=message)
+    if agreed is False:
+        return NewState(REJECTED, say(message, "Rejected by client"), received=message)
+    again = say(message, HOW_TO_ANSWER, *question(pause)[1:])
+    return replace(asking(pause, again), received=message)
+
+
+def verdict(pause: Pause, message: Message) -> bool | None:
+    """Whether the call goes on: yes, no (it is rejected), or None when that is not clear.
+
+    A question for input is answered by any message; so is one that the executor's own approval
+    handler decides.
+    """
+    if pause.token is not None or pause.question is not None:
+        return True
+    approved, pause_id = _said(message)
+    return approved if pause_id in (None, pause.id) else None
+
+
+def is_late_answer(task: Task, message: Message) -> bool:
+    """Whether *message* answers a question of *task* that somebody has answered already."""
+    asked = False
+    for said in task.history:
+        if asked and said.role == Role.ROLE_USER:
+            return _said(message)[0] is not None
+        ours = said.role == Role.ROLE_AGENT
+        asked |= ours and any("approval" in part.data.struct_value for part in said.parts)
+    return False
+
+
+def _said(message: Message) -> tuple[bool | None, Any]:
+    """What a message says to a request for approval, and to which; None for what is not clear.
+
+    Its texts, and the data that say whether it is approved, have to say the same.
+    """
+    found = [_part(part) for part in message.parts if not _is_aside(part)]
+    agree = found and all(answer == found[0] for answer in found)
+    return found[0] if agree else (None, None)
+
+
+def _is_aside(part: Part) -> bool:
+    """Whether a part is no answer, and no words either."""
+    return not part.HasField("text") and "approved" not in part.data.struct_value
+
+
+def _part(part: Part) -> tuple[bool | None, Any]:
+    value: Any = None
+    with suppress(ValueError):
+        value = from_value(part.data) if part.HasField("data") else load_json(part.text)
+    if is_object(value) and isinstance(value.get("approved"), bool):
+        return value["approved"], value.get("approvalId")
+    word = part.text.strip().rstrip(".!").lower()
+    return (word in YES, None) if word in YES | NO else (None, None)
+
+
+class Expiries:
+    """Fails tasks whose question has not been answered when its time is over.
+
+    A task that was paused by an earlier process is failed when somebody answers too late.
+
+    Args:
+        tasks: Where tasks live.
+    """
+
+    def __init__(self, tasks: LiveTasks) -> None:
+        self._tasks = tasks
+        self._timers: dict[str, tuple[str, asyncio.TimerHandle]] = {}
+        self._background = Background()
+
+    def expect(self, about: Message, pause: Pause) -> None:
+        """Wait for the answer to *pause* in the task of *about*, as long as it may take."""
+        self.forget(about.task_id)
+        seconds = max(pause.expires - time.time(), 0)
+        loop = asyncio.get_running_loop()
+        timer = loop.call_later(seconds, self._on_time, about, pause)
+        self._timers[about.task_id] = pause.id, timer
+
+    def forget(self, task_id: str, pause_id: str | None = None) -> None:
+        """The task has ended, or the pause with this id has been answered."""
+        known, timer = self._timers.get(task_id, (None, None))
+        if timer is not None and pause_id in (None, known):
+            timer.cancel()
+            del self._timers[task_id]
+
+    def forget_all(self) -> None:
+        """The server ends; what is paused stays so."""
+        for task_id in [*self._timers]:
+            self.forget(task_id)
+
+    async def end(self, about: Message, pause: Pause) -> None:
+        """Fail the task, if it still waits for the answer to *pause*."""
+        self.forget(about.task_id)
+        update = NewState(FAILED, say(about, pause.over()))
+        with suppress(StaleTaskError):
+            packed = pause.pack()
+            await change(self._tasks, about.task_id, update, expect=PAUSED, pause=packed)
+
+    def _on_time(self, about: Message, pause: Pause) -> None:
+        self._background.start(self.end(about, pause), "Failing a task that was not answered")

@@ -1,1 +1,0 @@
-"""Tasks that wait for an answer: what is asked, what answers mean, how long there is."""
