@@ -77,10 +77,18 @@ class Binding:
 
     def result(self, answer: Answer) -> Any:
         """The result in a whole answer."""
-        raise NotImplementedError
+        if answer.status in (401, 403):
+            raise A2AAuthError(answer.status, answer.headers.get("www-authenticate", ""))
+        return self.event(answer.body, answer)
 
-    def event(self, data: bytes) -> Any:
-        """The result in an event of a stream."""
+    def event(self, data: bytes, answer: Answer | None = None) -> Any:
+        """The result in an event of a stream, or in the body of *answer*."""
+        body = parsed(data if data.strip() else b"{}", answer)
+        if body.get("error") is not None:
+            raise told(server_error(body["error"], answer.status if answer else 200), answer)
+        return self._result(body, answer)
+
+    def _result(self, body: Json, answer: Answer | None) -> Any:
         raise NotImplementedError
 
 
@@ -100,20 +108,10 @@ class JSONRPC(Binding):
         stream = operation.stream
         return Call("POST", self.url, operation.safe, stream, headers, content=dump(body))
 
-    def result(self, answer: Answer) -> Any:
-        """The result in a whole answer."""
-        refuse(answer)
-        return self.event(answer.body, answer)
-
-    def event(self, data: bytes, answer: Answer | None = None) -> Any:
-        """The result in an event of a stream."""
-        response = parsed(data, answer)
-        status = answer.status if answer else 200
-        if response.get("error") is not None:
-            raise told(server_error(response["error"], status), answer)
-        if "result" not in response:
+    def _result(self, body: Json, answer: Answer | None) -> Any:
+        if "result" not in body:
             raise no_a2a(answer)
-        return response["result"]
+        return body["result"]
 
 
 class HTTPJSON(Binding):
@@ -142,21 +140,9 @@ class HTTPJSON(Binding):
             content=dump(params) if sends else None,
         )
 
-    def result(self, answer: Answer) -> Any:
-        """The result in a whole answer."""
-        refuse(answer)
-        body = parsed(answer.body, answer) if answer.body.strip() else {}
-        if "error" in body:
-            raise told(server_error(body["error"], answer.status), answer)
-        if answer.status >= 300:
+    def _result(self, body: Json, answer: Answer | None) -> Any:
+        if answer and answer.status >= 300:
             raise no_a2a(answer)
-        return body
-
-    def event(self, data: bytes) -> Any:
-        """The result in an event of a stream."""
-        body = parsed(data)
-        if "error" in body:
-            raise server_error(body["error"], 200)
         return body
 
 
@@ -169,12 +155,6 @@ def parsed(body: bytes, answer: Answer | None = None) -> Json:
     if not is_object(found):
         raise no_a2a(answer)
     return found
-
-
-def refuse(answer: Answer) -> None:
-    """Raise what the status of *answer* says whatever its body."""
-    if answer.status in (401, 403):
-        raise A2AAuthError(answer.status, answer.headers.get("www-authenticate", ""))
 
 
 def told(error: A2AServerError, answer: Answer | None) -> A2AServerError:
