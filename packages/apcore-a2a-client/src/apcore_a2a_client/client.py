@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeAlias, 
 
 import httpx
 
-from .exchange import Close, Read, Send, Sleep, Steps, credentials, translated
+from .exchange import Close, Item, Items, Read, Sleep, Step, Steps, Todo, credentials, translated
 from .operations import Operations
 from .setup import Client
-from .streams import END, Source
 
 if TYPE_CHECKING:
     from .cards import AgentCard  # imported when there is a card
@@ -32,17 +31,19 @@ def awaited(
     @wraps(steps)
     async def method(self: A2AClient, /, *args: P.args, **kwargs: P.kwargs) -> T:
         replies: Replies = {}
+        todo = steps(self._operations, *args, **kwargs)
         try:
-            return await self._do(steps(self._operations, *args, **kwargs), replies)
+            result: T = await self._do(todo, replies)
+            return result
         finally:
-            await _close(replies)
+            await _close(todo, replies)
 
     method.__qualname__ = f"A2AClient.{steps.__name__}"
     return method
 
 
 def iterated(
-    source: Callable[Concatenate[Operations, P], Source[T]],
+    source: Callable[Concatenate[Operations, P], Items[T]],
 ) -> Callable[Concatenate[A2AClient, P], AsyncGenerator[T, None]]:
     """An asynchronous generator method that gives what the source of an operation has."""
 
@@ -53,16 +54,17 @@ def iterated(
         replies: Replies = {}
         items = source(self._operations, *args, **kwargs)
         try:
-            while (item := await self._do(items.next(), replies)) is not END:
-                yield item
+            while item := await self._do(items, replies):
+                yield item.value
         finally:
-            await _close(replies)
+            await _close(items, replies)
 
     method.__qualname__ = f"A2AClient.{source.__name__}"
     return method
 
 
-async def _close(replies: Replies) -> None:
+async def _close(todo: Todo, replies: Replies) -> None:
+    todo.close()
     for response in replies:
         await response.aclose()
 
@@ -140,11 +142,14 @@ class A2AClient(Client[httpx.AsyncClient]):
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
-    async def _do(self, steps: Steps[T], replies: Replies) -> T:
-        """Do the steps; what they open is added to *replies*, whose owner closes it."""
+    async def _do(self, steps: Todo, replies: Replies) -> Any:
+        """Do the steps up to the next item, or the result.
+
+        What they open is added to *replies*, whose owner closes it.
+        """
         try:
             step = next(steps)
-            while True:
+            while not isinstance(step, Item):
                 try:
                     given = await self._step(step, replies)
                 except Exception as error:  # the steps know what to do about it
@@ -152,12 +157,10 @@ class A2AClient(Client[httpx.AsyncClient]):
                 else:
                     step = steps.send(given)
         except StopIteration as end:
-            result: T = end.value
-            return result
-        finally:
-            steps.close()
+            return end.value
+        return step
 
-    async def _step(self, step: Send | Read | Close | Sleep, replies: Replies) -> Any:
+    async def _step(self, step: Step, replies: Replies) -> Any:
         from asyncio import sleep, timeout  # httpx imports it as late
 
         if isinstance(step, Sleep):

@@ -18,11 +18,12 @@ The timeout is for all of it together: what would take longer is not tried again
 
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from math import inf, ldexp
 from random import uniform
 from time import monotonic, time
-from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, TypeAlias, TypeVar
 
 import httpx
 
@@ -67,8 +68,22 @@ class Sleep(NamedTuple):
     seconds: float
 
 
-Steps: TypeAlias = Generator[Send | Read | Close | Sleep, Any, T]
+Step: TypeAlias = Send | Read | Close | Sleep
+Steps: TypeAlias = Generator[Step, Any, T]
 """A generator of steps, in the end with a result."""
+
+
+@dataclass(frozen=True, slots=True)
+class Item(Generic[T]):
+    """One of many results, between the steps to the next."""
+
+    value: T
+
+
+Items: TypeAlias = Generator[Step | Item[T], Any, None]
+"""A generator of steps with many results."""
+Todo: TypeAlias = Generator[Step | Item[Any], Any, Any]
+"""Either of them, as clients do it."""
 
 
 class Answer(NamedTuple):

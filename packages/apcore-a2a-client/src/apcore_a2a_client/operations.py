@@ -24,10 +24,10 @@ from .bindings import (
 )
 from .discovery import Discovery
 from .errors import A2AProtocolError, Json, is_list, is_object
-from .exchange import Answer, Exchange, Steps
+from .exchange import Answer, Exchange, Item, Items, Steps
 from .params import Content, checked_id, deadline, given, message_params, state_of
-from .results import Chunks, Pages, result_of
-from .streams import EventStream, Source
+from .results import Chunks, result_of
+from .streams import EventStream
 from .tasks import (
     Event,
     Message,
@@ -127,7 +127,7 @@ class Operations:
         context_id: str | None = None,
         task_id: str | None = None,
         metadata: Mapping[str, Any] | None = None,
-    ) -> EventStream:
+    ) -> Items[Event]:
         """Send a message, and get what happens as it happens (FR-CLI-004).
 
         The stream ends when the task is settled. A connection that breaks is made anew, and every
@@ -145,9 +145,9 @@ class Operations:
             A2AConnectionError: It can't be reached, or could not be reached again.
         """
         params = message_params(message, skill, context_id, task_id, metadata)
-        return self._events(start=(STREAM, params))
+        return self._events(start=(STREAM, params)).events()
 
-    def subscribe(self, task_id: str, *, last_event_id: str | None = None) -> Source[Event]:
+    def subscribe(self, task_id: str, *, last_event_id: str | None = None) -> Items[Event]:
         """What happens to a task from now on (A2A 1.0 §3.1.6).
 
         Args:
@@ -158,7 +158,8 @@ class Operations:
             UnsupportedOperationError: The task has ended.
             TaskNotFoundError: There is no such task.
         """
-        return self._events(start=(SUBSCRIBE, {"id": checked_id(task_id)}), cursor=last_event_id)
+        start = SUBSCRIBE, {"id": checked_id(task_id)}
+        return self._events(start=start, cursor=last_event_id).events()
 
     def get_task(self, task_id: str, *, history_length: int | None = None) -> Steps[Task]:
         """A task as it is now (FR-CLI-005).
@@ -214,13 +215,18 @@ class Operations:
         *,
         state: str | None = None,
         page_size: int | None = None,
-    ) -> Source[Task]:
+    ) -> Items[Task]:
         """All tasks, page by page; see `list_tasks`."""
-
-        def fetch(cursor: str | None) -> Steps[TaskPage]:
-            return self.list_tasks(context_id, state=state, cursor=cursor, page_size=page_size)
-
-        return Pages(fetch)
+        cursor, seen = None, {""}
+        while cursor != "":
+            page = yield from self.list_tasks(
+                context_id, state=state, cursor=cursor, page_size=page_size
+            )
+            cursor = page.next_cursor
+            if cursor and cursor in seen:
+                raise A2AProtocolError("The pages of tasks go in circles")
+            seen.add(cursor)
+            yield from map(Item, page.tasks)
 
     def set_push_config(self, config: PushNotificationConfig) -> Steps[PushNotificationConfig]:
         """Have a webhook told about a task (A2A 1.0 §3.1.7).
@@ -307,7 +313,7 @@ class Operations:
         context_id: str | None = None,
         metadata: Mapping[str, Any] | None = None,
         timeout: float | None = None,
-    ) -> Source[Any]:
+    ) -> Items[Any]:
         """Call a skill, and get the values of its chunks as they come.
 
         Args:
@@ -322,7 +328,8 @@ class Operations:
             InputRequired: As `call`.
         """
         params = message_params(input, skill, context_id, None, metadata)
-        return Chunks(self._events(start=(STREAM, params), end=deadline(timeout)))
+        events = self._events(start=(STREAM, params), end=deadline(timeout))
+        return Chunks(events).values()
 
     def reply(self, task: Task, message: Content, *, timeout: float | None = None) -> Steps[Task]:
         """Answer a paused task, and wait until it ends or asks again.
@@ -342,7 +349,7 @@ class Operations:
         events = self._events(task=answered, past=task.status, end=end)
         return (yield from events.last())
 
-    def follow(self, task: Task, *, timeout: float | None = None) -> EventStream:
+    def follow(self, task: Task, *, timeout: float | None = None) -> Items[Event]:
         """What happens to a task from *task* on, until it is settled.
 
         Where the agent has no streams, it is asked again and again. A snapshot of the task
@@ -352,7 +359,7 @@ class Operations:
             A2AConnectionError: The agent could not be reached any more.
             A2ATimeoutError: The task was not settled within *timeout* seconds.
         """
-        return self._events(task=task, end=deadline(timeout))
+        return self._events(task=task, end=deadline(timeout)).events()
 
     def wait(self, task: Task, *, timeout: float | None = None) -> Steps[Task]:
         """Follow a task until it is settled, and get it as it is then.
@@ -361,7 +368,7 @@ class Operations:
             A2AConnectionError: The agent could not be reached any more.
             A2ATimeoutError: The task was not settled within *timeout* seconds.
         """
-        return (yield from self.follow(task, timeout=timeout).last())
+        return (yield from self._events(task=task, end=deadline(timeout)).last())
 
     def _begin(self, params: Json, end: float) -> Steps[Task]:
         """Send a message without waiting for what comes of it."""

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from .errors import A2AProtocolError, InputRequired, Json, TaskFailedError, is_object
-from .exchange import Steps
-from .streams import END, End, EventStream, Source
-from .tasks import Artifact, Message, Part, Role, Task, TaskArtifactUpdateEvent, TaskPage, TaskState
+from .errors import InputRequired, Json, TaskFailedError, is_object
+from .exchange import Item, Items
+from .streams import EventStream
+from .tasks import Artifact, Message, Part, Role, Task, TaskArtifactUpdateEvent, TaskState
 
 
 def result_of(task: Task) -> Any:
@@ -35,7 +33,7 @@ def result_of(task: Task) -> Any:
     raise TaskFailedError(text or f"The task is {state}", task, details)
 
 
-class Chunks(Source[Any]):
+class Chunks:
     """The values of a stream's artifact updates; in the end, what went wrong is raised.
 
     Of a snapshot, what has not been told before is the value of a chunk too.
@@ -44,59 +42,27 @@ class Chunks(Source[Any]):
     def __init__(self, events: EventStream) -> None:
         self._events = events
         self._told: dict[str, list[Part]] = {}
-        self._values: deque[Any] = deque()
 
-    def next(self) -> Steps[Any | End]:
-        while not self._values:
-            event = yield from self._events.next()
-            if event is END:
-                break
+    def values(self) -> Items[Any]:
+        """Yield each value as it comes."""
+        while event := (yield from self._events.next()):
             if isinstance(event, TaskArtifactUpdateEvent):
-                self._tell(event.artifact, append=event.append)
+                yield from self._tell(event.artifact, append=event.append)
             elif isinstance(event, Task):
                 for artifact in event.artifacts:
                     told = self._told.get(artifact.artifact_id, [])
                     grown = list(artifact.parts[: len(told)]) == told
                     rest = artifact.parts[len(told) :] if grown else artifact.parts
-                    self._tell(replace(artifact, parts=rest), append=grown)
+                    yield from self._tell(replace(artifact, parts=rest), append=grown)
             elif isinstance(event, Message):
-                self._values.append(event.value)
-        else:
-            return self._values.popleft()
+                yield Item(event.value)
         task = self._events.task
         if task and task.status.state.is_settled:
             result_of(task)
-        return END
 
-    def _tell(self, chunk: Artifact, *, append: bool) -> None:
+    def _tell(self, chunk: Artifact, *, append: bool) -> Items[Any]:
         if not append:
             self._told.pop(chunk.artifact_id, None)
         self._told.setdefault(chunk.artifact_id, []).extend(chunk.parts)
         if chunk.parts:
-            self._values.append(chunk.value)
-
-
-class Pages(Source[Task]):
-    """The tasks on all pages.
-
-    Args:
-        fetch: Gets the page behind a cursor; None stands for the first one.
-    """
-
-    def __init__(self, fetch: Callable[[str | None], Steps[TaskPage]]) -> None:
-        self._fetch = fetch
-        self._tasks: deque[Task] = deque()
-        self._cursor: str | None = None
-        self._seen = {""}
-
-    def next(self) -> Steps[Task | End]:
-        while not self._tasks:
-            if self._cursor == "":
-                return END
-            page = yield from self._fetch(self._cursor)
-            if page.next_cursor and page.next_cursor in self._seen:
-                raise A2AProtocolError("The pages of tasks go in circles")
-            self._tasks.extend(page.tasks)
-            self._cursor = page.next_cursor
-            self._seen.add(self._cursor)
-        return self._tasks.popleft()
+            yield Item(chunk.value)

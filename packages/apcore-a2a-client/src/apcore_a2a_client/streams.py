@@ -6,10 +6,9 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from enum import Enum
 from math import inf
 from time import monotonic
-from typing import Any, Final, Protocol, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 import httpx
 
@@ -21,7 +20,7 @@ from .errors import (
     A2ATimeoutError,
     Json,
 )
-from .exchange import Answer, Close, Exchange, Read, Sleep, Steps, backoff, left
+from .exchange import Answer, Close, Exchange, Item, Items, Read, Sleep, Steps, backoff, left
 from .sse import EventParser
 from .tasks import (
     Artifact,
@@ -35,33 +34,15 @@ from .tasks import (
     read_event,
 )
 
-T_co = TypeVar("T_co", covariant=True)
-
-
-class End(Enum):
-    """What a source gives when there is nothing more."""
-
-    END = "end"
-
-
-END: Final = End.END
-
-
 Way: TypeAlias = Callable[[float], Steps[tuple[Binding, bool]]]
 """Tells, until a time, how to reach an agent, and whether it has streams."""
-
-
-class Source(Protocol[T_co]):
-    """What gives one thing after the other, in the end `END`."""
-
-    def next(self) -> Steps[T_co | End]: ...
 
 
 SILENCE = 30.0
 """Seconds of nothing but keep-alives, after which the task itself is looked at."""
 
 
-class EventStream(Source[Event]):
+class EventStream:
     """The events of one task, each once, until it is settled.
 
     A connection that breaks is made anew: behind the last event where the agent numbers them,
@@ -110,8 +91,13 @@ class EventStream(Source[Event]):
         self._resumes = False  # it has asked for a subscription, and heard nothing yet
         self._joined = False  # in the middle of a task
 
-    def next(self) -> Steps[Event | End]:
-        """The next event, or `END`.
+    def events(self) -> Items[Event]:
+        """Yield each event as it comes."""
+        while event := (yield from self.next()):
+            yield Item(event)
+
+    def next(self) -> Steps[Event | None]:
+        """Return the next event, or None at the end.
 
         Raises:
             A2AConnectionError: The connection broke, and could not be made anew.
@@ -137,11 +123,11 @@ class EventStream(Source[Event]):
                     raise
                 yield from self._hang_up()
                 self._polls = True  # 0.3 refuses a subscription within the stream
-        return END
+        return None
 
     def last(self) -> Steps[Task]:
         """The task as it is when the stream ends."""
-        while (yield from self.next()) is not END:
+        while (yield from self.next()) is not None:
             pass
         if self._joined and not self._numbered:  # its snapshot may have had what came behind it
             with suppress(A2AServerError):  # it has forgotten the task already

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeAlias, 
 
 import httpx
 
-from .exchange import Close, Read, Send, Sleep, Steps, credentials, translated
+from .exchange import Close, Item, Items, Read, Sleep, Step, Steps, Todo, credentials, translated
 from .operations import Operations
 from .setup import Client
-from .streams import END, Source
 
 if TYPE_CHECKING:
     from .cards import AgentCard  # imported when there is a card
@@ -33,17 +32,19 @@ def done(
     @wraps(steps)
     def method(self: SyncA2AClient, /, *args: P.args, **kwargs: P.kwargs) -> T:
         replies: Replies = {}
+        todo = steps(self._operations, *args, **kwargs)
         try:
-            return self._do(steps(self._operations, *args, **kwargs), replies)
+            result: T = self._do(todo, replies)
+            return result
         finally:
-            _close(replies)
+            _close(todo, replies)
 
     method.__qualname__ = f"SyncA2AClient.{steps.__name__}"
     return method
 
 
 def iterated(
-    source: Callable[Concatenate[Operations, P], Source[T]],
+    source: Callable[Concatenate[Operations, P], Items[T]],
 ) -> Callable[Concatenate[SyncA2AClient, P], Generator[T, None, None]]:
     """A generator method that gives what the source of an operation has."""
 
@@ -54,16 +55,17 @@ def iterated(
         replies: Replies = {}
         items = source(self._operations, *args, **kwargs)
         try:
-            while (item := self._do(items.next(), replies)) is not END:
-                yield item
+            while item := self._do(items, replies):
+                yield item.value
         finally:
-            _close(replies)
+            _close(items, replies)
 
     method.__qualname__ = f"SyncA2AClient.{source.__name__}"
     return method
 
 
-def _close(replies: Replies) -> None:
+def _close(todo: Todo, replies: Replies) -> None:
+    todo.close()
     for response in replies:
         response.close()
 
@@ -136,11 +138,14 @@ class SyncA2AClient(Client[httpx.Client]):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _do(self, steps: Steps[T], replies: Replies) -> T:
-        """Do the steps; what they open is added to *replies*, whose owner closes it."""
+    def _do(self, steps: Todo, replies: Replies) -> Any:
+        """Do the steps up to the next item, or the result.
+
+        What they open is added to *replies*, whose owner closes it.
+        """
         try:
             step = next(steps)
-            while True:
+            while not isinstance(step, Item):
                 try:
                     given = self._step(step, replies)
                 except Exception as error:  # the steps know what to do about it
@@ -148,12 +153,10 @@ class SyncA2AClient(Client[httpx.Client]):
                 else:
                     step = steps.send(given)
         except StopIteration as end:
-            result: T = end.value
-            return result
-        finally:
-            steps.close()
+            return end.value
+        return step
 
-    def _step(self, step: Send | Read | Close | Sleep, replies: Replies) -> Any:
+    def _step(self, step: Step, replies: Replies) -> Any:
         if isinstance(step, Sleep):
             return time.sleep(step.seconds)
         if isinstance(step, Close):
