@@ -40,9 +40,13 @@ class Client(Generic[Http]):
         if protocol not in (None, *VERSIONS):
             raise ValueError(f"protocol takes one of {', '.join(VERSIONS)}, not {protocol!r}")
         if card_ttl < 0 or retries < 0 or max_bytes < 1:
-            raise ValueError("card_ttl and retries take no negative number, max_bytes no zero")
+            raise ValueError(
+                "card_ttl and retries take no negative number, max_bytes a positive one"
+            )
         if timeout is not None and not 0 < timeout <= LONGEST:
-            raise ValueError(f"timeout takes more than 0 seconds, at most {LONGEST}: {timeout!r}")
+            raise ValueError(
+                f"timeout takes seconds, more than 0 and at most {LONGEST}: {timeout!r}"
+            )
         known = {
             named(name).lower(): checked(value, f"header {name}")
             for name, value in (headers or {}).items()
