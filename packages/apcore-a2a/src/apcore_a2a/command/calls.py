@@ -131,7 +131,8 @@ def _meant(client: SyncA2AClient, skill: str, error: SkillNotFoundError) -> Skil
     return error
 
 
-def _followed(client: SyncA2AClient, task: Task, out: Printer) -> Task:
+def _followed(client: SyncA2AClient, task: Task, out: Printer, *, owned: bool = True) -> Task:
+    """Show the progress of a task until it is settled; cancel an owned one at an interrupt."""
     try:
         with out.progress() as tell:
             tell(task)
@@ -139,7 +140,8 @@ def _followed(client: SyncA2AClient, task: Task, out: Printer) -> Task:
                 task = after(task, event)
                 tell(task)
     except KeyboardInterrupt:
-        _cancel(client, task)
+        if owned:
+            _cancel(client, task)
         raise
     return task
 
@@ -217,11 +219,7 @@ def tasks(client: SyncA2AClient, arguments: SimpleNamespace, out: Printer) -> in
     task = client.cancel_task(arguments.task) if arguments.cancel else None
     task = task or client.get_task(arguments.task)
     if arguments.follow:
-        with out.progress() as tell:
-            tell(task)
-            for event in client.follow(task):
-                task = after(task, event)
-                tell(task)
+        task = _followed(client, task, out, owned=False)
     out.task(task)
     for path in save(task, arguments.output) if arguments.output else ():
         out.saved(path)

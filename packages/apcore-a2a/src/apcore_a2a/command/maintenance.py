@@ -7,7 +7,6 @@ import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import asdict
-from time import monotonic
 
 from apcore_a2a_core import clean
 from apcore_a2a_server.app.options import Settings
@@ -95,18 +94,10 @@ def progress(step: str) -> Generator[None]:
     if not (sys.stderr and sys.stderr.isatty()):
         yield
         return
-    from rich.console import Console  # slow to import
+    from rich.console import Console  # slow to import, as is what shows the time
 
-    with Console(stderr=True, highlight=False).status(_Line(step)):
+    from .terminal import elapsing
+
+    with elapsing(Console(stderr=True, highlight=False)) as describe:
+        describe(step)
         yield
-
-
-class _Line:
-    """A step, and the time since it began."""
-
-    def __init__(self, step: str) -> None:
-        self._start = monotonic()
-        self._step = step
-
-    def __rich__(self) -> str:
-        return f"{self._step}  {monotonic() - self._start:.0f} s"

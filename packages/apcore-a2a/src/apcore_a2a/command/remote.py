@@ -19,16 +19,6 @@ INTERRUPTED = 130
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 
-class Secret(click.Option):
-    """An option that may be an environment variable, and is called by it in errors."""
-
-    def get_error_hint(self, ctx: click.Context | None) -> str:
-        """Return what the user wrote: the variable or the flag."""
-        source = ctx.get_parameter_source(self.name or "") if ctx else None
-        is_variable = source is ParameterSource.ENVIRONMENT
-        return str(self.envvar) if is_variable else super().get_error_hint(ctx)
-
-
 def content(text: str) -> Any:
     """The input that a command line means: what looks like JSON has to be JSON.
 
@@ -107,49 +97,45 @@ def _switch(name: str, help: str) -> Callable[[Decorated], Decorated]:
     return click.option(*name.split(), is_flag=True, help=help)
 
 
+_secret = {"show_envvar": True, "type": secret}
 COMMON = (
-    Secret(
-        ["--auth"],
-        envvar="APCORE_A2A_AUTH",
-        show_envvar=True,
-        metavar="TOKEN|@FILE",
-        type=secret,
-        help='Bearer token, or "SCHEME CREDENTIALS".',
+    _switch("--json as_json", "Print JSON, as is done when piped."),
+    click.option(
+        "--protocol", type=click.Choice(["1.0", "0.3"]), help="Protocol version to speak."
     ),
-    Secret(
-        ["--api-key"],
-        envvar="APCORE_A2A_API_KEY",
-        show_envvar=True,
-        metavar="KEY|@FILE",
-        type=secret,
-        help="API key, sent where the agent's card wants it.",
-    ),
-    click.Option(
-        ["--header", "headers"],
-        metavar="NAME:VALUE",
+    _flag("--timeout", "SECONDS", "Longest silence of the agent.", default=30.0, show_default=True),
+    _flag(
+        "--header headers",
+        "NAME:VALUE",
+        "HTTP header to send; may be repeated.",
         type=header,
         multiple=True,
-        help="HTTP header to send; may be repeated.",
     ),
-    click.Option(
-        ["--timeout"],
-        metavar="SECONDS",
-        default=30.0,
-        show_default=True,
-        help="Longest silence of the agent.",
+    _flag(
+        "--api-key",
+        "KEY|@FILE",
+        "API key, sent where the agent's card wants it.",
+        envvar="APCORE_A2A_API_KEY",
+        **_secret,
     ),
-    click.Option(
-        ["--protocol"], type=click.Choice(["1.0", "0.3"]), help="Protocol version to speak."
+    _flag(
+        "--auth",
+        "TOKEN|@FILE",
+        'Bearer token, or "SCHEME CREDENTIALS".',
+        envvar="APCORE_A2A_AUTH",
+        **_secret,
     ),
-    click.Option(["--json", "as_json"], is_flag=True, help="Print JSON, as is done when piped."),
 )
-"""The options that all these commands have."""
+"""The options that all these commands have, the last one first."""
 
 
 def connects(function: Callable[..., Any]) -> click.Command:
     """Make a command of a function, with the argument URL and the common options."""
     command = click.command(epilog=EPILOG)(function)
-    command.params = [click.Argument(["url"], metavar="URL"), *command.params, *COMMON]
+    own, command.params = command.params, []
+    for option in COMMON:
+        option(command)
+    command.params = [click.Argument(["url"], metavar="URL"), *own, *reversed(command.params)]
     return command
 
 

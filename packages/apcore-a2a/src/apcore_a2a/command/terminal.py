@@ -3,9 +3,8 @@
 import json
 import shlex
 import sys
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from time import monotonic
 from typing import Any
 
 from apcore_a2a_client import AgentCard, Part, Task, TaskPage, TaskState
@@ -13,6 +12,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group, RenderableType
 from rich.json import JSON
 from rich.padding import Padding
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -138,9 +138,8 @@ class Terminal(Printer):
 
     @contextmanager
     def progress(self) -> Generator[Tell]:
-        progress = _Progress()
-        with self._err.status(progress):
-            yield progress.tell
+        with elapsing(self._err) as describe:
+            yield lambda task: describe(_gets_on(task))
 
     def _said(self, task: Task) -> None:
         """What the agent says about the task."""
@@ -153,23 +152,21 @@ class Terminal(Printer):
             (console or self._out).print(shown, soft_wrap=not indent)
 
 
-class _Progress:
-    """A line that tells how a task gets on, and for how long."""
+@contextmanager
+def elapsing(console: Console) -> Generator[Callable[[str], None]]:
+    """Show a line with the time that has passed; gives a function that sets its text."""
+    columns = SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn()
+    with Progress(*columns, console=console, transient=True) as progress:
+        line = progress.add_task("", total=None)
+        yield lambda text: progress.update(line, description=text)
 
-    def __init__(self) -> None:
-        self._start = monotonic()
-        self._words = ("", "", "")
 
-    def tell(self, task: Task) -> None:
-        said = task.status.message.value if task.status.message else ""
-        text = clean(said).partition("\n")[0][:80] if isinstance(said, str) else ""
-        made = sum(len(artifact.parts) for artifact in task.artifacts)
-        self._words = (str(task.status.state), f"{made} parts" if made else "", text)
-
-    def __rich__(self) -> Text:
-        state, made, text = self._words
-        seconds = f"{monotonic() - self._start:.0f} s"
-        return Text("  ".join(filter(None, (state, seconds, made, text))))
+def _gets_on(task: Task) -> str:
+    """Return a line that tells how a task gets on."""
+    said = task.status.message.value if task.status.message else ""
+    text = clean(said).partition("\n")[0][:80] if isinstance(said, str) else ""
+    made = sum(len(artifact.parts) for artifact in task.artifacts)
+    return "  ".join(filter(None, (task.status.state, f"{made} parts" if made else "", text)))
 
 
 def _shown(part: Part) -> RenderableType:
