@@ -177,8 +177,8 @@ FAULTS = (
         "engine-missing-await-on-owner",
         "An await is missing, so anybody can read and set the webhooks of anybody's task.",
         f"{SERVER}/engine/handler.py",
-        "        await self._admission.own_task(asked.task_id, request.caller)\n",
-        "        self._admission.own_task(asked.task_id, request.caller)\n",
+        "        await self.admission.own_task(asked.task_id, request.caller)\n",
+        "        self.admission.own_task(asked.task_id, request.caller)\n",
         (
             "tests/server/test_isolation.py"
             "::test_a_foreign_id_and_an_unknown_one_get_the_same_answer",
