@@ -871,16 +871,17 @@ async def test_one_client_does_many_calls_at_the_same_time(way: str, kind: str) 
         assert await asyncio.gather(*calls) == [{"n": n} for n in range(40)]
 
 
+@pytest.mark.clock
 async def test_more_calls_than_a_pool_has_connections_wait_for_their_tasks() -> None:
     """httpx has a pool of 100, and a timeout for who waits for a connection of it."""
     gate, count = Gate(), 110
     options: dict[str, Any] = {"max_runs": 200, "max_streams": 200}
     options["limits"] = Limits(max_streams_per_client=200)
     options["keep_alive"] = 1  # so that no stream ever ends for its silence
-    async with agent({"work": Does(gate)}, options=options, timeout=3, retries=0) as client:
+    async with agent({"work": Does(gate)}, options=options, timeout=10, retries=0) as client:
         await client.get_card()
         calls = [asyncio.create_task(client.call("work", {})) for _ in range(count)]
-        ended, _ = await asyncio.wait(calls, timeout=5, return_when=FIRST_COMPLETED)
+        ended, _ = await asyncio.wait(calls, timeout=12, return_when=FIRST_COMPLETED)
         gate.opened.set()
         found = await asyncio.gather(*calls, return_exceptions=True)
     assert not ended

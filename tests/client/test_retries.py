@@ -431,7 +431,7 @@ def test_an_agent_may_ask_to_come_back_at_once(
 ) -> None:
     fault = reply(b"", status, retry_after=wait)
     script = agent(after(RETRIES, fault, ok), **card("/", binding, version))
-    with raw(script) as server, Client(kind, server.url, retries=RETRIES, timeout=1) as client:
+    with raw(script) as server, Client(kind, server.url, retries=RETRIES, timeout=10) as client:
         assert client.do("send_message", "hi").id == "t-1"
         assert len(server.asked) == RETRIES + 1
 
