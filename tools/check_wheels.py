@@ -19,7 +19,7 @@ IMPORTS = {
     "server": "apcore_a2a_server.app.serve",
     "sqlite": "apcore_a2a_server.store.sqlite",
 }
-"""What each extra makes importable, in whichever distribution it is declared."""
+"""The module that each extra makes importable, in whichever distribution it is declared."""
 UV = os.environ.get("UV", "uv")  # uv run tells its own path
 
 

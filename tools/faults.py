@@ -283,7 +283,7 @@ FAULTS = (
 
 
 class Outcome(NamedTuple):
-    """What the tests said about a fault."""
+    """The verdict of the tests on a fault."""
 
     verdict: str
     detail: str

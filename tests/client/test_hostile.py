@@ -66,7 +66,7 @@ def _left_nothing_open() -> Iterator[None]:
 
 
 def failure(kind: str, url: str, operation: str, *args: Any, **options: Any) -> A2AError:
-    """What comes of an operation that fails: an error of ours, and no timeout unless *timeout*."""
+    """Return the error of an operation that fails: one of ours, no timeout unless *timeout*."""
     timeout = options.setdefault("timeout", 5.0)
     with Client(kind, url, **options) as client, pytest.raises(A2AError) as caught:
         client.do(operation, *(args or OPERATIONS.get(operation, ())))

@@ -49,7 +49,7 @@ class Hand(WebhookTransport):
     def __init__(self) -> None:
         self.attempts: list[Attempt] = []
         self.twice: list[str] = []
-        """What was sent to the same address again while it was being sent there."""
+        """Deliveries to an address during an earlier delivery there."""
         self._new: asyncio.Queue[Attempt] = asyncio.Queue()
         self._always: Answer | None = None
 
@@ -110,7 +110,7 @@ class Bench:
         return [*self.queue._deliveries]
 
     def left(self) -> list[Any]:
-        """What is kept of notifications: nothing, in the end."""
+        """The notifications in the outbox: none, in the end."""
         outbox, queue = self.store._outbox, self.queue
         kept = outbox._queues, outbox._due, outbox._pending, outbox._bytes, outbox._failing
         held = queue._deliveries, queue._of_owner, queue._of_host

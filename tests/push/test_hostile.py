@@ -59,7 +59,7 @@ def knowing(work: Any = give_back, **settings: Any) -> Iterator[tuple[str, Push]
 
 
 def left_in(push: Push) -> list[Any]:
-    """What is kept of notifications."""
+    """The notifications in the outbox."""
     outbox, queue = kept_of(push), push.queue
     kept = outbox._queues, outbox._due, outbox._pending, outbox._bytes, outbox._failing
     return [each for each in (*kept, queue._deliveries, queue._of_owner, queue._of_host) if each]

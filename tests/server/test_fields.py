@@ -51,7 +51,7 @@ async def test_type_checkers_know_the_keywords() -> None:
 
     assert_type(create_app(modules, name="Echo", limits=Limits(max_parts=2)), Starlette)
     with pytest.raises(OptionError, match=r"^max_runs must be a whole number, 1 or more$"):
-        await async_serve(modules, max_runs="2")  # type: ignore[arg-type]
+        await async_serve(modules, max_runs="2")  # type: ignore[arg-type]  # wrong on purpose
 
 
 def test_an_unknown_keyword_is_refused_with_the_one_that_was_meant() -> None:

@@ -103,7 +103,7 @@ class Told:
 
 @dataclass(frozen=True)
 class Truth:
-    """What a database holds.
+    """The contents of a database.
 
     Attributes:
         tasks: its tasks.

@@ -44,7 +44,7 @@ class Authenticator(Protocol):
     def authenticate(
         self, headers: Mapping[str, str]
     ) -> Identity | Awaitable[Identity | None] | None:
-        """Return the identity behind *headers* (names in lower case), or ``None`` for nobody.
+        """Return the identity behind *headers* (names in lower case), or ``None`` without one.
 
         An apcore Identity, for that is what modules and access rules get to see. Whatever it
         raises means that callers cannot be told apart now: no request gets through.
@@ -98,7 +98,7 @@ class Validation(Protocol):
 
     @property
     def errors(self) -> Sequence[Mapping[str, Any]]:
-        """What is wrong with the call, as apcore's errors have it."""
+        """Faults of the call, in the form of apcore's errors."""
         ...
 
 

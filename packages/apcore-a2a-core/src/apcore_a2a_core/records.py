@@ -8,7 +8,7 @@ from a2a import types as a2a
 
 Version: TypeAlias = Literal["1.0", "0.3"]
 Payload: TypeAlias = a2a.Task | a2a.TaskStatusUpdateEvent | a2a.TaskArtifactUpdateEvent
-"""What a task's event carries: the task itself, a change of its state, or of its artifact."""
+"""Content of a task's event: the task itself, a change of its state, or of its artifact."""
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""What modules declare: JSON Schemas, and how to show a module over A2A."""
+"""Declarations of modules: JSON Schemas, and how to show a module over A2A."""
 
 from collections.abc import Mapping
 from typing import Any, TypeGuard

@@ -98,7 +98,7 @@ class Agent:
             await self.push.queue.drain(left)
 
     def gauges(self) -> dict[str, Callable[[], float]]:
-        """What can be read at any time, by its name."""
+        """Return the figures that can be read at any time, by name."""
         found: dict[str, Callable[[], float]] = {
             "active_tasks": lambda: len(self.engine.runs),
             "open_streams": lambda: len(self.handler.streams),
@@ -162,7 +162,7 @@ def _metrics(settings: Settings) -> "Metrics | None":
 
 
 def _keeper(setup: Setup, engine: Engine) -> LeaseKeeper | None:
-    """What goes on with the tasks of processes that are lost, where the store has them."""
+    """Return the keeper that takes over tasks of lost replicas, if the store is durable."""
     tasks = setup.tasks
     if not tasks.store.is_durable:
         return None

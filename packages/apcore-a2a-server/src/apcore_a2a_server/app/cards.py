@@ -34,7 +34,7 @@ class Card(NamedTuple):
 
 
 class Key(NamedTuple):
-    """What a card depends on: the registry as it is, the agent's address, and what is shown."""
+    """Key of a cached card: the state of the registry, the agent's address, and its skills."""
 
     generation: int
     url: str

@@ -26,7 +26,7 @@ class Asked(NamedTuple):
 
     @property
     def caller(self) -> Caller:
-        """Who sends it: nobody we know, when nothing authenticates."""
+        """The caller; anonymous without authentication."""
         principal, identity = caller_of(self.scope)
         mount = self.scope.get("root_path", "")
         return Caller(principal, identity, self.headers, self.connection, mount)
@@ -163,7 +163,7 @@ class Endpoint(ABC):
 
     @abstractmethod
     async def find(self, scope: Scope, send: Send) -> Any:
-        """What is asked for, by its verb and its path; None when it has been refused."""
+        """Find the operation by verb and path; None when the request has been refused."""
 
     @abstractmethod
     async def answer(self, found: Any, asked: Asked, send: Send) -> None:

@@ -34,7 +34,7 @@ class Call:
     webhook: Webhook | None = None
     """The webhook that the message brings for its task."""
     key: SendKey | None = None
-    """What the send is known by when it is repeated."""
+    """The idempotency key of the send."""
 
 
 @dataclass(frozen=True, slots=True)

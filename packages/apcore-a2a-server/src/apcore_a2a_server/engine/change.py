@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 
 class Update(Protocol):
-    """What changes about a task; each is one event."""
+    """A change of a task, which becomes one event."""
 
     def apply(self, record: TaskRecord) -> Payload:
         """Change the record's task, which is the caller's own; the event that tells of it."""
@@ -172,8 +172,8 @@ async def change(
         webhook: What is added to the task's webhooks with the change, or not at all.
 
     Raises:
-        StaleTaskError: The task is in another state or pause (somebody was faster), or gone;
-            or somebody else runs it.
+        StaleTaskError: The task is in another state or pause, or gone; or another replica
+            runs it.
         InvalidStateTransitionError: The state machine has no such way.
         InvalidParamsError: The webhook is one too many.
     """

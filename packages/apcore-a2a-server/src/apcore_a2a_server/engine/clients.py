@@ -16,11 +16,11 @@ from apcore_a2a_server.errors import TooMuchError
 from .process import Background
 
 PATIENCE = 0.5
-"""Seconds that a request goes on before somebody watches for its client; most end sooner."""
+"""Seconds after which a request begins to watch for a lost client; most end sooner."""
 
 
 class HungUpError(BaseException):
-    """The client has gone before it had its answer; there is nobody to tell.
+    """The client has gone before it had its answer.
 
     Like the cancellation that it is made of, it is not for those who catch every `Exception`.
     """
@@ -32,7 +32,7 @@ class Connection:
     Used as a context manager around the whole request; what it holds is given back at its end.
 
     Args:
-        receive: ASGI's, once the body has been read; None when nobody can hang up.
+        receive: ASGI's, once the body has been read; None when there is no client to hang up.
         host: The address that the client has.
 
     Attributes:
@@ -117,18 +117,18 @@ class Watch:
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who sent a request: the principal its tasks belong to, and what came along."""
+    """The sender of a request: the principal that owns its tasks, and the request's headers."""
 
     owner: str = ""
     identity: Identity | None = None
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
     connection: Connection = field(default_factory=Connection)
     root_path: str = ""
-    """What the agent is mounted at, as far as the request tells."""
+    """The path that the agent is mounted at, as far as the request tells."""
 
     @property
     def client(self) -> str:
-        """Whom limits are for: the principal, or the address of who is unknown."""
+        """Rate-limit key: the principal, or the client's address if anonymous."""
         return self.owner or self.connection.host
 
 

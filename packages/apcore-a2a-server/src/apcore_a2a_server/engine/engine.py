@@ -192,7 +192,7 @@ class Engine:
             run.admitted.set_result(None)  # somebody else has answered, or has ended the task
         if not run.admitted.done():
             run.admitted.set_exception(InternalError())
-        run.admitted.exception()  # it may be that nobody waits for it any more
+        run.admitted.exception()  # retrieve it: the caller may have gone
         if not task.cancelled() and (error := task.exception()):
             logger.error("Task %s could not end by itself", task_id, exc_info=error)
             ending = self._end(run.call.message, FAILED, "Internal error")

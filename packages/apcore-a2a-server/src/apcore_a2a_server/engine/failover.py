@@ -27,7 +27,7 @@ from .setup import Setup
 
 
 def pack(call: Call) -> bytes | None:
-    """What it takes to make *call* again; None when it may be made once only, or has no JSON."""
+    """Pack *call* so that it can be made again; None if it must not be, or has no JSON."""
     identity = call.caller.identity
     if not call.skill.is_repeatable or not isinstance(identity, Identity | None):
         return None
@@ -91,7 +91,7 @@ class Recovery:
         record, lease = claim.record, claim.lease
         tasks = self._setup.tasks
         about = a2a.Message(task_id=record.task.id, context_id=record.task.context_id)
-        if record.task.status.state in PAUSED:  # nobody has answered in time
+        if record.task.status.state in PAUSED:  # the answer has not come in time
             await self._engine.expiries.end(about, Pause.unpack(record.resume or b""))
             return
         await tasks.adopt(claim)
@@ -99,7 +99,7 @@ class Recovery:
         if call is None:
             logger.warning("Task %s fails: its replica was lost", record.task.id)
             update = NewState(FAILED, say(about, REASON))
-            with suppress(StaleTaskError):  # somebody has canceled it just now
+            with suppress(StaleTaskError):  # it was canceled just now
                 await change(tasks, record.task.id, update, expect=(WORKING,), lease=lease)
             return
         logger.warning("Task %s is started again: its replica was lost", record.task.id)

@@ -1,4 +1,4 @@
-"""What messages carry: ids, parts as JSON, and what a send asks for beside its message."""
+"""Messages: ids, parts as JSON, and the options that a send carries beside its message."""
 
 import re
 from collections.abc import Mapping
@@ -90,7 +90,7 @@ def is_detached(request: SendMessageRequest, streaming: bool) -> bool:
 
 
 def send_key(request: SendMessageRequest, headers: Mapping[str, str]) -> SendKey | None:
-    """What the send is known by when it is repeated, if its client says so.
+    """Return the idempotency key of a send, if its client gives one.
 
     By the header `Idempotency-Key`, or the member `idempotencyKey` of its message's metadata.
     A message's id is none: clients use them again.

@@ -43,7 +43,7 @@ class Pause:
         skill_id: The skill that was called.
         inputs: What it was called with.
         parts: The other parts of its message.
-        expires: When nobody need answer any more, in seconds since the epoch.
+        expires: When the answer is too late, in seconds since the epoch.
         granted: The calls that have been approved, as `call_key` names them.
         done: What those of them gave that have been made.
         asked: The call that approval is asked for.
@@ -104,12 +104,12 @@ class Pause:
         return self.expires <= time.time()
 
     def over(self) -> str:
-        """What the task says when nobody has answered in time."""
+        """Return the status text for an answer that has not come in time."""
         what = "Approval" if self.question is None else "The question"
         return f"{what} expired: nobody has answered in time"
 
     def approved(self) -> Approvals:
-        """What has been approved when the client says yes."""
+        """Return the approvals that a yes of the client adds up to."""
         return Approvals([*self.granted, *([self.asked] if self.asked else ())], self.done)
 
 
@@ -119,7 +119,7 @@ def is_over(packed: bytes | None) -> bool:
 
 
 def question(pause: Pause) -> list[Part]:
-    """What the task says: for people, and as data."""
+    """Return the question as parts: for people, and as data."""
     if pause.question is not None:
         more = {} if pause.data is None else {"data": pause.data}
         document = {"id": pause.id, "skill": pause.skill_id, **more}
@@ -195,7 +195,7 @@ def verdict(pause: Pause, message: Message) -> bool | None:
 
 
 def is_late_answer(task: Task, message: Message) -> bool:
-    """Whether *message* answers a question of *task* that somebody has answered already."""
+    """Whether *message* answers a question of *task* that is answered already."""
     asked = False
     for said in task.history:
         if asked and said.role == Role.ROLE_USER:
@@ -206,7 +206,7 @@ def is_late_answer(task: Task, message: Message) -> bool:
 
 
 def _said(message: Message) -> tuple[bool | None, Any]:
-    """What a message says to a request for approval, and to which; None for what is not clear.
+    """Return a message's answer to a request for approval, and to which; None if unclear.
 
     Its texts, and the data that say whether it is approved, have to say the same.
     """
@@ -233,7 +233,7 @@ def _part(part: Part) -> tuple[bool | None, Any]:
 class Expiries:
     """Fails tasks whose question has not been answered when its time is over.
 
-    A task that was paused by an earlier process is failed when somebody answers too late.
+    A task that was paused by an earlier process fails when an answer comes too late.
 
     Args:
         tasks: Where tasks live.

@@ -45,7 +45,7 @@ BURST = 10
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """What begins such a task anew, and the right to do so."""
+    """The restart of an orphaned task, and the lease to run it."""
 
     restart: Restart
     lease: Lease

@@ -1,4 +1,4 @@
-"""What all runs share."""
+"""Everything that all runs share."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ from .process import ProcessState
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """What all runs share.
+    """Everything that all runs share.
 
     Attributes:
         executor: The apcore Executor, or what looks like one.

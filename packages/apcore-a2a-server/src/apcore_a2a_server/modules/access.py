@@ -1,4 +1,4 @@
-"""Who may call which skill, and whether a call would be refused (FR-AGC-004)."""
+"""Access: which skills a caller may call, and whether a call would be refused (FR-AGC-004)."""
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -24,7 +24,7 @@ BUILT_IN = ("apcore.builtin_steps", "BuiltinACLCheck")
 
 
 class Verdict(NamedTuple):
-    """What the rules say of a call."""
+    """The verdict of the access rules on a call."""
 
     allowed: bool
     needs_approval: bool = False
@@ -91,7 +91,7 @@ class Access:
             return Verdict(False)
 
     def _asker(self) -> Ask | None:
-        """What to ask; None when there are no rules."""
+        """The access rules; None when there are none."""
         if strategy_of(self._executor) is None:
             return self._ask_validate
         gate = step_of(self._executor, "acl_check")

@@ -25,7 +25,7 @@ def call_key(skill_id: str, arguments: Mapping[str, Any]) -> str:
 
 
 class Approvals:
-    """What has been approved for a task, and what came of it.
+    """The approvals of a task, and the results of approved calls.
 
     A task that goes on after a pause runs its module from the beginning. The calls that were
     approved on the way and have been made by then are not made again: they give what they gave.
@@ -70,12 +70,12 @@ class Approvals:
 
 
 class Running(Protocol):
-    """What apcore's pipeline and approval gate need of a run."""
+    """The side of a run that apcore's pipeline and approval gate use."""
 
     threads: ThreadPool
     """Where synchronous modules run."""
     approvals: Approvals
-    """What has been approved."""
+    """The approvals of the run."""
 
     async def admit(self) -> None:
         """Nothing can refuse the call any more: its task comes into being."""
@@ -110,7 +110,7 @@ class ClientApproval:
 
 
 class ApprovalPolicy(NamedTuple):
-    """Who asks for approval of a call: the executor or, where that would not, the server."""
+    """The side that asks for approval of a call: the executor, or else the server."""
 
     has_gate: bool
     """Whether the executor's pipeline has a step that asks."""
@@ -120,7 +120,7 @@ class ApprovalPolicy(NamedTuple):
     def is_for_server(self, skill: Skill) -> bool:
         """Return whether the server has to ask before it calls *skill*.
 
-        Executors without steps and pipelines without a gate ask nobody. The gate of apcore
+        Executors without steps and pipelines without a gate do not ask. The gate of apcore
         before 0.31 does not know of approvals that a module's YAML asks for.
         """
         asked = self.has_gate and (skill.is_gated or not self.asks_client)
@@ -128,7 +128,7 @@ class ApprovalPolicy(NamedTuple):
 
 
 def install_approval(executor: Executor) -> ApprovalPolicy:
-    """Have *executor* ask the client where it would ask nobody."""
+    """Have *executor* ask the client where it would not ask at all."""
     gate = step_of(executor, "approval_gate")
     if gate is None:
         return ApprovalPolicy(has_gate=False, asks_client=True)

@@ -204,7 +204,7 @@ class Resolver:
         Args:
             host: The name.
             port: The port.
-            principal: For whom: slow names of one principal hold up nobody else's.
+            principal: The principal; slow names of one do not hold up those of others.
 
         Raises:
             BusyError: Too many names are looked up already.
@@ -225,7 +225,7 @@ class Resolver:
                 found.set_result(addresses)
             else:
                 found.set_exception(error)
-                found.exception()  # it may be that nobody waits for it any more
+                found.exception()  # retrieve it: the caller may have gone
 
         def work() -> None:
             outcome = _look_up(host, port)

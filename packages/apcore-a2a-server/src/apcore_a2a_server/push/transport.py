@@ -27,7 +27,7 @@ _principal: ContextVar[str] = ContextVar("apcore_a2a_push_principal")
 
 
 class Answer(NamedTuple):
-    """What came of one attempt.
+    """The outcome of one attempt.
 
     Attributes:
         status: the HTTP status; 0 when there was none.

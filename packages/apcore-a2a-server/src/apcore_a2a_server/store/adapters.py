@@ -202,7 +202,7 @@ def _record(stored: Task) -> TaskRecord:
 
 
 def store_of(store: Any) -> Store:
-    """What the tasks keeps its records in, made from what a user brings.
+    """Return a store of our own for whatever store a user brings.
 
     Raises:
         TypeError: It is no task store; the message lists the methods it lacks.

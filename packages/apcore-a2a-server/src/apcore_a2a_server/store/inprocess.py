@@ -1,4 +1,4 @@
-"""What a store in one process has beside its records: events of tasks, leases, and the outbox.
+"""In-process stores: events of tasks, leases and the outbox, kept beside the records.
 
 Events live in memory. The log of a task that has ended is kept for some time as bytes, for
 readers that come back late.
@@ -66,7 +66,7 @@ class InProcessStore(Store):
         self._sends: OrderedDict[tuple[str, str], tuple[bytes, str]] = OrderedDict()
         self._outbox = Outbox(self.ring)
         self._delivers = False
-        """Whether somebody delivers notifications; if not, webhooks need not be read."""
+        """Whether notifications are delivered; if not, webhooks need not be read."""
         self._edits: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         """Locks that serialize edits of a task's webhooks."""
 
@@ -241,7 +241,7 @@ class InProcessStore(Store):
 
     @property
     def backlog(self) -> Backlog:
-        """What waits now."""
+        """The notifications that wait now."""
         return self._outbox.backlog
 
     async def limit_backlog(self, max_pending: int) -> int:

@@ -168,7 +168,7 @@ class LeaseKeeper:
                     self.on_change(task_id, version)
 
     def _watched(self) -> list[str]:
-        """Return the tasks that other replicas may change while somebody here relies on them."""
+        """Return the tasks that other replicas may change while this process relies on them."""
         leased = [lease.task_id for lease in self._tasks.leases()] if self._store.is_shared else []
         awaited = self._tasks.waiters.tasks()
         return [*{*leased, *(name for name in awaited if self._tasks.current(name) is None)}]

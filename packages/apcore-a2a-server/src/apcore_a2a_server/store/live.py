@@ -57,7 +57,7 @@ class Waiters:
                 _settle(waiter, True)
 
     def tasks(self) -> list[str]:
-        """The tasks that somebody waits for."""
+        """The tasks that readers wait for."""
         return [*self._waiting]
 
 

@@ -104,7 +104,7 @@ class Outbox:
 
     @property
     def backlog(self) -> Backlog:
-        """What waits now."""
+        """The notifications that wait now."""
         firsts = [queue.events[0].since for queue in self._all()]
         age = time.monotonic() - min(firsts) if firsts else 0
         return Backlog(self._pending.total(), age)
@@ -302,7 +302,7 @@ class Outbox:
         return found
 
     def _claimed(self, notification: Notification) -> WebhookQueue | None:
-        """Find the queue of a notification that nobody else has claimed since."""
+        """Find the queue of a notification that has not been claimed again since."""
         for queue in self._queues.get(notification.task_id, ()):
             if queue.webhook is notification.webhook and queue.events:
                 first = queue.events[0].version, queue.attempts

@@ -130,7 +130,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class SendKey:
-    """What a send is known by when it is repeated: of one owner, and for one body.
+    """An idempotency key of one owner, and the body that it was used for.
 
     Attributes:
         text: the key that the client has chosen.
@@ -402,7 +402,7 @@ class Store(ABC):
 
     @property
     def backlog(self) -> Backlog:
-        """What waited when it was last counted."""
+        """The notifications that waited at the last count."""
         return self._backlog
 
     @abstractmethod

@@ -163,7 +163,11 @@ def _file_or_text(value: str) -> str | Path:
     try:
         path = Path(value).expanduser()
         is_file = path.is_file()
-    except (OSError, RuntimeError, ValueError):  # too long for a name, with a NUL, of nobody
+    except (
+        OSError,
+        RuntimeError,
+        ValueError,
+    ):  # too long for a name, with a NUL, of an unknown user
         return value
     if not is_file and PATH_LIKE.fullmatch(value):
         raise ValueError("--auth-key looks like a file, and there is none of that name")

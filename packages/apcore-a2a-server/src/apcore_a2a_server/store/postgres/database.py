@@ -27,7 +27,7 @@ LOST = (
 )
 """Errors of a database that is unreachable, shutting down, out of disk, or a standby by now."""
 CLOSE_TIMEOUT = 3.0  # seconds
-LONGEST_TIMEOUT = 10.0  # seconds for a statement that nobody waits for
+LONGEST_TIMEOUT = 10.0  # seconds for a statement without a waiting caller
 OPTIONS: dict[str, Any] = {
     "timeout": 5,  # seconds to connect
     "command_timeout": LONGEST_TIMEOUT,

@@ -39,7 +39,7 @@ from .schema import migrate
 
 TIMEOUT_FRACTION_OF_LEASE = 0.2  # for a statement: renewing a lease must leave time to retry
 SHORTEST_TIMEOUT = 3.0  # seconds
-PRUNE_BATCH = 500  # tasks deleted at a time, so that nobody waits for it long
+PRUNE_BATCH = 500  # tasks deleted at a time, so that other statements need not wait long
 
 
 class PostgresStore(DatabaseOutbox):

@@ -53,7 +53,7 @@ def connect(path: Path) -> tuple[Connection, Connection]:
         migrate(writer)
         writer.execute(sql.expire_all)
         return writer, _connect(path)
-    except BaseException:  # whatever it is, nobody has the connection then
+    except BaseException:  # close a connection that no caller will get
         writer.close()
         raise
 
@@ -95,7 +95,7 @@ class FileStore(Store):
         try:
             self._release = lock(self.path)
             writer, reader = await asyncio.to_thread(connect, self.path)
-        except BaseException as error:  # whatever it is, the file is nobody's then
+        except BaseException as error:  # release the file whatever went wrong
             self._release()
             if isinstance(error, sqlite3.Error | OSError) and not isinstance(error, StoreError):
                 raise UnavailableError(f"{self.path} can't be used: {error}") from error

@@ -37,7 +37,7 @@ from .outbox import FileOutbox, add_notifications, add_webhook, dead_letter, rep
 from .schema import sql
 
 DAY = 24 * 3600  # seconds
-PRUNE_BATCH = 500  # tasks deleted at a time, so that nobody waits for it long
+PRUNE_BATCH = 500  # tasks deleted at a time, so that other statements need not wait long
 DELETE_TASK = (
     sql.delete_task,
     sql.delete_task_events,

@@ -1,4 +1,4 @@
-"""What checks are made of: tasks, changes of them as a server makes them, and assertions."""
+"""Building blocks of the checks: tasks, changes as a server makes them, and assertions."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeAlias
