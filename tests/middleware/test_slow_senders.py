@@ -92,7 +92,7 @@ async def test_half_open_connections_are_closed_and_others_hardly_notice(url: st
     during = await asking
     assert min(took) > TIMEOUT * 0.9
     assert max(took) < TIMEOUT + LATE
-    assert len(during) >= 5
+    assert len(during) >= 10
     assert median(during) < 3 * median(before)
     assert max(during) < 2
 
