@@ -1,7 +1,7 @@
-"""A receiver of webhooks: `python examples/receiver.py`, with the agent's secret in PUSH_SECRET.
+"""Webhook receiver: `python examples/receiver.py`, with the agent's secret in PUSH_SECRET.
 
-It believes what is signed, tells what is new, and takes what comes twice for what it is. Needs
-`pip install standardwebhooks`.
+Verifies signatures, prints new notifications, and ignores repeated ones. Needs `pip install
+standardwebhooks`.
 """
 
 import os
@@ -18,30 +18,30 @@ MAX_KNOWN = 10_000
 
 
 class Inbox:
-    """Knows which notifications have been told before, by their ids."""
+    """Verifier of notifications that remembers the ids of those received."""
 
     def __init__(self, secret: str) -> None:
         self._webhook = Webhook(secret)
         self._known: OrderedDict[str, None] = OrderedDict()
 
     def open(self, body: bytes, headers: dict[str, str]) -> dict[str, Any] | None:
-        """The notification; None when it has come before.
+        """Return the notification, or None if it was received before.
 
         Raises:
-            WebhookVerificationError: It is not the agent's, or more than five minutes old.
+            WebhookVerificationError: The signature is invalid, or over five minutes old.
         """
-        found: dict[str, Any] = self._webhook.verify(body, headers)
+        notification: dict[str, Any] = self._webhook.verify(body, headers)
         notification_id = headers["webhook-id"]
         if notification_id in self._known:
             return None
         self._known[notification_id] = None
         if len(self._known) > MAX_KNOWN:
             self._known.popitem(last=False)
-        return found
+        return notification
 
 
-def tell(notification: dict[str, Any]) -> str:
-    """One line about a task of A2A 0.3, or an event of A2A 1.0."""
+def describe(notification: dict[str, Any]) -> str:
+    """Return a line about a task of A2A 0.3, or an event of A2A 1.0."""
     event = notification.get("task") or notification.get("statusUpdate") or notification
     task_id = event.get("taskId") or event["id"]
     state = event["status"]["state"].removeprefix("TASK_STATE_").lower().replace("_", "-")
@@ -49,12 +49,12 @@ def tell(notification: dict[str, Any]) -> str:
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Answers 204 to what it has taken, and 401 to what is not signed."""
+    """Handler that answers 204 to signed notifications, and 401 to others."""
 
     inbox: Inbox
 
     def do_POST(self) -> None:
-        """One notification."""
+        """Receive one notification."""
         length = int(self.headers.get("content-length") or 0)
         if length > MAX_BODY:
             return self._answer(413)
@@ -64,7 +64,7 @@ class Handler(BaseHTTPRequestHandler):
         except (WebhookVerificationError, ValueError):
             return self._answer(401)
         if notification is not None:
-            print(tell(notification), flush=True)
+            print(describe(notification), flush=True)
         return self._answer(204)
 
     def _answer(self, status: int) -> None:
@@ -73,11 +73,11 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Say nothing of each request."""
+        """Log no requests."""
 
 
 def main() -> None:
-    """Receive until Ctrl+C."""
+    """Receive notifications until Ctrl+C."""
     secret = os.environ.get("PUSH_SECRET")
     if not secret:
         sys.exit("PUSH_SECRET must be the secret that the agent signs with: whsec_...")

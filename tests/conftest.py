@@ -1,4 +1,4 @@
-"""What holds for all tests."""
+"""Configuration of all tests."""
 
 import signal
 import ssl
@@ -9,7 +9,7 @@ import certifi
 
 pytest_plugins = ["tests.rotating"]
 
-# A shell that begins this process in the background has it ignore SIGINT, and all that it begins.
+# Shells start background processes with SIGINT ignored, which their children inherit.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -17,18 +17,18 @@ create_default_context = ssl.create_default_context
 
 
 @cache
-def _usual() -> ssl.SSLContext:
+def _default_context() -> ssl.SSLContext:
     return create_default_context(cafile=certifi.where())
 
 
 @wraps(create_default_context)
 def _create_default_context(*args: Any, **options: Any) -> ssl.SSLContext:
-    """One context for all HTTP clients that ask for nothing else.
+    """Share one TLS context between all HTTP clients with the default certificates.
 
-    To read the certificates of all authorities takes longer than most tests do.
+    Loading the certificates of all authorities takes longer than most tests.
     """
     if not args and options == {"cafile": certifi.where()}:
-        return _usual()
+        return _default_context()
     return create_default_context(*args, **options)
 
 

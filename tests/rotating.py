@@ -1,4 +1,4 @@
-"""Runs each row of a table in one of several ways, where all pairs would say no more.
+"""Run each row of a table with one value of other parameters, instead of with all pairs.
 
 Mark a test, or a module, with the arguments that rotate:
 
@@ -7,9 +7,9 @@ Mark a test, or a module, with the arguments that rotate:
     @pytest.mark.parametrize("text", ["a", "b", "c"])
     def test_a_bad_text_is_refused(agent: Agent, text: str) -> None: ...
 
-The first row then runs with the first `agent`, the second with the second, and so on; which ones
-belong together is the same in every run. Tests without a table keep all their ways, and so do
-tests that are marked as `rotating()`.
+The first row then runs with the first `agent`, the second with the second, and so on; the
+combinations are the same in every run. Tests without a table keep all values, and so do tests that
+are marked as `rotating()`.
 """
 
 from collections import defaultdict
@@ -27,28 +27,28 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Drop the combinations that are not in the rotation."""
+    """Deselect the combinations that are not in the rotation."""
     functions: dict[str, Function] = defaultdict(Function)
     chosen: list[pytest.Item] = []
     dropped: list[pytest.Item] = []
-    for item in items:  # all tables have to be known before anything can be chosen
-        functions[name_of(item)].learn(values_of(item))
+    for item in items:  # all tables must be known before any choice
+        functions[name_of(item)].record_rows(values_of(item))
     for item in items:
         mark = item.get_closest_marker("rotating")
         axes = mark.args if mark else ()
-        has_turn = functions[name_of(item)].has_turn(values_of(item), axes)
-        (chosen if has_turn else dropped).append(item)
+        selected = functions[name_of(item)].is_selected(values_of(item), axes)
+        (chosen if selected else dropped).append(item)
     items[:] = chosen
     config.hook.pytest_deselected(items=dropped)
 
 
 def name_of(item: pytest.Item) -> str:
-    """The name of a test without its parameters."""
+    """Return the name of a test without its parameters."""
     return item.nodeid.partition("[")[0]
 
 
 def values_of(item: pytest.Item) -> dict[str, tuple[int, ...]]:
-    """The identities of a test's values, by the first name of each of its tables."""
+    """Return the identities of a test's values, by the first name of each table."""
     params: dict[str, Any] = item.callspec.params if hasattr(item, "callspec") else {}
     tables = [mark.args[0] for mark in item.iter_markers("parametrize")]
     names = [[n.strip() for n in t.split(",")] if isinstance(t, str) else [*t] for t in tables]
@@ -57,29 +57,30 @@ def values_of(item: pytest.Item) -> dict[str, tuple[int, ...]]:
 
 
 class Function:
-    """The rows of each of a function's tables, in their order."""
+    """Rows of each table of a test function, in order."""
 
     def __init__(self) -> None:
         self.rows: dict[str, list[tuple[int, ...]]] = defaultdict(list)
 
-    def learn(self, values: dict[str, tuple[int, ...]]) -> None:
-        """Note the rows that one of its tests has."""
+    def record_rows(self, values: dict[str, tuple[int, ...]]) -> None:
+        """Record the rows of one of the tests."""
         for name, row in values.items():
             if row not in self.rows[name]:
                 self.rows[name].append(row)
 
-    def has_turn(self, values: dict[str, tuple[int, ...]], axes: tuple[str, ...]) -> bool:
-        """Whether it is the turn of these values; always, where there is no table beside *axes*."""
+    def is_selected(self, values: dict[str, tuple[int, ...]], axes: tuple[str, ...]) -> bool:
+        """Return whether these values are in the rotation, or have no table beside *axes*."""
         tables = [name for name in values if name not in axes]
         number = sum(self.rows[name].index(values[name]) for name in tables)
         last = sum(len(self.rows[name]) - 1 for name in tables)
         cycle = 0
         for name in [name for name in axes if name in values and tables]:
             place, count = self.rows[name].index(values[name]), len(self.rows[name])
-            # where two axes have the same length, the second moves on once the first is through
+            # if two axes have the same length, the second advances when the first has gone round
             shift = number // lcm(cycle, count) if cycle else 0
             is_next = place == (number + shift) % count
-            is_left = last < place and place % (last + 1) == number  # by a table that is short
+            # or the table is too short to reach it otherwise
+            is_left = last < place and place % (last + 1) == number
             if not (is_next or is_left):
                 return False
             cycle = lcm(cycle or 1, count)

@@ -12,21 +12,21 @@ from apcore import Executor, Registry
 from apcore_a2a_server import create_app
 
 PATIENCE = 60
-"""Seconds after which what has not happened is taken for a fault."""
+"""Seconds after which a test fails because something has not happened."""
 
 
 def listener() -> socket.socket:
-    """A socket of its own port on loopback.
+    """Return a socket bound to a free port of loopback.
 
-    Its protocol is spelled out because event loops switch Nagle's algorithm off by that alone.
+    The protocol is explicit because event loops disable Nagle's algorithm only then.
     """
-    found = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    found.bind(("127.0.0.1", 0))
-    return found
+    sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    sock.bind(("127.0.0.1", 0))
+    return sock
 
 
 class Server(uvicorn.Server):
-    """uvicorn's server, which tells when it listens."""
+    """uvicorn's server, with an event for its start or failure."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -45,11 +45,11 @@ class Server(uvicorn.Server):
 
 @contextmanager
 def running(source: Any, **options: Any) -> Iterator[str]:
-    """Serve *source* and give its base URL, such as `http://127.0.0.1:40123`.
+    """Serve *source* and yield its base URL, such as `http://127.0.0.1:40123`.
 
     Args:
-        source: What `create_app` takes (a folder, a Registry, an Executor), or an ASGI app.
-        options: For `create_app`; unless given, `url` is the server's own and `shutdown_timeout` 0.
+        source: First argument of `create_app` (a folder, a Registry, an Executor), or an ASGI app.
+        options: Options of `create_app`; by default `url` is the server's and `shutdown_timeout` 0.
     """
     with listener() as sock:
         url = f"http://127.0.0.1:{sock.getsockname()[1]}"

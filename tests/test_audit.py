@@ -1,4 +1,4 @@
-"""What the audit of the dependencies makes of pip-audit's answers."""
+"""The audit of dependencies, given answers of pip-audit."""
 
 from typing import Any
 
@@ -24,11 +24,11 @@ def test_a_known_vulnerability_fails_the_audit_and_is_named() -> None:
     ]
 
 
-def test_nothing_known_passes_it() -> None:
+def test_without_vulnerabilities_the_audit_passes() -> None:
     assert read({"dependencies": [FINE, UNKNOWN]}).code == 0
 
 
-def test_an_index_that_knows_nothing_skips_it_and_says_why() -> None:
+def test_the_audit_is_skipped_if_no_package_could_be_looked_up() -> None:
     report = read({"dependencies": [UNKNOWN]})
 
     assert report.code == SKIPPED

@@ -1,4 +1,4 @@
-"""The parts of the benchmark: figures, tables, targets, reading HTTP, and stores under watch."""
+"""The benchmark: figures, tables, targets, reading HTTP, and counting calls of stores."""
 
 import asyncio
 import json
@@ -42,8 +42,8 @@ def key(server: str, scenario: str, connections: int = BUSY) -> Key:
 
 
 def check_of(results: Results, what: str) -> Check:
-    (found,) = (check for check in checks(results) if check.what.startswith(what))
-    return found
+    (check,) = (check for check in checks(results) if check.what.startswith(what))
+    return check
 
 
 @pytest.mark.parametrize(
@@ -72,13 +72,13 @@ def test_answers_are_read_in_pieces_of_any_size(wire: bytes, body: bytes, size: 
     assert answers == [Answer(200, body)] * 3
 
 
-def test_a_stream_can_be_looked_at_before_it_ends() -> None:
+def test_the_body_of_a_stream_can_be_read_before_its_end() -> None:
     parser = AnswerParser()
     assert parser.feed(CHUNKED[:-20]) is None
     assert parser.body == b"data: "
 
 
-def test_an_answer_without_a_body_is_whole_with_its_head() -> None:
+def test_an_answer_without_a_body_is_complete_with_its_head() -> None:
     parser = AnswerParser()
     answer = parser.feed(b"HTTP/1.1 503 Unavailable\r\nContent-Length: 0\r\n\r\n")
     assert answer == Answer(503, b"")
@@ -94,7 +94,7 @@ def test_an_answer_without_a_body_is_whole_with_its_head() -> None:
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nnine\r\n",
     ],
 )
-def test_what_is_no_answer_is_refused(wire: bytes) -> None:
+def test_an_invalid_answer_is_refused(wire: bytes) -> None:
     with pytest.raises(BadAnswer):
         AnswerParser().feed(wire)
 
@@ -104,7 +104,7 @@ def test_a_get_is_a_whole_request() -> None:
 
 
 @pytest.mark.parametrize("requests", [messages.send(), messages.send_v1(), messages.stream()])
-def test_messages_are_as_long_as_they_say_and_have_ids_of_their_own(
+def test_messages_have_their_declared_length_and_ids_of_their_own(
     requests: messages.Requests,
 ) -> None:
     ids = set()
@@ -122,12 +122,14 @@ def test_a_skill_can_be_named_in_the_message() -> None:
     assert json.loads(body)["params"]["message"]["metadata"] == {"skillId": "bench.sleep"}
 
 
-def test_tasks_are_asked_for_in_turn() -> None:
-    asked = [request.rpartition(b'"id":"')[2][:1] for request in islice(messages.get_task("ab"), 3)]
-    assert asked == [b"a", b"b", b"a"]
+def test_tasks_are_requested_in_turn() -> None:
+    requested = [
+        request.rpartition(b'"id":"')[2][:1] for request in islice(messages.get_task("ab"), 3)
+    ]
+    assert requested == [b"a", b"b", b"a"]
 
 
-def test_task_ids_are_found_among_the_other_ids() -> None:
+def test_task_ids_are_distinguished_from_other_ids() -> None:
     task = "0b0a1f4e-0000-4000-8000-000000000001"
     body = json.dumps({"id": 1, "result": {"contextId": task[::-1], "id": task}}).encode()
     assert task_ids([body, b'{"error": {}}']) == [task]
@@ -135,10 +137,10 @@ def test_task_ids_are_found_among_the_other_ids() -> None:
 
 def test_figures_are_per_answer() -> None:
     tally = Tally(latencies=[0.1, 0.2, 0.3, 0.4], firsts=[0.05], elapsed=2.0)
-    found = figures_of(tally, cpu=0.8)
-    assert (found.answers, found.rate, found.cpu, found.p50) == (4, 2.0, 0.2, 0.2)
-    assert found.first_p99 == 0.05
-    assert math.isnan(found.delivery_p99)
+    measured = figures_of(tally, cpu=0.8)
+    assert (measured.answers, measured.rate, measured.cpu, measured.p50) == (4, 2.0, 0.2, 0.2)
+    assert measured.first_p99 == 0.05
+    assert math.isnan(measured.delivery_p99)
 
 
 def test_the_best_of_two_rounds_is_kept_figure_by_figure() -> None:
@@ -177,7 +179,7 @@ def test_a_verdict_says_by_how_much(check: Check, verdict: str, missed: bool) ->
     assert (check.verdict, check.missed) == (verdict, missed)
 
 
-def test_sends_are_held_against_a_bare_echo_and_the_sdk() -> None:
+def test_sends_are_compared_with_a_bare_echo_and_the_sdk() -> None:
     results = Results()
     results.add(key("bare", SEND), figures(1e-4))
     results.add(key("ours", SEND), figures(5e-4))
@@ -190,7 +192,7 @@ def test_sends_are_held_against_a_bare_echo_and_the_sdk() -> None:
     assert not throughput.missed
 
 
-def test_first_events_are_held_against_a_bare_echo_and_a_limit() -> None:
+def test_first_events_are_compared_with_a_bare_echo_and_a_limit() -> None:
     results = Results()
     results.add(key("bare", STREAM, 1), figures(p50=1e-3))
     results.add(key("ours", STREAM, 1), figures(first_p50=5e-3, first_p99=6e-2))
@@ -209,7 +211,7 @@ def test_single_figures_are_checked_in_their_unit() -> None:
     assert check_of(results, START).verdict == "met by 25 %"
 
 
-def test_what_was_not_measured_is_neither_met_nor_missed() -> None:
+def test_a_figure_that_was_not_measured_is_neither_met_nor_missed() -> None:
     results = Results()
     results.add(key("bare", SEND), figures())
     assert {check.verdict for check in checks(results)} == {"not measured"}
@@ -227,7 +229,7 @@ def test_a_table_is_aligned_in_text_and_plain_in_markdown() -> None:
     ]
 
 
-def test_a_report_has_every_server_and_says_what_is_missing() -> None:
+def test_a_report_lists_every_server_and_missing_figures() -> None:
     results = Results(failures=["ours: 1 wrong answer"], unavailable={"sdk": "ImportError"})
     results.add(key("bare", SEND, 1), figures())
     results.add(key("bare", SEND), figures(1e-4))
@@ -242,7 +244,7 @@ def test_a_report_has_every_server_and_says_what_is_missing() -> None:
     assert "Wrong: ours: 1 wrong answer" in page
 
 
-def test_the_json_report_has_null_for_what_was_not_measured() -> None:
+def test_the_json_report_has_null_for_missing_figures() -> None:
     results = Results()
     results.add(key("ours", SEND), figures(2e-4))
     document = json.loads(report.as_json(results, "./tools/bench"))
@@ -255,77 +257,77 @@ def samples(*rates: float, cpu: float = 1e-3) -> list[Sample]:
     return [Sample(rate, p50=1 / rate, p95=2 / rate, cpu=cpu, writes=2) for rate in rates]
 
 
-def test_stores_are_held_against_memory_round_by_round() -> None:
-    found = {
+def test_stores_are_compared_with_memory_round_by_round() -> None:
+    samples_by_key = {
         stores.Key(stores.SEND, MEMORY, BUSY): samples(1000, 500, 2000),
         stores.Key(stores.SEND, SQLITE, BUSY): samples(600, 400, 1000, cpu=2e-3),
     }
-    table = stores.table("Stores", found)
+    table = stores.table("Stores", samples_by_key)
     memory, sqlite = (dict(zip(table.header, row, strict=True)) for row in table.rows)
     assert (memory["/s"], memory["best"]) == ("1,000", "2,000")
     assert (sqlite["store"], sqlite["/s"], sqlite["writes"]) == ("sqlite", "600", "2.00")
     assert table.rows[1][5] == "0.60"  # 0.6, 0.8 and 0.5 times memory
-    assert table.rows[1][9] == "2.00"  # its CPU
+    assert table.rows[1][9] == "2.00"  # CPU time relative to memory
     assert (sqlite["database us"], sqlite["reads"]) == ("", "")
 
 
-def test_durable_stores_have_a_goal() -> None:
-    found = {stores.Key(stores.SEND, SQLITE, BUSY): samples(400, 450, 800)}
-    sqlite, postgresql = stores.checks(found, STACKS["uvloop"])
+def test_durable_stores_have_a_target() -> None:
+    samples_by_key = {stores.Key(stores.SEND, SQLITE, BUSY): samples(400, 450, 800)}
+    sqlite, postgresql = stores.checks(samples_by_key, STACKS["uvloop"])
     assert (sqlite.value, sqlite.verdict) == (450, "missed by 10 %")
     assert postgresql.verdict == "not measured"
 
 
-def test_a_store_that_is_watched_counts_what_it_is_asked_for() -> None:
-    async def ask(store: Store) -> None:
+def test_a_watched_store_counts_its_calls() -> None:
+    async def use(store: Store) -> None:
         record, _ = await begun(store)
-        assert await store.get_own(record.task.id, record.owner) == record
+        assert await store.get(record.task.id, record.owner) == record
 
     asked = Asked()
     store = watched("memory", asked)
     assert isinstance(store, Store)
     store.lease_seconds = 3
-    asyncio.run(ask(store))
+    asyncio.run(use(store))
     assert (asked.writes, asked.reads, store.lease_seconds) == (1, 1, 3)
 
 
-def test_stores_lie_in_places_of_their_own_on_the_disk() -> None:
-    with places([MEMORY, SQLITE], print) as found:
-        assert found[MEMORY].address == "memory"
-        folder = Path(found[SQLITE].address.removeprefix("sqlite:///")).parent
+def test_stores_have_separate_folders_on_disk() -> None:
+    with places([MEMORY, SQLITE], print) as measured_stores:
+        assert measured_stores[MEMORY].address == "memory"
+        folder = Path(measured_stores[SQLITE].address.removeprefix("sqlite:///")).parent
         assert folder.is_dir()
-        assert found[SQLITE].cpu() == 0
+        assert measured_stores[SQLITE].cpu() == 0
     assert not folder.exists()
 
 
-def test_without_a_postgresql_the_others_are_measured(
+def test_without_postgresql_the_other_stores_are_measured(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("PATH", "")
     monkeypatch.setattr("tests.store.postgresql.FOLDERS", [])
-    with places([MEMORY, POSTGRESQL], print) as found:
-        assert [*found] == [MEMORY]
+    with places([MEMORY, POSTGRESQL], print) as measured_stores:
+        assert [*measured_stores] == [MEMORY]
     assert capsys.readouterr().out.startswith("NO POSTGRESQL")
 
 
-def test_a_store_alone_is_measured_in_a_process_of_its_own(tmp_path: Path) -> None:
+def test_a_single_store_is_measured_in_a_process_of_its_own(tmp_path: Path) -> None:
     address = f"sqlite:///{tmp_path / 'agent.db'}"
-    found = Sample(**inprocess.measure_store("asyncio", address, callers=4, seconds=0.1))
-    assert found.rate > 0
-    assert found.cpu > 0
-    assert 0 < found.p50 <= found.p95
+    sample = Sample(**inprocess.measure_store("asyncio", address, callers=4, seconds=0.1))
+    assert sample.rate > 0
+    assert sample.cpu > 0
+    assert 0 < sample.p50 <= sample.p95
 
 
-def test_the_cpu_of_a_process_is_known_where_there_is_proc() -> None:
+def test_the_cpu_time_of_a_process_is_read_from_proc() -> None:
     used = sum(os.times()[:4])
     assert tree_cpu(os.getpid()) >= used - 0.05 or sys.platform != "linux"
     assert math.isnan(tree_cpu(0))
 
 
-def test_agents_over_stores_are_measured_and_the_stores_alone() -> None:
-    told: list[str] = []
+def test_agents_with_stores_and_stores_alone_are_measured() -> None:
+    messages_printed: list[str] = []
     plan = stores.Plan([MEMORY], STACKS["asyncio"], rounds=1, seconds=0.05)
-    table, goals = stores.measure(plan, told.append)
+    table, goals = stores.measure(plan, messages_printed.append)
     assert [row[:3] for row in table.rows] == [
         [stores.SEND, MEMORY, "1"],
         [stores.SEND, MEMORY, "32"],
@@ -337,10 +339,10 @@ def test_agents_over_stores_are_measured_and_the_stores_alone() -> None:
     writes = {row[0]: row[-2] for row in table.rows}
     assert writes == {stores.SEND: "2.00", stores.STREAM: "1.02", stores.ALONE: ""}
     assert [row[-1] for row in goals.rows] == ["not measured", "not measured"]
-    assert told == ["round 1 of 1 of agents", "round 1 of 1 of stores alone"]
+    assert messages_printed == ["round 1 of 1 of agents", "round 1 of 1 of stores alone"]
 
 
-def test_tables_are_written_for_machines() -> None:
+def test_tables_are_exported_as_json() -> None:
     table = Table("Times", ["what", "server", "ms"], [["send", "ours", "1.5"]])
     document = json.loads(report.tables_as_json([table], "./tools/bench --store"))
     assert document["environment"]["command"] == "./tools/bench --store"

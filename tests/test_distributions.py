@@ -1,4 +1,4 @@
-"""The promises the packaging makes, checked against the code."""
+"""Packaging: dependencies, extras, versions and checks of all distributions."""
 
 import ast
 import re
@@ -18,15 +18,15 @@ ROOT = Path(__file__).parents[1]
 PACKAGES = {path.parent.name: path.parent for path in ROOT.glob("packages/*/pyproject.toml")}
 MODULES = {name: name.replace("-", "_") for name in PACKAGES}
 
-# Declared, though no statement imports them.
+# Declared, but not imported by any statement.
 PLUGINS = {
     "httptools": "uvicorn's HTTP parser, which uvicorn finds by itself",
     "uvloop": "uvicorn's event loop, which uvicorn finds by itself",
 }
-# Imported, though not declared.
+# Imported, but not declared.
 PROVIDED: dict[str, str] = {}
-# What the metadata of the installed distributions does not tell: `google` belongs to several of
-# them, and an editable installation, as the members are, lists no modules.
+# Missing in the metadata of the installed distributions: `google` belongs to several of them, and
+# an editable installation, as the members are, lists no modules.
 OWNERS = {"google.protobuf": "protobuf", **{module: name for name, module in MODULES.items()}}
 
 
@@ -63,29 +63,29 @@ def installed() -> Mapping[str, list[str]]:
 
 
 def owner(module: str) -> str | None:
-    """The distribution that *module* belongs to; None for the standard library."""
+    """Return the distribution of *module*, or None for the standard library."""
     parts = module.split(".")
     for length in range(len(parts), 0, -1):
-        if found := OWNERS.get(".".join(parts[:length])):
-            return found
+        if distribution := OWNERS.get(".".join(parts[:length])):
+            return distribution
     owners = installed().get(parts[0], [])
     assert len(owners) < 2, f"{module} may belong to any of {owners}: tell which, in OWNERS"
     return canonicalize_name(owners[0]) if owners else None
 
 
 def imported(name: str) -> set[str]:
-    """The distributions that an import statement of *name* reaches, wherever it stands."""
+    """Return the distributions of all import statements in *name*."""
     modules: set[str] = set()
     for node in trees(name):
         if isinstance(node, ast.Import):
             modules |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
             modules |= {f"{node.module}.{alias.name}" for alias in node.names}
-    return {found for module in modules if (found := owner(module))} - {name}
+    return {distribution for module in modules if (distribution := owner(module))} - {name}
 
 
-def named(name: str) -> set[str]:
-    """The members whose module *name* has in a string, as `importlib.import_module` needs it."""
+def members_in_strings(name: str) -> set[str]:
+    """Return the members whose module is in a string of *name*, for `importlib.import_module`."""
     strings = {n.value for n in trees(name) if isinstance(n, ast.Constant)}
     return {member for member, module in MODULES.items() if module in strings}
 
@@ -107,18 +107,18 @@ def test_the_extras_of_the_facade_are_parts_and_stores() -> None:
 @pytest.mark.parametrize("name", PACKAGES)
 def test_a_distribution_imports_what_it_declares_and_nothing_else(name: str) -> None:
     optional = names([r for requirements in extras(name).values() for r in requirements])
-    reached = imported(name) | named(name) - {name}
+    reached = imported(name) | members_in_strings(name) - {name}
 
     assert reached - names(required(name)) - optional <= PROVIDED.keys()
     assert names(required(name)) - reached <= PLUGINS.keys()
     assert optional - {name} <= reached
 
 
-def test_no_exception_is_listed_that_nothing_needs() -> None:
-    everything = {found for name in PACKAGES for found in names(required(name))}
+def test_every_listed_exception_is_needed() -> None:
+    everything = {dependency for name in PACKAGES for dependency in names(required(name))}
 
     assert everything >= PLUGINS.keys()
-    assert {found for name in PACKAGES for found in imported(name)} >= PROVIDED.keys()
+    assert {dependency for name in PACKAGES for dependency in imported(name)} >= PROVIDED.keys()
 
 
 def test_all_versions_are_the_same() -> None:
@@ -163,7 +163,7 @@ def test_every_package_has_its_readme_its_licence_and_its_type_marker(name: str)
     assert (PACKAGES[name] / "src" / MODULES[name] / "py.typed").is_file()
 
 
-def test_every_member_is_under_every_check() -> None:
+def test_every_member_is_covered_by_every_check() -> None:
     tool = configuration()["tool"]
     contracts = {contract["id"]: contract for contract in tool["importlinter"]["contracts"]}
     layers = {name for line in contracts["layers"]["layers"] for name in re.split(r"[|: ]+", line)}
@@ -177,7 +177,7 @@ def test_every_member_is_under_every_check() -> None:
 
 
 def test_every_forbidden_module_exists() -> None:
-    """A misspelt module in a `forbidden` contract would be kept for ever."""
+    """A misspelt module in a `forbidden` contract would never be violated."""
     contracts = configuration()["tool"]["importlinter"]["contracts"]
     forbidden = {name for contract in contracts for name in contract.get("forbidden_modules", [])}
 

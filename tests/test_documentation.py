@@ -1,4 +1,4 @@
-"""Every Python example in the documentation runs and prints what it says; every link leads there.
+"""Python examples in the documentation run and print what they claim, and links are valid.
 
 An example fenced as `python test="lint"` is only linted: it serves until it is interrupted.
 """
@@ -12,15 +12,19 @@ import pytest
 from pytest_examples import CodeExample, EvalExample, find_examples
 
 ROOT = Path(__file__).parents[1]
-PLACES = [
+PATTERNS = [
     "*.md",
     "docs/**/*.md",
     "examples/**/*.md",
     "packages/*/README.md",
     "packages/*/src/**/*.py",
 ]
-EXAMPLES = [*find_examples(*(path for place in PLACES for path in sorted(ROOT.glob(place))))]
-PAGES = sorted(path for place in PLACES if place.endswith(".md") for path in ROOT.glob(place))
+EXAMPLES = [
+    *find_examples(*(path for location in PATTERNS for path in sorted(ROOT.glob(location))))
+]
+PAGES = sorted(
+    path for location in PATTERNS if location.endswith(".md") for path in ROOT.glob(location)
+)
 
 FENCED = re.compile(r"^(```+).*?^\1$", re.DOTALL | re.MULTILINE)
 LINK = re.compile(
@@ -30,15 +34,15 @@ NAMED = re.compile(r"\[`([\w./-]+\.py)`\] `([\w.]+)`(?:, `([\w.]+)`)?")
 HEADING = re.compile(r"^#{1,6} +(.+?) *$", re.MULTILINE)
 
 
-def place(example: CodeExample) -> str:
+def location(example: CodeExample) -> str:
     return f"{example.path.relative_to(ROOT)}:{example.start_line}"
 
 
 def run(example: CodeExample, eval_example: EvalExample) -> str | None:
-    """What *example* raises, and where.
+    """Return the error of *example* and its line, or None.
 
-    It is told in words, for pytest cannot print the frames that pytest-examples makes up on
-    Python 3.11: the whole session would end with an internal error.
+    The error is returned as text because pytest cannot print the frames that pytest-examples
+    creates on Python 3.11: the whole session would end with an internal error.
     """
     try:
         eval_example.run_print_check(example)
@@ -48,12 +52,17 @@ def run(example: CodeExample, eval_example: EvalExample) -> str | None:
     return None
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=place)
+@pytest.mark.parametrize("example", EXAMPLES, ids=location)
 def test_an_example_is_true(
     example: CodeExample, eval_example: EvalExample, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])  # the example replaces it
-    eval_example.set_config(line_length=100, ruff_line_length=100, target_version="py310")
+    eval_example.set_config(
+        line_length=100,
+        ruff_line_length=100,
+        ruff_ignore=["D1"],  # the page documents the example
+        target_version="py310",
+    )
 
     eval_example.lint_ruff(example)
     if example.prefix_settings().get("test") != "lint":
@@ -62,7 +71,7 @@ def test_an_example_is_true(
 
 
 @pytest.mark.parametrize("suffix", [".md", ".py"])
-def test_there_are_examples_that_run(suffix: str) -> None:
+def test_some_examples_run(suffix: str) -> None:
     assert any(
         example.path.suffix == suffix and "test" not in example.prefix_settings()
         for example in EXAMPLES
@@ -70,21 +79,21 @@ def test_there_are_examples_that_run(suffix: str) -> None:
 
 
 def relative_links(page: Path) -> list[str]:
-    """The links of *page* that lead to files of this repository, or to its own headings."""
-    found = LINK.findall(FENCED.sub("", page.read_text(encoding="utf-8")))
-    links = ["".join(groups) for groups in found]
+    """Return the links of *page* to files of this repository, or to its own headings."""
+    matches = LINK.findall(FENCED.sub("", page.read_text(encoding="utf-8")))
+    links = ["".join(groups) for groups in matches]
     return [link for link in links if not re.match(r"[a-z]+:", link)]
 
 
 def anchors(page: Path) -> set[str]:
-    """The anchors that GitHub gives the headings of *page*."""
+    """Return the anchors that GitHub gives the headings of *page*."""
     text = FENCED.sub("", page.read_text(encoding="utf-8"))
     headings = [re.sub(r"\[([^\]]+)\]\([^)]*\)", r"\1", title) for title in HEADING.findall(text)]
     return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in headings}
 
 
-def leads_somewhere(page: Path, link: str) -> bool:
-    """Whether the file behind a relative link of *page* exists, and has the heading after `#`."""
+def is_valid(page: Path, link: str) -> bool:
+    """Return whether the target of a relative link exists, and has the heading after `#`."""
     path, _, anchor = link.partition("#")
     target = (page.parent / path).resolve() if path else page
     if not target.is_relative_to(ROOT) or not target.exists():
@@ -96,13 +105,11 @@ def test_every_relative_link_leads_to_a_file_and_its_heading() -> None:
     links = [(page, link) for page in PAGES for link in relative_links(page)]
     assert len(links) > 50
     assert [
-        f"{page.relative_to(ROOT)}: {link}"
-        for page, link in links
-        if not leads_somewhere(page, link)
+        f"{page.relative_to(ROOT)}: {link}" for page, link in links if not is_valid(page, link)
     ] == []
 
 
-def test_what_the_architecture_names_is_in_the_file_beside_it() -> None:
+def test_names_in_the_architecture_are_defined_in_the_linked_files() -> None:
     page = ROOT / "docs" / "architecture.md"
     text = page.read_text(encoding="utf-8")
     links = dict(re.findall(r"^\[`(.+)`\]: (\S+)$", text, re.MULTILINE))
@@ -115,3 +122,14 @@ def test_what_the_architecture_names_is_in_the_file_beside_it() -> None:
             if not re.search(rf"(?:def|class) {part}\b|\b(?:self\.)?{part}(?::| =)", source):
                 missing.append(f"{link}: {name}")
     assert missing == []
+
+
+def test_the_events_in_logs_are_those_that_the_operations_page_lists() -> None:
+    rows = re.findall(
+        r"^\| (`\w+`(?:, `\w+`)*) \| [A-Z]", (ROOT / "docs/operations.md").read_text(), re.M
+    )
+    listed = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
+    code = "".join(path.read_text() for path in ROOT.glob("packages/*/src/**/*.py"))
+    logged = set(re.findall(r'"event": "(\w+)"', code))
+    assert logged <= listed
+    assert {name for name in listed if f'"{name}"' not in code} == set()

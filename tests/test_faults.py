@@ -1,4 +1,4 @@
-"""The seeded faults fit the code, and the tool that seeds them always takes them back."""
+"""Seeded faults match the code, and the tool that seeds them always restores it."""
 
 import signal
 import subprocess
@@ -43,7 +43,7 @@ FAULT = Fault("dear", "It costs more.", "price.py", "= 3", "= 4", ("test_price.p
 
 @pytest.fixture
 def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A repository with one line of code and its tests."""
+    """Make a repository with one line of code and its tests."""
     (tmp_path / "price.py").write_text("price = 3\n", encoding="utf-8")
     (tmp_path / "test_price.py").write_text(TESTS, encoding="utf-8")
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
@@ -56,8 +56,8 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     assert (tmp_path / "price.py").read_bytes() == b"price = 3\n"
 
 
-def finding(test: str) -> Fault:
-    """The fault with another test to find it."""
+def fault_found_by(test: str) -> Fault:
+    """Return the fault, to be found by another test."""
     return replace(FAULT, tests=(f"test_price.py::{test}",))
 
 
@@ -66,7 +66,7 @@ def test_no_two_faults_share_a_name() -> None:
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
-def test_a_fault_fits_the_code_and_its_tests_are_there(fault: Fault) -> None:
+def test_a_fault_matches_the_code_and_its_tests_exist(fault: Fault) -> None:
     text = (ROOT / fault.path).read_text(encoding="utf-8")
 
     assert text.count(fault.old) == 1
@@ -86,16 +86,16 @@ def test_a_fault_fits_the_code_and_its_tests_are_there(fault: Fault) -> None:
         ("test_a_gift", [], "BROKEN  dear"),
     ],
 )
-def test_a_run_tells_what_the_tests_say(
+def test_a_run_prints_the_verdict_of_the_tests(
     tree: Path, capsys: pytest.CaptureFixture[str], test: str, arguments: list[str], verdict: str
 ) -> None:
-    code = main(["run", *arguments], tree, [finding(test)])
+    code = main(["run", *arguments], tree, [fault_found_by(test)])
 
     assert capsys.readouterr().out.startswith(verdict)
     assert code == (0 if verdict.startswith("found") else 1)
 
 
-def test_tests_that_do_not_end_are_ended(
+def test_tests_that_hang_are_stopped(
     tree: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(faults, "TIME_LIMIT", 0.1)
@@ -105,11 +105,11 @@ def test_tests_that_do_not_end_are_ended(
     assert capsys.readouterr().out.startswith("HUNG    dear")
 
 
-def test_a_fault_is_taken_back_when_its_run_is_interrupted(tree: Path) -> None:
-    assert main(["run"], tree, [finding("test_an_interruption")]) == 130
+def test_the_code_is_restored_when_a_run_is_interrupted(tree: Path) -> None:
+    assert main(["run"], tree, [fault_found_by("test_an_interruption")]) == 130
 
 
-def test_a_file_with_changes_that_are_not_committed_is_left_alone(
+def test_a_file_with_uncommitted_changes_is_not_touched(
     tree: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tree / "price.py").write_text("price = 3  # or so\n", encoding="utf-8")
@@ -120,14 +120,14 @@ def test_a_file_with_changes_that_are_not_committed_is_left_alone(
 
 
 @pytest.mark.parametrize("old", ["= 5", ""])
-def test_a_snippet_that_is_not_there_once_is_broken(
+def test_a_snippet_that_does_not_occur_exactly_once_is_broken(
     tree: Path, capsys: pytest.CaptureFixture[str], old: str
 ) -> None:
     assert main(["run"], tree, [replace(FAULT, old=old)]) == 1
     assert capsys.readouterr().out.startswith("BROKEN  dear")
 
 
-def test_a_fault_that_is_unknown_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_fault_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as error:
         main(["run", "earthquake"])
 

@@ -1,4 +1,4 @@
-"""A release is refused unless its tag, its versions and its changelog entry agree."""
+"""Releases are refused unless tag, versions and changelog entry agree."""
 
 import shutil
 import subprocess
@@ -25,7 +25,7 @@ CHANGELOG = """\
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    """A workspace of two distributions, both of version 1.2.0."""
+    """Make a workspace of two distributions, both of version 1.2.0."""
     (tmp_path / "tools").mkdir()
     shutil.copy(ROOT / "tools" / "release_notes.py", tmp_path / "tools")
     for name in ("one", "two"):
@@ -67,7 +67,7 @@ def test_a_tag_that_is_not_the_version_is_refused(tree: Path, tag: str) -> None:
     assert f"the tag is {tag}, but one has version 1.2.0" in result.stderr
 
 
-def test_a_distribution_left_behind_is_refused(tree: Path) -> None:
+def test_a_distribution_of_another_version_is_refused(tree: Path) -> None:
     declare(tree, "two", "1.1.0")
 
     result = notes(tree, "v1.2.0")
@@ -85,9 +85,7 @@ def test_a_distribution_left_behind_is_refused(tree: Path) -> None:
         ("### Added\n\n- A thing.\n", "", "nothing about 1.2.0"),
     ],
 )
-def test_an_entry_that_is_not_finished_is_refused(
-    tree: Path, old: str, new: str, complaint: str
-) -> None:
+def test_an_unfinished_entry_is_refused(tree: Path, old: str, new: str, complaint: str) -> None:
     (tree / "CHANGELOG.md").write_text(CHANGELOG.replace(old, new), encoding="utf-8")
 
     result = notes(tree, "v1.2.0")
@@ -97,7 +95,7 @@ def test_an_entry_that_is_not_finished_is_refused(
 
 
 @pytest.mark.parametrize("arguments", [[], ["v1.2.0", "v1.1.0"]])
-def test_one_tag_is_needed(tree: Path, arguments: list[str]) -> None:
+def test_exactly_one_tag_is_required(tree: Path, arguments: list[str]) -> None:
     result = notes(tree, *arguments)
 
     assert result.returncode == 1

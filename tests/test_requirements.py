@@ -1,4 +1,4 @@
-"""The page on the requirements is complete, and what it names exists."""
+"""The page of requirements is complete, and its references exist."""
 
 import re
 from collections import Counter
@@ -11,7 +11,7 @@ ROWS = [
     for line in TEXT.splitlines()
     if line.startswith(("| FR-", "| NFR-"))
 ]
-"""Of each requirement its id, title, status, place, test, and what there is to say."""
+"""Id, title, status, module, test and remark of each requirement."""
 
 STATUSES = ["met", "deviates", "in part", "waits"]
 COUNTS = (
@@ -28,7 +28,7 @@ FOLDERS = ("docs/", "examples/", "packages/", "tests/", "tools/")
 
 
 def every_id() -> list[str]:
-    """The ids in RANGES, one by one."""
+    """Return the ids in RANGES."""
     spans = [re.fullmatch(r"(.+-)(\d{3})\.\.(\d{3})", span) for span in RANGES.split()]
     return [
         f"{span[1]}{number:03}"
@@ -39,21 +39,21 @@ def every_id() -> list[str]:
 
 
 def named(text: str) -> list[str]:
-    """What stands in backticks in *text*."""
+    """Return the words in backticks in *text*."""
     return re.findall(r"`([^`]+)`", text)
 
 
-def is_there(name: str) -> bool:
-    """Whether the file *name* exists, and has the test behind its ``::``."""
+def exists(name: str) -> bool:
+    """Return whether the file *name* exists, with the test after its `::` if there is one."""
     path, _, test = name.partition("::")
-    found = ROOT / path
+    file = ROOT / path
     if not test:
-        return found.exists()
-    return found.is_file() and f"def {test}(" in found.read_text(encoding="utf-8")
+        return file.exists()
+    return file.is_file() and f"def {test}(" in file.read_text(encoding="utf-8")
 
 
 def is_module(name: str) -> bool:
-    """Whether a distribution has the module or the package *name*."""
+    """Return whether a distribution has the module or package *name*."""
     path = name.replace(".", "/")
     patterns = (f"packages/*/src/{path}{end}" for end in (".py", "/__init__.py"))
     return any(found for pattern in patterns for found in ROOT.glob(pattern))
@@ -63,7 +63,7 @@ def test_every_requirement_has_its_row() -> None:
     assert [row[0] for row in ROWS] == every_id()
 
 
-def test_every_row_has_a_title_a_status_and_what_there_is_to_say() -> None:
+def test_every_row_has_a_title_a_status_and_a_remark_if_needed() -> None:
     for requirement, title, status, _, test, why in ROWS:
         assert title, requirement
         assert status in STATUSES, requirement
@@ -74,18 +74,18 @@ def test_every_row_has_a_title_a_status_and_what_there_is_to_say() -> None:
 def test_every_path_and_every_test_exists() -> None:
     names = [name for name in named(TEXT) if name.startswith(FOLDERS)]
     assert names
-    assert [name for name in names if not is_there(name)] == []
+    assert [name for name in names if not exists(name)] == []
     assert [name for row in ROWS for name in named(row[4]) if name not in names] == []
 
 
-def test_every_place_is_a_module() -> None:
+def test_every_module_exists() -> None:
     names = [name for row in ROWS for name in named(row[3])]
     assert names
     assert [name for name in names if not is_module(name)] == []
 
 
 def test_the_counts_are_right() -> None:
-    told = re.search(COUNTS, TEXT)
-    found = Counter(row[2] for row in ROWS)
-    assert told is not None
-    assert [*map(int, told.groups())] == [len(ROWS), *(found[status] for status in STATUSES)]
+    stated = re.search(COUNTS, TEXT)
+    counts = Counter(row[2] for row in ROWS)
+    assert stated is not None
+    assert [*map(int, stated.groups())] == [len(ROWS), *(counts[status] for status in STATUSES)]

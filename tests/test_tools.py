@@ -1,4 +1,4 @@
-"""The tools keep what they promise to a contributor."""
+"""The tools of the repository, run as contributors do."""
 
 import json
 import os
@@ -40,7 +40,7 @@ def python(tool: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    """A copy of the tools beside an empty distribution called apcore-a2a-core."""
+    """Copy the tools next to an empty distribution called apcore-a2a-core."""
     shutil.copytree(TOOLS, tmp_path / "tools", ignore=shutil.ignore_patterns("__pycache__"))
     source = tmp_path / "packages" / "apcore-a2a-core" / "src" / "apcore_a2a_core"
     source.mkdir(parents=True)
@@ -82,7 +82,7 @@ def test_sizes_accepts_the_bounds_themselves(tree: Path) -> None:
         ("a = 1\n" * 390, None),
     ],
 )
-def test_sizes_names_what_is_too_big(tree: Path, source: str, complaint: str | None) -> None:
+def test_sizes_lists_violations(tree: Path, source: str, complaint: str | None) -> None:
     result = sizes(tree, source)
 
     assert result.returncode == (1 if complaint else 0)
@@ -103,7 +103,7 @@ def test_sizes_refuses_more_than_one_tiny_module_in_ten(tree: Path) -> None:
     assert "tiny.py: 39 lines" in result.stdout
 
 
-def test_sizes_counts_neither_blanks_nor_comments_nor_documentation(tree: Path) -> None:
+def test_sizes_does_not_count_blank_lines_comments_and_docstrings(tree: Path) -> None:
     source = '''
 """A module.
 
@@ -126,7 +126,7 @@ def documented():
     assert line.split() == ["all", "1", "1", "4", "1", "3", "3", "3"]
 
 
-def test_bump_moves_every_version_and_every_pin(tree: Path) -> None:
+def test_bump_changes_every_version_and_every_pin(tree: Path) -> None:
     shutil.copytree(ROOT / "packages", tree / "packages", dirs_exist_ok=True)
     facade = tree / "packages" / "apcore-a2a" / "pyproject.toml"
     before = facade.read_text(encoding="utf-8")
@@ -141,7 +141,7 @@ def test_bump_moves_every_version_and_every_pin(tree: Path) -> None:
 
 
 @pytest.mark.parametrize("arguments", [[], ["new"], ["1.0", "2.0"]])
-def test_bump_refuses_what_is_no_version(tree: Path, arguments: list[str]) -> None:
+def test_bump_refuses_an_invalid_version(tree: Path, arguments: list[str]) -> None:
     result = python(tree / "tools" / "bump.py", *arguments)
 
     assert result.returncode == 1
@@ -164,7 +164,7 @@ def test_coverage_is_checked_for_lines_and_for_branches(
 
 
 @pytest.mark.parametrize("tool", ["test", "demo"])
-def test_a_tool_explains_itself_from_anywhere(tool: str, tmp_path: Path) -> None:
+def test_a_tool_prints_its_help_in_any_folder(tool: str, tmp_path: Path) -> None:
     result = run(TOOLS / tool, "--help", cwd=tmp_path)
 
     assert result.returncode == 0
@@ -180,24 +180,24 @@ def test_the_test_tool_refuses_unknown_options(arguments: list[str]) -> None:
 
 
 @pytest.mark.parametrize("other", ["--full", "--pythons"])
-def test_the_test_tool_goes_without_tests_or_with_more_of_them(other: str) -> None:
+def test_the_test_tool_refuses_conflicting_options(other: str) -> None:
     assert run(TOOLS / "test", "--quick", other).returncode == 2
 
 
 @pytest.mark.parametrize("arguments", [["--port"], ["http"], ["0"], ["65536"], ["8000", "8001"]])
-def test_the_demo_refuses_what_is_no_port(arguments: list[str]) -> None:
+def test_the_demo_refuses_an_invalid_port(arguments: list[str]) -> None:
     result = run(TOOLS / "demo", *arguments)
 
     assert result.returncode == 2
     assert "Usage" in result.stderr
 
 
-def test_the_demo_takes_the_port_from_the_environment() -> None:
+def test_the_demo_reads_the_port_from_the_environment() -> None:
     assert "not a port: http" in run(TOOLS / "demo", PORT="http").stderr
 
 
 @pytest.mark.process
-def test_the_demo_says_when_its_port_is_taken() -> None:
+def test_the_demo_exits_with_a_message_if_its_port_is_taken() -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         result = run(TOOLS / "demo", port)
@@ -207,7 +207,7 @@ def test_the_demo_says_when_its_port_is_taken() -> None:
 
 
 @pytest.mark.process
-def test_the_fuzzer_tells_what_it_tries_and_what_comes_back(tmp_path: Path) -> None:
+def test_the_fuzzer_prints_its_seed_and_results(tmp_path: Path) -> None:
     result = run(TOOLS / "fuzz", "--cases", 30, "--seed", 1, cwd=tmp_path)
 
     assert (result.returncode, result.stderr) == (0, "")
@@ -217,8 +217,8 @@ def test_the_fuzzer_tells_what_it_tries_and_what_comes_back(tmp_path: Path) -> N
     assert last == "nothing found"
 
 
-class Failing(Fuzzed):
-    """An agent that answers nothing but 500."""
+class FailingAgent(Fuzzed):
+    """Agent that always answers 500."""
 
     def _open(self) -> None:
         super()._open()
@@ -231,8 +231,8 @@ async def fail(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.body", "body": b"{}"})
 
 
-def test_the_fuzzer_prints_the_request_that_does_harm(capsys: pytest.CaptureFixture[str]) -> None:
-    assert fuzzing.main(["--cases", "5", "--seed", "1"], Failing) == 1
+def test_the_fuzzer_prints_the_failing_request(capsys: pytest.CaptureFixture[str]) -> None:
+    assert fuzzing.main(["--cases", "5", "--seed", "1"], FailingAgent) == 1
 
     printed = capsys.readouterr().out
     assert "Wrong: AssertionError: the status is 500" in printed
@@ -241,39 +241,39 @@ def test_the_fuzzer_prints_the_request_that_does_harm(capsys: pytest.CaptureFixt
 
 
 @pytest.mark.parametrize(("argument", "code"), [("--help", 0), ("--cases=0", 2), ("--cases=x", 2)])
-def test_the_fuzzer_explains_itself(
+def test_the_fuzzer_prints_its_help(
     argument: str, code: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(SystemExit) as ended:
+    with pytest.raises(SystemExit) as exit_info:
         fuzzing.main([argument])
 
-    assert ended.value.code == code
+    assert exit_info.value.code == code
     assert "usage: tools/fuzz " in "".join(capsys.readouterr())
 
 
-def test_the_pictures_that_are_made_are_those_of_the_page() -> None:
+def test_the_pictures_are_those_of_the_page() -> None:
     page = (ROOT / "docs" / "explorer.md").read_text(encoding="utf-8")
     made = {f"explorer/{name}-{colours}.png" for name in VIEWS for colours in ("light", "dark")}
     assert {*re.findall(r'"(explorer/\S+\.png)"', page)} == made
 
 
 def harmless(trial: Trial, *, rounds: int) -> None:
-    """Do nothing. That can't go wrong."""
+    """Measure rounds without doing anything."""
     for number in range(rounds):
         trial.took("a round", number / 10, limit=1)
 
 
 def harmful(trial: Trial) -> None:
-    """Lose something."""
+    """Fail."""
     raise AssertionError("t1: acknowledged, and lost")
 
 
-DEEDS = {"harmless": Scenario(harmless, {"rounds": 9}), "harmful": Scenario(harmful, {})}
+SCENARIOS = {"harmless": Scenario(harmless, {"rounds": 9}), "harmful": Scenario(harmful, {})}
 
 
-def test_chaos_tells_what_was_measured(capsys: pytest.CaptureFixture[str]) -> None:
-    needs_a_database()
-    assert chaos.main(["harmless", "--rounds", "3", "--seed", "1"], DEEDS) == 0
+def test_chaos_prints_its_measurements(capsys: pytest.CaptureFixture[str]) -> None:
+    skip_without_postgresql()
+    assert chaos.main(["harmless", "--rounds", "3", "--seed", "1"], SCENARIOS) == 0
 
     first, *_, heading, outcome, measured = capsys.readouterr().out.splitlines()
     assert first == "harmless; --seed 1"
@@ -282,11 +282,11 @@ def test_chaos_tells_what_was_measured(capsys: pytest.CaptureFixture[str]) -> No
     assert heading.split()[:3] == ["scenario", "measured", "times"]
 
 
-def test_chaos_goes_on_behind_what_is_wrong_and_exits_with_1(
+def test_chaos_continues_after_a_failure_and_exits_with_1(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    needs_a_database()
-    assert chaos.main(["harmful", "harmless"], DEEDS) == 1
+    skip_without_postgresql()
+    assert chaos.main(["harmful", "harmless"], SCENARIOS) == 1
 
     printed = capsys.readouterr().out
     assert "WRONG: AssertionError: t1: acknowledged, and lost" in printed
@@ -294,27 +294,27 @@ def test_chaos_goes_on_behind_what_is_wrong_and_exits_with_1(
     assert "harmless   nothing lost in 0 s" in printed
 
 
-def needs_a_database() -> None:
+def skip_without_postgresql() -> None:
     if find("initdb") is None:
         pytest.skip("No PostgreSQL here; Debian and Ubuntu: apt install postgresql")
 
 
-def test_chaos_knows_its_scenarios(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
+def test_chaos_lists_its_scenarios(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit_info:
         chaos.main(["--help"])
 
-    assert ended.value.code == 0
+    assert exit_info.value.code == 0
     printed = capsys.readouterr().out
     for name, scenario in chaos.SCENARIOS.items():
         assert f"  {name:8} {scenario.about}" in printed
 
 
 @pytest.mark.parametrize("arguments", [["earthquake"], ["--rounds", "0"], ["--rounds", "many"]])
-def test_chaos_refuses_what_it_does_not_know(
+def test_chaos_refuses_invalid_arguments(
     arguments: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(SystemExit) as ended:
+    with pytest.raises(SystemExit) as exit_info:
         chaos.main(arguments)
 
-    assert ended.value.code == 2
+    assert exit_info.value.code == 2
     assert arguments[-1] in capsys.readouterr().err

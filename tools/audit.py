@@ -1,6 +1,6 @@
-"""Look the locked dependencies up in the database of known vulnerabilities (NFR-SEC-005).
+"""Look up known vulnerabilities of the locked dependencies (NFR-SEC-005).
 
-Exit codes: 0 when none is known, 1 when some are, 77 when the database can't be reached.
+Exit codes: 0 for none, 1 for some, 77 when the database cannot be reached.
 """
 
 import json
@@ -18,7 +18,7 @@ AUDIT = "pip-audit>=2.9,<3"
 
 @dataclass(frozen=True)
 class Report:
-    """What pip-audit found: how many packages it could look up, and a line for each finding."""
+    """Result of pip-audit: numbers of packages looked up and skipped, a line for each finding."""
 
     looked_up: int
     skipped: int
@@ -39,35 +39,37 @@ class Report:
 
 
 def read(document: Any) -> Report:
-    """The report in the JSON that pip-audit prints."""
+    """Return the report in the JSON that pip-audit prints."""
     packages = document["dependencies"]
-    known = [package for package in packages if "vulns" in package]
+    audited = [package for package in packages if "vulns" in package]
     findings = [
-        f"{package['name']} {package['version']}: {found['id']}, "
-        f"mended in {', '.join(found['fix_versions']) or 'no version yet'}"
-        for package in known
-        for found in package["vulns"]
+        f"{package['name']} {package['version']}: {vulnerability['id']}, "
+        f"mended in {', '.join(vulnerability['fix_versions']) or 'no version yet'}"
+        for package in audited
+        for vulnerability in package["vulns"]
     ]
-    return Report(len(known), len(packages) - len(known), findings)
+    return Report(len(audited), len(packages) - len(audited), findings)
 
 
 def audit(uv: str) -> Report:
-    """Export what is locked, and have pip-audit look it up.
+    """Export the locked dependencies, and look them up with pip-audit.
 
     Raises:
-        subprocess.CalledProcessError: It could not be exported.
+        subprocess.CalledProcessError: The export failed.
     """
     with TemporaryDirectory() as folder:
-        listed = Path(folder, "requirements.txt")
+        requirements = Path(folder, "requirements.txt")
         export = ["export", "--locked", "--no-dev", "--no-emit-workspace", "--no-hashes", "--quiet"]
-        subprocess.run([uv, *export, "--output-file", listed], cwd=ROOT, check=True)
+        subprocess.run([uv, *export, "--output-file", requirements], cwd=ROOT, check=True)
         options = ["--disable-pip", "--no-deps", "--progress-spinner", "off", "--format", "json"]
         command = [uv, "tool", "run", "--quiet", "--from", AUDIT, "pip-audit", *options]
-        done = subprocess.run([*command, "-r", listed], cwd=ROOT, capture_output=True, text=True)
+        process = subprocess.run(
+            [*command, "-r", requirements], cwd=ROOT, capture_output=True, text=True
+        )
     try:
-        return read(json.loads(done.stdout))
+        return read(json.loads(process.stdout))
     except ValueError:
-        print(done.stderr.strip()[-500:], file=sys.stderr)
+        print(process.stderr.strip()[-500:], file=sys.stderr)
         return Report(0, 0, [])
 
 

@@ -18,7 +18,7 @@ VERSION = re.compile(
 
 
 def main(version: str) -> None:
-    """Write *version* into each project and into every pin on a sibling."""
+    """Write *version* into each project and each pin on a sibling."""
     for path in sorted(PACKAGES.glob("*/pyproject.toml")):
         text, changes = VERSION.subn(rf"\g<before>{version}", path.read_text(encoding="utf-8"))
         path.write_text(text, encoding="utf-8")

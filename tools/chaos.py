@@ -1,4 +1,4 @@
-"""The command line of `tools/chaos`: the scenarios of `tests/store/scenarios`, at full size."""
+"""The command line of `tools/chaos`: the scenarios of `tests/store/scenarios` at full size."""
 
 import argparse
 import random
@@ -34,7 +34,7 @@ SCENARIOS: Mapping[str, Scenario] = {
     "cut": Scenario(
         cuts.cut_one_off, {"rounds": 1, "tasks": 100, "seconds": 20, "lease": 15, "cut": 30}
     ),
-    "word": Scenario(latency.tell_others, {"rounds": 200, "slack": 1}),
+    "word": Scenario(latency.measure_latency, {"rounds": 200, "slack": 1}),
     "readers": Scenario(readers.cut_readers, {"cuts": 1000}),
     "race": Scenario(races.race, {"races": 2000}),
     "file": Scenario(files.kill_over_a_file, {"rounds": 200}),
@@ -43,7 +43,7 @@ SCENARIOS: Mapping[str, Scenario] = {
 
 @dataclass(frozen=True)
 class Result:
-    """What came of a scenario: how long it took, what was measured, and what is wrong, if so."""
+    """Outcome of a scenario: its duration in seconds, its measurements, and its error."""
 
     name: str
     seconds: float
@@ -76,17 +76,22 @@ def _parser(scenarios: Mapping[str, Scenario]) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="tools/chaos",
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        description="Break agents, databases and the ways between them while tasks run, and hold\n"
-        "what the database has then against what clients were told: nothing may be lost,\n"
-        "done twice, or left. The scenarios:\n\n" + "\n".join(lines),
-        epilog="Prints what was measured, and exits 1 when something does not hold. The tests run\n"
-        "the same scenarios with smaller numbers. Needs PostgreSQL, and starts one of its own.",
+        description="Break agents, databases and connections while tasks run, then compare the\n"
+        "database with the answers that clients got: no task may be lost, run twice or\n"
+        "left unfinished. The scenarios:\n\n" + "\n".join(lines),
+        epilog="Prints the measurements, and exits 1 when a scenario fails. The tests run the\n"
+        "same scenarios with smaller numbers. Needs PostgreSQL, and starts its own server.",
     )
     add = parser.add_argument
-    help = "which to run; all of them"
-    add("scenarios", nargs="*", type=_one_of(scenarios), metavar="SCENARIO", help=help)
-    add("--rounds", type=_count, metavar="N", help="how often, instead of each one's own number")
-    add("--seed", type=int, metavar="N", help="have chance decide as in an earlier run")
+    help = "scenarios to run; default: all"
+    add("scenarios", nargs="*", type=_scenario_name(scenarios), metavar="SCENARIO", help=help)
+    add(
+        "--rounds",
+        type=_count,
+        metavar="N",
+        help="rounds of each scenario, instead of its own number",
+    )
+    add("--seed", type=int, metavar="N", help="repeat the random choices of an earlier run")
     return parser
 
 
@@ -94,15 +99,15 @@ def _numbers(numbers: Mapping[str, Number]) -> str:
     return ", ".join(f"{name} {number}" for name, number in numbers.items())
 
 
-def _one_of(scenarios: Mapping[str, Scenario]) -> Callable[[str], str]:
-    def named(text: str) -> str:
+def _scenario_name(scenarios: Mapping[str, Scenario]) -> Callable[[str], str]:
+    def check(text: str) -> str:
         if text not in scenarios:
             raise argparse.ArgumentTypeError(
-                f"no scenario: {text}; there are {', '.join(scenarios)}"
+                f"unknown scenario: {text}; choose from {', '.join(scenarios)}"
             )
         return text
 
-    return named
+    return check
 
 
 def _count(text: str) -> int:
@@ -127,7 +132,7 @@ def _run(name: str, scenario: Scenario, server: Database, seed: int, rounds: int
         trial = Trial(Path(folder), server, random.Random(seed), say)
         try:
             scenario.run(trial, **numbers)
-        except Exception as raised:  # whatever is wrong, the others have their turn
+        except Exception as raised:  # a failed scenario must not stop the others
             error = raised
             if not isinstance(raised, Violated):
                 traceback.print_exc()
@@ -136,7 +141,7 @@ def _run(name: str, scenario: Scenario, server: Database, seed: int, rounds: int
 
 
 def table(results: Sequence[Result]) -> str:
-    """What came of all of them, and what was measured."""
+    """Return a table of the results and their measurements."""
     lines = [
         "",
         f"{'scenario':10} {'measured':44} {'times':>5} {'median':>8} {'most':>8} {'limit':>8}",
@@ -144,10 +149,10 @@ def table(results: Sequence[Result]) -> str:
     for result in results:
         outcome = "WRONG" if result.error else "nothing lost"
         lines.append(f"{result.name:10} {outcome} in {result.seconds:.0f} s")
-        for what, times in result.trial.times.items():
+        for label, times in result.trial.times.items():
             limit = "" if times.limit is None else f"{times.limit:.2f} s"
             figures = f"{median(times.seconds):6.2f} s {max(times.seconds):6.2f} s {limit:>8}"
-            lines.append(f"{'':10} {what:44} {len(times.seconds):5} {figures}")
+            lines.append(f"{'':10} {label:44} {len(times.seconds):5} {figures}")
     return "\n".join(lines)
 
 

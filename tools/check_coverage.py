@@ -1,6 +1,6 @@
-"""Hold lines and branches apart: `check_coverage.py COVERAGE_JSON`.
+"""Check line and branch coverage separately: `check_coverage.py COVERAGE_JSON`.
 
-`coverage report --fail-under` only knows the mean of both.
+`coverage report --fail-under` checks only a combined figure.
 """
 
 import json
@@ -11,7 +11,7 @@ FLOORS = {"lines": 95.0, "branches": 90.0}  # percent
 
 
 def main(report: Path) -> int:
-    """Print both shares of the JSON *report*; the exit status counts those below their floor."""
+    """Print both shares of the JSON *report*; return how many are below their floor."""
     totals = json.loads(report.read_text(encoding="utf-8"))["totals"]
     counts = {
         "lines": (totals["covered_lines"], totals["num_statements"]),

@@ -1,8 +1,7 @@
 """Import every built wheel on its own: `uv run tools/check_wheels.py DIRECTORY`.
 
-Each wheel goes into an environment that holds nothing but what it declares: once without its
-extras, and once for each of them, with an import that only works with that extra; with `all`,
-every public name must resolve.
+Each wheel is installed with only its declared dependencies: once without extras, and once with
+each extra and an import that needs it. With `all`, every public name must resolve.
 """
 
 import os
@@ -19,12 +18,12 @@ IMPORTS = {
     "server": "apcore_a2a_server.app.serve",
     "sqlite": "apcore_a2a_server.store.sqlite",
 }
-"""The module that each extra makes importable, in whichever distribution it is declared."""
-UV = os.environ.get("UV", "uv")  # uv run tells its own path
+"""A module that needs the extra, for each extra of any distribution."""
+UV = os.environ.get("UV", "uv")  # `uv run` sets it to its own path
 
 
 def extras_of(wheel: Path) -> list[str]:
-    """The extras that *wheel* provides."""
+    """Return the extras that *wheel* provides."""
     distribution, version = wheel.name.split("-")[:2]
     with ZipFile(wheel) as archive:
         metadata = archive.read(f"{distribution}-{version}.dist-info/METADATA").decode()
@@ -32,7 +31,7 @@ def extras_of(wheel: Path) -> list[str]:
 
 
 def runs(wheel: Path, extra: str, statement: str) -> bool:
-    """Whether *statement* runs beside *wheel*, its requirements and those of *extra*."""
+    """Return whether *statement* runs with *wheel* and *extra* installed."""
     distribution = wheel.name.partition("-")[0]
     command = [UV, "run", "--quiet", "--isolated", "--no-project", "--python", sys.executable]
     command += ["--find-links", str(wheel.parent)]
@@ -42,7 +41,7 @@ def runs(wheel: Path, extra: str, statement: str) -> bool:
 
 
 def check(wheel: Path) -> int:
-    """Report on *wheel*, alone and with each extra; returns how many of these failed."""
+    """Check *wheel* alone and with each extra; return the number of failures."""
     module = wheel.name.partition("-")[0]
     cases = {"": f"import {module}"}
     for extra in extras_of(wheel):
@@ -57,7 +56,7 @@ def check(wheel: Path) -> int:
 
 
 def main(directory: Path) -> int:
-    """Check all wheels in *directory*; the exit status counts the failures."""
+    """Check all wheels in *directory*; return the number of failures."""
     wheels = sorted(directory.resolve().glob("*.whl"))
     if not wheels:
         sys.exit(f"no wheels in {directory}")

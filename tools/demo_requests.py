@@ -1,7 +1,7 @@
-"""Wait until the demo's server answers, then print where to look and requests to try.
+"""Wait until the demo's server answers, then print its address and requests to try.
 
-`demo_requests.py PORT` watches the process that started it, and gives up when that is gone.
-`demo_requests.py --is-free PORT` only tells whether the port can be had.
+`demo_requests.py PORT` stops waiting when its parent process, the server, has ended.
+`demo_requests.py --is-free PORT` only checks whether the port is free.
 """
 
 import json
@@ -14,7 +14,7 @@ from typing import Any
 from urllib.error import URLError
 from urllib.request import ProxyHandler, build_opener
 
-PATIENCE = 60.0  # seconds
+TIMEOUT = 60.0  # seconds
 METADATA = {"skillId": "text.stats"}
 INPUTS = {"text": "The quick brown fox jumps over the lazy dog."}
 
@@ -42,9 +42,9 @@ REQUESTS: dict[str, dict[str, Any]] = {
 
 
 def is_healthy(base: str) -> bool:
-    """Whether the server at *base* answers its health check."""
+    """Return whether the server at *base* answers its health check."""
     try:
-        # A proxy configured for the outside world must not see requests to this machine.
+        # Requests to this machine must not go through a configured proxy.
         with build_opener(ProxyHandler({})).open(f"{base}/health", timeout=1) as response:
             return bool(response.status == 200)
     except (URLError, OSError):
@@ -52,8 +52,8 @@ def is_healthy(base: str) -> bool:
 
 
 def wait_until_healthy(base: str) -> bool:
-    """Whether *base* answered while the server, our parent process, was alive."""
-    server, deadline = os.getppid(), time.monotonic() + PATIENCE
+    """Return whether *base* answered while the server, our parent process, was alive."""
+    server, deadline = os.getppid(), time.monotonic() + TIMEOUT
     while os.getppid() == server and time.monotonic() < deadline:
         if is_healthy(base):
             return True
@@ -62,20 +62,20 @@ def wait_until_healthy(base: str) -> bool:
 
 
 def curl(base: str, version: str) -> str:
-    """The command that sends the request of protocol *version*."""
+    """Return the command that sends the request of protocol *version*."""
     body = json.dumps({"jsonrpc": "2.0", "id": 1, **REQUESTS[version]})
     header = " -H 'A2A-Version: 1.0'" if version == "A2A 1.0" else ""
     return f"curl -s {base}/ -H 'Content-Type: application/json'{header} -d '{body}'"
 
 
-def call(base: str) -> str:
-    """The same with this project's own client."""
+def client_command(base: str) -> str:
+    """Return the command that sends the same request with this project's client."""
     command = os.path.relpath(Path(sys.executable).with_name("apcore-a2a"))
     return f"{command} call {base} {METADATA['skillId']} --input '{json.dumps(INPUTS)}'"
 
 
 def is_free(port: int) -> bool:
-    """Whether *port* can be bound on 127.0.0.1; tells the reason when not."""
+    """Return whether *port* can be bound on 127.0.0.1; print the reason if not."""
     try:
         socket.create_server(("127.0.0.1", port)).close()
     except OSError as error:
@@ -85,7 +85,7 @@ def is_free(port: int) -> bool:
 
 
 def main(*arguments: str) -> int:
-    """Print the requests, or check the port; the exit status tells the outcome."""
+    """Print the requests, or check the port; return the exit code."""
     port = int(arguments[-1])
     if arguments[0] == "--is-free":
         return 0 if is_free(port) else 1
@@ -94,7 +94,7 @@ def main(*arguments: str) -> int:
         return 1
     lines = ["", f"See the agent and try its skills in a browser: {base}/explorer"]
     lines += [f"\nIt answers on {base} . In another terminal:"]
-    lines += [f"\n# our client\n{call(base)}"]
+    lines += [f"\n# our client\n{client_command(base)}"]
     lines += [f"\n# {version}\n{curl(base, version)}" for version in REQUESTS]
     print(*lines, "\nCtrl+C ends it.\n", sep="\n", flush=True)
     return 0

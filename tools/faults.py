@@ -1,13 +1,13 @@
 """Seed faults, to see whether the tests find them: `uv run tools/faults.py run`.
 
 Each fault changes one place in the code so that one promise of the project is broken. Run them
-before and after thinning out or rewriting tests: a fault that was found and is missed now shows
-what is no longer tested. When code moves, its fault moves too: `breaks` says what has to be
-broken, and the snippets are only its present form.
+before and after removing or rewriting tests: a fault that was found before and is missed after is
+no longer tested. When code moves, move its fault too: `breaks` says what it must break, and the
+snippets are only the current way to do so.
 
-A run seeds one fault after the other, has pytest run the tests that are named with it, and takes
-the fault back. Of these tests it runs only what `tools/test` runs by default, unless `--full` asks
-for all. Arguments after `--` are for pytest. The verdicts:
+A run seeds one fault after the other, runs its tests with pytest, and removes the fault again. It
+runs only those tests that `tools/test` runs by default, or all of them with `--full`. Arguments
+after `--` are passed to pytest. The verdicts:
 
     found   a test failed
     MISSED  no test failed
@@ -31,8 +31,8 @@ from typing import NamedTuple, NoReturn
 
 ROOT = Path(__file__).resolve().parents[1]
 TIME_LIMIT = 300.0  # seconds that the tests of one fault may take
-PATIENCE = 10.0  # seconds that pytest gets to stop the servers and databases of its tests
-VERDICTS = {0: "MISSED", 1: "found", 5: "MISSED"}  # by what pytest ends with; 5: no tests ran
+PATIENCE = 10.0  # seconds for pytest to stop the servers and databases of its tests
+VERDICTS = {0: "MISSED", 1: "found", 5: "MISSED"}  # by pytest's exit code; 5: no tests ran
 
 
 @dataclass(frozen=True)
@@ -40,8 +40,8 @@ class Fault:
     """A mistake to seed.
 
     Attributes:
-        name: Its room and what goes wrong.
-        breaks: What users suffer from it.
+        name: Its package and what goes wrong.
+        breaks: The consequence for users.
         path: The file it is seeded in, from the root of the repository.
         old: The right code, which is in the file exactly once.
         new: The wrong code.
@@ -68,7 +68,7 @@ FAULTS = (
         f"{CORE}/parts.py",
         'return {key: item for key, item in narrow(value).items() if key != "_approval_token"}',
         "return {key: item for key, item in narrow(value).items()}",
-        ("tests/core/test_parts.py::test_an_approval_token_is_never_taken_from_a_client",),
+        ("tests/core/test_parts.py::test_an_approval_token_of_a_client_is_removed",),
     ),
     Fault(
         "core-parse-error-code",
@@ -76,29 +76,23 @@ FAULTS = (
         f"{CORE}/dialects/decode.py",
         "        raise JSONParseError from None\n",
         '        raise invalid("body", "must be JSON") from None\n',
-        ("tests/server/test_bad_json.py::test_what_is_no_json_in_utf_8_is_a_parse_error",),
+        ("tests/server/test_bad_json.py::test_invalid_json_or_utf_8_is_a_parse_error",),
     ),
     Fault(
         "client-repeats-sends",
         "A message that may have arrived is sent again, so the skill may run twice.",
         f"{CLIENT}/exchange.py",
-        "again = call.safe or not error.sent",
-        "again = True",
-        (
-            "tests/client/test_retries.py"
-            "::test_what_may_have_been_sent_is_sent_again_only_if_it_changes_nothing",
-        ),
+        "retryable = spec.safe or not error.sent",
+        "retryable = True",
+        ("tests/client/test_retries.py::test_after_a_broken_connection_only_reads_are_retried",),
     ),
     Fault(
         "client-resumes-from-old-event",
         "A stream is always resumed after its first event, so later events come twice.",
         f"{CLIENT}/streams.py",
-        "            self._cursor = id\n",
-        "            self._cursor = self._cursor or id\n",
-        (
-            "tests/client/test_cuts.py"
-            "::test_no_event_is_lost_or_told_twice_however_connections_break",
-        ),
+        "            self._last_event_id = event_id\n",
+        "            self._last_event_id = self._last_event_id or event_id\n",
+        ("tests/client/test_cuts.py::test_no_event_is_lost_or_repeated_when_connections_break",),
     ),
     Fault(
         "auth-takes-expired-tokens",
@@ -114,7 +108,7 @@ FAULTS = (
         JWT,
         "algorithms=[*key.algorithms & self._algorithms],",
         'algorithms=[jwt.get_unverified_header(token)["alg"]],',
-        ("tests/auth/test_jwt.py::test_only_the_algorithms_that_are_asked_for_are_taken",),
+        ("tests/auth/test_jwt.py::test_only_the_configured_algorithms_are_accepted",),
     ),
     Fault(
         "middleware-owner-without-issuer",
@@ -127,7 +121,7 @@ FAULTS = (
         "    return _escaped(name)\n",
         (
             "tests/middleware/test_authentication.py"
-            "::test_the_same_name_of_two_issuers_is_two_principals",
+            "::test_one_name_of_two_issuers_is_two_principals",
         ),
     ),
     Fault(
@@ -136,7 +130,7 @@ FAULTS = (
         f"{SERVER}/middleware/origin.py",
         'return parsed.netloc != headers.get("host") or parsed.scheme != scope["scheme"]',
         'return parsed.netloc != headers.get("host") and parsed.scheme != scope["scheme"]',
-        ("tests/server/test_bad_http.py::test_a_web_page_of_another_origin_may_not_call",),
+        ("tests/server/test_bad_http.py::test_a_web_page_of_another_origin_is_refused",),
     ),
     Fault(
         "middleware-origin-by-ending",
@@ -145,10 +139,7 @@ FAULTS = (
         'return parsed.netloc != headers.get("host") or parsed.scheme != scope["scheme"]',
         """own = parsed.netloc.endswith(headers.get("host", ""))
         return not own or parsed.scheme != scope["scheme"]""",
-        (
-            "tests/middleware/test_origin.py"
-            "::test_a_page_whose_origin_only_resembles_the_agent_may_not_call",
-        ),
+        ("tests/middleware/test_origin.py::test_a_page_of_a_similar_origin_may_not_call",),
     ),
     Fault(
         "modules-approval-for-all-calls",
@@ -156,19 +147,16 @@ FAULTS = (
         f"{SERVER}/modules/approval.py",
         "if self._seen[key] > self.granted.count(key):",
         "if key not in self.granted:",
-        (
-            "tests/server/test_approval.py"
-            "::test_a_call_within_a_call_is_approved_once_and_made_once",
-        ),
+        ("tests/server/test_approval.py::test_a_nested_call_is_approved_once_and_runs_once",),
     ),
     Fault(
         "modules-access-fails-open",
         "When the access rules raise an error, everybody may call.",
         f"{SERVER}/modules/access.py",
-        """            logger.exception("Can't tell who may call %s", clean(skill_id))
+        """            logger.exception("Access check of %s failed", clean(skill_id), extra=extra)
             return Verdict(False)
 """,
-        """            logger.exception("Can't tell who may call %s", clean(skill_id))
+        """            logger.exception("Access check of %s failed", clean(skill_id), extra=extra)
             return Verdict(True)
 """,
         ("tests/server/test_identity.py::test_an_acl_that_raises_hides_everything",),
@@ -177,51 +165,51 @@ FAULTS = (
         "engine-missing-await-on-owner",
         "An await is missing, so anybody can read and set the webhooks of anybody's task.",
         f"{SERVER}/engine/handler.py",
-        "        await self.admission.own_task(asked.task_id, request.caller)\n",
-        "        self.admission.own_task(asked.task_id, request.caller)\n",
+        "        await self.admission.own_task(params.task_id, request.caller)\n",
+        "        self.admission.own_task(params.task_id, request.caller)\n",
         (
             "tests/server/test_isolation.py"
-            "::test_a_foreign_id_and_an_unknown_one_get_the_same_answer",
+            "::test_a_foreign_id_gets_the_same_response_as_an_unknown_one",
         ),
     ),
     Fault(
         "engine-ignores-idempotency-key",
         "A send that is repeated with its Idempotency-Key starts a second task.",
         f"{SERVER}/engine/admission.py",
-        "return replace(call, key=key) if key else call",
+        "return replace(call, key=key)",
         "return call",
-        ("tests/server/test_repeated.py::test_a_repeated_send_gets_the_task_that_is_there",),
+        ("tests/server/test_repeated.py::test_a_repeated_send_returns_the_existing_task",),
     ),
     Fault(
         "engine-resumes-unchecked",
         "An answer that does not fit the skill's schema ends the task instead of being refused.",
         f"{SERVER}/engine/run.py",
         """        if pause.question is not None:
-            await self._check()
-        update = replace""",
-        "        update = replace",
+            await self._preflight()
+        transition = replace""",
+        "        transition = replace",
         (
             "tests/server/test_conversations.py"
-            "::test_an_answer_that_does_not_fit_is_refused_and_the_task_waits_on",
+            "::test_an_invalid_answer_is_refused_and_the_task_stays_paused",
         ),
     ),
     Fault(
         "engine-last-event-id-off-by-one",
         "A reader that comes back with a Last-Event-ID gets that event a second time.",
         f"{SERVER}/engine/handler.py",
-        "            after = request.last_id or 0\n",
-        "            after = max((request.last_id or 0) - 1, 0)\n",
+        "            after_version = request.last_event_id or 0\n",
+        "            after_version = max((request.last_event_id or 0) - 1, 0)\n",
         (
-            "tests/server/test_streams.py::test_a_reader_that_comes_back_gets_just_what_it_has_missed",
+            "tests/server/test_streams.py::test_a_reader_that_resumes_gets_exactly_the_missed_events",
         ),
     ),
     Fault(
         "push-private-range-open",
-        "A webhook can lead into the private network 172.17.0.0 to 172.31.255.255.",
+        "A webhook can lead into private networks, such as 10.0.0.0/8.",
         f"{SERVER}/push/addresses.py",
-        '"172.16.0.0/12",  # private, RFC 1918',
-        '"172.16.0.0/16",  # private, RFC 1918',
-        ("tests/push/test_addresses.py::test_a_host_inside_is_refused",),
+        "return address.is_global and not any(",
+        "return not any(",
+        ("tests/push/test_addresses.py::test_a_host_with_an_internal_address_is_refused",),
     ),
     Fault(
         "push-signature-of-other-bytes",
@@ -237,31 +225,31 @@ FAULTS = (
         f"{SERVER}/store/outbox.py",
         "        queue.events.append(queued)\n",
         "        queue.events.insert(0, queued)\n",
-        ("tests/store/test_conformance.py::test_the_store_in_memory",),
+        ("tests/store/test_conformance.py::test_the_memory_store_conforms",),
     ),
     Fault(
         "memory-evicts-running-tasks",
         "A full store forgets a running task to make room for a new one.",
         f"{SERVER}/store/memory.py",
-        "oldest = next(own, None) or next(iter(self._by_end), None)",
-        "oldest = next(own, None) or next(iter(self._slots), None)",
-        ("tests/server/test_memory_store.py::test_tasks_that_have_not_ended_never_make_room",),
+        "oldest = next(own_ids, None) or next(iter(self._by_end), None)",
+        "oldest = next(own_ids, None) or next(iter(self._slots), None)",
+        ("tests/server/test_memory_store.py::test_tasks_that_have_not_ended_are_never_evicted",),
     ),
     Fault(
         "sqlite-no-lease-check",
         "A process can change a task although another one has taken over its lease.",
         f"{SERVER}/store/sqlite/store.py",
-        'if change.lease is not None and change.lease.epoch != known["epoch"]:',
-        'if change.lease is not None and change.lease.epoch > known["epoch"]:',
-        ("tests/store/test_conformance.py::test_the_store_in_a_file",),
+        'if change.lease is not None and change.lease.epoch != stored["epoch"]:',
+        'if change.lease is not None and change.lease.epoch > stored["epoch"]:',
+        ("tests/store/test_conformance.py::test_the_sqlite_store_conforms",),
     ),
     Fault(
         "sqlite-gap-in-events",
         "A reader that comes back one event too late for the log misses that event unnoticed.",
         f"{SERVER}/store/sqlite/store.py",
-        'if known is None or after < known["first_event"] - 1:',
-        'if known is None or after < known["first_event"] - 2:',
-        ("tests/store/test_conformance.py::test_the_store_in_a_file",),
+        'if stored is None or after < stored["first_event"] - 1:',
+        'if stored is None or after < stored["first_event"] - 2:',
+        ("tests/store/test_conformance.py::test_the_sqlite_store_conforms",),
     ),
     Fault(
         "postgres-renews-lost-leases",
@@ -269,14 +257,14 @@ FAULTS = (
         f"{SERVER}/store/postgres/queries.sql",
         "    ON t.id = lease.id AND t.epoch = lease.epoch AND t.expires IS NOT NULL",
         "    ON t.id = lease.id AND t.epoch >= lease.epoch AND t.expires IS NOT NULL",
-        ("tests/store/test_conformance.py::test_the_store_in_a_database",),
+        ("tests/store/test_conformance.py::test_the_postgres_store_conforms",),
     ),
     Fault(
         "command-failed-task-exits-0",
         "`apcore-a2a call` ends with 0 although the task has failed.",
         "packages/apcore-a2a/src/apcore_a2a/command/calls.py",
-        "return FAILED if state.is_terminal and state != TaskState.COMPLETED else DONE",
-        "return FAILED if state == TaskState.REJECTED else DONE",
+        "return FAILED if state.is_terminal and state != TaskState.COMPLETED else SUCCESS",
+        "return FAILED if state == TaskState.REJECTED else SUCCESS",
         ("tests/facade/test_remote.py::test_a_task_that_fails_ends_with_3_and_says_why",),
     ),
 )
@@ -290,11 +278,11 @@ class Outcome(NamedTuple):
 
 
 class BrokenError(Exception):
-    """A fault can't be seeded."""
+    """A fault cannot be seeded."""
 
 
 def main(arguments: Sequence[str], root: Path = ROOT, faults: Sequence[Fault] = FAULTS) -> int:
-    """List or run faults; return the exit code, which is 0 if all were found."""
+    """List or run faults; return 0 if all were found, else another exit code."""
     dashes = [*arguments, "--"].index("--")
     options = parser().parse_args(arguments[:dashes])
     if options.command == "list":
@@ -319,9 +307,13 @@ def parser() -> argparse.ArgumentParser:
     commands = result.add_subparsers(dest="command", required=True, metavar="COMMAND")
     commands.add_parser("list", help="show the faults")
     usage = "%(prog)s [NAME ...] [--full] [-- PYTEST ARGUMENTS]"
-    running = commands.add_parser("run", help="see whether the tests find them", usage=usage)
+    running = commands.add_parser(
+        "run", help="check whether the tests find the faults", usage=usage
+    )
     running.add_argument("names", nargs="*", metavar="NAME", help="only these faults")
-    running.add_argument("--full", action="store_true", help="also what tools/test leaves out")
+    running.add_argument(
+        "--full", action="store_true", help="also run tests that tools/test leaves out"
+    )
     return result
 
 
@@ -333,22 +325,22 @@ def default_selection() -> str:
 
 
 def interrupt(signal_number: int, frame: object) -> NoReturn:
-    """End as with Ctrl+C."""
+    """Handle the signal like Ctrl+C."""
     raise KeyboardInterrupt
 
 
 def run(root: Path, faults: Sequence[Fault], options: Sequence[str]) -> int:
-    """Have the tests look for each of *faults*; return 0 if they find all."""
+    """Run the tests against each fault; return 0 if they find all."""
     found = 0
     for fault in faults:
-        begun = time.monotonic()
+        started = time.monotonic()
         try:
             with seeded(root, fault):
                 outcome = tested(root, [*fault.tests, *options])
         except BrokenError as error:
             outcome = Outcome("BROKEN", str(error))
         found += outcome.verdict == "found"
-        seconds = time.monotonic() - begun
+        seconds = time.monotonic() - started
         print(f"{outcome.verdict:7} {fault.name} ({seconds:.0f} s): {outcome.detail}", flush=True)
     print(f"{found} of {len(faults)} found")
     return 0 if found == len(faults) else 1
@@ -356,10 +348,10 @@ def run(root: Path, faults: Sequence[Fault], options: Sequence[str]) -> int:
 
 @contextmanager
 def seeded(root: Path, fault: Fault) -> Iterator[None]:
-    """Have a fault in its file; afterwards the file is what it was before, to the byte.
+    """Seed a fault in its file; afterwards restore the file to the byte.
 
     Raises:
-        BrokenError: The fault can't be seeded.
+        BrokenError: The fault cannot be seeded.
     """
     file = root / fault.path
     changed = ["git", "status", "--porcelain", "--", fault.path]
@@ -378,8 +370,8 @@ def seeded(root: Path, fault: Fault) -> Iterator[None]:
 def tested(root: Path, arguments: Sequence[str]) -> Outcome:
     """Run pytest on the code as it is."""
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *arguments]
-    # Python takes compiled code for current by the second and the size of its source, and both
-    # can be the same with a fault and without.
+    # Python identifies compiled code by the time (in seconds) and size of its source, which can
+    # be the same with a fault and without.
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
     with subprocess.Popen(
         command,
@@ -390,7 +382,7 @@ def tested(root: Path, arguments: Sequence[str]) -> Outcome:
         stderr=subprocess.STDOUT,
         text=True,
         errors="replace",
-        start_new_session=True,  # so that Ctrl+C is ours, and all that tests start can be killed
+        start_new_session=True,  # Ctrl+C reaches only us; we can kill all that tests start
     ) as process:
         try:
             output, _ = process.communicate(timeout=TIME_LIMIT)
@@ -404,7 +396,7 @@ def tested(root: Path, arguments: Sequence[str]) -> Outcome:
 
 
 def end(process: subprocess.Popen[str]) -> None:
-    """Have pytest stop what its tests have started, then kill what is left."""
+    """Let pytest stop the processes that its tests have started, then kill the rest."""
     if process.poll() is None:
         process.send_signal(signal.SIGINT)
         with suppress(subprocess.TimeoutExpired):

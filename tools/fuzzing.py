@@ -1,4 +1,4 @@
-"""The command line of `tools/fuzz`: what `tests/server/test_fuzz.py` holds, tried for longer."""
+"""The command line of `tools/fuzz`: the checks of `tests/server/test_fuzz.py`, run for longer."""
 
 import argparse
 import random
@@ -13,7 +13,7 @@ from tests.server.fuzzing import KINDS, cases
 from tests.server.test_fuzz import Defect, Fuzzed
 
 ROUND = 1000
-"""Cases that hypothesis tries at a time; it remembers all of them until then."""
+"""Cases per run of hypothesis, which keeps all cases of a run in memory."""
 
 
 def main(arguments: Sequence[str] | None = None, fuzzed: Callable[[], Fuzzed] = Fuzzed) -> int:
@@ -27,7 +27,7 @@ def main(arguments: Sequence[str] | None = None, fuzzed: Callable[[], Fuzzed] = 
         except KeyboardInterrupt:
             print(f"interrupted after {agent.outcomes.total():,} cases, nothing found")
             return 130
-        except Exception as error:  # whatever is wrong
+        except Exception as error:  # any failed check ends the run
             print(_report(error, agent.defect))
             return 1
     print("nothing found")
@@ -37,14 +37,20 @@ def main(arguments: Sequence[str] | None = None, fuzzed: Callable[[], Fuzzed] = 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="tools/fuzz",
-        description="Make requests from the schemas of the protocol, spoil them, send them to an "
-        "agent in this process, and judge its answers as tests/server/test_fuzz.py does.",
-        epilog="When an answer is wrong, prints the request, as small as it gets, and exits 1. "
-        "100,000 cases take about seven minutes.",
+        description="Generate requests from the protocol's schemas, corrupt them, send them to an "
+        "agent in this process, and check its answers as tests/server/test_fuzz.py does.",
+        epilog="When an answer is wrong, prints the request, reduced as far as possible, and "
+        "exits 1. 100,000 cases take about seven minutes.",
     )
     add = parser.add_argument
-    add("--cases", type=_count, default=100_000, metavar="N", help="how many requests; 100,000")
-    add("--seed", type=int, metavar="N", help="try the cases of an earlier run again")
+    add(
+        "--cases",
+        type=_count,
+        default=100_000,
+        metavar="N",
+        help="number of requests; default: 100,000",
+    )
+    add("--seed", type=int, metavar="N", help="repeat the cases of an earlier run")
     return parser
 
 
@@ -71,22 +77,24 @@ def _fuzz(agent: Fuzzed, number: int, first: int) -> None:
 
 
 def _show(agent: Fuzzed, seconds: float) -> None:
-    """One line about what came back so far."""
+    """Print a line about the responses so far."""
     total = agent.outcomes.total()
     shares = [f"{name} {100 * n / total:.0f} %" for name, n in agent.outcomes.most_common(6)]
     print(f"{total:9,} cases {seconds:6.0f} s   {', '.join(shares)}", flush=True)
 
 
-def _report(error: Exception, found: Defect | None) -> str:
-    """What is wrong, and the request that leads to it."""
-    if found is None:
-        return f"\nWrong, when all was over: {_short(error)}"
-    names = [name for name in KINDS if name.encode() in found.case.body]
+def _report(error: Exception, defect: Defect | None) -> str:
+    """Describe the error and the request that causes it."""
+    if defect is None:
+        return f"\nWrong after the last case: {_short(error)}"
+    names = [name for name in KINDS if name.encode() in defect.case.body]
     lines = [f"where {name} is a task of {' that is '.join(KINDS[name])}" for name in names]
     if isinstance(error, Flaky):
-        lines.append("(alone it does no harm: what was sent before matters)")
-    came = f"HTTP {found.reply.status} {found.reply.body.decode(errors='replace')[:2000]}"
-    return "\n".join(["", f"Wrong: {_short(found.error)}", "", found.case.curl(), *lines, "", came])
+        lines.append("(the request alone does not cause it: earlier requests matter)")
+    reply = f"HTTP {defect.reply.status} {defect.reply.body.decode(errors='replace')[:2000]}"
+    return "\n".join(
+        ["", f"Wrong: {_short(defect.error)}", "", defect.case.curl(), *lines, "", reply]
+    )
 
 
 def _short(error: BaseException) -> str:

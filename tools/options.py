@@ -1,4 +1,4 @@
-"""Writes `docs/options.md` from the declarations of the options: `python -m tools.options`."""
+"""Write `docs/options.md` from the options' declarations: `python -m tools.options`."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ BEGIN, END = "<!-- begin: made by `python -m tools.options` -->", "<!-- end -->"
 
 
 def page() -> str:
-    """Return the page with its tables made anew."""
+    """Return the page with its tables generated again."""
     tables = "\n".join(_table(title, options) for title, options in sections(DECLARED))
     text = PAGE.read_text(encoding="utf-8")
     begin, end = text.index(BEGIN) + len(BEGIN), text.index(END)
@@ -33,7 +33,7 @@ def _row(option: Option) -> str:
 
 
 def _keyword(option: Option) -> str:
-    """Return the keyword of `serve`, and of which object it is a field."""
+    """Return the keyword argument of `serve`, with the object whose field it is."""
     if option in options_of(Limits):
         return f"`limits=Limits({option.field}=…)`"
     if option in options_of(PushSettings, "push_"):

@@ -1,4 +1,4 @@
-"""The command line of `tools/pictures`: the pictures of docs/explorer.md."""
+"""The command line of `tools/pictures`: screenshots of the explorer for docs/explorer.md."""
 
 import argparse
 import os
@@ -22,7 +22,7 @@ TO_TOP = "(element) => element.scrollIntoView()"
 
 @contextmanager
 def demo() -> Iterator[str]:
-    """Serve the agent of the demo, with something to delete."""
+    """Serve the demo's agent, with a file to delete."""
     with TemporaryDirectory() as folder:
         Path(folder, "reports").mkdir()
         Path(folder, "reports", "2019.txt").write_text("profit", encoding="utf-8")
@@ -34,21 +34,25 @@ def demo() -> Iterator[str]:
 
 
 def fill_in(page: Page, preset: str) -> None:
+    """Fill in the form from an example of the skill."""
     page.get_by_role("button", name=preset).click()
 
 
-def the_agent(visit: Visit) -> None:
+def show_agent(visit: Visit) -> None:
+    """Show the start page."""
     page = visit.go()
     expect(page.get_by_role("heading", name="Demo agent")).to_be_visible()
 
 
-def a_skill(visit: Visit) -> None:
+def show_skill(visit: Visit) -> None:
+    """Show a skill with its form filled in."""
     page = visit.go("skills/orders.price")
     fill_in(page, "A member orders tea")
     expect(page.get_by_role("heading", name="Try it")).to_be_visible()
 
 
-def a_run(visit: Visit) -> None:
+def show_run(visit: Visit) -> None:
+    """Show a completed stream."""
     page = visit.go("skills/jobs.countdown")
     fill_in(page, "Three seconds")
     page.get_by_role("button", name="Stream").click()
@@ -57,7 +61,8 @@ def a_run(visit: Visit) -> None:
     page.get_by_role("heading", name="Result", exact=True).evaluate(TO_TOP)
 
 
-def a_question(visit: Visit) -> None:
+def show_question(visit: Visit) -> None:
+    """Show a task that waits for approval."""
     page = visit.go("skills/files.delete")
     fill_in(page, "Remove an old report")
     page.get_by_role("button", name="Send and wait").click()
@@ -65,22 +70,23 @@ def a_question(visit: Visit) -> None:
     page.get_by_role("heading", name="Result", exact=True).evaluate(TO_TOP)
 
 
-def the_tasks(visit: Visit) -> None:
+def show_tasks(visit: Visit) -> None:
+    """Show the list of tasks."""
     page = visit.go("tasks")
     expect(page.get_by_text("jobs.countdown").first).to_be_visible()
 
 
 VIEWS: dict[str, Callable[[Visit], None]] = {
-    "agent": the_agent,
-    "skill": a_skill,
-    "run": a_run,
-    "question": a_question,
-    "tasks": the_tasks,
+    "agent": show_agent,
+    "skill": show_skill,
+    "run": show_run,
+    "question": show_question,
+    "tasks": show_tasks,
 }
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Look at each view, in light and in dark colours."""
+    """Take a screenshot of each view, in light and in dark colours."""
     parser = argparse.ArgumentParser(prog="tools/pictures", description=__doc__)
     parser.add_argument("folder", nargs="?", type=Path, default=FOLDER)
     folder: Path = parser.parse_args(arguments).folder

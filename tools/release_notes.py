@@ -1,6 +1,6 @@
 """Print the changelog entry of a release: `python tools/release_notes.py v0.10.0`.
 
-The tag must name the version that every distribution has, and the entry must be dated.
+The tag must match the version of every distribution, and the entry must have a date.
 """
 
 import re
@@ -21,24 +21,24 @@ def versions() -> dict[str, str]:
 
 
 def entry(changelog: str, version: str) -> str:
-    """Return what *changelog* says about *version*, without the heading.
+    """Return the entry of *changelog* for *version*, without its heading.
 
     Raises:
-        ValueError: There is no entry, or it has no date, or nothing follows the heading.
+        ValueError: The entry is missing, has no date, or is empty.
     """
     heading = rf"^## {re.escape(version)} — (?P<date>\S+)$"
-    found = re.search(rf"{heading}(?P<text>.*?)(?=^## |\Z)", changelog, re.MULTILINE | re.DOTALL)
-    if found is None:
+    match = re.search(rf"{heading}(?P<text>.*?)(?=^## |\Z)", changelog, re.MULTILINE | re.DOTALL)
+    if match is None:
         raise ValueError(f"CHANGELOG.md has no entry for {version}")
-    if not re.fullmatch(r"\d{4}-\d\d-\d\d", found["date"]):
-        raise ValueError(f"CHANGELOG.md has no date for {version}, but {found['date']!r}")
-    if not found["text"].strip():
+    if not re.fullmatch(r"\d{4}-\d\d-\d\d", match["date"]):
+        raise ValueError(f"CHANGELOG.md has no date for {version}, but {match['date']!r}")
+    if not match["text"].strip():
         raise ValueError(f"CHANGELOG.md says nothing about {version}")
-    return found["text"].strip()
+    return match["text"].strip()
 
 
 def main(tag: str) -> None:
-    """Print the entry of the release that *tag* marks."""
+    """Print the changelog entry of the release *tag*."""
     for name, version in versions().items():
         if tag != f"v{version}":
             raise ValueError(f"the tag is {tag}, but {name} has version {version}")

@@ -1,12 +1,14 @@
-"""Hold the packages to their size: short functions, and modules neither long nor tiny.
+"""Check the size of functions and modules, and the length of local names.
 
-Code lines hold code: no blanks, no comments, no docstrings. Of a function its body counts. The
-body of a nested function counts for the nested one in the median and the percentile; for the upper
-bound it counts for the outer one too, since a reader has to go through all of it. Functions without
-code, as in protocols and overloads, are left out.
+Code lines are lines without blanks, comments and docstrings; of a function, only its body counts.
+In the median and the percentile, the body of a nested function counts only for the nested one; for
+the upper bound it counts for the outer one too, since a reader has to read all of it. Functions
+without code, as in protocols and overloads, are left out.
 
-A module below 40 lines is tiny: a reader opens a file for it. One in ten may be; `__init__.py`
+A module below 40 lines is tiny: hardly worth a file. At most one in ten may be tiny; `__init__.py`
 and `__main__.py` do not count.
+
+Local names are the parameters and variables of a function, each name once per function.
 """
 
 import ast
@@ -17,11 +19,18 @@ import tokenize
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
+from statistics import mean, median
 
 MEDIAN, PERCENTILE_95, LONGEST = 8, 35, 50  # code lines of a function's body
 LONG, TINY = 500, 40  # lines of any kind in a module
 TINY_SHARE = 0.1  # of all modules
+NAMES = 6.5  # characters of a local name, on average, where the work happens
+WORKING_ROOMS = (
+    "apcore_a2a_client",
+    "apcore_a2a_server/engine",
+    "apcore_a2a_server/push",
+    "apcore_a2a_server/store",
+)
 
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
 NO_CODE = {
@@ -37,41 +46,42 @@ NO_CODE = {
 
 @dataclass(frozen=True)
 class Function:
-    """A function's place, and the code lines of its body without nested ones and with them."""
+    """A function's location, and its code lines without and with nested functions."""
 
-    place: str
+    location: str
     own: int
     whole: int
 
 
 @dataclass(frozen=True)
 class Module:
-    """A module: where it is, all its lines, its code lines, its functions."""
+    """A module's path, number of lines and of code lines, functions, and local names."""
 
     path: Path
     lines: int
     code: int
     functions: list[Function]
+    names: list[str]
 
 
 def lines_of(*nodes: ast.stmt) -> set[int]:
-    """The line numbers that *nodes* span, decorators included."""
+    """Return the line numbers that *nodes* span, including decorators."""
     starts = ((min([n.lineno, *decorators_of(n)]), n.end_lineno or n.lineno) for n in nodes)
     return {line for start, end in starts for line in range(start, end + 1)}
 
 
 def decorators_of(node: ast.stmt) -> list[int]:
-    """The line numbers on which the decorators of *node* start."""
+    """Return the line numbers on which the decorators of *node* start."""
     return [decorator.lineno for decorator in getattr(node, "decorator_list", [])]
 
 
 def is_inert(node: ast.AST) -> bool:
-    """Whether *node* is a docstring or an ellipsis standing alone."""
+    """Return whether *node* is a docstring or a lone ellipsis."""
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
 
 
 def code_lines(source: str, tree: ast.Module) -> set[int]:
-    """The numbers of the lines in *source* that hold code."""
+    """Return the numbers of the lines in *source* that hold code."""
     lines: set[int] = set()
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type not in NO_CODE:
@@ -81,24 +91,47 @@ def code_lines(source: str, tree: ast.Module) -> set[int]:
 
 
 def functions_in(tree: ast.AST) -> list[FunctionNode]:
-    """Every function below *tree*, at any depth."""
+    """Return all functions below *tree*, at any depth."""
     nodes = (n for n in ast.walk(tree) if n is not tree)
     return [n for n in nodes if isinstance(n, FunctionNode)]
 
 
-def measured(path: Path) -> Module:
-    """The sizes of the module at *path*."""
+def own_nodes(function: FunctionNode) -> Iterator[ast.AST]:
+    """Yield the nodes of *function* without those of functions and classes nested in it."""
+    nodes = list(ast.iter_child_nodes(function))
+    while nodes:
+        node = nodes.pop()
+        if not isinstance(node, FunctionNode | ast.ClassDef):
+            yield node
+            nodes.extend(ast.iter_child_nodes(node))
+
+
+def local_names(function: FunctionNode) -> set[str]:
+    """Return the names of the parameters and variables of *function*."""
+    names = set()
+    for node in own_nodes(function):
+        match node:
+            case ast.arg(arg=name) | ast.Name(id=name, ctx=ast.Store()):
+                names.add(name)
+            case ast.ExceptHandler(name=str(name)):
+                names.add(name)
+    return {name for name in names if name not in {"self", "cls"} and name.strip("_")}
+
+
+def measure(path: Path) -> Module:
+    """Return the sizes of the module at *path*."""
     source = path.read_text(encoding="utf-8")
     tree = ast.parse(source)
     code = code_lines(source, tree)
-    functions = []
+    functions, names = [], []
     for node in functions_in(tree):
+        names += sorted(local_names(node))
         if not all(is_inert(statement) for statement in node.body):
             whole = code & lines_of(*node.body)
             nested = {line for inner in functions_in(node) for line in lines_of(*inner.body)}
-            place = f"{path}:{node.lineno} {node.name}"
-            functions.append(Function(place, len(whole - nested), len(whole)))
-    return Module(path, len(source.splitlines()), len(code), functions)
+            location = f"{path}:{node.lineno} {node.name}"
+            functions.append(Function(location, len(whole - nested), len(whole)))
+    return Module(path, len(source.splitlines()), len(code), functions, names)
 
 
 def measure_all(packages: Path) -> dict[str, list[Module]]:
@@ -106,17 +139,17 @@ def measure_all(packages: Path) -> dict[str, list[Module]]:
     groups: dict[str, list[Module]] = {}
     for package in sorted(path.parent for path in packages.glob("*/pyproject.toml")):
         source = package / "src" / package.name.replace("-", "_")
-        groups[package.name] = [measured(path) for path in sorted(source.rglob("*.py"))]
+        groups[package.name] = [measure(path) for path in sorted(source.rglob("*.py"))]
     return groups
 
 
 def percentile_95(values: list[int]) -> int:
-    """The smallest of *values* that 95 % of them do not exceed."""
+    """Return the smallest of *values* that 95 % of them do not exceed."""
     return sorted(values)[math.ceil(0.95 * len(values)) - 1] if values else 0
 
 
 def tiny(modules: list[Module]) -> tuple[list[Module], int]:
-    """The tiny ones among *modules*, and how many modules count."""
+    """Return the tiny ones among *modules*, and the number of modules that count."""
     counted = [m for m in modules if not m.path.name.startswith("__")]
     return [m for m in counted if m.lines < TINY], len(counted)
 
@@ -129,24 +162,33 @@ def excesses(name: str, modules: list[Module]) -> Iterator[str]:
         yield f"{name}: the median function has {median(own):g} lines, at most {MEDIAN}"
     if percentile_95(own) > PERCENTILE_95:
         yield f"{name}: the 95th percentile is {percentile_95(own)} lines, at most {PERCENTILE_95}:"
-        yield from (f"    {f.place}: {f.own} lines" for f in functions if f.own > PERCENTILE_95)
+        yield from (f"    {f.location}: {f.own} lines" for f in functions if f.own > PERCENTILE_95)
     yield from (
-        f"{f.place}: {f.whole} lines, at most {LONGEST}" for f in functions if f.whole > LONGEST
+        f"{f.location}: {f.whole} lines, at most {LONGEST}" for f in functions if f.whole > LONGEST
     )
     yield from (f"{m.path}: {m.lines} lines, at most {LONG}" for m in modules if m.lines > LONG)
 
 
 def tiny_excess(modules: list[Module]) -> Iterator[str]:
-    """Yield the tiny modules when there are too many."""
-    found, counted = tiny(modules)
-    if len(found) > TINY_SHARE * counted:
+    """Yield the tiny modules if there are too many."""
+    tiny_modules, counted = tiny(modules)
+    if len(tiny_modules) > TINY_SHARE * counted:
         limit = f"at most {TINY_SHARE:.0%}"
-        yield f"{len(found)} of {counted} modules have fewer than {TINY} lines, {limit}:"
-        yield from (f"    {m.path}: {m.lines} lines" for m in found)
+        yield f"{len(tiny_modules)} of {counted} modules have fewer than {TINY} lines, {limit}:"
+        yield from (f"    {m.path}: {m.lines} lines" for m in tiny_modules)
+
+
+def mean_names(modules: list[Module]) -> dict[str, float]:
+    """Return the mean length of local names in each of `WORKING_ROOMS`."""
+    names = {
+        room: [name for m in modules if f"/src/{room}/" in str(m.path) for name in m.names]
+        for room in WORKING_ROOMS
+    }
+    return {room: mean(map(len, local)) for room, local in names.items() if local}
 
 
 def row(name: str, modules: list[Module]) -> str:
-    """The line of the table for the group *name*."""
+    """Return the line of the table for the group *name*."""
     functions = [function for module in modules for function in module.functions]
     own = [function.own for function in functions]
     cells: list[object] = [len(modules), len(tiny(modules)[0])]
@@ -157,7 +199,7 @@ def row(name: str, modules: list[Module]) -> str:
 
 
 def main(packages: Path) -> int:
-    """Print the sizes of what is under *packages*; returns 1 when something is too big, else 0."""
+    """Print the sizes of the code under *packages*; return 1 if a bound is exceeded, else 0."""
     groups = measure_all(packages)
     everything = [module for modules in groups.values() for module in modules]
     header = ["modules", "tiny", "code", "functions", "median", "95 %", "longest"]
@@ -165,12 +207,20 @@ def main(packages: Path) -> int:
     rows = {**groups, "all": everything}
     for name, modules in rows.items():
         print(row(name, modules))
-    found = dict.fromkeys(
+    means = mean_names(everything)
+    print(f"\nmean length of local names, at least {NAMES:g} characters:")
+    print(*(f"    {room:26}{length:.2f}" for room, length in means.items()), sep="\n")
+    exceeded = dict.fromkeys(
         line for name, modules in rows.items() for line in excesses(name, modules)
     )
-    found |= dict.fromkeys(tiny_excess(everything))
-    print(*(["\nout of bounds:", *found] if found else []), sep="\n")
-    return 1 if found else 0
+    exceeded |= dict.fromkeys(tiny_excess(everything))
+    exceeded |= {
+        f"{room}: the mean local name has {length:.2f} characters, at least {NAMES:g}": None
+        for room, length in means.items()
+        if length < NAMES
+    }
+    print(*(["\nout of bounds:", *exceeded] if exceeded else []), sep="\n")
+    return 1 if exceeded else 0
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
 # shellcheck shell=sh
-# For the tools beside it: `. tools/uv.sh; prepare` in the root of the checkout sets $uv and $venv, and
-# `become MODULE ARGUMENT...` runs a module of the checkout at $root, wherever the caller stands.
-# Nothing is installed outside the checkout, and everything comes from PyPI.
+# Shared by the tools in this folder: `. tools/uv.sh; prepare` in the root of the checkout sets $uv and
+# $venv, and `become MODULE ARGUMENT...` runs a module of the checkout at $root from any directory.
+# Everything is installed inside the checkout, from PyPI.
 
-unset VIRTUAL_ENV # whatever is activated in the caller's shell is another project's
+unset VIRTUAL_ENV # an environment activated in the caller's shell belongs to another project
 UV_PYTHON_DOWNLOADS=${UV_PYTHON_DOWNLOADS:-never}
 export UV_PYTHON_DOWNLOADS
 venv=${UV_PROJECT_ENVIRONMENT:-.venv}
@@ -13,8 +13,8 @@ fail() {
     exit 1
 }
 
-# The interpreters from 3.11 on, the newest of the tested versions first. Each is run: a name in PATH may
-# be a shim for a version that is not there.
+# Print the interpreters from 3.11 on, the newest of the tested versions first. Each is run once, since a
+# name in PATH may be a shim for a version that is not installed.
 pythons() {
     for name in python3 python3.11 python3.12 python3.13 python3.14; do
         "$name" 2>/dev/null -c '
@@ -24,7 +24,7 @@ version >= (3, 11) and print(version <= (3, 13), "%d.%d" % version, sys.executab
     done | LC_ALL=C sort -r | cut -d " " -f 3-
 }
 
-# Whether $1 is a uv that knows the options and the lock file used here.
+# Succeed if $1 is a uv that supports the options and the lock file used here.
 is_recent_uv() {
     case $("$1" --version 2>/dev/null) in
         "uv 0."[0-6].*) return 1 ;;
@@ -33,7 +33,7 @@ is_recent_uv() {
     esac
 }
 
-# A virtual environment works where the system's pip refuses to install; --target where there is no venv module.
+# A virtual environment works where the system's pip refuses to install, --target without the venv module.
 install_uv() {
     "$python" -m venv .cache/uv && .cache/uv/bin/python -m pip install uv && return
     rm -rf .cache/uv
@@ -52,7 +52,7 @@ $log
 Install the venv module (Debian, Ubuntu: apt install python3-venv) or uv itself, then try again."
 }
 
-# A first sync takes the newest interpreter; an environment that is already there keeps its own.
+# The first sync uses the newest interpreter; an existing environment keeps its own.
 prepare() {
     python=$(pythons | head -n 1)
     find_uv

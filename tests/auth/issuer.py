@@ -1,4 +1,4 @@
-"""An issuer of tokens: a real server for its keys, which does what a test tells it to."""
+"""Issuer of tokens: a real server that publishes keys, with faults that tests can switch on."""
 
 import asyncio
 import gzip
@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 from apcore_a2a_auth import JWTAuthenticator, KeysUnavailableError
+from apcore_a2a_core import TokenRefusedError
 
-from tests.client.raw import CUT, Raw, Request, Step, endless, head, read_request, reply
+from tests.client.raw import CUT, RawServer, Request, Step, endless, head, read_request, reply
 from tests.serving import PATIENCE, listener
 
 from .tokens import (
@@ -25,7 +26,7 @@ from .tokens import (
     SUBJECT,
     Json,
     KeyPair,
-    bearing,
+    bearer_headers,
     certificate,
     token,
 )
@@ -33,55 +34,56 @@ from .tokens import (
 KEYS = "/keys"
 DISCOVERY = "/.well-known/openid-configuration"
 MEGABYTE = 2**20
-NOBODY = certificate(ED25519)
-"""The certificate of nobody who serves anything."""
+UNRELATED_CERTIFICATE = certificate(ED25519)
+"""Certificate of a key that no server of the tests uses."""
 Answer = Callable[[Request], Iterable[Step]]
 
 
-class Issuer(Raw):
-    """Publishes keys and a discovery document; it counts who asks, and answers when it is open.
+class Issuer(RawServer):
+    """Server that publishes keys and a discovery document.
 
-    What it answers is looked up for each request, so that a test can change it at any time:
-    `keys` and `document` for what an honest issuer says, `answers` for any other.
+    Records requests and answers them while `open` is set. The answer is looked up for each
+    request, so a test can change it at any time: `keys` and `document` for an honest issuer,
+    `answers` for a faulty one.
 
     Args:
-        keys: Those that it publishes.
-        holder: Who has the key of its certificate, when it speaks TLS.
+        keys: Keys to publish.
+        holder: Key pair of the TLS certificate; plain HTTP without it.
     """
 
     def __init__(self, *keys: KeyPair | Json, holder: KeyPair | None = None) -> None:
-        super().__init__(self._said)
+        super().__init__(self._current_answer)
         self.publish(*(keys or PUBLISHED))
         self.document: Json = {}
         self.answers: dict[str, Answer] = {}
-        self.asked_at_all = threading.Event()
+        self.request_received = threading.Event()
         self.open = threading.Event()
         self.open.set()
         self.certificate = certificate(holder) if holder else b""
-        self.tls = server_side(holder.private_pem + self.certificate) if holder else None
+        self.tls = server_context(holder.private_pem + self.certificate) if holder else None
 
     @property
     def jwks_url(self) -> str:
         return self.url + KEYS
 
     def publish(self, *keys: KeyPair | Json) -> None:
-        """Have these keys and no other."""
+        """Publish these keys and no others."""
         self.keys = [key.jwk if isinstance(key, KeyPair) else key for key in keys]
 
-    def says(self, body: object = b"", status: int = 200, **headers: str) -> None:
-        """Answer who asks for the keys with just this."""
+    def answer_keys_with(self, body: object = b"", status: int = 200, **headers: str) -> None:
+        """Answer requests for the keys with this body, status and headers."""
         self.answers[KEYS] = lambda _: reply(body, status, **headers)
 
-    def breaks(self) -> None:
-        """Answer nobody."""
+    def drop_connections(self) -> None:
+        """Close each connection without an answer."""
         self.answers = dict.fromkeys((KEYS, DISCOVERY), lambda _: [CUT])
 
-    def recovers(self) -> None:
-        """Be honest again."""
+    def recover(self) -> None:
+        """Answer honestly again."""
         self.answers = {}
 
-    def count(self, path: str = KEYS) -> int:
-        """How often *path* was asked for."""
+    def count_requests(self, path: str = KEYS) -> int:
+        """Return the number of requests for *path*."""
         return len([request for request in self.requests if request.path == path])
 
     async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -89,12 +91,12 @@ class Issuer(Raw):
             await writer.start_tls(self.tls)
         while (request := await read_request(reader)) is not None:
             self.requests.append(request)
-            self.asked_at_all.set()
+            self.request_received.set()
             await asyncio.to_thread(self.open.wait, PATIENCE)
             if not await self._answer(request, reader, writer):
                 break
 
-    def _said(self, request: Request) -> Iterable[Step]:
+    def _current_answer(self, request: Request) -> Iterable[Step]:
         if answer := self.answers.get(request.path.partition("?")[0]):
             return answer(request)
         if request.path == DISCOVERY:
@@ -104,7 +106,7 @@ class Issuer(Raw):
 
 @contextmanager
 def running(issuer: Issuer) -> Iterator[Issuer]:
-    """Let *issuer* answer at a port of its own."""
+    """Serve *issuer* on a free port."""
     with listener() as sock, issuer.running(sock):
         if issuer.tls:
             issuer.url = issuer.url.replace("http:", "https:")
@@ -114,14 +116,14 @@ def running(issuer: Issuer) -> Iterator[Issuer]:
             issuer.open.set()
 
 
-def nobody() -> str:
-    """An address where nobody listens."""
+def unused_url() -> str:
+    """Return a URL at which nothing listens."""
     with listener() as sock:
         return f"http://127.0.0.1:{sock.getsockname()[1]}"
 
 
-def server_side(chain: bytes) -> ssl.SSLContext:
-    """For a server that has a private key and its certificate."""
+def server_context(chain: bytes) -> ssl.SSLContext:
+    """Return the TLS context of a server with this private key and certificate."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     with tempfile.NamedTemporaryFile() as file:
         file.write(chain)
@@ -130,38 +132,49 @@ def server_side(chain: bytes) -> ssl.SSLContext:
     return context
 
 
-def fetching(issuer: Issuer, /, **options: Any) -> JWTAuthenticator:
-    """An authenticator that knows where the keys are."""
+def jwks_authenticator(issuer: Issuer, /, **options: Any) -> JWTAuthenticator:
+    """Return an authenticator that fetches the keys of *issuer* from their URL."""
     return JWTAuthenticator(jwks_url=issuer.jwks_url, **{"audience": AUDIENCE, **options})
 
 
-async def knows(authenticator: JWTAuthenticator, key: KeyPair = RSA, /, **claims: Any) -> bool:
-    """Whether it takes a token that is signed with *key*."""
-    identity = await authenticator.authenticate(bearing(token(key, **claims)))
-    assert identity is None or identity.id == SUBJECT
-    return identity is not None
+async def accepts(authenticator: JWTAuthenticator, key: KeyPair = RSA, /, **claims: Any) -> bool:
+    """Return whether *authenticator* accepts a token signed with *key*."""
+    try:
+        identity = await authenticator.authenticate(bearer_headers(token(key, **claims)))
+    except TokenRefusedError:
+        return False
+    assert identity is not None
+    assert identity.id == SUBJECT
+    return True
 
 
-async def unavailable(authenticator: JWTAuthenticator, **claims: Any) -> str:
-    """What it says when it can't have the keys."""
+async def reason_of_refusal(authenticator: JWTAuthenticator, headers: dict[str, str]) -> str:
+    """Return the reason for which *authenticator* refuses the token in *headers*."""
+    with pytest.raises(TokenRefusedError) as caught:
+        await authenticator.authenticate(headers)
+    return caught.value.reason.value
+
+
+async def unavailable_message(authenticator: JWTAuthenticator, **claims: Any) -> str:
+    """Return the message of the error raised because no keys could be fetched."""
     with pytest.raises(KeysUnavailableError) as caught:
-        await knows(authenticator, **claims)
+        await accepts(authenticator, **claims)
     return str(caught.value)
 
 
-async def settled() -> None:
-    """Return when nothing is fetched any more."""
+async def wait_for_fetches() -> None:
+    """Wait until no fetch of keys is running."""
     fetches = [task for task in asyncio.all_tasks() if "Jwks" in repr(task.get_coro())]
     await asyncio.gather(*fetches, return_exceptions=True)
 
 
 def endless_keys(request: Request) -> Iterable[Step]:
-    """A set that goes on and on."""
+    """Return the steps of a key set without an end."""
     return endless(head(content_type="application/json") + b'{"keys": [', b" " * 2**16)
 
 
 def dripping_keys(request: Request) -> Iterable[Step]:
-    """A set that comes byte by byte, each of them soon enough."""
+    """Yield a key set byte by byte, each before the read timeout."""
     yield head(content_type="application/json") + b'{"keys": ['
     for _ in range(PATIENCE * 100):
         yield b" "
@@ -169,13 +182,13 @@ def dripping_keys(request: Request) -> Iterable[Step]:
 
 
 def bomb() -> Answer:
-    """A small answer that gets large when it is unpacked, which nobody asked for."""
+    """Return an answer compressed against the request, small until it is unpacked."""
     body = gzip.compress(json.dumps({"keys": []}).encode() + b" " * 64 * MEGABYTE)
     return lambda _: reply(body, content_encoding="gzip")
 
 
 class Clock:
-    """Tells the time that a test wants it to be."""
+    """Clock that only moves when a test advances it."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -183,25 +196,28 @@ class Clock:
     def __call__(self) -> float:
         return self.now
 
-    def passes(self, seconds: float) -> None:
+    def advance(self, seconds: float) -> None:
         self.now += seconds
 
 
 @pytest.fixture(autouse=True)
 def clock(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Clock:
-    """The clock by which keys get old; besides, no key is in the environment, and no certificate
-    is trusted, for loading them takes most of a test's time."""
-    found = Clock()
-    monkeypatch.setattr("apcore_a2a_auth.jwks.monotonic", found)
+    """Control the clock by which keys expire.
+
+    Also unset the environment's key, and trust no real certificate: loading them takes most of
+    a test's time.
+    """
+    fake_clock = Clock()
+    monkeypatch.setattr("apcore_a2a_auth.jwks.monotonic", fake_clock)
     monkeypatch.delenv("APCORE_JWT_SECRET", raising=False)
     path = tmp_path / "trusted.pem"
-    path.write_bytes(NOBODY)
+    path.write_bytes(UNRELATED_CERTIFICATE)
     monkeypatch.setenv("SSL_CERT_FILE", str(path))
-    return found
+    return fake_clock
 
 
 @pytest.fixture
 def issuer() -> Iterator[Issuer]:
-    """An honest issuer, until it is told something else."""
-    with running(Issuer()) as found:
-        yield found
+    """Run an issuer that is honest until a test says otherwise."""
+    with running(Issuer()) as running_issuer:
+        yield running_issuer

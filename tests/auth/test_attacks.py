@@ -1,4 +1,4 @@
-"""Tokens that somebody made up, or made something of: none of them makes anybody known."""
+"""Forged and altered tokens, none of which may authenticate a caller."""
 
 import json
 import time
@@ -13,14 +13,13 @@ from cryptography.hazmat.primitives.asymmetric.ec import ECDSA
 from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
 from cryptography.hazmat.primitives.hashes import SHA256
 
-from .issuer import MEGABYTE, Issuer, fetching, running
+from .issuer import MEGABYTE, Issuer, jwks_authenticator, running
 from .tokens import (
     ATTACKER,
     AUDIENCE,
     ED25519,
     FOR_ENCRYPTION,
     FOR_SIGNING,
-    GONE,
     ISSUER,
     MISSING,
     P256,
@@ -30,41 +29,42 @@ from .tokens import (
     RSA,
     SECRET,
     SUBJECT,
-    UNFIT,
+    UNPUBLISHED,
+    UNUSABLE,
     WEAK,
     KeyPair,
+    authenticate,
     base64url,
-    bearing,
+    bearer_headers,
     certificate,
     claims,
-    known,
     oct_jwk,
     signed,
     thumbprint,
     token,
     with_hmac,
 )
-from .tokens import silent as silent
+from .tokens import no_secrets_logged as no_secrets_logged
 
 ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
-"""How many points P-256 has."""
+"""Number of points on P-256."""
 NOW = int(time.time())
 DAY = 24 * 3600
-ODD: list[Any] = [None, 0, True, False, [], {}]
+WRONG_TYPES: list[Any] = [None, 0, True, False, [], {}]
 EMPTY: list[Any] = [None, [], {}]
 GOOD = token()
 
 
 @dataclass(frozen=True)
 class Attack:
-    """A token that is not as it should be, and one that is."""
+    """Token that must be refused, and one that must be accepted."""
 
     token: str | Callable[[str], str]
-    """Itself, or what makes it of the attacker's address."""
+    """The token, or a function that makes it from the attacker's URL."""
     proper: str = GOOD
     scheme: str = "Bearer "
     by_name: bool = False
-    """Whether it is about the names of keys, which a key alone doesn't have."""
+    """Whether the attack is on key ids, which a single public key does not have."""
 
     def headers(self, attacker: str) -> dict[str, str]:
         made = self.token if isinstance(self.token, str) else self.token(attacker)
@@ -75,33 +75,33 @@ def unsigned(alg: Any, sign: Callable[[bytes], bytes] = lambda _: b"") -> Attack
     return Attack(signed(head(alg=alg), json.dumps(claims()), sign))
 
 
-def headed(key: KeyPair = RSA, /, **header: Any) -> Attack:
-    """Signed by *key*, with another header."""
+def with_header(key: KeyPair = RSA, /, **header: Any) -> Attack:
+    """Return a token signed by *key* with another header."""
     return Attack(token(key, header))
 
 
-def named(key: KeyPair = RSA, /, **header: Any) -> Attack:
-    """Signed by *key*, under a name that is not its own."""
+def with_key_id(key: KeyPair = RSA, /, **header: Any) -> Attack:
+    """Return a token signed by *key* with another key's id."""
     return Attack(token(key, header), by_name=True)
 
 
-def claiming(**changes: Any) -> Attack:
-    """Signed as it should be, with other claims."""
+def with_claims(**changes: Any) -> Attack:
+    """Return a properly signed token with other claims."""
     return Attack(token(**changes))
 
 
-def paying(body: str | bytes) -> Attack:
-    """Signed as it should be, with a payload of these bytes."""
+def with_payload(body: str | bytes) -> Attack:
+    """Return a properly signed token with these bytes as its payload."""
     return Attack(signed(head(), body, RSA.sign))
 
 
-def spelled(claim: str, text: str) -> Attack:
-    """Signed as it should be, with a claim that Python would not write like that."""
-    return paying(json.dumps(claims(**{claim: "@"})).replace('"@"', text))
+def with_literal(claim: str, text: str) -> Attack:
+    """Return a properly signed token with a JSON literal that Python would not write."""
+    return with_payload(json.dumps(claims(**{claim: "@"})).replace('"@"', text))
 
 
-def sealed(key: KeyPair, signature: bytes) -> Attack:
-    """With a signature that anybody can write down."""
+def with_signature(key: KeyPair, signature: bytes) -> Attack:
+    """Return a token with a signature that takes no key to write."""
     first = head(alg=key.alg, kid=key.kid)
     return Attack(signed(first, json.dumps(claims()), lambda _: signature), token(key))
 
@@ -111,13 +111,13 @@ def head(**changes: Any) -> str:
 
 
 def in_der(data: bytes) -> bytes:
-    """The signature as it is not in tokens (RFC 7518 §3.4)."""
+    """Return a signature in DER, which tokens do not use (RFC 7518 §3.4)."""
     signature: bytes = P256.private.sign(data, ECDSA(SHA256()))
     return signature
 
 
-def deepened(text: str, depth: int) -> str:
-    """A JSON object with arrays in each other."""
+def nested(text: str, depth: int) -> str:
+    """Return a JSON object with *depth* nested arrays."""
     return f'{text[:-1]}, "x": {"[" * depth}{"]" * depth}}}'
 
 
@@ -125,20 +125,20 @@ HEAD, BODY, SIGNATURE = GOOD.split(".")
 OTHER_BODY = token(sub="root").split(".")[1]
 LAST = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 TWIN = LAST[LAST.index(SIGNATURE[-1]) ^ 1]
-"""For the last letter of a signature, with the same bits of it that count."""
+"""Another last character of a signature, with the same significant bits."""
 
 ATTACKS: dict[str, Attack] = {
     # No signature (RFC 8725 §2.1)
     **{f"alg {alg!r}": unsigned(alg) for alg in ("none", "None", "NONE", "nOnE", "", " none")},
-    **{f"alg {alg!r}": unsigned(alg) for alg in (*ODD, "null", ["none"])},
+    **{f"alg {alg!r}": unsigned(alg) for alg in (*WRONG_TYPES, "null", ["none"])},
     "alg none, signed": unsigned("none", RSA.sign),
-    "alg missing": headed(alg=MISSING),
+    "alg missing": with_header(alg=MISSING),
     "alg twice, the last none": Attack(
         signed(head()[:-1] + ', "alg": "none"}', json.dumps(claims()), lambda _: b"")
     ),
     "signature stripped": Attack(f"{HEAD}.{BODY}."),
     "signature and its dot stripped": Attack(f"{HEAD}.{BODY}"),
-    # Another algorithm than the key is for (RFC 8725 §3.1)
+    # Another algorithm than the key's (RFC 8725 §3.1)
     "hmac with the public key in PEM": Attack(with_hmac(RSA.pem)),
     "hmac with it stripped": Attack(with_hmac(RSA.pem.strip())),
     "hmac with it in DER": Attack(with_hmac(RSA.der)),
@@ -146,61 +146,64 @@ ATTACKS: dict[str, Attack] = {
     "hmac with nothing": Attack(with_hmac(b"")),
     "hmac with a published secret": Attack(with_hmac(SECRET.encode(), kid="shared")),
     "hmac with a published secret, unnamed": Attack(with_hmac(SECRET.encode(), kid=MISSING)),
-    "PS256 for a key for RS256": named(PSS),
-    "RS512 for a key for RS256": named(KeyPair(RSA.kid, "RS512", RSA.private)),
+    "PS256 for a key for RS256": with_key_id(PSS),
+    "RS512 for a key for RS256": with_key_id(KeyPair(RSA.kid, "RS512", RSA.private)),
     "ES256 for an RSA key": Attack(token(P256, {"kid": RSA.kid})),
-    "RS256 for an EC key": named(kid=P256.kid),
-    **{f"alg {alg}": headed(alg=alg) for alg in ("rs256", "RS256 ", "RS1", "RSA-OAEP", "dir")},
-    **{f"alg {alg} is no more": headed(P256, alg=alg) for alg in ("ES521", "ES256K", "Ed25519")},
+    "RS256 for an EC key": with_key_id(kid=P256.kid),
+    **{f"alg {alg}": with_header(alg=alg) for alg in ("rs256", "RS256 ", "RS1", "RSA-OAEP", "dir")},
+    **{
+        f"alg {alg} is no more": with_header(P256, alg=alg)
+        for alg in ("ES521", "ES256K", "Ed25519")
+    },
     # Another key
-    "the key of somebody else": Attack(token(ATTACKER)),
-    "the key of somebody else, unnamed": headed(ATTACKER, kid=MISSING),
-    "a key that is not published": Attack(token(GONE)),
+    "the key of an attacker": Attack(token(ATTACKER)),
+    "the key of an attacker, unnamed": with_header(ATTACKER, kid=MISSING),
+    "a key that is not published": Attack(token(UNPUBLISHED)),
     "a key that is too short": Attack(token(WEAK)),
     "a key for encryption": Attack(token(FOR_ENCRYPTION)),
     "a key for signing alone": Attack(token(FOR_SIGNING)),
-    "kid a path": named(kid="../../../../dev/null"),
-    "kid SQL": named(kid="' UNION SELECT 'secret"),
-    "kid a command": named(kid="|/bin/true"),
+    "kid a path": with_key_id(kid="../../../../dev/null"),
+    "kid SQL": with_key_id(kid="' UNION SELECT 'secret"),
+    "kid a command": with_key_id(kid="|/bin/true"),
     "kid an address": Attack(lambda at: token(RSA, {"kid": f"{at}/keys"}), by_name=True),
-    "kid huge": named(kid=RSA.kid * 1000),
-    "kid empty": named(kid=""),
-    "kid with a NUL": named(kid=f"{RSA.kid}\0"),
-    **{f"kid {kid!r}": headed(kid=kid) for kid in (None, 0, 1.5, True, [RSA.kid], {"kid": 1})},
-    # A key that comes along (RFC 8725 §3.10)
-    "jwk": headed(ATTACKER, jwk=ATTACKER.jwk),
-    "jwk, unnamed": headed(ATTACKER, jwk=ATTACKER.jwk, kid=MISSING),
+    "kid huge": with_key_id(kid=RSA.kid * 1000),
+    "kid empty": with_key_id(kid=""),
+    "kid with a NUL": with_key_id(kid=f"{RSA.kid}\0"),
+    **{f"kid {kid!r}": with_header(kid=kid) for kid in (None, 0, 1.5, True, [RSA.kid], {"kid": 1})},
+    # A key sent with the token (RFC 8725 §3.10)
+    "jwk": with_header(ATTACKER, jwk=ATTACKER.jwk),
+    "jwk, unnamed": with_header(ATTACKER, jwk=ATTACKER.jwk, kid=MISSING),
     "jwk, a secret": Attack(with_hmac(SECRET.encode(), jwk=oct_jwk(), kid="shared")),
     "jku": Attack(lambda at: token(ATTACKER, {"jku": f"{at}/keys"})),
     "jku, unknown kid": Attack(lambda at: token(ATTACKER, {"jku": at, "kid": "new"})),
     "x5u": Attack(lambda at: token(ATTACKER, {"x5u": f"{at}/keys"})),
-    "x5c": headed(ATTACKER, x5c=[base64url(ATTACKER.der)]),
-    "x5c of a certificate": headed(ATTACKER, x5c=[certificate(ATTACKER).decode()]),
-    "x5t": headed(ATTACKER, **{"x5t#S256": thumbprint(ATTACKER.der)}),
+    "x5c": with_header(ATTACKER, x5c=[base64url(ATTACKER.der)]),
+    "x5c of a certificate": with_header(ATTACKER, x5c=[certificate(ATTACKER).decode()]),
+    "x5t": with_header(ATTACKER, **{"x5t#S256": thumbprint(ATTACKER.der)}),
     "iss leads to other keys": Attack(lambda at: token(ATTACKER, iss=at)),
-    # Extensions that nobody knows (RFC 7515 §4.1.11)
-    "crit unknown": headed(crit=["made-up"], **{"made-up": True}),
-    "crit of a claim": headed(crit=["exp"], exp=1),
-    "crit empty": headed(crit=[]),
-    "crit a string": headed(crit="b64", b64=True),
-    "crit of what is not there": headed(crit=["b64"]),
-    "crit b64": headed(crit=["b64"], b64=False),
-    "b64 without crit": headed(b64=False),
-    # Signatures that anybody can write down
-    "ES256 all zeros": sealed(P256, bytes(64)),
-    "ES256 the order of the curve": sealed(P256, ORDER.to_bytes(32) * 2),
-    "ES256 zeros in DER": sealed(P256, encode_dss_signature(0, 0)),
+    # Unknown extensions (RFC 7515 §4.1.11)
+    "crit unknown": with_header(crit=["made-up"], **{"made-up": True}),
+    "crit of a claim": with_header(crit=["exp"], exp=1),
+    "crit empty": with_header(crit=[]),
+    "crit a string": with_header(crit="b64", b64=True),
+    "crit of what is not there": with_header(crit=["b64"]),
+    "crit b64": with_header(crit=["b64"], b64=False),
+    "b64 without crit": with_header(b64=False),
+    # Signatures that take no key to write
+    "ES256 all zeros": with_signature(P256, bytes(64)),
+    "ES256 the order of the curve": with_signature(P256, ORDER.to_bytes(32) * 2),
+    "ES256 zeros in DER": with_signature(P256, encode_dss_signature(0, 0)),
     "ES256 in DER": Attack(signed(head(alg="ES256", kid=P256.kid), json.dumps(claims()), in_der)),
-    "ES256 empty": sealed(P256, b""),
-    "ES384 all zeros": sealed(P384, bytes(96)),
-    "EdDSA all zeros": sealed(ED25519, bytes(64)),
-    "EdDSA of small order": sealed(ED25519, bytes([1, *bytes(63)])),
-    "EdDSA of small order, the other": sealed(
+    "ES256 empty": with_signature(P256, b""),
+    "ES384 all zeros": with_signature(P384, bytes(96)),
+    "EdDSA all zeros": with_signature(ED25519, bytes(64)),
+    "EdDSA of small order": with_signature(ED25519, bytes([1, *bytes(63)])),
+    "EdDSA of small order, the other": with_signature(
         ED25519, bytes([0xEC, *[0xFF] * 30, 0x7F]) + bytes(32)
     ),
-    "RS256 all zeros": sealed(RSA, bytes(256)),
-    "RS256 one": sealed(RSA, bytes(255) + b"\1"),
-    # Not the bytes that were signed
+    "RS256 all zeros": with_signature(RSA, bytes(256)),
+    "RS256 one": with_signature(RSA, bytes(255) + b"\1"),
+    # Other bytes than those that were signed
     "payload of another token": Attack(f"{HEAD}.{OTHER_BODY}.{SIGNATURE}"),
     "header of another token": Attack(f"{base64url(head(typ='at+jwt'))}.{BODY}.{SIGNATURE}"),
     "signature of another token": Attack(f"{HEAD}.{BODY}.{token(sub='root').split('.')[2]}"),
@@ -217,7 +220,7 @@ ATTACKS: dict[str, Attack] = {
     "NUL": Attack(token() + "\0"),
     "lone surrogate": Attack(token() + "\ud800"),
     "letters beyond ASCII": Attack(f"{HEAD}.{BODY}.{SIGNATURE[:-1]}é"),
-    # Not three segments
+    # Other than three segments
     "one segment": Attack("abc"),
     "dots": Attack(".."),
     "first segment empty": Attack(f".{BODY}.{SIGNATURE}"),
@@ -228,40 +231,43 @@ ATTACKS: dict[str, Attack] = {
     "JSON serialization": Attack(json.dumps({"protected": HEAD, "payload": BODY})),
     "1 MB": Attack("A" * MEGABYTE),
     "1 MB, signed": Attack(token(padding="A" * MEGABYTE)),
-    # Not the JSON it should be
+    # Other JSON than expected
     "header no JSON": Attack(signed("alg", json.dumps(claims()), RSA.sign)),
     "header an array": Attack(signed(f"[{head()}]", json.dumps(claims()), RSA.sign)),
-    **{f"payload {body!r}": paying(body) for body in ("", "[]", '"ada"', "1", "null", "{", "{}{}")},
-    "payload not UTF-8": paying(json.dumps(claims()).encode()[:-1] + b', "x": "\xff\xfe"}'),
-    "payload a number too long": paying(json.dumps(claims())[:-1] + f', "x": {"1" * 5000}}}'),
+    **{
+        f"payload {body!r}": with_payload(body)
+        for body in ("", "[]", '"ada"', "1", "null", "{", "{}{}")
+    },
+    "payload not UTF-8": with_payload(json.dumps(claims()).encode()[:-1] + b', "x": "\xff\xfe"}'),
+    "payload a number too long": with_payload(json.dumps(claims())[:-1] + f', "x": {"1" * 5000}}}'),
     # Claims (RFC 7519 §4.1)
-    "iss of another": claiming(iss="https://idp.example.com/realms/two"),
-    "iss with a slash more": claiming(iss=f"{ISSUER}/"),
-    "iss in capitals": claiming(iss=ISSUER.upper()),
-    "iss missing": claiming(iss=MISSING),
-    "iss a list": paying(json.dumps(claims(iss=[ISSUER]))),
-    "aud of another": claiming(aud="another-agent"),
-    "aud with ours in it": claiming(aud=f"{AUDIENCE} another-agent"),
-    "aud a list without ours": claiming(aud=["another-agent", "a-third"]),
-    "aud a list with a number": claiming(aud=[AUDIENCE, 5]),
-    "aud an object": claiming(aud={AUDIENCE: AUDIENCE}),
-    **{f"aud {aud!r}": claiming(aud=aud) for aud in (*ODD, "")},
-    "aud missing": claiming(aud=MISSING),
-    "expired": claiming(exp=NOW - 120),
-    "expired long ago": claiming(exp=1),
-    "exp missing": claiming(exp=MISSING),
-    "exp twice, the last long ago": paying(json.dumps(claims())[:-1] + ', "exp": 1}'),
-    **{f"exp {exp!r}": claiming(exp=exp) for exp in (*ODD, -1, -1e300)},
-    **{f"exp {exp!r}": claiming(exp=exp) for exp in ("", "never", "1e400", "Infinity")},
-    **{f"exp {text}": spelled("exp", text) for text in ("1e400", "-1e400", "Infinity", "NaN")},
-    "not yet valid": claiming(nbf=NOW + DAY),
-    **{f"nbf {nbf!r}": claiming(nbf=nbf) for nbf in (*EMPTY, "later", 1e308)},
-    "nbf 1e400": spelled("nbf", "1e400"),
-    "issued in the future": claiming(iat=NOW + DAY),
-    **{f"iat {iat!r}": claiming(iat=iat) for iat in (*EMPTY, "today", 1e308)},
-    "sub missing": claiming(sub=MISSING),
-    **{f"sub {sub!r}": claiming(sub=sub) for sub in (*ODD, "", 5, [SUBJECT])},
-    "jti a number": claiming(jti=5),
+    "iss of another": with_claims(iss="https://idp.example.com/realms/two"),
+    "iss with a slash more": with_claims(iss=f"{ISSUER}/"),
+    "iss in capitals": with_claims(iss=ISSUER.upper()),
+    "iss missing": with_claims(iss=MISSING),
+    "iss a list": with_payload(json.dumps(claims(iss=[ISSUER]))),
+    "aud of another": with_claims(aud="another-agent"),
+    "aud with ours in it": with_claims(aud=f"{AUDIENCE} another-agent"),
+    "aud a list without ours": with_claims(aud=["another-agent", "a-third"]),
+    "aud a list with a number": with_claims(aud=[AUDIENCE, 5]),
+    "aud an object": with_claims(aud={AUDIENCE: AUDIENCE}),
+    **{f"aud {aud!r}": with_claims(aud=aud) for aud in (*WRONG_TYPES, "")},
+    "aud missing": with_claims(aud=MISSING),
+    "expired": with_claims(exp=NOW - 120),
+    "expired long ago": with_claims(exp=1),
+    "exp missing": with_claims(exp=MISSING),
+    "exp twice, the last long ago": with_payload(json.dumps(claims())[:-1] + ', "exp": 1}'),
+    **{f"exp {exp!r}": with_claims(exp=exp) for exp in (*WRONG_TYPES, -1, -1e300)},
+    **{f"exp {exp!r}": with_claims(exp=exp) for exp in ("", "never", "1e400", "Infinity")},
+    **{f"exp {text}": with_literal("exp", text) for text in ("1e400", "-1e400", "Infinity", "NaN")},
+    "not yet valid": with_claims(nbf=NOW + DAY),
+    **{f"nbf {nbf!r}": with_claims(nbf=nbf) for nbf in (*EMPTY, "later", 1e308)},
+    "nbf 1e400": with_literal("nbf", "1e400"),
+    "issued in the future": with_claims(iat=NOW + DAY),
+    **{f"iat {iat!r}": with_claims(iat=iat) for iat in (*EMPTY, "today", 1e308)},
+    "sub missing": with_claims(sub=MISSING),
+    **{f"sub {sub!r}": with_claims(sub=sub) for sub in (*WRONG_TYPES, "", 5, [SUBJECT])},
+    "jti a number": with_claims(jti=5),
     # Not a bearer token (RFC 6750 §2.1)
     "scheme alone": Attack("", scheme="Bearer"),
     "nothing after the scheme": Attack("", scheme="Bearer "),
@@ -280,37 +286,37 @@ ATTACKS: dict[str, Attack] = {
 
 
 SHOULD_BE_REFUSED: dict[str, tuple[Attack, str]] = {
-    "exp a string": (claiming(exp=str(NOW + DAY)), "RFC 7519 §2 has a number there"),
+    "exp a string": (with_claims(exp=str(NOW + DAY)), "RFC 7519 §2 has a number there"),
     "exp a string with blanks": (
-        claiming(exp=f" {NOW + DAY:_} "),
+        with_claims(exp=f" {NOW + DAY:_} "),
         "Python reads that, and no other",
     ),
-    "nbf a string": (claiming(nbf="0"), "RFC 7519 §2 has a number there"),
-    "sub with a NUL": (claiming(sub="ada\0"), "stores and logs can't have it"),
-    "sub with a line break": (claiming(sub="ada\nroot"), "logs show two lines"),
-    "sub a lone surrogate": (claiming(sub="\ud800"), "it has no UTF-8"),
-    "sub of blanks": (claiming(sub=" "), "it can't be told from an empty one"),
+    "nbf a string": (with_claims(nbf="0"), "RFC 7519 §2 has a number there"),
+    "sub with a NUL": (with_claims(sub="ada\0"), "stores and logs can't have it"),
+    "sub with a line break": (with_claims(sub="ada\nroot"), "logs show two lines"),
+    "sub a lone surrogate": (with_claims(sub="\ud800"), "it has no UTF-8"),
+    "sub of blanks": (with_claims(sub=" "), "it can't be told from an empty one"),
     "claims in each other": (
-        paying(deepened(json.dumps(claims()), 500)),
+        with_payload(nested(json.dumps(claims()), 500)),
         "who goes through the attributes of an identity goes too deep",
     ),
-    "sub too long": (claiming(sub="a" * 8000), "ids are kept, and a key of an index"),
+    "sub too long": (with_claims(sub="a" * 8000), "ids are kept, and a key of an index"),
 }
 
 
 class Stage(NamedTuple):
-    """An authenticator, and somebody whom it should not get to know."""
+    """Authenticator under attack, and the attacker's issuer."""
 
     authenticator: JWTAuthenticator
     attacker: Issuer
 
-    def known(self, attack: Attack) -> Identity | None:
-        found = known(self.authenticator, attack.headers(self.attacker.url))
+    def identity_of(self, attack: Attack) -> Identity | None:
+        identity = authenticate(self.authenticator, attack.headers(self.attacker.url))
         assert not self.attacker.connections
-        return found
+        return identity
 
-    def knows(self, good: str) -> bool:
-        identity = known(self.authenticator, bearing(good))
+    def accepts(self, good: str) -> bool:
+        identity = authenticate(self.authenticator, bearer_headers(good))
         return identity is not None and identity.id == SUBJECT
 
 
@@ -322,14 +328,14 @@ def attacker() -> Iterator[Issuer]:
 
 @pytest.fixture(scope="module")
 def published(attacker: Issuer) -> Iterator[Stage]:
-    """Keys are fetched."""
-    with running(Issuer(*PUBLISHED, *UNFIT)) as issuer:
-        yield Stage(fetching(issuer, issuer=ISSUER), attacker)
+    """Return an authenticator that fetches published keys."""
+    with running(Issuer(*PUBLISHED, *UNUSABLE)) as issuer:
+        yield Stage(jwks_authenticator(issuer, issuer=ISSUER), attacker)
 
 
 @pytest.fixture(scope="module")
 def given(attacker: Issuer) -> Stage:
-    """There is one key, and only it."""
+    """Return an authenticator with a single public key."""
     return Stage(JWTAuthenticator(RSA.pem, issuer=ISSUER, audience=AUDIENCE), attacker)
 
 
@@ -337,35 +343,37 @@ def given(attacker: Issuer) -> Stage:
 def test_a_forged_token_is_refused_and_its_proper_twin_is_not(
     name: str, published: Stage, given: Stage
 ) -> None:
-    """With keys that are fetched, and with one public key that the attacker has, too."""
+    """Check fetched keys, and a single public key that the attacker has too."""
     attack = ATTACKS[name]
-    assert published.known(attack) is None
-    assert published.knows(attack.proper)
+    assert published.identity_of(attack) is None
+    assert published.accepts(attack.proper)
     if not attack.by_name:
-        assert given.known(attack) is None
-        assert given.knows(token())
+        assert given.identity_of(attack) is None
+        assert given.accepts(token())
 
 
 @pytest.mark.parametrize("name", SHOULD_BE_REFUSED)
-def test_what_is_signed_and_still_no_good_makes_nobody_known(name: str, given: Stage) -> None:
-    assert given.known(SHOULD_BE_REFUSED[name][0]) is None
+def test_a_signed_token_with_invalid_claims_authenticates_no_caller(
+    name: str, given: Stage
+) -> None:
+    assert given.identity_of(SHOULD_BE_REFUSED[name][0]) is None
 
 
 @pytest.mark.parametrize("depth", [900, 1000, 3000])
-def test_a_token_that_is_nested_deep_is_answered(depth: int, given: Stage) -> None:
-    """How deep JSON may be depends on Python; nothing is raised in any case."""
+def test_a_deeply_nested_token_raises_no_error(depth: int, given: Stage) -> None:
+    """Either result is right: the depth that JSON may have depends on Python."""
     body = json.dumps(claims())
-    for parts in ((deepened(head(), depth), body), (head(), deepened(body, depth))):
-        identity = given.known(Attack(signed(*parts, RSA.sign)))
+    for parts in ((nested(head(), depth), body), (head(), nested(body, depth))):
+        identity = given.identity_of(Attack(signed(*parts, RSA.sign)))
         assert identity is None or identity.id == SUBJECT
 
 
 def test_a_token_of_a_megabyte_is_refused_without_being_read(given: Stage) -> None:
     huge = Attack(token(padding="A" * MEGABYTE))
-    assert min(timed(given.known, huge) for _ in range(3)) < 0.02
+    assert min(cpu_time(given.identity_of, huge) for _ in range(3)) < 0.02
 
 
-def timed(ask: Callable[[Attack], object], attack: Attack) -> float:
+def cpu_time(ask: Callable[[Attack], object], attack: Attack) -> float:
     begin = time.thread_time()
     ask(attack)
     return time.thread_time() - begin
@@ -374,17 +382,17 @@ def timed(ask: Callable[[Attack], object], attack: Attack) -> float:
 @pytest.mark.parametrize(
     "attack",
     [
-        claiming(exp=NOW + DAY + 0.5),
-        claiming(exp=10**30),
-        claiming(aud=["another-agent", AUDIENCE]),
-        claiming(nbf=NOW - 0.5, iat=NOW - 0.5),
-        paying('{"exp": 1, ' + json.dumps(claims())[1:]),
+        with_claims(exp=NOW + DAY + 0.5),
+        with_claims(exp=10**30),
+        with_claims(aud=["another-agent", AUDIENCE]),
+        with_claims(nbf=NOW - 0.5, iat=NOW - 0.5),
+        with_payload('{"exp": 1, ' + json.dumps(claims())[1:]),
         Attack(signed('{"alg": "none", ' + head()[1:], json.dumps(claims()), RSA.sign)),
         Attack(token(), scheme="Bearer  "),
     ],
     ids=["fraction", "far", "list", "past", "claim twice", "alg twice", "two blanks"],
 )
-def test_what_the_standards_allow_is_no_attack(attack: Attack, given: Stage) -> None:
-    """RFC 7519 §2, §4.1.3, §4 (the last of two names is taken), RFC 9110 §11.4 (blanks)."""
-    identity = given.known(attack)
+def test_a_token_that_the_standards_allow_is_accepted(attack: Attack, given: Stage) -> None:
+    """RFC 7519 §2, §4.1.3, §4 (the last of two equal names counts), RFC 9110 §11.4 (blanks)."""
+    identity = given.identity_of(attack)
     assert identity

@@ -1,4 +1,4 @@
-"""Several authenticators, one after the other."""
+"""Several authenticators in a chain."""
 
 import asyncio
 from collections.abc import Mapping
@@ -17,27 +17,37 @@ from apcore_a2a_auth import (
     bearer,
     open_id_connect,
 )
-from apcore_a2a_core import Authenticator
+from apcore_a2a_core import Authenticator, RefusalReason, TokenRefusedError
 
-from .issuer import Issuer, fetching, nobody, running
+from .issuer import Issuer, jwks_authenticator, running, unused_url
 from .issuer import clock as clock
-from .tokens import AUDIENCE, P256, RSA, SECRET, SUBJECT, bearing, known, token
-from .tokens import silent as silent
+from .tokens import (
+    AUDIENCE,
+    P256,
+    RSA,
+    SECRET,
+    SUBJECT,
+    authenticate,
+    bearer_headers,
+    refusal_reason,
+    token,
+)
+from .tokens import no_secrets_logged as no_secrets_logged
 
 KEY = "a key of the tests, of some length"
 HEADERS = {"x-api-key": KEY}
 
 
-class Users:
-    """An authenticator of somebody who uses ours."""
+class FakeAuthenticator:
+    """Authenticator of a user, which declares schemes and returns or raises a given answer."""
 
     def __init__(self, answer: Any = None, **schemes: SecurityScheme) -> None:
         self.answer = answer
         self.schemes = schemes
-        self.asked = 0
+        self.calls = 0
 
     def authenticate(self, headers: Mapping[str, str]) -> Any:
-        self.asked += 1
+        self.calls += 1
         if isinstance(self.answer, BaseException):
             raise self.answer
         return self.answer
@@ -46,112 +56,171 @@ class Users:
         return self.schemes
 
 
-class Later(Users):
-    """One that has to wait for something."""
+class AsyncAuthenticator(FakeAuthenticator):
+    """Authenticator that awaits before it answers."""
 
     async def authenticate(self, headers: Mapping[str, str]) -> Any:
         await asyncio.sleep(0)
         return super().authenticate(headers)
 
 
-class Plain:
-    """One that declares nothing."""
+class PlainAuthenticator:
+    """Authenticator that declares no schemes."""
 
     def authenticate(self, headers: Mapping[str, str]) -> Identity:
         return Identity("plain")
 
 
-def test_a_chain_without_authenticators_is_none() -> None:
+def test_a_chain_without_authenticators_is_refused() -> None:
     with pytest.raises(ConfigurationError):
         ChainAuthenticator()
 
 
-def test_it_is_an_authenticator() -> None:
-    assert isinstance(ChainAuthenticator(Plain()), Authenticator)
+def test_a_chain_is_an_authenticator() -> None:
+    assert isinstance(ChainAuthenticator(PlainAuthenticator()), Authenticator)
 
 
-def test_each_of_ours_knows_its_own() -> None:
+def test_tokens_and_api_keys_work_in_one_chain() -> None:
     tokens, keys = JWTAuthenticator(RSA.pem, audience=AUDIENCE), APIKeyAuthenticator({KEY: "ci"})
     both = ChainAuthenticator(tokens, keys)
-    found = [known(both, headers) for headers in (bearing(token()), HEADERS, bearing(KEY), {})]
-    assert [identity and identity.id for identity in found] == [SUBJECT, "ci", None, None]
+    identities = [
+        authenticate(both, headers)
+        for headers in (bearer_headers(token()), HEADERS, bearer_headers(KEY), {})
+    ]
+    assert [identity and identity.id for identity in identities] == [SUBJECT, "ci", None, None]
 
 
-def test_two_issuers_have_their_own_tokens() -> None:
+def test_each_issuer_is_accepted_only_with_its_own_tokens() -> None:
     with running(Issuer(RSA)) as one, running(Issuer(P256)) as two:
-        both = ChainAuthenticator(fetching(one, issuer="one"), fetching(two, issuer="two"))
-        assert known(both, bearing(token(RSA, iss="one")))
-        assert known(both, bearing(token(P256, iss="two")))
-        assert not known(both, bearing(token(RSA, iss="two")))
-        assert not known(both, bearing(token(P256, iss="one")))
+        both = ChainAuthenticator(
+            jwks_authenticator(one, issuer="one"), jwks_authenticator(two, issuer="two")
+        )
+        assert authenticate(both, bearer_headers(token(RSA, iss="one")))
+        assert authenticate(both, bearer_headers(token(P256, iss="two")))
+        assert not authenticate(both, bearer_headers(token(RSA, iss="two")))
+        assert not authenticate(both, bearer_headers(token(P256, iss="one")))
 
 
-@pytest.mark.parametrize("kind", [Users, Later])
-def test_the_first_who_knows_the_caller_decides(kind: type[Users]) -> None:
+@pytest.mark.parametrize("kind", [FakeAuthenticator, AsyncAuthenticator])
+def test_the_first_identity_found_is_used(kind: type[FakeAuthenticator]) -> None:
     chain = [kind(), kind(Identity("second")), kind(Identity("third"))]
-    assert known(ChainAuthenticator(*chain), {}) == Identity("second")
-    assert [each.asked for each in chain] == [1, 1, 0]
+    assert authenticate(ChainAuthenticator(*chain), {}) == Identity("second")
+    assert [each.calls for each in chain] == [1, 1, 0]
 
 
-@pytest.mark.parametrize("kind", [Users, Later])
-def test_one_who_cannot_tell_stands_in_nobodys_way(kind: type[Users]) -> None:
+@pytest.mark.parametrize("kind", [FakeAuthenticator, AsyncAuthenticator])
+def test_an_authenticator_that_fails_does_not_hinder_the_next(
+    kind: type[FakeAuthenticator],
+) -> None:
     chain = ChainAuthenticator(kind(OSError()), kind(), kind(Identity("third")))
-    assert known(chain, {}) == Identity("third")
+    assert authenticate(chain, {}) == Identity("third")
 
 
-@pytest.mark.parametrize("kind", [Users, Later])
-def test_who_is_known_to_nobody_may_be_known_to_one_who_cannot_tell(kind: type[Users]) -> None:
+@pytest.mark.parametrize("kind", [FakeAuthenticator, AsyncAuthenticator])
+def test_the_failure_is_raised_if_no_authenticator_returns_an_identity(
+    kind: type[FakeAuthenticator],
+) -> None:
     chain = ChainAuthenticator(kind(), kind(LookupError("why")), kind())
     with pytest.raises(LookupError, match="why"):
-        known(chain, {})
+        authenticate(chain, {})
 
 
-def test_keys_that_cannot_be_had_stand_in_nobodys_way() -> None:
-    tokens = JWTAuthenticator(jwks_url=nobody(), audience=AUDIENCE)
+def test_unavailable_keys_do_not_hinder_the_next_authenticator() -> None:
+    tokens = JWTAuthenticator(jwks_url=unused_url(), audience=AUDIENCE)
     chain = ChainAuthenticator(tokens, APIKeyAuthenticator({KEY: "ci"}))
-    assert known(chain, {**HEADERS, **bearing(token())}) == Identity("ci", type="service")
+    assert authenticate(chain, {**HEADERS, **bearer_headers(token())}) == Identity(
+        "ci", type="service"
+    )
     with pytest.raises(KeysUnavailableError):
-        known(chain, bearing(token()))
-    assert known(chain, {}) is None
+        authenticate(chain, bearer_headers(token()))
+    assert authenticate(chain, {}) is None
 
 
-def test_who_goes_is_asked_after_no_further() -> None:
-    last = Users(Identity("last"))
+# Refused tokens
+
+EXPIRED = token(exp=1)
+
+
+def test_a_chain_gives_the_reason_of_the_authenticator_for_tokens() -> None:
+    tokens, keys = JWTAuthenticator(RSA.pem, audience=AUDIENCE), APIKeyAuthenticator({KEY: "ci"})
+    for chain in (ChainAuthenticator(tokens, keys), ChainAuthenticator(keys, tokens)):
+        assert refusal_reason(chain, bearer_headers(EXPIRED)) == "expired"
+        assert refusal_reason(ChainAuthenticator(chain), bearer_headers(EXPIRED)) == "expired"
+
+
+def test_a_refused_token_does_not_hinder_the_next_authenticator() -> None:
+    tokens, keys = JWTAuthenticator(RSA.pem, audience=AUDIENCE), APIKeyAuthenticator({KEY: "ci"})
+    identity = authenticate(ChainAuthenticator(tokens, keys), {**HEADERS, **bearer_headers("x")})
+    assert identity == Identity("ci", type="service")
+
+
+def test_of_several_reasons_a_chain_gives_the_one_of_the_latest_check() -> None:
+    first, second = JWTAuthenticator(P256.pem), JWTAuthenticator(RSA.pem, audience=AUDIENCE)
+    for chain in (ChainAuthenticator(first, second), ChainAuthenticator(second, first)):
+        assert refusal_reason(chain, bearer_headers(EXPIRED)) == "expired"
+        assert refusal_reason(chain, bearer_headers(token(aud="other"))) == "wrong audience"
+        assert refusal_reason(chain, bearer_headers("x")) == "malformed"
+
+
+@pytest.mark.parametrize("kind", [FakeAuthenticator, AsyncAuthenticator])
+def test_a_refusal_of_a_users_authenticator_passes_through_a_chain(
+    kind: type[FakeAuthenticator],
+) -> None:
+    chain = ChainAuthenticator(kind(), kind(TokenRefusedError(RefusalReason.EXPIRED)), kind())
+    assert refusal_reason(chain, {}) == "expired"
+
+
+def test_a_failure_takes_precedence_over_a_refusal() -> None:
+    refused, failed = TokenRefusedError(RefusalReason.EXPIRED), OSError("why")
+    for answers in ((refused, failed), (failed, refused)):
+        with pytest.raises(OSError, match="why"):
+            authenticate(ChainAuthenticator(*map(AsyncAuthenticator, answers)), {})
+
+
+def test_a_cancelled_caller_stops_the_chain() -> None:
+    last = FakeAuthenticator(Identity("last"))
     with pytest.raises(asyncio.CancelledError):
-        known(ChainAuthenticator(Users(asyncio.CancelledError()), last), {})
-    assert not last.asked
+        authenticate(ChainAuthenticator(FakeAuthenticator(asyncio.CancelledError()), last), {})
+    assert not last.calls
 
 
-def test_chains_may_be_in_chains() -> None:
-    inner = ChainAuthenticator(Users(), Users(Identity("inner"), inner=bearer()))
-    outer = ChainAuthenticator(Users(), inner)
-    assert known(outer, {}) == Identity("inner")
+def test_chains_may_be_nested() -> None:
+    inner = ChainAuthenticator(
+        FakeAuthenticator(), FakeAuthenticator(Identity("inner"), inner=bearer())
+    )
+    outer = ChainAuthenticator(FakeAuthenticator(), inner)
+    assert authenticate(outer, {}) == Identity("inner")
     assert [*outer.security_schemes()] == ["inner"]
 
 
-# What the Agent Card says
+# Security schemes of the Agent Card
 
 
-def test_it_declares_what_any_of_them_declares() -> None:
+def test_a_chain_declares_the_schemes_of_all_its_members() -> None:
     chain = ChainAuthenticator(
-        JWTAuthenticator(SECRET), Plain(), APIKeyAuthenticator({KEY: "ci"}), Users(other=bearer())
+        JWTAuthenticator(SECRET),
+        PlainAuthenticator(),
+        APIKeyAuthenticator({KEY: "ci"}),
+        FakeAuthenticator(other=bearer()),
     )
     assert [*chain.security_schemes()] == ["bearer", "apiKey", "other"]
 
 
-def test_what_two_declare_alike_is_there_once() -> None:
+def test_equal_schemes_are_declared_once() -> None:
     chain = ChainAuthenticator(JWTAuthenticator(SECRET), JWTAuthenticator(RSA.pem))
     assert chain.security_schemes() == {"bearer": bearer()}
 
 
-def test_what_two_declare_by_one_name_is_there_by_two() -> None:
+def test_different_schemes_of_one_name_are_renamed() -> None:
     first, second = api_key("X-First"), api_key("X-Second")
-    chain = ChainAuthenticator(Users(key=first), Users(key=second))
+    chain = ChainAuthenticator(FakeAuthenticator(key=first), FakeAuthenticator(key=second))
     assert chain.security_schemes() == {"key": first, "key2": second}
 
 
-def test_no_scheme_takes_the_place_of_another() -> None:
+def test_a_renamed_scheme_replaces_no_other() -> None:
     first, second, third = api_key("X-First"), api_key("X-Second"), open_id_connect("https://a")
-    chain = ChainAuthenticator(Users(key=first, key3=second), Users(key=third))
-    found = [*chain.security_schemes().values()]
-    assert all(scheme in found for scheme in (first, second, third))
+    chain = ChainAuthenticator(
+        FakeAuthenticator(key=first, key3=second), FakeAuthenticator(key=third)
+    )
+    declared = [*chain.security_schemes().values()]
+    assert all(scheme in declared for scheme in (first, second, third))

@@ -1,4 +1,4 @@
-"""From claims to an identity."""
+"""Mapping of claims to an identity."""
 
 from typing import Any
 
@@ -27,10 +27,10 @@ MAPPINGS = st.builds(
 )
 
 
-def mapped(mapping: ClaimMapping | None = None, /, **claims: Any) -> Identity:
-    found = (mapping or ClaimMapping()).identity({"sub": SUBJECT, **claims})
-    assert found
-    return found
+def identity_of(mapping: ClaimMapping | None = None, /, **claims: Any) -> Identity:
+    identity = (mapping or ClaimMapping()).identity({"sub": SUBJECT, **claims})
+    assert identity
+    return identity
 
 
 @given(CLAIMS, MAPPINGS)
@@ -50,16 +50,16 @@ def test_without_an_id_there_is_no_identity(sub: Any) -> None:
     assert ClaimMapping().identity({}) is None
 
 
-def test_an_id_is_no_longer_than_an_index_can_have() -> None:
-    assert mapped(sub="a" * 255).id == "a" * 255
+def test_an_id_is_no_longer_than_an_index_allows() -> None:
+    assert identity_of(sub="a" * 255).id == "a" * 255
     assert ClaimMapping().identity({"sub": "a" * 256}) is None
 
 
 @pytest.mark.parametrize("kind", [None, "", 5, ["service"]])
-def test_the_type_is_user_unless_it_is_told(kind: Any) -> None:
-    assert mapped().type == "user"
-    assert mapped(type=kind).type == "user"
-    assert mapped(type="service").type == "service"
+def test_the_type_is_user_unless_a_claim_says_otherwise(kind: Any) -> None:
+    assert identity_of().type == "user"
+    assert identity_of(type=kind).type == "user"
+    assert identity_of(type="service").type == "service"
 
 
 @pytest.mark.parametrize(
@@ -80,56 +80,56 @@ def test_the_type_is_user_unless_it_is_told(kind: Any) -> None:
     ],
     ids=str,
 )
-def test_roles_are_a_list_or_words(roles: Any, found: tuple[str, ...]) -> None:
-    assert mapped(roles=roles).roles == found
+def test_roles_are_a_list_or_a_delimited_string(roles: Any, found: tuple[str, ...]) -> None:
+    assert identity_of(roles=roles).roles == found
 
 
 @pytest.mark.parametrize("path", ["realm_access.roles", "a.b.c.roles", "https://x.org/roles"])
-def test_a_path_leads_to_a_claim_within_others(path: str) -> None:
+def test_a_path_selects_a_nested_claim(path: str) -> None:
     *parents, name = path.split(".")
     claims: Any = {name: ["admin"]}
     for parent in reversed(parents):
         claims = {parent: claims}
-    assert mapped(ClaimMapping(roles=path), **claims).roles == ("admin",)
+    assert identity_of(ClaimMapping(roles=path), **claims).roles == ("admin",)
 
 
 def test_a_claim_may_have_dots_in_its_name() -> None:
     mapping = ClaimMapping(roles="realm_access.roles")
     nested = {"realm_access": {"roles": ["nested"]}}
-    assert mapped(mapping, **nested).roles == ("nested",)
-    assert mapped(mapping, **nested, **{"realm_access.roles": ["named"]}).roles == ("named",)
+    assert identity_of(mapping, **nested).roles == ("nested",)
+    assert identity_of(mapping, **nested, **{"realm_access.roles": ["named"]}).roles == ("named",)
 
 
 @pytest.mark.parametrize("parent", [None, 5, "roles", ["roles"], [{"roles": ["x"]}]])
-def test_a_path_that_leads_nowhere_finds_nothing(parent: Any) -> None:
+def test_a_path_that_leads_nowhere_selects_nothing(parent: Any) -> None:
     mapping = ClaimMapping(roles="realm_access.roles")
-    assert mapped(mapping, realm_access=parent).roles == ()
+    assert identity_of(mapping, realm_access=parent).roles == ()
 
 
 def test_every_claim_about_the_bearer_is_an_attribute() -> None:
     technical = {"aud": "a", "exp": 1, "iat": 1, "nbf": 1, "jti": "1"}
-    told = {"iss": ISSUER, "email": "ada@example.com", "name": "Ada", "org": {"team": "math"}}
-    assert mapped(**technical, **told).attrs == {"sub": SUBJECT, **told}
+    personal = {"iss": ISSUER, "email": "ada@example.com", "name": "Ada", "org": {"team": "math"}}
+    assert identity_of(**technical, **personal).attrs == {"sub": SUBJECT, **personal}
 
 
-def test_attributes_are_those_that_are_asked_for() -> None:
+def test_attributes_can_be_selected() -> None:
     mapping = ClaimMapping(attrs={"team": "org.team", "mail": "email", "none": "none"})
-    attrs = mapped(mapping, org={"team": "math"}, email="ada@example.com", name="Ada").attrs
+    attrs = identity_of(mapping, org={"team": "math"}, email="ada@example.com", name="Ada").attrs
     assert attrs == {"team": "math", "mail": "ada@example.com"}
 
 
 @pytest.mark.parametrize("attrs", [None, {}, {"team": "team"}])
-def test_the_issuer_is_an_attribute_in_any_case(attrs: Any) -> None:
-    assert mapped(ClaimMapping(attrs=attrs), iss=ISSUER).attrs["iss"] == ISSUER
+def test_the_issuer_is_always_an_attribute(attrs: Any) -> None:
+    assert identity_of(ClaimMapping(attrs=attrs), iss=ISSUER).attrs["iss"] == ISSUER
 
 
-def test_the_id_may_be_another_claim() -> None:
+def test_the_id_can_come_from_another_claim() -> None:
     mapping = ClaimMapping(id="user.id")
-    assert mapped(mapping, user={"id": "ada"}).id == "ada"
+    assert identity_of(mapping, user={"id": "ada"}).id == "ada"
     assert mapping.identity({"sub": SUBJECT}) is None
 
 
-def test_claims_that_are_changed_later_change_no_identity() -> None:
+def test_later_changes_of_claims_do_not_change_the_identity() -> None:
     claims = {"sub": SUBJECT, "email": "ada@example.com"}
     identity = ClaimMapping().identity(claims)
     claims["email"] = "eve@example.com"

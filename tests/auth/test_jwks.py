@@ -1,4 +1,4 @@
-"""The keys of an issuer: fetched once for all, kept for a while, and no longer."""
+"""Keys of an issuer: fetched once for all callers, cached, and expired."""
 
 import asyncio
 
@@ -13,11 +13,12 @@ from .issuer import (
     KEYS,
     Clock,
     Issuer,
-    fetching,
-    knows,
-    nobody,
-    settled,
-    unavailable,
+    accepts,
+    jwks_authenticator,
+    reason_of_refusal,
+    unavailable_message,
+    unused_url,
+    wait_for_fetches,
 )
 from .issuer import clock as clock
 from .issuer import issuer as issuer
@@ -26,18 +27,18 @@ from .tokens import (
     AUDIENCE,
     ED448,
     ED25519,
-    GONE,
     MISSING,
     P256,
     PUBLISHED,
     RSA,
+    UNPUBLISHED,
     KeyPair,
     base64url,
-    bearing,
+    bearer_headers,
     token,
 )
 from .tokens import anyio_backend as anyio_backend
-from .tokens import silent as silent
+from .tokens import no_secrets_logged as no_secrets_logged
 
 pytestmark = pytest.mark.anyio
 
@@ -45,327 +46,336 @@ pytestmark = pytest.mark.anyio
 # When keys are fetched
 
 
-async def test_a_hundred_callers_at_once_cost_one_fetch(issuer: Issuer) -> None:
-    authenticator = fetching(issuer)
-    assert all(await asyncio.gather(*(knows(authenticator) for _ in range(100))))
-    assert issuer.count() == 1
+async def test_a_hundred_concurrent_callers_cause_one_fetch(issuer: Issuer) -> None:
+    authenticator = jwks_authenticator(issuer)
+    assert all(await asyncio.gather(*(accepts(authenticator) for _ in range(100))))
+    assert issuer.count_requests() == 1
 
 
-async def test_a_fetch_that_takes_long_is_the_only_one(issuer: Issuer, clock: Clock) -> None:
-    authenticator = fetching(issuer)
+async def test_no_second_fetch_starts_during_a_slow_one(issuer: Issuer, clock: Clock) -> None:
+    authenticator = jwks_authenticator(issuer)
     issuer.open.clear()
-    callers = [asyncio.create_task(knows(authenticator))]
-    assert await asyncio.to_thread(issuer.asked_at_all.wait, PATIENCE)
-    clock.passes(COOLDOWN)
-    callers.append(asyncio.create_task(knows(authenticator)))
+    callers = [asyncio.create_task(accepts(authenticator))]
+    assert await asyncio.to_thread(issuer.request_received.wait, PATIENCE)
+    clock.advance(COOLDOWN)
+    callers.append(asyncio.create_task(accepts(authenticator)))
     await asyncio.sleep(0)
     issuer.open.set()
     assert await asyncio.gather(*callers) == [True, True]
-    assert issuer.count() == 1
+    assert issuer.count_requests() == 1
 
 
-async def test_nothing_is_fetched_before_somebody_calls(issuer: Issuer) -> None:
-    fetching(issuer)
-    await settled()
+async def test_nothing_is_fetched_before_the_first_call(issuer: Issuer) -> None:
+    jwks_authenticator(issuer)
+    await wait_for_fetches()
     assert not issuer.connections
 
 
 @pytest.mark.parametrize("key", PUBLISHED, ids=lambda key: key.kid)
-async def test_each_kind_of_key_is_taken(key: KeyPair, issuer: Issuer) -> None:
-    assert await knows(fetching(issuer), key)
+async def test_each_type_of_key_is_accepted(key: KeyPair, issuer: Issuer) -> None:
+    assert await accepts(jwks_authenticator(issuer), key)
 
 
-async def test_ten_thousand_unknown_names_cost_one_fetch_more(issuer: Issuer, clock: Clock) -> None:
-    authenticator = fetching(issuer)
-    assert await knows(authenticator)
-    clock.passes(COOLDOWN)
+async def test_ten_thousand_unknown_key_ids_cause_one_more_fetch(
+    issuer: Issuer, clock: Clock
+) -> None:
+    authenticator = jwks_authenticator(issuer)
+    assert await accepts(authenticator)
+    clock.advance(COOLDOWN)
     for number in range(10_000):
-        made = made_up(f"key-{number}")
-        assert await authenticator.authenticate(bearing(made)) is None
-    assert issuer.count() == 2
+        made = with_unknown_key(f"key-{number}")
+        reason = await reason_of_refusal(authenticator, bearer_headers(made))
+        assert reason == "invalid signature"
+    assert issuer.count_requests() == 2
 
 
 FIRST, *REST = token().split(".")
 
 
-def made_up(kid: str) -> str:
-    """A token under the name of a key that there is not."""
+def with_unknown_key(kid: str) -> str:
+    """Return a token with the id of a key that does not exist."""
     return ".".join([base64url(f'{{"alg":"RS256","kid":"{kid}"}}'), *REST])
 
 
-async def test_an_unknown_name_is_asked_for_again_after_a_while(
+async def test_an_unknown_key_id_causes_another_fetch_after_the_cooldown(
     issuer: Issuer, clock: Clock
 ) -> None:
-    authenticator = fetching(issuer)
+    authenticator = jwks_authenticator(issuer)
     for _ in range(3):
-        assert not await knows(authenticator, GONE)
-        clock.passes(COOLDOWN)
-    assert issuer.count() == 3
+        assert not await accepts(authenticator, UNPUBLISHED)
+        clock.advance(COOLDOWN)
+    assert issuer.count_requests() == 3
 
 
-async def test_a_new_key_is_taken_at_once(issuer: Issuer, clock: Clock) -> None:
-    authenticator = fetching(issuer)
-    assert await knows(authenticator)
-    issuer.publish(RSA, GONE)
-    assert not await knows(authenticator, GONE)
-    clock.passes(COOLDOWN)
-    assert await knows(authenticator, GONE)
-    assert await knows(authenticator)
+async def test_a_new_key_is_accepted_after_the_cooldown(issuer: Issuer, clock: Clock) -> None:
+    authenticator = jwks_authenticator(issuer)
+    assert await accepts(authenticator)
+    issuer.publish(RSA, UNPUBLISHED)
+    assert not await accepts(authenticator, UNPUBLISHED)
+    clock.advance(COOLDOWN)
+    assert await accepts(authenticator, UNPUBLISHED)
+    assert await accepts(authenticator)
 
 
-async def test_a_new_key_is_taken_from_all_who_come_with_it(issuer: Issuer, clock: Clock) -> None:
-    authenticator = fetching(issuer)
-    assert await knows(authenticator)
-    issuer.publish(RSA, GONE)
-    clock.passes(COOLDOWN)
-    assert all(await asyncio.gather(*(knows(authenticator, GONE) for _ in range(10))))
-
-
-async def test_a_key_that_is_withdrawn_is_refused_within_a_minute(
+async def test_a_new_key_is_accepted_from_all_concurrent_callers(
     issuer: Issuer, clock: Clock
 ) -> None:
-    authenticator = fetching(issuer)
-    assert await knows(authenticator)
+    authenticator = jwks_authenticator(issuer)
+    assert await accepts(authenticator)
+    issuer.publish(RSA, UNPUBLISHED)
+    clock.advance(COOLDOWN)
+    assert all(await asyncio.gather(*(accepts(authenticator, UNPUBLISHED) for _ in range(10))))
+
+
+async def test_a_withdrawn_key_is_refused_within_a_minute(issuer: Issuer, clock: Clock) -> None:
+    authenticator = jwks_authenticator(issuer)
+    assert await accepts(authenticator)
     issuer.publish(P256)
-    clock.passes(LIFETIME)
+    clock.advance(LIFETIME)
     assert LIFETIME == 60
-    assert not await knows(authenticator)
-    assert await knows(authenticator, P256)
+    assert not await accepts(authenticator)
+    assert await accepts(authenticator, P256)
 
 
-async def test_keys_are_fetched_again_behind_the_back_of_callers(
-    issuer: Issuer, clock: Clock
-) -> None:
-    authenticator = fetching(issuer)
-    assert await knows(authenticator)
+async def test_keys_are_refreshed_in_the_background(issuer: Issuer, clock: Clock) -> None:
+    authenticator = jwks_authenticator(issuer)
+    assert await accepts(authenticator)
     issuer.open.clear()
-    clock.passes(REFRESH)
-    assert await knows(authenticator)
+    clock.advance(REFRESH)
+    assert await accepts(authenticator)
     issuer.open.set()
-    await settled()
-    assert await knows(authenticator)
-    assert issuer.count() == 2
+    await wait_for_fetches()
+    assert await accepts(authenticator)
+    assert issuer.count_requests() == 2
 
 
-async def test_who_goes_while_keys_are_fetched_takes_nobody_along(issuer: Issuer) -> None:
-    authenticator = fetching(issuer)
+async def test_a_caller_cancelled_during_a_fetch_does_not_cancel_the_others(issuer: Issuer) -> None:
+    authenticator = jwks_authenticator(issuer)
     issuer.open.clear()
-    callers = [asyncio.create_task(knows(authenticator)) for _ in range(3)]
-    assert await asyncio.to_thread(issuer.asked_at_all.wait, PATIENCE)
+    callers = [asyncio.create_task(accepts(authenticator)) for _ in range(3)]
+    assert await asyncio.to_thread(issuer.request_received.wait, PATIENCE)
     callers[0].cancel()
     await asyncio.wait(callers[:1])
     issuer.open.set()
     assert await asyncio.gather(*callers[1:]) == [True, True]
     assert callers[0].cancelled()
-    assert issuer.count() == 1
+    assert issuer.count_requests() == 1
 
 
-async def test_who_goes_while_a_new_key_is_fetched_does_not_stop_that(
+async def test_a_caller_cancelled_while_a_new_key_is_fetched_does_not_stop_the_fetch(
     issuer: Issuer, clock: Clock
 ) -> None:
-    authenticator = fetching(issuer)
-    assert await knows(authenticator)
-    issuer.publish(GONE)
-    issuer.asked_at_all.clear()
+    authenticator = jwks_authenticator(issuer)
+    assert await accepts(authenticator)
+    issuer.publish(UNPUBLISHED)
+    issuer.request_received.clear()
     issuer.open.clear()
-    clock.passes(COOLDOWN)
-    caller = asyncio.create_task(knows(authenticator, GONE))
-    assert await asyncio.to_thread(issuer.asked_at_all.wait, PATIENCE)
+    clock.advance(COOLDOWN)
+    caller = asyncio.create_task(accepts(authenticator, UNPUBLISHED))
+    assert await asyncio.to_thread(issuer.request_received.wait, PATIENCE)
     caller.cancel()
     await asyncio.wait([caller])
     issuer.open.set()
-    await settled()
-    assert await knows(authenticator, GONE)
+    await wait_for_fetches()
+    assert await accepts(authenticator, UNPUBLISHED)
 
 
-def test_a_loop_that_ends_while_keys_are_fetched_takes_nothing_along(
+def test_an_event_loop_closed_during_a_fetch_does_not_break_the_next(
     issuer: Issuer, clock: Clock
 ) -> None:
-    authenticator = fetching(issuer)
-    assert asyncio.run(knows(authenticator))
-    clock.passes(REFRESH)
+    authenticator = jwks_authenticator(issuer)
+    assert asyncio.run(accepts(authenticator))
+    clock.advance(REFRESH)
     issuer.open.clear()
-    assert asyncio.run(knows(authenticator))
+    assert asyncio.run(accepts(authenticator))
     issuer.open.set()
-    clock.passes(LIFETIME)
-    assert asyncio.run(knows(authenticator))
+    clock.advance(LIFETIME)
+    assert asyncio.run(accepts(authenticator))
 
 
-# Which key is taken
+# Selection of the key
 
 
-async def test_a_token_without_a_name_gets_the_only_key_that_fits(issuer: Issuer) -> None:
-    authenticator = fetching(issuer)
-    unnamed = bearing(token(RSA, {"kid": MISSING}))
+async def test_a_token_without_a_key_id_is_verified_with_the_only_matching_key(
+    issuer: Issuer,
+) -> None:
+    authenticator = jwks_authenticator(issuer)
+    unnamed = bearer_headers(token(RSA, {"kid": MISSING}))
     assert await authenticator.authenticate(unnamed)
     issuer.publish(RSA, ATTACKER.jwk | {"kid": "another"})
-    assert await fetching(issuer).authenticate(unnamed) is None
+    reason = await reason_of_refusal(jwks_authenticator(issuer), unnamed)
+    assert reason == "invalid signature"
 
 
-async def test_a_key_may_do_without_a_name(issuer: Issuer) -> None:
+async def test_a_key_may_have_no_id(issuer: Issuer) -> None:
     issuer.publish({name: value for name, value in RSA.jwk.items() if name != "kid"})
-    assert await fetching(issuer).authenticate(bearing(token(RSA, {"kid": MISSING})))
+    assert await jwks_authenticator(issuer).authenticate(
+        bearer_headers(token(RSA, {"kid": MISSING}))
+    )
 
 
 MINIMAL = ("kty", "kid", "n", "e", "crv", "x", "y")
 
 
-async def test_a_key_fits_no_algorithm_of_another_kind(issuer: Issuer) -> None:
+async def test_a_key_matches_no_algorithm_of_another_type(issuer: Issuer) -> None:
     keys = (RSA.jwk, P256.jwk, ED25519.jwk)
     issuer.publish(*({name: key[name] for name in MINIMAL if name in key} for key in keys))
-    assert await fetching(issuer).authenticate(bearing(token(RSA, {"kid": MISSING})))
+    assert await jwks_authenticator(issuer).authenticate(
+        bearer_headers(token(RSA, {"kid": MISSING}))
+    )
 
 
-async def test_a_key_that_is_taken_from_a_file_is_taken_from_a_set(issuer: Issuer) -> None:
+async def test_a_key_type_accepted_from_a_file_is_accepted_from_a_key_set(issuer: Issuer) -> None:
     issuer.publish(ED448)
-    assert await knows(fetching(issuer), ED448)
+    assert await accepts(jwks_authenticator(issuer), ED448)
 
 
 @pytest.mark.parametrize("key", PUBLISHED, ids=lambda key: key.kid)
-async def test_a_key_may_say_no_more_than_it_has_to(key: KeyPair, issuer: Issuer) -> None:
+async def test_optional_members_of_a_key_may_be_missing(key: KeyPair, issuer: Issuer) -> None:
     issuer.publish({name: value for name, value in key.jwk.items() if name in MINIMAL})
-    assert await knows(fetching(issuer), key)
+    assert await accepts(jwks_authenticator(issuer), key)
 
 
-async def test_a_key_may_be_there_twice(issuer: Issuer) -> None:
+async def test_a_key_may_be_listed_twice(issuer: Issuer) -> None:
     issuer.publish(RSA, RSA)
-    assert await knows(fetching(issuer))
+    assert await accepts(jwks_authenticator(issuer))
 
 
-# When the issuer does not answer
+# Issuers that do not answer
 
 
-async def test_without_any_keys_nobody_can_be_known() -> None:
-    url = nobody()
-    assert url in await unavailable(JWTAuthenticator(jwks_url=url))
+async def test_without_keys_authentication_is_unavailable() -> None:
+    url = unused_url()
+    assert url in await unavailable_message(JWTAuthenticator(jwks_url=url))
 
 
-async def test_who_has_nothing_like_a_token_is_nobody_all_the_same() -> None:
-    authenticator = JWTAuthenticator(jwks_url=nobody())
-    assert await authenticator.authenticate({"authorization": "Bearer abc"}) is None
+async def test_a_malformed_token_is_refused_even_without_keys() -> None:
+    authenticator = JWTAuthenticator(jwks_url=unused_url())
+    headers = {"authorization": "Bearer abc"}
+    assert await reason_of_refusal(authenticator, headers) == "malformed"
 
 
-async def test_an_issuer_that_does_not_answer_is_left_in_peace(
+async def test_an_issuer_that_does_not_answer_is_retried_only_after_a_delay(
     issuer: Issuer, clock: Clock
 ) -> None:
-    authenticator = fetching(issuer)
-    issuer.breaks()
+    authenticator = jwks_authenticator(issuer)
+    issuer.drop_connections()
     for count in (1, 2, 3):
         for _ in range(5):
-            await unavailable(authenticator)
-        assert issuer.count() == count
-        clock.passes(RETRY)
-    issuer.recovers()
-    assert await knows(authenticator)
+            await unavailable_message(authenticator)
+        assert issuer.count_requests() == count
+        clock.advance(RETRY)
+    issuer.recover()
+    assert await accepts(authenticator)
 
 
-async def test_the_last_good_keys_last_for_an_hour(issuer: Issuer, clock: Clock) -> None:
-    authenticator = fetching(issuer)
-    assert await knows(authenticator)
-    issuer.breaks()
+async def test_the_last_fetched_keys_are_used_for_an_hour(issuer: Issuer, clock: Clock) -> None:
+    authenticator = jwks_authenticator(issuer)
+    assert await accepts(authenticator)
+    issuer.drop_connections()
     for _ in range(6):
-        assert await knows(authenticator)
-        clock.passes(MAX_STALE / 6)
-    clock.passes(1)
+        assert await accepts(authenticator)
+        clock.advance(MAX_STALE / 6)
+    clock.advance(1)
     assert MAX_STALE == 3600
-    await unavailable(authenticator)
-    issuer.recovers()
-    clock.passes(RETRY)
-    assert await knows(authenticator)
+    await unavailable_message(authenticator)
+    issuer.recover()
+    clock.advance(RETRY)
+    assert await accepts(authenticator)
 
 
-async def test_nobody_waits_for_an_issuer_that_failed_last_time(
+async def test_callers_do_not_wait_for_an_issuer_that_failed_before(
     issuer: Issuer, clock: Clock
 ) -> None:
-    authenticator = fetching(issuer)
-    assert await knows(authenticator)
-    issuer.breaks()
-    clock.passes(LIFETIME)
-    assert await knows(authenticator)
+    authenticator = jwks_authenticator(issuer)
+    assert await accepts(authenticator)
+    issuer.drop_connections()
+    clock.advance(LIFETIME)
+    assert await accepts(authenticator)
     issuer.open.clear()
-    clock.passes(RETRY)
-    assert await knows(authenticator)
+    clock.advance(RETRY)
+    assert await accepts(authenticator)
     assert not issuer.open.is_set()
     issuer.open.set()
-    await settled()
+    await wait_for_fetches()
 
 
-async def test_a_key_is_withdrawn_from_who_was_idle_after_a_failure(
+async def test_a_key_withdrawn_during_an_idle_period_is_refused_after_a_failed_refresh(
     issuer: Issuer, clock: Clock
 ) -> None:
-    authenticator = fetching(issuer)
-    assert await knows(authenticator)
-    issuer.breaks()
-    clock.passes(REFRESH)
-    assert await knows(authenticator)
-    await settled()
-    issuer.recovers()
+    authenticator = jwks_authenticator(issuer)
+    assert await accepts(authenticator)
+    issuer.drop_connections()
+    clock.advance(REFRESH)
+    assert await accepts(authenticator)
+    await wait_for_fetches()
+    issuer.recover()
     issuer.publish(P256)
-    clock.passes(MAX_STALE - LIFETIME)
-    still = await knows(authenticator)
-    await settled()
-    assert not still
+    clock.advance(MAX_STALE - LIFETIME)
+    still_accepted = await accepts(authenticator)
+    await wait_for_fetches()
+    assert not still_accepted
 
 
-# Where the keys are
+# Location of the keys
 
 
-async def test_an_issuer_tells_where_its_keys_are(issuer: Issuer) -> None:
+async def test_the_location_of_the_keys_is_discovered(issuer: Issuer) -> None:
     authenticator = JWTAuthenticator(issuer=issuer.url, audience=AUDIENCE)
-    assert await knows(authenticator, iss=issuer.url)
+    assert await accepts(authenticator, iss=issuer.url)
     assert [request.path for request in issuer.requests] == [DISCOVERY, KEYS]
 
 
-async def test_an_issuer_that_answers_is_asked_for_its_keys_alone(
+async def test_the_discovery_document_of_a_working_issuer_is_fetched_once(
     issuer: Issuer, clock: Clock
 ) -> None:
     authenticator = JWTAuthenticator(issuer=issuer.url, audience=AUDIENCE)
     for _ in range(3):
-        assert await knows(authenticator, iss=issuer.url)
-        clock.passes(LIFETIME)
-    assert (issuer.count(DISCOVERY), issuer.count()) == (1, 3)
+        assert await accepts(authenticator, iss=issuer.url)
+        clock.advance(LIFETIME)
+    assert (issuer.count_requests(DISCOVERY), issuer.count_requests()) == (1, 3)
 
 
-async def test_an_issuer_that_failed_is_asked_again_where_its_keys_are(
+async def test_the_location_of_the_keys_is_discovered_again_after_a_failure(
     issuer: Issuer, clock: Clock
 ) -> None:
     authenticator = JWTAuthenticator(issuer=issuer.url, audience=AUDIENCE)
-    assert await knows(authenticator, iss=issuer.url)
-    issuer.says(status=404)
+    assert await accepts(authenticator, iss=issuer.url)
+    issuer.answer_keys_with(status=404)
     issuer.document = {"jwks_uri": f"{issuer.url}/moved"}
     for _ in range(2):
-        clock.passes(LIFETIME)
-        assert await knows(authenticator, iss=issuer.url)
-        await settled()
-    assert issuer.count("/moved") == 1
+        clock.advance(LIFETIME)
+        assert await accepts(authenticator, iss=issuer.url)
+        await wait_for_fetches()
+    assert issuer.count_requests("/moved") == 1
 
 
 @pytest.mark.parametrize("ours", ["", "/"])
 @pytest.mark.parametrize("theirs", ["", "/"])
-async def test_a_slash_at_the_end_makes_no_other_issuer(
+async def test_a_trailing_slash_does_not_change_the_issuer(
     ours: str, theirs: str, issuer: Issuer
 ) -> None:
     issuer.document = {"issuer": issuer.url + theirs}
     authenticator = JWTAuthenticator(issuer=issuer.url + ours, audience=AUDIENCE)
-    assert await knows(authenticator, iss=issuer.url + ours)
+    assert await accepts(authenticator, iss=issuer.url + ours)
     other = issuer.url + ("" if ours else "/")
-    assert not await knows(authenticator, iss=other)
+    assert not await accepts(authenticator, iss=other)
 
 
-async def test_an_issuer_that_publishes_keys_elsewhere_need_not_be_a_place(
+async def test_an_issuer_with_a_key_url_need_not_be_a_url(
     issuer: Issuer,
 ) -> None:
-    authenticator = fetching(issuer, issuer="accounts")
-    assert await knows(authenticator, iss="accounts")
-    assert not await knows(authenticator, iss="others")
+    authenticator = jwks_authenticator(issuer, issuer="accounts")
+    assert await accepts(authenticator, iss="accounts")
+    assert not await accepts(authenticator, iss="others")
 
 
-async def test_an_issuer_that_publishes_keys_elsewhere_may_fail_once(
+async def test_an_issuer_with_a_key_url_recovers_after_a_failure(
     issuer: Issuer, clock: Clock
 ) -> None:
-    authenticator = fetching(issuer, issuer="accounts")
-    issuer.breaks()
-    await unavailable(authenticator, iss="accounts")
-    issuer.recovers()
-    clock.passes(RETRY)
-    assert await knows(authenticator, iss="accounts")
+    authenticator = jwks_authenticator(issuer, issuer="accounts")
+    issuer.drop_connections()
+    await unavailable_message(authenticator, iss="accounts")
+    issuer.recover()
+    clock.advance(RETRY)
+    assert await accepts(authenticator, iss="accounts")

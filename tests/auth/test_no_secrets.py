@@ -1,6 +1,6 @@
-"""Public keys in the forms that libraries and identity providers have: none becomes a secret.
+"""Public keys in the formats of libraries and identity providers: none may be used as a secret.
 
-Everybody may have it, so that everybody could make tokens with it (RFC 8725 §2.1).
+Public keys are no secrets, so anyone could sign tokens with them (RFC 8725 §2.1).
 """
 
 import json
@@ -24,20 +24,20 @@ from .tokens import (
     RSA,
     WEAK,
     KeyPair,
-    bearing,
-    known,
+    authenticate,
+    bearer_headers,
     token,
     with_hmac,
 )
-from .tokens import silent as silent
+from .tokens import no_secrets_logged as no_secrets_logged
 
 P521 = KeyPair("p-521", "ES512", ec.generate_private_key(ec.SECP521R1()))
 K256 = KeyPair("secp256k1", "ES256K", ec.generate_private_key(ec.SECP256K1()))
 
 
 def ssh(key: KeyPair) -> bytes:
-    found: bytes = key.private.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
-    return found
+    encoded: bytes = key.private.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
+    return encoded
 
 
 def in_json(key: KeyPair) -> bytes:
@@ -61,46 +61,46 @@ FORMS: dict[str, Form] = {
     "PEM after a mark": lambda key: b"\xef\xbb\xbf" + key.pem,
     "PEM after text": lambda key: b"Bag Attributes: none\n" + key.pem,
 }
-OF_OTHER_KINDS = [P521, K256, ED448, WEAK]
+RARE_TYPES = [P521, K256, ED448, WEAK]
 
 
 def assert_no_secret(text: bytes) -> None:
-    """It is refused, or understood: then a token that is signed with it as a secret is not."""
+    """Check that *text* is refused, or read as a public key and never as a secret."""
     with suppress(ConfigurationError):
-        found = JWTAuthenticator(text, audience=AUDIENCE)
-        assert known(found, bearing(token()))
-        assert not known(found, bearing(with_hmac(text)))
+        authenticator = JWTAuthenticator(text, audience=AUDIENCE)
+        assert authenticate(authenticator, bearer_headers(token()))
+        assert not authenticate(authenticator, bearer_headers(with_hmac(text)))
 
 
 @pytest.mark.parametrize("name", FORMS)
-def test_an_rsa_key_is_no_secret(name: str) -> None:
+def test_an_rsa_key_is_not_used_as_a_secret(name: str) -> None:
     assert_no_secret(FORMS[name](RSA))
 
 
 @pytest.mark.parametrize("key", [P256, P384, ED25519], ids=lambda key: key.kid)
 @pytest.mark.parametrize("name", ["base64", "DER", "PEM in quotes"])
-def test_an_elliptic_key_is_no_secret(name: str, key: KeyPair) -> None:
+def test_an_elliptic_curve_key_is_not_used_as_a_secret(name: str, key: KeyPair) -> None:
     assert_no_secret(FORMS[name](key))
 
 
-def test_a_key_in_der_whose_last_byte_is_a_blank_is_no_secret() -> None:
+def test_a_key_in_der_ending_with_whitespace_is_not_used_as_a_secret() -> None:
     keys = (KeyPair("p-256", "ES256", ec.generate_private_key(ec.SECP256R1())) for _ in count())
     ending = (key.der for key in keys if key.der[-1:].isspace())
     for der in islice(ending, 20):
         assert_no_secret(der)
 
 
-@pytest.mark.parametrize("key", OF_OTHER_KINDS, ids=lambda key: key.kid)
-def test_a_key_of_a_rare_kind_is_no_secret(key: KeyPair) -> None:
+@pytest.mark.parametrize("key", RARE_TYPES, ids=lambda key: key.kid)
+def test_a_key_of_a_rare_type_is_not_used_as_a_secret(key: KeyPair) -> None:
     assert_no_secret(b64encode(key.der))
 
 
-def test_an_address_is_no_secret() -> None:
+def test_a_url_is_not_used_as_a_secret() -> None:
     with pytest.raises(ConfigurationError):
         JWTAuthenticator("https://idp.example.com/.well-known/jwks.json")
 
 
-def test_the_path_of_a_file_is_no_secret(tmp_path: Path) -> None:
+def test_a_file_path_is_not_used_as_a_secret(tmp_path: Path) -> None:
     path = tmp_path / "public_key_of_the_issuer"
     path.write_bytes(RSA.pem)
     with pytest.raises(ConfigurationError):
@@ -117,14 +117,16 @@ def test_the_path_of_a_file_is_no_secret(tmp_path: Path) -> None:
         "$ecret/with:all#the%signs&that(there)are;!",
     ],
 )
-def test_a_secret_is_one(secret: str) -> None:
-    found = JWTAuthenticator(secret, audience=AUDIENCE)
-    assert known(found, bearing(with_hmac(secret.encode())))
+def test_a_secret_is_accepted(secret: str) -> None:
+    authenticator = JWTAuthenticator(secret, audience=AUDIENCE)
+    assert authenticate(authenticator, bearer_headers(with_hmac(secret.encode())))
 
 
 @pytest.mark.parametrize(
     "secret",
     [b"{" + bytes(range(31)), b"~" + bytes(range(31)), b"where do we begin with all of this today"],
 )
-def test_a_secret_may_begin_with_anything(secret: bytes) -> None:
-    assert known(JWTAuthenticator(secret, audience=AUDIENCE), bearing(with_hmac(secret)))
+def test_a_secret_may_begin_with_any_byte(secret: bytes) -> None:
+    assert authenticate(
+        JWTAuthenticator(secret, audience=AUDIENCE), bearer_headers(with_hmac(secret))
+    )

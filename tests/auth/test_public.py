@@ -1,4 +1,4 @@
-"""The surface of the distribution, and what importing it costs."""
+"""Public names of the distribution, and the cost of importing it."""
 
 import subprocess
 import sys
@@ -24,12 +24,12 @@ NAMES = [
 ]
 
 
-def test_the_public_names_are_sorted_and_there() -> None:
+def test_the_public_names_are_sorted_and_exist() -> None:
     assert apcore_a2a_auth.__all__ == NAMES == sorted(NAMES)
     assert all(hasattr(apcore_a2a_auth, name) for name in NAMES)
 
 
-def test_every_public_name_is_documented_with_an_example_but_errors() -> None:
+def test_every_public_name_except_errors_has_an_example() -> None:
     objects = [getattr(apcore_a2a_auth, name) for name in NAMES if not name.endswith("Error")]
     assert all("Example:" in (each.__doc__ or "") for each in objects)
 
@@ -51,7 +51,7 @@ def test_importing_it_imports_no_server() -> None:
     assert not {"a2a.server", "apcore_a2a_server", "uvicorn"} & set(done.stdout.split())
 
 
-def test_tokens_may_be_had_by_oauth_2_in_two_ways() -> None:
+def test_oauth_2_is_declared_by_either_of_two_flows() -> None:
     scopes = {"agent": "Call the agent"}
     flows = oauth2("https://idp/token", scopes).oauth2_security_scheme.flows
     assert flows.client_credentials.token_url == "https://idp/token"

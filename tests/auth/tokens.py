@@ -1,4 +1,4 @@
-"""Keys made once, tokens made by hand, and what must not be seen of them."""
+"""Key pairs and tokens for the tests, and a check that no secret is logged."""
 
 import asyncio
 import base64
@@ -8,6 +8,7 @@ import json
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
@@ -15,7 +16,7 @@ from typing import Any
 
 import pytest
 from apcore import Identity
-from apcore_a2a_core import Authenticator
+from apcore_a2a_core import Authenticator, TokenRefusedError
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, rsa
 from cryptography.hazmat.primitives.hashes import SHA256
@@ -29,23 +30,23 @@ ISSUER = "https://idp.example.com/realms/one"
 AUDIENCE = "agent-of-the-tests"
 SUBJECT = "ada.lovelace@example.com"
 SECRET = "correct horse battery staple, and then some more"
-"""48 bytes: enough for HS256 and HS384, and not for HS512."""
+"""Secret of 48 bytes: enough for HS256 and HS384, not for HS512."""
 MISSING: Any = object()
-"""For a member that is not there."""
-LIFE = 3600
-"""Seconds for which a token is good that is not about time."""
+"""Marks a member to leave out."""
+TOKEN_LIFETIME = 3600
+"""Seconds until the tokens of tests that are not about time expire."""
 HOUR = timedelta(hours=1)
 SIGNING = x509.KeyUsage(True, False, False, False, False, True, True, False, False)
-"""What the key of a certificate may do that its holder gave to itself."""
-PIECE = 8
-"""Characters of a token's segment that are too few to tell anything."""
+"""Permitted uses of the key of a self-signed certificate."""
+HARMLESS_LENGTH = 8
+"""Characters of a token's segment that reveal nothing of it."""
 
-_made: set[str] = {SECRET, SUBJECT}
+_secrets: set[str] = {SECRET, SUBJECT}
 
 
 @dataclass(frozen=True)
 class KeyPair:
-    """A private key, what its public half is called, and the algorithm that it signs by."""
+    """Private key with its key id and signing algorithm."""
 
     kid: str
     alg: str
@@ -53,11 +54,16 @@ class KeyPair:
 
     @property
     def jwk(self) -> Json:
-        """The public half as a JSON Web Key that says all there is to say."""
+        """Public half as a JSON Web Key with every optional member."""
         kinds: Json = {"RS": RSAAlgorithm, "PS": RSAAlgorithm, "Ed": OKPAlgorithm}
         kind = kinds.get(self.alg[:2], ECAlgorithm)
-        known: Json = kind.to_jwk(self.private.public_key(), as_dict=True)
-        return known | {"kid": self.kid, "alg": self.alg, "use": "sig", "key_ops": ["verify"]}
+        authenticate: Json = kind.to_jwk(self.private.public_key(), as_dict=True)
+        return authenticate | {
+            "kid": self.kid,
+            "alg": self.alg,
+            "use": "sig",
+            "key_ops": ["verify"],
+        }
 
     @property
     def pem(self) -> bytes:
@@ -69,17 +75,17 @@ class KeyPair:
 
     @property
     def private_pem(self) -> bytes:
-        found: bytes = self.private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-        return found
+        pem: bytes = self.private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        return pem
 
     def _public(self, encoding: Encoding) -> bytes:
         kind = Public.SubjectPublicKeyInfo
-        found: bytes = self.private.public_key().public_bytes(encoding, kind)
-        return found
+        encoded: bytes = self.private.public_key().public_bytes(encoding, kind)
+        return encoded
 
     def sign(self, data: bytes) -> bytes:
-        found: bytes = get_algorithm_by_name(self.alg).sign(data, self.private)
-        return found
+        signature: bytes = get_algorithm_by_name(self.alg).sign(data, self.private)
+        return signature
 
 
 def rsa_key(kid: str, alg: str = "RS256", bits: int = 2048) -> KeyPair:
@@ -94,14 +100,14 @@ ED25519 = KeyPair("ed25519", "EdDSA", ed25519.Ed25519PrivateKey.generate())
 ED448 = KeyPair("ed448", "EdDSA", ed448.Ed448PrivateKey.generate())
 WEAK = rsa_key("rsa-1024", bits=1024)
 ATTACKER = rsa_key(RSA.kid)
-"""A key of somebody else, under the name of the issuer's."""
-GONE = KeyPair("gone", "ES256", ec.generate_private_key(ec.SECP256R1()))
-"""A key that nobody publishes."""
+"""Key of an attacker, with the key id of the issuer's."""
+UNPUBLISHED = KeyPair("gone", "ES256", ec.generate_private_key(ec.SECP256R1()))
+"""Key that no issuer publishes."""
 PUBLISHED = [RSA, P256, P384, ED25519]
 
 
-FOR_ENCRYPTION = KeyPair("for-encryption", "ES256", GONE.private)
-FOR_SIGNING = KeyPair("for-signing", "ES256", GONE.private)
+FOR_ENCRYPTION = KeyPair("for-encryption", "ES256", UNPUBLISHED.private)
+FOR_SIGNING = KeyPair("for-signing", "ES256", UNPUBLISHED.private)
 
 
 def oct_jwk(secret: str = SECRET) -> Json:
@@ -113,19 +119,19 @@ def base64url(data: str | bytes) -> str:
     return base64.urlsafe_b64encode(content).rstrip(b"=").decode()
 
 
-UNFIT: list[KeyPair | Json] = [
+UNUSABLE: list[KeyPair | Json] = [
     oct_jwk(),
     WEAK,
     FOR_ENCRYPTION.jwk | {"use": "enc"},
     FOR_SIGNING.jwk | {"key_ops": ["sign"]},
 ]
-"""What may be published as well, and is good for no token."""
+"""Keys that may be published but verify no token."""
 
 
 def claims(**changes: Any) -> Json:
-    """Claims that are all right but for the *changes*, where `MISSING` takes one away."""
+    """Return valid claims with *changes*; `MISSING` removes a claim."""
     now = int(time.time())
-    good = {"iss": ISSUER, "aud": AUDIENCE, "sub": SUBJECT, "iat": now, "exp": now + LIFE}
+    good = {"iss": ISSUER, "aud": AUDIENCE, "sub": SUBJECT, "iat": now, "exp": now + TOKEN_LIFETIME}
     return present(good | changes)
 
 
@@ -134,25 +140,25 @@ def present(members: Json) -> Json:
 
 
 def token(key: KeyPair = RSA, header: Mapping[str, Any] | None = None, /, **changes: Any) -> str:
-    """A token that is all right but for the *header* and the *changes* to its claims."""
+    """Return a valid token but for changes to its header and claims."""
     head = present({"typ": "JWT", "alg": key.alg, "kid": key.kid, **(header or {})})
     return signed(json.dumps(head), json.dumps(claims(**changes)), key.sign)
 
 
 def signed(head: str | bytes, body: str | bytes, sign: Callable[[bytes], bytes]) -> str:
-    """Whatever bytes as a token."""
+    """Return a token of any bytes for header and body."""
     data = f"{base64url(head)}.{base64url(body)}"
-    return remembered(f"{data}.{base64url(sign(data.encode()))}")
+    return tracked(f"{data}.{base64url(sign(data.encode()))}")
 
 
-def remembered(token: str) -> str:
-    """*token*, whose pieces must not be seen from now on (but its header, which tells nothing)."""
-    _made.update(piece for piece in token.split(".")[1:] if len(piece) > PIECE)
+def tracked(token: str) -> str:
+    """Return *token* and record its segments, which must not be logged (its header may be)."""
+    _secrets.update(piece for piece in token.split(".")[1:] if len(piece) > HARMLESS_LENGTH)
     return token
 
 
 def with_hmac(secret: bytes, alg: str = "HS256", /, **header: Any) -> str:
-    """A token signed with a shared secret."""
+    """Return a token signed with a shared secret."""
     digest = {"HS256": "sha256", "HS384": "sha384", "HS512": "sha512"}[alg]
     head = present({"typ": "JWT", "alg": alg, "kid": RSA.kid, **header})
     return signed(json.dumps(head), json.dumps(claims()), lambda d: hmac.digest(secret, d, digest))
@@ -163,7 +169,7 @@ def thumbprint(data: bytes) -> str:
 
 
 def certificate(key: KeyPair) -> bytes:
-    """A certificate in PEM that the holder of *key* gave to itself."""
+    """Return a self-signed certificate of *key* in PEM."""
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "tests")])
     now, public = datetime.now(UTC), key.private.public_key()
     made = x509.CertificateBuilder(name, name, public, x509.random_serial_number())
@@ -177,30 +183,46 @@ def certificate(key: KeyPair) -> bytes:
     return made.sign(key.private, digest).public_bytes(Encoding.PEM)
 
 
-def bearing(token: str) -> dict[str, str]:
-    """The headers of who has *token*."""
+def bearer_headers(token: str) -> dict[str, str]:
+    """Return request headers with *token*."""
     return {"authorization": f"Bearer {token}"}
 
 
-def known(authenticator: Authenticator, headers: Mapping[str, str]) -> Identity | None:
-    """Whom *authenticator* takes the sender of *headers* for, in a loop of its own."""
+def authenticate(authenticator: Authenticator, headers: Mapping[str, str]) -> Identity | None:
+    """Return the identity of the sender of *headers*, or None if there is none or it is refused."""
+    with suppress(TokenRefusedError):
+        return run_authenticator(authenticator, headers)
+    return None
 
-    async def ask() -> Any:
-        found: Any = authenticator.authenticate(headers)
-        return await found
 
-    identity: Identity | None = asyncio.run(ask())
+def refusal_reason(authenticator: Authenticator, headers: Mapping[str, str]) -> str:
+    """Return the reason for which the token in *headers* is refused."""
+    with pytest.raises(TokenRefusedError) as caught:
+        run_authenticator(authenticator, headers)
+    assert str(caught.value) == f"Token refused: {caught.value.reason}"
+    assert caught.value.__cause__ is None
+    return caught.value.reason.value
+
+
+def run_authenticator(authenticator: Authenticator, headers: Mapping[str, str]) -> Identity | None:
+    """Return what *authenticator* returns in an event loop of its own."""
+
+    async def run() -> Any:
+        result: Any = authenticator.authenticate(headers)
+        return await result
+
+    identity: Identity | None = asyncio.run(run())
     return identity
 
 
 @pytest.fixture(autouse=True)
-def silent(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
-    """Nothing of a token, a key or a claim gets into any record of any logger."""
+def no_secrets_logged(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """Check that no part of a token, key or claim is in any log record."""
     caplog.set_level(logging.DEBUG)
     yield
-    formatter = logging.Formatter("%(message)s %(args)r")  # with the traceback, if there is one
+    formatter = logging.Formatter("%(message)s %(args)r")  # with the traceback, if any
     text = "\n".join(formatter.format(record) for record in caplog.get_records("call"))
-    assert not [secret for secret in _made if secret in text]
+    assert not [secret for secret in _secrets if secret in text]
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Both clients, asked in the same way, and our own server by each of its bindings."""
+"""Both clients behind one interface, and our own server with each of its bindings."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
@@ -23,19 +23,19 @@ from tests.server.inloop import listening, registry_of
 from tests.serving import PATIENCE
 
 KINDS = ["async", "sync"]
-"""The clients."""
+"""Clients to test."""
 WAYS = ["1.0", "0.3", "REST"]
-"""The bindings."""
+"""Bindings to test."""
 POLLED = " without streams"
-"""What the name of a way ends with whose card tells of no streams."""
+"""Suffix of a binding whose Agent Card declares no streaming."""
 CARD = "/.well-known/agent-card.json"
 
 each_kind = pytest.mark.parametrize("kind", KINDS)
 each_way = pytest.mark.parametrize("way", WAYS)
 
 
-class InThread:
-    """A `SyncA2AClient` with the interface of `A2AClient`: each of its steps is in a thread."""
+class ThreadedClient:
+    """`SyncA2AClient` with the interface of `A2AClient`: runs each step in a thread."""
 
     def __init__(self, client: SyncA2AClient) -> None:
         self._client = client
@@ -66,70 +66,72 @@ class InThread:
 
 
 @asynccontextmanager
-async def asking(url: str, kind: str = "async", **options: Any) -> AsyncIterator[A2AClient]:
-    """A client of the agent at *url*; with *kind* "sync" each of its calls is in a thread."""
+async def connected_client(
+    url: str, kind: str = "async", **options: Any
+) -> AsyncIterator[A2AClient]:
+    """Yield a client of the agent at *url*; *kind* "sync" runs each call in a thread."""
     if kind == "async":
         async with A2AClient(url, **options) as client:
             yield client
     else:
         with SyncA2AClient(url, **options) as blocking:
-            yield cast(A2AClient, InThread(blocking))
+            yield cast(A2AClient, ThreadedClient(blocking))
 
 
 @dataclass
-class Seen:
-    """What a server has answered, and how many requests it is still busy with."""
+class RequestLog:
+    """Answers of a server, and the number of requests in progress."""
 
     answers: list[tuple[str, int]] = field(default_factory=list)
     open: int = 0
 
     @property
     def cards(self) -> list[int]:
-        """The statuses of the answers to requests of the card."""
+        """Statuses of the answers to requests for the Agent Card."""
         return [status for path, status in self.answers if path.endswith(CARD)]
 
 
-class Log:
-    """Middleware that keeps what was asked and how it was answered."""
+class RequestLogMiddleware:
+    """Middleware that records requests and the statuses of their answers."""
 
-    def __init__(self, app: ASGIApp, seen: Seen) -> None:
+    def __init__(self, app: ASGIApp, request_log: RequestLog) -> None:
         self._app = app
-        self._seen = seen
+        self._request_log = request_log
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def sending(message: Message) -> None:
+        async def send_logged(message: Message) -> None:
             if message["type"] == "http.response.start":
-                self._seen.answers.append((scope["path"], message["status"]))
+                self._request_log.answers.append((scope["path"], message["status"]))
             await send(message)
 
-        self._seen.open += scope["type"] == "http"
+        self._request_log.open += scope["type"] == "http"
         try:
-            await self._app(scope, receive, sending)
+            await self._app(scope, receive, send_logged)
         finally:
-            self._seen.open -= scope["type"] == "http"
+            self._request_log.open -= scope["type"] == "http"
 
 
 @dataclass
 class Served:
-    """An agent that is served in this event loop."""
+    """Agent served in this event loop."""
 
     url: str
     app: Starlette
-    seen: Seen
+    request_log: RequestLog
 
-    def by(self, way: str) -> str:
-        """A base URL, whose card lists only the binding of *way*; of POLLED ones no streams."""
+    def base_url(self, way: str) -> str:
+        """Return a base URL whose card lists only one binding, without streaming if POLLED."""
         return f"{self.url}/{quote(way)}"
 
     async def card(self, request: Request) -> JSONResponse:
-        """The card below that URL."""
+        """Answer with the Agent Card below that URL."""
         way = request.path_params["way"]
         binding = ("HTTP+JSON", "1.0") if way == "REST" else ("JSONRPC", way[:3])
         async with httpx.AsyncClient(transport=httpx.ASGITransport(self.app)) as http:
-            found = (await http.get(self.url + CARD)).json()
-        known = {(i["protocolBinding"], i["protocolVersion"]): i for i in found[INTERFACES]}
-        found["capabilities"]["streaming"] = not way.endswith(POLLED)
-        return JSONResponse({**found, INTERFACES: [known[binding]]})
+            card = (await http.get(self.url + CARD)).json()
+        interfaces = {(i["protocolBinding"], i["protocolVersion"]): i for i in card[INTERFACES]}
+        card["capabilities"]["streaming"] = not way.endswith(POLLED)
+        return JSONResponse({**card, INTERFACES: [interfaces[binding]]})
 
 
 INTERFACES = "supportedInterfaces"
@@ -137,20 +139,20 @@ INTERFACES = "supportedInterfaces"
 
 @asynccontextmanager
 async def served(source: Any, **options: Any) -> AsyncIterator[Served]:
-    """Serve *source* in this event loop, for as long as a test may take.
+    """Serve *source* in this event loop, for at most PATIENCE seconds.
 
     Args:
-        source: Modules by their ids, or what `create_app` takes.
-        options: For `create_app`.
+        source: Modules by id, or the first argument of `create_app`.
+        options: Options of `create_app`.
     """
-    seen = Seen()
-    outer = Starlette(middleware=[Middleware(Log, seen=seen)])
+    request_log = RequestLog()
+    outer = Starlette(middleware=[Middleware(RequestLogMiddleware, request_log=request_log)])
     with ExitStack() as stack:
         if isinstance(source, dict):
             source = stack.enter_context(closing(Executor(registry_of(source))))
         async with asyncio.timeout(PATIENCE), listening(outer) as url:
             inner = create_app(source, **{"url": url, "shutdown_timeout": 0, **options})
-            result = Served(url, inner, seen)
+            result = Served(url, inner, request_log)
             outer.add_route(f"/{{way}}{CARD}", result.card)
             outer.mount("/", inner)
             async with inner.router.lifespan_context(inner):

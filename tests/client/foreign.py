@@ -1,4 +1,4 @@
-"""Servers that nobody here wrote, each a process of its own: see the programs of `servers/`."""
+"""Agents of other libraries, each in a process of its own: see the programs in `servers/`."""
 
 import subprocess
 import sys
@@ -20,19 +20,19 @@ REQUIREMENTS = {
     "fasta2a_agent": ("fasta2a==2.1.1", "uvicorn"),
     "adk": ("google-adk[a2a]==2.13.0", "a2a-sdk==1.3.0", "uvicorn"),
 }
-"""What the programs need that do not run in the environment of the tests."""
+"""Packages that the programs need beyond the environment of the tests."""
 NAMES = ("sdk1", *REQUIREMENTS)
 STARTUP = 60
-"""Seconds that a server may take until it answers; google-adk imports for some."""
+"""Seconds until a server must answer; google-adk takes several to import."""
 PAUSE = 0.05
-"""Seconds between two looks at a server that starts."""
+"""Seconds between two requests to a starting server."""
 
 Process = subprocess.Popen[bytes]
 
 
 @contextmanager
-def foreign(name: str) -> Iterator[str]:
-    """Serve the program *name* of `servers/` and give its base URL, such as `http://127.0.0.1:40123`.
+def foreign_server(name: str) -> Iterator[str]:
+    """Serve the program *name* of `servers/` and yield its base URL.
 
     The test is skipped if the program's environment can't be made.
     """
@@ -45,38 +45,38 @@ def foreign(name: str) -> Iterator[str]:
         try:
             await_card(url, process, log)
             yield url
-            assert process.poll() is None, said(log)
+            assert process.poll() is None, log_tail(log)
         finally:
             process.kill()
             process.wait(PATIENCE)
     assert process.returncode is not None
-    assert not answers(url)
+    assert not has_card(url)
 
 
 def interpreter(name: str) -> str:
-    """The Python of the environment for the program *name*."""
+    """Return the Python of the environment for the program *name*."""
     if required := REQUIREMENTS.get(name):
         return str(python_environment(f"server-{name}", *required))
     return sys.executable
 
 
 def free_port() -> int:
-    """A port that is free now."""
+    """Return a port that is free now."""
     with listener() as sock:
         port: int = sock.getsockname()[1]
     return port
 
 
 def await_card(url: str, process: Process, log: IO[bytes]) -> None:
-    """Return once the server at *url* answers with its card."""
+    """Wait until the server at *url* answers with its Agent Card."""
     deadline = time.monotonic() + STARTUP
-    while not answers(url):
-        assert time.monotonic() < deadline, said(log)
-        assert not ended(process), said(log)
+    while not has_card(url):
+        assert time.monotonic() < deadline, log_tail(log)
+        assert not exits_in_pause(process), log_tail(log)
 
 
-def answers(url: str) -> bool:
-    """Whether a server at *url* has a card."""
+def has_card(url: str) -> bool:
+    """Return whether a server at *url* answers with an Agent Card."""
     try:
         card = httpx.get(f"{url}/.well-known/agent-card.json", timeout=PATIENCE, trust_env=False)
     except httpx.TransportError:
@@ -84,8 +84,8 @@ def answers(url: str) -> bool:
     return card.is_success
 
 
-def ended(process: Process) -> bool:
-    """Whether *process* ends in the pause between two looks at it."""
+def exits_in_pause(process: Process) -> bool:
+    """Return whether *process* exits within PAUSE seconds."""
     try:
         process.wait(PAUSE)
     except subprocess.TimeoutExpired:
@@ -93,7 +93,7 @@ def ended(process: Process) -> bool:
     return True
 
 
-def said(log: IO[bytes]) -> str:
-    """The last that a server wrote."""
+def log_tail(log: IO[bytes]) -> str:
+    """Return the end of a server's output."""
     log.seek(0)
     return log.read().decode(errors="replace")[-2000:]

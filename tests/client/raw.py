@@ -1,4 +1,4 @@
-"""A server that says byte by byte what a script tells it to, and both clients to ask it."""
+"""Server that sends scripted bytes, and both clients behind one interface."""
 
 import asyncio
 import json
@@ -22,9 +22,9 @@ from tests.serving import PATIENCE, listener
 
 Json = dict[str, Any]
 KINDS = ["async", "sync"]
-"""The clients."""
+"""Clients to test."""
 WIRES = [("JSONRPC", "1.0"), ("JSONRPC", "0.3"), ("HTTP+JSON", "1.0")]
-"""What they speak."""
+"""Bindings and protocol versions to test."""
 CONFIG = PushNotificationConfig(task_id="t-1", url="http://127.0.0.1/")
 OPERATIONS: dict[str, tuple[Any, ...]] = {
     "send_message": ("hi",),
@@ -42,26 +42,26 @@ OPERATIONS: dict[str, tuple[Any, ...]] = {
     "delete_push_config": ("t-1", "p-1"),
     "extended_card": (),
 }
-"""What they do, with arguments that will do."""
+"""Methods of the clients, with valid arguments."""
 CARD_PATH = "/.well-known/agent-card.json"
 
 
-class Then(Enum):
-    """What a script may do to its connection."""
+class ConnectionAction(Enum):
+    """Actions on a connection."""
 
     CUT = "break it"
     CLOSE = "close it in good order"
     HOLD = "say nothing more until the client goes"
 
 
-CUT, CLOSE, HOLD = Then.CUT, Then.CLOSE, Then.HOLD
-Step = bytes | float | Then
-"""What to send, seconds to wait, or what to do to the connection."""
+CUT, CLOSE, HOLD = ConnectionAction.CUT, ConnectionAction.CLOSE, ConnectionAction.HOLD
+Step = bytes | float | ConnectionAction
+"""Bytes to send, seconds to wait, or an action on the connection."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """A request as it arrived."""
+    """Request as it arrived."""
 
     method: str
     path: str
@@ -74,20 +74,20 @@ class Request:
         return json.loads(self.body)
 
     @property
-    def place(self) -> str:
-        """The path without its query."""
+    def bare_path(self) -> str:
+        """Path without its query."""
         return self.path.partition("?")[0]
 
     @property
     def is_card(self) -> bool:
-        return self.place == CARD_PATH
+        return self.bare_path == CARD_PATH
 
 
 Script = Callable[[Request], Iterable[Step]]
 
 
-class Sockets:
-    """A TCP server in a thread with an event loop of its own."""
+class TcpServer:
+    """TCP server in a thread with an event loop of its own."""
 
     def __init__(self) -> None:
         self.url = ""
@@ -99,7 +99,7 @@ class Sockets:
         self._stopped: asyncio.Event
 
     async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Do what is to be done with a connection; it is closed then."""
+        """Handle a connection, which is closed afterwards."""
         raise NotImplementedError
 
     @contextmanager
@@ -122,13 +122,13 @@ class Sockets:
         self._settled.set()
         await self._stopped.wait()
         for _ in range(10):
-            await asyncio.sleep(0)  # who has connected is heard, before asyncio forgets of them
+            await asyncio.sleep(0)  # accept pending connections, before asyncio forgets them
         server.close()
         for task, writer in self._open.items():
             task.cancel()
             writer.transport.abort()
         await asyncio.gather(*self._open, return_exceptions=True)
-        await asyncio.sleep(0)  # the transports close
+        await asyncio.sleep(0)  # let the transports close
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
@@ -138,14 +138,14 @@ class Sockets:
         try:
             with suppress(ConnectionError, asyncio.CancelledError):
                 await self.handle(reader, writer)
-        except Exception as error:  # the test is told when it ends
+        except Exception as error:  # raised when the test ends
             self._faults.append(error)
         finally:
             writer.close()
 
 
-class Raw(Sockets):
-    """The server: its address, what it was asked, and how much it could send."""
+class RawServer(TcpServer):
+    """HTTP server with scripted answers; records requests and counts the bytes sent."""
 
     def __init__(self, script: Script) -> None:
         super().__init__()
@@ -154,8 +154,8 @@ class Raw(Sockets):
         self._script = script
 
     @property
-    def asked(self) -> list[Request]:
-        """The requests but those for the card."""
+    def calls(self) -> list[Request]:
+        """Requests other than those for the Agent Card."""
         return [request for request in self.requests if not request.is_card]
 
     async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -167,7 +167,7 @@ class Raw(Sockets):
     async def _answer(
         self, request: Request, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> bool:
-        """Whether the connection is still good for another request."""
+        """Send an answer; return whether the connection can take another request."""
         for step in self._script(request):
             if isinstance(step, bytes):
                 writer.write(step)
@@ -180,20 +180,20 @@ class Raw(Sockets):
                 return False
             else:
                 if step is CUT:
-                    reset(writer)
+                    reset_connection(writer)
                 return False
         return True
 
 
-def reset(writer: asyncio.StreamWriter) -> None:
-    """Break a connection, so that its other end reads an error and not an end."""
+def reset_connection(writer: asyncio.StreamWriter) -> None:
+    """Reset a connection, so that its peer reads an error instead of EOF."""
     sock: socket.socket = writer.get_extra_info("socket")
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     writer.transport.abort()
 
 
 async def read_request(reader: asyncio.StreamReader) -> Request | None:
-    """The next request of a connection; None at its end."""
+    """Return the next request of a connection, or None at its end."""
     try:
         head = await reader.readuntil(b"\r\n\r\n")
     except asyncio.IncompleteReadError:
@@ -210,20 +210,20 @@ async def read_request(reader: asyncio.StreamReader) -> Request | None:
 
 
 @contextmanager
-def raw(script: Script, sock: socket.socket | None = None) -> Iterator[Raw]:
-    """A server that answers each request with what *script* gives for it.
+def raw(script: Script, sock: socket.socket | None = None) -> Iterator[RawServer]:
+    """Run a server that answers each request with the steps of *script*.
 
     Args:
-        script: Gives bytes to send, seconds to wait, or what to do to the connection.
-        sock: Where to listen, if that is known already.
+        script: Returns bytes to send, seconds to wait, and actions on the connection.
+        sock: Listening socket, if not a new one.
     """
-    server = Raw(script)
+    server = RawServer(script)
     with sock or listener() as given, server.running(given):
         yield server
 
 
 def agent(script: Script, **members: Any) -> Script:
-    """A script with a card at its usual place, and *script* for everything else."""
+    """Return a script that serves an Agent Card, and leaves everything else to *script*."""
 
     def answered(request: Request) -> Iterable[Step]:
         if not request.is_card:
@@ -234,7 +234,7 @@ def agent(script: Script, **members: Any) -> Script:
 
 
 def card(url: str, binding: str = "JSONRPC", version: str = "1.0", **members: Any) -> Json:
-    """The card of an agent at one address."""
+    """Return the Agent Card of an agent with one interface."""
     interface = {"url": url, "protocolBinding": binding, "protocolVersion": version}
     return {
         "name": "raw",
@@ -245,20 +245,20 @@ def card(url: str, binding: str = "JSONRPC", version: str = "1.0", **members: An
 
 
 def reply(body: Any = b"", status: int = 200, **headers: str) -> list[Step]:
-    """A whole answer: bytes as they are, and anything else as JSON."""
+    """Return a whole answer: bytes unchanged, anything else as JSON."""
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
     given = {"content-type": "application/json", "content-length": str(len(content)), **headers}
     return [head(status, **given) + content]
 
 
 def head(status: int = 200, **headers: str) -> bytes:
-    """The head of an answer; an underscore in a header's name stands for a hyphen."""
+    """Return the head of an answer; underscores in header names stand for hyphens."""
     lines = [f"{name.replace('_', '-')}: {value}\r\n" for name, value in headers.items()]
     return f"HTTP/1.1 {status} Said\r\n{''.join(lines)}\r\n".encode("latin-1")
 
 
 def events(*data: Any, then: Step = CLOSE) -> list[Step]:
-    """A stream of events: bytes as they are, and anything else as JSON in an event."""
+    """Return an event stream: bytes unchanged, anything else as a JSON event."""
     lines = [
         each if isinstance(each, bytes) else b"data: " + json.dumps(each).encode() + b"\n\n"
         for each in data
@@ -267,32 +267,32 @@ def events(*data: Any, then: Step = CLOSE) -> list[Step]:
 
 
 def endless(start: bytes, chunk: bytes, total: int = 50 * 2**20) -> Iterator[Step]:
-    """*chunk* again and again; at *total* bytes the client has had its chance."""
+    """Yield *chunk* repeatedly, up to *total* bytes."""
     yield start
     yield from repeat(chunk, total // len(chunk))
     yield CUT
 
 
 def rpc(request: Request, **members: Any) -> list[Step]:
-    """A JSON-RPC answer with a result or an error."""
+    """Return a JSON-RPC answer with a result or an error."""
     return reply({"jsonrpc": "2.0", "id": request.json["id"], **members})
 
 
 def task(id: str = "t-1", state: str = "TASK_STATE_COMPLETED", **members: Any) -> Json:
-    """A task as A2A 1.0 has it."""
+    """Return a task in the JSON of A2A 1.0."""
     return {"id": id, "contextId": "c-1", "status": {"state": state}, **members}
 
 
 def http_client(kind: str, **options: Any) -> Any:
-    """An httpx client; it knows no certificates, for loading them takes most of a test's time."""
+    """Return an httpx client without trusted certificates: loading them takes most of a test."""
     made: Any = httpx.AsyncClient if kind == "async" else httpx.Client
     return made(verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), trust_env=False, **options)
 
 
 class Client:
-    """Either client, asked alike: `client.do("get_task", "t-1")` gives the task.
+    """Either client with one interface: `client.do("get_task", "t-1")` returns the task.
 
-    What a method iterates is given as a list.
+    Iterators are returned as lists.
     """
 
     def __init__(self, kind: str, url: str, **options: Any) -> None:
@@ -302,19 +302,19 @@ class Client:
         self.client: Any = (A2AClient if self._runner else SyncA2AClient)(url, **options)
 
     def do(self, name: str, /, *args: Any, into: list[Any] | None = None, **kwargs: Any) -> Any:
-        """What the method *name* gives; *into* gets what it iterates, even if it fails."""
+        """Call the method *name*; *into* collects the items of an iterator, even if it fails."""
         items: list[Any] = [] if into is None else into
         given = getattr(self.client, name)(*args, **kwargs)
         if self._runner:
-            return self._runner.run(awaited(given, items))
+            return self._runner.run(collect(given, items))
         if isinstance(given, Generator):
             for item in given:
-                items.append(item)  # as they come, for one may fail
+                items.append(item)  # one by one, for the next may fail
             return items
         return given
 
     def first(self, name: str, /, *args: Any, **kwargs: Any) -> Any:
-        """The first of what the method *name* iterates, which is left then."""
+        """Return the first item of the method *name*, and close its iterator."""
         given = getattr(self.client, name)(*args, **kwargs)
         if self._runner:
             return self._runner.run(first_of(given))
@@ -333,7 +333,7 @@ class Client:
             self._runner.run(self.http.aclose())
 
 
-async def awaited(given: Any, items: list[Any]) -> Any:
+async def collect(given: Any, items: list[Any]) -> Any:
     if not isasyncgen(given):
         return await given
     async for item in given:

@@ -1,4 +1,4 @@
-"""Messages of a2a-sdk of every shape, drawn by hypothesis from the descriptors of protobuf."""
+"""Messages of a2a-sdk in every shape, drawn by hypothesis from protobuf descriptors."""
 
 from functools import cache
 from typing import Any
@@ -35,7 +35,7 @@ MODELS: dict[type[Model], Any] = {
     ours.TaskStatus: sdk.TaskStatus,
     ours.TaskStatusUpdateEvent: sdk.TaskStatusUpdateEvent,
 }
-"""Our models, and what they are in the SDK."""
+"""Our models and their counterparts in the SDK."""
 
 some = settings(
     max_examples=25,
@@ -64,13 +64,13 @@ WELL_KNOWN: dict[str, Strategy] = {
 
 @cache
 def shapes(kind: Any) -> Strategy:
-    """Messages of the class *kind*, without what is set and says nothing: `""`, false, `{}`."""
+    """Return messages of the class *kind*, with no field set to a default (`""`, false, `{}`)."""
     needed: dict[str, Strategy] = {}
     optional: dict[str, Strategy] = {}
     choices: dict[str, list[Strategy]] = {}
     for field in kind.DESCRIPTOR.fields:
         value = _values(field)
-        if _chosen(field):
+        if _in_oneof(field):
             chosen = st.fixed_dictionaries({field.name: value})
             choices.setdefault(field.containing_oneof.name, []).append(chosen)
         else:
@@ -82,13 +82,13 @@ def shapes(kind: Any) -> Strategy:
 
 
 def is_required(field: Any) -> bool:
-    """Whether a message is none without the field, by the annotation in the protocol's `.proto`."""
+    """Return whether the annotation in the protocol's `.proto` requires the field."""
     behaviours = dict(field.GetOptions().ListFields()).items()
     return any(e.name == "field_behavior" and 2 in value for e, value in behaviours)
 
 
-def _chosen(field: Any) -> bool:
-    """Whether the field is one of several, of which a message has one."""
+def _in_oneof(field: Any) -> bool:
+    """Return whether the field is one of several, only one of which is set."""
     return bool(field.containing_oneof) and len(field.containing_oneof.fields) > 1
 
 
@@ -105,11 +105,11 @@ def _single(field: Any) -> Strategy:
         if name in WELL_KNOWN:
             return WELL_KNOWN[name]
         made = shapes(field.message_type._concrete_class)
-        # an empty one says nothing, unless it is one of several
-        return made if _chosen(field) else made.filter(lambda message: message.ByteSize() > 0)
+        # an empty message equals an unset field, except in a oneof
+        return made if _in_oneof(field) else made.filter(lambda message: message.ByteSize() > 0)
     if field.type == FieldDescriptor.TYPE_STRING:
-        told = is_required(field) or (field.has_presence and not _chosen(field))
-        return names if told else texts
+        nonempty = is_required(field) or (field.has_presence and not _in_oneof(field))
+        return names if nonempty else texts
     if field.type == FieldDescriptor.TYPE_BOOL:
         return st.just(True) if field.has_presence else st.booleans()
     if field.type == FieldDescriptor.TYPE_ENUM:
@@ -120,5 +120,5 @@ def _single(field: Any) -> Strategy:
 
 
 def json_of(message: Any) -> Json:
-    """The JSON form of A2A 1.0, as the SDK writes it."""
+    """Return the JSON of A2A 1.0 as the SDK writes it."""
     return MessageToDict(message)

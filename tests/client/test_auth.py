@@ -1,4 +1,4 @@
-"""Credentials: where they go, and where nobody gets to see them."""
+"""Credentials: where they are sent, and where they must not be seen."""
 
 import base64
 import gc
@@ -17,7 +17,7 @@ from apcore_a2a_client import (
     PushNotificationConfig,
     SyncA2AClient,
 )
-from apcore_a2a_client.setup import address
+from apcore_a2a_client.agent_urls import agent_url
 
 from tests.serving import listener
 
@@ -44,7 +44,7 @@ pytestmark = pytest.mark.rotating("kind", "way")
 
 SECRET = "s3cr3t"
 HIDDEN = [SECRET, base64.b64encode(f"{SECRET}:{SECRET}".encode()).decode()]
-"""What must not be seen, in either form."""
+"""The secret in both forms in which it must not be seen."""
 Server = Callable[..., Any]
 
 kinds = pytest.mark.parametrize("kind", KINDS)
@@ -53,13 +53,13 @@ wires = pytest.mark.parametrize(("binding", "version"), WIRES)
 
 def ok(request: Request) -> Iterable[Step]:
     result: Any = {"task": task()}
-    if request.place == "/":
+    if request.bare_path == "/":
         result = {"jsonrpc": "2.0", "id": request.json["id"], "result": result}
     return reply(result)
 
 
-def asked(kind: str, script: Script, **options: Any) -> list[Request]:
-    """The requests for the card and for a message that a client sends."""
+def send_requests(kind: str, script: Script, **options: Any) -> list[Request]:
+    """Return the requests that a client sends for the Agent Card and for a message."""
     with raw(script) as server, Client(kind, server.url, **options) as client:
         client.do("send_message", "hi")
         assert [request.is_card for request in server.requests] == [True, False]
@@ -80,24 +80,26 @@ def asked(kind: str, script: Script, **options: Any) -> list[Request]:
         ("a-b._~+/=", "Bearer a-b._~+/="),
     ],
 )
-def test_a_token_stands_in_the_header_of_each_request(
+def test_a_token_is_sent_in_the_header_of_each_request(
     kind: str, token: str, header: str, binding: str, version: str
 ) -> None:
     script = agent(ok, **card("/", binding, version))
     for auth in (token, lambda: token):
-        found = asked(kind, script, auth=auth)
-        assert [request.headers["authorization"] for request in found] == [header] * 2
+        requests = send_requests(kind, script, auth=auth)
+        assert [request.headers["authorization"] for request in requests] == [header] * 2
 
 
 @kinds
-def test_without_credentials_there_are_none(kind: str) -> None:
-    found = asked(kind, agent(ok, securitySchemes={"k": {"type": "apiKey", "in": "query"}}))
-    assert not {"authorization", "x-api-key", "cookie"} & {n for r in found for n in r.headers}
-    assert [request.path for request in found] == [CARD_PATH, "/"]
+def test_without_credentials_none_are_sent(kind: str) -> None:
+    requests = send_requests(
+        kind, agent(ok, securitySchemes={"k": {"type": "apiKey", "in": "query"}})
+    )
+    assert not {"authorization", "x-api-key", "cookie"} & {n for r in requests for n in r.headers}
+    assert [request.path for request in requests] == [CARD_PATH, "/"]
 
 
 class Tokens:
-    """Gives another token each time."""
+    """Source of a new token for each request."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -106,13 +108,13 @@ class Tokens:
         self.count += 1
         return f"token-{self.count}"
 
-    async def fresh_later(self) -> str:
+    async def fresh_async(self) -> str:
         return self.fresh()
 
 
 @kinds
 @pytest.mark.parametrize("later", [False, True])
-def test_a_function_gives_a_token_for_each_request(
+def test_a_function_is_called_for_a_token_for_each_request(
     kind: str, later: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("apcore_a2a_client.exchange.FIRST_WAIT", 0.001)
@@ -129,24 +131,24 @@ def test_a_function_gives_a_token_for_each_request(
             {"jsonrpc": "2.0", "id": request.json["id"], "result": task()}
         )
 
-    auth = tokens.fresh_later if later else tokens.fresh
+    auth = tokens.fresh_async if later else tokens.fresh
     with raw(script) as server, Client(kind, server.url, auth=auth, retries=3) as client:
         client.do("get_task", "t-1")
         client.do("get_task", "t-1")
-    found = [request.headers["authorization"] for request in server.requests]
-    assert found == [f"Bearer token-{number + 1}" for number in range(6)]
+    sent_tokens = [request.headers["authorization"] for request in server.requests]
+    assert sent_tokens == [f"Bearer token-{number + 1}" for number in range(6)]
 
 
-def test_a_client_that_cannot_await_says_so_of_a_function_that_must_be() -> None:
+def test_the_sync_client_refuses_an_async_token_function() -> None:
     with raw(agent(ok)) as server:
         assert "await" in refusal(server.url)
         assert not server.requests
-    gc.collect()  # what nobody has awaited would warn
+    gc.collect()  # an unawaited coroutine would warn
 
 
 def refusal(url: str) -> str:
-    """What the error says; nothing of it is left then."""
-    with Client("sync", url, auth=Tokens().fresh_later) as client:
+    """Return the message of the error, and release the error itself."""
+    with Client("sync", url, auth=Tokens().fresh_async) as client:
         try:
             client.do("send_message", "hi")
         except A2AError as error:
@@ -155,11 +157,11 @@ def refusal(url: str) -> str:
 
 
 class NoTokenError(Exception):
-    """What a user's own function raises."""
+    """Error of a user's own token function."""
 
 
 @kinds
-def test_what_a_function_raises_is_raised(kind: str) -> None:
+def test_an_error_of_a_token_function_is_raised(kind: str) -> None:
     def auth() -> str:
         raise NoTokenError
 
@@ -182,7 +184,7 @@ BAD_SECRETS = [
 
 @kinds
 @pytest.mark.parametrize("secret", BAD_SECRETS)
-def test_a_secret_that_no_header_can_have_is_refused_unseen(kind: str, secret: str) -> None:
+def test_an_invalid_header_value_is_refused_and_not_shown(kind: str, secret: str) -> None:
     for options in (
         lambda: {"auth": secret},
         lambda: {"auth": APIKey(secret)},
@@ -190,42 +192,42 @@ def test_a_secret_that_no_header_can_have_is_refused_unseen(kind: str, secret: s
     ):
         with pytest.raises(ValueError, match="characters") as caught:
             Client(kind, "http://127.0.0.1", **options())
-        assert unseen(caught.value)
+        assert shows_no_secret(caught.value)
     with raw(agent(ok)) as server, Client(kind, server.url, auth=lambda: secret) as client:
         with pytest.raises((ValueError, A2AError)) as late:
             client.do("send_message", "hi")
-        assert unseen(late.value)
+        assert shows_no_secret(late.value)
         assert not server.requests
 
 
 @kinds
 @pytest.mark.parametrize("name", ["", " ", "a b", "x:", "x\n", "ä", "x\0"])
-def test_a_header_without_a_good_name_is_refused(kind: str, name: str) -> None:
+def test_an_invalid_header_name_is_refused(kind: str, name: str) -> None:
     with pytest.raises(ValueError, match=r"[Hh]eader") as caught:
         Client(kind, "http://127.0.0.1", headers={name: SECRET})
-    assert unseen(caught.value)
+    assert shows_no_secret(caught.value)
 
 
 @kinds
 @pytest.mark.parametrize("auth", [5, ["token"], {"token": SECRET}, ("user", SECRET), b"token"])
-def test_what_is_no_credentials_is_refused_unseen(kind: str, auth: Any) -> None:
+def test_credentials_of_the_wrong_type_are_refused_and_not_shown(kind: str, auth: Any) -> None:
     with pytest.raises(TypeError) as caught:
         Client(kind, "http://127.0.0.1", auth=auth)
-    assert unseen(caught.value)
+    assert shows_no_secret(caught.value)
 
 
-# httpx's own
-
-
-@kinds
-def test_any_auth_of_httpx_will_do(kind: str) -> None:
-    found = asked(kind, agent(ok), auth=httpx.BasicAuth("user", SECRET))
-    told = base64.b64encode(f"user:{SECRET}".encode()).decode()
-    assert [request.headers["authorization"] for request in found] == [f"Basic {told}"] * 2
+# Authentication of httpx
 
 
 @kinds
-def test_an_auth_of_several_requests_will_do(kind: str) -> None:
+def test_httpx_authentication_is_supported(kind: str) -> None:
+    requests = send_requests(kind, agent(ok), auth=httpx.BasicAuth("user", SECRET))
+    encoded = base64.b64encode(f"user:{SECRET}".encode()).decode()
+    assert [request.headers["authorization"] for request in requests] == [f"Basic {encoded}"] * 2
+
+
+@kinds
+def test_httpx_authentication_with_challenges_is_supported(kind: str) -> None:
     def script(request: Request) -> Iterable[Step]:
         if "authorization" not in request.headers:
             challenge = 'Digest realm="r", nonce="n", qop="auth", algorithm=SHA-256'
@@ -237,31 +239,31 @@ def test_an_auth_of_several_requests_will_do(kind: str) -> None:
         Client(kind, server.url, auth=httpx.DigestAuth("user", SECRET)) as client,
     ):
         assert client.do("send_message", "hi").id == "t-1"
-    told = [request.headers.get("authorization", "") for request in server.requests]
-    assert told[0] == ""
-    assert all(each.startswith("Digest ") for each in told[1:])
+    sent_headers = [request.headers.get("authorization", "") for request in server.requests]
+    assert sent_headers[0] == ""
+    assert all(each.startswith("Digest ") for each in sent_headers[1:])
 
 
 @kinds
-def test_the_auth_of_an_httpx_client_is_used_unless_there_is_another(kind: str) -> None:
+def test_the_authentication_of_an_httpx_client_is_used_by_default(kind: str) -> None:
     for auth, scheme in ((None, "Basic"), ("token", "Bearer")):
         own = http_client(kind, auth=("user", "password"))
         with raw(agent(ok)) as server, Client(kind, server.url, http_client=own, auth=auth) as one:
             one.do("send_message", "hi")
-        told = [request.headers["authorization"].split()[0] for request in server.requests]
-        assert told == [scheme] * 2
+        sent_schemes = [request.headers["authorization"].split()[0] for request in server.requests]
+        assert sent_schemes == [scheme] * 2
 
 
 # API keys
 
 
 def scheme(place: str, name: str = "the-key") -> dict[str, Any]:
-    """An API key's scheme as 0.3 has it, which is OpenAPI's form."""
+    """Return the scheme of an API key in the JSON of 0.3 and OpenAPI."""
     return {"type": "apiKey", "in": place, "name": name}
 
 
 def new_scheme(place: str, name: str = "the-key") -> dict[str, Any]:
-    """The same as 1.0 has it."""
+    """Return the scheme of an API key in the JSON of 1.0."""
     return {"apiKeySecurityScheme": {"location": place, "name": name}}
 
 
@@ -269,7 +271,7 @@ BEARER = {"httpAuthSecurityScheme": {"scheme": "Bearer"}}
 
 
 def places(request: Request) -> list[str]:
-    """Where in a request the key is."""
+    """Return where in a request the key is."""
     query = httpx.URL(request.path).params
     cookies = request.headers.get("cookie", "").split("; ")
     return [
@@ -283,11 +285,11 @@ def places(request: Request) -> list[str]:
 @wires
 @pytest.mark.parametrize("made", [scheme, new_scheme])
 @pytest.mark.parametrize("place", ["header", "query", "cookie"])
-def test_a_key_is_where_the_card_wants_it(
+def test_a_key_is_sent_where_the_card_declares_it(
     kind: str, place: str, made: Callable[..., Any], binding: str, version: str
 ) -> None:
     given = card("/", binding, version, securitySchemes={"b": BEARER, "k": made(place)})
-    first, second = asked(kind, agent(ok, **given), auth=APIKey(SECRET))
+    first, second = send_requests(kind, agent(ok, **given), auth=APIKey(SECRET))
     assert places(first) == ["header x-api-key"]
     assert places(second) == [f"{place} the-key"]
 
@@ -302,21 +304,23 @@ def test_a_key_is_where_the_card_wants_it(
         {"security": [{"b": []}, {"second": []}]},
     ],
 )
-def test_a_key_is_where_the_card_requires_it(kind: str, required: Any) -> None:
+def test_a_key_is_sent_where_the_card_requires_it(kind: str, required: Any) -> None:
     schemes = {"first": scheme("header"), "second": scheme("query", "needed"), "b": BEARER}
-    _, found = asked(kind, agent(ok, securitySchemes=schemes, **required), auth=APIKey(SECRET))
-    assert places(found) == ["query needed"]
+    _, message_request = send_requests(
+        kind, agent(ok, securitySchemes=schemes, **required), auth=APIKey(SECRET)
+    )
+    assert places(message_request) == ["query needed"]
 
 
 @kinds
 @pytest.mark.parametrize("schemes", [{}, {"b": BEARER}, None])
-def test_a_key_of_which_a_card_knows_nothing_is_in_a_usual_header(kind: str, schemes: Any) -> None:
-    found = asked(kind, agent(ok, securitySchemes=schemes), auth=APIKey(SECRET))
-    assert [places(request) for request in found] == [["header x-api-key"]] * 2
+def test_a_key_that_the_card_does_not_declare_is_sent_in_x_api_key(kind: str, schemes: Any) -> None:
+    requests = send_requests(kind, agent(ok, securitySchemes=schemes), auth=APIKey(SECRET))
+    assert [places(request) for request in requests] == [["header x-api-key"]] * 2
 
 
 @kinds
-def test_a_key_needs_no_card(kind: str) -> None:
+def test_a_key_is_sent_without_an_agent_card(kind: str) -> None:
     def script(request: Request) -> Iterable[Step]:
         return reply(b"", 404) if request.method == "GET" else ok(request)
 
@@ -327,18 +331,18 @@ def test_a_key_needs_no_card(kind: str) -> None:
 
 
 @kinds
-def test_a_key_is_on_every_request_from_then_on(kind: str) -> None:
-    """Also on that for a card that is asked for again."""
+def test_a_key_is_sent_with_every_later_request(kind: str) -> None:
+    """Also with the request that fetches the card again."""
     given = agent(ok, securitySchemes={"k": scheme("query")})
     with raw(given) as server, Client(kind, server.url, auth=APIKey(SECRET), card_ttl=0) as client:
         client.do("send_message", "hi")
         client.do("send_message", "hi")
-    found = [places(request) for request in server.requests]
-    assert found[1:] == [["query the-key"]] * 3
+    key_places = [places(request) for request in server.requests]
+    assert key_places[1:] == [["query the-key"]] * 3
 
 
 @kinds
-def test_a_key_for_two_agents_is_where_each_wants_it(kind: str) -> None:
+def test_a_key_for_two_agents_is_sent_where_each_declares_it(kind: str) -> None:
     key = APIKey(SECRET)
     with (
         raw(agent(ok, securitySchemes={"k": scheme("query")})) as one,
@@ -349,16 +353,18 @@ def test_a_key_for_two_agents_is_where_each_wants_it(kind: str) -> None:
         for _ in range(2):
             to_one.do("send_message", "hi")
             to_two.do("send_message", "hi")
-    assert [places(request) for request in one.asked] == [["query the-key"]] * 2
-    assert [places(request) for request in two.asked] == [["header the-key"]] * 2
+    assert [places(request) for request in one.calls] == [["query the-key"]] * 2
+    assert [places(request) for request in two.calls] == [["header the-key"]] * 2
 
 
 @kinds
-def test_a_key_leaves_other_cookies_and_parameters_alone(kind: str) -> None:
+def test_a_key_keeps_other_cookies_and_parameters(kind: str) -> None:
     schemes = {"k": scheme("cookie")}
     headers = {"cookie": "a=b"}
-    _, found = asked(kind, agent(ok, securitySchemes=schemes), auth=APIKey(SECRET), headers=headers)
-    assert found.headers["cookie"] == f"a=b; the-key={SECRET}"
+    _, message_request = send_requests(
+        kind, agent(ok, securitySchemes=schemes), auth=APIKey(SECRET), headers=headers
+    )
+    assert message_request.headers["cookie"] == f"a=b; the-key={SECRET}"
 
     def listed(request: Request) -> Iterable[Step]:
         return reply({"tasks": []})
@@ -368,11 +374,11 @@ def test_a_key_leaves_other_cookies_and_parameters_alone(kind: str) -> None:
     )
     with raw(given) as server, Client(kind, server.url, auth=APIKey("a&b=c d")) as client:
         client.do("list_tasks", "c&1", page_size=5)
-    parameters = dict(httpx.URL(server.asked[0].path).params)
+    parameters = dict(httpx.URL(server.calls[0].path).params)
     assert parameters == {"contextId": "c&1", "pageSize": "5", "k&=": "a&b=c d"}
 
 
-# Unseen
+# Secrets are not shown
 
 AUTHS: dict[str, dict[str, Any]] = {
     "token": {"auth": f"Bearer {SECRET}"},
@@ -384,15 +390,15 @@ AUTHS: dict[str, dict[str, Any]] = {
 SCHEMES = {"header": scheme("header"), "query": scheme("query"), "cookie": scheme("cookie")}
 
 
-def unseen(error: BaseException) -> bool:
-    """Whether no secret is in what is shown of an error."""
+def shows_no_secret(error: BaseException) -> bool:
+    """Return whether no secret is in any representation of an error."""
     shown = [str(error), repr(error), *traceback.format_exception(error), repr(vars(error))]
     return not any(secret in text for secret in HIDDEN for text in shown)
 
 
 @pytest.fixture
 def log(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixture]:
-    """Everything that anybody logs, of whatever level, with its arguments as they are shown."""
+    """Yield records of all levels and loggers; check that they show no secret."""
     caplog.set_level(logging.DEBUG)
     yield caplog
     shown = [caplog.text, *(repr(record.args) for record in caplog.records)]
@@ -418,7 +424,7 @@ def faults(elsewhere: str) -> list[list[Step]]:
 @kinds
 @pytest.mark.parametrize("place", SCHEMES)
 @pytest.mark.parametrize("credentials", AUTHS)
-def test_secrets_are_in_no_log_and_no_error(
+def test_secrets_are_in_no_log_record_and_no_error(
     kind: str, credentials: str, place: str, log: pytest.LogCaptureFixture
 ) -> None:
     current: list[list[Step]] = []
@@ -436,11 +442,11 @@ def test_secrets_are_in_no_log_and_no_error(
             for operation in ("send_message", "stream_message", "get_task"):
                 with pytest.raises(A2AError) as caught:
                     client.do(operation, "hi")
-                assert unseen(caught.value)
+                assert shows_no_secret(caught.value)
             with pytest.raises(A2AError) as caught:
                 without.do("get_card")
-            assert unseen(caught.value)
-        assert any(secret in str(server.asked) for secret in HIDDEN)
+            assert shows_no_secret(caught.value)
+        assert any(secret in str(server.calls) for secret in HIDDEN)
         assert len(other.requests) == 1
         assert not any(secret in str(other.requests) for secret in HIDDEN)
     assert "HTTP Request: POST" in log.text
@@ -449,11 +455,11 @@ def test_secrets_are_in_no_log_and_no_error(
 @kinds
 @pytest.mark.parametrize("place", SCHEMES)
 @pytest.mark.parametrize("credentials", AUTHS)
-def test_secrets_are_in_no_error_of_a_connection_that_fails(
+def test_secrets_are_in_no_error_of_a_failed_connection(
     kind: str, credentials: str, place: str, log: pytest.LogCaptureFixture
 ) -> None:
-    with listener() as nobody:
-        given = card(f"http://127.0.0.1:{nobody.getsockname()[1]}/")
+    with listener() as unused:
+        given = card(f"http://127.0.0.1:{unused.getsockname()[1]}/")
         schemes = {"k": SCHEMES[place]}
         with (
             raw(lambda _: reply({**given, "securitySchemes": schemes})) as server,
@@ -462,34 +468,36 @@ def test_secrets_are_in_no_error_of_a_connection_that_fails(
             for operation in ("send_message", "stream_message", "get_task"):
                 with pytest.raises(A2AError) as caught:
                     client.do(operation, "hi")
-                assert unseen(caught.value)
+                assert shows_no_secret(caught.value)
     assert "connect_tcp.failed" in log.text
 
 
 @kinds
 @pytest.mark.parametrize("place", SCHEMES)
-def test_a_key_is_in_no_log_of_what_succeeds(
+def test_a_key_is_in_no_log_record_of_a_successful_request(
     kind: str, place: str, log: pytest.LogCaptureFixture
 ) -> None:
     for wire in WIRES:
         given = card("/", *wire, securitySchemes={"k": SCHEMES[place]})
-        asked(kind, agent(ok, **given), auth=APIKey(SECRET))
+        send_requests(kind, agent(ok, **given), auth=APIKey(SECRET))
     assert "HTTP Request: POST" in log.text
 
 
 @kinds
 @pytest.mark.parametrize("place", SCHEMES)
-def test_a_key_is_in_no_picture_of_a_request(kind: str, place: str) -> None:
-    """What tools that hook into httpx see of it, as tracing does."""
-    pictures: list[str] = []
+def test_a_key_is_in_no_representation_of_a_request(kind: str, place: str) -> None:
+    """Event hooks of httpx, as used for tracing, see the request."""
+    representations: list[str] = []
 
-    def look(message: Any) -> None:
-        pictures.extend((repr(message), str(message.url), repr(message.url), f"{message.url}"))
+    def record(message: Any) -> None:
+        representations.extend(
+            (repr(message), str(message.url), repr(message.url), f"{message.url}")
+        )
 
-    async def look_later(message: Any) -> None:
-        look(message)
+    async def record_async(message: Any) -> None:
+        record(message)
 
-    hook: Any = look_later if kind == "async" else look
+    hook: Any = record_async if kind == "async" else record
     hooks = {"request": [hook], "response": [hook]}
     own = http_client(kind, event_hooks=hooks)
     given = agent(ok, securitySchemes={"k": SCHEMES[place]})
@@ -498,39 +506,39 @@ def test_a_key_is_in_no_picture_of_a_request(kind: str, place: str) -> None:
         Client(kind, server.url, auth=APIKey(SECRET), http_client=own) as one,
     ):
         one.do("send_message", "hi")
-    assert len(pictures) == 16
-    assert SECRET not in str(pictures)
-    assert places(server.asked[0]) == [f"{place} the-key"]
+    assert len(representations) == 16
+    assert SECRET not in str(representations)
+    assert places(server.calls[0]) == [f"{place} the-key"]
 
 
-def ours(value: Any, seen: dict[int, Any]) -> None:
-    """Collect the objects of the client's package that *value* is made of."""
+def collect_ours(value: Any, seen: dict[int, Any]) -> None:
+    """Collect the objects of the client's package in *value*."""
     if id(value) in seen:
         return
     if isinstance(value, dict | list | tuple):
         for item in value.values() if isinstance(value, dict) else value:
-            ours(item, seen)
+            collect_ours(item, seen)
     elif type(value).__module__.startswith("apcore_a2a_client"):
         seen[id(value)] = value
-        ours(getattr(value, "__dict__", {}), seen)
+        collect_ours(getattr(value, "__dict__", {}), seen)
 
 
 @kinds
 @pytest.mark.parametrize("credentials", [name for name in AUTHS if name != "basic"])
-def test_secrets_are_in_no_picture_of_a_client(kind: str, credentials: str) -> None:
+def test_secrets_are_in_no_representation_of_a_client(kind: str, credentials: str) -> None:
     given = agent(ok, securitySchemes={"k": scheme("query")})
     with raw(given) as server, Client(kind, server.url, **AUTHS[credentials]) as client:
         client.do("send_message", "hi")
-        found: dict[int, Any] = {}
-        ours(client.client, found)
-        assert len(found) > 4
-        for each in found.values():
+        objects: dict[int, Any] = {}
+        collect_ours(client.client, objects)
+        assert len(objects) > 4
+        for each in objects.values():
             assert SECRET not in repr(each)
             assert SECRET not in str(each)
     assert SECRET not in repr(APIKey(SECRET))
 
 
-def test_secrets_are_in_no_picture_of_a_webhook() -> None:
+def test_secrets_are_in_no_representation_of_a_push_config() -> None:
     config = PushNotificationConfig(
         task_id="t-1",
         url="http://127.0.0.1/",
@@ -543,7 +551,7 @@ def test_secrets_are_in_no_picture_of_a_webhook() -> None:
 
 
 @kinds
-def test_an_error_tells_the_challenge_and_not_the_answer_to_it(kind: str) -> None:
+def test_an_error_has_the_challenge_but_not_the_credentials(kind: str) -> None:
     with (
         raw(agent(lambda _: reply(b"", 401, www_authenticate='Bearer realm="x"'))) as server,
         Client(kind, server.url, auth=SECRET) as client,
@@ -551,10 +559,10 @@ def test_an_error_tells_the_challenge_and_not_the_answer_to_it(kind: str) -> Non
         with pytest.raises(A2AAuthError) as caught:
             client.do("send_message", "hi")
         assert caught.value.challenge == 'Bearer realm="x"'
-        assert unseen(caught.value)
+        assert shows_no_secret(caught.value)
 
 
-# Addresses
+# URLs
 
 BAD_URLS = [
     "",
@@ -621,17 +629,47 @@ BAD_URLS = [
 
 @kinds
 @pytest.mark.parametrize("url", BAD_URLS, ids=lambda url: repr(url)[:40])
-def test_what_is_no_address_is_refused_without_its_secrets(kind: str, url: Any) -> None:
+def test_an_invalid_url_is_refused_and_its_secrets_are_not_shown(kind: str, url: Any) -> None:
     with pytest.raises(ValueError) as caught:  # noqa: PT011  # unseen() looks at its text
         Client(kind, url)
-    assert unseen(caught.value)
+    assert shows_no_secret(caught.value)
 
 
-def test_an_address_shows_no_secret() -> None:
+def test_a_url_is_shown_without_its_secrets() -> None:
     assert repr(SyncA2AClient("http://h/x#s3cr3t")) == "<SyncA2AClient http://h/x>"
     with pytest.raises(ValueError, match="no query") as caught:
         SyncA2AClient("http://h/x?key=s3cr3t")
     assert "s3cr3t" not in str(caught.value)
+
+
+@kinds
+@pytest.mark.parametrize(
+    "url", ["127.0.0.1:8000", "localhost:8000", "[::1]:8000/agent", "agent.example.com", "agent:80"]
+)
+def test_the_error_for_a_url_without_a_scheme_says_what_to_write(kind: str, url: str) -> None:
+    with pytest.raises(ValueError, match="scheme") as caught:
+        Client(kind, f"{url}#s3cr3t")
+    assert str(caught.value) == f"The agent's URL needs a scheme: got {url!r}, write http://{url}"
+
+
+@kinds
+@pytest.mark.parametrize(
+    ("url", "given"),
+    [
+        ("ftp://agent.example.com", ", not ftp://agent.example.com"),
+        ("http://", ""),
+        ("http:/agent.example.com", ""),
+        ("agent.example.com:99999", ""),
+        ("agent .example.com", ""),
+    ],
+)
+def test_the_error_for_an_invalid_url_says_what_is_expected(
+    kind: str, url: str, given: str
+) -> None:
+    with pytest.raises(ValueError, match="URL") as caught:
+        Client(kind, url)
+    expected = "The agent's URL must be http or https with a host, such as http://127.0.0.1:8000"
+    assert str(caught.value) == f"{expected}{given}"
 
 
 @pytest.mark.parametrize(
@@ -650,8 +688,8 @@ def test_an_address_shows_no_secret() -> None:
         ("http://h/x#z", "http://h/x"),
     ],
 )
-def test_an_address_is_taken_as_it_is(url: str, found: str) -> None:
-    assert str(address(url)) == found
+def test_a_url_is_normalized(url: str, found: str) -> None:
+    assert str(agent_url(url)) == found
 
 
 @kinds
@@ -668,6 +706,6 @@ def test_an_address_is_taken_as_it_is(url: str, found: str) -> None:
         ("timeout", float("nan")),
     ],
 )
-def test_an_option_of_no_sense_is_refused(kind: str, option: str, value: Any) -> None:
+def test_an_invalid_option_is_refused(kind: str, option: str, value: Any) -> None:
     with pytest.raises(ValueError, match=option):
         Client(kind, "http://127.0.0.1", **{option: value})

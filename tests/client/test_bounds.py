@@ -1,4 +1,4 @@
-"""What ends in time, goes on after a fault, or stays where it is."""
+"""Timeouts, reconnects, and limits of where requests go."""
 
 import asyncio
 import socket
@@ -17,7 +17,7 @@ from apcore_a2a_client import (
     SyncA2AClient,
 )
 from apcore_a2a_client.exchange import Send
-from apcore_a2a_client.operations import Operations
+from apcore_a2a_client.methods import Operations
 
 from .raw import (
     HOLD,
@@ -40,19 +40,19 @@ kinds = pytest.mark.parametrize("kind", KINDS)
 WORKING: dict[str, Any] = {"task": task(state="TASK_STATE_WORKING")}
 
 
-def bound(port: int) -> socket.socket:
-    """A socket at that port, even if it has just been in use."""
-    found = socket.socket()
-    found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    found.bind(("127.0.0.1", port))
-    return found
+def bound_socket(port: int) -> socket.socket:
+    """Return a socket bound to *port*, even if it was just in use."""
+    sock = socket.socket()
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    sock.bind(("127.0.0.1", port))
+    return sock
 
 
-def test_who_gives_up_on_the_card_does_not_hold_up_others() -> None:
-    asyncio.run(giving_up_on_the_card())
+def test_giving_up_on_the_card_does_not_block_other_callers() -> None:
+    asyncio.run(give_up_on_the_card())
 
 
-async def giving_up_on_the_card() -> None:
+async def give_up_on_the_card() -> None:
     def script(_: Request) -> Iterable[Step]:
         return [HOLD] if len(server.requests) == 1 else reply(card("/"))
 
@@ -67,7 +67,7 @@ async def giving_up_on_the_card() -> None:
 @pytest.mark.clock
 @kinds
 @pytest.mark.parametrize("what", ["card", "send", "stream"])
-def test_a_call_is_bounded_wholly_by_its_own_timeout(kind: str, what: str) -> None:
+def test_the_timeout_of_a_call_covers_all_its_requests(kind: str, what: str) -> None:
     def script(request: Request) -> Iterable[Step]:
         if request.is_card:
             return [HOLD] if what == "card" else reply(card("/"))
@@ -83,14 +83,14 @@ def test_a_call_is_bounded_wholly_by_its_own_timeout(kind: str, what: str) -> No
 
 
 @kinds
-def test_a_stream_outlives_a_restart_of_its_agent(kind: str) -> None:
-    """For some seconds nobody listens there."""
+def test_a_stream_survives_a_restart_of_its_agent(kind: str) -> None:
+    """For a while the port refuses connections."""
 
-    def before(request: Request) -> Iterable[Step]:
+    def before_restart(request: Request) -> Iterable[Step]:
         result = {"jsonrpc": "2.0", "id": 1, "result": WORKING}
         return events(result, then=HOLD)
 
-    def behind(request: Request) -> Iterable[Step]:
+    def after_restart(request: Request) -> Iterable[Step]:
         done = {"task": task()}
         return events({"jsonrpc": "2.0", "id": 1, "result": done})
 
@@ -99,23 +99,23 @@ def test_a_stream_outlives_a_restart_of_its_agent(kind: str) -> None:
     def ask(client: Client) -> None:
         client.do("stream_message", "hi", into=seen)
 
-    first = bound(0)
+    first = bound_socket(0)
     port = first.getsockname()[1]
     with Client(kind, f"http://127.0.0.1:{port}", timeout=20, retries=1) as client:
         thread = threading.Thread(target=ask, args=[client])
-        with raw(agent(before), first):
+        with raw(agent(before_restart), first):
             thread.start()
             while not seen:
                 assert thread.is_alive()
-        with raw(agent(behind), bound(port)):
+        with raw(agent(after_restart), bound_socket(port)):
             thread.join(10)
         assert not thread.is_alive()
     assert [event.status.state for event in seen] == ["working", "completed"]
 
 
 @kinds
-def test_what_a_snapshot_has_otherwise_is_a_chunk_again(kind: str) -> None:
-    """An agent without streams, whose only part changes from look to look."""
+def test_a_changed_part_of_a_snapshot_is_another_chunk(kind: str) -> None:
+    """An agent without streaming, whose only part changes between polls."""
     parts: list[Any] = [{"n": 1}, {"n": 2}]
 
     def script(request: Request) -> Iterable[Step]:
@@ -133,7 +133,7 @@ def test_what_a_snapshot_has_otherwise_is_a_chunk_again(kind: str) -> None:
         assert client.do("stream", "skill", "hi") == [{"n": 1}, {"n": 2}]
 
 
-def test_a_transport_for_tests_and_a_hook_that_reads_are_no_hindrance() -> None:
+def test_a_mock_transport_and_a_reading_event_hook_are_supported() -> None:
     def answer(request: httpx.Request) -> httpx.Response:
         if request.method == "GET":
             return httpx.Response(200, json=card("http://agent.example/"))
@@ -151,7 +151,7 @@ def test_a_transport_for_tests_and_a_hook_that_reads_are_no_hindrance() -> None:
 
 
 @kinds
-def test_credentials_don_t_go_where_a_redirected_card_says(kind: str) -> None:
+def test_credentials_are_not_sent_to_the_url_of_a_redirected_card(kind: str) -> None:
     def script(request: Request) -> Iterable[Step]:
         return reply(card("http://localhost:1/"))
 
@@ -168,16 +168,16 @@ def test_credentials_don_t_go_where_a_redirected_card_says(kind: str) -> None:
 
 @kinds
 @pytest.mark.parametrize("id", [".", ".."])
-def test_an_id_does_not_lead_to_another_address(kind: str, id: str) -> None:
+def test_an_id_does_not_change_the_path_of_a_request(kind: str, id: str) -> None:
     script = agent(lambda _: reply({}), **card("/", "HTTP+JSON"))
     with raw(script) as server, Client(kind, server.url) as client:
         with pytest.raises(A2AProtocolError):
             client.do("delete_push_config", "t-1", id)
-        assert server.asked == []
+        assert server.calls == []
 
 
 @kinds
-def test_webhooks_are_listed_from_all_pages(kind: str) -> None:
+def test_push_configs_are_listed_from_all_pages(kind: str) -> None:
     pages = [
         {"configs": [{"taskId": "t-1", "url": "http://a/"}], "nextPageToken": "2"},
         {"configs": [{"taskId": "t-1", "url": "http://b/"}], "nextPageToken": ""},
@@ -186,14 +186,14 @@ def test_webhooks_are_listed_from_all_pages(kind: str) -> None:
         raw(agent(lambda request: rpc(request, result=pages.pop(0)))) as server,
         Client(kind, server.url) as client,
     ):
-        found = client.do("list_push_configs", "t-1")
-        assert [config.url for config in found] == ["http://a/", "http://b/"]
-        assert server.asked[1].json["params"]["pageToken"] == "2"
+        configs = client.do("list_push_configs", "t-1")
+        assert [config.url for config in configs] == ["http://a/", "http://b/"]
+        assert server.calls[1].json["params"]["pageToken"] == "2"
 
 
 @kinds
-def test_invalid_arguments_need_no_reason(kind: str) -> None:
-    """HTTP+JSON asks for an ErrorInfo only where the error is one of A2A (§11.6)."""
+def test_invalid_params_need_no_error_info(kind: str) -> None:
+    """HTTP+JSON requires an ErrorInfo only for errors of A2A (§11.6)."""
     violation = {"field": "parts", "description": "is empty"}
     details = [
         {"@type": "type.googleapis.com/google.rpc.BadRequest", "fieldViolations": [violation]}
@@ -206,10 +206,10 @@ def test_invalid_arguments_need_no_reason(kind: str) -> None:
         assert caught.value.errors == [{"field": "parts", "message": "is empty"}]
 
 
-def test_what_is_not_done_any_more_is_closed() -> None:
-    """The steps have to give back what they hold, however they end."""
+def test_an_abandoned_operation_is_closed() -> None:
+    """Steps release their resources however they end."""
     client = SyncA2AClient("http://127.0.0.1:1")
     steps = Operations.get_card(client._operations)
     assert isinstance(next(steps), Send)
     steps.close()
-    assert not client._operations._discovery._asking
+    assert not client._operations._discovery._fetching

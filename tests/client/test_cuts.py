@@ -1,4 +1,4 @@
-"""Connections that break anywhere, and streams of which nothing is lost; events cut anywhere."""
+"""Streams without lost events over breaking connections, and events split anywhere."""
 
 import asyncio
 import random
@@ -24,24 +24,24 @@ from hypothesis import strategies as st
 from tests.server.inloop import Streams, registry_of
 from tests.serving import listener, running
 
-from .raw import KINDS, WIRES, Client, Sockets, card, raw, reply, reset
+from .raw import KINDS, WIRES, Client, TcpServer, card, raw, reply, reset_connection
 
 CHUNKS = 20
 CUTS = 84
-"""How often each client is cut off on each wire: 504 times in all."""
-MOST = 700
-"""Bytes behind which most connections are cut: many are cut within their head."""
-BEGINNINGS = (b'"SendStreamingMessage"', b'"message/stream"', b"/message:stream ")
-"""What a request has in it that begins a stream; it can't be sent twice."""
+"""Broken connections of each client on each wire: 504 in all."""
+TYPICAL_LIMIT = 700
+"""Bytes after which most connections break, many within the head."""
+STREAM_REQUESTS = (b'"SendStreamingMessage"', b'"message/stream"', b"/message:stream ")
+"""Marks of a request that starts a stream, which can't be sent twice."""
 
 kinds = pytest.mark.parametrize("kind", KINDS)
 wires = pytest.mark.parametrize(("binding", "version"), WIRES)
 
 
-class Cutter(Sockets):
-    """A TCP proxy that cuts each connection after some bytes of its answer.
+class CuttingProxy(TcpServer):
+    """TCP proxy that breaks each connection after some bytes of its answer.
 
-    The first event of a new stream is let through: before it, nobody knows of the task.
+    The first event of a new stream passes: without it, the client does not know the task.
     """
 
     def __init__(self, port: int, seed: str) -> None:
@@ -52,14 +52,14 @@ class Cutter(Sockets):
 
     async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         from_agent, to_agent = await asyncio.open_connection("127.0.0.1", self._port)
-        lucky = self._random.random() < 0.1  # whole answers are larger than most
-        connection = Cut(2**20 if lucky else self._random.randint(1, MOST))
+        lucky = self._random.random() < 0.1  # most answers are longer than TYPICAL_LIMIT
+        connection = LimitedConnection(2**20 if lucky else self._random.randint(1, TYPICAL_LIMIT))
         up = asyncio.create_task(connection.up(reader, to_agent))
         try:
             if await connection.down(from_agent, writer):
                 self.cuts += 1
                 if self._random.random() < 0.5:
-                    reset(writer)
+                    reset_connection(writer)
         finally:
             to_agent.transport.abort()
             up.cancel()
@@ -67,8 +67,8 @@ class Cutter(Sockets):
                 await up
 
 
-class Cut:
-    """A connection, and how many bytes of its answer it has still to let through."""
+class LimitedConnection:
+    """Connection with a limit on the bytes of its answer."""
 
     def __init__(self, left: int) -> None:
         self._first, self._left = left, left
@@ -76,13 +76,13 @@ class Cut:
 
     async def up(self, source: asyncio.StreamReader, to: asyncio.StreamWriter) -> None:
         while data := await source.read(65536):
-            if any(beginning in data for beginning in BEGINNINGS):
+            if any(beginning in data for beginning in STREAM_REQUESTS):
                 self._begun = b""
             to.write(data)
         to.write_eof()
 
     async def down(self, source: asyncio.StreamReader, to: asyncio.StreamWriter) -> bool:
-        """Whether the connection is to be cut; else it ended."""
+        """Forward the answer; return whether its limit was reached before its end."""
         while data := await source.read(65536):
             spared = self._spared(data)
             to.write(data[: spared + self._left])
@@ -93,7 +93,7 @@ class Cut:
         return False
 
     def _spared(self, data: bytes) -> int:
-        """How many bytes belong to the first event of a new stream."""
+        """Return the number of bytes of the first event of a new stream."""
         if self._begun is None:
             return 0
         before, self._begun = len(self._begun), self._begun + data
@@ -104,21 +104,21 @@ class Cut:
         return max(0, end - before)
 
 
-async def quick(inputs: Any, context: Any) -> AsyncIterator[Any]:
-    """All at once: most of it is told when the task has ended."""
+async def quick_chunks(inputs: Any, context: Any) -> AsyncIterator[Any]:
+    """Yield all chunks at once, so that most are sent after the task has ended."""
     for number in range(CHUNKS):
         yield {"number": number, "text": "ä" * number}
 
 
-async def paced(inputs: Any, context: Any) -> AsyncIterator[Any]:
-    """While connections come and go."""
-    async for chunk in quick(inputs, context):
-        await asyncio.sleep(0.002)  # the work that it does
+async def paced_chunks(inputs: Any, context: Any) -> AsyncIterator[Any]:
+    """Yield chunks slowly, while connections break."""
+    async for chunk in quick_chunks(inputs, context):
+        await asyncio.sleep(0.002)  # the work of the skill
         yield chunk
 
 
 def registry() -> Registry:
-    return registry_of({"quick": Streams(quick), "paced": Streams(paced)})
+    return registry_of({"quick": Streams(quick_chunks), "paced": Streams(paced_chunks)})
 
 
 @pytest.fixture(scope="module")
@@ -128,14 +128,14 @@ def agent() -> Iterator[str]:
 
 
 @pytest.fixture(autouse=True)
-def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+def _short_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("apcore_a2a_client.exchange.FIRST_WAIT", 0.0001)
     monkeypatch.setattr("apcore_a2a_client.exchange.LONGEST_WAIT", 0.001)
 
 
 @contextmanager
 def client_of(url: str, kind: str, binding: str, version: str) -> Iterator[Client]:
-    """A client whose only way to the agent is *url*."""
+    """Yield a client whose only connection to the agent is *url*."""
     with (
         raw(lambda _: reply(card(url, binding, version))) as cards,
         Client(kind, cards.url, retries=10_000) as client,
@@ -144,21 +144,21 @@ def client_of(url: str, kind: str, binding: str, version: str) -> Iterator[Clien
 
 
 @contextmanager
-def cut_off(agent: str, *how: str) -> Iterator[tuple[Client, Cutter]]:
-    """A client behind a proxy that cuts."""
+def client_behind_proxy(agent: str, *how: str) -> Iterator[tuple[Client, CuttingProxy]]:
+    """Yield a client behind a proxy that breaks connections."""
     port = urlsplit(agent).port
     assert port
-    cutter = Cutter(port, " ".join(how))
+    cutter = CuttingProxy(port, " ".join(how))
     with listener() as sock, cutter.running(sock), client_of(cutter.url, *how) as client:
         yield client, cutter
 
 
-def told(events: list[Event]) -> list[Any]:
-    """What events tell, without what is another's for each task."""
-    return [of_event(event) for event in events]
+def contents(events: list[Event]) -> list[Any]:
+    """Return the contents of events, without the ids of their task."""
+    return [content_of(event) for event in events]
 
 
-def of_event(event: Event) -> Any:
+def content_of(event: Event) -> Any:
     if isinstance(event, TaskArtifactUpdateEvent):
         return event.artifact.value, event.append, event.last_chunk
     assert not isinstance(event, Message)
@@ -167,25 +167,25 @@ def of_event(event: Event) -> Any:
 
 @wires
 @kinds
-def test_no_event_is_lost_or_told_twice_however_connections_break(
+def test_no_event_is_lost_or_repeated_when_connections_break(
     agent: str, kind: str, binding: str, version: str
 ) -> None:
     with client_of(agent, kind, binding, version) as client:
-        uncut = told(client.do("stream_message", {}, skill="quick"))
-    assert len(uncut) == CHUNKS + 3
-    assert [event[0]["number"] for event in uncut[2:-1]] == list(range(CHUNKS))
-    with cut_off(agent, kind, binding, version) as (client, cutter):
+        expected = contents(client.do("stream_message", {}, skill="quick"))
+    assert len(expected) == CHUNKS + 3
+    assert [event[0]["number"] for event in expected[2:-1]] == list(range(CHUNKS))
+    with client_behind_proxy(agent, kind, binding, version) as (client, cutter):
         skills = ["quick", "paced"] * CUTS
         while cutter.cuts < CUTS:
-            assert told(client.do("stream_message", {}, skill=skills.pop())) == uncut
+            assert contents(client.do("stream_message", {}, skill=skills.pop())) == expected
 
 
 @wires
 @kinds
-def test_the_chunks_of_a_skill_come_once_and_in_order_however_connections_break(
+def test_chunks_arrive_once_and_in_order_when_connections_break(
     agent: str, kind: str, binding: str, version: str
 ) -> None:
-    with cut_off(agent, kind, binding, version) as (client, cutter):
+    with client_behind_proxy(agent, kind, binding, version) as (client, cutter):
         chunks = client.do("stream", "paced", {})
         assert [chunk["number"] for chunk in chunks] == list(range(CHUNKS))
         assert cutter.cuts
@@ -193,13 +193,13 @@ def test_the_chunks_of_a_skill_come_once_and_in_order_however_connections_break(
 
 @wires
 @kinds
-def test_a_task_is_followed_to_its_end_however_connections_break(
+def test_a_task_is_followed_to_its_end_when_connections_break(
     agent: str, kind: str, binding: str, version: str
 ) -> None:
-    """With snapshots where events are missing: all together, they tell what came of it."""
+    """Snapshots replace missing events: together they yield the final task."""
     with (
         client_of(agent, kind, binding, version) as direct,
-        cut_off(agent, kind, binding, version) as (client, cutter),
+        client_behind_proxy(agent, kind, binding, version) as (client, cutter),
     ):
         task = direct.first("stream_message", {}, skill="paced")
         events = client.do("follow", task)
@@ -233,15 +233,15 @@ LIMIT = 200
 
 
 def lines_of(id: str | None, data: list[str], comments: list[str]) -> list[str]:
-    """An event, with the empty line at its end."""
+    """Return the lines of an event, with the empty line at its end."""
     first = [] if id is None else [f"id: {id}"]
     return [*first, *comments, *(f"data: {line}" for line in data), *comments, ""]
 
 
-def pieces(data: bytes, cuts: list[int]) -> list[bytes]:
-    """*data*, cut at some bytes."""
-    places = sorted({0, len(data), *(cut % (len(data) + 1) for cut in cuts)})
-    return [data[start:end] for start, end in pairwise(places)]
+def split_at(data: bytes, cuts: list[int]) -> list[bytes]:
+    """Return *data* split at the offsets *cuts*."""
+    offsets = sorted({0, len(data), *(cut % (len(data) + 1) for cut in cuts)})
+    return [data[start:end] for start, end in pairwise(offsets)]
 
 
 def parsed(chunks: list[bytes], limit: int = 10_000) -> list[tuple[bytes, str | None]]:
@@ -256,7 +256,7 @@ CUT_ANYWHERE = st.lists(st.integers(0, 500), max_size=20)
 @example([("7", ["one", "", "two"], [])], "\r\n", True, list(range(100)))
 @example([(None, ["one"], []), ("", [" two"], [":"])], "\r", False, list(range(100)))
 @settings(deadline=None)
-def test_events_are_the_same_however_they_are_cut(
+def test_events_are_parsed_the_same_however_they_are_split(
     events: list[tuple[str | None, list[str], list[str]]], ending: str, mark: bool, cuts: list[int]
 ) -> None:
     lines = [line + ending for event in events for line in lines_of(*event)]
@@ -264,47 +264,49 @@ def test_events_are_the_same_however_they_are_cut(
     expected: list[tuple[bytes, str | None]] = []
     last = None
     for id, data, _ in events:
-        usable = id is not None and id.isascii() and id.isprintable()  # as a header
+        usable = id is not None and id.isascii() and id.isprintable()  # as a header value
         last = id if usable else last
         expected.append(("\n".join(data).encode(), last))
-    assert parsed(pieces(body, cuts)) == expected
+    assert parsed(split_at(body, cuts)) == expected
 
 
 @given(st.binary(max_size=300) | st.text(":\r\n dati0", max_size=300).map(str.encode), CUT_ANYWHERE)
 @settings(deadline=None)
-def test_bytes_of_any_kind_mean_the_same_however_they_are_cut(body: bytes, cuts: list[int]) -> None:
-    assert parsed(pieces(body, cuts)) == parsed([body])
+def test_arbitrary_bytes_are_parsed_the_same_however_they_are_split(
+    body: bytes, cuts: list[int]
+) -> None:
+    assert parsed(split_at(body, cuts)) == parsed([body])
 
 
 @given(st.integers(1, LIMIT - 10), ENDINGS, CUT_ANYWHERE)
 @settings(deadline=None)
-def test_an_event_within_the_limit_is_read_however_it_is_cut(
+def test_an_event_within_the_limit_is_parsed_however_it_is_split(
     size: int, ending: str, cuts: list[int]
 ) -> None:
     body = (f"data: {'x' * size}" + ending * 2).encode() * 3
-    assert [len(data) for data, _ in parsed(pieces(body, cuts), LIMIT)] == [size] * 3
+    assert [len(data) for data, _ in parsed(split_at(body, cuts), LIMIT)] == [size] * 3
 
 
 @given(st.integers(LIMIT + 1, 3 * LIMIT), st.integers(1, 50), ENDINGS, CUT_ANYWHERE)
 @example(LIMIT + 1, 50, "\n", [])
 @settings(deadline=None)
-def test_an_event_beyond_the_limit_is_refused_however_it_is_cut(
+def test_an_event_beyond_the_limit_is_refused_however_it_is_split(
     size: int, count: int, ending: str, cuts: list[int]
 ) -> None:
-    """Even when all of it came in one piece: nothing depends on how the network cuts."""
+    """Even if it arrives in one piece: nothing depends on how the network splits it."""
     each, more = divmod(size, count)
     lines = [f"data: {'x' * (each + (number < more))}{ending}" for number in range(count)]
     body = ("".join(lines) + ending).encode()
     with pytest.raises(A2AProtocolError):
-        parsed(pieces(body, cuts), LIMIT)
+        parsed(split_at(body, cuts), LIMIT)
 
 
 @pytest.mark.parametrize("line", [b"data\n", b"data:\n", b"data: \r\n", b"data:\r"])
-def test_lines_of_data_count_even_when_they_are_empty(line: bytes) -> None:
+def test_empty_data_lines_count_towards_the_limit(line: bytes) -> None:
     with pytest.raises(A2AProtocolError):
         parsed([line * 50] * 50, LIMIT)
 
 
 @pytest.mark.parametrize("line", [b"x" * 150 + b"\n", b": " + b"x" * 90 + b"\n", b"id: 1234\n"])
-def test_lines_that_are_no_data_do_not_count_together(line: bytes) -> None:
+def test_other_lines_do_not_count_towards_the_limit_together(line: bytes) -> None:
     assert parsed([line] * 100 + [b"data: x\n\n"], LIMIT)[0][0] == b"x"

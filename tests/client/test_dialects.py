@@ -1,4 +1,4 @@
-"""What A2A 0.3 says, and what is said to it, against a2a-sdk's own converters."""
+"""Conversion from and to A2A 0.3, compared with a2a-sdk's own converters."""
 
 import json
 from collections.abc import Callable
@@ -37,7 +37,7 @@ from pydantic import BaseModel
 from .shapes import MODELS, Json, json_of, names, shapes, some, values
 
 SCHEMA = json.loads((Path(__file__).parents[1] / "data/a2a-0.3.0.schema.json").read_text())
-OLD: dict[type[Model], Callable[[Any], BaseModel]] = {
+TO_OLD: dict[type[Model], Callable[[Any], BaseModel]] = {
     Part: conversions.to_compat_part,
     Message: conversions.to_compat_message,
     TaskStatus: conversions.to_compat_task_status,
@@ -47,11 +47,11 @@ OLD: dict[type[Model], Callable[[Any], BaseModel]] = {
     TaskArtifactUpdateEvent: conversions.to_compat_task_artifact_update_event,
     PushNotificationConfig: conversions.to_compat_task_push_notification_config,
 }
-each_model = pytest.mark.parametrize("model", OLD, ids=lambda model: model.__name__)
+each_model = pytest.mark.parametrize("model", TO_OLD, ids=lambda model: model.__name__)
 
 
-def of_both(message: Any) -> Any:
-    """*message* without what 0.3 can't say."""
+def strip_new_fields(message: Any) -> Any:
+    """Return *message* without fields that 0.3 does not have."""
     if isinstance(message, sdk.Part) and message.WhichOneof("content") in ("text", "data"):
         message.ClearField("filename")
         message.ClearField("media_type")
@@ -69,37 +69,37 @@ def of_both(message: Any) -> Any:
             is_map = field.message_type.GetOptions().map_entry
             for each in inner.values() if is_map else inner:
                 if hasattr(each, "DESCRIPTOR"):
-                    of_both(each)
+                    strip_new_fields(each)
     return message
 
 
-def dumped(old: BaseModel, *, nulls: bool = False) -> Json:
-    """A 0.3 model of the SDK as JSON."""
-    found: Json = old.model_dump(mode="json", by_alias=True, exclude_none=not nulls)
-    return found
+def to_json(old: BaseModel, *, nulls: bool = False) -> Json:
+    """Return a 0.3 model of the SDK as JSON."""
+    dump: Json = old.model_dump(mode="json", by_alias=True, exclude_none=not nulls)
+    return dump
 
 
 @each_model
 @some
 @given(data=st.data(), nulls=st.booleans())
-def test_what_0_3_says_is_read_as_the_same_in_1_0(
+def test_objects_of_0_3_are_read_like_those_of_1_0(
     model: type[Model], data: st.DataObject, nulls: bool
 ) -> None:
-    message = of_both(data.draw(shapes(MODELS[model])))
-    read = model.from_dict(dumped(OLD[model](message), nulls=nulls))
+    message = strip_new_fields(data.draw(shapes(MODELS[model])))
+    read = model.from_dict(to_json(TO_OLD[model](message), nulls=nulls))
     assert replace(read, extra={}) == model.from_dict(json_of(message))
     assert read.extra.keys() <= {"final"}
 
 
 @some
 @given(message=shapes(sdk.AgentCard), interfaces=st.dictionaries(names, names, min_size=1))
-def test_a_card_of_0_3_is_read_as_the_same_in_1_0(message: Any, interfaces: dict[str, str]) -> None:
-    card = of_both(message)
+def test_a_card_of_0_3_is_read_like_one_of_1_0(message: Any, interfaces: dict[str, str]) -> None:
+    card = strip_new_fields(message)
     del card.supported_interfaces[:]
     for url, binding in interfaces.items():
         card.supported_interfaces.add(url=url, protocol_binding=binding, protocol_version="0.3")
     for nulls in (False, True):
-        read = AgentCard.from_dict(dumped(conversions.to_compat_agent_card(card), nulls=nulls))
+        read = AgentCard.from_dict(to_json(conversions.to_compat_agent_card(card), nulls=nulls))
         assert ParseDict(read.to_dict(), sdk.AgentCard(), ignore_unknown_fields=True) == card
 
 
@@ -107,42 +107,42 @@ OLD_CARD = {"name": "a", "url": "https://x/a", "protocolVersion": "0.3.0"}
 
 
 def interfaces(card: Json) -> list[tuple[str, str, str]]:
-    found = AgentCard.from_dict(card).supported_interfaces
-    return [(i.url, i.protocol_binding, i.protocol_version) for i in found]
+    supported = AgentCard.from_dict(card).supported_interfaces
+    return [(i.url, i.protocol_binding, i.protocol_version) for i in supported]
 
 
-def test_a_card_of_0_3_says_jsonrpc_when_it_says_nothing() -> None:
+def test_the_default_binding_of_a_0_3_card_is_jsonrpc() -> None:
     assert interfaces(OLD_CARD) == [("https://x/a", "JSONRPC", "0.3.0")]
     assert interfaces({"name": "a", "url": "u"}) == [("u", "JSONRPC", "0.3")]
 
 
-def test_a_card_of_0_3_may_have_null_for_its_version() -> None:
+def test_the_version_of_a_0_3_card_may_be_null() -> None:
     assert interfaces({**OLD_CARD, "protocolVersion": None}) == [("https://x/a", "JSONRPC", "0.3")]
 
 
-def test_the_first_address_of_a_card_of_0_3_is_not_there_twice() -> None:
+def test_the_main_url_of_a_0_3_card_is_listed_once() -> None:
     more = [
         {"url": "https://x/a", "transport": "JSONRPC"},
         {"url": "https://x/rest", "transport": "HTTP+JSON"},
     ]
-    told = {**OLD_CARD, "preferredTransport": "JSONRPC", "additionalInterfaces": more}
-    assert interfaces(told) == [
+    card = {**OLD_CARD, "preferredTransport": "JSONRPC", "additionalInterfaces": more}
+    assert interfaces(card) == [
         ("https://x/a", "JSONRPC", "0.3.0"),
         ("https://x/rest", "HTTP+JSON", "0.3.0"),
     ]
 
 
-def test_a_card_of_both_versions_has_the_addresses_of_1_0() -> None:
+def test_a_card_of_both_versions_has_the_interfaces_of_1_0() -> None:
     new = [{"url": "https://x/new", "protocolBinding": "JSONRPC", "protocolVersion": "1.0"}]
     card = {**OLD_CARD, "supportedInterfaces": new}
     assert interfaces(card) == [("https://x/new", "JSONRPC", "1.0")]
 
 
-def test_the_address_of_0_3_is_read_where_those_of_1_0_are_null() -> None:
+def test_the_url_of_0_3_is_used_where_the_interfaces_of_1_0_are_null() -> None:
     assert interfaces({**OLD_CARD, "supportedInterfaces": None}) == interfaces(OLD_CARD)
 
 
-def test_the_security_of_0_3_is_read_where_that_of_1_0_is_null() -> None:
+def test_the_security_of_0_3_is_used_where_that_of_1_0_is_null() -> None:
     card = {**OLD_CARD, "security": [{"key": ["a"]}], "securityRequirements": None}
     [requirement] = AgentCard.from_dict(card).security_requirements
     assert requirement == {"schemes": {"key": {"list": ["a"]}}}
@@ -156,75 +156,77 @@ def test_the_extended_card_of_0_3_is_a_capability_of_1_0(told: bool) -> None:
 
 @some
 @given(value=values)
-def test_data_that_is_no_object_passes_through_0_3(value: Any) -> None:
+def test_data_that_is_not_an_object_can_be_read_from_0_3(value: Any) -> None:
     part = sdk.Part(data=ParseDict(value, Value()))
-    read = Part.from_dict(dumped(conversions.to_compat_part(part)))
+    read = Part.from_dict(to_json(conversions.to_compat_part(part)))
     assert read == Part.from_dict(json_of(part))
 
 
 @pytest.mark.parametrize("kind", ["task", "message", "status_update", "artifact_update"])
 @some
 @given(data=st.data())
-def test_an_event_of_0_3_is_read_as_the_same_in_1_0(kind: str, data: st.DataObject) -> None:
+def test_an_event_of_0_3_is_read_like_one_of_1_0(kind: str, data: st.DataObject) -> None:
     member: Any = type(getattr(sdk.StreamResponse(), kind))
-    event = of_both(data.draw(shapes(member)))
+    event = strip_new_fields(data.draw(shapes(member)))
     response = sdk.StreamResponse(**{kind: event})
-    read = read_event(dumped(conversions.to_compat_stream_response(response).result))
+    read = read_event(to_json(conversions.to_compat_stream_response(response).result))
     assert replace(read, extra={}) == read_event(json_of(response))
 
 
-def test_the_last_event_of_0_3_says_so() -> None:
+def test_the_last_event_of_0_3_keeps_its_final_flag() -> None:
     event = {"kind": "status-update", "taskId": "t", "status": {"state": "working"}, "final": True}
     assert read_event(event).extra == {"final": True}
 
 
-def test_an_event_is_read_by_the_only_key_that_has_something() -> None:
+def test_null_members_of_an_event_are_ignored() -> None:
     message = {"messageId": "m", "role": "ROLE_AGENT", "parts": [{"text": "hi"}]}
     assert read_event({"task": None, "message": message}) == Message.from_dict(message)
 
 
-def test_a_webhook_of_0_3_may_have_no_scheme_or_many() -> None:
+def test_a_push_config_of_0_3_may_have_no_scheme_or_several() -> None:
     config: Json = {"url": "https://x", "authentication": {"schemes": [], "credentials": "c"}}
-    told = {"taskId": "t", "pushNotificationConfig": config}
-    assert PushNotificationConfig.from_dict(told).authentication is None
+    data = {"taskId": "t", "pushNotificationConfig": config}
+    assert PushNotificationConfig.from_dict(data).authentication is None
     config["authentication"]["schemes"] = ["Basic", "Bearer"]
-    read = PushNotificationConfig.from_dict(told).authentication
+    read = PushNotificationConfig.from_dict(data).authentication
     assert read
     assert (read.scheme, read.credentials) == ("Basic", "c")
 
 
 @cache
-def valid(kind: type[BaseModel]) -> jsonschema.Draft7Validator:
-    """What holds of *kind* in the protocol's schema."""
+def validator(kind: type[BaseModel]) -> jsonschema.Draft7Validator:
+    """Return a validator for *kind* in the protocol's schema."""
     return jsonschema.Draft7Validator({**SCHEMA, "$ref": f"#/definitions/{kind.__name__}"})
 
 
-def sent(operation: str, request: Any, kind: type[BaseModel]) -> Any:
-    """The params for *request*, as the SDK reads them in 0.3; they fit the protocol's schema."""
-    given = params(operation, json_of(request))
-    valid(kind).validate(given)
-    assert dumped(kind.model_validate(given)).keys() == given.keys()
-    return kind.model_validate(given)
+def read_by_sdk(operation: str, request: Any, kind: type[BaseModel]) -> Any:
+    """Return the 0.3 params for *request* as the SDK reads them, validated against the schema."""
+    converted = params(operation, json_of(request))
+    validator(kind).validate(converted)
+    assert to_json(kind.model_validate(converted)).keys() == converted.keys()
+    return kind.model_validate(converted)
 
 
 @some
 @given(request=shapes(sdk.SendMessageRequest))
-def test_what_is_sent_to_0_3_says_the_same(request: Any) -> None:
-    request = of_both(request)
+def test_a_message_for_0_3_keeps_its_content(request: Any) -> None:
+    request = strip_new_fields(request)
     request.ClearField("tenant")
     if request.configuration.HasField("task_push_notification_config"):
         request.configuration.task_push_notification_config.ClearField("task_id")
-    read = sent("SendMessage", request, types.MessageSendParams)
+    read = read_by_sdk("SendMessage", request, types.MessageSendParams)
     old = types.SendMessageRequest(id=1, params=read)
     assert conversions.to_core_send_message_request(old) == request
 
 
 @some
 @given(request=shapes(sdk.TaskPushNotificationConfig))
-def test_a_webhook_is_told_to_0_3(request: Any) -> None:
-    request = of_both(request)
+def test_a_push_config_for_0_3_keeps_its_content(request: Any) -> None:
+    request = strip_new_fields(request)
     request.task_id = request.task_id or "t"
-    read = sent("CreateTaskPushNotificationConfig", request, types.TaskPushNotificationConfig)
+    read = read_by_sdk(
+        "CreateTaskPushNotificationConfig", request, types.TaskPushNotificationConfig
+    )
     assert conversions.to_core_task_push_notification_config(read) == request
 
 
@@ -278,20 +280,20 @@ GET, DELETE = sdk.GetTaskPushNotificationConfigRequest, sdk.DeleteTaskPushNotifi
         ),
     ],
 )
-def test_what_is_asked_of_0_3_is_the_same(
+def test_a_request_for_0_3_keeps_its_content(
     operation: str, request_of_1_0: Any, request_of_0_3: Any, convert: Any
 ) -> None:
-    asked = {"id": 1, "params": params(operation, json_of(request_of_1_0))}
-    assert convert(request_of_0_3.model_validate(asked)) == request_of_1_0
+    request = {"id": 1, "params": params(operation, json_of(request_of_1_0))}
+    assert convert(request_of_0_3.model_validate(request)) == request_of_1_0
     method = request_of_0_3.model_fields["method"].default
-    whole = {**asked, "jsonrpc": "2.0", "method": method}
-    valid(request_of_0_3).validate(whole)
+    whole = {**request, "jsonrpc": "2.0", "method": method}
+    validator(request_of_0_3).validate(whole)
 
 
-def test_tasks_are_listed_of_0_3_by_its_words() -> None:
-    asked = {"contextId": "c", "status": TaskState.INPUT_REQUIRED.wire, "pageSize": 5}
+def test_the_parameters_for_listing_tasks_are_translated_for_0_3() -> None:
+    request = {"contextId": "c", "status": TaskState.INPUT_REQUIRED.wire, "pageSize": 5}
     old = {"contextId": "c", "status": "input-required", "limit": 5, "cursor": "n"}
-    assert params("ListTasks", {**asked, "pageToken": "n"}) == old
+    assert params("ListTasks", {**request, "pageToken": "n"}) == old
 
 
 def test_a_page_of_tasks_is_read_in_both_versions() -> None:
@@ -300,7 +302,7 @@ def test_a_page_of_tasks_is_read_in_both_versions() -> None:
     assert TaskPage.from_dict({**old, "nextCursor": "n"}) == TaskPage.from_dict(new)
 
 
-def test_unknown_fields_reach_0_3() -> None:
+def test_unknown_fields_are_sent_to_0_3() -> None:
     part = Part(text="hi", extra={"new": 1})
     given = params(
         "SendMessage", {"message": Message((part,), Role.USER, extra={"x": 2}).to_dict()}
@@ -309,11 +311,11 @@ def test_unknown_fields_reach_0_3() -> None:
     assert given["message"]["parts"] == [{"kind": "text", "text": "hi", "new": 1}]
 
 
-def test_what_is_sent_stays_what_it_was() -> None:
-    asked = {
+def test_conversion_does_not_change_its_input() -> None:
+    request = {
         "message": Message.of([1, "a", b"b"]).to_dict(),
         "configuration": {"taskPushNotificationConfig": {"url": "u"}, "returnImmediately": True},
     }
-    before = json.dumps(asked)
-    params("SendMessage", asked)
-    assert json.dumps(asked) == before
+    before = json.dumps(request)
+    params("SendMessage", request)
+    assert json.dumps(request) == before

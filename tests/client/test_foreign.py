@@ -1,4 +1,4 @@
-"""Our clients and agents that nobody here wrote."""
+"""Our clients with agents of other libraries."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
@@ -26,35 +26,35 @@ from apcore_a2a_client.tasks import Event, after
 
 from tests.serving import PATIENCE
 
-from .both import KINDS, asking
-from .foreign import foreign
+from .both import KINDS, connected_client
+from .foreign import foreign_server
 
 pytestmark = [pytest.mark.anyio, pytest.mark.process, pytest.mark.rotating("kind")]
 
 Urls = Callable[[str], str]
 COUNT = ["submitted", "working", "artifact", "artifact", "artifact", "completed"]
-LONG = "slow 60"
-"""Work that no test waits for."""
-ENOUGH = 6
-"""Seconds until a client with a timeout of 2 s should have noticed that nothing will come."""
+LONG_RUN = "slow 60"
+"""Message whose run outlasts every test."""
+GIVE_UP_TIME = 6
+"""Seconds in which a client with a timeout of 2 s must have given up."""
 
 
 @dataclass(frozen=True)
 class Agent:
-    """An agent, and what it is like.
+    """Agent and its capabilities.
 
     Attributes:
-        server: The program of `servers/`.
-        path: Its base URL on that server.
-        binding: What the first interface of its card is.
+        server: Program in `servers/`.
+        path: Path of its base URL on that server.
+        binding: Binding and version of the first interface of its card.
         blocks: Whether a send waits for the task.
         messages: Whether it may answer with a message.
         lists: Whether it lists tasks.
         integers: Whether integers stay integers.
-        count: What the stream of `count 3` tells.
-        chunks: The values in it.
-        question: What it says when it asks.
-        snapshot: Whether a subscription begins with the task.
+        count: Events of the stream of `count 3`.
+        chunks: Chunks of that stream.
+        question: Its question when input is required.
+        snapshot: Whether a subscription starts with the task.
     """
 
     server: str
@@ -90,7 +90,7 @@ AGENTS = {
         question="The task is input-required",
     ),
 }
-TALKATIVE = [name for name, agent in AGENTS.items() if agent.messages]
+WITH_MESSAGES = [name for name, agent in AGENTS.items() if agent.messages]
 
 
 @pytest.fixture
@@ -100,14 +100,14 @@ def anyio_backend() -> str:
 
 @pytest.fixture(scope="module")
 def urls() -> Iterator[Urls]:
-    """Gives the URL of a server, which is started when it is first asked for."""
+    """Yield a function that returns the URL of a server, started at its first use."""
     with ExitStack() as stack:
-        yield cache(lambda name: stack.enter_context(foreign(name)))
+        yield cache(lambda name: stack.enter_context(foreign_server(name)))
 
 
 @dataclass(frozen=True)
 class Case:
-    """An agent, its address, and the kind of client that asks."""
+    """Agent, its URL, and the kind of client to test it with."""
 
     agent: Agent
     url: str
@@ -117,7 +117,7 @@ class Case:
     async def client(self, **options: Any) -> AsyncIterator[A2AClient]:
         async with (
             asyncio.timeout(PATIENCE),
-            asking(self.url, self.kind, **options) as client,
+            connected_client(self.url, self.kind, **options) as client,
         ):
             yield client
 
@@ -127,68 +127,68 @@ def case_of(name: str, urls: Urls, kind: str) -> Case:
     return Case(agent, urls(agent.server) + agent.path, kind)
 
 
-def of(names: Iterable[str]) -> list[Any]:
-    """The agents of these names; the SDK's own shows by default that we speak with others."""
+def agent_params(names: Iterable[str]) -> list[Any]:
+    """Return parameters for these agents; only those of a2a-sdk run by default."""
     marks = {"sdk1": pytest.mark.smoke, "sdk1 REST": pytest.mark.smoke}
     return [pytest.param(name, marks=marks.get(name, ())) for name in names]
 
 
 @pytest.fixture(params=KINDS)
 def kind(request: pytest.FixtureRequest) -> str:
-    found: str = request.param
-    return found
+    kind: str = request.param
+    return kind
 
 
-@pytest.fixture(params=of(AGENTS))
+@pytest.fixture(params=agent_params(AGENTS))
 def case(request: pytest.FixtureRequest, urls: Urls) -> Case:
     return case_of(request.param, urls, "async")
 
 
-@pytest.fixture(params=of(AGENTS))
-def either(request: pytest.FixtureRequest, urls: Urls, kind: str) -> Case:
-    """Any agent, asked by one client or the other."""
+@pytest.fixture(params=agent_params(AGENTS))
+def any_case(request: pytest.FixtureRequest, urls: Urls, kind: str) -> Case:
+    """Return a case for any agent and either client."""
     return case_of(request.param, urls, kind)
 
 
-@pytest.fixture(params=of(TALKATIVE))
-def talkative(request: pytest.FixtureRequest, urls: Urls, kind: str) -> Case:
-    """An agent that may answer with a message, asked by one client or the other."""
+@pytest.fixture(params=agent_params(WITH_MESSAGES))
+def message_case(request: pytest.FixtureRequest, urls: Urls, kind: str) -> Case:
+    """Return a case for an agent that may answer with a message, and either client."""
     return case_of(request.param, urls, kind)
 
 
 def kind_of(event: Event) -> str:
-    """What an event is: the state of a task, an artifact or a message."""
+    """Return the kind of an event: the state of a task, an artifact or a message."""
     if isinstance(event, Message):
         return "message"
     return "artifact" if isinstance(event, TaskArtifactUpdateEvent) else event.status.state
 
 
-async def running(client: A2AClient) -> Task:
-    """A task that works for long."""
-    task = await client.send_message(LONG, blocking=False)
-    while (await client.get_task(task.id)).status.state != TaskState.WORKING:  # noqa: ASYNC110  # no word
+async def long_running_task(client: A2AClient) -> Task:
+    """Start a task that outlasts the test."""
+    task = await client.send_message(LONG_RUN, blocking=False)
+    while (await client.get_task(task.id)).status.state != TaskState.WORKING:  # noqa: ASYNC110  # no event to await
         await asyncio.sleep(0.01)
     return task
 
 
-async def test_a_card_tells_what_the_agent_is(either: Case) -> None:
-    async with either.client() as client:
+async def test_the_card_describes_the_agent(any_case: Case) -> None:
+    async with any_case.client() as client:
         card = await client.agent_card
-    assert card.name == either.agent.server.removesuffix("_agent")
+    assert card.name == any_case.agent.server.removesuffix("_agent")
     assert card.description.startswith("An agent of ")
     first = card.supported_interfaces[0]
-    assert (first.protocol_binding, first.protocol_version) == either.agent.binding
+    assert (first.protocol_binding, first.protocol_version) == any_case.agent.binding
     assert card.capabilities.streaming
     assert not card.capabilities.push_notifications
     assert [skill.id for skill in card.skills] in (["echo"], ["adk"])
 
 
-async def test_an_agent_of_many_interfaces_is_asked_by_the_first(urls: Urls) -> None:
+async def test_the_first_of_several_interfaces_is_used(urls: Urls) -> None:
     async with A2AClient(urls("sdk1")) as client:
         card = await client.get_card()
         assert len(card.supported_interfaces) == 3
         assert await client.call("echo", "echo hi") == "hi"
-        assert (await client.list_tasks(page_size=1)).tasks  # 0.3 has no lists
+        assert (await client.list_tasks(page_size=1)).tasks  # 0.3 can't list tasks
 
 
 @pytest.mark.parametrize("protocol", ["1.0", "0.3"])
@@ -200,12 +200,12 @@ async def test_the_protocol_can_be_chosen(urls: Urls, protocol: str) -> None:
                 await client.list_tasks()
 
 
-async def test_a_sent_text_is_answered(either: Case) -> None:
-    async with either.client() as client:
+async def test_a_text_message_is_answered(any_case: Case) -> None:
+    async with any_case.client() as client:
         sent = await client.send_message("echo hi")
         assert sent.id
         assert sent.context_id
-        assert sent.status.state.is_settled == either.agent.blocks
+        assert sent.status.state.is_settled == any_case.agent.blocks
         task = await client.wait(sent)
     assert (task.id, task.status.state, task.value) == (sent.id, "completed", "hi")
     assert [artifact.value for artifact in task.artifacts] == ["hi"]
@@ -214,14 +214,14 @@ async def test_a_sent_text_is_answered(either: Case) -> None:
 DATA = {"text": "tëa", "list": [1.5, None, True, "x"], "object": {"deep": {"er": []}}}
 
 
-async def test_sent_data_is_answered(either: Case) -> None:
-    async with either.client() as client:
+async def test_a_data_message_is_answered(any_case: Case) -> None:
+    async with any_case.client() as client:
         task = await client.wait(await client.send_message(DATA))
         assert task.value == DATA
         assert await client.call("echo", DATA) == DATA
 
 
-async def test_numbers_are_what_the_agent_makes_of_them(case: Case) -> None:
+async def test_numbers_have_the_types_that_the_agent_sends(case: Case) -> None:
     given = {"small": 5, "large": 2**53 - 1, "half": 0.5}
     async with case.client() as client:
         value = await client.call("echo", given)
@@ -230,59 +230,59 @@ async def test_numbers_are_what_the_agent_makes_of_them(case: Case) -> None:
     assert {type(value["small"]), type(value["large"])} == {kinds}
 
 
-async def test_a_call_gives_the_value(either: Case) -> None:
-    async with either.client() as client:
+async def test_a_call_returns_the_value(any_case: Case) -> None:
+    async with any_case.client() as client:
         assert await client.call("echo", "echo hi") == "hi"
         value = await client.call("echo", "count 3")
-    assert value == "".join(either.agent.chunks)
+    assert value == "".join(any_case.agent.chunks)
 
 
-async def test_a_call_takes_as_long_as_it_takes(either: Case) -> None:
-    async with either.client(timeout=0.3) as client:
+async def test_a_call_may_outlast_the_timeout_of_one_request(any_case: Case) -> None:
+    async with any_case.client(timeout=0.3) as client:
         assert await client.call("echo", "slow 0.7") == "done"
 
 
-async def test_a_stream_tells_what_happens_in_order(either: Case) -> None:
-    async with either.client() as client:
+async def test_a_stream_has_all_events_in_order(any_case: Case) -> None:
+    async with any_case.client() as client:
         events = [event async for event in client.stream_message("count 3")]
         task: Task | None = None
         for event in events:
             task = after(task, event)
         assert task
         got = await client.get_task(task.id)
-    assert tuple(map(kind_of, events)) == either.agent.count
+    assert tuple(map(kind_of, events)) == any_case.agent.count
     assert isinstance(events[0], Task)
     assert task.artifacts[0].parts == got.artifacts[0].parts
     assert task.status.state == got.status.state
 
 
-async def test_a_stream_gives_the_chunks(either: Case) -> None:
-    async with either.client() as client:
+async def test_a_stream_yields_the_chunks(any_case: Case) -> None:
+    async with any_case.client() as client:
         chunks = [chunk async for chunk in client.stream("echo", "count 3")]
-    assert tuple(chunks) == either.agent.chunks
+    assert tuple(chunks) == any_case.agent.chunks
 
 
-async def test_a_task_can_be_got_later(either: Case) -> None:
-    async with either.client() as client:
+async def test_a_task_can_be_fetched_later(any_case: Case) -> None:
+    async with any_case.client() as client:
         task = await client.wait(await client.send_message("echo hi"))
         got = await client.get_task(task.id, history_length=10)
     assert (got.id, got.context_id, got.value) == (task.id, task.context_id, "hi")
     assert got.history[0].value == "echo hi"
 
 
-async def test_a_running_task_is_canceled(either: Case) -> None:
-    async with either.client(timeout=1) as client:
-        task = await running(client)
+async def test_a_running_task_is_canceled(any_case: Case) -> None:
+    async with any_case.client(timeout=1) as client:
+        task = await long_running_task(client)
         waiting = asyncio.create_task(client.wait(task))
         canceled = await client.cancel_task(task.id)
-        assert canceled.status.state == "canceled" or not either.agent.blocks
+        assert canceled.status.state == "canceled" or not any_case.agent.blocks
         assert (await waiting).status.state == "canceled"
         assert (await client.get_task(task.id)).status.state == "canceled"
 
 
-async def test_a_call_of_a_task_that_is_canceled_raises(case: Case) -> None:
+async def test_a_stream_ends_when_its_task_is_canceled(case: Case) -> None:
     async with case.client(timeout=1) as client:
-        events = client.stream_message(LONG)
+        events = client.stream_message(LONG_RUN)
         first = await anext(events)
         assert isinstance(first, Task)
         await client.cancel_task(first.id)
@@ -291,19 +291,19 @@ async def test_a_call_of_a_task_that_is_canceled_raises(case: Case) -> None:
         assert kinds.count("canceled") == 1
 
 
-async def test_a_task_that_has_ended_is_not_canceled(case: Case) -> None:
+async def test_a_completed_task_cannot_be_canceled(case: Case) -> None:
     async with case.client() as client:
         task = await client.wait(await client.send_message("echo hi"))
-        if case.agent.server == "fasta2a_agent":  # which does not mind
+        if case.agent.server == "fasta2a_agent":  # which allows it
             assert (await client.cancel_task(task.id)).status.state == "completed"
         else:
             with pytest.raises(TaskNotCancelableError):
                 await client.cancel_task(task.id)
 
 
-async def test_tasks_are_listed_where_agents_do(either: Case) -> None:
-    async with either.client() as client:
-        if not either.agent.lists:
+async def test_tasks_are_listed_if_the_agent_supports_it(any_case: Case) -> None:
+    async with any_case.client() as client:
+        if not any_case.agent.lists:
             with pytest.raises(UnsupportedOperationError):
                 await client.list_tasks()
             return
@@ -311,30 +311,30 @@ async def test_tasks_are_listed_where_agents_do(either: Case) -> None:
         page = await client.list_tasks("list", page_size=2)
         assert len(page.tasks) == 2
         assert page.next_cursor
-        found = [task async for task in client.iter_tasks("list", page_size=2)]
+        listed = [task async for task in client.iter_tasks("list", page_size=2)]
         completed = [task.id async for task in client.iter_tasks("list", state="completed")]
-    assert {task.id for task in sent} <= {task.id for task in found}
-    assert {*completed} == {task.id for task in found}
-    assert found[0].history[0].value == "echo hi"
+    assert {task.id for task in sent} <= {task.id for task in listed}
+    assert {*completed} == {task.id for task in listed}
+    assert listed[0].history[0].value == "echo hi"
 
 
-async def test_a_paused_task_goes_on_with_a_reply(either: Case) -> None:
-    async with either.client() as client:
+async def test_a_reply_resumes_a_paused_task(any_case: Case) -> None:
+    async with any_case.client() as client:
         with pytest.raises(InputRequired) as raised:
             await client.call("echo", "ask")
         paused = raised.value.task
         assert paused.status.state == "input-required"
-        assert either.agent.question in str(raised.value)
+        assert any_case.agent.question in str(raised.value)
         done = await client.reply(paused, "blue")
     assert (done.status.state, done.value) == ("completed", "got: blue")
     assert done.context_id == paused.context_id
 
 
-async def test_a_paused_task_goes_on_with_a_stream(case: Case) -> None:
+async def test_a_streamed_message_resumes_a_paused_task(case: Case) -> None:
     async with case.client() as client:
-        asked = [event async for event in client.stream_message("ask")]
+        first_events = [event async for event in client.stream_message("ask")]
         task: Task | None = None
-        for event in asked:
+        for event in first_events:
             task = after(task, event)
         assert task
         assert task.status.state == "input-required"
@@ -343,15 +343,15 @@ async def test_a_paused_task_goes_on_with_a_stream(case: Case) -> None:
     assert kinds[-2:] == ["artifact", "completed"]
 
 
-async def test_a_stream_that_asks_raises(case: Case) -> None:
+async def test_a_stream_raises_when_input_is_required(case: Case) -> None:
     async with case.client() as client:
         with pytest.raises(InputRequired) as raised:
             _ = [chunk async for chunk in client.stream("echo", "ask")]
         assert (await client.reply(raised.value.task, "blue")).value == "got: blue"
 
 
-async def test_a_task_that_fails_raises(either: Case) -> None:
-    async with either.client() as client:
+async def test_a_call_raises_when_its_task_fails(any_case: Case) -> None:
+    async with any_case.client() as client:
         with pytest.raises(TaskFailedError) as raised:
             await client.call("echo", "fail")
         task = raised.value.task
@@ -359,33 +359,34 @@ async def test_a_task_that_fails_raises(either: Case) -> None:
         assert "it broke" in str(raised.value)
 
 
-async def test_a_stream_that_fails_raises(case: Case) -> None:
+async def test_a_stream_raises_when_its_task_fails(case: Case) -> None:
     async with case.client() as client:
         with pytest.raises(TaskFailedError, match="it broke"):
             _ = [chunk async for chunk in client.stream("echo", "fail")]
 
 
-async def test_an_agent_that_breaks_down_is_an_error_of_its_own(either: Case) -> None:
-    """Its module raises: one server refuses, another fails the task.
+async def test_a_crash_of_the_agent_raises_an_error(any_case: Case) -> None:
+    """The agent raises an exception.
 
-    A third hangs up, and says for ever that the task works.
+    One server answers with an error, another fails the task; a third closes the connection, and
+    reports the task as working for ever.
     """
-    async with asyncio.timeout(ENOUGH), either.client(timeout=2, retries=1) as client:
+    async with asyncio.timeout(GIVE_UP_TIME), any_case.client(timeout=2, retries=1) as client:
         with pytest.raises((A2AServerError, TaskFailedError, A2ATimeoutError)) as raised:
             await client.call("echo", "explode", timeout=2)
-        assert raised.type is not A2ATimeoutError or either.agent.server == "sdk03"
+        assert raised.type is not A2ATimeoutError or any_case.agent.server == "sdk03"
         assert await client.call("echo", "echo hi") == "hi"
 
 
-async def test_an_agent_that_breaks_down_ends_its_stream(case: Case) -> None:
-    async with asyncio.timeout(ENOUGH), case.client(timeout=2, retries=1) as client:
+async def test_a_crash_of_the_agent_ends_the_stream(case: Case) -> None:
+    async with asyncio.timeout(GIVE_UP_TIME), case.client(timeout=2, retries=1) as client:
         with pytest.raises((A2AServerError, TaskFailedError, A2ATimeoutError)) as raised:
             _ = [chunk async for chunk in client.stream("echo", "explode", timeout=2)]
         assert raised.type is not A2ATimeoutError or case.agent.server == "sdk03"
 
 
-async def test_an_agent_may_answer_with_a_message(talkative: Case) -> None:
-    async with talkative.client() as client:
+async def test_an_agent_may_answer_with_a_message(message_case: Case) -> None:
+    async with message_case.client() as client:
         task = await client.send_message("message hello")
         assert (task.id, task.status.state, task.value) == ("", "completed", "hello")
         assert task.context_id
@@ -395,13 +396,13 @@ async def test_an_agent_may_answer_with_a_message(talkative: Case) -> None:
         assert await client.wait(task) is task
 
 
-async def test_the_only_chunk_of_a_message_is_the_message(talkative: Case) -> None:
-    async with talkative.client() as client:
+async def test_a_message_is_the_only_chunk_of_its_stream(message_case: Case) -> None:
+    async with message_case.client() as client:
         assert [chunk async for chunk in client.stream("echo", "message hello")] == ["hello"]
 
 
-async def test_a_task_that_nobody_knows_is_not_found(either: Case) -> None:
-    async with either.client() as client:
+async def test_an_unknown_task_is_not_found(any_case: Case) -> None:
+    async with any_case.client() as client:
         with pytest.raises(TaskNotFoundError) as raised:
             await client.get_task("nothing")
         assert raised.value.code == -32001
@@ -411,34 +412,34 @@ async def test_a_task_that_nobody_knows_is_not_found(either: Case) -> None:
             await anext(client.subscribe("nothing"))
 
 
-async def test_a_running_task_can_be_subscribed_to(either: Case) -> None:
-    async with either.client() as client:
+async def test_a_running_task_can_be_subscribed_to(any_case: Case) -> None:
+    async with any_case.client() as client:
         task = await client.send_message("slow 0.7", blocking=False)
         async with aclosing(client.subscribe(task.id)) as stream:
             kinds = [kind_of(event) async for event in stream]
-        if either.agent.snapshot:
+        if any_case.agent.snapshot:
             assert kinds[0] in ("submitted", "working")
         assert kinds[-2:] == ["artifact", "completed"]
 
 
-async def test_a_task_is_followed_by_many(case: Case) -> None:
+async def test_several_callers_can_wait_for_a_task(case: Case) -> None:
     async with case.client() as client:
         task = await client.send_message("slow 0.5", blocking=False)
         done = await asyncio.gather(*(client.wait(task) for _ in range(5)))
     assert [each.value for each in done] == ["done"] * 5
 
 
-async def test_a_task_that_ended_before_it_is_followed_is_told(either: Case) -> None:
-    async with either.client() as client:
-        begun = await client.send_message("echo hi", blocking=False)
-        await client.wait(begun)
-        task = await client.wait(begun)
-        events = [event async for event in client.follow(begun)]
+async def test_a_completed_task_can_be_followed(any_case: Case) -> None:
+    async with any_case.client() as client:
+        started = await client.send_message("echo hi", blocking=False)
+        await client.wait(started)
+        task = await client.wait(started)
+        events = [event async for event in client.follow(started)]
     assert task.value == "hi"
-    assert begun.status.state.is_settled or kind_of(events[-1]) == "completed"
+    assert started.status.state.is_settled or kind_of(events[-1]) == "completed"
 
 
-async def test_many_calls_share_a_client(case: Case) -> None:
+async def test_a_client_makes_several_calls_at_a_time(case: Case) -> None:
     async with case.client() as client:
         values = await asyncio.gather(*(client.call("echo", f"echo {n}") for n in range(6)))
     assert values == [str(n) for n in range(6)]

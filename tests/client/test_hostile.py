@@ -1,4 +1,4 @@
-"""Agents that mean harm, or are broken: both clients end, with an error of ours."""
+"""Malicious and broken agents: both clients end with one of our errors."""
 
 import gc
 import gzip
@@ -20,7 +20,7 @@ from apcore_a2a_client import (
     TaskNotFoundError,
 )
 from apcore_a2a_client.discovery import Discovery
-from apcore_a2a_client.exchange import Call, Close, Exchange, Read, Send, Steps
+from apcore_a2a_client.exchange import Close, Exchange, Read, RequestSpec, Send, Steps
 
 from .raw import (
     CLOSE,
@@ -47,9 +47,9 @@ from .raw import (
 
 MEGABYTE = 2**20
 IN_FLIGHT = 16 * MEGABYTE
-"""What may be under way on a connection, in the buffers of both ends."""
-SHORT = 0.3
-"""A timeout that tests can wait for."""
+"""Bytes that may be in transit, in the buffers of both ends of a connection."""
+SHORT_TIMEOUT = 0.3
+"""Timeout in seconds that is short enough for a test."""
 STREAMS = ["stream_message", "stream", "subscribe"]
 HTML = b"<!doctype html><title>Oops</title>"
 
@@ -59,8 +59,8 @@ streams = pytest.mark.parametrize("operation", STREAMS)
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _left_nothing_open() -> Iterator[None]:
-    """What was not closed warns when it is collected, and warnings are errors."""
+def _collect_garbage() -> Iterator[None]:
+    """Collect garbage: objects that were not closed warn, and warnings are errors."""
     yield
     gc.collect()
 
@@ -75,24 +75,24 @@ def failure(kind: str, url: str, operation: str, *args: Any, **options: Any) -> 
 
 
 def attempt(client: Client, operation: str) -> Any:
-    """What an operation gives, or the error of ours that it raises."""
+    """Return the result of an operation, or the error of ours that it raises."""
     try:
         return client.do(operation, *OPERATIONS[operation])
     except A2AError as error:
         return error
 
 
-def escape(client: Client, operation: str) -> str:
-    """What an operation raises that is no error of ours; nothing if all is well."""
+def foreign_error(client: Client, operation: str) -> str:
+    """Return the error of an operation if it is not one of ours, else an empty string."""
     try:
         attempt(client, operation)
-    except Exception as error:  # whatever it is: the tests look at its type
+    except Exception as error:  # whatever it is: the tests compare its type
         return repr(error)
     return ""
 
 
 def fixed(*steps: Step) -> Script:
-    """A script that always does the same."""
+    """Return a script that always answers with *steps*."""
     return lambda request: steps
 
 
@@ -101,14 +101,14 @@ def ok(request: Request) -> Iterable[Step]:
 
 
 def wrapped(request: Request, result: Any) -> Any:
-    """*result* as the answer, or the event, of a binding."""
-    if request.place != "/":
+    """Return *result* as the answer, or event, of a binding."""
+    if request.bare_path != "/":
         return result
     return {"jsonrpc": "2.0", "id": request.json["id"], "result": result}
 
 
 def dripping(*, chunk: bytes = b"x", pause: float = 0.02) -> Iterator[Step]:
-    """A byte now and then, for longer than any test."""
+    """Yield a byte now and then, for longer than any test."""
     for _ in range(500):
         yield chunk
         yield pause
@@ -117,7 +117,7 @@ def dripping(*, chunk: bytes = b"x", pause: float = 0.02) -> Iterator[Step]:
 # Sizes
 
 
-def test_a_large_card_is_not_read_to_its_end(kind: str) -> None:
+def test_an_oversized_card_is_not_read_to_its_end(kind: str) -> None:
     start = head(content_type="application/json", content_length=str(50 * MEGABYTE))
     with raw(lambda _: endless(start, b'{"name": ' + b" " * 65536)) as server:
         error = failure(kind, server.url, "get_card")
@@ -125,7 +125,7 @@ def test_a_large_card_is_not_read_to_its_end(kind: str) -> None:
     assert server.sent < 5 * MEGABYTE + IN_FLIGHT
 
 
-def test_a_large_answer_is_not_read_to_its_end(kind: str) -> None:
+def test_an_oversized_answer_is_not_read_to_its_end(kind: str) -> None:
     script = agent(lambda _: endless(head(), b" " * 65536))
     with raw(script) as server:
         error = failure(kind, server.url, "send_message", max_bytes=MEGABYTE)
@@ -159,8 +159,8 @@ def test_an_endless_event_is_not_read_to_its_end(
     assert server.sent < MEGABYTE + IN_FLIGHT
 
 
-def test_an_event_of_endless_empty_lines_of_data_is_not_collected_for_ever(kind: str) -> None:
-    """They have no bytes of their own, and yet each of them takes room."""
+def test_an_event_of_endless_empty_data_lines_is_refused(kind: str) -> None:
+    """They contain no bytes, but each of them takes memory."""
     begin = head(content_type="text/event-stream")
     with raw(agent(lambda _: endless(begin, b"data:\n" * 5000, 16 * MEGABYTE))) as server:
         error = failure(kind, server.url, "stream_message", max_bytes=50_000)
@@ -169,7 +169,7 @@ def test_an_event_of_endless_empty_lines_of_data_is_not_collected_for_ever(kind:
 
 @pytest.mark.parametrize("operation", ["get_card", "send_message", "stream_message"])
 @pytest.mark.parametrize("line", [b"x-more: " + b"x" * 1000 + b"\r\n", b"x" * 65536])
-def test_endless_headers_are_not_collected(kind: str, operation: str, line: bytes) -> None:
+def test_endless_headers_are_refused(kind: str, operation: str, line: bytes) -> None:
     def script(request: Request) -> Iterable[Step]:
         return endless(b"HTTP/1.1 200 OK\r\n", line)
 
@@ -182,7 +182,7 @@ def test_endless_headers_are_not_collected(kind: str, operation: str, line: byte
 @pytest.mark.rotating("kind", "operation")
 @pytest.mark.parametrize("encoding", ["gzip", "deflate", "br", "zstd", "gzip, gzip"])
 @pytest.mark.parametrize("operation", ["get_card", "send_message", "stream_message"])
-def test_what_is_compressed_is_not_unpacked(kind: str, operation: str, encoding: str) -> None:
+def test_a_compressed_answer_is_not_unpacked(kind: str, operation: str, encoding: str) -> None:
     bomb = gzip.compress(b" " * (8 * MEGABYTE), 1)
     script = fixed(*reply(bomb, content_encoding=encoding))
     with raw(script if operation == "get_card" else agent(script)) as server:
@@ -191,7 +191,7 @@ def test_what_is_compressed_is_not_unpacked(kind: str, operation: str, encoding:
     assert all(r.headers["accept-encoding"] == "identity" for r in server.requests)
 
 
-def test_a_compressed_stream_is_an_error(kind: str) -> None:
+def test_a_compressed_stream_raises_an_error(kind: str) -> None:
     body = gzip.compress(b"data: {}\n\n" * 1000)
     start = head(content_type="text/event-stream", content_encoding="gzip")
     with raw(agent(fixed(start + body, CLOSE))) as server:
@@ -202,28 +202,28 @@ def test_a_compressed_stream_is_an_error(kind: str) -> None:
 
 
 @pytest.mark.parametrize("operation", ["get_card", "send_message", "stream_message", "subscribe"])
-def test_an_agent_that_never_answers_is_given_up(kind: str, operation: str) -> None:
+def test_an_agent_that_never_answers_times_out(kind: str, operation: str) -> None:
     script = fixed(HOLD)
     with raw(script if operation == "get_card" else agent(script)) as server:
-        error = failure(kind, server.url, operation, timeout=SHORT)
+        error = failure(kind, server.url, operation, timeout=SHORT_TIMEOUT)
     assert isinstance(error, A2ATimeoutError)
     assert error.sent
 
 
-def test_a_stream_that_never_begins_is_given_up(kind: str) -> None:
+def test_a_stream_that_never_begins_times_out(kind: str) -> None:
     with raw(agent(fixed(*events(then=HOLD)))) as server:
-        error = failure(kind, server.url, "stream_message", timeout=SHORT)
+        error = failure(kind, server.url, "stream_message", timeout=SHORT_TIMEOUT)
     assert isinstance(error, A2ATimeoutError)
 
 
 @pytest.mark.parametrize("operation", ["get_card", "send_message"])
-def test_a_dripping_body_is_given_up(kind: str, operation: str) -> None:
+def test_a_slowly_sent_body_times_out(kind: str, operation: str) -> None:
     def script(request: Request) -> Iterable[Step]:
         yield head(content_type="application/json", content_length="1000")
         yield from dripping()
 
     with raw(script if operation == "get_card" else agent(script)) as server:
-        error = failure(kind, server.url, operation, timeout=SHORT)
+        error = failure(kind, server.url, operation, timeout=SHORT_TIMEOUT)
     assert isinstance(error, A2ATimeoutError)
 
 
@@ -231,7 +231,7 @@ def test_a_dripping_body_is_given_up(kind: str, operation: str) -> None:
     "chunk", [b"x", b"HTTP/1.1 100 Continue\r\n\r\n"], ids=["name", "informational"]
 )
 @pytest.mark.parametrize("operation", ["get_card", "send_message", "stream_message"])
-def test_a_dripping_head_is_given_up(kind: str, operation: str, chunk: bytes) -> None:
+def test_a_slowly_sent_head_times_out(kind: str, operation: str, chunk: bytes) -> None:
     if kind == "sync":
         pytest.skip("documented not to: httpx has a timeout for each piece only")
 
@@ -241,20 +241,20 @@ def test_a_dripping_head_is_given_up(kind: str, operation: str, chunk: bytes) ->
         yield from dripping(chunk=chunk)
 
     with raw(script if operation == "get_card" else agent(script)) as server:
-        error = failure(kind, server.url, operation, timeout=SHORT)
+        error = failure(kind, server.url, operation, timeout=SHORT_TIMEOUT)
     assert isinstance(error, A2ATimeoutError)
 
 
-def test_a_timeout_of_none_waits(kind: str) -> None:
+def test_without_a_timeout_the_client_waits(kind: str) -> None:
     def script(request: Request) -> Iterable[Step]:
-        yield SHORT
+        yield SHORT_TIMEOUT
         yield from ok(request)
 
     with raw(agent(script)) as server, Client(kind, server.url, timeout=None) as client:
         assert client.do("send_message", "hi").id == "t-1"
 
 
-# What is no A2A
+# Answers that are not A2A
 
 PAGES: dict[str, tuple[bytes, str]] = {
     "HTML": (HTML, "text/html"),
@@ -279,7 +279,7 @@ pages = pytest.mark.parametrize("page", PAGES)
 
 
 @pages
-def test_a_page_that_is_no_card_is_none(kind: str, page: str) -> None:
+def test_a_page_that_is_not_a_card_raises_a_discovery_error(kind: str, page: str) -> None:
     body, media_type = PAGES[page]
     with raw(fixed(*reply(body, content_type=media_type))) as server:
         error = failure(kind, server.url, "get_card")
@@ -290,19 +290,23 @@ def test_a_page_that_is_no_card_is_none(kind: str, page: str) -> None:
 
 @pages
 @wires
-def test_a_page_that_is_no_answer_is_none(kind: str, page: str, binding: str, version: str) -> None:
+def test_a_page_that_is_not_an_answer_raises_a_protocol_or_connection_error(
+    kind: str, page: str, binding: str, version: str
+) -> None:
     body, media_type = PAGES[page]
     given = card("/", binding, version)
     with raw(agent(fixed(*reply(body, content_type=media_type)), **given)) as server:
         for operation in ("send_message", "stream_message", "list_tasks"):
             if (page, binding, operation) == ("empty", "HTTP+JSON", "list_tasks"):
-                continue  # nothing is an empty page there
+                continue  # nothing is an empty page with this binding
             error = failure(kind, server.url, operation)
             assert isinstance(error, A2AProtocolError | A2AConnectionError)
 
 
 @pytest.mark.parametrize("status", [201, 204, 400, 404, 418, 500, 502, 599, 999])
-def test_an_error_page_in_place_of_the_card_tells_its_status(kind: str, status: int) -> None:
+def test_an_error_page_instead_of_the_card_is_raised_with_its_status(
+    kind: str, status: int
+) -> None:
     body = b"" if status == 204 else HTML
     with raw(fixed(*reply(body, status, content_type="text/html"))) as server:
         error = failure(kind, server.url, "get_card")
@@ -311,9 +315,24 @@ def test_an_error_page_in_place_of_the_card_tells_its_status(kind: str, status: 
     assert "Oops" not in str(error)
 
 
+def test_a_missing_card_is_raised_with_both_of_its_urls_and_a_hint(kind: str) -> None:
+    def script(request: Request) -> list[Step]:
+        return reply(HTML, 405 if request.path.endswith("card.json") else 404)
+
+    with raw(script) as server:
+        error = failure(kind, f"{server.url}/agent", "get_card")
+    urls = [f"{server.url}/agent/.well-known/{name}.json" for name in ("agent-card", "agent")]
+    assert isinstance(error, A2ADiscoveryError)
+    assert str(error) == (
+        f"No agent card: HTTP 405 from {urls[0]}, HTTP 404 from {urls[1]}. "
+        f"Is {server.url}/agent the agent's base URL? Check its port and path"
+    )
+    assert (error.url, error.status_code) == (urls[1], 404)
+
+
 @pytest.mark.parametrize("status", [200, 204, 304, 400, 404, 500, 502, 599])
 @wires
-def test_an_error_page_in_place_of_an_answer_is_typed(
+def test_an_error_page_instead_of_an_answer_raises_one_of_our_errors(
     kind: str, status: int, binding: str, version: str
 ) -> None:
     body = b"" if status in (204, 304) else HTML
@@ -328,7 +347,7 @@ def test_an_error_page_in_place_of_an_answer_is_typed(
 
 @pytest.mark.parametrize("status", [401, 403])
 @wires
-def test_an_agent_that_wants_credentials_says_so(
+def test_missing_credentials_raise_an_auth_error(
     kind: str, binding: str, version: str, status: int
 ) -> None:
     body = json.dumps({"error": {"code": -32000, "message": "no"}}).encode()
@@ -365,7 +384,9 @@ def test_an_agent_that_wants_credentials_says_so(
     ],
 )
 @pytest.mark.parametrize("then", [CUT, CLOSE])
-def test_what_is_no_http_is_typed(kind: str, body: bytes, then: Step) -> None:
+def test_an_invalid_http_answer_raises_one_of_our_errors(
+    kind: str, body: bytes, then: Step
+) -> None:
     script = fixed(body, then)
     with raw(script) as server:
         failure(kind, server.url, "get_card")
@@ -376,10 +397,10 @@ def test_what_is_no_http_is_typed(kind: str, body: bytes, then: Step) -> None:
 
 @pytest.mark.parametrize("then", [CUT, CLOSE])
 @pytest.mark.parametrize("operation", ["send_message", "stream_message", "cancel_task"])
-def test_a_connection_lost_before_or_in_an_answer_may_have_sent(
+def test_a_request_counts_as_sent_if_the_connection_breaks_before_the_whole_answer(
     kind: str, operation: str, then: Step
 ) -> None:
-    """The first half of the answer to a send is no answer."""
+    """An incomplete answer to a send is no answer."""
     whole = reply({"jsonrpc": "2.0", "id": 1, "result": {"task": task()}})[0]
     assert isinstance(whole, bytes)
     for size in (0, 10, len(whole) // 2, len(whole) - 1):
@@ -387,10 +408,10 @@ def test_a_connection_lost_before_or_in_an_answer_may_have_sent(
             error = failure(kind, server.url, operation, retries=3)
         assert isinstance(error, A2AConnectionError)
         assert error.sent
-        assert len(server.asked) == 1
+        assert len(server.calls) == 1
 
 
-# Cards of wrong shapes
+# Malformed cards
 
 BAD_CARDS: dict[str, Any] = {
     "nothing": {},
@@ -423,7 +444,7 @@ BAD_CARDS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", BAD_CARDS)
-def test_a_card_of_a_wrong_shape_is_none(kind: str, name: str) -> None:
+def test_a_malformed_card_raises_a_discovery_error(kind: str, name: str) -> None:
     with raw(fixed(*reply(BAD_CARDS[name]))) as server:
         error = failure(kind, server.url, "send_message", "hi", auth=APIKey("secret"))
     assert isinstance(error, A2ADiscoveryError)
@@ -457,12 +478,12 @@ ODD_CARDS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", ODD_CARDS)
-def test_odd_security_in_a_card_breaks_nothing_but_the_request(kind: str, name: str) -> None:
-    """The card is read, and the key can't be placed, or it can."""
+def test_malformed_security_in_a_card_fails_at_most_the_request(kind: str, name: str) -> None:
+    """The card is read, and the key is sent or the request fails."""
 
     def script(request: Request) -> Iterable[Step]:
-        found = task() if request.json["method"] == "GetTask" else {"task": task()}
-        return rpc(request, result=found)
+        result = task() if request.json["method"] == "GetTask" else {"task": task()}
+        return rpc(request, result=result)
 
     with (
         raw(agent(script, **ODD_CARDS[name])) as server,
@@ -473,7 +494,7 @@ def test_odd_security_in_a_card_breaks_nothing_but_the_request(kind: str, name: 
         assert all("y" not in request.headers for request in server.requests)
 
 
-# Addresses in cards
+# URLs in cards
 
 BAD_ADDRESSES = [
     "file:///etc/passwd",
@@ -499,7 +520,7 @@ addresses = pytest.mark.parametrize("address", BAD_ADDRESSES, ids=lambda each: r
 
 
 @addresses
-def test_an_address_that_is_none_is_not_asked(kind: str, address: str) -> None:
+def test_an_invalid_url_in_a_card_is_not_requested(kind: str, address: str) -> None:
     with raw(fixed(*reply(card(address)))) as server:
         error = failure(kind, server.url, "send_message")
     assert isinstance(error, A2ADiscoveryError)
@@ -507,7 +528,7 @@ def test_an_address_that_is_none_is_not_asked(kind: str, address: str) -> None:
     assert all(request.is_card for request in server.requests)
 
 
-def test_an_address_where_nobody_is_cannot_be_connected_to(kind: str) -> None:
+def test_a_url_at_which_nothing_listens_raises_a_connection_error(kind: str) -> None:
     with raw(fixed(*reply(card("http://127.0.0.1:1/")))) as server:
         error = failure(kind, server.url, "send_message")
     assert isinstance(error, A2AConnectionError)
@@ -515,8 +536,8 @@ def test_an_address_where_nobody_is_cannot_be_connected_to(kind: str) -> None:
 
 
 @pytest.mark.parametrize("address", ["localhost:50051", "grpc.example.com:443", "grpc://x/", "x"])
-def test_an_address_of_another_protocol_is_passed_over(kind: str, address: str) -> None:
-    """gRPC's targets are no URLs."""
+def test_an_interface_with_an_unknown_binding_is_skipped(kind: str, address: str) -> None:
+    """Targets of gRPC are not URLs."""
 
     def script(request: Request) -> Iterable[Step]:
         if not request.is_card:
@@ -531,7 +552,9 @@ def test_an_address_of_another_protocol_is_passed_over(kind: str, address: str) 
 
 
 @pytest.mark.parametrize("interfaces", [[], [("GRPC", "1.0")], [("HTTP+JSON", "0.3")]])
-def test_a_card_of_protocols_unknown_to_us_is_no_use(kind: str, interfaces: Any) -> None:
+def test_a_card_without_a_known_binding_raises_a_discovery_error(
+    kind: str, interfaces: Any
+) -> None:
     offered = [
         {"url": "/", "protocolBinding": binding, "protocolVersion": version}
         for binding, version in interfaces
@@ -539,7 +562,7 @@ def test_a_card_of_protocols_unknown_to_us_is_no_use(kind: str, interfaces: Any)
     with raw(agent(ok, supportedInterfaces=offered)) as server:
         error = failure(kind, server.url, "send_message")
     assert isinstance(error, A2ADiscoveryError)
-    assert not server.asked
+    assert not server.calls
 
 
 BASE = httpx.URL("https://agent.example.com/")
@@ -550,8 +573,8 @@ def exchange() -> Exchange:
         return Exchange(http.build_request, None, {}, 5, 0, MEGABYTE)
 
 
-def answered(steps: Steps[Any], status: int, body: Any = None, target: str = "") -> Any:
-    """Do the steps up to the next request, whose number of answers is one, and what comes then."""
+def answer_step(steps: Steps[Any], status: int, body: Any = None, target: str = "") -> Any:
+    """Run the steps up to the next request and answer it; return the step after the answer."""
     sent = next(steps)
     assert isinstance(sent, Send)
     response = httpx.Response(status, request=sent.request)
@@ -562,17 +585,17 @@ def answered(steps: Steps[Any], status: int, body: Any = None, target: str = "")
     return steps.send(None)
 
 
-def test_an_encrypted_card_leads_to_no_plain_address(kind: str) -> None:
+def test_a_card_fetched_by_https_may_not_name_an_http_url(kind: str) -> None:
     discovery = Discovery(exchange(), BASE, 300, None)
     with pytest.raises(A2ADiscoveryError):
-        answered(discovery.binding(), 200, card("http://agent.example.com/"))
+        answer_step(discovery.binding(), 200, card("http://agent.example.com/"))
 
 
-def test_an_encrypted_card_is_not_fetched_over_a_plain_connection(kind: str) -> None:
-    """Whoever reads along there could name an address of his own, which gets the credentials."""
-    steps = exchange().send(Call("GET", BASE, safe=True))
+def test_a_card_is_not_fetched_by_http_after_a_redirect_from_https(kind: str) -> None:
+    """Eavesdroppers could insert a URL of their own, which would get the credentials."""
+    steps = exchange().send(RequestSpec("GET", BASE, safe=True))
     with pytest.raises(A2AProtocolError):
-        answered(steps, 302, target="http://cards.example.com/card.json")
+        answer_step(steps, 302, target="http://cards.example.com/card.json")
 
 
 # Redirects
@@ -594,7 +617,7 @@ CREDENTIALS: dict[str, dict[str, Any]] = {
 @pytest.mark.rotating("kind", "status")
 @pytest.mark.parametrize("credentials", CREDENTIALS)
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-def test_the_card_may_be_elsewhere_but_no_secret_goes_there(
+def test_the_card_may_be_redirected_but_secrets_are_not_sent_along(
     kind: str, status: int, credentials: str
 ) -> None:
     with (
@@ -609,7 +632,7 @@ def test_the_card_may_be_elsewhere_but_no_secret_goes_there(
     assert not {"authorization", "cookie", "x-api-key"} & other.requests[0].headers.keys()
 
 
-def test_no_secret_of_an_httpx_client_goes_elsewhere(kind: str) -> None:
+def test_secrets_of_an_httpx_client_are_not_sent_to_another_origin(kind: str) -> None:
     secrets = {
         "auth": ("secret", "secret"),
         "headers": {"x-own": "secret"},
@@ -630,7 +653,7 @@ def test_no_secret_of_an_httpx_client_goes_elsewhere(kind: str) -> None:
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-def test_a_card_elsewhere_at_the_agent_gets_the_credentials(kind: str, status: int) -> None:
+def test_a_card_redirected_within_the_origin_gets_the_credentials(kind: str, status: int) -> None:
     def script(request: Request) -> Iterable[Step]:
         return redirect("/x", status) if request.is_card else reply(card("/"))
 
@@ -648,7 +671,9 @@ def test_a_card_elsewhere_at_the_agent_gets_the_credentials(kind: str, status: i
 @pytest.mark.rotating("kind", "operation")
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 @pytest.mark.parametrize("operation", ["send_message", "stream_message", "get_task"])
-def test_a_message_is_not_sent_elsewhere(kind: str, operation: str, status: int) -> None:
+def test_a_message_is_not_redirected_to_another_origin(
+    kind: str, operation: str, status: int
+) -> None:
     with (
         raw(ok) as other,
         raw(agent(fixed(*redirect(f"{other.url}/?hunter2", status)))) as server,
@@ -661,29 +686,29 @@ def test_a_message_is_not_sent_elsewhere(kind: str, operation: str, status: int)
 
 @pytest.mark.parametrize("status", [307, 308])
 @pytest.mark.parametrize("operation", ["send_message", "stream_message"])
-def test_a_message_goes_to_another_address_of_the_agent(
+def test_a_message_may_be_redirected_within_the_origin(
     kind: str, operation: str, status: int
 ) -> None:
     def script(request: Request) -> Iterable[Step]:
-        return redirect("/moved", status) if request.place == "/" else ok(request)
+        return redirect("/moved", status) if request.bare_path == "/" else ok(request)
 
     with raw(agent(script)) as server, Client(kind, server.url, auth="secret") as client:
         client.do(operation, "hi")
-    assert [request.path for request in server.asked] == ["/", "/moved"]
-    assert server.asked[0].body == server.asked[1].body != b""
-    assert server.asked[1].headers["authorization"] == "Bearer secret"
+    assert [request.path for request in server.calls] == ["/", "/moved"]
+    assert server.calls[0].body == server.calls[1].body != b""
+    assert server.calls[1].headers["authorization"] == "Bearer secret"
 
 
 @pytest.mark.parametrize("status", [301, 302, 303])
-def test_a_message_does_not_turn_into_a_get(kind: str, status: int) -> None:
+def test_a_redirected_message_does_not_become_a_get(kind: str, status: int) -> None:
     with raw(agent(fixed(*redirect("/moved", status)))) as server:
         error = failure(kind, server.url, "send_message")
     assert isinstance(error, A2AProtocolError)
-    assert [request.method for request in server.asked] == ["POST"]
+    assert [request.method for request in server.calls] == ["POST"]
 
 
 @pytest.mark.parametrize("location", ["/.well-known/agent-card.json", "", "?again", "/{}"])
-def test_redirects_in_circles_are_not_followed_for_ever(kind: str, location: str) -> None:
+def test_circular_redirects_are_not_followed_for_ever(kind: str, location: str) -> None:
     numbers = iter(range(1000))
     with raw(lambda _: redirect(location.replace("{}", str(next(numbers))), 307)) as server:
         error = failure(kind, server.url, "get_card", retries=2)
@@ -721,7 +746,7 @@ def test_redirects_between_two_agents_are_not_followed_for_ever(kind: str) -> No
     ],
     ids=lambda each: repr(each)[:40],
 )
-def test_a_redirect_to_no_address_is_typed(kind: str, location: str) -> None:
+def test_a_redirect_to_an_invalid_url_raises_one_of_our_errors(kind: str, location: str) -> None:
     if len(location) > 50_000:
         location = location[:50_000]
     script = fixed(*redirect(location, 307))
@@ -733,7 +758,7 @@ def test_a_redirect_to_no_address_is_typed(kind: str, location: str) -> None:
         assert "hunter2" not in str(error)
 
 
-# Answers of wrong shapes
+# Malformed answers
 
 RESULTS: dict[str, Any] = {
     "null": None,
@@ -804,16 +829,16 @@ RESULTS: dict[str, Any] = {
 @pytest.mark.rotating("kind", "binding")
 @wires
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_a_result_of_a_wrong_shape_is_typed(
+def test_a_malformed_result_raises_one_of_our_errors_or_is_accepted(
     kind: str, operation: str, binding: str, version: str
 ) -> None:
-    """Every method takes every result, or raises an error of ours."""
+    """Each method is tried with each result."""
     results: list[Any] = []
 
     def script(request: Request) -> Iterable[Step]:
-        said = wrapped(request, results[-1])
+        answer = wrapped(request, results[-1])
         streams = "text/event-stream" in request.headers["accept"]
-        return events(said) if streams else reply(said)
+        return events(answer) if streams else reply(answer)
 
     escaped = {}
     with (
@@ -822,16 +847,16 @@ def test_a_result_of_a_wrong_shape_is_typed(
     ):
         for name, result in RESULTS.items():
             results.append(result)
-            escaped[name] = escape(client, operation)
+            escaped[name] = foreign_error(client, operation)
     assert not {name: error for name, error in escaped.items() if error}
 
 
 @wires
-def test_a_result_that_is_no_task_is_an_error_of_the_protocol(
+def test_a_result_that_is_not_a_task_raises_a_protocol_error(
     kind: str, binding: str, version: str
 ) -> None:
     results: list[Any] = []
-    taken = []
+    accepted = []
     with (
         raw(
             agent(lambda r: reply(wrapped(r, results[-1])), **card("/", binding, version))
@@ -841,8 +866,8 @@ def test_a_result_that_is_no_task_is_an_error_of_the_protocol(
         for name, result in RESULTS.items():
             results.append(result)
             if not isinstance(attempt(client, "send_message"), A2AProtocolError):
-                taken.append(name)
-    assert not taken
+                accepted.append(name)
+    assert not accepted
 
 
 ENVELOPES: dict[str, Any] = {
@@ -872,7 +897,7 @@ ENVELOPES: dict[str, Any] = {
 
 @wires
 @pytest.mark.parametrize("status", [200, 400, 404, 500])
-def test_an_error_of_a_wrong_shape_is_typed(
+def test_a_malformed_error_raises_one_of_our_errors(
     kind: str, status: int, binding: str, version: str
 ) -> None:
     envelopes: list[Any] = []
@@ -890,22 +915,22 @@ def test_an_error_of_a_wrong_shape_is_typed(
 @wires
 @streams
 @pytest.mark.parametrize("as_event", [True, False], ids=["event", "answer"])
-def test_an_error_on_a_stream_is_that_error(
+def test_an_error_on_a_stream_is_raised(
     kind: str, operation: str, binding: str, version: str, as_event: bool
 ) -> None:
     error = {"code": -32001, "message": "no such task"}
     body = {"jsonrpc": "2.0", "id": 1, "error": error}
     script = fixed(*(events(body) if as_event else reply(body)))
     with raw(agent(script, **card("/", binding, version))) as server:
-        found = failure(kind, server.url, operation)
+        error_on_stream = failure(kind, server.url, operation)
     if binding == "JSONRPC" or as_event:
-        assert isinstance(found, TaskNotFoundError)
-        assert str(found) == "no such task"
+        assert isinstance(error_on_stream, TaskNotFoundError)
+        assert str(error_on_stream) == "no such task"
 
 
 @wires
 @pytest.mark.parametrize("where", ["before", "behind"])
-def test_an_error_behind_events_comes_behind_them(
+def test_an_error_after_events_is_raised_after_them(
     kind: str, where: str, binding: str, version: str
 ) -> None:
     def script(request: Request) -> Iterable[Step]:
@@ -930,7 +955,7 @@ def test_an_error_behind_events_comes_behind_them(
 @pytest.mark.parametrize(
     "body", [b"", b"\n\n\n", b": hello\n\n", b"data\n\n", b"data:\n\n", b"event: x\nid: 5\n\n"]
 )
-def test_an_empty_stream_is_no_result(kind: str, operation: str, body: bytes) -> None:
+def test_an_empty_stream_raises_a_connection_error(kind: str, operation: str, body: bytes) -> None:
     with raw(agent(fixed(*events(body)))) as server:
         error = failure(kind, server.url, operation)
     assert isinstance(error, A2AConnectionError)
@@ -957,7 +982,7 @@ EVENTS: dict[str, bytes] = {
 @pytest.mark.parametrize("name", EVENTS)
 @streams
 @wires
-def test_an_event_that_is_none_is_typed(
+def test_a_malformed_event_raises_a_protocol_error(
     kind: str, operation: str, name: str, binding: str, version: str
 ) -> None:
     script = fixed(*events(b"data: " + EVENTS[name] + b"\n\n", then=HOLD))
@@ -974,15 +999,13 @@ def test_a_large_event_within_the_limit_is_read(kind: str) -> None:
         return events(wrapped(request, {"task": task(artifacts=artifacts)}))
 
     with raw(agent(script)) as server, Client(kind, server.url) as client:
-        (found,) = client.do("stream_message", "hi")
-    assert found.value == text
+        (event,) = client.do("stream_message", "hi")
+    assert event.value == text
 
 
 @pytest.mark.parametrize("id", ["käse", "日本", "a\tb", "\x01", "x" * 200_000, "\ufeff", "\udcff"])
-def test_any_id_of_an_event_can_be_come_back_with_or_is_an_error_of_ours(
-    kind: str, id: str
-) -> None:
-    """It stands in a header when the connection is made anew."""
+def test_a_stream_with_any_event_id_resumes_or_raises_one_of_our_errors(kind: str, id: str) -> None:
+    """The id is sent in a header when the client reconnects."""
 
     def script(request: Request) -> Iterable[Step]:
         first = wrapped(request, {"task": task(state="TASK_STATE_WORKING")})
@@ -1003,10 +1026,10 @@ def test_any_id_of_an_event_can_be_come_back_with_or_is_an_error_of_ours(
 
 @wires
 @pytest.mark.parametrize("operation", ["stream_message", "call", "iter_tasks"])
-def test_half_a_character_in_an_id_is_typed(
+def test_a_lone_surrogate_in_an_id_raises_one_of_our_errors(
     kind: str, operation: str, binding: str, version: str
 ) -> None:
-    """It can be in JSON, and yet in no request."""
+    """JSON can contain it, but no request can."""
 
     def script(request: Request) -> Iterable[Step]:
         if operation == "iter_tasks":
@@ -1024,15 +1047,15 @@ def test_half_a_character_in_an_id_is_typed(
 
 @pytest.mark.parametrize("cursors", [["a"], ["a", "b"], ["a", "b", "c", "b"]])
 @wires
-def test_pages_in_circles_are_not_read_for_ever(
+def test_circular_pages_are_not_read_for_ever(
     kind: str, cursors: list[str], binding: str, version: str
 ) -> None:
-    asked: list[Any] = []
+    requests: list[Any] = []
 
     def script(request: Request) -> Iterable[Step]:
-        asked.append(request)
-        following = cursors[(len(asked) - 1) % len(cursors)]
-        page = {"tasks": [task(f"t-{len(asked)}")], "nextPageToken": following}
+        requests.append(request)
+        following = cursors[(len(requests) - 1) % len(cursors)]
+        page = {"tasks": [task(f"t-{len(requests)}")], "nextPageToken": following}
         return reply(wrapped(request, page))
 
     seen: list[Any] = []
@@ -1042,11 +1065,11 @@ def test_pages_in_circles_are_not_read_for_ever(
         pytest.raises(A2AProtocolError),
     ):
         client.do("iter_tasks", into=seen)
-    assert len(seen) <= len(asked) <= 5
+    assert len(seen) <= len(requests) <= 5
     assert seen
 
 
-def test_an_empty_page_in_between_is_passed(kind: str) -> None:
+def test_an_empty_page_in_between_is_skipped(kind: str) -> None:
     def script(request: Request) -> Iterable[Step]:
         number = int(request.json["params"].get("pageToken", 0)) + 1
         tasks = [task(f"t-{number}")] if number % 2 else []
@@ -1062,8 +1085,8 @@ def test_an_empty_page_in_between_is_passed(kind: str) -> None:
 
 
 @pytest.mark.parametrize("operation", ["send_message", "stream_message", "get_card"])
-def test_a_client_whose_call_failed_is_as_good_as_new(kind: str, operation: str) -> None:
-    """Faults of all kinds leave no connection behind that would be missing at the end."""
+def test_a_client_can_be_used_after_failed_calls(kind: str, operation: str) -> None:
+    """Faults of all kinds leave no connection open, which the pool would lack at the end."""
     faults: list[Iterable[Step]] = [
         reply(HTML),
         [head(content_length="99"), b"half", CUT],
@@ -1074,9 +1097,9 @@ def test_a_client_whose_call_failed_is_as_good_as_new(kind: str, operation: str)
     left: Iterator[Iterable[Step]] = iter(faults)
 
     def script(request: Request) -> Iterable[Step]:
-        found = next(left, None)
-        if found is not None:
-            return found
+        fault = next(left, None)
+        if fault is not None:
+            return fault
         return reply(card("/")) if request.is_card else ok(request)
 
     def guarded(request: Request) -> Iterable[Step]:
@@ -1092,11 +1115,11 @@ def test_a_client_whose_call_failed_is_as_good_as_new(kind: str, operation: str)
     assert failed == len(faults)
 
 
-def test_a_client_that_stops_reading_a_stream_leaves_it(kind: str) -> None:
+def test_a_client_that_stops_reading_a_stream_closes_it(kind: str) -> None:
     def script(request: Request) -> Iterable[Step]:
         first = wrapped(request, {"task": task(state="TASK_STATE_WORKING")})
         return events(first, then=HOLD)
 
     with raw(agent(script)) as server, Client(kind, server.url) as client:
         assert client.first("stream_message", "hi").id == "t-1"
-    assert len(server.asked) == 1
+    assert len(server.calls) == 1

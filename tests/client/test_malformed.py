@@ -1,4 +1,4 @@
-"""What agents may say instead of A2A: an `A2AProtocolError` names what is wrong, and no other."""
+"""Malformed answers of agents: the only error is an `A2AProtocolError` that names the fault."""
 
 import copy
 import sys
@@ -45,37 +45,37 @@ OLD_NAMES = (
     *("protocolVersion", "additionalInterfaces", "supportsAuthenticatedExtendedCard"),
     *("pushNotificationConfig", "nextCursor", "nextPageToken", "metadata"),
 )
-"""What the models look for beside their own fields."""
+"""Further names that the models read."""
 
 
-def read(reader: Reader, data: Any) -> None:
-    """Read *data*, and what is then written; the only way out is an `A2AProtocolError`."""
+def check_reading(reader: Reader, data: Any) -> None:
+    """Read *data* and write it back; the only error may be an `A2AProtocolError`."""
     try:
-        found = reader(data)
+        model = reader(data)
     except A2AProtocolError:
         return
-    assert type(found).from_dict(found.to_dict()) == found
+    assert type(model).from_dict(model.to_dict()) == model
 
 
 @each_model
 @some
 @given(data=json_values)
-def test_any_json_is_a_model_or_refused(model: type[Model], data: Any) -> None:
-    read(model.from_dict, data)
+def test_any_json_is_read_as_a_model_or_refused(model: type[Model], data: Any) -> None:
+    check_reading(model.from_dict, data)
 
 
 @some
 @given(
     data=json_values | st.dictionaries(st.sampled_from(["kind", "task", "message"]), json_values)
 )
-def test_any_json_is_an_event_or_refused(data: Any) -> None:
-    read(read_event, data)
+def test_any_json_is_read_as_an_event_or_refused(data: Any) -> None:
+    check_reading(read_event, data)
 
 
 @each_model
 @some
 @given(draw=st.data())
-def test_one_wrong_field_makes_a_model_or_is_refused(
+def test_a_model_with_one_changed_field_is_read_or_refused(
     model: type[Model], draw: st.DataObject
 ) -> None:
     data = json_of(draw.draw(shapes(MODELS[model])))
@@ -89,7 +89,7 @@ def test_one_wrong_field_makes_a_model_or_is_refused(
         place[name] = draw.draw(json_values)
     else:
         place[0] = draw.draw(json_values)
-    read(model.from_dict, data)
+    check_reading(model.from_dict, data)
 
 
 def children(value: Any) -> list[Any]:
@@ -114,7 +114,7 @@ CARD: Json = {
 
 
 def with_wrong(whole: Json, path: str, wrong: Any) -> Json:
-    """A copy of *whole* with another value at *path*, whose steps have blanks between them."""
+    """Return a copy of *whole* with another value at *path*, given as words."""
     result = place = copy.deepcopy(whole)
     *steps, last = path.split()
     for step in steps:
@@ -164,7 +164,7 @@ def with_wrong(whole: Json, path: str, wrong: Any) -> Json:
         (TaskPage, {}, "nextPageToken", 5, "it is not a string"),
     ],
 )
-def test_what_is_wrong_is_named(
+def test_an_error_names_the_malformed_field(
     model: type[Model], whole: Json, path: str, wrong: Any, told: str
 ) -> None:
     with pytest.raises(A2AProtocolError, match=told):
@@ -192,7 +192,7 @@ def test_what_is_wrong_is_named(
         (read_event, {"message": 1}, "Message is not an object"),
     ],
 )
-def test_what_is_missing_is_named(reader: Reader, data: Any, told: str) -> None:
+def test_an_error_names_the_missing_field(reader: Reader, data: Any, told: str) -> None:
     with pytest.raises(A2AProtocolError, match=told):
         reader(data)
 
@@ -202,7 +202,7 @@ def webhook(schemes: Any) -> Json:
 
 
 @pytest.mark.parametrize("schemes", [5, True, {"Bearer": 1}, "Bearer", [5], [[]], [None]])
-def test_schemes_that_are_no_list_of_strings_are_refused_or_none(schemes: Any) -> None:
+def test_invalid_authentication_schemes_are_refused_or_ignored(schemes: Any) -> None:
     try:
         config = PushNotificationConfig.from_dict(webhook(schemes))
     except A2AProtocolError:
@@ -210,7 +210,7 @@ def test_schemes_that_are_no_list_of_strings_are_refused_or_none(schemes: Any) -
     assert config.authentication is None
 
 
-def test_what_is_wrong_is_not_repeated_at_length() -> None:
+def test_an_error_does_not_repeat_a_long_value() -> None:
     for reader, data in [
         (TaskStatus.from_dict, {"state": "x" * 10**6}),
         (Part.from_dict, {"kind": "x" * 10**6}),
@@ -242,18 +242,18 @@ def test_what_is_wrong_is_not_repeated_at_length() -> None:
     ],
     ids=lambda body: body[:10],
 )
-def test_what_is_no_json_is_refused(body: bytes) -> None:
+def test_invalid_json_is_refused(body: bytes) -> None:
     with pytest.raises(A2AProtocolError, match="not JSON"):
         load(body)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), object(), b"x", {1}, "\ud800"])
-def test_what_can_not_be_json_is_not_sent(value: Any) -> None:
+def test_a_value_that_is_not_json_is_not_sent(value: Any) -> None:
     with pytest.raises(ValueError, match="can't be sent"):
         dump({"a": [value]})
 
 
-def test_what_goes_in_circles_is_not_sent() -> None:
+def test_a_circular_value_is_not_sent() -> None:
     circle: list[Any] = []
     circle.append(circle)
     with pytest.raises(ValueError, match="can't be sent"):
@@ -278,7 +278,7 @@ DEEPEST = "tasks 0 status message parts 0"
         lambda deep: server_error(deep, 200),
     ],
 )
-def test_nothing_is_so_deep_that_it_can_be_loaded_and_not_be_refused(place: Reader) -> None:
+def test_deep_json_that_can_be_loaded_raises_no_recursion_error(place: Reader) -> None:
     for depth in range(sys.getrecursionlimit() - 200, sys.getrecursionlimit()):
         try:
             place(load("[" * depth + "]" * depth))
@@ -295,7 +295,7 @@ SDK_KINDS = {
 
 
 @pytest.mark.parametrize("kind", SDK_KINDS, ids=lambda kind: kind.__name__)
-def test_each_error_of_the_sdk_is_one_of_ours(kind: Any) -> None:
+def test_each_error_of_the_sdk_has_one_of_ours(kind: Any) -> None:
     details, code = build_error_details(kind()), SDK_KINDS[kind]
     by_code = server_error({"code": code, "message": "no"}, 200)
     over_rpc = server_error({"code": code, "message": "no", "data": details}, 200)
@@ -308,7 +308,7 @@ def test_each_error_of_the_sdk_is_one_of_ours(kind: Any) -> None:
 
 
 @pytest.mark.parametrize("code", [-32700, -32600, -32603, -32000, -32099, -1, 17])
-def test_an_error_of_no_kind_is_a_plain_one(code: int) -> None:
+def test_an_error_with_a_generic_code_is_a_plain_server_error(code: int) -> None:
     error = server_error({"code": code, "message": "no"}, 200)
     assert type(error) is A2AServerError
     assert error.code == (code if code < 0 else -32603)
@@ -335,7 +335,9 @@ def test_an_error_of_no_kind_is_a_plain_one(code: int) -> None:
         (-32001.0, None, A2AServerError),
     ],
 )
-def test_the_reason_counts_for_more_than_the_code(code: Any, data: Any, kind: type) -> None:
+def test_the_reason_of_an_error_takes_precedence_over_its_code(
+    code: Any, data: Any, kind: type
+) -> None:
     error = server_error({"code": code, "message": "no", "data": data}, 200)
     assert type(error) is kind
     assert error.data == data
@@ -346,7 +348,7 @@ def test_the_reason_counts_for_more_than_the_code(code: Any, data: Any, kind: ty
     ("status", "kind"),
     [(429, ServerBusyError), (503, ServerBusyError), (500, A2AServerError), (404, A2AServerError)],
 )
-def test_a_status_alone_says_whether_an_agent_is_busy(status: int, kind: type) -> None:
+def test_the_status_of_an_answer_tells_whether_an_agent_is_busy(status: int, kind: type) -> None:
     error = server_error({}, status)
     assert type(error) is kind
     assert (str(error), error.status_code) == (f"HTTP {status}", status)
@@ -354,7 +356,7 @@ def test_a_status_alone_says_whether_an_agent_is_busy(status: int, kind: type) -
 
 @some
 @given(error=json_values, status=st.sampled_from([200, 400, 429]))
-def test_any_json_is_an_error(error: Any, status: int) -> None:
+def test_any_json_can_be_an_error(error: Any, status: int) -> None:
     assert isinstance(server_error(error, status), A2AServerError)
 
 
@@ -370,13 +372,13 @@ def test_any_json_is_an_error(error: Any, status: int) -> None:
         },
     )
 )
-def test_whatever_an_error_says_it_is_one(error: Json) -> None:
-    found = server_error(error, 200)
-    assert isinstance(found.code, int)
-    assert isinstance(found.reason, str)
-    assert len(str(found)) <= 500
-    if isinstance(found, InvalidParamsError):
-        assert isinstance(found.errors, list)
+def test_any_members_of_an_error_are_accepted(error: Json) -> None:
+    mapped_error = server_error(error, 200)
+    assert isinstance(mapped_error.code, int)
+    assert isinstance(mapped_error.reason, str)
+    assert len(str(mapped_error)) <= 500
+    if isinstance(mapped_error, InvalidParamsError):
+        assert isinstance(mapped_error.errors, list)
 
 
 FIELDS = [{"field": "a.b", "message": "too small"}, {"field": "", "message": "no"}]
@@ -398,13 +400,13 @@ VIOLATIONS = [{"field": "a.b", "description": "too small"}, {"description": "no"
         ([], []),
     ],
 )
-def test_invalid_params_say_which_fields_are_wrong(data: Any, errors: list[Json]) -> None:
+def test_an_invalid_params_error_lists_the_fields(data: Any, errors: list[Json]) -> None:
     error = server_error({"code": -32602, "message": "no", "data": data}, 200)
     assert isinstance(error, InvalidParamsError)
     assert error.errors == errors
 
 
-def test_the_sdks_field_violations_are_read() -> None:
+def test_field_violations_of_the_sdk_are_read() -> None:
     details = build_error_details(
         sdk_errors.InvalidParamsError(data={"errors": [{"field": "a", "message": "b"}]})
     )
@@ -413,8 +415,8 @@ def test_the_sdks_field_violations_are_read() -> None:
     assert error.errors == [{"field": "a", "message": "b"}]
 
 
-def test_the_states_of_0_3_are_read_and_others_not() -> None:
+def test_the_states_of_0_3_are_read_and_unknown_ones_refused() -> None:
     assert TaskState.read("input-required") is TaskState.INPUT_REQUIRED
-    for word in ("WORKING", "Working", "task_state_working", "", None, True):
+    for state in ("WORKING", "Working", "task_state_working", "", None, True):
         with pytest.raises(A2AProtocolError):
-            TaskState.read(word)
+            TaskState.read(state)

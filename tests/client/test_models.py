@@ -1,4 +1,4 @@
-"""The models against a2a-sdk's messages, and what holds for each of them."""
+"""The models compared with a2a-sdk's messages, and rules for all of them."""
 
 from dataclasses import FrozenInstanceError, fields
 from typing import Any
@@ -36,12 +36,12 @@ from .shapes import MODELS, Json, json_of, shapes, some
 each_model = pytest.mark.parametrize("model", MODELS, ids=lambda model: model.__name__)
 
 
-def back(model: Model) -> Any:
-    """What the SDK reads in what we write; it refuses fields that it does not know."""
+def read_by_sdk(model: Model) -> Any:
+    """Return *model* as the SDK reads its JSON; it refuses unknown fields."""
     return ParseDict(model.to_dict(), MODELS[type(model)]())
 
 
-def test_every_public_model_is_held_against_the_sdk() -> None:
+def test_every_public_model_is_compared_with_the_sdk() -> None:
     public = [getattr(apcore_a2a_client, name) for name in apcore_a2a_client.__all__]
     assert {p for p in public if isinstance(p, type) and issubclass(p, Model)} == set(MODELS)
 
@@ -49,15 +49,13 @@ def test_every_public_model_is_held_against_the_sdk() -> None:
 @each_model
 @some
 @given(data=st.data())
-def test_a_model_is_read_and_written_as_the_sdk_does(
-    model: type[Model], data: st.DataObject
-) -> None:
+def test_a_model_is_read_and_written_like_the_sdks(model: type[Model], data: st.DataObject) -> None:
     message = data.draw(shapes(MODELS[model]))
     read = model.from_dict(json_of(message))
-    assert back(read) == message
+    assert read_by_sdk(read) == message
     assert model.from_dict(load(dump(read.to_dict()))) == read
     nulls = {field.json_name: None for field in message.DESCRIPTOR.fields}
-    assert back(model.from_dict(nulls | json_of(message))) == message
+    assert read_by_sdk(model.from_dict(nulls | json_of(message))) == message
 
 
 PART = Part(text="hi", metadata={"n": 1})
@@ -100,18 +98,20 @@ BUILT = [
 
 
 @pytest.mark.parametrize("built", BUILT, ids=lambda model: type(model).__name__)
-def test_a_model_built_by_hand_is_written_as_it_and_the_sdk_read_it(built: Model) -> None:
+def test_a_constructed_model_is_written_as_it_and_the_sdk_read_it(built: Model) -> None:
     assert type(built).from_dict(load(dump(built.to_dict()))) == built
-    assert type(built).from_dict(json_of(back(built))).to_dict() == plain(built.to_dict())
+    assert type(built).from_dict(json_of(read_by_sdk(built))).to_dict() == without_zeros(
+        built.to_dict()
+    )
 
 
-def plain(written: Json) -> Json:
-    """What the SDK drops because it says nothing: an enum's and a number's zero."""
+def without_zeros(written: Json) -> Json:
+    """Return *written* without zero numbers, which the SDK drops as defaults."""
     return {k: v for k, v in written.items() if v != 0 or isinstance(v, bool) or k == "data"}
 
 
 @pytest.mark.parametrize("kind", SCHEMES)
-def test_each_kind_of_security_scheme_is_the_sdks(kind: str) -> None:
+def test_each_type_of_security_scheme_maps_to_the_sdks(kind: str) -> None:
     names = {
         "key": "api_key_security_scheme",
         "http": "http_auth_security_scheme",
@@ -124,13 +124,13 @@ def test_each_kind_of_security_scheme_is_the_sdks(kind: str) -> None:
 
 
 @pytest.mark.parametrize("number", [2**53 + 1, -(2**63), 10**30, 0, True, 0.1])
-def test_numbers_stay_what_they_are(number: Any) -> None:
+def test_numbers_keep_their_value_and_type(number: Any) -> None:
     part = Part.from_dict(load(dump(Part(data=[number], metadata={"n": number}).to_dict())))
     assert part == Part(data=[number], metadata={"n": number})
     assert type(part.data[0]) is type(part.metadata["n"]) is type(number)
 
 
-def test_text_stays_what_it_is() -> None:
+def test_text_is_not_changed() -> None:
     texts = 'é \U0001f600 \u2028 \x00 " \\'
     assert Part.from_dict(load(dump(Part(text=texts).to_dict()))).text == texts
 
@@ -153,11 +153,11 @@ def test_unknown_fields_are_kept_and_written_back(model: type[Model], data: Json
     assert model.from_dict(data).to_dict() == data
 
 
-def test_unknown_fields_are_to_be_had() -> None:
+def test_unknown_fields_are_available_as_extra() -> None:
     assert Part.from_dict({"text": "hi", **NEW}).extra == NEW
 
 
-def test_models_are_frozen_and_have_no_room_for_more() -> None:
+def test_models_are_frozen_and_have_slots() -> None:
     for built in BUILT:
         assert not hasattr(built, "__dict__")
         for field in fields(built):
@@ -167,7 +167,7 @@ def test_models_are_frozen_and_have_no_room_for_more() -> None:
             built.other = 1  # type: ignore[attr-defined]  # missing on purpose
 
 
-def test_reading_does_not_change_what_is_read() -> None:
+def test_reading_does_not_change_its_input() -> None:
     data = {
         "taskId": "t",
         "pushNotificationConfig": {"url": "u", "authentication": {"schemes": []}},
@@ -177,7 +177,7 @@ def test_reading_does_not_change_what_is_read() -> None:
     assert data == copy
 
 
-def test_secrets_are_not_shown() -> None:
+def test_secrets_are_not_in_representations() -> None:
     shown = repr(PUSH) + str(PUSH) + repr([PUSH.authentication])
     assert "a-token" not in shown
     assert "a-secret" not in shown
@@ -186,17 +186,19 @@ def test_secrets_are_not_shown() -> None:
     )
 
 
-def test_a_state_knows_what_may_come() -> None:
-    known = {state: (state.is_terminal, state.is_paused, state.is_settled) for state in TaskState}
+def test_a_state_is_terminal_paused_or_neither() -> None:
+    properties = {
+        state: (state.is_terminal, state.is_paused, state.is_settled) for state in TaskState
+    }
     ended = {"completed", "failed", "canceled", "rejected"}
-    assert {s for s, (terminal, _, _) in known.items() if terminal} == ended
-    assert {s for s, (_, paused, _) in known.items() if paused} == {
+    assert {s for s, (terminal, _, _) in properties.items() if terminal} == ended
+    assert {s for s, (_, paused, _) in properties.items() if paused} == {
         "input-required",
         "auth-required",
     }
-    assert all(settled == (terminal or paused) for terminal, paused, settled in known.values())
+    assert all(settled == (terminal or paused) for terminal, paused, settled in properties.values())
 
 
-def test_the_words_are_those_of_the_sdk() -> None:
+def test_states_and_roles_have_the_names_of_the_sdk() -> None:
     assert {state.wire for state in TaskState} == set(sdk.TaskState.keys())
     assert {role.wire for role in Role} == set(sdk.Role.keys())

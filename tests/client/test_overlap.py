@@ -1,4 +1,4 @@
-"""An agent that numbers no events, and whose snapshot has what it tells once more behind it."""
+"""An agent without event ids, whose stream repeats a part of its snapshot."""
 
 import json
 from collections.abc import AsyncIterator
@@ -35,24 +35,24 @@ async def events() -> AsyncIterator[str]:
 
 def agent(*, forgets: bool) -> Starlette:
     async def answer(request: Request) -> Response:
-        asked = await request.json()
-        reply: Json = {"jsonrpc": "2.0", "id": asked["id"]}
-        if asked["method"] == "SubscribeToTask":
+        call = await request.json()
+        reply: Json = {"jsonrpc": "2.0", "id": call["id"]}
+        if call["method"] == "SubscribeToTask":
             return StreamingResponse(events(), media_type="text/event-stream")
-        if asked["method"] == "SendMessage":
+        if call["method"] == "SendMessage":
             return JSONResponse({**reply, "result": {"task": task("WORKING", "")}})
         error = {"code": -32001, "message": "Task not found"}
-        told = {"error": error} if forgets else {"result": task("COMPLETED", "123")}
-        return JSONResponse({**reply, **told})
+        outcome = {"error": error} if forgets else {"result": task("COMPLETED", "123")}
+        return JSONResponse({**reply, **outcome})
 
     return Starlette(routes=[Route("/", answer, methods=["POST"])])
 
 
-def test_what_is_in_the_snapshot_and_behind_it_is_in_the_value_once() -> None:
+def test_a_chunk_in_the_snapshot_and_the_stream_is_in_the_value_once() -> None:
     with running(agent(forgets=False)) as url, SyncA2AClient(url, protocol="1.0") as client:
         assert client.call("count", "3") == "123"
 
 
-def test_an_agent_that_forgets_its_tasks_at_once_is_taken_at_its_word() -> None:
+def test_a_repeated_chunk_is_kept_if_the_agent_has_forgotten_the_task() -> None:
     with running(agent(forgets=True)) as url, SyncA2AClient(url, protocol="1.0") as client:
         assert client.call("count", "3") == "1233"

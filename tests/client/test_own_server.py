@@ -1,4 +1,4 @@
-"""Both clients against our own server, over each of its bindings."""
+"""Both clients with our own server, over each of its bindings."""
 
 import asyncio
 import json
@@ -60,7 +60,7 @@ from tests.server.inloop import anyio_backend as anyio_backend
 from tests.server.modules import Inputs
 from tests.serving import PATIENCE, running
 
-from .both import CARD, POLLED, WAYS, Seen, asking, each_kind, each_way, served
+from .both import CARD, POLLED, WAYS, RequestLog, connected_client, each_kind, each_way, served
 
 pytestmark = [pytest.mark.anyio, pytest.mark.rotating("kind", "way")]
 
@@ -78,16 +78,16 @@ async def agent(
     options: dict[str, Any] | None = None,
     **given: Any,
 ) -> AsyncIterator[A2AClient]:
-    """A client of an agent that is served in this event loop with *options*."""
+    """Yield a client of an agent served in this event loop with *options*."""
     async with (
         served(source, **(options or {})) as server,
-        asking(server.by(way), kind, **given) as client,
+        connected_client(server.base_url(way), kind, **given) as client,
     ):
         yield client
 
 
-def reporting(*chunks: Any, error: Exception | None = None) -> Streams:
-    """A module that streams *chunks*, and then may fail."""
+def streaming_module(*chunks: Any, error: Exception | None = None) -> Streams:
+    """Return a module that streams *chunks*, and then raises *error* if there is one."""
 
     async def source(inputs: Inputs, context: "Context[Any]") -> AsyncIterator[Any]:
         for chunk in chunks:
@@ -98,8 +98,8 @@ def reporting(*chunks: Any, error: Exception | None = None) -> Streams:
     return Streams(source)
 
 
-def lasting(seconds: float) -> Does:
-    """A module that takes *seconds*."""
+def slow_module(seconds: float) -> Does:
+    """Return a module that takes *seconds*."""
 
     async def action(inputs: Inputs, context: "Context[Any]") -> Inputs:
         await asyncio.sleep(seconds)
@@ -109,18 +109,18 @@ def lasting(seconds: float) -> Does:
 
 
 def kinds_of(events: list[Any]) -> list[str]:
-    """What the events of a stream are: the state of a task, or an artifact."""
+    """Return the kinds of the events of a stream: the state of a task, or an artifact."""
     return [
         "artifact" if isinstance(event, TaskArtifactUpdateEvent) else str(event.status.state)
         for event in events
     ]
 
 
-# The card
+# Agent Card
 
 
 class Clock:
-    """A clock that goes when it is told to."""
+    """Clock that only moves when a test advances it."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -137,20 +137,18 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 @asynccontextmanager
-async def counted(
+async def client_with_log(
     kind: str, source: dict[str, Any] | None = None, **options: Any
-) -> AsyncIterator[tuple[A2AClient, Seen]]:
-    """A client, and what its server has seen."""
+) -> AsyncIterator[tuple[A2AClient, RequestLog]]:
+    """Yield a client and the log of its server's requests."""
     modules = source or {"give": Does(give_back)}
-    async with served(modules) as server, asking(server.url, kind, **options) as client:
-        yield client, server.seen
+    async with served(modules) as server, connected_client(server.url, kind, **options) as client:
+        yield client, server.request_log
 
 
 @each_kind
-async def test_a_card_counts_for_its_time_and_is_then_asked_for_again(
-    kind: str, clock: Clock
-) -> None:
-    async with counted(kind, card_ttl=60) as (client, seen):
+async def test_a_card_is_cached_and_then_revalidated(kind: str, clock: Clock) -> None:
+    async with client_with_log(kind, card_ttl=60) as (client, seen):
         first = await client.get_card()
         clock.now += 59
         assert await client.get_card() is first
@@ -166,31 +164,31 @@ async def test_a_card_counts_for_its_time_and_is_then_asked_for_again(
 
 
 @each_kind
-async def test_a_card_is_asked_for_at_once_when_it_shall_be_fresh(kind: str, clock: Clock) -> None:
-    async with counted(kind) as (client, seen):
+async def test_a_card_is_revalidated_when_a_fresh_one_is_requested(kind: str, clock: Clock) -> None:
+    async with client_with_log(kind) as (client, seen):
         cards = [await client.get_card(), await client.get_card(refresh=True)]
         assert cards[0] == cards[1]
         assert seen.cards == [200, 304]
 
 
 @each_kind
-async def test_a_card_without_a_time_to_live_is_asked_for_each_time(kind: str) -> None:
-    async with counted(kind, card_ttl=0) as (client, seen):
+async def test_a_card_with_a_ttl_of_0_is_revalidated_each_time(kind: str) -> None:
+    async with client_with_log(kind, card_ttl=0) as (client, seen):
         await client.get_card()
         await client.call("give", {})
     assert seen.cards[0] == 200
     assert {*seen.cards[1:]} == {304}
 
 
-async def test_calls_at_the_same_time_ask_for_the_card_once() -> None:
-    async with counted("async") as (client, seen):
+async def test_concurrent_calls_fetch_the_card_once() -> None:
+    async with client_with_log("async") as (client, seen):
         await asyncio.gather(*(client.call("give", {"n": n}) for n in range(10)))
         assert seen.cards == [200]
 
 
 @each_way
 @each_kind
-async def test_the_card_tells_what_the_agent_can_do(way: str, kind: str) -> None:
+async def test_the_card_describes_the_agent(way: str, kind: str) -> None:
     modules = {"give": Does(give_back), "echo": samples.Echo()}
     async with agent(modules, way, kind, options={"name": "tester"}) as client:
         card = await client.agent_card
@@ -203,20 +201,23 @@ async def test_the_card_tells_what_the_agent_can_do(way: str, kind: str) -> None
     assert card.skill("missing") is None
 
 
-async def test_the_address_of_the_card_does_for_that_of_the_agent() -> None:
-    async with served({"give": Does(give_back)}) as server, asking(server.url + CARD) as client:
+async def test_the_url_of_the_card_is_accepted_for_the_agents() -> None:
+    async with (
+        served({"give": Does(give_back)}) as server,
+        connected_client(server.url + CARD) as client,
+    ):
         assert await client.call("give", {"n": 1}) == {"n": 1}
 
 
 @each_way
 @each_kind
-async def test_an_agent_without_an_extended_card_says_so(way: str, kind: str) -> None:
+async def test_an_agent_without_an_extended_card_raises(way: str, kind: str) -> None:
     async with agent({"give": Does(give_back)}, way, kind) as client:
         with pytest.raises((ExtendedAgentCardNotConfiguredError, UnsupportedOperationError)):
             await client.extended_card()
 
 
-# Sending
+# Messages
 
 
 @each_way
@@ -233,7 +234,7 @@ async def test_an_agent_without_an_extended_card_says_so(way: str, kind: str) ->
     ],
     ids=["text", "data", "list", "data and bytes", "part", "message"],
 )
-async def test_a_message_is_made_of_what_is_given(
+async def test_content_is_converted_to_a_message(
     way: str, kind: str, content: Any, received: Inputs
 ) -> None:
     async with agent({"echo": samples.Echo()}, way, kind) as client:
@@ -245,7 +246,7 @@ async def test_a_message_is_made_of_what_is_given(
 
 @each_way
 @each_kind
-async def test_a_message_has_an_id_of_its_own_unless_one_is_given(way: str, kind: str) -> None:
+async def test_a_message_gets_an_id_unless_it_has_one(way: str, kind: str) -> None:
     named = Message(parts=(Part(text="hello"),), message_id="my own")
     async with agent({"echo": samples.Echo()}, way, kind) as client:
         sent = [await client.send_message(each, skill="echo") for each in (named, "b", "c")]
@@ -257,14 +258,14 @@ async def test_a_message_has_an_id_of_its_own_unless_one_is_given(way: str, kind
 
 @each_way
 @each_kind
-async def test_what_a_message_belongs_to_is_kept(way: str, kind: str) -> None:
+async def test_a_message_keeps_its_context_and_its_task(way: str, kind: str) -> None:
     async with agent({"give": Does(give_back)}, way, kind) as client:
         first = await client.send_message({"n": 1}, skill="give", context_id="talk")
         message = Message(parts=(Part(data={"n": 2}),), context_id="talk")
         second = await client.send_message(message, skill="give")
         alone = await client.send_message({"n": 3}, metadata={"skillId": "give"})
         with pytest.raises(TaskNotFoundError):
-            await client.send_message({"n": 4}, skill="give", task_id="nobody's")
+            await client.send_message({"n": 4}, skill="give", task_id="unknown")
     assert first.context_id == second.context_id == "talk"
     assert alone.context_id not in ("", "talk")
     assert len({first.id, second.id, alone.id}) == 3
@@ -272,7 +273,7 @@ async def test_what_a_message_belongs_to_is_kept(way: str, kind: str) -> None:
 
 @each_way
 @each_kind
-async def test_a_task_that_was_not_waited_for_can_be_waited_for_later(way: str, kind: str) -> None:
+async def test_a_task_sent_without_blocking_can_be_waited_for_later(way: str, kind: str) -> None:
     gate = Gate()
     async with agent({"work": Does(gate)}, way, kind) as client:
         task = await client.send_message({}, skill="work", blocking=False)
@@ -288,7 +289,7 @@ async def test_a_task_that_was_not_waited_for_can_be_waited_for_later(way: str, 
 
 @each_way
 @each_kind
-async def test_a_history_is_as_long_as_wished(way: str, kind: str) -> None:
+async def test_the_length_of_the_history_can_be_limited(way: str, kind: str) -> None:
     async with agent({"give": Does(give_back)}, way, kind) as client:
         task = await client.send_message({"n": 1}, skill="give", history_length=0)
         assert task.history == ()
@@ -298,7 +299,7 @@ async def test_a_history_is_as_long_as_wished(way: str, kind: str) -> None:
         assert listed.history == ()
 
 
-# Calling
+# Calls
 
 OUTPUTS: list[Any] = [
     {"a": 1, "b": [1, None, {"c": "ü\u2028"}]},
@@ -308,32 +309,32 @@ OUTPUTS: list[Any] = [
     "some text",
     "",
 ]
-"""What modules put out."""
+"""Outputs of modules."""
 
 
-def putting(output: Any) -> object:
-    """A module that puts out *output*: text is what apcore takes of functions only."""
+def module_returning(output: Any) -> object:
+    """Return a module with this *output*: apcore allows text only from functions."""
 
     def text() -> str:
-        found: str = output
-        return found
+        output_text: str = output
+        return output_text
 
     return FunctionModule(text, "text") if isinstance(output, str) else always(output)
 
 
 @each_way
 @each_kind
-async def test_a_call_gives_what_the_module_puts_out(way: str, kind: str) -> None:
-    modules = {f"m{n}": putting(output) for n, output in enumerate(OUTPUTS)}
+async def test_a_call_returns_the_output_of_the_module(way: str, kind: str) -> None:
+    modules = {f"m{n}": module_returning(output) for n, output in enumerate(OUTPUTS)}
     async with agent(modules, way, kind) as client:
-        found = [await client.call(name, {}) for name in modules]
-    assert found == OUTPUTS
-    assert type(found[2]["large"]) is type(found[3]["size"]) is int
+        values = [await client.call(name, {}) for name in modules]
+    assert values == OUTPUTS
+    assert type(values[2]["large"]) is type(values[3]["size"]) is int
 
 
 @each_way
 @each_kind
-async def test_a_file_that_stands_alone_is_its_bytes(way: str, kind: str) -> None:
+async def test_a_single_file_is_returned_as_its_bytes(way: str, kind: str) -> None:
     async with agent({"pack": always({"note.txt": b"tea"})}, way, kind) as client:
         task = await client.send_message({}, skill="pack")
         assert await client.call("pack", {}) == b"tea"
@@ -343,7 +344,7 @@ async def test_a_file_that_stands_alone_is_its_bytes(way: str, kind: str) -> Non
 
 @each_way
 @each_kind
-async def test_integers_and_floats_arrive_as_what_they_are(way: str, kind: str) -> None:
+async def test_integers_and_floats_keep_their_types(way: str, kind: str) -> None:
     given = {"small": 5, "large": 2**53, "negative": -3, "float": 0.5, "zero": 0, "yes": True}
     async with agent({"seen": samples.Seen()}, way, kind) as client:
         seen = json.loads((await client.call("seen", given))["seen"])
@@ -354,7 +355,7 @@ async def test_integers_and_floats_arrive_as_what_they_are(way: str, kind: str) 
 
 
 LONG = 1.6
-"""Seconds that a module takes, which is longer than the timeout."""
+"""Seconds that a module takes: longer than the timeout."""
 SHORT = 0.6
 
 
@@ -362,37 +363,39 @@ SHORT = 0.6
     ("way", "kind", "keep_alive"),
     [*product(WAYS, ["async"], [0.1, 60]), ("1.0", "sync", 0.1), ("0.3", "sync", 60)],
 )
-async def test_a_call_may_take_longer_than_the_timeout(
+async def test_a_call_may_take_longer_than_the_timeout_of_a_request(
     way: str, kind: str, keep_alive: float
 ) -> None:
     options = {"keep_alive": keep_alive}
-    async with agent({"work": lasting(LONG)}, way, kind, options=options, timeout=SHORT) as client:
+    async with agent(
+        {"work": slow_module(LONG)}, way, kind, options=options, timeout=SHORT
+    ) as client:
         assert await client.call("work", {}) == {"took": LONG}
 
 
 @pytest.mark.parametrize(("way", "kind"), [("1.0", "async"), ("0.3", "sync"), ("REST", "async")])
 async def test_a_stream_may_be_silent_for_longer_than_the_timeout(way: str, kind: str) -> None:
-    async with agent({"work": lasting(LONG)}, way, kind, timeout=SHORT) as client:
+    async with agent({"work": slow_module(LONG)}, way, kind, timeout=SHORT) as client:
         events = [event async for event in client.stream_message({}, skill="work")]
         assert kinds_of(events) == ["submitted", "working", "artifact", "completed"]
 
 
 @each_way
 @each_kind
-async def test_a_send_that_waits_takes_no_longer_than_the_timeout(way: str, kind: str) -> None:
+async def test_a_blocking_send_takes_no_longer_than_the_timeout(way: str, kind: str) -> None:
     gate = Gate()
     async with agent({"work": Does(gate)}, way, kind, timeout=SHORT) as client:
-        begun = monotonic()
+        started = monotonic()
         with pytest.raises(A2ATimeoutError) as raised:
             await client.send_message({}, skill="work")
-        assert monotonic() - begun >= SHORT
+        assert monotonic() - started >= SHORT
         assert raised.value.sent
         assert len(gate.calls) == 1
 
 
 @each_way
 @each_kind
-async def test_wrong_input_is_told_field_by_field(way: str, kind: str) -> None:
+async def test_invalid_input_is_reported_field_by_field(way: str, kind: str) -> None:
     wrong = {"customer": {}, "items": [{"name": "tea", "count": 0}]}
     async with agent({"order": samples.OrderTotal()}, way, kind) as client:
         with pytest.raises(InvalidParamsError) as raised:
@@ -407,7 +410,7 @@ async def test_wrong_input_is_told_field_by_field(way: str, kind: str) -> None:
 
 @each_way
 @each_kind
-async def test_a_skill_that_is_not_there_is_not_found(way: str, kind: str) -> None:
+async def test_an_unknown_skill_is_not_found(way: str, kind: str) -> None:
     async with agent({"give": Does(give_back)}, way, kind) as client:
         with pytest.raises(SkillNotFoundError) as raised:
             await client.call("nothing", {})
@@ -419,7 +422,7 @@ async def test_a_skill_that_is_not_there_is_not_found(way: str, kind: str) -> No
 
 @each_way
 @each_kind
-async def test_a_call_that_fails_raises_with_the_task(way: str, kind: str) -> None:
+async def test_a_failed_call_raises_an_error_with_its_task(way: str, kind: str) -> None:
     async def action(inputs: Inputs, context: "Context[Any]") -> Any:
         raise InvalidInputError("not like this")
 
@@ -453,7 +456,7 @@ async def test_a_call_whose_task_is_canceled_raises(way: str, kind: str) -> None
 @each_way
 @each_kind
 @pytest.mark.parametrize("answer", ["yes", "no"])
-async def test_what_needs_approval_goes_on_with_a_reply(way: str, kind: str, answer: str) -> None:
+async def test_a_reply_approves_or_rejects_a_paused_call(way: str, kind: str, answer: str) -> None:
     modules = {"pay": Does(give_back, annotations=NEEDS_APPROVAL)}
     async with agent(modules, way, kind) as client:
         with pytest.raises(InputRequired) as raised:
@@ -473,7 +476,7 @@ async def test_what_needs_approval_goes_on_with_a_reply(way: str, kind: str, ans
 
 @each_way
 @each_kind
-async def test_a_conversation_goes_on_until_the_agent_knows_enough(way: str, kind: str) -> None:
+async def test_a_reply_completes_missing_input(way: str, kind: str) -> None:
     async with agent(str(EXAMPLES), way, kind) as client:
         with pytest.raises(InputRequired, match="in which unit"):
             await client.call("units.convert", "5 km", context_id="talk")
@@ -484,8 +487,8 @@ async def test_a_conversation_goes_on_until_the_agent_knows_enough(way: str, kin
 
 @each_way
 @each_kind
-async def test_a_task_that_was_paused_is_followed_to_its_end(way: str, kind: str) -> None:
-    """That it paused before is past when its answer is on the way."""
+async def test_a_resumed_task_is_waited_for_to_its_end(way: str, kind: str) -> None:
+    """The earlier pause must not end the wait."""
     gate = Gate()
     modules = {"pay": Does(gate, annotations=NEEDS_APPROVAL)}
     async with agent(modules, way, kind) as client:
@@ -502,7 +505,7 @@ async def test_a_task_that_was_paused_is_followed_to_its_end(way: str, kind: str
 @pytest.mark.parametrize(
     ("skill", "inputs"), [("nothing", {}), ("order", {}), ("fail", {"what": "value"}), ("pay", {})]
 )
-async def test_an_error_comes_out_of_another_process_as_it_was(skill: str, inputs: Inputs) -> None:
+async def test_an_error_survives_pickling(skill: str, inputs: Inputs) -> None:
     modules = {
         "order": samples.OrderTotal(),
         "fail": samples.Raises(),
@@ -521,8 +524,8 @@ async def test_an_error_comes_out_of_another_process_as_it_was(skill: str, input
 
 @each_way
 @each_kind
-async def test_a_stream_tells_what_happens_in_order(way: str, kind: str) -> None:
-    async with agent({"count": reporting({"n": 1}, {"n": 2})}, way, kind) as client:
+async def test_a_stream_has_all_events_in_order(way: str, kind: str) -> None:
+    async with agent({"count": streaming_module({"n": 1}, {"n": 2})}, way, kind) as client:
         stream = client.stream_message({}, skill="count")
         events = [event async for event in stream]
         task: Task | None = None
@@ -536,15 +539,17 @@ async def test_a_stream_tells_what_happens_in_order(way: str, kind: str) -> None
 
 @each_way
 @each_kind
-async def test_the_chunks_of_a_stream_come_as_values(way: str, kind: str) -> None:
-    async with agent({"count": reporting({"n": 1}, {"n": 2, "f": b"x"})}, way, kind) as client:
+async def test_the_chunks_of_a_stream_are_values(way: str, kind: str) -> None:
+    async with agent(
+        {"count": streaming_module({"n": 1}, {"n": 2, "f": b"x"})}, way, kind
+    ) as client:
         chunks = [chunk async for chunk in client.stream("count", {})]
     assert chunks == [{"n": 1}, {"n": 2, "f": b"x"}]
 
 
 @each_way
 @each_kind
-async def test_the_chunks_come_while_the_module_works(way: str, kind: str) -> None:
+async def test_chunks_arrive_while_the_module_runs(way: str, kind: str) -> None:
     gate = Gate()
 
     async def source(inputs: Inputs, context: "Context[Any]") -> AsyncIterator[Any]:
@@ -560,8 +565,8 @@ async def test_the_chunks_come_while_the_module_works(way: str, kind: str) -> No
 
 @each_way
 @each_kind
-async def test_a_stream_that_fails_raises_behind_its_chunks(way: str, kind: str) -> None:
-    failing = reporting({"n": 1}, error=InvalidInputError("no more"))
+async def test_a_stream_whose_task_fails_raises_after_its_chunks(way: str, kind: str) -> None:
+    failing = streaming_module({"n": 1}, error=InvalidInputError("no more"))
     async with agent({"work": failing}, way, kind) as client:
         stream = client.stream("work", {})
         assert await anext(stream) == {"n": 1}
@@ -571,7 +576,7 @@ async def test_a_stream_that_fails_raises_behind_its_chunks(way: str, kind: str)
 
 @each_way
 @each_kind
-async def test_a_stream_that_pauses_raises_what_is_asked(way: str, kind: str) -> None:
+async def test_a_stream_whose_task_pauses_raises_input_required(way: str, kind: str) -> None:
     modules = {"pay": Does(give_back, annotations=NEEDS_APPROVAL)}
     async with agent(modules, way, kind) as client:
         with pytest.raises(InputRequired) as raised:
@@ -584,8 +589,8 @@ async def test_a_stream_that_pauses_raises_what_is_asked(way: str, kind: str) ->
 
 @each_way
 @each_kind
-async def test_a_paused_task_is_answered_before_its_stream_is_read(way: str, kind: str) -> None:
-    """The answer by stream begins with a paused task: that is not its end."""
+async def test_a_paused_task_is_resumed_by_a_streamed_message(way: str, kind: str) -> None:
+    """The stream of the answer starts with the paused task, which is not its end."""
     modules = {"pay": Does(give_back, annotations=NEEDS_APPROVAL)}
     async with agent(modules, way, kind) as client:
         paused = await client.send_message({"amount": 5}, skill="pay")
@@ -595,21 +600,23 @@ async def test_a_paused_task_is_answered_before_its_stream_is_read(way: str, kin
     assert kinds_of(events)[-1] == got.status.state == "rejected"
 
 
-def watched(kind: str, gate: Gate) -> AbstractAsyncContextManager[tuple[A2AClient, Seen]]:
-    """A client of an agent whose module waits, and what its server sees."""
-    return counted(kind, {"work": Does(gate), "give": Does(give_back)})
+def client_of_waiting_agent(
+    kind: str, gate: Gate
+) -> AbstractAsyncContextManager[tuple[A2AClient, RequestLog]]:
+    """Return a client of an agent whose module waits, and the log of the server's requests."""
+    return client_with_log(kind, {"work": Does(gate), "give": Does(give_back)})
 
 
-LEAVING: dict[str, Callable[[A2AClient], Events]] = {
+STREAMS: dict[str, Callable[[A2AClient], Events]] = {
     "stream_message": lambda client: client.stream_message({}, skill="work"),
     "stream": lambda client: client.stream("work", {}),
 }
 
 
 @each_kind
-async def test_a_stream_that_is_left_early_is_closed(kind: str) -> None:
+async def test_a_stream_that_is_closed_early_closes_its_connection(kind: str) -> None:
     gate = Gate()
-    async with watched(kind, gate) as (client, seen):
+    async with client_of_waiting_agent(kind, gate) as (client, seen):
         async for _ in (stream := client.stream_message({}, skill="work")):
             break
         await gate.reached.wait()
@@ -619,17 +626,17 @@ async def test_a_stream_that_is_left_early_is_closed(kind: str) -> None:
         assert await client.call("give", {"n": 1}) == {"n": 1}
 
 
-async def test_a_stream_that_is_forgotten_is_closed() -> None:
+async def test_a_stream_that_is_garbage_collected_closes_its_connection() -> None:
     gate = Gate()
-    async with watched("async", gate) as (client, seen):
+    async with client_of_waiting_agent("async", gate) as (client, seen):
         async for _ in client.stream_message({}, skill="work"):
             break
         await true(lambda: not seen.open)
 
 
-async def test_a_call_that_is_canceled_leaves_no_connection_and_its_task_goes_on() -> None:
+async def test_a_cancelled_call_closes_its_connection_and_its_task_runs_on() -> None:
     gate = Gate()
-    async with watched("async", gate) as (client, seen):
+    async with client_of_waiting_agent("async", gate) as (client, seen):
         call = asyncio.create_task(client.call("work", {}, context_id="talk"))
         await gate.reached.wait()
         await true(lambda: seen.open)
@@ -643,16 +650,16 @@ async def test_a_call_that_is_canceled_leaves_no_connection_and_its_task_goes_on
         assert (await waiting).value == {"done": True}
 
 
-@pytest.mark.parametrize("name", LEAVING)
-async def test_a_stream_that_is_canceled_leaves_no_connection(name: str) -> None:
+@pytest.mark.parametrize("name", STREAMS)
+async def test_a_cancelled_stream_closes_its_connection(name: str) -> None:
     gate = Gate()
 
     async def read(stream: Events) -> None:
         async for _ in stream:
             pass
 
-    async with watched("async", gate) as (client, seen):
-        reading = asyncio.create_task(read(LEAVING[name](client)))
+    async with client_of_waiting_agent("async", gate) as (client, seen):
+        reading = asyncio.create_task(read(STREAMS[name](client)))
         await gate.reached.wait()
         assert seen.open == 1
         reading.cancel()
@@ -674,7 +681,7 @@ async def test_a_running_task_can_be_subscribed_to(way: str, kind: str) -> None:
             rest = [event async for event in stream]
         assert isinstance(first, Task)
         assert kinds_of([first, *rest]) == ["working", "artifact", "completed"]
-        if way == "0.3":  # which tells the end of a task that has ended
+        if way == "0.3":  # which sends the final state of a task that has ended
             assert kinds_of([event async for event in client.subscribe(task.id)]) == ["completed"]
         else:
             with pytest.raises(UnsupportedOperationError):
@@ -683,8 +690,8 @@ async def test_a_running_task_can_be_subscribed_to(way: str, kind: str) -> None:
 
 @each_way
 @each_kind
-async def test_a_subscription_begins_behind_an_event_that_is_known(way: str, kind: str) -> None:
-    async with agent({"count": reporting({"n": 1}, {"n": 2})}, way, kind) as client:
+async def test_a_subscription_can_start_after_a_known_event(way: str, kind: str) -> None:
+    async with agent({"count": streaming_module({"n": 1}, {"n": 2})}, way, kind) as client:
         task = await client.send_message({}, skill="count", blocking=False)
         done = await client.wait(task)
         whole = [event async for event in client.subscribe(task.id, last_event_id="0")]
@@ -697,7 +704,7 @@ async def test_a_subscription_begins_behind_an_event_that_is_known(way: str, kin
 
 @each_way
 @each_kind
-async def test_the_events_of_a_task_can_be_followed_after_it_has_begun(way: str, kind: str) -> None:
+async def test_a_running_task_can_be_followed(way: str, kind: str) -> None:
     gate = Gate()
     async with agent({"work": Does(gate)}, way, kind) as client:
         task = await client.send_message({}, skill="work", blocking=False)
@@ -714,10 +721,10 @@ async def test_the_events_of_a_task_can_be_followed_after_it_has_begun(way: str,
 
 @pytest.mark.parametrize("way", ["1.0" + POLLED, "0.3" + POLLED])
 @each_kind
-async def test_an_agent_without_streams_is_asked_again_and_again(way: str, kind: str) -> None:
+async def test_an_agent_without_streaming_is_polled(way: str, kind: str) -> None:
     modules = {
-        "count": reporting({"n": 1}, {"n": 2}),
-        "work": lasting(0.3),
+        "count": streaming_module({"n": 1}, {"n": 2}),
+        "work": slow_module(0.3),
         "pay": Does(give_back, annotations=NEEDS_APPROVAL),
     }
     async with agent(modules, way, kind) as client:
@@ -732,7 +739,9 @@ async def test_an_agent_without_streams_is_asked_again_and_again(way: str, kind:
 
 @pytest.mark.parametrize("way", ["1.0" + POLLED, "0.3" + POLLED])
 @each_kind
-async def test_the_only_chunk_of_an_agent_without_streams_is_the_value(way: str, kind: str) -> None:
+async def test_the_value_is_the_only_chunk_of_an_agent_without_streaming(
+    way: str, kind: str
+) -> None:
     async with agent({"give": Does(give_back)}, way, kind) as client:
         assert [chunk async for chunk in client.stream("give", {"n": 1})] == [{"n": 1}]
 
@@ -742,7 +751,7 @@ async def test_the_only_chunk_of_an_agent_without_streams_is_the_value(way: str,
 
 @each_way
 @each_kind
-async def test_a_task_that_nobody_has_is_not_found(way: str, kind: str) -> None:
+async def test_an_unknown_task_is_not_found(way: str, kind: str) -> None:
     async with agent({"give": Does(give_back)}, way, kind) as client:
         with pytest.raises(TaskNotFoundError) as raised:
             await client.get_task("no such task?")
@@ -755,10 +764,12 @@ async def test_a_task_that_nobody_has_is_not_found(way: str, kind: str) -> None:
 
 @each_way
 @each_kind
-async def test_tasks_are_listed_page_by_page(way: str, kind: str) -> None:
+async def test_tasks_are_listed_in_pages(way: str, kind: str) -> None:
     modules = {"give": Does(give_back), "fail": samples.Raises()}
     async with agent(modules, way, kind) as client:
-        sent = [await client.send_message({"n": n}, skill="give", context_id="a") for n in range(5)]
+        sent_tasks = [
+            await client.send_message({"n": n}, skill="give", context_id="a") for n in range(5)
+        ]
         failed = await client.send_message({"what": "value"}, skill="fail", context_id="b")
         first = await client.list_tasks(page_size=2)
         second = await client.list_tasks(page_size=2, cursor=first.next_cursor)
@@ -770,7 +781,7 @@ async def test_tasks_are_listed_page_by_page(way: str, kind: str) -> None:
             await client.list_tasks(state="nonsense")
         with pytest.raises(InvalidParamsError):
             await client.list_tasks(cursor="nonsense")
-    ids = [task.id for task in sent]
+    ids = [task.id for task in sent_tasks]
     assert sorted(everything) == sorted([*ids, failed.id])
     assert [task.id for task in (*first.tasks, *second.tasks)] == everything[:4]
     assert sorted(talk) == sorted(ids)
@@ -782,7 +793,9 @@ async def test_tasks_are_listed_page_by_page(way: str, kind: str) -> None:
 @each_way
 @each_kind
 @pytest.mark.parametrize("operation", ["set", "get", "list", "delete"])
-async def test_an_agent_without_webhooks_says_so(way: str, kind: str, operation: str) -> None:
+async def test_an_agent_without_push_notifications_raises(
+    way: str, kind: str, operation: str
+) -> None:
     async with agent({"give": Does(give_back)}, way, kind) as client:
         task = await client.send_message({}, skill="give")
         config = PushNotificationConfig(url="https://hook.example", task_id=task.id)
@@ -798,8 +811,8 @@ async def test_an_agent_without_webhooks_says_so(way: str, kind: str, operation:
             await client.send_message({}, skill="give", push_config=config)
 
 
-def plain(config: PushNotificationConfig) -> PushNotificationConfig:
-    """A webhook without what our server tells beside it: its status."""
+def without_status(config: PushNotificationConfig) -> PushNotificationConfig:
+    """Return *config* without the status that our server adds."""
     return replace(config, extra={})
 
 
@@ -808,89 +821,89 @@ WEBHOOKS = {"push_notifications": PushSettings(dev=True, retries=())}
 
 @each_way
 @each_kind
-async def test_webhooks_are_set_got_listed_and_deleted(way: str, kind: str) -> None:
+async def test_push_configs_are_set_read_listed_and_deleted(way: str, kind: str) -> None:
     async with agent({"give": Does(give_back)}, way, kind, options=WEBHOOKS) as client:
         task = await client.send_message({}, skill="give")
-        wish = PushNotificationConfig(
+        config = PushNotificationConfig(
             url="http://127.0.0.1:9/hook",
             task_id=task.id,
             id="c1",
             token="t-1",
             authentication=AuthenticationInfo(scheme="Bearer", credentials="sesame"),
         )
-        assert plain(await client.set_push_config(wish)) == wish
-        assert plain(await client.get_push_config(task.id, "c1")) == wish
-        other = replace(wish, id="c2", authentication=None)
+        assert without_status(await client.set_push_config(config)) == config
+        assert without_status(await client.get_push_config(task.id, "c1")) == config
+        other = replace(config, id="c2", authentication=None)
         await client.set_push_config(other)
-        assert [*map(plain, await client.list_push_configs(task.id))] == [wish, other]
+        assert [*map(without_status, await client.list_push_configs(task.id))] == [config, other]
         await client.delete_push_config(task.id, "c1")
-        assert [*map(plain, await client.list_push_configs(task.id))] == [other]
+        assert [*map(without_status, await client.list_push_configs(task.id))] == [other]
         with pytest.raises(TaskNotFoundError):
             await client.get_push_config(task.id, "c1")
         with pytest.raises(InvalidParamsError, match="URL"):
-            await client.set_push_config(replace(wish, url="ftp://127.0.0.1/"))
+            await client.set_push_config(replace(config, url="ftp://127.0.0.1/"))
 
 
 @each_way
 @each_kind
-async def test_a_message_brings_its_webhook(way: str, kind: str) -> None:
+async def test_a_message_can_set_a_push_config(way: str, kind: str) -> None:
     with receiving() as receiver:
-        wish = PushNotificationConfig(url=receiver.url, id="c1", token="t-1")
+        config = PushNotificationConfig(url=receiver.url, id="c1", token="t-1")
         async with agent({"give": Does(give_back)}, way, kind, options=WEBHOOKS) as client:
-            task = await client.send_message({}, skill="give", push_config=wish)
-            (found,) = await client.list_push_configs(task.id)
-            assert plain(found) == replace(wish, task_id=task.id)
+            task = await client.send_message({}, skill="give", push_config=config)
+            (stored,) = await client.list_push_configs(task.id)
+            assert without_status(stored) == replace(config, task_id=task.id)
             await asyncio.to_thread(receiver.wait, 3)
     assert receiver.states == ["submitted", "working", "completed"]
 
 
 @each_way
 @each_kind
-async def test_a_webhook_that_has_failed_tells_why(way: str, kind: str) -> None:
+async def test_a_failed_push_config_has_a_reason(way: str, kind: str) -> None:
     with receiving(lambda delivery: Reply(500)) as receiver:
-        wish = PushNotificationConfig(url=receiver.url, id="c1")
+        config = PushNotificationConfig(url=receiver.url, id="c1")
         async with agent({"give": Does(give_back)}, way, kind, options=WEBHOOKS) as client:
-            task = await client.send_message({}, skill="give", push_config=wish)
+            task = await client.send_message({}, skill="give", push_config=config)
             await asyncio.to_thread(receiver.wait, 1)
-            found = await client.get_push_config(task.id, "c1")
-            while found.extra.get("status") != "failed":  # nobody sends word of it
-                found = await client.get_push_config(task.id, "c1")
-            assert plain(found) == replace(wish, task_id=task.id)
-            assert found.extra["reason"] == "status 500"
-            assert await client.list_push_configs(task.id) == (found,)
+            stored = await client.get_push_config(task.id, "c1")
+            while stored.extra.get("status") != "failed":  # there is no event to await
+                stored = await client.get_push_config(task.id, "c1")
+            assert without_status(stored) == replace(config, task_id=task.id)
+            assert stored.extra["reason"] == "status 500"
+            assert await client.list_push_configs(task.id) == (stored,)
 
 
-# Using a client
+# Use of a client
 
 
 @each_way
 @each_kind
-async def test_one_client_does_many_calls_at_the_same_time(way: str, kind: str) -> None:
+async def test_a_client_makes_concurrent_calls(way: str, kind: str) -> None:
     async with agent({"give": Does(give_back)}, way, kind) as client:
         calls = (client.call("give", {"n": n}) for n in range(40))
         assert await asyncio.gather(*calls) == [{"n": n} for n in range(40)]
 
 
 @pytest.mark.clock
-async def test_more_calls_than_a_pool_has_connections_wait_for_their_tasks() -> None:
-    """httpx has a pool of 100, and a timeout for who waits for a connection of it."""
+async def test_more_calls_than_the_pool_has_connections_wait_for_their_tasks() -> None:
+    """The pool of httpx has 100 connections, and a timeout for waiting for one of them."""
     gate, count = Gate(), 110
     options: dict[str, Any] = {"max_runs": 200, "max_streams": 200}
     options["limits"] = Limits(max_streams_per_client=200)
-    options["keep_alive"] = 1  # so that no stream ever ends for its silence
+    options["keep_alive"] = 1  # so that no stream ends because it is silent
     async with agent({"work": Does(gate)}, options=options, timeout=10, retries=0) as client:
         await client.get_card()
         calls = [asyncio.create_task(client.call("work", {})) for _ in range(count)]
         ended, _ = await asyncio.wait(calls, timeout=12, return_when=FIRST_COMPLETED)
         gate.opened.set()
-        found = await asyncio.gather(*calls, return_exceptions=True)
+        outcomes = await asyncio.gather(*calls, return_exceptions=True)
     assert not ended
-    assert found == [{"done": True}] * count
+    assert outcomes == [{"done": True}] * count
 
 
 @each_way
 @each_kind
-async def test_a_client_goes_on_after_errors(way: str, kind: str) -> None:
+async def test_a_client_can_be_used_after_errors(way: str, kind: str) -> None:
     modules = {"give": Does(give_back), "order": samples.OrderTotal(), "fail": samples.Raises()}
     async with agent(modules, way, kind) as client:
         wrong: list[tuple[str, Inputs]] = [
@@ -906,7 +919,7 @@ async def test_a_client_goes_on_after_errors(way: str, kind: str) -> None:
             assert await client.call("give", {"n": 1}) == {"n": 1}
 
 
-async def test_an_httpx_client_that_was_given_stays_open() -> None:
+async def test_a_given_httpx_client_stays_open() -> None:
     async with served({"give": Does(give_back)}) as server:
         url = server.url
         async with httpx.AsyncClient() as http:
@@ -918,7 +931,7 @@ async def test_an_httpx_client_that_was_given_stays_open() -> None:
     assert http.is_closed
 
 
-def test_a_blocking_httpx_client_that_was_given_stays_open() -> None:
+def test_a_given_blocking_httpx_client_stays_open() -> None:
     with running(registry_of({"give": Does(give_back)})) as url, httpx.Client() as http:
         with SyncA2AClient(url, http_client=http) as client:
             assert client.call("give", {"n": 1}) == {"n": 1}
@@ -926,28 +939,28 @@ def test_a_blocking_httpx_client_that_was_given_stays_open() -> None:
 
 
 @each_kind
-async def test_a_client_that_is_closed_says_so(kind: str) -> None:
+async def test_a_closed_client_raises(kind: str) -> None:
     async with served({"give": Does(give_back)}) as server:
-        async with asking(server.url, kind) as client:
+        async with connected_client(server.url, kind) as client:
             await client.call("give", {"n": 1})
         await client.aclose()
         with pytest.raises((A2AError, RuntimeError), match="closed"):
             await client.call("give", {"n": 1})
 
 
-async def test_the_blocking_client_works_inside_of_an_event_loop() -> None:
+async def test_the_blocking_client_works_inside_an_event_loop() -> None:
     def use(url: str) -> tuple[Any, list[Any]]:
         with SyncA2AClient(url) as client:
             return client.call("give", {"n": 1}), list(client.stream("count", {}))
 
-    modules = {"give": Does(give_back), "count": reporting({"n": 1}, {"n": 2})}
+    modules = {"give": Does(give_back), "count": streaming_module({"n": 1}, {"n": 2})}
     with running(registry_of(modules)) as url:
         expected = ({"n": 1}, [{"n": 1}, {"n": 2}])
         assert use(url) == expected
         assert await asyncio.wait_for(asyncio.to_thread(use, url), PATIENCE) == expected
 
 
-def test_a_notebook_needs_no_context_manager() -> None:
+def test_the_blocking_client_needs_no_context_manager() -> None:
     with running(str(EXAMPLES)) as url:
         client = SyncA2AClient(url)
         assert client.agent_card.skill("text.stats") is not None
@@ -958,8 +971,8 @@ def test_a_notebook_needs_no_context_manager() -> None:
     assert [report["done"] for report in reports] == [False, False, True]
 
 
-async def test_an_executor_is_a_client_of_another_agent() -> None:
-    """A module may call a remote skill: the agent in the middle is client and server."""
+async def test_a_module_can_call_another_agent() -> None:
+    """The agent in the middle is client and server."""
     with running(registry_of({"give": Does(give_back)})) as url:
         async with A2AClient(url) as remote:
 
@@ -972,9 +985,9 @@ async def test_an_executor_is_a_client_of_another_agent() -> None:
 
 @each_way
 @each_kind
-async def test_a_stream_goes_on_behind_an_event_that_was_seen_before(way: str, kind: str) -> None:
-    """In another process, say: all it needs is the event's id."""
-    async with agent({"count": reporting({"n": 1}, {"n": 2})}, way, kind) as client:
+async def test_a_subscription_resumes_after_a_given_event_id(way: str, kind: str) -> None:
+    """Even in another process: it only needs the id of the event."""
+    async with agent({"count": streaming_module({"n": 1}, {"n": 2})}, way, kind) as client:
         events = [event async for event in client.stream_message({}, skill="count")]
         assert [event.event_id for event in events] == [str(n + 1) for n in range(len(events))]
         seen = events[2]

@@ -1,4 +1,4 @@
-"""The surface of the distribution, and what importing it costs."""
+"""Public names of the distribution, and the cost of importing it."""
 
 import importlib
 import inspect
@@ -13,18 +13,20 @@ import apcore_a2a_client
 import pytest
 from apcore_a2a_client import A2AClient, A2AError, A2AServerError, SyncA2AClient, errors
 
+from .raw import KINDS, Client
+
 NAMES = apcore_a2a_client.__all__
 MODULES = [m.name for m in pkgutil.iter_modules(apcore_a2a_client.__path__, "apcore_a2a_client.")]
 HEAVY = {"a2a", "anyio", "apcore", "google.protobuf", "pydantic", "starlette", "uvicorn"}
 
 
-def test_the_public_names_are_sorted_and_there() -> None:
+def test_the_public_names_are_sorted_and_exist() -> None:
     assert sorted(set(NAMES)) == NAMES
     assert all(hasattr(apcore_a2a_client, name) for name in NAMES)
 
 
 @pytest.mark.parametrize("name", ["cards", "errors", "tasks"])
-def test_every_class_of_what_agents_say_is_public(name: str) -> None:
+def test_every_class_for_data_of_agents_is_public(name: str) -> None:
     module = importlib.import_module(f"apcore_a2a_client.{name}")
     own = {
         n for n, c in inspect.getmembers(module, inspect.isclass) if c.__module__ == module.__name__
@@ -32,14 +34,16 @@ def test_every_class_of_what_agents_say_is_public(name: str) -> None:
     assert {n for n in own if not n.startswith("_")} <= set(NAMES)
 
 
-def test_what_is_public_says_what_it_is() -> None:
+def test_every_public_name_has_a_docstring() -> None:
     for name in NAMES:
-        said = getattr(apcore_a2a_client, name).__doc__ if name != "Event" else "It is an alias."
-        assert said, name
-        assert not said.startswith(f"{name}("), name  # which a dataclass has without one
+        docstring = (
+            getattr(apcore_a2a_client, name).__doc__ if name != "Event" else "It is an alias."
+        )
+        assert docstring, name
+        assert not docstring.startswith(f"{name}("), name  # the docstring that dataclasses generate
 
 
-def test_every_module_says_what_it_is_for() -> None:
+def test_every_module_has_a_docstring() -> None:
     assert [name for name in MODULES if not importlib.import_module(name).__doc__] == []
 
 
@@ -47,12 +51,12 @@ def public(client: type[Any]) -> dict[str, Any]:
     return {n: m for n, m in inspect.getmembers(client) if not n.startswith("_")}
 
 
-def test_both_clients_do_the_same() -> None:
+def test_both_clients_have_the_same_methods() -> None:
     assert public(A2AClient).keys() - {"aclose"} == public(SyncA2AClient).keys() - {"close"}
     assert {"aclose", "close"} <= public(A2AClient).keys() | public(SyncA2AClient).keys()
 
 
-def test_a_method_of_both_clients_is_the_same() -> None:
+def test_methods_of_both_clients_have_the_same_signatures() -> None:
     for name in public(SyncA2AClient).keys() - {"close", "agent_card"}:
         methods: list[Any] = [getattr(client, name) for client in (A2AClient, SyncA2AClient)]
         assert {method.__name__ for method in methods} == {name}
@@ -61,7 +65,24 @@ def test_a_method_of_both_clients_is_the_same() -> None:
         assert all(method.__doc__ for method in methods), name
 
 
-def test_both_clients_are_made_of_the_same() -> None:
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", ["call", "get_task", "stream", "subscribe"])
+def test_the_error_for_wrong_arguments_names_the_client_s_method(kind: str, name: str) -> None:
+    with Client(kind, "http://127.0.0.1:1") as client, pytest.raises(TypeError) as raised:
+        client.do(name, "x", nope=1)
+    method = f"{type(client.client).__name__}.{name}"
+    assert str(raised.value) == f"{method}() got an unexpected keyword argument 'nope'"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_error_for_missing_arguments_names_the_client_s_method(kind: str) -> None:
+    with Client(kind, "http://127.0.0.1:1") as client, pytest.raises(TypeError) as raised:
+        client.do("call", "x")
+    method = f"{type(client.client).__name__}.call"
+    assert str(raised.value) == f"{method}() missing 1 required positional argument: 'input'"
+
+
+def test_both_clients_have_the_same_options() -> None:
     ours, theirs = (
         [p.replace(annotation=None) for p in inspect.signature(c).parameters.values()]
         for c in (A2AClient, SyncA2AClient)
@@ -74,16 +95,16 @@ Kind = TypeVar("Kind", bound=A2AError)
 TREE = re.compile(r"^([│├└─\s]*)(\w+)(?:\s+(.*))?$")
 
 
-def drawn() -> Iterator[tuple[int, str, str]]:
-    """The depth, the name and the remark of each error in the module's drawing."""
+def documented_errors() -> Iterator[tuple[int, str, str]]:
+    """Yield the depth, name and remark of each error in the tree of the module's docstring."""
     for line in (errors.__doc__ or "").splitlines()[2:]:
-        if found := TREE.match(line):
-            yield len(found[1]) // 4, found[2], found[3] or ""
+        if match := TREE.match(line):
+            yield len(match[1]) // 4, match[2], match[3] or ""
 
 
-def test_the_errors_are_as_they_are_drawn() -> None:
+def test_the_documented_tree_of_errors_is_true() -> None:
     parents = ["Exception"]
-    for depth, name, remark in drawn():
+    for depth, name, remark in documented_errors():
         del parents[depth + 1 :]
         kind = getattr(errors, name)
         assert [base.__name__ for base in kind.__mro__[1 : depth + 2]] == parents[::-1]
@@ -91,23 +112,23 @@ def test_the_errors_are_as_they_are_drawn() -> None:
         code = re.match(r"-\d+", remark)
         assert not code or kind.code == int(code[0])
         for attribute in re.findall(r"`(\w+)`", remark.partition(";")[2] or remark):
-            assert attribute in ("call", *initial(kind)), f"{name}.{attribute}"
-    known: list[type[A2AError]] = [A2AError, *below(A2AError)]
-    assert {name for _, name, _ in drawn()} == {kind.__name__ for kind in known}
+            assert attribute in ("call", *attributes_of(kind)), f"{name}.{attribute}"
+    all_errors: list[type[A2AError]] = [A2AError, *descendants(A2AError)]
+    assert {name for _, name, _ in documented_errors()} == {kind.__name__ for kind in all_errors}
 
 
-def below(kind: type[Kind]) -> Iterator[type[Kind]]:
+def descendants(kind: type[Kind]) -> Iterator[type[Kind]]:
     for child in kind.__subclasses__():
-        yield from (child, *below(child))
+        yield from (child, *descendants(child))
 
 
-def initial(kind: type[A2AError]) -> set[str]:
-    """What the class has, and what its `__init__` sets."""
+def attributes_of(kind: type[A2AError]) -> set[str]:
+    """Return the attributes of the class, and those set by its `__init__`."""
     return {*dir(kind), *inspect.signature(kind).parameters, *kind.__init__.__code__.co_names}
 
 
-def test_every_error_of_a_server_is_an_a2a_error_and_has_a_code() -> None:
-    kinds: list[type[A2AServerError]] = [A2AServerError, *below(A2AServerError)]
+def test_every_error_of_a_server_is_an_a2a_error_with_a_code() -> None:
+    kinds: list[type[A2AServerError]] = [A2AServerError, *descendants(A2AServerError)]
     for kind in kinds:
         error = kind("no", kind.code, None, 200)
         assert isinstance(error, A2AError)

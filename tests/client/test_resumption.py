@@ -1,4 +1,4 @@
-"""Connections that break in the middle of a stream, of agents that do not number their events."""
+"""Connections to agents without event ids that break in the middle of a stream."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -15,7 +15,7 @@ from apcore_a2a_client.tasks import Event, after
 from tests.serving import PATIENCE
 
 from . import foreign
-from .both import asking, each_kind
+from .both import connected_client, each_kind
 
 pytestmark = [pytest.mark.anyio, pytest.mark.process, pytest.mark.rotating("kind")]
 
@@ -27,13 +27,13 @@ PLACES = {
     "sdk03": ("sdk03_steps", ""),
 }
 ARTIFACT = (b'"artifactUpdate"', b'"artifact-update"')
-"""What an event with an artifact has, in 1.0 and in 0.3."""
+"""Marks of an event with an artifact, in 1.0 and in 0.3."""
 STATUS = (b'"statusUpdate"', b'"status-update"')
-NOTHING = (b"\0",)
+NO_EVENT = (b"\0",)
 GET = (b"tasks/get", b"GetTask", b"GET /rest/tasks/")
-"""What a request for the task has."""
+"""Marks of a request for the task."""
 SUBSCRIBE = (b"tasks/resubscribe", b"SubscribeToTask", b":subscribe")
-"""What a request for a subscription has."""
+"""Marks of a request for a subscription."""
 
 each_place = pytest.mark.parametrize(
     "place",
@@ -48,27 +48,27 @@ def anyio_backend() -> str:
 
 @pytest.fixture(scope="module")
 def urls() -> Iterator[Urls]:
-    """Gives the URL of a server, which is started when it is first asked for."""
+    """Yield a function that returns the URL of a server, started at its first use."""
     find = foreign.interpreter
     with ExitStack() as stack:
         patch = stack.enter_context(pytest.MonkeyPatch.context())
         patch.setattr(foreign, "interpreter", lambda name: find(name.removesuffix("_steps")))
-        yield cache(lambda name: stack.enter_context(foreign.foreign(name)))
+        yield cache(lambda name: stack.enter_context(foreign.foreign_server(name)))
 
 
 @dataclass
 class Proxy:
-    """Passes bytes on, and breaks the connection behind the first event that it is told of.
+    """Proxy that breaks the connection after the first event with one of its marks.
 
     Attributes:
-        port: Its own port; it has as many digits as that of the server.
-        marks: It breaks behind the event that has one of them, once.
-        held: Requests that have one of them wait until it is released.
-        cut: It has broken the connection.
-        admits: Whether it takes new connections.
-        waiting: A request is held.
-        released: Held requests may go on.
-        subscribed: There was a request for a subscription.
+        port: Port of the proxy; it has as many digits as the server's.
+        marks: Marks of the event after which the connection breaks, once.
+        held: Marks of requests that wait for `released`.
+        cut: Set when the connection was broken.
+        admits: Set while new connections are accepted.
+        waiting: Set when a request is held.
+        released: Set to let held requests pass.
+        subscribed: Set when a subscription was requested.
     """
 
     target: str
@@ -83,7 +83,7 @@ class Proxy:
 
     @asynccontextmanager
     async def listening(self) -> AsyncIterator[str]:
-        """The URL of the proxy, while it is there."""
+        """Run the proxy and yield its URL."""
         self.admits.set()
         tasks: set[asyncio.Task[Any]] = set()
 
@@ -109,15 +109,15 @@ class Proxy:
     async def connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one connection."""
         await self.admits.wait()
-        far, there = await asyncio.open_connection("127.0.0.1", int(self.target))
-        asking = asyncio.create_task(self.ask(reader, there))
+        agent_reader, agent_writer = await asyncio.open_connection("127.0.0.1", int(self.target))
+        connected_client = asyncio.create_task(self.ask(reader, agent_writer))
         try:
-            await self.answer(far, writer)
+            await self.answer(agent_reader, writer)
         finally:
-            asking.cancel()
+            connected_client.cancel()
             with suppress(OSError, asyncio.CancelledError):
-                await asking
-            there.close()
+                await connected_client
+            agent_writer.close()
 
     async def ask(self, reader: asyncio.StreamReader, there: asyncio.StreamWriter) -> None:
         while chunk := await reader.read(65536):
@@ -144,20 +144,20 @@ class Proxy:
             await writer.drain()
 
     def end_of_event(self, seen: bytes) -> int:
-        """Where the event that has a mark ends; 0 as long as it has not."""
+        """Return the end of the event with a mark, or 0 while it has not arrived."""
         begin = max(seen.find(mark) for mark in self.marks)
         end = seen.find(b"\n\r\n", begin)
         return end + 3 if begin >= 0 <= end else 0
 
 
 class Steps:
-    """An agent behind a proxy, and a client that reads a stream of it."""
+    """Agent behind a proxy, and a client that reads its stream."""
 
     def __init__(self, proxy: Proxy, client: A2AClient, control: A2AClient) -> None:
         self.proxy, self.client, self.control = proxy, client, control
         self.key = uuid4().hex
         self.doubles = False
-        """Whether the agent keeps each chunk once for each of its streams, as a2a-sdk 0.3 does."""
+        """Whether the agent stores each chunk once per stream, as a2a-sdk 0.3 does."""
         self.events: list[Event] = []
         self.changed = asyncio.Condition()
 
@@ -166,37 +166,37 @@ class Steps:
         for _ in range(count):
             await self.control.send_message(f"open {self.key}")
 
-    async def read(self, steps: int) -> None:
-        """Read the stream of a task of so many steps to its end."""
-        async for event in self.client.stream_message(f"steps {steps} {self.key}"):
+    async def read(self, running_steps: int) -> None:
+        """Read the stream of a task of *steps* steps to its end."""
+        async for event in self.client.stream_message(f"steps {running_steps} {self.key}"):
             async with self.changed:
                 self.events.append(event)
                 self.changed.notify_all()
 
     @property
     def task(self) -> Task:
-        """The task as the events tell it."""
+        """Task as reported by the events."""
         task: Task | None = None
         for event in self.events:
             task = after(task, event)
         assert task
         return task
 
-    async def sees(self, count: int) -> None:
-        """Wait until the events have told of *count* steps."""
+    async def wait_for_events(self, count: int) -> None:
+        """Wait until the events report *count* steps."""
         async with self.changed:
             await self.changed.wait_for(lambda: self.events and steps_of(self.task) >= count)
 
-    async def has(self, count: int) -> Task:
-        """The task at the agent, as soon as it has taken *count* steps."""
-        while steps_of(task := await self.control.get_task(self.task.id)) < count:  # noqa: ASYNC110  # no word
+    async def wait_for_steps(self, count: int) -> Task:
+        """Return the task once the agent has taken *count* steps."""
+        while steps_of(task := await self.control.get_task(self.task.id)) < count:  # noqa: ASYNC110  # no event to await
             await asyncio.sleep(0.01)
         return task
 
-    async def ends(self) -> Task:
-        """The task at the agent, as soon as it has ended."""
+    async def wait_for_end(self) -> Task:
+        """Return the task once it has ended at the agent."""
         task_id = self.task.id
-        while not (task := await self.control.get_task(task_id)).status.state.is_settled:  # noqa: ASYNC110  # no word
+        while not (task := await self.control.get_task(task_id)).status.state.is_settled:  # noqa: ASYNC110  # no event to await
             await asyncio.sleep(0.01)
         return task
 
@@ -206,7 +206,7 @@ def steps_of(task: Task) -> int:
 
 
 @asynccontextmanager
-async def steps(
+async def running_steps(
     urls: Urls,
     place: str,
     kind: str = "async",
@@ -214,14 +214,14 @@ async def steps(
     marks: tuple[bytes, ...] = ARTIFACT,
     held: tuple[bytes, ...] = (),
 ) -> AsyncIterator[Steps]:
-    """A client of the agent at *place* behind a proxy, and another without."""
+    """Yield an agent with a client behind a proxy and one without."""
     name, path = PLACES[place]
     url = urls(name)
     proxy = Proxy(url.rpartition(":")[2], marks, held)
     async with (
         asyncio.timeout(PATIENCE),
         proxy.listening() as near,
-        asking(near + path, kind) as client,
+        connected_client(near + path, kind) as client,
         A2AClient(url + path) as control,
     ):
         run = Steps(proxy, client, control)
@@ -229,100 +229,100 @@ async def steps(
         yield run
 
 
-async def agrees(run: Steps, count: int) -> None:
-    """Check that the events tell of all steps, as the agent does, and nothing twice."""
+async def assert_complete(run: Steps, count: int) -> None:
+    """Check that the events report all steps once, as the agent does."""
     got = await run.control.get_task(run.task.id)
     assert [part.text for part in run.task.artifacts[0].parts] == [str(n + 1) for n in range(count)]
     assert run.task.status.state == got.status.state == "completed"
     if not run.doubles:
         assert run.task.artifacts[0].parts == got.artifacts[0].parts
-    told = [each.status for each in run.events if isinstance(each, TaskStatusUpdateEvent)]
-    assert len({(each.state, each.timestamp) for each in told}) == len(told)
+    statuses = [each.status for each in run.events if isinstance(each, TaskStatusUpdateEvent)]
+    assert len({(each.state, each.timestamp) for each in statuses}) == len(statuses)
 
 
 @each_place
 @each_kind
-async def test_a_stream_goes_on_where_its_connection_broke(
+async def test_a_stream_resumes_after_its_connection_broke(
     urls: Urls, place: str, kind: str
 ) -> None:
-    async with steps(urls, place, kind) as run:
+    async with running_steps(urls, place, kind) as run:
         reading = asyncio.create_task(run.read(3))
         await run.open(1)
         await run.proxy.cut.wait()
-        while not run.events or steps_of(run.task) < 1:  # noqa: ASYNC110  # no word
+        while not run.events or steps_of(run.task) < 1:  # noqa: ASYNC110  # no event to await
             await asyncio.sleep(0.01)
         await run.open(2)
         await reading
-        await agrees(run, 3)
+        await assert_complete(run, 3)
 
 
 @each_place
 @each_kind
-async def test_what_happened_while_the_connection_was_lost_is_told(
+async def test_events_during_a_broken_connection_are_not_lost(
     urls: Urls, place: str, kind: str
 ) -> None:
-    async with steps(urls, place, kind) as run:
+    async with running_steps(urls, place, kind) as run:
         reading = asyncio.create_task(run.read(3))
         await run.open(1)
         await run.proxy.cut.wait()
         run.proxy.admits.clear()
-        await run.sees(1)
+        await run.wait_for_events(1)
         await run.open(1)
-        await run.has(2)
+        await run.wait_for_steps(2)
         run.proxy.admits.set()
-        await run.sees(2)
+        await run.wait_for_events(2)
         await run.open(1)
         await reading
-        await agrees(run, 3)
+        await assert_complete(run, 3)
 
 
 @each_place
 @each_kind
-async def test_a_task_that_ends_while_the_connection_is_lost_is_told(
+async def test_the_end_of_a_task_during_a_broken_connection_is_not_lost(
     urls: Urls, place: str, kind: str
 ) -> None:
-    async with steps(urls, place, kind) as run:
+    async with running_steps(urls, place, kind) as run:
         reading = asyncio.create_task(run.read(3))
         await run.open(1)
         await run.proxy.cut.wait()
         run.proxy.admits.clear()
-        await run.sees(1)
+        await run.wait_for_events(1)
         await run.open(2)
-        await run.ends()
+        await run.wait_for_end()
         run.proxy.admits.set()
         await reading
-        await agrees(run, 3)
+        await assert_complete(run, 3)
 
 
 @each_place
-async def test_a_stream_that_broke_before_its_artifact_goes_on(urls: Urls, place: str) -> None:
-    async with steps(urls, place, marks=STATUS) as run:
+async def test_a_stream_that_broke_before_its_artifact_resumes(urls: Urls, place: str) -> None:
+    async with running_steps(urls, place, marks=STATUS) as run:
         reading = asyncio.create_task(run.read(2))
         await run.proxy.cut.wait()
         await run.open(2)
         await reading
-        await agrees(run, 2)
+        await assert_complete(run, 2)
 
 
 @each_place
-async def test_what_happens_between_subscription_and_snapshot_counts_once(
+async def test_an_event_between_subscription_and_snapshot_counts_once(
     urls: Urls, place: str
 ) -> None:
-    """Where the task is asked for beside the subscription, a chunk may be in both."""
-    async with steps(urls, place, held=GET) as run:
+    """Where the client also fetches the task, a chunk may be in both."""
+    async with running_steps(urls, place, held=GET) as run:
         reading = asyncio.create_task(run.read(4))
         await run.open(1)
         await run.proxy.cut.wait()
-        await run.sees(1)
+        await run.wait_for_events(1)
         if "0.3" in place or place == "sdk03":
             await run.proxy.waiting.wait()
         await run.open(1)
-        await run.has(2)
+        await run.wait_for_steps(2)
         run.proxy.released.set()
-        await run.sees(2)
+        await run.wait_for_events(2)
         await run.open(2)
         await reading
-        await agrees(run, 4)
+        await assert_complete(run, 4)
 
 
 @each_place
@@ -330,7 +330,7 @@ async def test_what_happens_between_subscription_and_snapshot_counts_once(
 async def test_the_chunks_of_a_broken_stream_are_complete(
     urls: Urls, place: str, kind: str
 ) -> None:
-    async with steps(urls, place, kind) as run:
+    async with running_steps(urls, place, kind) as run:
         chunks: list[Any] = []
 
         async def read() -> None:
@@ -348,13 +348,13 @@ async def test_the_chunks_of_a_broken_stream_are_complete(
 
 
 @each_place
-@pytest.mark.parametrize("marks", [ARTIFACT, NOTHING], ids=["broken", "whole"])
-async def test_a_call_gives_each_chunk_once(
+@pytest.mark.parametrize("marks", [ARTIFACT, NO_EVENT], ids=["broken", "whole"])
+async def test_a_call_counts_each_chunk_once(
     urls: Urls, place: str, marks: tuple[bytes, ...]
 ) -> None:
-    async with steps(urls, place, marks=marks) as run:
+    async with running_steps(urls, place, marks=marks) as run:
         call = asyncio.create_task(run.client.call("steps", f"steps 3 {run.key}"))
-        with suppress(TimeoutError):  # it may do without
+        with suppress(TimeoutError):  # a client may do without a subscription
             await asyncio.wait_for(run.proxy.subscribed.wait(), 1)
         await run.open(3)
         assert await call == "123"

@@ -1,4 +1,4 @@
-"""What is tried again, how often, and when: see the table in `apcore_a2a_client.exchange`."""
+"""Retries: which requests, how often, and when; see the table in `apcore_a2a_client.exchange`."""
 
 import logging
 from collections.abc import Iterable
@@ -48,7 +48,7 @@ pytestmark = pytest.mark.rotating("kind", "binding", "wire")
 
 RETRIES = 2
 SLACK = 0.7
-"""Seconds that a wait may be late on a busy machine."""
+"""Seconds by which a busy machine may delay a retry."""
 CHANGES = [
     "send_message",
     "stream_message",
@@ -58,8 +58,8 @@ CHANGES = [
     "set_push_config",
     "delete_push_config",
 ]
-ONCE = [operation for operation in OPERATIONS if operation != "subscribe"]
-"""Operations of one request; a stream that is lost is opened anew, too."""
+SINGLE_REQUESTS = [operation for operation in OPERATIONS if operation != "subscribe"]
+"""Operations of one request; a broken stream is also subscribed to again."""
 HTML = reply(b"<!doctype html>", content_type="text/html")
 
 kinds = pytest.mark.parametrize("kind", KINDS)
@@ -67,40 +67,42 @@ wires = pytest.mark.parametrize(("binding", "version"), WIRES)
 
 
 @pytest.fixture(autouse=True)
-def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+def _short_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("apcore_a2a_client.exchange.FIRST_WAIT", 0.001)
 
 
-def fails(client: Client, operation: str) -> A2AError:
+def raised_by(client: Client, operation: str) -> A2AError:
     with pytest.raises(A2AError) as caught:
         client.do(operation, *OPERATIONS[operation])
     return caught.value
 
 
-def counts(kind: str, wire: tuple[str, str], script: Script, retries: int) -> dict[str, int]:
-    """How often each operation was asked for."""
-    found = {}
+def count_requests(
+    kind: str, wire: tuple[str, str], script: Script, retries: int
+) -> dict[str, int]:
+    """Return the number of requests of each operation."""
+    counts_by_operation = {}
     given = agent(script, **card("/", *wire))
     with raw(given) as server, Client(kind, server.url, retries=retries, timeout=5) as client:
-        for operation in ONCE:
-            before = len(server.asked)
-            fails(client, operation)
-            found[operation] = len(server.asked) - before
-    return found
+        for operation in SINGLE_REQUESTS:
+            before = len(server.calls)
+            raised_by(client, operation)
+            counts_by_operation[operation] = len(server.calls) - before
+    return counts_by_operation
 
 
 def expected(*, reads: int, changes: int) -> dict[str, int]:
-    return {operation: changes if operation in CHANGES else reads for operation in ONCE}
+    return {operation: changes if operation in CHANGES else reads for operation in SINGLE_REQUESTS}
 
 
-def after(failures: int, fault: Iterable[Step], script: Script) -> Script:
-    """A script whose first answers are faults."""
+def after_faults(failures: int, fault: Iterable[Step], script: Script) -> Script:
+    """Return a script that answers with faults before *script*."""
     left = iter([fault] * failures)
     return lambda request: next(left, None) or script(request)
 
 
 def ok(request: Request) -> Iterable[Step]:
-    if request.place != "/":
+    if request.bare_path != "/":
         return reply({"task": task()})
     method = request.json["method"]
     result = task() if method in ("GetTask", "tasks/get", "CancelTask") else {"task": task()}
@@ -112,20 +114,20 @@ def ok(request: Request) -> Iterable[Step]:
 
 @kinds
 @wires
-def test_what_was_not_sent_is_sent_again_whatever_it_is(
+def test_an_operation_is_retried_if_no_connection_could_be_made(
     kind: str, binding: str, version: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, "httpcore.connection")
-    with listener() as nobody:  # bound, and not listening
-        port = nobody.getsockname()[1]
+    with listener() as unused:  # bound, and not listening
+        port = unused.getsockname()[1]
         address = card(f"http://127.0.0.1:{port}/", binding, version)
         with (
             raw(lambda _: reply(address)) as server,
             Client(kind, server.url, retries=RETRIES) as client,
         ):
-            for operation in ONCE:
+            for operation in SINGLE_REQUESTS:
                 caplog.clear()
-                error = fails(client, operation)
+                error = raised_by(client, operation)
                 assert isinstance(error, A2AConnectionError)
                 assert not error.sent
                 tries = caplog.text.count(f"connect_tcp.started host='127.0.0.1' port={port} ")
@@ -134,7 +136,7 @@ def test_what_was_not_sent_is_sent_again_whatever_it_is(
 
 @kinds
 @pytest.mark.parametrize("operation", ["send_message", "stream_message", "get_task"])
-def test_an_agent_that_comes_up_meanwhile_is_asked(kind: str, operation: str) -> None:
+def test_an_agent_that_starts_between_retries_is_reached(kind: str, operation: str) -> None:
     tokens = iter("token" for _ in range(10))
     with ExitStack() as stack:
         sock = stack.enter_context(listener())
@@ -144,7 +146,7 @@ def test_an_agent_that_comes_up_meanwhile_is_asked(kind: str, operation: str) ->
         calls: list[str] = []
 
         def token() -> str:
-            """Called before each request: for the card, and twice in vain."""
+            """Return a token, called for the card and for each attempt."""
             calls.append(next(tokens))
             if len(calls) == 4:
                 started.append(stack.enter_context(raw(ok, sock)))
@@ -156,18 +158,20 @@ def test_an_agent_that_comes_up_meanwhile_is_asked(kind: str, operation: str) ->
 
 
 @kinds
-def test_no_connection_for_the_card_either(kind: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_card_request_is_retried_if_no_connection_could_be_made(
+    kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.DEBUG, "httpcore.connection")
     with (
-        listener() as nobody,
-        Client(kind, f"http://127.0.0.1:{nobody.getsockname()[1]}", retries=RETRIES) as client,
+        listener() as unused,
+        Client(kind, f"http://127.0.0.1:{unused.getsockname()[1]}", retries=RETRIES) as client,
         pytest.raises(A2AConnectionError),
     ):
         client.do("get_card")
     assert caplog.text.count("connect_tcp.started") == RETRIES + 1
 
 
-# Connections that break
+# Broken connections
 
 
 @kinds
@@ -182,15 +186,15 @@ def test_no_connection_for_the_card_either(kind: str, caplog: pytest.LogCaptureF
     ],
     ids=["before", "without a word", "in the head", "in the body"],
 )
-def test_what_may_have_been_sent_is_sent_again_only_if_it_changes_nothing(
+def test_after_a_broken_connection_only_reads_are_retried(
     kind: str, wire: tuple[str, str], fault: list[Step]
 ) -> None:
-    found = counts(kind, wire, lambda _: fault, RETRIES)
-    assert found == expected(reads=RETRIES + 1, changes=1)
+    counts = count_requests(kind, wire, lambda _: fault, RETRIES)
+    assert counts == expected(reads=RETRIES + 1, changes=1)
 
 
 @kinds
-def test_a_card_is_asked_for_again(kind: str) -> None:
+def test_the_card_is_fetched_again_after_a_broken_connection(kind: str) -> None:
     with raw(lambda _: [CUT]) as server, Client(kind, server.url, retries=RETRIES) as client:
         with pytest.raises(A2AConnectionError):
             client.do("get_card")
@@ -198,29 +202,29 @@ def test_a_card_is_asked_for_again(kind: str) -> None:
 
 
 @kinds
-def test_what_comes_right_at_the_last_try_is_right(kind: str) -> None:
-    script = agent(after(RETRIES, [CUT], ok))
+def test_a_retry_that_succeeds_returns_the_result(kind: str) -> None:
+    script = agent(after_faults(RETRIES, [CUT], ok))
     with raw(script) as server, Client(kind, server.url, retries=RETRIES) as client:
         assert client.do("get_task", "t-1").id == "t-1"
-        assert len(server.asked) == RETRIES + 1
+        assert len(server.calls) == RETRIES + 1
 
 
 @kinds
 @pytest.mark.parametrize("operation", ["get_task", "send_message", "stream_message"])
-def test_what_took_too_long_is_not_tried_again(kind: str, operation: str) -> None:
-    """The timeout is over then."""
+def test_an_operation_that_timed_out_is_not_retried(kind: str, operation: str) -> None:
+    """Its retries would have no time left."""
     with (
         raw(agent(lambda _: [HOLD])) as server,
         Client(kind, server.url, retries=5, timeout=0.3) as client,
     ):
-        assert isinstance(fails(client, operation), A2ATimeoutError)
-        assert len(server.asked) == 1
+        assert isinstance(raised_by(client, operation), A2ATimeoutError)
+        assert len(server.calls) == 1
 
 
 @pytest.mark.clock
 @kinds
 @pytest.mark.parametrize("fault", [[CUT], reply(b"", 503)], ids=["cut", "busy"])
-def test_all_tries_together_take_no_longer_than_the_timeout(
+def test_all_attempts_together_take_no_longer_than_the_timeout(
     kind: str, fault: list[Step], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("apcore_a2a_client.exchange.FIRST_WAIT", 0.05)
@@ -229,23 +233,23 @@ def test_all_tries_together_take_no_longer_than_the_timeout(
         Client(kind, server.url, retries=1000, timeout=0.5) as client,
     ):
         begin = monotonic()
-        fails(client, "get_task")
+        raised_by(client, "get_task")
         assert monotonic() - begin < 0.5 + SLACK
-        assert 3 <= len(server.asked) <= 6
+        assert 3 <= len(server.calls) <= 6
 
 
 @kinds
 @wires
-def test_a_stream_is_resumed_no_more_often_than_allowed(
+def test_a_stream_is_resumed_at_most_as_often_as_configured(
     kind: str, binding: str, version: str
 ) -> None:
-    """Until it gives an event: then it counts anew."""
+    """An event resets the count."""
 
     def script(request: Request) -> Iterable[Step]:
         first: Any = {"task": task(state="TASK_STATE_WORKING")}
-        if request.place == "/":
+        if request.bare_path == "/":
             first = {"jsonrpc": "2.0", "id": request.json["id"], "result": first}
-        return events(first, then=CUT) if len(server.asked) == 1 else [CUT]
+        return events(first, then=CUT) if len(server.calls) == 1 else [CUT]
 
     seen: list[Any] = []
     with (
@@ -255,59 +259,63 @@ def test_a_stream_is_resumed_no_more_often_than_allowed(
     ):
         client.do("stream_message", "hi", into=seen)
     assert len(seen) == 1
-    assert len(server.asked) == 1 + 1 + RETRIES  # coming back is a request that is tried as any
+    assert len(server.calls) == 1 + 1 + RETRIES  # the subscription is retried as any read
 
 
 @kinds
 @pytest.mark.parametrize("fault", [[CUT], [CLOSE], events()], ids=["cut", "closed", "empty"])
-def test_a_subscription_is_tried_no_more_often_than_allowed(kind: str, fault: list[Step]) -> None:
+def test_a_subscription_is_retried_at_most_as_often_as_configured(
+    kind: str, fault: list[Step]
+) -> None:
     with (
         raw(agent(lambda _: fault)) as server,
         Client(kind, server.url, retries=RETRIES) as client,
     ):
-        assert isinstance(fails(client, "subscribe"), A2AConnectionError)
-        assert len(server.asked) == RETRIES + 1
+        assert isinstance(raised_by(client, "subscribe"), A2AConnectionError)
+        assert len(server.calls) == RETRIES + 1
 
 
 @kinds
-def test_a_subscription_that_took_too_long_is_not_tried_again(kind: str) -> None:
+def test_a_subscription_that_timed_out_is_not_retried(kind: str) -> None:
     with (
         raw(agent(lambda _: [HOLD])) as server,
         Client(kind, server.url, retries=RETRIES, timeout=0.3) as client,
     ):
-        assert isinstance(fails(client, "subscribe"), A2ATimeoutError)
-        assert len(server.asked) == 1
+        assert isinstance(raised_by(client, "subscribe"), A2ATimeoutError)
+        assert len(server.calls) == 1
 
 
-# Refusals
+# Busy agents
 
 
 @kinds
 @pytest.mark.parametrize("wire", WIRES, ids="-".join)
 @pytest.mark.parametrize("status", [429, 503])
-def test_what_was_refused_for_now_is_sent_again(
+def test_a_request_refused_as_busy_is_retried(
     kind: str, wire: tuple[str, str], status: int
 ) -> None:
-    found = counts(kind, wire, lambda _: reply(b"busy", status), RETRIES)
-    assert found == expected(reads=RETRIES + 1, changes=RETRIES + 1)
+    counts = count_requests(kind, wire, lambda _: reply(b"busy", status), RETRIES)
+    assert counts == expected(reads=RETRIES + 1, changes=RETRIES + 1)
 
 
 @kinds
 @pytest.mark.parametrize("status", [429, 503])
 @pytest.mark.parametrize("body", [b"", b"<html>", b'{"error": {"code": -32029, "message": "no"}}'])
-def test_a_refusal_to_the_last_is_a_busy_server(kind: str, status: int, body: bytes) -> None:
+def test_a_request_refused_to_the_last_raises_server_busy(
+    kind: str, status: int, body: bytes
+) -> None:
     for wire in WIRES:
         script = agent(lambda _: reply(body, status), **card("/", *wire))
         with raw(script) as server, Client(kind, server.url, retries=1) as client:
             for operation in ("send_message", "stream_message", "get_task"):
-                error = fails(client, operation)
+                error = raised_by(client, operation)
                 assert isinstance(error, ServerBusyError)
                 assert (error.status_code, error.retry_after) == (status, None)
 
 
 @kinds
-def test_a_card_that_is_refused_for_now_is_asked_for_again(kind: str) -> None:
-    script = after(RETRIES, reply(b"", 503), lambda _: reply(card("/")))
+def test_a_card_request_refused_as_busy_is_retried(kind: str) -> None:
+    script = after_faults(RETRIES, reply(b"", 503), lambda _: reply(card("/")))
     with raw(script) as server, Client(kind, server.url, retries=RETRIES) as client:
         assert client.do("get_card").name == "raw"
         assert len(server.requests) == RETRIES + 1
@@ -321,13 +329,13 @@ def test_a_card_that_is_refused_for_now_is_asked_for_again(kind: str) -> None:
 @kinds
 @wires
 @pytest.mark.parametrize("operation", ["send_message", "stream_message", "call"])
-def test_a_message_keeps_its_id_however_often_it_is_sent(
+def test_a_message_keeps_its_id_when_it_is_retried(
     kind: str, operation: str, binding: str, version: str
 ) -> None:
-    script = agent(after(RETRIES, reply(b"", 503), ok), **card("/", binding, version))
+    script = agent(after_faults(RETRIES, reply(b"", 503), ok), **card("/", binding, version))
     with raw(script) as server, Client(kind, server.url, retries=RETRIES) as client:
         client.do(operation, *OPERATIONS[operation])
-    bodies = [request.json for request in server.asked[: RETRIES + 1]]
+    bodies = [request.json for request in server.calls[: RETRIES + 1]]
     params = [body.get("params", body) for body in bodies]
     ids = {given["message"]["messageId"] for given in params}
     assert len(params) == RETRIES + 1
@@ -335,16 +343,20 @@ def test_a_message_keeps_its_id_however_often_it_is_sent(
     assert all(ids)
 
 
-# Anything else
+# Other faults
 
 
 @kinds
 @pytest.mark.parametrize("wire", WIRES, ids="-".join)
 @pytest.mark.parametrize("status", [502, 504])
-def test_what_a_gateway_lost_is_read_again(kind: str, wire: tuple[str, str], status: int) -> None:
-    """A change may have arrived behind it."""
+def test_after_a_gateway_error_only_reads_are_retried(
+    kind: str, wire: tuple[str, str], status: int
+) -> None:
+    """A change may have reached the agent behind the gateway."""
     fault = reply(b"no", status)
-    assert counts(kind, wire, lambda _: fault, RETRIES) == expected(reads=1 + RETRIES, changes=1)
+    assert count_requests(kind, wire, lambda _: fault, RETRIES) == expected(
+        reads=1 + RETRIES, changes=1
+    )
 
 
 @pytest.mark.rotating("kind", "binding", "wire")
@@ -365,58 +377,56 @@ def test_what_a_gateway_lost_is_read_again(kind: str, wire: tuple[str, str], sta
         *("error", "busy", "HTML", "gzip", "elsewhere"),
     ],
 )
-def test_anything_else_is_not_tried_again(
-    kind: str, wire: tuple[str, str], fault: list[Step]
-) -> None:
+def test_other_faults_are_not_retried(kind: str, wire: tuple[str, str], fault: list[Step]) -> None:
     def script(request: Request) -> Iterable[Step]:
         if b"307" in fault[0] and request.method == "GET":  # type: ignore[operator]  # it is bytes
-            return HTML  # it would go there
+            return HTML  # its location would be requested
         return fault
 
-    assert counts(kind, wire, script, RETRIES) == expected(reads=1, changes=1)
+    assert count_requests(kind, wire, script, RETRIES) == expected(reads=1, changes=1)
 
 
 @kinds
 @pytest.mark.parametrize("fault", [[CUT], reply(b"", 503), reply(b"", 429)])
-def test_without_retries_nothing_is_tried_again(kind: str, fault: list[Step]) -> None:
+def test_without_retries_nothing_is_retried(kind: str, fault: list[Step]) -> None:
     for wire in WIRES:
-        assert counts(kind, wire, lambda _: fault, 0) == expected(reads=1, changes=1)
+        assert count_requests(kind, wire, lambda _: fault, 0) == expected(reads=1, changes=1)
 
 
-# When
+# Backoff
 
 
-def gaps(kind: str, fault: list[Step], retries: int, **options: Any) -> list[float]:
-    """The seconds between the tries of a read."""
+def attempt_intervals(kind: str, fault: list[Step], retries: int, **options: Any) -> list[float]:
+    """Return the seconds between the attempts of a read."""
     with (
         raw(agent(lambda _: fault)) as server,
         Client(kind, server.url, retries=retries, **options) as client,
     ):
-        fails(client, "get_task")
-    return [after.at - before.at for before, after in pairwise(server.asked)]
+        raised_by(client, "get_task")
+    return [after_faults.at - before.at for before, after_faults in pairwise(server.calls)]
 
 
 @kinds
 @pytest.mark.parametrize("fault", [[CUT], reply(b"", 503)], ids=["cut", "busy"])
-def test_the_waits_double(kind: str, fault: list[Step], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_backoff_doubles(kind: str, fault: list[Step], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("apcore_a2a_client.exchange.FIRST_WAIT", 0.05)
-    found = gaps(kind, fault, 3)
-    assert len(found) == 3
-    for number, gap in enumerate(found):
+    pauses = attempt_intervals(kind, fault, 3)
+    assert len(pauses) == 3
+    for number, gap in enumerate(pauses):
         assert 0.5 * 0.05 * 2**number <= gap < 0.05 * 2**number + SLACK
 
 
 @kinds
-def test_the_waits_have_a_limit(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_backoff_has_a_limit(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("apcore_a2a_client.exchange.FIRST_WAIT", 1000.0)
     monkeypatch.setattr("apcore_a2a_client.exchange.LONGEST_WAIT", 0.05)
-    found = gaps(kind, [CUT], 3)
-    assert len(found) == 3
-    assert all(0.025 <= gap < 0.05 + SLACK for gap in found)
+    pauses = attempt_intervals(kind, [CUT], 3)
+    assert len(pauses) == 3
+    assert all(0.025 <= gap < 0.05 + SLACK for gap in pauses)
 
 
 @given(st.integers(0, 10**9))
-def test_a_wait_has_some_chance_in_it_and_two_bounds(failures: int) -> None:
+def test_the_backoff_is_random_within_bounds(failures: int) -> None:
     longest = min(LONGEST_WAIT, 0.001 * 2 ** min(failures, 9))
     assert longest / 2 <= backoff(failures) <= longest
     assert FIRST_WAIT <= LONGEST_WAIT
@@ -426,26 +436,26 @@ def test_a_wait_has_some_chance_in_it_and_two_bounds(failures: int) -> None:
 @wires
 @pytest.mark.parametrize("status", [429, 503])
 @pytest.mark.parametrize("wait", ["0", "Mon, 01 Jan 2001 00:00:00 GMT"])
-def test_an_agent_may_ask_to_come_back_at_once(
+def test_a_retry_after_of_zero_or_in_the_past_is_followed_at_once(
     kind: str, binding: str, version: str, status: int, wait: str
 ) -> None:
     fault = reply(b"", status, retry_after=wait)
-    script = agent(after(RETRIES, fault, ok), **card("/", binding, version))
+    script = agent(after_faults(RETRIES, fault, ok), **card("/", binding, version))
     with raw(script) as server, Client(kind, server.url, retries=RETRIES, timeout=10) as client:
         assert client.do("send_message", "hi").id == "t-1"
-        assert len(server.asked) == RETRIES + 1
+        assert len(server.calls) == RETRIES + 1
 
 
 @pytest.mark.clock
 @kinds
 @pytest.mark.parametrize("form", ["seconds", "date"])
-def test_an_agent_is_left_alone_for_as_long_as_it_asks(kind: str, form: str) -> None:
-    """A date has whole seconds, so half a second to one and a half are left of it."""
+def test_retry_after_is_followed(kind: str, form: str) -> None:
+    """A date has whole seconds, which leaves between half a second and one and a half."""
     date = format_datetime(datetime.now(UTC) + timedelta(seconds=1.5), usegmt=True)
     fault = reply(b"", 503, retry_after="1" if form == "seconds" else date)
-    found = gaps(kind, fault, 1)
-    assert len(found) == 1
-    assert (0.99 if form == "seconds" else 0.2) <= found[0] < 1.5 + SLACK
+    pauses = attempt_intervals(kind, fault, 1)
+    assert len(pauses) == 1
+    assert (0.99 if form == "seconds" else 0.2) <= pauses[0] < 1.5 + SLACK
 
 
 @pytest.mark.rotating("kind", "binding", "operation")
@@ -453,7 +463,7 @@ def test_an_agent_is_left_alone_for_as_long_as_it_asks(kind: str, form: str) -> 
 @wires
 @pytest.mark.parametrize("wait", ["3600", "6", "9" * 500, "Tue, 01 Jan 2999 00:00:00 GMT"])
 @pytest.mark.parametrize("operation", ["send_message", "stream_message", "get_task"])
-def test_an_agent_that_asks_for_too_long_is_not_waited_for(
+def test_a_retry_after_beyond_the_timeout_is_not_waited_for(
     kind: str, operation: str, binding: str, version: str, wait: str
 ) -> None:
     fault = reply(b"", 503, retry_after=wait)
@@ -461,8 +471,8 @@ def test_an_agent_that_asks_for_too_long_is_not_waited_for(
         raw(agent(lambda _: fault, **card("/", binding, version))) as server,
         Client(kind, server.url, retries=RETRIES, timeout=5) as client,
     ):
-        error = fails(client, operation)
-        assert len(server.asked) == 1
+        error = raised_by(client, operation)
+        assert len(server.calls) == 1
     assert isinstance(error, ServerBusyError)
     assert error.retry_after is not None
     assert error.retry_after >= 6
@@ -470,10 +480,10 @@ def test_an_agent_that_asks_for_too_long_is_not_waited_for(
 
 
 @kinds
-def test_what_is_no_time_is_no_wish(kind: str) -> None:
+def test_an_invalid_retry_after_is_ignored(kind: str) -> None:
     for wait in ("", "soon", "-5", "1.5", "1e3", "\xb2", "0x10", "Mon, 99 Foo 2001 99:99:99 GMT"):
         fault = reply(b"", 503, retry_after=wait)
-        assert len(gaps(kind, fault, 1, timeout=5)) == 1
+        assert len(attempt_intervals(kind, fault, 1, timeout=5)) == 1
 
 
 @given(
@@ -487,7 +497,7 @@ def test_what_is_no_time_is_no_wish(kind: str) -> None:
         st.sampled_from(["GMT", "-0000", "+9999", "+99999999", "EST", "", "-2400"]),
     )
 )
-def test_whatever_an_agent_asks_for_is_some_time(text: str) -> None:
-    """The headers are as httpx reads them: text of any kind."""
+def test_any_retry_after_header_is_read_without_an_error(text: str) -> None:
+    """Headers can be any text that httpx reads."""
     headers = httpx.Headers([(b"retry-after", text.encode("utf-8", "replace"))])
     assert retry_after(headers, 7.0) >= 0

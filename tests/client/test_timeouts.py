@@ -1,4 +1,4 @@
-"""How long calls take that never end: what takes three times the timeout takes three times it."""
+"""Timeouts of calls that never end: three times the timeout takes three times as long."""
 
 from collections.abc import Iterator
 from time import monotonic
@@ -10,12 +10,12 @@ from .raw import HOLD, KINDS, OPERATIONS, Client, Request, Script, Step, agent, 
 
 pytestmark = pytest.mark.clock
 
-SHORT = 0.3
-"""A timeout that a test can wait for, and that is long beside all that is no waiting."""
+SHORT_TIMEOUT = 0.3
+"""Timeout in seconds: short enough for a test, long compared with everything but waiting."""
 
 
-def drips(request: Request) -> Iterator[Step]:
-    """A byte now and then, for longer than any test."""
+def slow_bytes(request: Request) -> Iterator[Step]:
+    """Yield a byte now and then, for longer than any test."""
     yield head(content_type="application/json", content_length="1000")
     for _ in range(500):
         yield b"x"
@@ -24,25 +24,27 @@ def drips(request: Request) -> Iterator[Step]:
 
 SCRIPTS: dict[str, tuple[str, Script]] = {
     "a card that never comes": ("get_card", lambda _: [HOLD]),
-    "a card that drips": ("get_card", drips),
+    "a card that drips": ("get_card", slow_bytes),
     "an answer that never comes": ("send_message", agent(lambda _: [HOLD])),
-    "an answer that drips": ("send_message", agent(drips)),
+    "an answer that drips": ("send_message", agent(slow_bytes)),
     "a stream that never begins": ("stream_message", agent(lambda _: events(then=HOLD))),
 }
 
 
-def seconds(kind: str, operation: str, script: Script, timeout: float) -> float:
-    """How long the operation takes."""
+def duration(kind: str, operation: str, script: Script, timeout: float) -> float:
+    """Return the seconds until the operation times out."""
     with raw(script) as server, Client(kind, server.url, timeout=timeout) as client:
-        begun = monotonic()
+        started = monotonic()
         with pytest.raises(A2ATimeoutError):
             client.do(operation, *OPERATIONS.get(operation, ()))
-        return monotonic() - begun
+        return monotonic() - started
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_an_operation_ends_at_its_timeout(kind: str, name: str) -> None:
-    short, long = (seconds(kind, *SCRIPTS[name], timeout) for timeout in (SHORT, 3 * SHORT))
-    assert short >= SHORT
+    short, long = (
+        duration(kind, *SCRIPTS[name], timeout) for timeout in (SHORT_TIMEOUT, 3 * SHORT_TIMEOUT)
+    )
+    assert short >= SHORT_TIMEOUT
     assert 2 < long / short < 4

@@ -1,4 +1,4 @@
-"""Python values as messages, tasks as Python values and exceptions."""
+"""Conversion of Python values to messages, and of tasks to Python values and exceptions."""
 
 from typing import Any
 
@@ -47,7 +47,7 @@ FILE = Part(raw=b"png", filename="chart")
         (URL, URL),
     ],
 )
-def test_anything_is_a_part(content: Any, part: Part) -> None:
+def test_any_value_can_be_a_part(content: Any, part: Part) -> None:
     assert Part.of(content) == part
     assert Part.of(content).value == (URL.url if content is URL else content)
 
@@ -67,18 +67,18 @@ def test_anything_is_a_part(content: Any, part: Part) -> None:
         ([[1, 2]], [Part(data=[1, 2])]),
     ],
 )
-def test_anything_is_a_message_of_the_user(content: Any, parts: list[Part]) -> None:
+def test_any_value_can_be_a_message_of_the_user(content: Any, parts: list[Part]) -> None:
     message = Message.of(content)
     assert list(message.parts) == parts
     assert message.role == Role.USER
     assert message.message_id
 
 
-def test_every_message_has_an_id_of_its_own() -> None:
+def test_every_message_has_its_own_id() -> None:
     assert Message.of("hi").message_id != Message.of("hi").message_id
 
 
-def test_a_message_keeps_what_it_has() -> None:
+def test_a_message_keeps_its_members() -> None:
     given = Message((TEXT,), Role.AGENT, "m", "c", "t", {"n": 1}, ("https://x",), ("t0",))
     assert Message.of(given) == given
     addressed = Message.of(given, context_id="c2", task_id="t2")
@@ -86,14 +86,14 @@ def test_a_message_keeps_what_it_has() -> None:
     assert given.context_id == "c"
 
 
-def test_a_message_gets_what_it_has_not() -> None:
+def test_missing_members_of_a_message_are_added() -> None:
     message = Message.of(Message((TEXT,)), context_id="c", task_id="t")
     assert (message.role, message.context_id, message.task_id) == (Role.USER, "c", "t")
     assert message.message_id
 
 
 @given(values)
-def test_data_passes_through_a_message(value: Any) -> None:
+def test_data_is_not_changed_by_a_message(value: Any) -> None:
     part = Part(data=value)
     assert Message.from_dict(Message.of(part).to_dict()).value == value
 
@@ -122,30 +122,30 @@ VALUES = [
 
 
 @pytest.mark.parametrize(("parts", "value"), VALUES)
-def test_parts_have_a_value_together(parts: list[Part], value: Any) -> None:
+def test_the_value_of_several_parts_combines_them(parts: list[Part], value: Any) -> None:
     artifact, message = Artifact("a", tuple(parts)), Message(tuple(parts))
     assert artifact.value == message.value == value
     assert Task("t", DONE, artifacts=(artifact,)).value == value
     assert Task("t", TaskStatus(TaskState.COMPLETED, message)).value == value
 
 
-def test_files_are_not_put_into_the_data_beside_them() -> None:
+def test_the_combined_value_does_not_change_the_data_of_a_part() -> None:
     artifact = Artifact("a", (DATA, FILE))
     artifact.value["more"] = 1
     assert artifact.value == {"n": 5, "chart": b"png"}
 
 
-def test_several_artifacts_are_a_list_of_their_values() -> None:
+def test_the_value_of_several_artifacts_is_a_list() -> None:
     artifacts = (Artifact("a", (TEXT,)), Artifact("b"), Artifact("c", (TEXT, TEXT)))
     assert Task("t", DONE, artifacts=artifacts).value == ["hi", None, "hihi"]
 
 
-def test_artifacts_count_for_more_than_the_message() -> None:
+def test_artifacts_take_precedence_over_the_message() -> None:
     status = TaskStatus(TaskState.COMPLETED, Message((Part(text="done"),)))
     assert Task("t", status, artifacts=(Artifact("a", (DATA,)),)).value == {"n": 5}
 
 
-def test_a_task_of_which_nothing_came_has_no_value() -> None:
+def test_a_task_without_output_has_no_value() -> None:
     assert Task("t", DONE).value is None
     assert Task("t", DONE, artifacts=(Artifact("a"),)).value is None
 
@@ -154,33 +154,33 @@ def chunk(id: str, *parts: Part, append: bool = False, **more: Any) -> TaskArtif
     return TaskArtifactUpdateEvent("t", Artifact(id, parts, **more), "c", append=append)
 
 
-def test_what_is_appended_is_added() -> None:
+def test_an_appended_chunk_adds_its_parts() -> None:
     task = Task("t", DONE, artifacts=(Artifact("a", (TEXT,)), Artifact("b", (DATA,))))
     longer = after(task, chunk("a", URL, append=True))
     assert longer.artifacts == (Artifact("a", (TEXT, URL)), Artifact("b", (DATA,)))
     assert task.artifacts[0] == Artifact("a", (TEXT,))
 
 
-def test_what_is_appended_leaves_the_artifact_its_name() -> None:
+def test_an_appended_chunk_keeps_the_name_of_the_artifact() -> None:
     named = after(None, chunk("a", TEXT, name="report", metadata={"n": 1}))
     [artifact] = after(named, chunk("a", URL, append=True)).artifacts
     assert (artifact.name, artifact.metadata) == ("report", {"n": 1})
 
 
-def test_what_is_not_appended_replaces_in_its_place() -> None:
+def test_a_chunk_that_is_not_appended_replaces_its_artifact() -> None:
     task = Task("t", DONE, artifacts=(Artifact("a", (TEXT,), "old"), Artifact("b", (DATA,))))
     changed = after(task, chunk("a", URL))
     assert changed.artifacts == (Artifact("a", (URL,)), Artifact("b", (DATA,)))
 
 
-def test_what_is_appended_to_nothing_begins_it() -> None:
+def test_a_chunk_appended_to_nothing_starts_an_artifact() -> None:
     task = after(Task("t", DONE, artifacts=(Artifact("a"),)), chunk("b", TEXT, append=True))
     assert task.artifacts == (Artifact("a"), Artifact("b", (TEXT,)))
 
 
 @some
 @given(st.data())
-def test_artifacts_grow_as_they_do_in_the_sdk(data: st.DataObject) -> None:
+def test_artifacts_grow_as_in_the_sdk(data: st.DataObject) -> None:
     theirs = sdk.Task(id="t")
     ours = Task("t", DONE)
     for _ in range(4):
@@ -189,28 +189,28 @@ def test_artifacts_grow_as_they_do_in_the_sdk(data: st.DataObject) -> None:
         event.append &= event.artifact.artifact_id in {a.artifact_id for a in ours.artifacts}
         append_artifact_to_task(theirs, event)
         ours = after(ours, TaskArtifactUpdateEvent.from_dict(json_of(event)))
-    known = [Artifact.from_dict(json_of(artifact)) for artifact in theirs.artifacts]
+    expected = [Artifact.from_dict(json_of(artifact)) for artifact in theirs.artifacts]
     assert [(a.to_dict(), list(a.parts)) for a in ours.artifacts] == [
-        (a.to_dict(), list(a.parts)) for a in known
+        (a.to_dict(), list(a.parts)) for a in expected
     ]
 
 
-def test_an_event_may_come_before_its_task() -> None:
+def test_an_event_may_arrive_before_its_task() -> None:
     status = TaskStatus(TaskState.WORKING, Message((TEXT,)))
     assert after(None, TaskStatusUpdateEvent("t", status, "c")) == Task("t", status, "c")
-    begun = after(None, chunk("a", TEXT))
-    assert (begun.id, begun.context_id, begun.value) == ("t", "c", "hi")
-    assert begun.status.state == TaskState.UNSPECIFIED
+    started = after(None, chunk("a", TEXT))
+    assert (started.id, started.context_id, started.value) == ("t", "c", "hi")
+    assert started.status.state == TaskState.UNSPECIFIED
 
 
-def test_a_status_changes_nothing_else() -> None:
+def test_a_status_event_changes_only_the_status() -> None:
     task = Task("t", TaskStatus(TaskState.WORKING), "c", (Artifact("a"),), (Message(),), {"n": 1})
     ended = after(task, TaskStatusUpdateEvent("t", DONE))
     assert ended.status == DONE
     assert ended.to_dict() == {**task.to_dict(), "status": {"state": "TASK_STATE_COMPLETED"}}
 
 
-def test_a_snapshot_counts_for_all_that_was_before() -> None:
+def test_a_snapshot_replaces_all_earlier_events() -> None:
     task = Task("t", DONE)
     assert after(Task("t", DONE, artifacts=(Artifact("a"),)), task) is task
 
@@ -230,14 +230,14 @@ def test_a_completed_task_has_a_result() -> None:
 
 
 @pytest.mark.parametrize("state", ["failed", "canceled", "rejected", "working", "unknown"])
-def test_a_task_that_did_not_complete_has_none(state: str) -> None:
+def test_a_task_that_did_not_complete_raises(state: str) -> None:
     with pytest.raises(TaskFailedError) as caught:
         result_of(Task("t", TaskStatus(TaskState(state))))
     assert str(caught.value) == f"The task is {state}"
     assert (caught.value.task.id, caught.value.code, caught.value.data) == ("t", None, None)
 
 
-def test_a_failure_says_what_the_agent_says() -> None:
+def test_a_failure_has_the_message_of_the_agent() -> None:
     details = Part(data={"code": -32602, "data": {"errors": []}, "message": "no"})
     with pytest.raises(TaskFailedError) as caught:
         result_of(with_state("failed", Part(text="It is"), Part(text="broken"), details))
@@ -246,21 +246,21 @@ def test_a_failure_says_what_the_agent_says() -> None:
 
 
 @pytest.mark.parametrize("part", [RAW, URL, Part(data=None), Part(data=[{"code": 1}])])
-def test_a_failure_may_say_other_things(part: Part) -> None:
+def test_a_failure_without_a_text_has_a_default_message(part: Part) -> None:
     with pytest.raises(TaskFailedError) as caught:
         result_of(with_state("failed", part))
     assert str(caught.value) == "The task is failed"
     assert caught.value.code is None
 
 
-def test_a_failure_does_not_repeat_a_whole_book() -> None:
+def test_a_long_message_of_a_failure_is_shortened() -> None:
     with pytest.raises(TaskFailedError) as caught:
         result_of(with_state("failed", Part(text="x" * 10**6)))
     assert len(str(caught.value)) == 500
 
 
 @pytest.mark.parametrize("state", ["input-required", "auth-required"])
-def test_a_paused_task_asks(state: str) -> None:
+def test_a_paused_task_raises_input_required(state: str) -> None:
     with pytest.raises(InputRequired, match=r"Which city\?") as caught:
         result_of(with_state(state, Part(text="Which city?"), DATA))
     assert caught.value.task.status.state == state

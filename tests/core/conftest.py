@@ -1,4 +1,4 @@
-"""Real apcore registries and modules for the tests of the converters."""
+"""Registries and modules of apcore for the tests of the converters."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -38,7 +38,7 @@ class Total(BaseModel):
 
 
 class OrderModule:
-    """A module with pydantic schemas; what it puts out is set from outside."""
+    """Module with pydantic schemas, whose output is set from outside."""
 
     description = "Adds up an order"
     input_schema: type[BaseModel] | dict[str, Any] = Order
@@ -51,8 +51,8 @@ class OrderModule:
         return self.output
 
 
-class Calling:
-    """A module without schemas that does what it is given."""
+class CallbackModule:
+    """Module without schemas that runs a given function."""
 
     description = "Does what it is given"
     input_schema = None
@@ -67,14 +67,14 @@ class Calling:
 
 @pytest.fixture
 def registry(tmp_path: Any) -> Registry:
-    found = Registry(extensions_dir=str(tmp_path))
-    found.register("shop.order", OrderModule())
-    return found
+    new_registry = Registry(extensions_dir=str(tmp_path))
+    new_registry.register("shop.order", OrderModule())
+    return new_registry
 
 
 @pytest.fixture
 def call(registry: Registry) -> Callable[..., object]:
-    """Runs a module in a real executor."""
+    """Return a function that runs a module in a real executor."""
 
     def run(
         module_id: str,
@@ -90,13 +90,13 @@ def call(registry: Registry) -> Callable[..., object]:
 
 
 @pytest.fixture
-def failing(call: Callable[..., object]) -> Callable[..., BaseException]:
-    """Runs a module in a real executor and gives what that raises."""
+def raised_by(call: Callable[..., object]) -> Callable[..., BaseException]:
+    """Return a function that runs a module in a real executor and returns its error."""
 
     def fail(*args: Any, **options: Any) -> BaseException:
         try:
             result = call(*args, **options)
-        except Exception as error:  # whatever is raised is what the test asks about
+        except Exception as error:  # whatever is raised: the test compares it
             return error
         pytest.fail(f"nothing was raised, but came {result!r}")
 
@@ -104,7 +104,7 @@ def failing(call: Callable[..., object]) -> Callable[..., BaseException]:
 
 
 def descriptor(**fields: Any) -> Any:
-    """The least that converters ask of a descriptor."""
+    """Return a minimal descriptor for the converters."""
     empty: dict[str, Any] = {
         "module_id": "text.echo",
         "description": "Echoes",

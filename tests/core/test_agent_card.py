@@ -1,4 +1,4 @@
-"""Agent cards of real registries, checked against the SDK and the schema of A2A 0.3."""
+"""Agent Cards of real registries, compared with the SDK and the schema of A2A 0.3."""
 
 import copy
 import json
@@ -35,26 +35,26 @@ def builder() -> AgentCardBuilder:
 
 @pytest.fixture
 def build(builder: AgentCardBuilder) -> Callable[..., AgentCard]:
-    def made(registry: Any, **options: Any) -> AgentCard:
+    def build_card(registry: Any, **options: Any) -> AgentCard:
         options.setdefault("capabilities", AgentCapabilities(streaming=True))
         empty = {"name": "", "description": "", "version": "", "url": "http://localhost:8000/"}
         return builder.build(registry, **{**empty, **options})
 
-    return made
+    return build_card
 
 
 Build = Callable[..., AgentCard]
 
 
 def module_with(**members: Any) -> OrderModule:
-    found = OrderModule()
+    module = OrderModule()
     for name, value in members.items():
-        setattr(found, name, value)
-    return found
+        setattr(module, name, value)
+    return module
 
 
 @pytest.fixture
-def rich(registry: Registry) -> Registry:
+def full_registry(registry: Registry) -> Registry:
     registry.register(
         "shop.look",
         module_with(
@@ -73,8 +73,10 @@ def details(card: AgentCard) -> dict[str, Any]:
     return skills
 
 
-def test_a_card_says_who_the_agent_is_and_where(build: Build, rich: Registry) -> None:
-    card = build(rich, name="Shop", description="Sells", version="1.2.3")
+def test_a_card_describes_the_agent_and_its_interfaces(
+    build: Build, full_registry: Registry
+) -> None:
+    card = build(full_registry, name="Shop", description="Sells", version="1.2.3")
     assert (card.name, card.description, card.version) == ("Shop", "Sells", "1.2.3")
     assert [(i.protocol_binding, i.protocol_version, i.url) for i in card.supported_interfaces] == [
         ("JSONRPC", "1.0", "http://localhost:8000/"),
@@ -86,8 +88,8 @@ def test_a_card_says_who_the_agent_is_and_where(build: Build, rich: Registry) ->
     assert [skill.id for skill in card.skills] == ["shop.look", "shop.order"]
 
 
-def test_what_is_not_said_has_defaults(build: Build, rich: Registry) -> None:
-    card = build(rich)
+def test_missing_options_have_defaults(build: Build, full_registry: Registry) -> None:
+    card = build(full_registry)
     assert (card.name, card.version) == ("apcore-agent", "0.0.0")
     assert card.description == "apcore agent with 2 skills"
 
@@ -98,18 +100,20 @@ def test_an_empty_registry_makes_a_valid_card(build: Build, tmp_path: Path) -> N
     assert details(card) == {}
 
 
-def test_the_extension_says_more_of_each_skill(build: Build, rich: Registry) -> None:
-    look = details(build(rich))["shop.look"]
+def test_the_extension_has_schemas_annotations_and_examples_of_each_skill(
+    build: Build, full_registry: Registry
+) -> None:
+    look = details(build(full_registry))["shop.look"]
     assert look["annotations"]["readonly"] is True
     assert repr(look["annotations"]["cache_ttl"]) == "60"
     assert "$ref" not in json.dumps(look["inputSchema"])
     assert repr(look["inputSchema"]["properties"]["items"]["items"]["properties"]["count"]) != ""
     assert look["outputSchema"]["properties"]["total"]["type"] == "integer"
     assert look["examples"][0]["inputs"] == {"items": []}
-    assert "annotations" not in details(build(rich))["shop.order"]
+    assert "annotations" not in details(build(full_registry))["shop.order"]
 
 
-def test_what_cant_be_carried_is_left_out_and_the_skill_stays(
+def test_schemas_that_cannot_be_converted_are_left_out_but_the_skill_is_listed(
     build: Build, registry: Registry
 ) -> None:
     circular = {"$ref": "#/$defs/A", "$defs": {"A": {"items": {"$ref": "#/$defs/A"}}}}
@@ -131,34 +135,34 @@ def test_a_card_with_the_deepest_schema_survives_protobuf(build: Build, registry
         assert ("inputSchema" in details(card)[f"deep.m{depth}"]) is kept
 
 
-def test_the_builders_capabilities_are_not_changed(build: Build, rich: Registry) -> None:
+def test_the_given_capabilities_are_not_changed(build: Build, full_registry: Registry) -> None:
     capabilities = AgentCapabilities(push_notifications=True)
-    card = build(rich, capabilities=capabilities)
+    card = build(full_registry, capabilities=capabilities)
     assert card.capabilities.push_notifications
     assert not capabilities.extensions
 
 
-class Kept:
-    """A registry that gives the same descriptor each time, as those do that remember them."""
+class CachingRegistry:
+    """Registry that returns the same descriptor each time."""
 
     def __init__(self, registry: Registry) -> None:
-        self._found = {name: registry.get_definition(name) for name in registry.list()}
+        self._descriptors = {name: registry.get_definition(name) for name in registry.list()}
 
     def list(self) -> Sequence[str]:
-        return [*self._found]
+        return [*self._descriptors]
 
     def get_definition(self, module_id: str) -> object:
-        return self._found[module_id]
+        return self._descriptors[module_id]
 
 
 def test_modules_without_description_are_skipped_with_one_warning(
     build: Build, registry: Registry, caplog: pytest.LogCaptureFixture
 ) -> None:
     registry.register("no.words", module_with(description=""))
-    kept = Kept(registry)
+    caching_registry = CachingRegistry(registry)
     caplog.clear()
     for _ in range(3):
-        card = build(kept)
+        card = build(caching_registry)
     assert [skill.id for skill in card.skills] == ["shop.order"]
     assert [record.getMessage() for record in caplog.records] == [
         "Skipping module no.words: missing description"
@@ -166,26 +170,26 @@ def test_modules_without_description_are_skipped_with_one_warning(
     assert card.description == "apcore agent with 1 skills"
 
 
-def test_a_changed_descriptor_is_seen(build: Build, registry: Registry) -> None:
+def test_a_new_descriptor_is_used(build: Build, registry: Registry) -> None:
     assert build(registry).skills[0].description == "Adds up an order"
     registry.unregister("shop.order")
     registry.register("shop.order", module_with(description="Changed"))
     assert build(registry).skills[0].description == "Changed"
 
 
-def test_a_descriptor_that_changes_in_place_is_seen_when_the_cache_is_invalidated(
+def test_a_descriptor_changed_in_place_is_used_after_the_cache_is_invalidated(
     build: Build, builder: AgentCardBuilder, registry: Registry
 ) -> None:
-    kept = Kept(registry)
-    assert build(kept).skills[0].description == "Adds up an order"
-    descriptor: Any = kept.get_definition("shop.order")
+    caching_registry = CachingRegistry(registry)
+    assert build(caching_registry).skills[0].description == "Adds up an order"
+    descriptor: Any = caching_registry.get_definition("shop.order")
     descriptor.description = "Changed"
-    assert build(kept).skills[0].description == "Adds up an order"
+    assert build(caching_registry).skills[0].description == "Adds up an order"
     builder.invalidate_cache()
-    assert build(kept).skills[0].description == "Changed"
+    assert build(caching_registry).skills[0].description == "Changed"
 
 
-def test_one_broken_module_costs_nobody_else_their_place(
+def test_a_broken_module_does_not_affect_the_others(
     build: Build, registry: Registry, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Unfinished(BaseModel):
@@ -202,41 +206,47 @@ def test_one_broken_module_costs_nobody_else_their_place(
     assert "bad.model" in record.getMessage()
 
 
-def test_only_what_is_visible_is_shown(build: Build, rich: Registry) -> None:
-    card = build(rich, visible=lambda module_id: module_id == "shop.look")
+def test_only_visible_modules_are_listed(build: Build, full_registry: Registry) -> None:
+    card = build(full_registry, visible=lambda module_id: module_id == "shop.look")
     assert [skill.id for skill in card.skills] == ["shop.look"]
     assert list(details(card)) == ["shop.look"]
 
 
 def test_an_extended_card_is_a_copy(
-    build: Build, builder: AgentCardBuilder, rich: Registry
+    build: Build, builder: AgentCardBuilder, full_registry: Registry
 ) -> None:
-    base = build(rich)
+    base = build(full_registry)
     extended = builder.build_extended(base_card=base)
     assert extended == base
     extended.name = "other"
     assert base.name == "apcore-agent"
 
 
-def test_security_schemes_are_declared_as_alternatives(build: Build, rich: Registry) -> None:
-    card = build(rich, security_schemes=ALL_SCHEMES)
+def test_security_schemes_are_declared_as_alternatives(
+    build: Build, full_registry: Registry
+) -> None:
+    card = build(full_registry, security_schemes=ALL_SCHEMES)
     assert dict(card.security_schemes) == ALL_SCHEMES
     assert [list(r.schemes) for r in card.security_requirements] == [[n] for n in ALL_SCHEMES]
-    assert not build(rich).security_requirements
+    assert not build(full_registry).security_requirements
 
 
 @pytest.fixture(params=[False, True], ids=["open", "secured"])
-def shown(request: pytest.FixtureRequest, build: Build, rich: Registry) -> Iterator[AgentCard]:
+def shown(
+    request: pytest.FixtureRequest, build: Build, full_registry: Registry
+) -> Iterator[AgentCard]:
     if request.param:
         capabilities = AgentCapabilities(streaming=True, extended_agent_card=True)
-        yield build(rich, capabilities=capabilities, security_schemes=ALL_SCHEMES)
+        yield build(full_registry, capabilities=capabilities, security_schemes=ALL_SCHEMES)
     else:
-        yield build(rich, capabilities=AgentCapabilities())
+        yield build(full_registry, capabilities=AgentCapabilities())
 
 
-def test_the_merged_card_is_a_valid_card_of_protocol_0_3(build: Build, rich: Registry) -> None:
+def test_the_merged_card_is_a_valid_card_of_protocol_0_3(
+    build: Build, full_registry: Registry
+) -> None:
     schema = {**SCHEMA, "$ref": "#/definitions/AgentCard"}
-    jsonschema.validate(card_to_dict(build(rich), state_transition_history=True), schema)
+    jsonschema.validate(card_to_dict(build(full_registry), state_transition_history=True), schema)
 
 
 def test_the_merged_card_reads_back_as_the_same_card_of_protocol_1(shown: AgentCard) -> None:
@@ -247,8 +257,10 @@ def test_the_merged_card_reads_back_as_the_same_card_of_protocol_1(shown: AgentC
     assert read == expected
 
 
-def test_the_merged_card_has_all_that_the_sdks_has(build: Build, rich: Registry) -> None:
-    card = build(rich, capabilities=AgentCapabilities(streaming=True, extended_agent_card=True))
+def test_the_merged_card_has_all_members_of_the_sdks(build: Build, full_registry: Registry) -> None:
+    card = build(
+        full_registry, capabilities=AgentCapabilities(streaming=True, extended_agent_card=True)
+    )
     ours, theirs = card_to_dict(card), agent_card_to_dict(card)
     assert ours["protocolVersion"] == "0.3.0"
     assert theirs.pop("protocolVersion") == "0.3"
@@ -257,7 +269,7 @@ def test_the_merged_card_has_all_that_the_sdks_has(build: Build, rich: Registry)
 
 
 def missing(theirs: Any, ours: Any, path: str = "$") -> list[str]:
-    """Where *ours* lacks, or says otherwise, what *theirs* says."""
+    """Return the paths of members of *theirs* that are missing or different in *ours*."""
     if isinstance(theirs, dict):
         return [
             place
@@ -272,10 +284,10 @@ def missing(theirs: Any, ours: Any, path: str = "$") -> list[str]:
     return [] if theirs == ours else [path]
 
 
-def test_the_merged_card_tells_every_flag_and_the_annotations_of_the_srs(
-    build: Build, rich: Registry
+def test_the_merged_card_has_every_flag_and_the_required_annotations(
+    build: Build, full_registry: Registry
 ) -> None:
-    result = card_to_dict(build(rich, capabilities=AgentCapabilities()))
+    result = card_to_dict(build(full_registry, capabilities=AgentCapabilities()))
     flags = {k: v for k, v in result["capabilities"].items() if k != "extensions"}
     assert flags == {
         "streaming": False,
@@ -307,7 +319,7 @@ print(json.dumps(card_to_dict(AgentCard.FromString(sys.stdin.buffer.read()))))
 """
 
 
-def test_a_card_is_the_same_text_in_every_process(shown: AgentCard) -> None:
+def test_a_card_has_the_same_json_in_every_process(shown: AgentCard) -> None:
     wire = shown.SerializeToString()
     for seed in ("1", "2", "3"):
         done = subprocess.run(
@@ -363,10 +375,10 @@ print(min(built) / min(defined))
 
 
 @pytest.mark.clock
-def test_a_card_of_a_hundred_modules_takes_hardly_longer_than_their_definitions() -> None:
-    """In a process of its own, without the tracer that measures coverage.
+def test_a_card_of_a_hundred_modules_takes_little_longer_than_their_definitions() -> None:
+    """Measured in a process of its own, without the tracer that measures coverage.
 
-    What it takes in milliseconds depends on the machine: that is held by the benchmark.
+    The time in milliseconds depends on the machine; the benchmark measures it.
     """
     env = {name: value for name, value in os.environ.items() if not name.startswith("COV")}
     done = subprocess.run(

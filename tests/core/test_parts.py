@@ -1,4 +1,4 @@
-"""Parts as inputs, outputs as artifacts."""
+"""Conversion of parts to inputs, and of outputs to artifacts."""
 
 import base64
 import json
@@ -25,7 +25,7 @@ BYTES = {"type": "object", "properties": {"bytes": STRING, "name": STRING, "mime
 PNG = b"\x89PNG\r\n\x1a\n...."
 
 
-def taken(part: Any, schema: Any, descriptor: Describe) -> Any:
+def input_of(part: Any, schema: Any, descriptor: Describe) -> Any:
     return converter.parts_to_input([part], descriptor(input_schema=schema))
 
 
@@ -39,16 +39,16 @@ def taken(part: Any, schema: Any, descriptor: Describe) -> Any:
     ],
 )
 @pytest.mark.parametrize("schema", [None, {"type": "object"}, CITY, STRING])
-def test_an_object_is_the_input_in_every_dialect(
+def test_an_object_is_the_input_in_every_wire_format(
     part: Any, schema: Any, descriptor: Describe
 ) -> None:
-    inputs = taken(part, schema, descriptor)
+    inputs = input_of(part, schema, descriptor)
     assert inputs == {"n": 3, "x": 0.5}
     assert type(inputs["n"]) is int
 
 
 @given(st.dictionaries(text, json_values, max_size=4))
-def test_json_and_the_sdks_parts_give_the_same_input(data: dict[str, Any]) -> None:
+def test_json_and_parts_of_the_sdk_give_the_same_input(data: dict[str, Any]) -> None:
     data.pop("_approval_token", None)
     plain = converter.parts_to_input([{"data": data}], None)
     message = ParseDict({"parts": [{"data": data}]}, Message())
@@ -57,9 +57,9 @@ def test_json_and_the_sdks_parts_give_the_same_input(data: dict[str, Any]) -> No
 
 @pytest.mark.parametrize("data", [[1], "x", 3, True])
 @pytest.mark.parametrize("wrap", [dict, lambda data: ParseDict({"data": data["data"]}, Part())])
-def test_data_that_is_no_object_is_refused(wrap: Any, data: Any, descriptor: Describe) -> None:
+def test_data_that_is_not_an_object_is_refused(wrap: Any, data: Any, descriptor: Describe) -> None:
     with pytest.raises(PartError, match="object"):
-        taken(wrap({"data": data}), CITY, descriptor)
+        input_of(wrap({"data": data}), CITY, descriptor)
 
 
 @pytest.mark.parametrize(
@@ -75,14 +75,14 @@ def test_data_that_is_no_object_is_refused(wrap: Any, data: Any, descriptor: Des
         ({"properties": {"q": {"anyOf": [STRING, {"type": "null"}]}}}, {"q": "hi"}),
     ],
 )
-def test_plain_text_goes_where_plain_text_is_taken(
+def test_plain_text_becomes_the_value_of_a_text_property(
     part: Any, schema: Any, inputs: Any, descriptor: Describe
 ) -> None:
-    assert taken(part, schema, descriptor) == inputs
+    assert input_of(part, schema, descriptor) == inputs
 
 
 def test_text_for_a_string_schema_is_never_parsed(descriptor: Describe) -> None:
-    assert taken({"text": '{"a": 1}'}, STRING, descriptor) == '{"a": 1}'
+    assert input_of({"text": '{"a": 1}'}, STRING, descriptor) == '{"a": 1}'
 
 
 @pytest.mark.parametrize(
@@ -98,10 +98,10 @@ def test_text_for_a_string_schema_is_never_parsed(descriptor: Describe) -> None:
         ('{"city": "Oslo", "_approval_token": "t"}', {"city": "Oslo"}),
     ],
 )
-def test_text_for_one_property_may_be_the_whole_input_as_json(
+def test_text_for_a_single_property_may_be_the_whole_input_as_json(
     content: str, inputs: Any, descriptor: Describe
 ) -> None:
-    assert taken({"text": content}, CITY, descriptor) == inputs
+    assert input_of({"text": content}, CITY, descriptor) == inputs
 
 
 TWO = {"type": "object", "properties": {"a": {"type": "integer"}, "b": {}}}
@@ -110,19 +110,21 @@ TWO = {"type": "object", "properties": {"a": {"type": "integer"}, "b": {}}}
 @pytest.mark.parametrize(
     ("content", "inputs"), [('{"a": 2.0}', {"a": 2}), (' {"z": null} ', {"z": None})]
 )
-def test_text_for_an_object_is_parsed(content: str, inputs: Any, descriptor: Describe) -> None:
-    assert taken({"text": content}, TWO, descriptor) == inputs
+def test_text_for_an_object_schema_is_parsed(
+    content: str, inputs: Any, descriptor: Describe
+) -> None:
+    assert input_of({"text": content}, TWO, descriptor) == inputs
 
 
 @pytest.mark.parametrize(
     "content",
     ["", "no json", "{", "9" * 5000, '{"a": ' * 100_000, '{"a": ' + "9" * 5000 + "}"],
 )
-def test_text_that_is_no_json_is_refused_in_the_words_of_the_srs(
+def test_invalid_json_is_refused_with_the_required_message(
     content: str, descriptor: Describe
 ) -> None:
     with pytest.raises(PartError) as caught:
-        taken({"text": content}, TWO, descriptor)
+        input_of({"text": content}, TWO, descriptor)
     assert str(caught.value) == "Invalid JSON in TextPart"
 
 
@@ -130,9 +132,9 @@ def test_text_that_is_no_json_is_refused_in_the_words_of_the_srs(
     "content",
     ["[1]", '"x"', '{"a": NaN}', '{"a": -Infinity}', '{"a": 1e999}', '{"a":' * 40 + "1" + "}" * 40],
 )
-def test_json_that_is_no_input_is_refused(content: str, descriptor: Describe) -> None:
+def test_json_that_is_not_a_valid_input_is_refused(content: str, descriptor: Describe) -> None:
     with pytest.raises(PartError):
-        taken({"text": content}, TWO, descriptor)
+        input_of({"text": content}, TWO, descriptor)
 
 
 URI = "https://example.org/docs/report%202.pdf?v=1"
@@ -148,8 +150,8 @@ URI = "https://example.org/docs/report%202.pdf?v=1"
         Part(url=URI),
     ],
 )
-def test_a_linked_file_has_all_three_members(part: Any, descriptor: Describe) -> None:
-    inputs = taken(part, FILE, descriptor)
+def test_a_linked_file_has_uri_name_and_media_type(part: Any, descriptor: Describe) -> None:
+    inputs = input_of(part, FILE, descriptor)
     assert inputs == {"uri": URI, "name": "report%202.pdf", "mimeType": "application/pdf"}
 
 
@@ -161,31 +163,31 @@ def test_a_linked_file_has_all_three_members(part: Any, descriptor: Describe) ->
         Part(raw=b"hi?", filename="a.txt", media_type="text/x"),
     ],
 )
-def test_a_file_sent_along_is_given_in_base64(part: Any, descriptor: Describe) -> None:
-    inputs = taken(part, BYTES, descriptor)
+def test_an_attached_file_is_passed_in_base64(part: Any, descriptor: Describe) -> None:
+    inputs = input_of(part, BYTES, descriptor)
     assert inputs == {"bytes": "aGk/", "name": "a.txt", "mimeType": "text/x"}
 
 
-def test_a_member_that_is_null_counts_as_not_there(descriptor: Describe) -> None:
-    assert taken({"text": None, "data": {"n": 1}}, TWO, descriptor) == {"n": 1}
-    assert taken({"text": "hi", "data": None, "file": None}, STRING, descriptor) == "hi"
+def test_a_null_member_is_ignored(descriptor: Describe) -> None:
+    assert input_of({"text": None, "data": {"n": 1}}, TWO, descriptor) == {"n": 1}
+    assert input_of({"text": "hi", "data": None, "file": None}, STRING, descriptor) == "hi"
     file = {"bytes": None, "uri": URI, "name": None}
-    assert taken({"kind": "file", "file": file}, FILE, descriptor)["uri"] == URI
+    assert input_of({"kind": "file", "file": file}, FILE, descriptor)["uri"] == URI
 
 
-def test_what_is_not_known_of_a_file_is_filled_in(descriptor: Describe) -> None:
-    inputs = taken({"raw": "aGk="}, BYTES, descriptor)
+def test_missing_members_of_a_file_have_defaults(descriptor: Describe) -> None:
+    inputs = input_of({"raw": "aGk="}, BYTES, descriptor)
     assert inputs == {"bytes": "aGk=", "name": "", "mimeType": "application/octet-stream"}
-    inputs = taken({"url": "https://example.org"}, FILE, descriptor)
+    inputs = input_of({"url": "https://example.org"}, FILE, descriptor)
     assert (inputs["name"], inputs["mimeType"]) == ("", "application/octet-stream")
 
 
-def test_a_file_goes_to_the_member_that_the_schema_has(descriptor: Describe) -> None:
-    inputs = taken({"raw": "aGk="}, {"properties": {"data": {}, "x": {}}}, descriptor)
+def test_a_file_is_passed_in_the_member_that_the_schema_has(descriptor: Describe) -> None:
+    inputs = input_of({"raw": "aGk="}, {"properties": {"data": {}, "x": {}}}, descriptor)
     assert inputs["data"] == "aGk="
-    inputs = taken({"url": URI}, {"properties": {"url": {}, "x": {}}}, descriptor)
+    inputs = input_of({"url": URI}, {"properties": {"url": {}, "x": {}}}, descriptor)
     assert inputs["url"] == URI
-    assert taken({"url": URI}, None, descriptor)["uri"] == URI
+    assert input_of({"url": URI}, None, descriptor)["uri"] == URI
 
 
 @pytest.mark.parametrize(
@@ -206,7 +208,7 @@ def test_a_file_goes_to_the_member_that_the_schema_has(descriptor: Describe) -> 
 )
 def test_malformed_parts_are_refused(part: Any, schema: Any, descriptor: Describe) -> None:
     with pytest.raises(PartError):
-        taken(part, schema, descriptor)
+        input_of(part, schema, descriptor)
 
 
 def test_a_message_without_parts_is_refused(descriptor: Describe) -> None:
@@ -215,7 +217,7 @@ def test_a_message_without_parts_is_refused(descriptor: Describe) -> None:
     assert str(caught.value) == "Message must contain at least one Part"
 
 
-def test_the_first_part_that_fits_is_the_input_and_the_others_are_kept_as_they_came(
+def test_the_first_matching_part_is_the_input_and_the_others_are_kept_unchanged(
     descriptor: Describe,
 ) -> None:
     described = descriptor(input_schema=TWO)
@@ -227,28 +229,28 @@ def test_the_first_part_that_fits_is_the_input_and_the_others_are_kept_as_they_c
     assert others == [message.parts[0], message.parts[2]]
 
 
-def test_when_no_part_fits_the_first_ones_error_is_told(descriptor: Describe) -> None:
+def test_if_no_part_matches_the_error_of_the_first_is_raised(descriptor: Describe) -> None:
     with pytest.raises(PartError, match="Invalid JSON in TextPart"):
         converter.split([{"text": "x"}, {"data": 3}], descriptor(input_schema=TWO))
 
 
-def test_an_approval_token_is_never_taken_from_a_client(descriptor: Describe) -> None:
+def test_an_approval_token_of_a_client_is_removed(descriptor: Describe) -> None:
     data = {"_approval_token": "stolen", "a": 1, "inner": {"_approval_token": "mine"}}
     kept = {"a": 1, "inner": {"_approval_token": "mine"}}
     for part in ({"data": data}, {"text": json.dumps(data)}, ParseDict({"data": data}, Part())):
-        assert taken(part, TWO, descriptor) == kept
+        assert input_of(part, TWO, descriptor) == kept
 
 
 def test_an_input_with_too_many_keys_is_refused(descriptor: Describe) -> None:
     with pytest.raises(PartError, match="keys"):
-        taken({"data": {str(i): 1 for i in range(5001)}}, TWO, descriptor)
+        input_of({"data": {str(i): 1 for i in range(5001)}}, TWO, descriptor)
 
 
 def parts_of(output: object, described: Any = None) -> list[Part]:
     return list(converter.output_to_parts(output, described).parts)
 
 
-def test_no_output_has_no_parts() -> None:
+def test_an_empty_output_has_no_parts() -> None:
     artifact = converter.output_to_parts(None)
     assert (artifact.artifact_id, artifact.name, len(artifact.parts)) == ("result", "result", 0)
 
@@ -276,7 +278,7 @@ def test_text_is_one_text_part() -> None:
         (bytearray(PNG), "image/png"),
     ],
 )
-def test_bytes_are_a_file_whose_type_is_seen_in_its_first_bytes(
+def test_bytes_are_a_file_with_a_media_type_detected_from_their_start(
     raw: bytes, media_type: str
 ) -> None:
     [part] = parts_of(raw)
@@ -291,7 +293,7 @@ def test_bytes_in_an_object_are_files_named_by_their_keys() -> None:
     assert [part.filename for part in parts_of({"only": b"x"})] == ["only"]
 
 
-def test_the_field_that_is_the_text_becomes_a_text_part(descriptor: Describe) -> None:
+def test_the_configured_text_field_becomes_a_text_part(descriptor: Describe) -> None:
     described = descriptor(metadata={"display": {"a2a": {"text_field": "answer"}}})
     answer, rest = parts_of({"answer": "42", "sources": [1]}, described)
     assert answer.text == "42"
@@ -301,7 +303,7 @@ def test_the_field_that_is_the_text_becomes_a_text_part(descriptor: Describe) ->
     assert from_value(data.data) == {"answer": 42}
 
 
-def test_what_apcore_wrapped_for_a_function_that_returns_text_is_text_again(
+def test_the_wrapped_result_of_a_function_that_returns_text_is_text(
     registry: Registry, call: Callable[..., object]
 ) -> None:
     def upper(text: str) -> str:
@@ -334,7 +336,7 @@ def test_what_apcore_wrapped_for_a_function_that_returns_text_is_text_again(
         ({"properties": {"result": {}}}, False),
     ],
 )
-def test_a_wrapped_result_is_bare_again_where_the_schema_is_no_objects(
+def test_a_wrapped_result_is_unwrapped_unless_the_schema_is_an_object(
     schema: Any, unwrapped: bool, descriptor: Describe
 ) -> None:
     [part] = parts_of({"result": [1]}, descriptor(output_schema=schema))
@@ -346,6 +348,6 @@ def test_a_wrapped_result_is_bare_again_where_the_schema_is_no_objects(
 @pytest.mark.parametrize(
     "output", ["\ud800", {"a": "\ud800"}, {"a": float("nan")}, {"\ud800": b""}, object()]
 )
-def test_outputs_that_cant_be_carried_are_refused(output: object) -> None:
+def test_outputs_that_cannot_be_converted_are_refused(output: object) -> None:
     with pytest.raises(OutputError):
         converter.output_to_parts(output)

@@ -1,4 +1,4 @@
-"""What users bring is checked by the methods it has."""
+"""Objects that users supply are checked for their methods."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from apcore_a2a_core import Authenticator, Executor, Registry, missing_methods
 from apcore_a2a_server.store import TaskListResult, TaskRecord, TaskStore
 
 
-def test_apcores_own_registry_and_executor_fit(registry: ApcoreRegistry) -> None:
+def test_registry_and_executor_of_apcore_satisfy_the_protocols(registry: ApcoreRegistry) -> None:
     executor = ApcoreExecutor(registry)
     assert isinstance(registry, Registry)
     assert isinstance(executor, Executor)
@@ -17,7 +17,7 @@ def test_apcores_own_registry_and_executor_fit(registry: ApcoreRegistry) -> None
     assert missing_methods(executor, Executor) == []
 
 
-def test_what_is_missing_is_named_in_order() -> None:
+def test_missing_methods_are_listed_in_order() -> None:
     class Half:
         get = None
 
@@ -30,7 +30,7 @@ def test_what_is_missing_is_named_in_order() -> None:
     assert missing_methods(Half(), Authenticator) == ["authenticate"]
 
 
-def test_a_record_is_its_task_until_more_is_known() -> None:
+def test_a_record_has_defaults_for_all_but_its_task() -> None:
     record = TaskRecord(Task(id="t"))
     assert (record.owner, record.skill, record.version, record.resume) == ("", "", 0, None)
     assert TaskListResult([record], None).records == [record]

@@ -1,4 +1,4 @@
-"""The surface of the distribution, and what importing it costs."""
+"""Public names of the distribution, and the cost of importing it."""
 
 import doctest
 import importlib
@@ -13,25 +13,25 @@ MODULES = [m.name for m in pkgutil.iter_modules(apcore_a2a_core.__path__, "apcor
 FORBIDDEN = {"anyio", "asyncio", "httpx", "pydantic", "socket", "starlette", "uvicorn"}
 
 
-def test_the_public_names_are_sorted_and_there() -> None:
+def test_the_public_names_are_sorted_and_exist() -> None:
     names = apcore_a2a_core.__all__
     assert sorted(names, key=lambda n: (not n.isupper(), not n[0].isupper(), n)) == names
     assert all(hasattr(apcore_a2a_core, name) for name in names)
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_the_examples_in_the_documentation_run(name: str) -> None:
+def test_the_examples_in_docstrings_run(name: str) -> None:
     failed, _ = doctest.testmod(importlib.import_module(name))
     assert not failed
 
 
-def test_importing_it_imports_no_io_and_not_apcore() -> None:
+def test_importing_it_imports_neither_io_nor_apcore() -> None:
     code = "import sys, {}; print(*sys.modules)"
-    ours, types = (imported(code.format(name)) for name in ("apcore_a2a_core", "a2a.types"))
+    ours, types = (imported_modules(code.format(name)) for name in ("apcore_a2a_core", "a2a.types"))
     assert ours & FORBIDDEN <= types
     assert not ours & {"a2a.server", "a2a.client", "a2a.compat", "apcore"}
 
 
-def imported(code: str) -> set[str]:
+def imported_modules(code: str) -> set[str]:
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     return set(done.stdout.split())

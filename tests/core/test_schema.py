@@ -1,4 +1,4 @@
-"""Schemas without references, and where plain text goes."""
+"""Schemas with references inlined, and the property that takes plain text."""
 
 import copy
 from collections.abc import Callable
@@ -23,18 +23,18 @@ Convert = Callable[[Any], dict[str, Any]]
 
 
 @pytest.mark.parametrize("schema", [None, {}])
-def test_no_schema_is_an_empty_object(convert: Convert, schema: Any) -> None:
+def test_a_missing_schema_becomes_an_empty_object(convert: Convert, schema: Any) -> None:
     assert convert(schema) == {"type": "object", "properties": {}}
 
 
-def test_the_root_is_an_object_unless_it_says_otherwise(convert: Convert) -> None:
+def test_the_root_is_an_object_unless_the_schema_says_otherwise(convert: Convert) -> None:
     assert convert({"properties": {"a": {}}})["type"] == "object"
     assert convert(STRING) == STRING
     assert convert({"anyOf": [STRING]}) == {"anyOf": [STRING]}
     assert convert({"oneOf": [{"properties": {}}]})["type"] == "object"
 
 
-def test_output_schemas_are_converted_likewise(descriptor: Describe) -> None:
+def test_output_schemas_are_converted_like_input_schemas(descriptor: Describe) -> None:
     described = descriptor(output_schema={"$ref": "#/$defs/A", "$defs": {"A": STRING}})
     assert SchemaConverter().convert_output_schema(described) == STRING
 
@@ -50,13 +50,13 @@ def test_the_models_of_a_real_module_are_inlined(registry: Registry) -> None:
     assert definition.input_schema == before
 
 
-def test_what_is_converted_shares_nothing_with_the_original(convert: Convert) -> None:
+def test_the_converted_schema_shares_nothing_with_the_original(convert: Convert) -> None:
     schema: dict[str, Any] = {"type": "object", "properties": {"a": {"enum": ["x"]}}}
     convert(schema)["properties"]["a"]["enum"].append("y")
     assert schema["properties"]["a"] == {"enum": ["x"]}
 
 
-def test_what_is_beside_a_reference_is_kept(convert: Convert) -> None:
+def test_keywords_next_to_a_reference_are_kept(convert: Convert) -> None:
     schema = {
         "properties": {"a": {"$ref": "#/definitions/A", "description": "mine"}},
         "definitions": {"A": {"type": "string", "description": "theirs"}},
@@ -69,7 +69,7 @@ def test_pointers_are_unescaped(convert: Convert) -> None:
     assert convert(schema)["properties"]["a"] == STRING
 
 
-def test_a_property_may_be_called_like_the_keyword(convert: Convert) -> None:
+def test_a_property_may_be_named_like_the_reference_keyword(convert: Convert) -> None:
     schema = {"type": "object", "properties": {"$ref": {"type": "string"}}}
     assert convert(schema) == schema
 
@@ -99,14 +99,14 @@ def chain(length: int) -> dict[str, Any]:
     return {"$ref": "#/$defs/D1", "$defs": {**defs, f"D{length}": STRING}}
 
 
-def test_references_may_be_32_deep_and_no_deeper(convert: Convert) -> None:
+def test_references_may_be_nested_32_deep_but_no_deeper(convert: Convert) -> None:
     assert convert(chain(32)) == STRING
     with pytest.raises(ValueError, match="depth limit"):
         convert(chain(33))
 
 
 @pytest.mark.parametrize("ref", ["#/$defs/None", "#/$defs/A/x", "other.json#/A", "A", "#/title"])
-def test_references_that_lead_nowhere_are_refused(convert: Convert, ref: str) -> None:
+def test_unresolvable_references_are_refused(convert: Convert, ref: str) -> None:
     with pytest.raises(ValueError, match="Unresolvable"):
         convert({"properties": {"a": {"$ref": ref}}, "$defs": {"A": STRING}, "title": "T"})
 
@@ -129,7 +129,7 @@ def test_references_that_lead_nowhere_are_refused(convert: Convert, ref: str) ->
         ({"$ref": "#/$defs/A", "$defs": {"A": STRING}}, "unknown"),
     ],
 )
-def test_the_root_type_is_found(schema: Any, kind: str) -> None:
+def test_the_root_type_is_detected(schema: Any, kind: str) -> None:
     assert SchemaConverter().detect_root_type(schema) == kind
 
 
@@ -148,5 +148,5 @@ def test_the_root_type_is_found(schema: Any, kind: str) -> None:
         ({"properties": {"a": True}}, None),
     ],
 )
-def test_plain_text_goes_to_the_one_property_that_it_can_go_to(schema: Any, name: Any) -> None:
+def test_plain_text_goes_to_the_only_property_that_can_take_it(schema: Any, name: Any) -> None:
     assert text_property(schema) == name

@@ -1,4 +1,4 @@
-"""JSON values to protobuf's and back."""
+"""Conversion of JSON values to protobuf and back."""
 
 import math
 from collections import OrderedDict
@@ -45,12 +45,12 @@ def nested(depth: int, kind: type) -> Any:
 
 
 @given(json_values)
-def test_any_json_value_comes_back_with_its_integers(value: Any) -> None:
+def test_any_json_value_survives_with_its_integers(value: Any) -> None:
     assert from_value(to_value(value)) == value
 
 
 @given(json_values)
-def test_integral_floats_become_integers_and_nothing_else_changes(value: Any) -> None:
+def test_only_integral_floats_are_changed_to_integers(value: Any) -> None:
     assert narrow(value) == value
     assert not any(
         isinstance(x, float) and x.is_integer() and abs(x) <= MAX_SAFE
@@ -65,7 +65,7 @@ def leaves(value: Any) -> list[Any]:
     return [value]
 
 
-def test_booleans_stay_booleans_both_ways() -> None:
+def test_booleans_stay_booleans_in_both_directions() -> None:
     assert narrow([True, False]) == [True, False]
     assert [type(x) for x in from_value(to_value([True, 1, 1.0]))] == [bool, int, int]
 
@@ -79,14 +79,14 @@ def test_floats_become_integers_only_where_doubles_are_exact(number: float, kept
     assert repr(from_value(Value(number_value=number))) == repr(kept)
 
 
-def test_narrowing_copies_and_leaves_the_original_alone() -> None:
+def test_narrow_copies_its_argument() -> None:
     original = {"a": [1.0]}
     assert narrow(original) == {"a": [1]}
     assert isinstance(original["a"][0], float)
 
 
 @pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
-def test_numbers_that_are_not_finite_are_refused_both_ways(number: float) -> None:
+def test_numbers_that_are_not_finite_are_refused_in_both_directions(number: float) -> None:
     with pytest.raises(PartError, match="finite"):
         narrow({"a": [number]})
     with pytest.raises(OutputError) as caught:
@@ -94,14 +94,14 @@ def test_numbers_that_are_not_finite_are_refused_both_ways(number: float) -> Non
     assert caught.value.path == ".a[1]"
 
 
-def test_too_many_keys_are_refused_wherever_they_are() -> None:
+def test_too_many_keys_are_refused_at_any_depth() -> None:
     assert narrow([{"a": 1}, {"b": {"c": 1}}], max_keys=3)
     with pytest.raises(PartError, match="keys"):
         narrow([{"a": 1}, {"b": {"c": 1}}], max_keys=2)
 
 
 @pytest.mark.parametrize("kind", [list, dict])
-def test_the_depth_that_is_allowed_survives_protobuf_in_the_largest_envelope(kind: type) -> None:
+def test_the_maximum_depth_survives_protobuf_in_the_largest_envelope(kind: type) -> None:
     value = nested(MAX_DEPTH, kind)
     task = Task(artifacts=[Artifact(parts=[Part(data=to_value(narrow(value)))])])
     task.status.message.parts.add().data.CopyFrom(to_value(value))
@@ -112,7 +112,7 @@ def test_the_depth_that_is_allowed_survives_protobuf_in_the_largest_envelope(kin
 
 
 @pytest.mark.parametrize("kind", [list, dict])
-def test_more_depth_is_refused_both_ways(kind: type) -> None:
+def test_a_greater_depth_is_refused_in_both_directions(kind: type) -> None:
     value = nested(MAX_DEPTH + 1, kind)
     with pytest.raises(PartError, match="deep"):
         narrow(value)
@@ -120,7 +120,7 @@ def test_more_depth_is_refused_both_ways(kind: type) -> None:
         to_value(value)
 
 
-def test_the_caller_may_allow_less_or_more_depth() -> None:
+def test_the_maximum_depth_is_configurable() -> None:
     assert narrow([[]], max_depth=2) == [[]]
     with pytest.raises(PartError):
         narrow([[]], max_depth=1)
@@ -203,11 +203,11 @@ class Score(int):
         ),
     ],
 )
-def test_what_python_modules_put_out_has_its_form_in_json(output: object, carried: object) -> None:
+def test_outputs_of_python_modules_are_converted_to_json(output: object, carried: object) -> None:
     assert from_value(to_value({"it": output})) == {"it": carried}
 
 
-def test_objects_come_back_with_their_keys_sorted() -> None:
+def test_objects_are_read_with_sorted_keys() -> None:
     shuffled = {"c": 1, "a": {"z": 1, "y": 2}, "b": [{"q": 1, "p": 2}]}
     back = from_struct(to_value(shuffled).struct_value)
     assert [*back] == ["a", "b", "c"]
@@ -215,12 +215,12 @@ def test_objects_come_back_with_their_keys_sorted() -> None:
     assert [*back["b"][0]] == ["p", "q"]
 
 
-def test_a_mapping_is_a_struct() -> None:
+def test_a_mapping_becomes_a_struct() -> None:
     assert from_struct(to_value(OrderedDict(a=1, b=[None])).struct_value) == {"a": 1, "b": [None]}
     assert to_value({"a": {}}).struct_value.fields["a"].WhichOneof("kind") == "struct_value"
 
 
-def test_a_value_that_was_never_set_reads_as_none() -> None:
+def test_an_unset_value_is_read_as_none() -> None:
     assert from_value(Value()) is None
 
 
@@ -252,7 +252,7 @@ class Hidden:
         Point(2**60, ()),
     ],
 )
-def test_what_cant_be_carried_is_named_by_its_place_only(output: object) -> None:
+def test_an_error_names_the_path_of_a_value_but_not_the_value(output: object) -> None:
     with pytest.raises(OutputError) as caught:
         to_value({"rows": [0, output]})
     assert caught.value.path.startswith(".rows[1]")
@@ -260,20 +260,20 @@ def test_what_cant_be_carried_is_named_by_its_place_only(output: object) -> None
     assert not any(word in str(caught.value) for word in ("Hidden", "password", "9007", "Stubborn"))
 
 
-def test_an_error_at_the_root_is_told_too() -> None:
+def test_an_error_at_the_root_has_a_path() -> None:
     with pytest.raises(OutputError) as caught:
         to_value("\ud800")
     assert str(caught.value).endswith("at $")
 
 
-def test_keys_in_the_path_are_cleaned_and_cut() -> None:
+def test_keys_in_a_path_are_cleaned_and_shortened() -> None:
     with pytest.raises(OutputError) as caught:
         to_value({"a\n" + "b" * 100: math.nan})
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 200
 
 
-def test_integral_floats_from_protobuf_pass_apcores_strict_validation(
+def test_integral_floats_from_protobuf_pass_the_strict_validation_of_apcore(
     call: Callable[..., object],
 ) -> None:
     order = from_value(to_value({"items": [{"name": "a", "count": 3}]}))

@@ -1,4 +1,4 @@
-"""The bindings of both protocols: whatever comes back is held against their definitions."""
+"""Clients of each binding that validate every response against the protocol's definitions."""
 
 import json
 from abc import ABC, abstractmethod
@@ -46,7 +46,7 @@ OLD = {
         "GetAuthenticatedExtendedCardResponse",
     ),
 }
-"""What the methods of 1.0 are called in 0.3, and the schema of their responses."""
+"""For each method of 1.0: its name in 0.3, and the schema of its response there."""
 
 RESULTS: dict[str, type[Message]] = {
     "SendMessage": a2a.SendMessageResponse,
@@ -60,7 +60,7 @@ RESULTS: dict[str, type[Message]] = {
     "ListTaskPushNotificationConfigs": a2a.ListTaskPushNotificationConfigsResponse,
     "DeleteTaskPushNotificationConfig": Empty,
 }
-"""The types of results in 1.0."""
+"""The message types of results in 1.0."""
 
 ROUTES = {
     "SendMessage": ("POST", "/message:send"),
@@ -78,7 +78,7 @@ ROUTES = {
 
 
 def schema_of(name: str, *, closed: bool = True) -> Draft7Validator:
-    """A definition of 0.3; *closed*: without room for members that it does not name."""
+    """Return the validator of a definition of 0.3; *closed* forbids members it does not name."""
     schema: Json = json.loads(SCHEMA.read_text(encoding="utf-8"))
     for definition in schema["definitions"].values() if closed else ():
         if "properties" in definition:
@@ -90,31 +90,31 @@ SCHEMAS = {name: schema_of(name) for name in {name for _, name in OLD.values()} 
 
 
 class Wire(ABC):
-    """One binding. It is asked in the terms of 1.0, and checks every answer before it gives it."""
+    """A client of one binding that takes methods and params of 1.0 and checks every response."""
 
     def __init__(self, http: httpx.Client) -> None:
         self.http = http
 
     @abstractmethod
     def ask(self, method: str, params: Json) -> Json:
-        """The result, or an object with the `error`."""
+        """Call *method*; return the result, or an object with the `error`."""
 
     @abstractmethod
     def open(
         self, method: str, params: Json, last_id: int | None = None
     ) -> AbstractContextManager[Iterator[Json]]:
-        """The events of a stream, while it is open."""
+        """Open a stream and yield an iterator over its events."""
 
     def read(self, method: str, params: Json, last_id: int | None = None) -> list[Json]:
-        """All events of a stream."""
+        """Return all events of a stream."""
         with self.open(method, params, last_id) as stream:
             return list(stream)
 
     def send(self, params: Json) -> Json:
-        """The task of a message."""
+        """Send a message and return its task."""
         result = self.ask("SendMessage", params)
-        found: Json = result.get("task") or result
-        return found
+        task: Json = result.get("task") or result
+        return task
 
 
 class JsonRpc(Wire):
@@ -143,7 +143,7 @@ class JsonRpc(Wire):
             yield (self.checked(method, answer) for _, answer in stream)
 
     def checked(self, method: str, answer: Json) -> Json:
-        """The result of a response, or its error."""
+        """Check a response and return its result, or the whole response if it is an error."""
         assert set(answer) in ({"jsonrpc", "id", "result"}, {"jsonrpc", "id", "error"})
         if "error" in answer:
             check_details(answer["error"]["data"])
@@ -162,7 +162,7 @@ class OldJsonRpc(JsonRpc):
         return OLD[method][0] if method in OLD else "tasks/list"
 
     def old(self, params: Json) -> Json:
-        """The params of 1.0 as 0.3 has them."""
+        """Translate params of 1.0 to 0.3."""
         if "message" in params:
             parts = [old_part(part) for part in params["message"]["parts"]]
             base = {"kind": "message", "role": "user"}
@@ -227,7 +227,7 @@ class Rest(Wire):
 
 
 def without_status(answer: Json) -> Json:
-    """An answer about webhooks without what the SRS has beside the protocol: their status."""
+    """Remove the status of push configs from a response: an addition of ours to the protocol."""
     result = answer.get("result")
     if isinstance(result, list):
         return {**answer, "result": [strip(config) for config in result]}
@@ -242,7 +242,7 @@ def strip(config: Json) -> Json:
 
 
 def check_details(details: list[Json]) -> None:
-    """The details of an error are typed, the first an ErrorInfo (A2A 1.0 §9.5, §11.6)."""
+    """Check that all error details are typed, the first an ErrorInfo (A2A 1.0 §9.5, §11.6)."""
     kind = error_details_pb2.ErrorInfo.DESCRIPTOR.full_name
     assert details[0]["@type"] == f"type.googleapis.com/{kind}"
     for detail in details:
@@ -250,7 +250,7 @@ def check_details(details: list[Json]) -> None:
 
 
 def old_part(part: Json) -> Json:
-    """A part as 0.3 has it."""
+    """Translate a part of 1.0 to 0.3."""
     if "text" in part or "data" in part:
         return {"kind": "text" if "text" in part else "data", **part}
     names = {"raw": "bytes", "url": "uri", "filename": "name", "mediaType": "mimeType"}

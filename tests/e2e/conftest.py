@@ -1,4 +1,4 @@
-"""The agent that the tests talk to."""
+"""The agents under test."""
 
 from collections.abc import Iterator
 from contextlib import closing
@@ -18,7 +18,7 @@ def anyio_backend() -> str:
 
 @pytest.fixture(scope="session")
 def sandbox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The folder that `files.delete` works in."""
+    """Return the folder that `files.delete` works in."""
     folder = tmp_path_factory.mktemp("sandbox")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("APCORE_EXAMPLE_ROOT", str(folder))
@@ -27,14 +27,14 @@ def sandbox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def agent(sandbox: Path) -> Iterator[str]:
-    """The URL of an agent with the examples and the modules of `modules`."""
+    """Yield the URL of an agent that serves the examples and the modules of `modules`."""
     with closing(modules.executor()) as executor, running(executor) as url:
         yield url
 
 
 @pytest.fixture(scope="session")
 def notifier(sandbox: Path) -> Iterator[str]:
-    """The same of an agent that calls webhooks, those of this machine too."""
+    """Yield the URL of such an agent that calls webhooks, those on this machine too."""
     settings = PushSettings(dev=True, retries=())
     with (
         closing(modules.executor()) as executor,

@@ -1,4 +1,4 @@
-"""Environments of other versions and other languages, made once and kept in `.cache/`."""
+"""Environments with other versions and other languages, built once and cached in `.cache/`."""
 
 import hashlib
 import os
@@ -13,14 +13,14 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 CACHE = ROOT / ".cache" / "e2e"
-PATIENCE = 300
-"""Seconds that an installation may take."""
+INSTALL_TIMEOUT = 300
+"""Seconds that an installation may take at most."""
 
 
 def python_environment(name: str, *requirements: str, sources: Sequence[Path] = ()) -> Path:
-    """The interpreter of an environment with *requirements* and the packages at *sources*.
+    """Return the interpreter of an environment with *requirements* and the packages at *sources*.
 
-    Sources are installed as editable, so that only what they require makes a new environment.
+    Sources are installed as editable: only a change of their requirements needs a new environment.
     """
     uv = tool("uv")
     required = [*requirements, *(Path(path, "pyproject.toml").read_text() for path in sources)]
@@ -35,7 +35,7 @@ def python_environment(name: str, *requirements: str, sources: Sequence[Path] = 
 
 
 def node_modules(*requirements: str) -> Path:
-    """A folder that has the npm packages *requirements*."""
+    """Return a folder with the npm packages *requirements* installed."""
     npm = tool("npm")
     tool("node")
 
@@ -51,7 +51,7 @@ def interpreter(folder: Path) -> Path:
 
 
 def made(name: str, parts: Sequence[str], install: Callable[[Path], None]) -> Path:
-    """The folder of an environment; it gets its name when it is complete."""
+    """Return the folder of an environment, building it first if it is not in the cache."""
     digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:12]
     folder = CACHE / f"{name}-{digest}"
     if not folder.is_dir():
@@ -59,9 +59,9 @@ def made(name: str, parts: Sequence[str], install: Callable[[Path], None]) -> Pa
         draft = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=CACHE))
         try:
             install(draft)
-            draft.replace(folder)
+            draft.replace(folder)  # under its final name only once it is complete
         except OSError:
-            if not folder.is_dir():  # nobody else has made it in the meantime
+            if not folder.is_dir():  # no other process has built it in the meantime
                 raise
         finally:
             shutil.rmtree(draft, ignore_errors=True)
@@ -69,16 +69,18 @@ def made(name: str, parts: Sequence[str], install: Callable[[Path], None]) -> Pa
 
 
 def tool(name: str) -> str:
-    # uv says to what it runs where it is itself, which need not be in PATH
-    found = os.environ.get("UV") if name == "uv" else None
-    found = found or shutil.which(name)
-    if found is None:
+    # `uv run` exports its own path as UV; it need not be in PATH
+    path = os.environ.get("UV") if name == "uv" else None
+    path = path or shutil.which(name)
+    if path is None:
         pytest.skip(f"{name} is not installed")
-    return found
+    return path
 
 
 def run(*command: str) -> None:
-    """Run a command that needs the network, or skip the test and say why."""
-    result = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, cwd=CACHE)
+    """Run a command that needs the network; if it fails, skip the test with the reason."""
+    result = subprocess.run(
+        command, capture_output=True, text=True, timeout=INSTALL_TIMEOUT, cwd=CACHE
+    )
     if result.returncode:
         pytest.skip(f"{' '.join(command[:3])} failed: {result.stderr[-500:]}")

@@ -1,4 +1,4 @@
-"""Modules for the tests: what the examples have no reason to do."""
+"""Modules for the tests that do what the examples do not."""
 
 import asyncio
 from collections import defaultdict
@@ -18,7 +18,7 @@ class Plain:
 
 
 class Echo(Plain):
-    description = "Returns what it is given"
+    description = "Returns its inputs"
 
     def execute(self, inputs: dict[str, Any], context: "Context[Any]") -> dict[str, Any]:
         return inputs
@@ -28,11 +28,11 @@ class Fail(Plain):
     description = "Raises"
 
     def execute(self, inputs: dict[str, Any], context: "Context[Any]") -> dict[str, Any]:
-        raise RuntimeError("a secret of the house")
+        raise RuntimeError("an internal secret")
 
 
 class Pack(Plain):
-    description = "Returns a file, and how large it is"
+    description = "Returns a file and its size"
 
     def execute(self, inputs: dict[str, Any], context: "Context[Any]") -> dict[str, Any]:
         content = inputs["text"].encode()
@@ -40,7 +40,7 @@ class Pack(Plain):
 
 
 class Gates:
-    """Gates with names, of which each is shut until somebody opens it."""
+    """Named gates; each is shut until the skill `test.open` opens it."""
 
     def __init__(self) -> None:
         self.gates: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
@@ -76,7 +76,7 @@ class Open(Plain):
 
 
 def executor(gates: Gates | None = None) -> Executor:
-    """The examples and the modules of this file."""
+    """Return an executor with the examples and the modules of this file."""
     registry = Registry(extensions_dir=str(EXAMPLES))
     registry.discover()
     gates = gates or Gates()

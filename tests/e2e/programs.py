@@ -1,4 +1,4 @@
-"""Programs in other environments, which do the same with an agent and tell what came of it."""
+"""Programs in other environments that use an agent and print the result of each step."""
 
 import json
 import subprocess
@@ -10,21 +10,21 @@ from tests.serving import PATIENCE
 SKILLS = {"csv.summary", "files.delete", "jobs.countdown", "markdown.html", "orders.price"}
 
 
-def told(*command: str, cwd: Path | None = None) -> dict[str, Any]:
-    """What a program tells, a JSON line for each step: the facts by the step's name."""
+def run_steps(*command: str, cwd: Path | None = None) -> dict[str, Any]:
+    """Run a program that prints a JSON line per step; return the results by step name."""
     result = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, cwd=cwd)
     assert result.returncode == 0, result.stdout + result.stderr
-    return {fact.pop("step"): fact for fact in map(json.loads, result.stdout.splitlines())}
+    return {step.pop("step"): step for step in map(json.loads, result.stdout.splitlines())}
 
 
 def spelled(name: str) -> str:
-    """A kind or state as 0.3 spells it, however a library does."""
+    """Return a kind or state as 0.3 spells it, from any library's spelling."""
     dashed = "".join(f"-{letter.lower()}" if letter.isupper() else letter for letter in name)
     return dashed.replace("_", "-")
 
 
 def check(steps: dict[str, Any], url: str) -> None:
-    """What holds for every program that has done all the steps."""
+    """Check the results of a program that has completed all steps."""
     card = steps["card"]
     assert card["url"] == f"{url}/"
     assert card["streaming"]

@@ -1,4 +1,4 @@
-"""The server with the oldest apcore that it takes, and the newest."""
+"""The server with the oldest and the newest supported apcore."""
 
 import shutil
 import sys
@@ -9,7 +9,7 @@ import pytest
 
 from tests.e2e.environments import ROOT, python_environment
 from tests.e2e.modules import EXAMPLES
-from tests.e2e.programs import told
+from tests.e2e.programs import run_steps
 
 SOURCES = [ROOT / "packages" / name for name in ("apcore-a2a-core", "apcore-a2a-server")]
 MODULES = ("csv/summary.py", "files/delete.py", "jobs/countdown.py", "text/stats.py")
@@ -17,7 +17,7 @@ MODULES = ("csv/summary.py", "files/delete.py", "jobs/countdown.py", "text/stats
 
 @pytest.fixture(scope="module", params=["0.22.0", "newest"])
 def steps(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """What came of each step with one version of apcore."""
+    """Return the result of each step with one version of apcore."""
     folder = tmp_path_factory.mktemp("modules")
     for path in MODULES:
         (folder / path).parent.mkdir()
@@ -28,7 +28,7 @@ def steps(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         python = python_environment(f"apcore-{request.param}", apcore, sources=SOURCES)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("APCORE_EXAMPLE_ROOT", str(tmp_path_factory.mktemp("sandbox")))
-        steps = told(str(python), "-m", "tests.e2e.scripts.core", str(folder), cwd=ROOT)
+        steps = run_steps(str(python), "-m", "tests.e2e.scripts.core", str(folder), cwd=ROOT)
     assert request.param in {steps["discover"]["apcore"], "newest"}
     return steps
 
@@ -42,17 +42,17 @@ def test_the_modules_of_a_folder_become_skills(steps: Any) -> None:
     assert steps["discover"]["modules"] == 4
 
 
-def test_a_message_of_0_3_brings_the_result(steps: Any) -> None:
+def test_a_message_of_0_3_returns_the_result(steps: Any) -> None:
     columns = [["name", "Alan"], ["age", 41]]
     assert steps["send_0_3"] == {"state": "completed", "columns": columns, "same": True}
 
 
-def test_a_message_of_1_0_brings_the_result(steps: Any) -> None:
+def test_a_message_of_1_0_returns_the_result(steps: Any) -> None:
     total = {"words": 2, "characters": 5}
     assert steps["send_1_0"] == {"state": "TASK_STATE_COMPLETED", "total": total}
 
 
-def test_a_stream_brings_each_chunk(steps: Any) -> None:
+def test_a_stream_delivers_each_chunk(steps: Any) -> None:
     kinds = ["task", "status-update", *["artifact-update"] * 3, "status-update"]
     assert steps["stream"] == {"ids": [1, 2, 3, 4, 5, 6], "kinds": kinds, "state": "completed"}
 
@@ -66,19 +66,19 @@ def test_a_slow_job_can_be_canceled(steps: Any) -> None:
     assert steps["cancel_sent"] == {"state": canceled, "last": canceled}
 
 
-def test_bad_input_is_refused_with_the_name_of_the_field(steps: Any) -> None:
+def test_bad_input_is_refused_with_the_name_of_its_field(steps: Any) -> None:
     assert steps["bad_input"] == {"wrong": [-32602, ["text"]], "missing": [-32602, ["seconds"]]}
 
 
-def test_input_that_the_schema_does_not_know_is_refused_with_its_name(steps: Any) -> None:
+def test_a_field_that_the_schema_lacks_is_refused_by_name(steps: Any) -> None:
     assert steps["unknown_input"] == {"code": -32602, "fields": ["color"]}
 
 
-def test_input_that_the_module_refuses_fails_its_task(steps: Any) -> None:
+def test_input_that_the_module_rejects_fails_the_task(steps: Any) -> None:
     assert steps["refused"] == {"state": "failed", "code": -32602}
 
 
-def test_approval_pauses_instead_of_executing(steps: Any) -> None:
+def test_a_skill_that_needs_approval_pauses_before_it_runs(steps: Any) -> None:
     assert steps["approve"] == {
         "before": "input-required",
         "kept": True,
@@ -87,5 +87,5 @@ def test_approval_pauses_instead_of_executing(steps: Any) -> None:
     }
 
 
-def test_nobody_is_asked_to_approve_bad_input(steps: Any) -> None:
+def test_bad_input_is_refused_before_approval(steps: Any) -> None:
     assert steps["approve_bad_input"] == {"code": -32602, "fields": ["path"]}

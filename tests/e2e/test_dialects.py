@@ -1,4 +1,4 @@
-"""The server's own JSON against the SDK's converters, for messages of every shape."""
+"""The server's own JSON agrees with the SDK's converters, for messages of every shape."""
 
 import json
 from collections.abc import Callable
@@ -19,7 +19,7 @@ Json = dict[str, Any]
 
 PAUSED = {"input-required", "auth-required"}
 IMPLIED = {"append": False, "lastChunk": False, "metadata": {}}
-"""Members that say the same when they are not there."""
+"""Members with these values mean the same as absent ones."""
 
 moderate = settings(max_examples=100, deadline=None)
 
@@ -29,17 +29,17 @@ def number(value: float) -> float | int:
 
 
 def plain(value: Any) -> Any:
-    """JSON without what makes no difference: `5.0` for `5`, and implied members."""
+    """Normalize JSON: write `5.0` as `5` and drop implied members."""
     if isinstance(value, dict):
-        found = {name: plain(item) for name, item in value.items()}
-        return {name: item for name, item in found.items() if IMPLIED.get(name, ...) != item}
+        members = {name: plain(item) for name, item in value.items()}
+        return {name: item for name, item in members.items() if IMPLIED.get(name, ...) != item}
     if isinstance(value, list):
         return [plain(item) for item in value]
     return number(value)
 
 
 def text(value: Any) -> str:
-    """Canonical JSON, in which `true` is not `1`."""
+    """Return canonical JSON, in which `true` differs from `1`."""
     return json.dumps(plain(value), sort_keys=True, ensure_ascii=False, indent=1)
 
 
@@ -49,7 +49,7 @@ def some(values: st.SearchStrategy[Any], most: int = 3) -> st.SearchStrategy[lis
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 names = texts.filter(bool)
-floats = st.floats(allow_nan=False, allow_infinity=False).map(number)  # -0.0 is as good as 0
+floats = st.floats(allow_nan=False, allow_infinity=False).map(number)  # -0.0 becomes 0
 numbers = st.integers(-(2**53), 2**53) | floats
 values: st.SearchStrategy[Any] = st.recursive(
     st.none() | st.booleans() | numbers | texts,
@@ -183,16 +183,16 @@ TO_OLD: dict[type[Message], Callable[[Any], Any]] = {
 
 
 def dumped(model: Any) -> Json:
-    """A 0.3 model of the SDK as JSON."""
-    found: Json = model.model_dump(mode="json", by_alias=True, exclude_none=True)
-    return found
+    """Return a 0.3 model of the SDK as JSON."""
+    document: Json = model.model_dump(mode="json", by_alias=True, exclude_none=True)
+    return document
 
 
 @moderate
 @given(events)
 def test_an_event_of_0_3_is_written_as_the_sdk_writes_it(event: Any) -> None:
     expected = dumped(TO_OLD[type(event)](event))
-    if "final" in expected:  # a stream ends at a pause, too
+    if "final" in expected:  # our streams end at a pause, too
         expected["final"] |= expected["status"]["state"] == "input-required"
     assert text(V03().event(event)) == text(expected)
 
@@ -214,15 +214,15 @@ def test_a_request_of_1_0_is_read_as_the_sdk_reads_it(request: Any) -> None:
 def test_a_message_of_0_3_is_read_as_the_sdk_reads_it(request: a2a.SendMessageRequest) -> None:
     for part in request.message.parts:
         if part.HasField("data") and not part.data.HasField("struct_value"):
-            part.data.CopyFrom(ParseDict({}, Value()))  # 0.3 has room for objects alone
+            part.data.CopyFrom(ParseDict({}, Value()))  # 0.3 allows only objects
     old = conversions.to_compat_send_message_request(request, 1)
     expected = conversions.to_core_send_message_request(old)
-    found = decode(a2a.SendMessageRequest, dumped(old)["params"])
-    assert text(MessageToDict(found)) == text(MessageToDict(expected))
+    decoded = decode(a2a.SendMessageRequest, dumped(old)["params"])
+    assert text(MessageToDict(decoded)) == text(MessageToDict(expected))
 
 
 @pytest.mark.parametrize("value", [5, "tea", True, [1, 2]])
-def test_data_that_0_3_has_to_wrap_are_unwrapped(value: Any) -> None:
+def test_data_that_0_3_wraps_in_an_object_is_unwrapped(value: Any) -> None:
     part = a2a.Part(data=ParseDict(value, Value()))
     old = dumped(conversions.to_compat_part(part))
     assert V03().message(part) == old
@@ -230,7 +230,7 @@ def test_data_that_0_3_has_to_wrap_are_unwrapped(value: Any) -> None:
     assert decode(a2a.Part, old) == part
 
 
-def test_null_is_data() -> None:
+def test_null_is_valid_data() -> None:
     part = ParseDict({"data": None}, a2a.Part())
     assert V1().message(part) == {"data": None}
     assert decode(a2a.Part, {"data": None}) == part
@@ -238,9 +238,7 @@ def test_null_is_data() -> None:
 
 @moderate
 @given(names, lengths)
-def test_a_question_for_a_task_of_0_3_is_read_as_the_sdk_reads_it(
-    task_id: str, length: int | None
-) -> None:
+def test_a_get_request_of_0_3_is_read_as_the_sdk_reads_it(task_id: str, length: int | None) -> None:
     request = a2a.GetTaskRequest(id=task_id, history_length=length)
     old = conversions.to_compat_get_task_request(request, 1)
     expected = conversions.to_core_get_task_request(old)
@@ -249,5 +247,5 @@ def test_a_question_for_a_task_of_0_3_is_read_as_the_sdk_reads_it(
 
 @moderate
 @given(tasks | messages)
-def test_what_is_written_in_1_0_can_be_read_again(message: Any) -> None:
+def test_messages_of_1_0_survive_a_round_trip(message: Any) -> None:
     assert decode(type(message), V1().message(message)) == message

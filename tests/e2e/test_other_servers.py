@@ -1,4 +1,4 @@
-"""The application where others serve it: hypercorn, a foreign application, a web page."""
+"""The application under hypercorn, mounted in another application, and called by web pages."""
 
 import asyncio
 import gc
@@ -31,7 +31,7 @@ FOREIGN = "https://foreign.example"
 
 
 def ask(skill: str, **inputs: Any) -> Json:
-    """The params of a send in 0.3."""
+    """Return the params of a send in 0.3."""
     parts = [{"kind": "data", "data": inputs}]
     message = {"kind": "message", "messageId": "m", "role": "user", "parts": parts}
     return {"message": message, "metadata": {"skillId": skill}}
@@ -53,7 +53,7 @@ class Served:
 
     @asynccontextmanager
     async def stream(self, params: Json) -> AsyncIterator[AsyncIterator[Json]]:
-        """The events of a stream, while it is open."""
+        """Open a stream and yield an iterator over its events."""
         request = {"jsonrpc": "2.0", "id": 1, "method": "message/stream", "params": params}
         async with self._http.stream("POST", "/", json=request) as response:
             lines = response.aiter_lines()
@@ -70,7 +70,7 @@ async def hypercorn(app: Any) -> AsyncIterator[Served]:
     config.graceful_timeout = PATIENCE
     config.errorlog = None
     url = f"http://127.0.0.1:{sock.getsockname()[1]}"
-    sock.detach()  # it is the server's from here on
+    sock.detach()  # hypercorn owns the socket from here on
     stop = asyncio.Event()
     server = asyncio.ensure_future(serve(app, config, shutdown_trigger=stop.wait))
     async with httpx.AsyncClient(base_url=url, timeout=PATIENCE, trust_env=False) as http:
@@ -94,7 +94,7 @@ async def test_hypercorn_serves_messages_and_streams() -> None:
 
 
 @pytest.mark.anyio
-async def test_hypercorn_lets_a_running_stream_end() -> None:
+async def test_hypercorn_lets_a_running_stream_finish_at_shutdown() -> None:
     gates = modules.Gates()
     with closing(modules.executor(gates)) as executor:
         async with hypercorn(create_app(executor)) as served:
@@ -109,7 +109,7 @@ async def test_hypercorn_lets_a_running_stream_end() -> None:
 
 
 @pytest.mark.anyio
-async def test_a_job_that_outlives_hypercorn_fails() -> None:
+async def test_a_job_that_is_still_running_at_shutdown_fails() -> None:
     store = InMemoryTaskStore()
     with closing(modules.executor()) as executor:
         app = create_app(executor, task_store=store, shutdown_timeout=0)
@@ -119,7 +119,7 @@ async def test_a_job_that_outlives_hypercorn_fails() -> None:
                 while (await anext(stream))["kind"] != "artifact-update":
                     continue
                 served.stop.set()
-            # The stream is left: from Python 3.12.1 on, hypercorn waits for that before all else.
+            # The stream is closed here: since Python 3.12.1, hypercorn waits for that first.
             await asyncio.wait_for(served.server, PATIENCE)
     record = await store.get(task["id"])
     assert record is not None
@@ -129,12 +129,12 @@ async def test_a_job_that_outlives_hypercorn_fails() -> None:
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("binding", ["JSONRPC", "HTTP+JSON"])
-async def test_an_agent_under_a_prefix_is_found_and_answers(binding: str) -> None:
-    outer = Starlette(routes=[Route("/", lambda request: PlainTextResponse("somebody else"))])
+async def test_an_agent_under_a_prefix_is_discovered_and_responds(binding: str) -> None:
+    outer = Starlette(routes=[Route("/", lambda request: PlainTextResponse("outer app"))])
     with closing(modules.executor()) as executor, running(outer) as url:
         outer.mount(PREFIX, create_app(executor, url=url + PREFIX))
         async with httpx.AsyncClient(timeout=PATIENCE, trust_env=False) as http:
-            assert (await http.get(url)).text == "somebody else"
+            assert (await http.get(url)).text == "outer app"
             assert (await http.get(f"{url}{PREFIX}/health")).json()["status"] == "healthy"
             config = ClientConfig(httpx_client=http, supported_protocol_bindings=[binding])
             client = await ClientFactory(config).create_from_url(url + PREFIX)
@@ -148,7 +148,7 @@ async def test_an_agent_under_a_prefix_is_found_and_answers(binding: str) -> Non
 
 
 @pytest.mark.anyio
-async def test_an_agent_under_a_prefix_tells_an_address_under_that_prefix() -> None:
+async def test_the_card_of_an_agent_under_a_prefix_names_a_url_under_that_prefix() -> None:
     outer = Starlette()
     with closing(modules.executor()) as executor, running(outer) as url:
         outer.mount(PREFIX, create_app(executor))
@@ -159,19 +159,19 @@ async def test_an_agent_under_a_prefix_tells_an_address_under_that_prefix() -> N
 
 @pytest.fixture(scope="module")
 def guarded() -> Iterator[str]:
-    """The URL of an agent that the web pages of one origin may call."""
+    """Yield the URL of an agent that the web pages of one origin may call."""
     with closing(modules.executor()) as executor, running(executor, cors_origins=[PAGE]) as url:
         yield url
 
 
 def post(url: str, **headers: str) -> httpx.Response:
-    """The answer to a message that is sent with *headers*."""
+    """Send a message with *headers* and return the response."""
     request = {"jsonrpc": "2.0", "id": 1, "method": "message/send", "params": ask("test.echo")}
     return httpx.post(url, json=request, headers=headers, trust_env=False, timeout=PATIENCE)
 
 
 def preflight(url: str, origin: str, method: str = "POST") -> httpx.Response:
-    """The answer to a browser that asks whether a page may send what it wants to."""
+    """Send a CORS preflight request for a page of *origin* and return the response."""
     headers = {
         "origin": origin,
         "access-control-request-method": method,
@@ -181,7 +181,7 @@ def preflight(url: str, origin: str, method: str = "POST") -> httpx.Response:
 
 
 @pytest.mark.parametrize("path", ["/", "/message:send", "/.well-known/agent-card.json"])
-def test_a_page_of_an_allowed_origin_may_ask(guarded: str, path: str) -> None:
+def test_a_preflight_from_an_allowed_origin_is_accepted(guarded: str, path: str) -> None:
     answer = preflight(guarded + path, PAGE)
     assert answer.status_code == 200
     assert answer.headers["access-control-allow-origin"] == PAGE
@@ -192,19 +192,19 @@ def test_a_page_of_an_allowed_origin_may_ask(guarded: str, path: str) -> None:
     )
 
 
-def test_a_page_of_another_origin_may_not_ask(guarded: str) -> None:
+def test_a_preflight_from_another_origin_is_refused(guarded: str) -> None:
     answer = preflight(guarded, FOREIGN)
     assert answer.status_code == 400
     assert "access-control-allow-origin" not in answer.headers
 
 
-def test_without_allowed_origins_no_page_may_ask(agent: str) -> None:
+def test_without_allowed_origins_every_preflight_is_refused(agent: str) -> None:
     answer = preflight(agent, PAGE)
     assert answer.is_error
     assert "access-control-allow-origin" not in answer.headers
 
 
-def test_a_page_of_an_allowed_origin_can_read_the_answer(guarded: str) -> None:
+def test_a_page_of_an_allowed_origin_can_read_the_response(guarded: str) -> None:
     answer = post(guarded, origin=PAGE)
     assert answer.json()["result"]["status"]["state"] == "completed"
     assert answer.headers["access-control-allow-origin"] == PAGE
@@ -224,16 +224,16 @@ def test_a_message_from_the_agents_own_page_is_served(guarded: str, agent: str) 
         assert post(url, origin=url).json()["result"]["status"]["state"] == "completed"
 
 
-def test_a_message_from_no_page_is_served(guarded: str) -> None:
+def test_a_message_without_an_origin_is_served(guarded: str) -> None:
     assert post(guarded).json()["result"]["status"]["state"] == "completed"
 
 
-def test_anybody_may_read_the_card(guarded: str) -> None:
+def test_a_page_of_any_origin_may_read_the_card(guarded: str) -> None:
     card = "/.well-known/agent-card.json"
     assert httpx.get(guarded + card, headers={"origin": FOREIGN}, trust_env=False).is_success
 
 
-def test_only_the_allowed_hosts_are_answered() -> None:
+def test_only_requests_for_allowed_hosts_are_served() -> None:
     hosts = ["agent.example"]
     with closing(modules.executor()) as executor, running(executor, allowed_hosts=hosts) as url:
         assert post(url, host="agent.example").is_success
@@ -241,9 +241,9 @@ def test_only_the_allowed_hosts_are_answered() -> None:
         assert post(url).status_code == 400
 
 
-def test_a_server_of_a_folder_leaves_nothing_open() -> None:
+def test_a_server_of_a_folder_closes_everything_it_opens() -> None:
     with running(modules.EXAMPLES) as url, httpx.Client(base_url=url, trust_env=False) as http:
         params = ask("files.delete", path="none.txt")
         paused = Rpc(http).call("message/send", params)["result"]
     assert paused["status"]["state"] == "input-required"
-    gc.collect()  # what is still open is a warning now, and so an error
+    gc.collect()  # anything still open raises a ResourceWarning here, which is an error

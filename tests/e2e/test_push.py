@@ -1,4 +1,4 @@
-"""Webhooks, asked for by the official SDKs and by hand, held against the protocol's definitions."""
+"""Webhooks set by hand and by the official SDKs, checked against the protocol's definitions."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -22,14 +22,14 @@ from google.protobuf.json_format import ParseDict
 
 from tests.e2e.bindings import JsonRpc, OldJsonRpc, Rest, Wire, schema_of
 from tests.e2e.environments import python_environment
-from tests.e2e.programs import told
+from tests.e2e.programs import run_steps
 from tests.e2e.test_schema import code, message
 from tests.e2e.test_sdk_v1 import BINDINGS, Clients, ask
 from tests.e2e.wire import Json
 from tests.push.receiver import Receiver, Reply, receiving
 from tests.server.conftest import eventually
 
-NOBODY = "http://127.0.0.1:9/hook"
+UNREACHABLE = "http://127.0.0.1:9/hook"
 STATES = ["submitted", "working", "completed"]
 
 
@@ -41,61 +41,67 @@ def http(notifier: str) -> Iterator[httpx.Client]:
 
 @pytest.fixture(params=[OldJsonRpc, JsonRpc, Rest])
 def wire(http: httpx.Client, request: pytest.FixtureRequest) -> Wire:
-    found: Wire = request.param(http)
-    return found
+    wire: Wire = request.param(http)
+    return wire
 
 
 @pytest.fixture
 def receiver() -> Iterator[Receiver]:
-    with receiving() as found:
-        yield found
+    with receiving() as receiver:
+        yield receiver
 
 
 # By hand
 
 
-def test_webhooks_are_set_got_listed_and_deleted_as_the_protocol_has_it(wire: Wire) -> None:
-    """Whatever comes back is validated by `Wire`."""
-    about = {"taskId": wire.send(message("test.echo", {"data": {}}))["id"]}
-    one = {**about, "id": "c1"}
-    known: Json = (
+def test_push_configs_are_created_read_listed_and_deleted_as_the_protocol_defines(
+    wire: Wire,
+) -> None:
+    """`Wire` validates every response."""
+    task_ref = {"taskId": wire.send(message("test.echo", {"data": {}}))["id"]}
+    config_ref = {**task_ref, "id": "c1"}
+    credentials: Json = (
         {"schemes": ["Bearer"], "credentials": "sesame"}
         if isinstance(wire, OldJsonRpc)
         else {"scheme": "Bearer", "credentials": "sesame"}
     )
-    hook = {"url": NOBODY, "token": "t-1", "authentication": known}
-    made = wire.ask("CreateTaskPushNotificationConfig", {**one, **hook})
-    assert wire.ask("GetTaskPushNotificationConfig", one) == made
-    wire.ask("CreateTaskPushNotificationConfig", {**about, "url": NOBODY})
-    listed: Any = wire.ask("ListTaskPushNotificationConfigs", about)
-    found = listed if isinstance(listed, list) else listed["configs"]
-    assert found[0] == made
-    assert len(found) == 2
-    gone = wire.ask("DeleteTaskPushNotificationConfig", one)
-    assert gone == (None if isinstance(wire, OldJsonRpc) else {})
-    answer = wire.ask("GetTaskPushNotificationConfig", one)
+    webhook_params = {"url": UNREACHABLE, "token": "t-1", "authentication": credentials}
+    made = wire.ask("CreateTaskPushNotificationConfig", {**config_ref, **webhook_params})
+    assert wire.ask("GetTaskPushNotificationConfig", config_ref) == made
+    wire.ask("CreateTaskPushNotificationConfig", {**task_ref, "url": UNREACHABLE})
+    listed: Any = wire.ask("ListTaskPushNotificationConfigs", task_ref)
+    configs = listed if isinstance(listed, list) else listed["configs"]
+    assert configs[0] == made
+    assert len(configs) == 2
+    deleted = wire.ask("DeleteTaskPushNotificationConfig", config_ref)
+    assert deleted == (None if isinstance(wire, OldJsonRpc) else {})
+    answer = wire.ask("GetTaskPushNotificationConfig", config_ref)
     assert code(answer) == (404 if isinstance(wire, Rest) else -32001)
 
 
 @pytest.mark.parametrize(
     ("params", "codes"),
     [
-        ({"taskId": "no-such", "url": NOBODY}, (-32001, 404)),
+        ({"taskId": "no-such", "url": UNREACHABLE}, (-32001, 404)),
         ({"url": "ftp://127.0.0.1/"}, (-32602, 400)),
-        ({"url": NOBODY, "token": "a\r\nb"}, (-32602, 400)),
+        ({"url": UNREACHABLE, "token": "a\r\nb"}, (-32602, 400)),
         ({"url": 5}, (-32602, 400)),
     ],
 )
-def test_an_error_about_a_webhook(wire: Wire, params: Json, codes: tuple[int, int]) -> None:
+def test_an_invalid_push_config_gets_the_right_error_code(
+    wire: Wire, params: Json, codes: tuple[int, int]
+) -> None:
     task = wire.send(message("test.echo", {"data": {}}))["id"]
     answer = wire.ask("CreateTaskPushNotificationConfig", {"taskId": task, **params})
     assert code(answer) == codes[isinstance(wire, Rest)]
 
 
-def test_what_a_webhook_gets_is_what_the_protocol_has(wire: Wire, receiver: Receiver) -> None:
-    """The Task of 0.3, and the StreamResponse of 1.0."""
-    hold = message("test.wait", {"data": {"gate": "shut"}}, wait=False)
-    task = wire.send(hold)["id"]
+def test_a_notification_has_the_body_that_the_protocol_defines(
+    wire: Wire, receiver: Receiver
+) -> None:
+    """0.3 sends the Task, 1.0 a StreamResponse."""
+    send_params = message("test.wait", {"data": {"gate": "shut"}}, wait=False)
+    task = wire.send(send_params)["id"]
     wire.ask("CreateTaskPushNotificationConfig", {"taskId": task, "url": receiver.url})
     wire.ask("CancelTask", {"id": task})
     (delivery,) = receiver.wait(1)
@@ -125,49 +131,53 @@ async def clients(
         yield Clients(http, card, request.param)
 
 
-def webhook(task_id: str = "", url: str = NOBODY, **members: Any) -> TaskPushNotificationConfig:
-    known = AuthenticationInfo(scheme="Bearer", credentials="sesame")
+def webhook(
+    task_id: str = "", url: str = UNREACHABLE, **members: Any
+) -> TaskPushNotificationConfig:
+    credentials = AuthenticationInfo(scheme="Bearer", credentials="sesame")
     return TaskPushNotificationConfig(
-        task_id=task_id, url=url, id="c1", token="t-1", authentication=known, **members
+        task_id=task_id, url=url, id="c1", token="t-1", authentication=credentials, **members
     )
 
 
 @pytest.mark.anyio
-async def test_the_sdks_client_sets_gets_lists_and_deletes_webhooks(clients: Clients) -> None:
+async def test_the_sdk_client_creates_reads_lists_and_deletes_push_configs(
+    clients: Clients,
+) -> None:
     client, task = clients.blocking, await clients.send(ask("test.echo", {}))
-    wish = webhook(task.id)
-    one = GetTaskPushNotificationConfigRequest(task_id=task.id, id="c1")
+    push_config = webhook(task.id)
+    config_ref = GetTaskPushNotificationConfigRequest(task_id=task.id, id="c1")
     every = ListTaskPushNotificationConfigsRequest(task_id=task.id)
     gone = DeleteTaskPushNotificationConfigRequest(task_id=task.id, id="c1")
-    assert await client.create_task_push_notification_config(wish) == wish
-    assert await client.get_task_push_notification_config(one) == wish
-    assert [*(await client.list_task_push_notification_configs(every)).configs] == [wish]
+    assert await client.create_task_push_notification_config(push_config) == push_config
+    assert await client.get_task_push_notification_config(config_ref) == push_config
+    assert [*(await client.list_task_push_notification_configs(every)).configs] == [push_config]
     await client.delete_task_push_notification_config(gone)
     assert not (await client.list_task_push_notification_configs(every)).configs
     with pytest.raises(TaskNotFoundError):
-        await client.get_task_push_notification_config(one)
+        await client.get_task_push_notification_config(config_ref)
     with pytest.raises(InvalidParamsError):
         await client.create_task_push_notification_config(webhook(task.id, "ftp://127.0.0.1/"))
 
 
 @pytest.mark.anyio
-async def test_a_message_of_the_sdks_client_brings_its_webhook(
+async def test_a_message_of_the_sdk_client_can_carry_a_push_config(
     clients: Clients, receiver: Receiver
 ) -> None:
-    wish = webhook(url=receiver.url)
+    push_config = webhook(url=receiver.url)
     sending = ask("test.echo", {"n": 1})
-    sending.configuration.task_push_notification_config.CopyFrom(wish)
+    sending.configuration.task_push_notification_config.CopyFrom(push_config)
     task = await clients.send(sending)
-    one = GetTaskPushNotificationConfigRequest(task_id=task.id, id="c1")
-    found = await clients.blocking.get_task_push_notification_config(one)
-    assert found == webhook(task.id, receiver.url)
+    config_ref = GetTaskPushNotificationConfigRequest(task_id=task.id, id="c1")
+    returned = await clients.blocking.get_task_push_notification_config(config_ref)
+    assert returned == webhook(task.id, receiver.url)
     await asyncio.to_thread(receiver.wait, 3)
     assert receiver.states == STATES
     assert {d.headers["authorization"] for d in receiver.deliveries} == {"Bearer sesame"}
 
 
 @pytest.mark.anyio
-async def test_the_sdks_client_can_read_a_webhook_that_has_failed(
+async def test_the_sdk_client_can_read_a_failed_push_config(
     clients: Clients, http: httpx.Client
 ) -> None:
     with receiving(lambda delivery: Reply(410)) as receiver:
@@ -177,14 +187,16 @@ async def test_the_sdks_client_can_read_a_webhook_that_has_failed(
         path = f"/tasks/{task.id}/pushNotificationConfigs/c1"
         await asyncio.to_thread(eventually, lambda: http.get(path).json().get("status") == "failed")
         every = ListTaskPushNotificationConfigsRequest(task_id=task.id)
-        found = await clients.blocking.list_task_push_notification_configs(every)
-        assert [*found.configs] == [webhook(task.id, receiver.url)]
+        listed = await clients.blocking.list_task_push_notification_configs(every)
+        assert [*listed.configs] == [webhook(task.id, receiver.url)]
 
 
-def test_a_program_of_protocol_0_3_has_its_webhooks(notifier: str, receiver: Receiver) -> None:
+def test_a_program_of_protocol_0_3_gets_its_notifications(
+    notifier: str, receiver: Receiver
+) -> None:
     python = python_environment("sdk-v03", "a2a-sdk==0.3.26")
     script = Path(__file__).parent / "scripts" / "sdk_v03_push.py"
-    steps = told(str(python), "-I", "-W", "error", str(script), notifier, receiver.url)
+    steps = run_steps(str(python), "-I", "-W", "error", str(script), notifier, receiver.url)
     assert steps["card"]["push"] is True
     assert steps["send"]["config"] == {
         "id": "c1",

@@ -1,4 +1,4 @@
-"""Every answer held against the protocol's own definitions: 0.3's schema, and 1.0's types."""
+"""Every response is valid under the protocol's own definitions: 0.3's schema and 1.0's types."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -18,26 +18,26 @@ LINK = {"url": "https://example.com/hi.txt", "filename": "hi.txt", "mediaType": 
 
 
 def message(skill: str | None, *parts: Json, wait: bool = True, **members: str) -> Json:
-    """The params of a send."""
+    """Return the params of a send."""
     content = {"messageId": str(uuid4()), "role": "ROLE_USER", "parts": [*parts], **members}
     params: Json = {"message": content, "configuration": {"returnImmediately": not wait}}
     return params if skill is None else {**params, "metadata": {"skillId": skill}}
 
 
 def state(event: Json) -> str:
-    """The state that a task or an event tells of, as 0.3 writes it."""
-    found: Mapping[str, Any] = event.get("task") or event.get("statusUpdate") or event
-    name: str = found["status"]["state"]
+    """Return the state in a task or an event, as 0.3 spells it."""
+    holder: Mapping[str, Any] = event.get("task") or event.get("statusUpdate") or event
+    name: str = holder["status"]["state"]
     return name.removeprefix("TASK_STATE_").replace("_", "-").lower()
 
 
 def task_id(event: Json) -> str:
-    found: str = (event.get("task") or event)["id"]
-    return found
+    found_id: str = (event.get("task") or event)["id"]
+    return found_id
 
 
 def code(answer: Json) -> Any:
-    """The code of an error: of JSON-RPC, or of HTTP."""
+    """Return the code of an error: of JSON-RPC, or of HTTP."""
     return answer["error"]["code"]
 
 
@@ -49,8 +49,8 @@ def http(agent: str) -> Iterator[httpx.Client]:
 
 @pytest.fixture(params=[OldJsonRpc, JsonRpc, Rest])
 def wire(http: httpx.Client, request: pytest.FixtureRequest) -> Wire:
-    found: Wire = request.param(http)
-    return found
+    wire: Wire = request.param(http)
+    return wire
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def wire(http: httpx.Client, request: pytest.FixtureRequest) -> Wire:
         [{"data": {}}, FILE, LINK, {"text": ""}],
     ],
 )
-def test_a_task_with_any_parts(wire: Wire, parts: list[Json]) -> None:
+def test_a_task_with_any_parts_is_valid(wire: Wire, parts: list[Json]) -> None:
     task = wire.send(message("test.echo", *parts, contextId="c-schema"))
     assert state(task) == "completed"
     assert task["contextId"] == "c-schema"
@@ -74,21 +74,21 @@ def test_a_task_with_any_parts(wire: Wire, parts: list[Json]) -> None:
 
 
 @pytest.mark.parametrize("skill", ["test.pack", "markdown.html", "text.stats"])
-def test_a_stream(wire: Wire, skill: str) -> None:
+def test_a_stream_is_valid(wire: Wire, skill: str) -> None:
     first, *_, last = wire.read("SendStreamingMessage", message(skill, {"data": {"text": "tea"}}))
     assert (state(first), state(last)) == ("submitted", "completed")
 
 
-def test_a_stream_that_fails(wire: Wire) -> None:
+def test_a_failing_stream_is_valid(wire: Wire) -> None:
     *_, last = wire.read("SendStreamingMessage", message("test.fail", {"data": {}}))
     assert state(last) == "failed"
 
 
-def test_a_failed_task(wire: Wire) -> None:
+def test_a_failed_task_is_valid(wire: Wire) -> None:
     assert state(wire.send(message("test.fail", {"data": {}}))) == "failed"
 
 
-def test_a_paused_task_and_its_refusal(wire: Wire) -> None:
+def test_a_paused_task_and_its_rejection_are_valid(wire: Wire) -> None:
     paused = wire.send(message("files.delete", {"data": {"path": "none.txt"}}))
     assert state(paused) == "input-required"
     unclear = wire.send(message(None, {"text": "perhaps"}, taskId=paused["id"]))
@@ -97,7 +97,7 @@ def test_a_paused_task_and_its_refusal(wire: Wire) -> None:
     assert state(last) == "rejected"
 
 
-def test_a_subscription_and_a_cancellation(wire: Wire) -> None:
+def test_a_subscription_and_a_cancellation_are_valid(wire: Wire) -> None:
     running = wire.send(message("test.wait", {"data": {"gate": "never"}}, wait=False))
     assert state(running) in {"submitted", "working"}
     with wire.open("SubscribeToTask", {"id": running["id"]}) as stream:
@@ -108,13 +108,13 @@ def test_a_subscription_and_a_cancellation(wire: Wire) -> None:
     assert state(last) == "canceled"
 
 
-def test_a_replay(wire: Wire) -> None:
-    told = wire.read("SendStreamingMessage", message("text.stats", {"text": "a\n\nb"}))
-    again = wire.read("SubscribeToTask", {"id": task_id(told[0])}, last_id=1)
-    assert again == told[1:]
+def test_a_replay_repeats_the_events(wire: Wire) -> None:
+    events = wire.read("SendStreamingMessage", message("text.stats", {"text": "a\n\nb"}))
+    replayed = wire.read("SubscribeToTask", {"id": task_id(events[0])}, last_id=1)
+    assert replayed == events[1:]
 
 
-def test_a_list_of_tasks(wire: Wire) -> None:
+def test_a_list_of_tasks_is_valid(wire: Wire) -> None:
     context = str(uuid4())
     assert wire.ask("ListTasks", {"contextId": context})["tasks"] == []
     sent = [wire.send(message("test.echo", {"data": {}}, contextId=context)) for _ in range(3)]
@@ -122,10 +122,10 @@ def test_a_list_of_tasks(wire: Wire) -> None:
     assert [task["id"] for task in first["tasks"]] == [task["id"] for task in sent[:0:-1]]
 
 
-def test_a_list_in_1_0_has_all_its_required_members(http: httpx.Client) -> None:
+def test_an_empty_list_of_1_0_has_all_required_members(http: httpx.Client) -> None:
     for wire in (JsonRpc(http), Rest(http)):
-        found = wire.ask("ListTasks", {"contextId": str(uuid4())})
-        assert found == {"tasks": [], "nextPageToken": "", "pageSize": 50, "totalSize": 0}
+        page = wire.ask("ListTasks", {"contextId": str(uuid4())})
+        assert page == {"tasks": [], "nextPageToken": "", "pageSize": 50, "totalSize": 0}
 
 
 @pytest.mark.parametrize(
@@ -144,14 +144,20 @@ def test_a_list_in_1_0_has_all_its_required_members(http: httpx.Client) -> None:
         ("GetTaskPushNotificationConfig", {"taskId": "t", "id": "c"}, (-32003, 400)),
         ("ListTaskPushNotificationConfigs", {"taskId": "t", "id": ""}, (-32003, 400)),
         ("DeleteTaskPushNotificationConfig", {"taskId": "t", "id": "c"}, (-32003, 400)),
-        ("GetExtendedAgentCard", {}, (-32007, 400)),
     ],
 )
-def test_an_error(wire: Wire, method: str, params: Json, codes: tuple[int, int]) -> None:
+def test_an_error_is_valid_and_has_the_right_code(
+    wire: Wire, method: str, params: Json, codes: tuple[int, int]
+) -> None:
     assert code(wire.ask(method, params)) == codes[isinstance(wire, Rest)]
 
 
-def test_the_errors_of_a_finished_task(wire: Wire) -> None:
+def test_an_extended_card_that_is_not_declared_is_refused(wire: Wire) -> None:
+    codes = {Rest: 400, OldJsonRpc: -32007}
+    assert code(wire.ask("GetExtendedAgentCard", {})) == codes.get(type(wire), -32004)
+
+
+def test_the_errors_about_a_finished_task_have_the_right_codes(wire: Wire) -> None:
     task = wire.send(message("test.echo", {"data": {}}))
     more = message("test.echo", {"data": {}}, taskId=task["id"])
     codes = [code(wire.ask("CancelTask", {"id": task["id"]})), code(wire.ask("SendMessage", more))]
@@ -174,7 +180,9 @@ def test_the_errors_of_a_finished_task(wire: Wire) -> None:
         (b'{"jsonrpc": "2.0", "id": "x", "method": "tasks/get", "params": {"id": 5}}', -32602),
     ],
 )
-def test_what_is_no_request(http: httpx.Client, body: bytes, expected: int) -> None:
+def test_an_invalid_request_gets_a_valid_error(
+    http: httpx.Client, body: bytes, expected: int
+) -> None:
     answer = Rpc(http).post(body)
     schema_of("JSONRPCErrorResponse").validate(answer)
     assert code(answer) == expected
@@ -183,14 +191,14 @@ def test_what_is_no_request(http: httpx.Client, body: bytes, expected: int) -> N
     assert code(answer) == expected
 
 
-def test_another_content_type(http: httpx.Client) -> None:
+def test_another_content_type_gets_a_valid_error(http: httpx.Client) -> None:
     answer = Rpc(http).post(b"{}", **{"content-type": "text/plain"})
     schema_of("JSONRPCErrorResponse").validate(answer)
     assert code(answer) == -32005
 
 
 def paths(value: Any, path: str = "") -> Iterator[str]:
-    """The paths of all members, without the indices of lists."""
+    """Yield the paths of all members, without the indices of lists."""
     for name, item in value.items() if isinstance(value, dict) else ():
         yield f"{path}{name}"
         yield from paths(item, f"{path}{name}.")
@@ -198,12 +206,12 @@ def paths(value: Any, path: str = "") -> Iterator[str]:
         yield from paths(item, path)
 
 
-def test_the_card_is_one_of_both_protocols(http: httpx.Client) -> None:
+def test_the_card_is_valid_in_both_protocols(http: httpx.Client) -> None:
     card = parse(http.get("/.well-known/agent-card.json").text)
     schema_of("AgentCard", closed=False).validate(card)
     modern = ParseDict(card, a2a.AgentCard(), ignore_unknown_fields=True)
-    known = set(paths(MessageToDict(modern, always_print_fields_with_no_presence=True)))
-    assert {path for path in paths(card) if path not in known and "apcore" not in path} == {
+    defined = set(paths(MessageToDict(modern, always_print_fields_with_no_presence=True)))
+    assert {path for path in paths(card) if path not in defined and "apcore" not in path} == {
         "url",
         "protocolVersion",
         "preferredTransport",

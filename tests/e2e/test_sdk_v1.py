@@ -1,4 +1,4 @@
-"""The official Python SDK's client against the server, over each binding that both speak."""
+"""The official Python SDK's client against the server, over each binding that both support."""
 
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
@@ -65,19 +65,19 @@ def binding(request: pytest.FixtureRequest) -> str:
 
 
 class Clients:
-    """A client that streams, one that waits for the end, and one that does not wait."""
+    """A streaming client, one that waits for the result, and one that polls for it."""
 
     def __init__(self, http: httpx.AsyncClient, card: AgentCard, binding: str) -> None:
         protocol, version = BINDINGS[binding]
-        found = AgentCard()
-        found.CopyFrom(card)
-        del found.supported_interfaces[:]
-        found.supported_interfaces.extend(
+        narrowed = AgentCard()
+        narrowed.CopyFrom(card)
+        del narrowed.supported_interfaces[:]
+        narrowed.supported_interfaces.extend(
             interface
             for interface in card.supported_interfaces
             if (interface.protocol_binding, interface.protocol_version) == (protocol, version)
         )
-        self._http, self._card, self._protocol = http, found, protocol
+        self._http, self._card, self._protocol = http, narrowed, protocol
         self.streaming = self._client(streaming=True)
         self.blocking = self._client(streaming=False)
         self.polling = self._client(streaming=False, polling=True)
@@ -88,11 +88,11 @@ class Clients:
         return ClientFactory(config).create(self._card)
 
     async def send(self, message: SendMessageRequest) -> Task:
-        """The task after it has settled."""
+        """Send a message and return its task once it has ended or paused."""
         return await task_of(self.blocking, message)
 
     async def start(self, message: SendMessageRequest) -> Task:
-        """The task as soon as it is there."""
+        """Send a message and return its task as soon as it exists."""
         return await task_of(self.polling, message)
 
     async def stream(self, message: SendMessageRequest) -> list[StreamResponse]:
@@ -106,7 +106,7 @@ class Clients:
 
     @asynccontextmanager
     async def watching(self, task: Task) -> AsyncIterator[AsyncIterator[StreamResponse]]:
-        """The events of a task, after the first, which has been seen."""
+        """Subscribe to a task and yield its events after the first, which is the task itself."""
         request = SubscribeToTaskRequest(id=task.id)
         subscription = self.streaming.subscribe(request)
         assert isinstance(subscription, AsyncGenerator)
@@ -130,7 +130,7 @@ async def task_of(client: Client, message: SendMessageRequest) -> Task:
 def ask(
     skill: str | None, content: Any, task_id: str = "", context_id: str = ""
 ) -> SendMessageRequest:
-    """A message to a skill, of data or of text."""
+    """Return a request that sends data or text to a skill."""
     if isinstance(content, str):
         message: Message = new_text_message(content, role=Role.ROLE_USER)
     else:
@@ -153,7 +153,7 @@ def state(event: StreamResponse) -> TaskState:
     return status.status.state
 
 
-async def test_the_card_tells_every_binding_and_every_skill(card: AgentCard, agent: str) -> None:
+async def test_the_card_lists_every_binding_and_every_skill(card: AgentCard, agent: str) -> None:
     interfaces = [(i.protocol_binding, i.protocol_version) for i in card.supported_interfaces]
     assert interfaces == [("JSONRPC", "1.0"), ("JSONRPC", "0.3"), ("HTTP+JSON", "1.0")]
     assert {i.url for i in card.supported_interfaces} == {f"{agent}/"}
@@ -169,14 +169,14 @@ async def test_both_card_addresses_give_the_same_card(
     assert await resolver.get_agent_card() == card
 
 
-async def test_a_blocking_send_brings_the_result(clients: Clients) -> None:
+async def test_a_blocking_send_returns_the_result(clients: Clients) -> None:
     task = await clients.send(ask("csv.summary", {"text": "name,age\nAda,36\nAlan,41\n"}))
     assert task.status.state == COMPLETED
     assert output(task)["rows"] == 2
     assert await clients.get(task) == task
 
 
-async def test_text_is_input_for_a_skill_that_takes_text(clients: Clients) -> None:
+async def test_text_is_accepted_by_a_skill_with_a_text_input(clients: Clients) -> None:
     task = await clients.send(ask("markdown.html", "# Tea"))
     assert output(task) == {"html": "<h1>Tea</h1>"}
 
@@ -200,7 +200,7 @@ async def test_bytes_arrive_as_a_file(clients: Clients) -> None:
     assert get_data_parts(artifact.parts) == [{"size": 7}]
 
 
-async def test_a_send_that_does_not_wait_can_be_followed_to_its_end(clients: Clients) -> None:
+async def test_a_task_sent_without_waiting_can_be_followed_to_its_end(clients: Clients) -> None:
     gate = str(uuid4())
     task = await clients.start(ask("test.wait", {"gate": gate}))
     assert task.status.state not in TERMINAL
@@ -212,7 +212,7 @@ async def test_a_send_that_does_not_wait_can_be_followed_to_its_end(clients: Cli
     assert output(await clients.get(task)) == {"opened": gate}
 
 
-async def test_a_stream_brings_chunks_then_the_end(clients: Clients) -> None:
+async def test_a_stream_delivers_chunks_then_the_final_state(clients: Clients) -> None:
     events = await clients.stream(ask("text.stats", {"text": "To be\n\nor not\n\nto be"}))
     first, *between, last = events
     assert first.task.status.state == TaskState.TASK_STATE_SUBMITTED
@@ -225,7 +225,7 @@ async def test_a_stream_brings_chunks_then_the_end(clients: Clients) -> None:
     assert list(artifact.parts) == [part for update in updates for part in update.artifact.parts]
 
 
-async def test_every_event_of_a_stream_tells_its_task_and_context(clients: Clients) -> None:
+async def test_every_event_of_a_stream_names_its_task_and_context(clients: Clients) -> None:
     first, *rest = await clients.stream(ask("markdown.html", "tea", context_id="c-1"))
     assert first.task.context_id == "c-1"
     for event in rest:
@@ -256,7 +256,9 @@ async def test_two_watchers_see_the_same_end(clients: Clients) -> None:
     assert state(ends[0]) == COMPLETED
 
 
-async def test_a_subscription_to_a_finished_task(clients: Clients, binding: str) -> None:
+async def test_a_subscription_to_a_finished_task_returns_it_in_0_3_and_fails_in_1_0(
+    clients: Clients, binding: str
+) -> None:
     task = await clients.send(ask("test.echo", {}))
     request = SubscribeToTaskRequest(id=task.id)
     if binding == "jsonrpc-0.3":
@@ -276,7 +278,7 @@ async def test_a_subscription_to_a_finished_task(clients: Clients, binding: str)
         (ask("test.echo", {}, task_id="no-such"), TaskNotFoundError),
     ],
 )
-async def test_what_cannot_run_is_an_error_and_no_task(
+async def test_a_request_that_cannot_run_is_an_error_and_creates_no_task(
     clients: Clients, binding: str, message: SendMessageRequest, error: type[A2AError]
 ) -> None:
     message.message.context_id = context = str(uuid4())
@@ -284,30 +286,32 @@ async def test_what_cannot_run_is_an_error_and_no_task(
         with pytest.raises(A2AError) as caught:
             await anext(client.send_message(message))
         if binding == "rest-1.0" and caught.type is A2AClientError:
-            assert "400 Bad Request" in str(caught.value)  # it knows the protocol's reasons alone
+            assert "400 Bad Request" in str(
+                caught.value
+            )  # the SDK maps only the protocol's own reasons
         else:
             assert caught.type is error
     if binding != "jsonrpc-0.3":
-        found = await clients.blocking.list_tasks(ListTasksRequest(context_id=context))
-        assert not found.tasks
+        page = await clients.blocking.list_tasks(ListTasksRequest(context_id=context))
+        assert not page.tasks
 
 
 async def test_an_unknown_task_is_not_found(clients: Clients) -> None:
     unknown = Task(id=str(uuid4()))
-    for ask_for in (clients.get, clients.cancel):
+    for operation in (clients.get, clients.cancel):
         with pytest.raises(TaskNotFoundError):
-            await ask_for(unknown)
+            await operation(unknown)
     with pytest.raises(TaskNotFoundError):
         await anext(clients.streaming.subscribe(SubscribeToTaskRequest(id=unknown.id)))
 
 
-async def test_a_finished_task_takes_no_message(clients: Clients) -> None:
+async def test_a_finished_task_accepts_no_message(clients: Clients) -> None:
     task = await clients.send(ask("test.echo", {}))
     with pytest.raises(UnsupportedOperationError):
         await clients.send(ask("test.echo", {}, task_id=task.id))
 
 
-async def test_a_module_that_raises_fails_its_task_and_tells_nothing(clients: Clients) -> None:
+async def test_a_module_that_raises_fails_its_task_without_details(clients: Clients) -> None:
     task = await clients.send(ask("test.fail", {}))
     assert task.status.state == TaskState.TASK_STATE_FAILED
     (reason,) = get_data_parts(task.status.message.parts)

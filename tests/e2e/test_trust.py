@@ -1,4 +1,4 @@
-"""Tokens of an OpenID provider, and what an agent lets their bearers see and do."""
+"""Tokens of an OpenID provider decide what their bearers may see and do."""
 
 import asyncio
 import sys
@@ -27,7 +27,7 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from tests.e2e.environments import ROOT, python_environment
-from tests.e2e.programs import told
+from tests.e2e.programs import run_steps
 from tests.e2e.test_apcore_versions import SOURCES
 from tests.e2e.test_sdk_v1 import BINDINGS, COMPLETED, Clients, ask, output
 from tests.server.asking import Agent, Json
@@ -38,20 +38,20 @@ CARD = "/.well-known/agent.json"
 EXTENDED = "/agent/authenticatedExtendedCard"
 ADA = {"id": "ada", "type": "user", "roles": ["payroll"], "email": "ada@corp.example"}
 PAYROLL = ["hello", "payroll.run", "payroll.wait"]
-"""The skills of who pays."""
+"""The skills that the role "payroll" may call."""
 WAYS = ["0.3", "1.0", "REST"]
 
 
 class Issuer:
-    """An OpenID provider: tells where its keys are, and signs what it is asked to."""
+    """An OpenID provider that publishes its keys and signs tokens."""
 
     def __init__(self) -> None:
         self.url = ""
         self._key = rsa.generate_private_key(65537, 2048)
-        paths = {"/.well-known/openid-configuration": self.tell, "/keys": self.publish}
+        paths = {"/.well-known/openid-configuration": self.discover, "/keys": self.publish}
         self.app = Starlette(routes=[Route(path, page) for path, page in paths.items()])
 
-    async def tell(self, _: Request) -> JSONResponse:
+    async def discover(self, _: Request) -> JSONResponse:
         return JSONResponse({"issuer": self.url, "jwks_uri": f"{self.url}/keys"})
 
     async def publish(self, _: Request) -> JSONResponse:
@@ -59,30 +59,30 @@ class Issuer:
         return JSONResponse({"keys": [{**key, "kid": "1", "use": "sig", "alg": "RS256"}]})
 
     def token(self, name: str = "ada", *roles: str, life: int = 300, **claims: Any) -> str:
-        """A token of somebody with these roles, good for *life* seconds."""
-        told = {"iss": self.url, "aud": AUDIENCE, "sub": name, "exp": int(time.time()) + life}
-        told |= {"roles": [*roles], "email": f"{name}@corp.example", **claims}
-        return jwt.encode(told, self._key, "RS256", headers={"kid": "1"})
+        """Sign a token for the user *name* with these roles, valid for *life* seconds."""
+        payload = {"iss": self.url, "aud": AUDIENCE, "sub": name, "exp": int(time.time()) + life}
+        payload |= {"roles": [*roles], "email": f"{name}@corp.example", **claims}
+        return jwt.encode(payload, self._key, "RS256", headers={"kid": "1"})
 
 
 class Skill:
-    """Tells who has called it."""
+    """A skill that returns the identity of its caller."""
 
-    description = "Tells who calls"
+    description = "Returns the caller's identity"
     output_schema = None
 
     def __init__(self, input_schema: Json | None = None) -> None:
         self.input_schema = input_schema
 
     async def execute(self, inputs: Json, context: "Context[Any]") -> Json:
-        who = context.identity
-        assert who is not None
-        told = {"id": who.id, "type": who.type, "roles": [*who.roles]}
-        return {**told, "email": who.attrs["email"]}
+        caller = context.identity
+        assert caller is not None
+        shown = {"id": caller.id, "type": caller.type, "roles": [*caller.roles]}
+        return {**shown, "email": caller.attrs["email"]}
 
 
 class Waits(Skill):
-    """Waits for nothing that will ever be."""
+    """A skill that never returns."""
 
     async def execute(self, inputs: Json, context: "Context[Any]") -> Json:
         await asyncio.Event().wait()
@@ -103,7 +103,7 @@ def issuer() -> Iterator[Issuer]:
 
 @contextmanager
 def serving(issuer: Issuer, **options: Any) -> Iterator[str]:
-    """The URL of an agent that trusts the issuer."""
+    """Serve an agent that trusts the issuer and yield its URL."""
     registry, pays = Registry(), Skill({"properties": {"month": {}, "year": {}}})
     modules = {"hello": Skill(), "audit": Skill(), "payroll.run": pays, "payroll.wait": Waits()}
     for name, module in modules.items():
@@ -129,7 +129,7 @@ def http(trusting: str) -> Iterator[httpx.Client]:
 
 @pytest.fixture
 async def bearer(issuer: Issuer, anyio_backend: str) -> AsyncIterator[httpx.AsyncClient]:
-    """HTTP with a token of ada's."""
+    """Yield an HTTP client with ada's token."""
     headers = bearing(issuer.token("ada", "payroll"))
     async with httpx.AsyncClient(headers=headers, timeout=20, trust_env=False) as http:
         yield http
@@ -144,7 +144,7 @@ def skills(card: Json) -> list[str]:
 
 
 def send(skill: str) -> Json:
-    """A message of 0.3 to *skill*."""
+    """Return a request of 0.3 that sends a message to *skill*."""
     message = {"messageId": str(uuid4()), "role": "user", "parts": [{"kind": "data", "data": {}}]}
     params = {"message": {"kind": "message", **message}, "metadata": {"skillId": skill}}
     return {"jsonrpc": "2.0", "id": 1, "method": "message/send", "params": params}
@@ -158,8 +158,8 @@ def test_a_token_opens_the_extended_card_and_its_skills(http: httpx.Client, issu
     assert skills(public) == ["hello"]
     bearer = public["securitySchemes"]["bearer"]
     assert (bearer["type"], bearer["scheme"]) == ("http", "bearer")
-    found = public["securitySchemes"]["oidc"]["openIdConnectUrl"]
-    assert httpx.get(found, trust_env=False).json()["issuer"] == issuer.url
+    discovery_url = public["securitySchemes"]["oidc"]["openIdConnectUrl"]
+    assert httpx.get(discovery_url, trust_env=False).json()["issuer"] == issuer.url
 
     http.headers.update(bearing(issuer.token("ada", "payroll")))
     extended = http.get(EXTENDED).json()
@@ -174,7 +174,7 @@ def test_a_token_opens_the_extended_card_and_its_skills(http: httpx.Client, issu
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("binding", BINDINGS)
-async def test_the_sdk_of_1_0_does_so_too(
+async def test_the_sdk_of_1_0_opens_the_extended_card_and_its_skills(
     binding: str, bearer: httpx.AsyncClient, trusting: str, issuer: Issuer
 ) -> None:
     card = await A2ACardResolver(bearer, trusting).get_agent_card()
@@ -201,52 +201,56 @@ import httpx
 from a2a.client import A2ACardResolver, ClientConfig, ClientFactory
 from a2a.types import DataPart, Message, Part, Role
 
-def tell(step, **facts):
-    print(json.dumps({"step": step, **facts}))
+def report(step, **result):
+    print(json.dumps({"step": step, **result}))
 
 async def main(url, token):
     headers = {"Authorization": "Bearer " + token}
     async with httpx.AsyncClient(headers=headers, timeout=20, trust_env=False) as http:
         card = await A2ACardResolver(http, url).get_agent_card()
-        tell("public", skills=[skill.id for skill in card.skills])
+        report("public", skills=[skill.id for skill in card.skills])
         client = ClientFactory(ClientConfig(httpx_client=http, streaming=False)).create(card)
         extended = await client.get_card()
-        tell("extended", skills=[skill.id for skill in extended.skills])
+        report("extended", skills=[skill.id for skill in extended.skills])
         part = Part(root=DataPart(data={}))
         message = Message(message_id=str(uuid4()), role=Role.user, parts=[part])
         sent = client.send_message(request=message, request_metadata={"skillId": "payroll.run"})
         ((task, _),) = [event async for event in sent]
-        tell("task", output=task.artifacts[0].parts[0].root.data)
+        report("task", output=task.artifacts[0].parts[0].root.data)
 
 asyncio.run(main(*sys.argv[1:]))
 """
 
 
-def test_the_sdk_of_0_3_does_so_too(trusting: str, issuer: Issuer) -> None:
+def test_the_sdk_of_0_3_opens_the_extended_card_and_its_skills(
+    trusting: str, issuer: Issuer
+) -> None:
     python = python_environment("sdk-v03", "a2a-sdk==0.3.26")
     token = issuer.token("ada", "payroll")
-    steps = told(str(python), "-I", "-W", "error", "-c", OLD, trusting, token)
+    steps = run_steps(str(python), "-I", "-W", "error", "-c", OLD, trusting, token)
     assert steps["public"] == {"skills": ["hello"]}
     assert steps["extended"] == {"skills": PAYROLL}
     assert steps["task"] == {"output": ADA}
 
 
-def test_our_own_client_does_so_too(trusting: str, issuer: Issuer) -> None:
+def test_our_own_client_opens_the_extended_card_and_its_skills(
+    trusting: str, issuer: Issuer
+) -> None:
     token = issuer.token("ada", "payroll")
     with SyncA2AClient(trusting, auth=f"Bearer {token}") as client:
         assert [skill.id for skill in client.agent_card.skills] == ["hello"]
-        found = [skill.id for skill in client.extended_card().skills]
-        assert found == PAYROLL
+        extended = [skill.id for skill in client.extended_card().skills]
+        assert extended == PAYROLL
         assert client.call("payroll.run", {}) == ADA
         with pytest.raises(A2AError, match="Task not found"):
             client.call("audit", {})
 
 
-# Who is not let in
+# Refused tokens
 
 
 @pytest.mark.anyio
-async def test_a_token_that_has_expired_is_refused_until_there_is_a_fresh_one(
+async def test_an_expired_token_is_refused_until_it_is_replaced(
     trusting: str, issuer: Issuer
 ) -> None:
     tokens = [issuer.token("ada", "payroll", life=life) for life in (-300, 300)]
@@ -255,31 +259,42 @@ async def test_a_token_that_has_expired_is_refused_until_there_is_a_fresh_one(
         with pytest.raises(A2AAuthError) as refused:
             await client.call("payroll.run", {})
         assert refused.value.status_code == 401
-        assert refused.value.challenge == 'Bearer error="invalid_token"'
+        assert refused.value.challenge == refused_with("expired")
         del tokens[0]
         assert await client.call("payroll.run", {}) == ADA
 
 
-REFUSED: dict[str, Json] = {
-    "expired": {"life": -300},
-    "of somebody else": {"iss": "https://idp.example.com"},
-    "for somebody else": {"aud": "other-agents"},
-    "not yet good": {"nbf": int(time.time()) + 3000},
-    "of nobody": {"sub": None},
+REFUSED: dict[str, tuple[Json, str]] = {
+    "expired": ({"life": -300}, "expired"),
+    "of another issuer": ({"iss": "https://idp.example.com"}, "wrong issuer"),
+    "for another audience": ({"aud": "other-agents"}, "wrong audience"),
+    "not yet valid": ({"nbf": int(time.time()) + 3000}, "not valid yet"),
+    "without a subject": ({"sub": None}, "no identity"),
+}
+REASONS = {name: reason for name, (_, reason) in REFUSED.items()} | {
+    "malformed": "malformed",
+    "signed by others": "invalid signature",
 }
 
 
-def stolen(issuer: Issuer) -> str:
-    """A token that somebody else has signed in the issuer's name."""
+def refused_with(reason: str) -> str:
+    """Return the challenge for a token that is refused for *reason*."""
+    return f'Bearer error="invalid_token", error_description="Token refused: {reason}"'
+
+
+def forged(issuer: Issuer) -> str:
+    """Return a token in the issuer's name that is signed with another key."""
     other = Issuer()
     other.url = issuer.url
     return other.token("ada", "payroll")
 
 
 @pytest.mark.parametrize("why", [*REFUSED, "malformed", "signed by others", "missing"])
-def test_nobody_comes_in_without_a_good_token(why: str, http: httpx.Client, issuer: Issuer) -> None:
-    others = {"malformed": "no-token.at-all.not-one", "signed by others": stolen(issuer)}
-    token = others.get(why) or issuer.token("ada", "payroll", **REFUSED.get(why, {}))
+def test_a_request_without_a_valid_token_is_refused(
+    why: str, http: httpx.Client, issuer: Issuer
+) -> None:
+    others = {"malformed": "no-token.at-all.not-one", "signed by others": forged(issuer)}
+    token = others.get(why) or issuer.token("ada", "payroll", **REFUSED.get(why, ({}, ""))[0])
     if why != "missing":
         http.headers.update(bearing(token))
     message = send("payroll.run")
@@ -289,21 +304,21 @@ def test_nobody_comes_in_without_a_good_token(why: str, http: httpx.Client, issu
         http.get(EXTENDED),
     ):
         assert answer.status_code == 401
-        challenge = "Bearer" if why == "missing" else 'Bearer error="invalid_token"'
+        challenge = "Bearer" if why == "missing" else refused_with(REASONS[why])
         assert answer.headers["www-authenticate"] == challenge
         assert not [word for word in ["payroll", *token.split(".")] if word in answer.text]
 
 
 @pytest.fixture(params=WAYS)
 def bob(http: httpx.Client, issuer: Issuer, request: pytest.FixtureRequest) -> Agent:
-    """The agent, asked by somebody who may say hello and no more."""
+    """Return the agent, called as bob, who may call `hello` and nothing else."""
     http.headers.update(bearing(issuer.token("bob")))
     return Agent(http, request.param)
 
 
-@pytest.mark.parametrize("operation", ["send", "stream"])
-def test_what_is_denied_looks_like_a_task_that_is_not_there(operation: str, bob: Agent) -> None:
-    unknown = bob.ask("get", {"id": "no-such"}).response
+@pytest.mark.parametrize(("operation", "lookup"), [("send", "get"), ("stream", "subscribe")])
+def test_a_denied_skill_looks_like_an_unknown_task(operation: str, lookup: str, bob: Agent) -> None:
+    unknown = bob.ask(lookup, {"id": "no-such"}).response
     denied = bob.ask(operation, bob.params("payroll.run", bob.part(data={}))).response
     assert b"Task not found" in denied.content
     assert (denied.status_code, denied.content) == (unknown.status_code, unknown.content)
@@ -313,11 +328,11 @@ def test_what_is_denied_looks_like_a_task_that_is_not_there(operation: str, bob:
 
 
 @pytest.mark.parametrize("part", [{"text": "hello"}, {"raw": "aGk="}])
-def test_a_denial_does_not_depend_on_what_is_sent(part: Json, bob: Agent) -> None:
+def test_a_denial_does_not_depend_on_the_message(part: Json, bob: Agent) -> None:
     assert bob.send("payroll.run", bob.part(**part)).code == -32001
 
 
-def test_a_denial_does_not_tell_whether_others_call(issuer: Issuer) -> None:
+def test_a_denial_does_not_reveal_whether_the_skill_is_busy(issuer: Issuer) -> None:
     with serving(issuer, max_runs_per_skill=1) as url, httpx.Client(base_url=url) as http:
         agent = Agent(http, "1.0")
         http.headers.update(bearing(issuer.token("ada", "payroll")))
@@ -340,12 +355,12 @@ PEOPLE = {"ada": Identity("ada", roles=("admin",)), "bob": Identity("bob"),
           "cron": Identity("cron", type="service")}
 CONDITIONS = {"open": None, "admin": {"roles": ["admin"]}, "data": {"identity_types": ["service"]}}
 
-class Known:
+class ByName:
     def authenticate(self, headers):
         return PEOPLE.get(headers.get("x-name"))
 
 class Echo:
-    description, input_schema, output_schema = "Says what it is told", None, None
+    description, input_schema, output_schema = "Returns its inputs", None, None
     async def execute(self, inputs, context):
         return inputs
 
@@ -359,9 +374,9 @@ def code(http, skill):
 registry = Registry()
 for name in (*CONDITIONS, "closed"):
     registry.register(name, Echo())
-rules = [ACLRule(["@external"], [name], "allow", "", told) for name, told in CONDITIONS.items()]
+rules = [ACLRule(["@external"], [name], "allow", "", when) for name, when in CONDITIONS.items()]
 executor = Executor(registry, acl=ACL(rules, default_effect="deny"))
-with running(executor, auth=Known()) as url:
+with running(executor, auth=ByName()) as url:
     for name in ("", *PEOPLE):
         page = "/agent/authenticatedExtendedCard" if name else "/.well-known/agent-card.json"
         with httpx.Client(base_url=url, headers={"x-name": name}, timeout=PATIENCE) as http:
@@ -374,15 +389,15 @@ ALLOWED = {"ada": {"open", "admin"}, "bob": {"open"}, "cron": {"open", "data"}}
 
 @pytest.fixture(scope="module", params=["0.22.0", "newest"])
 def steps(request: pytest.FixtureRequest) -> Any:
-    """What each sees and may call with one version of apcore."""
+    """Return the skills that each caller sees and may call with one version of apcore."""
     python = Path(sys.executable)
     if request.param != "newest":
         apcore = f"apcore=={request.param}"
         python = python_environment(f"apcore-{request.param}", apcore, sources=SOURCES)
-    return told(str(python), "-c", RULES, cwd=ROOT)
+    return run_steps(str(python), "-c", RULES, cwd=ROOT)
 
 
-def test_cards_and_calls_go_by_the_rules_of_each_apcore(steps: Any) -> None:
+def test_cards_and_calls_follow_the_acl_of_each_apcore(steps: Any) -> None:
     assert steps[""]["shown"] == ["open"]
     for name, allowed in ALLOWED.items():
         codes = steps[name]["codes"]

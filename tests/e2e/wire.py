@@ -1,4 +1,4 @@
-"""JSON-RPC and Server-Sent Events with nothing between: what is on the wire, byte by byte."""
+"""JSON-RPC and server-sent events as they are on the wire, without an SDK in between."""
 
 import json
 from collections.abc import Iterator
@@ -12,16 +12,16 @@ Json = dict[str, Any]
 
 
 def refuse(name: str) -> NoReturn:
-    raise AssertionError(f"{name} is no JSON")
+    raise AssertionError(f"{name} is not valid JSON")
 
 
 def parse(text: str) -> Any:
-    """JSON, strictly (RFC 8259)."""
+    """Parse JSON strictly (RFC 8259)."""
     return json.loads(text, parse_constant=refuse)
 
 
 def events(response: httpx.Response) -> Iterator[tuple[int, Any]]:
-    """The id and the data of each event, as they come."""
+    """Yield the id and the data of each event as it arrives."""
     assert response.headers["content-type"].split(";")[0] == "text/event-stream"
     fields: dict[str, str] = {}
     for line in response.iter_lines():
@@ -44,25 +44,29 @@ class Rpc:
         self.ids = count(1)
 
     def call(self, method: str, params: Any = None) -> Json:
-        """The response to a request that has one."""
+        """Send a request and return its response."""
         request = self.request(method, params)
         answer = self.post(json.dumps(request).encode())
         assert answer["id"] == request["id"]
         return answer
 
     def post(self, body: bytes, **headers: str) -> Json:
-        """The response to any bytes."""
+        """Post any bytes and return the response."""
         headers = {"content-type": "application/json", **self.headers, **headers}
         response = self.http.post("/", content=body, headers=headers)
-        assert response.headers["content-type"] == "application/json"
-        answer: Json = parse(response.text)
+        text = response.text
+        if response.headers["content-type"] != "application/json":  # a refused stream of 0.3
+            assert response.headers["content-type"].split(";")[0] == "text/event-stream"
+            assert text.startswith("data: ")
+            text = text.removeprefix("data: ")
+        answer: Json = parse(text)
         return answer
 
     @contextmanager
     def stream(
         self, method: str, params: Any, last_event_id: int | None = None
     ) -> Iterator[Iterator[tuple[int, Json]]]:
-        """The ids and responses of a stream, while it is open."""
+        """Open a stream and yield an iterator over the ids and responses of its events."""
         replay = {} if last_event_id is None else {"last-event-id": str(last_event_id)}
         request = self.request(method, params)
         options: Json = {"json": request, "headers": {**self.headers, **replay}}
@@ -70,7 +74,7 @@ class Rpc:
             yield events(response)
 
     def read(self, method: str, params: Any, last_event_id: int | None = None) -> list[Json]:
-        """All responses of a stream."""
+        """Return all responses of a stream."""
         with self.stream(method, params, last_event_id) as stream:
             return [answer for _, answer in stream]
 

@@ -1,4 +1,4 @@
-"""The files for deployments name options that there are, and fit together."""
+"""Deployment files use existing options, and match each other."""
 
 import re
 import shlex
@@ -15,26 +15,26 @@ FOLDER = Path(__file__).parents[2] / "examples" / "deployment"
 AGENTS = ("agent1", "agent2", "agent3")
 
 
-def served(command: list[str]) -> dict[str, Any]:
-    """The options of a command line, as the command itself reads them."""
+def options_of(command: list[str]) -> dict[str, Any]:
+    """Return the options of a command line, as the command parses them."""
     assert command[0] == "serve"
     return serve.make_context("serve", command[1:]).params
 
 
 def unit() -> dict[str, list[str]]:
-    """The settings of the unit; each may be there more than once."""
+    """Return the settings of the systemd unit; each may occur several times."""
     text = (FOLDER / "apcore-a2a.service").read_text()
-    found: dict[str, list[str]] = {}
+    settings: dict[str, list[str]] = {}
     for name, value in re.findall(r"^(\w+)=(.*)$", text, re.MULTILINE):
-        found.setdefault(name, []).append(value)
-    return found
+        settings.setdefault(name, []).append(value)
+    return settings
 
 
 @pytest.fixture(scope="module")
 def services() -> dict[str, Any]:
     document = yaml.safe_load((FOLDER / "compose.yaml").read_text())
-    found: dict[str, Any] = document["services"]
-    return found
+    services: dict[str, Any] = document["services"]
+    return services
 
 
 def upstream(name: str) -> list[str]:
@@ -45,40 +45,40 @@ def seconds(text: str) -> float:
     return float(text.removesuffix("s"))
 
 
-def test_the_unit_starts_what_the_command_takes() -> None:
+def test_the_unit_uses_valid_options() -> None:
     program, *command = shlex.split(unit()["ExecStart"][0])
-    options = served(command)
+    options = options_of(command)
     assert program.endswith("/bin/apcore-a2a")
     assert options["store"] == "sqlite:///%S/apcore-a2a/agent.db"
     assert f":{options['port']}/health" in unit()["ExecStartPost"][0]
     assert unit()["StateDirectory"] == ["apcore-a2a"]
 
 
-def test_containers_start_what_the_command_takes(services: dict[str, Any]) -> None:
+def test_the_containers_use_valid_options(services: dict[str, Any]) -> None:
     for name in AGENTS:
-        options = served(services[name]["command"])
+        options = options_of(services[name]["command"])
         assert f":{options['port']}/health" in services[name]["healthcheck"]["test"][-1]
         variables = [v for v in services[name]["environment"] if v.startswith(PREFIX)]
         assert variables
         assert {v.removeprefix(PREFIX).lower() for v in variables} <= OPTIONS.keys()
 
 
-def test_who_stops_an_agent_waits_longer_than_it_takes(services: dict[str, Any]) -> None:
-    options = served(shlex.split(unit()["ExecStart"][0])[1:])
+def test_stop_timeouts_are_longer_than_the_shutdown_timeout(services: dict[str, Any]) -> None:
+    options = options_of(shlex.split(unit()["ExecStart"][0])[1:])
     assert seconds(unit()["TimeoutStopSec"][0]) > options["shutdown_timeout"]
     for name in AGENTS:
-        options = served(services[name]["command"])
+        options = options_of(services[name]["command"])
         assert seconds(services[name]["stop_grace_period"]) > options["shutdown_timeout"]
 
 
-def test_nginx_knows_where_the_containers_are(services: dict[str, Any]) -> None:
-    places = [services[name]["networks"]["default"]["ipv4_address"] for name in AGENTS]
-    assert upstream("compose-replicas.conf") == [f"{place}:8000" for place in places]
+def test_nginx_has_the_addresses_of_the_containers(services: dict[str, Any]) -> None:
+    addresses = [services[name]["networks"]["default"]["ipv4_address"] for name in AGENTS]
+    assert upstream("compose-replicas.conf") == [f"{address}:8000" for address in addresses]
     trusted = {services[name]["environment"]["FORWARDED_ALLOW_IPS"] for name in AGENTS}
     assert trusted == {services["nginx"]["networks"]["default"]["ipv4_address"]}
 
 
-def test_the_upstreams_differ_in_their_addresses_alone() -> None:
+def test_the_upstreams_differ_only_in_their_addresses() -> None:
     here, there = (
         re.sub(r"server \S+", "server", (FOLDER / name).read_text())
         for name in ("replicas.conf", "compose-replicas.conf")
@@ -86,7 +86,7 @@ def test_the_upstreams_differ_in_their_addresses_alone() -> None:
     assert here == there
 
 
-def test_no_file_holds_a_password(services: dict[str, Any]) -> None:
+def test_no_file_contains_a_password(services: dict[str, Any]) -> None:
     assert "EnvironmentFile" in unit()
     for path in FOLDER.iterdir():
         assert not re.search(r"://[^/\s]+:[^/\s]+@", path.read_text()), path
@@ -95,8 +95,8 @@ def test_no_file_holds_a_password(services: dict[str, Any]) -> None:
             assert "PASSWORD" not in name or value.startswith("${DATABASE_PASSWORD:?"), name
 
 
-def test_the_documentation_tells_of_every_file() -> None:
-    told = (FOLDER.parents[1] / "docs" / "deployment.md").read_text()
+def test_the_documentation_links_every_file() -> None:
+    page = (FOLDER.parents[1] / "docs" / "deployment.md").read_text()
     assert [
-        p.name for p in FOLDER.iterdir() if f"(../examples/deployment/{p.name})" not in told
+        p.name for p in FOLDER.iterdir() if f"(../examples/deployment/{p.name})" not in page
     ] == []

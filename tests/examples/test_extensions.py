@@ -72,7 +72,7 @@ async def html(executor: Executor, text: str) -> str:
 
 
 async def chunks(executor: Executor, module: str, inputs: dict[str, Any]) -> list[dict[str, Any]]:
-    # apcore goes on merging into a chunk it has handed out.
+    # apcore keeps merging into a chunk after yielding it.
     return [deepcopy(chunk) async for chunk in executor.stream(module, inputs)]
 
 
@@ -88,7 +88,7 @@ async def test_every_file_is_a_module(registry: Registry) -> None:
     ]
 
 
-async def test_every_module_says_what_it_does(registry: Registry) -> None:
+async def test_every_module_is_documented(registry: Registry) -> None:
     for module in registry.list():
         definition = registry.get_definition(module)
         assert definition is not None
@@ -131,7 +131,7 @@ async def test_the_examples_are_true(executor: Executor, registry: Registry, mod
         ("units.convert", {"text": "1 km in mi" + 200 * " "}),
     ],
 )
-async def test_inputs_that_do_not_fit_the_schema_are_refused(
+async def test_inputs_that_do_not_match_the_schema_are_refused(
     executor: Executor, module: str, inputs: dict[str, Any]
 ) -> None:
     with pytest.raises(SchemaValidationError):
@@ -154,8 +154,8 @@ class TestCsvSummary:
         self, executor: Executor, cells: str, kind: str, low: object, high: object, mean: object
     ) -> None:
         column = (await columns(executor, f"a\n{cells}\n"))["a"]
-        found = [column[key] for key in ("type", "min", "max", "mean")]
-        assert found == [kind, low, high, mean]
+        summary = [column[key] for key in ("type", "min", "max", "mean")]
+        assert summary == [kind, low, high, mean]
         assert type(column["min"]) is type(low)
 
     async def test_blank_cells_are_missing(self, executor: Executor) -> None:
@@ -165,7 +165,7 @@ class TestCsvSummary:
     async def test_a_table_may_have_no_rows(self, executor: Executor) -> None:
         assert {c["type"] for c in (await columns(executor, "a,b\n")).values()} == {"empty"}
 
-    async def test_another_delimiter_can_be_named(self, executor: Executor) -> None:
+    async def test_another_delimiter_can_be_used(self, executor: Executor) -> None:
         assert list(await columns(executor, "a;b\n1,5;2\n", delimiter=";")) == ["a", "b"]
 
     async def test_a_file_is_read_like_text(self, executor: Executor) -> None:
@@ -180,7 +180,7 @@ class TestCsvSummary:
         assert summary["columns"][0]["name"] == "café"
 
     @pytest.mark.parametrize("table", ["", "a,a\n1,2", "a,\n1,2", "a,b\n1", 'a\n"1', 'a\n"1"2'])
-    async def test_a_table_that_is_none_is_refused(self, executor: Executor, table: str) -> None:
+    async def test_a_malformed_table_is_refused(self, executor: Executor, table: str) -> None:
         with pytest.raises(InvalidInputError):
             await executor.call_async("csv.summary", {"text": table})
 
@@ -227,7 +227,7 @@ class TestMarkdownHtml:
             "![x](file:///etc/passwd)",
         ],
     )
-    async def test_nothing_active_comes_through(self, executor: Executor, text: str) -> None:
+    async def test_no_active_content_is_rendered(self, executor: Executor, text: str) -> None:
         rendered = await html(executor, text)
         for harm in ("<script", "<img", "<b>", "<i>", '"onclick', 'href="java', 'href="data'):
             assert harm not in rendered
@@ -295,12 +295,14 @@ class TestJobsCountdown:
 
 
 class TestFilesDelete:
-    async def test_an_approved_file_is_gone(self, executor: Executor, sandbox: Path) -> None:
+    async def test_an_approved_file_is_deleted(self, executor: Executor, sandbox: Path) -> None:
         result = await executor.call_async("files.delete", {"path": "reports/2019.txt"})
         assert result == {"deleted": "reports/2019.txt", "size": 3}
         assert not (sandbox / "reports" / "2019.txt").exists()
 
-    async def test_without_approval_it_stays(self, registry: Registry, sandbox: Path) -> None:
+    async def test_without_approval_the_file_is_kept(
+        self, registry: Registry, sandbox: Path
+    ) -> None:
         with (
             Executor(registry, approval_handler=AlwaysDenyHandler()) as executor,
             pytest.raises(ApprovalDeniedError),
@@ -311,7 +313,7 @@ class TestFilesDelete:
     @pytest.mark.parametrize(
         "path", ["../secret.txt", "reports/../../secret.txt", "out/secret.txt", "link", "{outside}"]
     )
-    async def test_there_is_no_way_out_of_the_sandbox(
+    async def test_paths_out_of_the_sandbox_are_refused(
         self, executor: Executor, sandbox: Path, path: str
     ) -> None:
         secret = sandbox.parent / "secret.txt"
@@ -322,7 +324,7 @@ class TestFilesDelete:
         assert secret.exists()
 
     @pytest.mark.parametrize("path", [".", "..", "reports", "reports/..", "none.txt", "x" * 255])
-    async def test_only_a_file_can_be_deleted(
+    async def test_only_a_regular_file_can_be_deleted(
         self, executor: Executor, sandbox: Path, path: str
     ) -> None:
         with pytest.raises(InvalidInputError):
@@ -345,7 +347,7 @@ class TestOrdersPrice:
         assert bill["tax_cents"] == tax
         assert bill["total_cents"] == cents + tax
 
-    async def test_the_bulk_discount_needs_the_pieces(self, executor: Executor) -> None:
+    async def test_the_bulk_discount_requires_enough_pieces(self, executor: Executor) -> None:
         line = {"sku": "pin", "quantity": 100, "unit_cents": 10}
         order = {**ORDER, "discount": "bulk", "lines": [line]}
         assert (await executor.call_async("orders.price", order))["discount_cents"] == 100
@@ -382,7 +384,7 @@ class TestUnitsConvert:
     @pytest.mark.parametrize(
         "text", ["5 km", "mi", "5 km in kg", "5 km in km", "5 min", "-5 km in mi", "hello", ""]
     )
-    async def test_without_a_conversation_what_is_missing_is_refused(
+    async def test_without_a_conversation_an_incomplete_request_is_refused(
         self, executor: Executor, text: str
     ) -> None:
         with pytest.raises(InvalidInputError):
@@ -399,17 +401,16 @@ class TestUnitsConvert:
         assert answer.data == {"text": "2 kg = 4.40925 lb", "amount": 4.40925, "unit": "lb"}
 
     @pytest.mark.parametrize("answer", ["hello", "kg", "km"])
-    async def test_an_answer_that_does_not_help_is_asked_for_again(
-        self, peer: Peer, answer: str
-    ) -> None:
+    async def test_an_unhelpful_answer_is_asked_for_again(self, peer: Peer, answer: str) -> None:
         paused = await self.say(peer, "2 kg")
-        assert (await self.say(peer, answer)).state == "input-required"
-        done = await self.say(peer, "g")
-        assert done.task["id"] == paused.task["id"]
+        task_id = paused.task["id"]
+        assert (await self.say(peer, answer, taskId=task_id)).state == "input-required"
+        done = await self.say(peer, "g", taskId=task_id)
+        assert done.task["id"] == task_id
         assert done.data["text"] == "2 kg = 2000 g"
 
-    async def test_what_was_said_before_counts(self, peer: Peer) -> None:
-        said = {
+    async def test_missing_parts_are_taken_from_earlier_messages(self, peer: Peer) -> None:
+        answers = {
             "5 km in mi": "5 km = 3.10686 mi",
             "8 km": "8 km = 4.97097 mi",
             "in ft": "8 km = 26246.7 ft",
@@ -417,20 +418,22 @@ class TestUnitsConvert:
             "1 m": "1 m = 3.28084 ft",
             "2 kg": "2 kg = 4.40925 lb",
         }
-        assert [(await self.say(peer, text)).data["text"] for text in said] == [*said.values()]
+        assert [(await self.say(peer, text)).data["text"] for text in answers] == [
+            *answers.values()
+        ]
 
-    async def test_what_was_said_as_data_counts_too(self, peer: Peer) -> None:
+    async def test_earlier_data_parts_are_read_too(self, peer: Peer) -> None:
         data = peer.part(data={"text": "5 km in mi"})
         await peer.send("units.convert", data, contextId="trip")
         assert (await self.say(peer, "1 km")).data["text"] == "1 km = 0.621371 mi"
 
-    async def test_what_was_said_to_other_skills_is_not_mistaken(self, peer: Peer) -> None:
+    async def test_messages_to_other_skills_are_ignored(self, peer: Peer) -> None:
         await self.say(peer, "5 km in mi")
         parts = [peer.part(text="5 km in the woods"), peer.part(data=[5]), peer.part(data={})]
         await peer.send("text.stats", *parts, contextId="trip")
         assert (await self.say(peer, "1 km")).data["text"] == "1 km = 0.621371 mi"
 
-    async def test_another_conversation_begins_anew(self, peer: Peer) -> None:
+    async def test_another_conversation_starts_without_history(self, peer: Peer) -> None:
         await self.say(peer, "5 km in mi")
         answer = await self.say(peer, "ft", contextId="another trip")
         assert answer.state == "input-required"

@@ -1,4 +1,4 @@
-"""The example of a receiver, as its users run it."""
+"""The example receiver, run as a user runs it."""
 
 import os
 import subprocess
@@ -25,7 +25,7 @@ STATES = ["submitted", "working", "completed"]
 
 @contextmanager
 def receiver() -> Iterator[tuple[str, IO[str]]]:
-    """The example in a process of its own: its URL, and what it prints."""
+    """Run the example in a process of its own; yield its URL and its output."""
     port = free_port()
     command = [sys.executable, str(SCRIPT), str(port)]
     environment = {**os.environ, "PUSH_SECRET": SECRET}
@@ -42,22 +42,22 @@ def receiver() -> Iterator[tuple[str, IO[str]]]:
 
 
 def signed(body: str, *, age: float = 0) -> dict[str, str]:
-    """The headers of a notification that is so many seconds old."""
+    """Return the headers of a notification that is *age* seconds old."""
     then = datetime.now(UTC) - timedelta(seconds=age)
     signature = Webhook(SECRET).sign("msg_1", then, body)
     stamp = str(int(then.timestamp()))
     return {"webhook-id": "msg_1", "webhook-timestamp": stamp, "webhook-signature": signature}
 
 
-def test_it_tells_each_state_of_a_task_once_in_either_version() -> None:
+def test_it_prints_each_state_of_a_task_once_in_either_version() -> None:
     with receiver() as (url, lines), agent() as caller:
         for send in (caller.send, caller.send_old):
             task = send(url=url)
-            told = [lines.readline() for _ in STATES]
-            assert told == [f"task {task['id']} is {state}\n" for state in STATES]
+            printed = [lines.readline() for _ in STATES]
+            assert printed == [f"task {task['id']} is {state}\n" for state in STATES]
 
 
-def test_it_takes_nothing_that_is_forged_or_old_and_tells_nothing_twice() -> None:
+def test_it_refuses_forged_and_old_notifications_and_prints_none_twice() -> None:
     body = '{"id": "t1", "status": {"state": "working"}}'
     with receiver() as (url, lines):
         assert httpx.post(url, content=body).status_code == 401
@@ -75,7 +75,7 @@ def test_it_takes_nothing_that_is_forged_or_old_and_tells_nothing_twice() -> Non
         assert lines.readline() == "task t2 is working\n"
 
 
-def test_without_a_secret_it_says_what_it_needs() -> None:
+def test_without_a_secret_it_exits_with_a_message() -> None:
     environment = {k: v for k, v in os.environ.items() if k != "PUSH_SECRET"}
     done = subprocess.run(
         [sys.executable, str(SCRIPT)], env=environment, capture_output=True, text=True, check=False

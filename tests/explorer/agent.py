@@ -1,4 +1,4 @@
-"""The agent that people look at in these tests."""
+"""The agent that the explorer's tests look at."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ EXTENSIONS = Path(__file__).parents[2] / "examples" / "extensions"
 
 
 def registry() -> Registry:
-    """The modules of examples/."""
-    found = Registry(extensions_dir=str(EXTENSIONS))
-    found.discover()
-    return found
+    """Return the modules of examples/."""
+    modules = Registry(extensions_dir=str(EXTENSIONS))
+    modules.discover()
+    return modules

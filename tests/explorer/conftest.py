@@ -1,4 +1,4 @@
-"""A real Chromium, and an agent for it to look at."""
+"""Fixtures: a real Chromium, an agent, and its page in the browser."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -10,19 +10,19 @@ from playwright.sync_api import Browser
 from tests.serving import running
 
 from .agent import registry
-from .browsing import Visit, chromium, find, visiting
+from .browsing import Visit, chromium, find_chromium, visiting
 
 
 def pytest_itemcollected(item: pytest.Function) -> None:
-    """Mark who looks at the page."""
+    """Mark the tests that use a browser."""
     if "browser" in item.fixturenames:
         item.add_marker("browser")
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """Chromium; for one module of tests, for others can't run event loops beside Playwright's."""
-    if find() is None:
+    """Run Chromium, per module: other tests cannot run event loops beside Playwright's."""
+    if find_chromium() is None:
         pytest.skip("No Chromium here; Debian and Ubuntu: apt install chromium")
     with chromium() as browser:
         yield browser
@@ -30,7 +30,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def agent() -> Iterator[str]:
-    """The base URL of an agent with the modules of examples/ and of `tests.explorer.agent`."""
+    """Serve the modules of examples/; yield the agent's base URL."""
     options: dict[str, Any] = {"name": "Test agent", "push_notifications": True}
     with running(registry(), explorer=True, **options) as url:
         yield url
@@ -38,17 +38,17 @@ def agent() -> Iterator[str]:
 
 @pytest.fixture
 def visit(browser: Browser, agent: str) -> Iterator[Visit]:
-    """Somebody at a desk, who looks at *agent* in light colours."""
-    with visiting(browser, agent, color_scheme="light") as found:
-        yield found
+    """Open the page of *agent* on a desktop screen, in light colours."""
+    with visiting(browser, agent, color_scheme="light") as opened:
+        yield opened
 
 
 @pytest.fixture
 def open_visit(browser: Browser) -> Iterator[Callable[..., Visit]]:
-    """What begins further visits: of other agents, on phones, in the dark."""
+    """Return a function that opens pages: of other agents, on phones, in dark colours."""
     with ExitStack() as visits:
 
-        def begin(agent: str, **options: Any) -> Visit:
+        def open_page(agent: str, **options: Any) -> Visit:
             return visits.enter_context(visiting(browser, agent, **options))
 
-        yield begin
+        yield open_page

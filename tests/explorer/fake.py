@@ -1,4 +1,4 @@
-"""An agent that says what a test has it say, to the explorer's own page."""
+"""An agent whose every response a test chooses, served with the explorer's page."""
 
 import json
 from collections.abc import AsyncIterator, Callable, Iterable
@@ -15,7 +15,7 @@ from tests.server.asking import Json
 SKILLS = "https://github.com/aipartnerup/apcore-a2a/extensions/skills/v1"
 
 Reply = Callable[[Json], Any]
-"""What answers a method's params: the result, or a whole HTTP response."""
+"""Function of a method's params that returns its result, or a whole HTTP response."""
 
 
 NO_EVENTS = JSONResponse(
@@ -23,36 +23,36 @@ NO_EVENTS = JSONResponse(
 )
 
 
-class Fake:
-    """An agent of nothing but answers.
+class FakeAgent:
+    """An agent with prepared responses.
 
     Attributes:
-        card: Its card, or a whole HTTP response in the place of one.
-        replies: What it answers, by method; an empty result to everything else.
-        refuses: What it answers instead, if that is something.
-        asked: The methods that it was asked for, and the requests.
+        card: Its card, or a whole HTTP response instead.
+        replies: The reply to each method; any other method gets an empty result.
+        refuses: Function of a request that returns a refusal, or None to accept it.
+        received: The methods that were called, each with its request.
     """
 
     def __init__(self, card: Any = None, **replies: Reply) -> None:
         self.card = card_of() if card is None else card
         self.replies = {"SubscribeToTask": lambda params: NO_EVENTS, **replies}
         self.refuses: Callable[[Request], Response | None] = lambda request: None
-        self.asked: list[tuple[str, Request]] = []
+        self.received: list[tuple[str, Request]] = []
 
     def app(self) -> Starlette:
-        """The agent, with the page."""
-        own = [
+        """Return the agent's application, with the explorer's page."""
+        agent_routes = [
             Route("/.well-known/agent-card.json", self._show),
             Route("/", self._answer, methods=["POST"]),
         ]
-        return Starlette(routes=[*own, *routes()])
+        return Starlette(routes=[*agent_routes, *routes()])
 
     async def _show(self, request: Request) -> Response:
         return self.card if isinstance(self.card, Response) else exact(self.card)
 
     async def _answer(self, request: Request) -> Response:
         call = await request.json()
-        self.asked.append((call["method"], request))
+        self.received.append((call["method"], request))
         refused = self.refuses(request)
         if refused is not None:
             return refused
@@ -67,11 +67,11 @@ DEEP: dict[str, tuple[str, str]] = {
     "@deep": ('{"a": [' * 250, "]}" * 250),
     "@deep schema": ('{"properties": {"a": ' * 250, "}}" * 250),
 }
-"""What stands for 500 levels, which Python's json does not write."""
+"""Placeholders for values nested 500 levels deep, which Python's json cannot write."""
 
 
 def encoded(value: Any) -> str:
-    """*value* as JSON, whatever is in it: lone surrogates are escaped."""
+    """Return *value* as JSON; lone surrogates are escaped, placeholders filled in."""
     text = json.dumps(value)
     for name, (begin, end) in DEEP.items():
         text = text.replace(f'"{name}"', f"{begin}0{end}")
@@ -79,12 +79,12 @@ def encoded(value: Any) -> str:
 
 
 def exact(value: Any) -> Response:
-    """*value* as the answer, whatever is in it."""
+    """Return a response with *value* as JSON, even if it is no valid answer."""
     return Response(encoded(value), media_type="application/json")
 
 
 def stream_of(results: Iterable[Any]) -> Response:
-    """The results as events of a stream."""
+    """Return a stream with an event for each result."""
 
     async def events() -> AsyncIterator[str]:
         for count, result in enumerate(results, 1):
@@ -94,19 +94,19 @@ def stream_of(results: Iterable[Any]) -> Response:
 
 
 def event_of(count: int, result: Any) -> str:
-    """An event of a stream, with its id."""
+    """Return an event of a stream, with its id."""
     answer = {"jsonrpc": "2.0", "id": 1, "result": result}
     return f"id: {count}\ndata: {encoded(answer)}\n\n"
 
 
 def refusal(status: int, **headers: str) -> Response:
-    """An HTTP error."""
+    """Return an HTTP error."""
     error = {"error": {"code": status, "message": f"Refused with {status}"}}
     return JSONResponse(error, status, headers)
 
 
 def skill_of(name: str = "work", /, **members: Any) -> Json:
-    """A skill on a card."""
+    """Return a skill as a card lists it."""
     skill = {"id": name, "name": name.title(), "description": "Does it", "tags": ["test"]}
     return {**skill, **members}
 
@@ -114,9 +114,9 @@ def skill_of(name: str = "work", /, **members: Any) -> Json:
 def card_of(
     *skills: Json, details: Json | None = None, capabilities: Json | None = None, **members: Any
 ) -> Json:
-    """A card with skills, and what the extension says of them."""
+    """Return a card with skills, and their details in the extension."""
     extension = {"uri": SKILLS, "params": {"skills": details or {}}}
-    able = {"streaming": True, "pushNotifications": True, "extensions": [extension]}
+    defaults = {"streaming": True, "pushNotifications": True, "extensions": [extension]}
     return {
         "name": "Fake",
         "description": "No agent",
@@ -124,13 +124,13 @@ def card_of(
         "defaultInputModes": ["application/json", "text/plain"],
         "defaultOutputModes": ["application/json"],
         "skills": list(skills) or [skill_of()],
-        "capabilities": {**able, **(capabilities or {})},
+        "capabilities": {**defaults, **(capabilities or {})},
         **members,
     }
 
 
 def task_of(state: str = "COMPLETED", **members: Any) -> Json:
-    """A task, as 1.0 has it."""
+    """Return a task of A2A 1.0."""
     status = {"state": f"TASK_STATE_{state}", "timestamp": "2026-01-01T00:00:00Z"}
     task = {"id": "task-1", "contextId": "context-1", "metadata": {"skillId": "work"}}
     return {**task, "status": status, "artifacts": [], "history": [], **members}

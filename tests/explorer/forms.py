@@ -1,4 +1,4 @@
-"""Skills whose inputs are of every kind that a form has to show."""
+"""Skills with every kind of input that a form can show."""
 
 import asyncio
 from typing import Any, ClassVar
@@ -19,7 +19,7 @@ from . import agent
 
 
 def schema(required: list[str] | None = None, **properties: Any) -> dict[str, Any]:
-    """A JSON Schema of an object that has these members only."""
+    """Return the JSON Schema of an object with exactly these members."""
     return {
         "type": "object",
         "properties": properties,
@@ -29,9 +29,9 @@ def schema(required: list[str] | None = None, **properties: Any) -> dict[str, An
 
 
 class Mirror(Module):
-    """Gives back what it gets."""
+    """Returns its inputs."""
 
-    description: ClassVar[str] = "Gives back what it gets"
+    description: ClassVar[str] = "Returns its inputs"
 
     async def execute(self, inputs: Inputs, context: Context[Any]) -> Inputs:
         return inputs
@@ -70,7 +70,7 @@ class Line(BaseModel):
 
 
 class Order(BaseModel):
-    """Who orders what."""
+    """A customer's order."""
 
     customer: Person
     lines: list[Line] = Field(min_length=1)
@@ -78,7 +78,7 @@ class Order(BaseModel):
 
 
 class Nested(Mirror):
-    """References between its models, arrays of objects and of texts."""
+    """Nested models, arrays of objects and arrays of strings."""
 
     input_schema = Order
     examples: ClassVar[Any] = [
@@ -98,7 +98,7 @@ class Node(BaseModel):
 
 
 class Tree(Mirror):
-    """A model that has itself inside."""
+    """A recursive model."""
 
     input_schema = Node
 
@@ -108,7 +108,7 @@ CARD = schema(["number"], number={"type": "string", "title": "Number"}) | {"titl
 
 
 class Choices(Mirror):
-    """One of several kinds of value."""
+    """Members that take one of several types."""
 
     input_schema: ClassVar[Any] = schema(
         ["payment"],
@@ -124,9 +124,9 @@ class Choices(Mirror):
 
 
 class Picky(Module):
-    """Refuses what its schema allows."""
+    """Refuses some inputs that its schema allows."""
 
-    description: ClassVar[str] = "Refuses what its schema allows"
+    description: ClassVar[str] = "Refuses some inputs that its schema allows"
     input_schema: ClassVar[Any] = schema(
         ["who"],
         who=schema(["name"], name={"type": "string", "title": "Name"}) | {"title": "Who"},
@@ -135,19 +135,19 @@ class Picky(Module):
 
     async def execute(self, inputs: Inputs, context: Context[Any]) -> Inputs:
         if inputs["who"]["name"] == "Eve":
-            told = {"code": "known", "message": "Nobody here is called so"}
-            raise SchemaValidationError(errors=[{"field": "who.name", **told}])
+            error = {"code": "known", "message": "There is no such person"}
+            raise SchemaValidationError(errors=[{"field": "who.name", **error}])
         if 13 in inputs.get("seats", []):
-            place = inputs["seats"].index(13)
-            told = {"code": "free", "message": "The seat is taken"}
-            raise SchemaValidationError(errors=[{"field": f"seats.{place}", **told}])
+            index = inputs["seats"].index(13)
+            error = {"code": "free", "message": "The seat is taken"}
+            raise SchemaValidationError(errors=[{"field": f"seats.{index}", **error}])
         if inputs["who"]["name"] == "Mallory":
             raise InvalidInputError("Mallory is not welcome")
         return inputs
 
 
 class Fails(Module):
-    description: ClassVar[str] = "Fails, whatever it gets"
+    description: ClassVar[str] = "Always fails"
     input_schema: ClassVar[Any] = schema(["text"], text={"type": "string", "title": "Text"})
 
     async def execute(self, inputs: Inputs, context: Context[Any]) -> Inputs:
@@ -156,9 +156,9 @@ class Fails(Module):
 
 
 class Says(Module):
-    """Takes text, and tells in text what it has got."""
+    """Returns its text."""
 
-    description: ClassVar[str] = "Says what it was told"
+    description: ClassVar[str] = "Repeats its text"
     documentation: ClassVar[str] = "# How to speak\n\nSay **anything**: it comes back."
     tags: ClassVar[list[str]] = ["parrot"]
     annotations = ModuleAnnotations(open_world=True, cacheable=True)
@@ -170,9 +170,9 @@ class Says(Module):
 
 
 class Counts(Module):
-    """Tells in text what number it has got, to the last digit."""
+    """Returns its number as text, to the last digit."""
 
-    description: ClassVar[str] = "Tells a number to its last digit"
+    description: ClassVar[str] = "Writes a number to its last digit"
     input_schema: ClassVar[Any] = schema(["number"], number={"type": "integer", "title": "Number"})
 
     async def execute(self, inputs: Inputs, context: Context[Any]) -> Inputs:
@@ -180,8 +180,8 @@ class Counts(Module):
 
 
 def registry() -> Registry:
-    """The modules above, beside those of examples/."""
-    found = agent.registry()
+    """Return the modules above, and those of examples/."""
+    modules = agent.registry()
     for name, module in {
         "form.kinds": Kinds(),
         "form.nested": Nested(),
@@ -192,5 +192,5 @@ def registry() -> Registry:
         "form.says": Says(),
         "form.counts": Counts(),
     }.items():
-        found.register(name, module)
-    return found
+        modules.register(name, module)
+    return modules

@@ -1,4 +1,4 @@
-"""What hostile agents say, and how to tell that it did nothing."""
+"""Hostile texts, agents made of them, and checks that they did no harm."""
 
 from typing import Any
 
@@ -40,7 +40,7 @@ CORPUS = [
     "[" * 5000,
 ]
 
-LOOK = """() => {
+FIND_HARM = """() => {
     const all = [...document.querySelectorAll("*")];
     const own = (url) => url.startsWith(location.href.split("#")[0] + "#");
     const links = [...document.querySelectorAll("a[href]")].filter((link) => !own(link.href));
@@ -59,7 +59,7 @@ LOOK = """() => {
     ].map((each) => each.outerHTML?.slice(0, 200) ?? each);
 }"""
 
-OPEN = """async () => {
+OPEN_ALL = """async () => {
     const frame = () => new Promise((done) => setTimeout(done));
     for (const each of document.querySelectorAll("main details")) each.open = true;
     await frame();
@@ -72,80 +72,82 @@ OPEN = """async () => {
 }"""
 
 
-class Watch:
-    """Somebody who looks at what hostile agents say."""
+class HostileVisit:
+    """A page that shows a hostile agent."""
 
     def __init__(self, visit: Visit) -> None:
         self.visit = visit
         self.page = visit.page
         self.dialogs: list[str] = []
-        self.page.on("dialog", self._note)
+        self.page.on("dialog", self._dismiss)
 
-    def _note(self, dialog: Dialog) -> None:
+    def _dismiss(self, dialog: Dialog) -> None:
         self.dialogs.append(dialog.message)
         dialog.dismiss()
 
     def go(self, *path: str) -> Page:
-        """Show a view, by its path."""
+        """Open the view at a path."""
         self.page.evaluate("(path) => location.hash = '#/' + path", "/".join(map(quoted, path)))
         self.page.evaluate(DRAWN)
         return self.page
 
     def open_all(self) -> None:
-        """Open everything that can be opened, and choose everything that can be chosen."""
-        self.page.evaluate(OPEN)
+        """Open all details, and press the buttons and options of the content."""
+        self.page.evaluate(OPEN_ALL)
 
     def harm(self) -> list[str]:
-        """What ran, what could run, and what does not fit."""
-        found: list[str] = self.page.evaluate(LOOK)
+        """Return everything that ran, could run, or overflows the screen."""
+        harm: list[str] = self.page.evaluate(FIND_HARM)
         pages = [page.url for page in self.page.context.pages[1:]]
-        return found + self.dialogs + self.visit.foreign() + self.visit.complaints + pages
+        return harm + self.dialogs + self.visit.foreign_requests() + self.visit.errors + pages
 
 
 def quoted(step: str) -> str:
-    """A step of the path of a view; lone surrogates become what encodeURIComponent can take."""
+    """Quote a step of a view's path; replace lone surrogates, which encodeURIComponent refuses."""
     safe = step.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     return "".join(f"%{byte:02X}" for byte in safe.encode())
 
 
-def stands(page: Page) -> None:
-    """The page is not blank: it has its header, and something to read."""
+def expect_content(page: Page) -> None:
+    """Expect that the page is not blank: it has its header, and some text."""
     expect(page.get_by_role("navigation", name="Views")).to_be_visible()
     expect(page.get_by_role("main")).to_contain_text(" ")
 
 
 def schema_of(text: str) -> Json:
-    """A schema with *text* everywhere."""
-    told = {"title": text, "description": text}
+    """Return a schema with *text* everywhere."""
+    texts = {"title": text, "description": text}
     members = {
-        text: {"type": "string", **told, "default": text},
-        "choice": {"enum": [text, "other"], **told, "default": text},
-        "list": {"type": "array", "items": {"type": "string", **told}, "default": [text], **told},
-        "nested": {"type": "object", "properties": {text: {"type": "integer", **told}}, **told},
-        "either": {"oneOf": [{"const": text, **told}, {"type": "object", **told}]},
+        text: {"type": "string", **texts, "default": text},
+        "choice": {"enum": [text, "other"], **texts, "default": text},
+        "list": {"type": "array", "items": {"type": "string", **texts}, "default": [text], **texts},
+        "nested": {"type": "object", "properties": {text: {"type": "integer", **texts}}, **texts},
+        "either": {"oneOf": [{"const": text, **texts}, {"type": "object", **texts}]},
     }
-    return {"type": "object", "properties": members, "required": [text], **told, "$comment": text}
+    return {"type": "object", "properties": members, "required": [text], **texts, "$comment": text}
 
 
 def hostile_skill(text: str) -> tuple[Json, Json]:
-    """A skill, and what the extension says of it."""
+    """Return a skill, and its details in the extension."""
     example = {"title": text, "description": text, "inputs": {text: text}, "output": [{text: text}]}
     modes = {"inputModes": [text, "text/plain"], "outputModes": [text]}
     skill = skill_of(text, name=text, description=text, tags=[text], examples=[text], **modes)
-    more = {"documentation": text, "annotations": {text: text, "streaming": text}}
+    details = {"documentation": text, "annotations": {text: text, "streaming": text}}
     schemas = {"inputSchema": schema_of(text), "outputSchema": schema_of(text)}
-    return skill, {"examples": [example], **more, **schemas}
+    return skill, {"examples": [example], **details, **schemas}
 
 
 def hostile_card() -> Json:
-    """A card with hostile texts everywhere."""
+    """Return a card with hostile texts everywhere."""
     texts = " ".join(CORPUS[:16])
-    both = [(text, *hostile_skill(text)) for text in CORPUS]
+    skills = [(text, *hostile_skill(text)) for text in CORPUS]
     schemes = {
         text: {"apiKeySecurityScheme": {"location": text, "name": text, "description": text}}
         for text in CORPUS
     }
-    card = card_of(*(skill for _, skill, _ in both), details={text: more for text, _, more in both})
+    card = card_of(
+        *(skill for _, skill, _ in skills), details={text: more for text, _, more in skills}
+    )
     card["capabilities"]["extensions"] += [{"uri": each, "description": each} for each in CORPUS]
     return {
         **card,
@@ -160,23 +162,23 @@ def hostile_card() -> Json:
 
 
 def parts_of(text: str) -> list[Json]:
-    """Parts of all kinds."""
-    about = {"mediaType": text, "filename": text}
+    """Return a part of each kind."""
+    names = {"mediaType": text, "filename": text}
     return [
         {"text": text},
         {"text": text, "mediaType": "text/markdown"},
         {"data": {text: text, "deep": [{text: [text]}]}},
         {"data": [{text: text}, {"plain": 1}]},
-        {"raw": "PHN2Zz4=", **about},
+        {"raw": "PHN2Zz4=", **names},
         {"raw": "PHN2ZyBvbmxvYWQ9ImFsZXJ0KDEpIi8+", "mediaType": "image/svg+xml", "filename": text},
-        {"raw": text, **about},
-        {"url": text, **about},
-        {"url": f"{EVIL}/{text[:50]}", **about},
+        {"raw": text, **names},
+        {"url": text, **names},
+        {"url": f"{EVIL}/{text[:50]}", **names},
     ]
 
 
 def artifacts() -> list[Json]:
-    """Artifacts of everything."""
+    """Return an artifact for each hostile text."""
     return [
         {"artifactId": text, "name": text, "description": text, "parts": parts_of(text)}
         for text in CORPUS
@@ -184,22 +186,22 @@ def artifacts() -> list[Json]:
 
 
 def message_of(text: str, *more: Json) -> Json:
-    """A message from the agent."""
+    """Return a message from the agent."""
     ids = {"messageId": text, "contextId": text}
     return {"role": "ROLE_AGENT", "parts": [*parts_of(text), *more], **ids}
 
 
-def asking(text: str, kind: str) -> Json:
-    """A task that is paused with a question, of `approval` or of `input`."""
-    about = {"id": text, "skill": text, "expiresAt": text, "arguments": {text: text}}
-    asked = {"data": {kind: {**about, "data": {"choices": [text], text: text}}}}
+def paused_task(text: str, kind: str) -> Json:
+    """Return a task that is paused for an `approval` or for `input`."""
+    fields = {"id": text, "skill": text, "expiresAt": text, "arguments": {text: text}}
+    question = {"data": {kind: {**fields, "data": {"choices": [text], text: text}}}}
     task = hostile_task(text, "INPUT_REQUIRED")
-    task["status"]["message"] = message_of(text, asked)
+    task["status"]["message"] = message_of(text, question)
     return task
 
 
 def hostile_task(text: str, state: str = "COMPLETED", **members: Any) -> Json:
-    """A task with *text* everywhere."""
+    """Return a task with *text* everywhere."""
     ids = {"id": text, "contextId": text, "metadata": {"skillId": text, text: text}}
     task = task_of(state, **ids, history=[message_of(text)], **members)
     task["status"] |= {"timestamp": text, "message": message_of(text)}

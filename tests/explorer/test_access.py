@@ -1,4 +1,4 @@
-"""Access for everybody: by keyboard, on phones, in the dark, behind proxies."""
+"""Accessibility by keyboard, on phones and in dark colours; and under any path or proxy."""
 
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -18,119 +18,128 @@ from tests.serving import running
 
 from .agent import registry
 from .browsing import PHONE, Visit, visiting
-from .fake import Fake, card_of
-from .walk import preset, send, walk
+from .fake import FakeAgent, card_of
+from .tour import open_with_example, send, tour
 
-Begin = Callable[..., Visit]
+OpenVisit = Callable[..., Visit]
 ON_A_PHONE: dict[str, Any] = {"viewport": PHONE, "is_mobile": True, "has_touch": True}
 
-WIDE = """() => {
+OVERFLOW = """() => {
     const {scrollWidth, clientWidth} = document.documentElement;
     return Math.max(0, scrollWidth - clientWidth);
 }"""
 
-SMALL = """() => [...document.querySelectorAll("a, button, input, select, textarea, summary")]
+TOO_SMALL = """() => [...document.querySelectorAll("a, button, input, select, textarea, summary")]
     .filter((each) => !each.closest(".markdown, .skip, p") && each.checkVisibility())
     .map((each) => each.matches("[type=checkbox], [type=radio]") ? each.closest("label") : each)
     .map((each) => [each.getBoundingClientRect(), each])
     .filter(([{width, height}]) => width && Math.min(width, height) < 24)
     .map(([{width, height}, each]) => `${width} x ${height}: ${each.outerHTML.slice(0, 150)}`)"""
-"""Targets are at least 24 px wide and high (WCAG 2.2, 2.5.8), but for links within sentences."""
+"""Finds targets below 24 px (WCAG 2.2, 2.5.8), except links within sentences."""
 
-SHIFTS = """() => {
+RECORD_SHIFTS = """() => {
     window.shifts = [];
     new PerformanceObserver((list) => {
-        const found = list.getEntries().filter((each) => !each.hadRecentInput);
-        window.shifts.push(...found.map((each) => each.value));
+        const shifts = list.getEntries().filter((each) => !each.hadRecentInput);
+        window.shifts.push(...shifts.map((each) => each.value));
     }).observe({type: "layout-shift", buffered: true});
 }"""
 
 
-def shifted(page: Page) -> float:
-    """How much has moved that nobody moved."""
+def layout_shift(page: Page) -> float:
+    """Return the sum of the page's layout shifts that followed no input."""
     return float(page.evaluate("window.shifts.reduce((sum, each) => sum + each, 0)"))
 
 
-def test_nothing_serious_is_in_anybodys_way_in_any_view(visit: Visit) -> None:
-    found = {view: visit.axe() for view in walk(visit)}
-    assert found == {view: [] for view in found}
+def test_no_view_has_serious_accessibility_violations(visit: Visit) -> None:
+    violations = {view: visit.accessibility_violations() for view in tour(visit)}
+    assert violations == {view: [] for view in violations}
 
 
-def test_every_view_is_in_nobodys_way_in_the_dark_on_a_phone(open_visit: Begin, agent: str) -> None:
+def test_every_view_is_accessible_in_dark_colours_on_a_phone(
+    open_visit: OpenVisit, agent: str
+) -> None:
     visit = open_visit(agent, color_scheme="dark", **ON_A_PHONE)
     page = visit.page
-    found = {view: (visit.axe(), page.evaluate(WIDE), page.evaluate(SMALL)) for view in walk(visit)}
-    assert found == {view: ([], 0, []) for view in found}
+    faults = {
+        view: (
+            visit.accessibility_violations(),
+            page.evaluate(OVERFLOW),
+            page.evaluate(TOO_SMALL),
+        )
+        for view in tour(visit)
+    }
+    assert faults == {view: ([], 0, []) for view in faults}
 
 
 @pytest.mark.parametrize("colours", ["light", "dark"])
-def test_nothing_serious_is_in_the_way_of_signing_in(open_visit: Begin, colours: str) -> None:
+def test_signing_in_is_accessible_on_a_phone(open_visit: OpenVisit, colours: str) -> None:
     schemes = {"key": {"apiKeySecurityScheme": {"location": "header", "name": "X-Key"}}}
-    with running(Fake(card_of(securitySchemes=schemes)).app()) as url:
+    with running(FakeAgent(card_of(securitySchemes=schemes)).app()) as url:
         visit = open_visit(url, color_scheme=colours, **ON_A_PHONE)
         visit.go().get_by_role("button", name="Sign in").click()
         expect(visit.page.get_by_role("dialog")).to_be_visible()
-        assert visit.axe() == []
-        assert visit.page.evaluate(WIDE) == 0
-        assert visit.page.evaluate(SMALL) == []
+        assert visit.accessibility_violations() == []
+        assert visit.page.evaluate(OVERFLOW) == 0
+        assert visit.page.evaluate(TOO_SMALL) == []
 
 
-def test_every_view_fits_at_twice_the_size(open_visit: Begin, agent: str) -> None:
-    """Zoom 200 % leaves half of the pixels."""
+def test_every_view_fits_at_200_percent_zoom(open_visit: OpenVisit, agent: str) -> None:
+    """A zoom of 200 % halves the viewport."""
     small = {"width": 640, "height": 450}
     visit = open_visit(agent, viewport=small, device_scale_factor=2)
-    found = {view: visit.page.evaluate(WIDE) for view in walk(visit)}
-    assert found == dict.fromkeys(found, 0)
+    widths = {view: visit.page.evaluate(OVERFLOW) for view in tour(visit)}
+    assert widths == dict.fromkeys(widths, 0)
 
 
 @pytest.mark.parametrize("options", [{}, ON_A_PHONE], ids=["desk", "phone"])
 def test_nothing_moves_while_a_view_loads(
-    open_visit: Begin, agent: str, options: dict[str, Any]
+    open_visit: OpenVisit, agent: str, options: dict[str, Any]
 ) -> None:
     visit = open_visit(agent, **options)
-    preset(visit, "files.delete")
+    open_with_example(visit, "files.delete")
     send(visit.page, "input-required")
-    found = {}
+    shifts = {}
     for view in ("", "skills/files.delete", "tasks", "inbox", "conversations", "requests"):
         visit.page.goto("about:blank")
         page = visit.go(view)
-        page.evaluate(SHIFTS)
+        page.evaluate(RECORD_SHIFTS)
         expect(page.get_by_role("heading", level=1)).to_be_visible()
-        expect(page.get_by_text("Asking for")).to_have_count(0)
+        expect(page.get_by_text("Loading")).to_have_count(0)
         page.evaluate("new Promise((done) => setTimeout(done, 100))")
-        found[view] = shifted(page)
-    assert {view: sum for view, sum in found.items() if sum >= 0.1} == {}
+        shifts[view] = layout_shift(page)
+    assert {view: sum for view, sum in shifts.items() if sum >= 0.1} == {}
 
 
 def test_nothing_moves_while_a_stream_runs(visit: Visit) -> None:
-    page = preset(visit, "jobs.countdown")
+    page = open_with_example(visit, "jobs.countdown")
     page.get_by_role("button", name="Stream", exact=True).scroll_into_view_if_needed()
-    page.evaluate(SHIFTS)
+    page.evaluate(RECORD_SHIFTS)
     send(page, "completed")
-    assert shifted(page) < 0.1
+    assert layout_shift(page) < 0.1
 
 
-UNSEEN = """() => {
+FOCUS_NOT_SHOWN = """() => {
     const {activeElement, body} = document;
     const seen = activeElement === body || getComputedStyle(activeElement).outlineStyle !== "none";
     return seen ? null : activeElement.outerHTML;
 }"""
 
 
-def tab_to(wanted: Locator) -> None:
-    """Press Tab until something has the focus, and see that the focus shows on the way."""
-    wanted.wait_for()
-    page = wanted.page
+def tab_to(target: Locator) -> None:
+    """Press Tab until *target* has the focus; check that the focus is visible on the way."""
+    target.wait_for()
+    page = target.page
     for _ in range(60):
         page.keyboard.press("Tab")
-        assert page.evaluate(UNSEEN) is None
-        if wanted.evaluate("(each) => each === document.activeElement"):
+        assert page.evaluate(FOCUS_NOT_SHOWN) is None
+        if target.evaluate("(each) => each === document.activeElement"):
             return
-    raise AssertionError(f"Tab does not lead to {wanted}")
+    raise AssertionError(f"Tab does not lead to {target}")
 
 
 @pytest.mark.smoke
-def test_a_whole_journey_goes_by_keyboard(visit: Visit) -> None:
+def test_a_task_is_started_and_approved_by_keyboard_alone(visit: Visit) -> None:
     page = visit.go()
     page.get_by_role("heading", level=1).wait_for()
     page.keyboard.press("/")
@@ -151,60 +160,64 @@ def test_a_whole_journey_goes_by_keyboard(visit: Visit) -> None:
     expect(page.get_by_role("button", name="Approve")).to_have_count(0)
 
 
-def test_the_content_is_a_key_away(visit: Visit) -> None:
+def test_a_skip_link_leads_to_the_content(visit: Visit) -> None:
     page = visit.go("tasks")
     page.get_by_role("heading", name="Tasks").wait_for()
     page.keyboard.press("Tab")
-    expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()
+    expect(page.get_by_role("link", name="Skip to main content")).to_be_focused()
     page.keyboard.press("Enter")
     expect(page.get_by_role("main")).to_be_focused()
 
 
-def paper(page: Page) -> str:
+def background(page: Page) -> str:
     return str(page.evaluate("getComputedStyle(document.body).backgroundColor"))
 
 
-def test_colours_are_those_of_the_system_or_ones_own(browser: Browser, agent: str) -> None:
+def test_colours_follow_the_system_or_the_users_choice(browser: Browser, agent: str) -> None:
     with visiting(browser, agent, color_scheme="dark") as visit:
         page = visit.go()
-        dark = paper(page)
-        page.get_by_label("Colours").select_option("light")
-        light = paper(page)
+        dark = background(page)
+        page.get_by_label("Theme").select_option("light")
+        light = background(page)
         assert light != dark
         page.reload()
-        expect(page.get_by_label("Colours")).to_have_value("light")
-        assert paper(page) == light
-        page.get_by_label("Colours").select_option("system")
-        assert paper(page) == dark
+        expect(page.get_by_label("Theme")).to_have_value("light")
+        assert background(page) == light
+        page.get_by_label("Theme").select_option("system")
+        assert background(page) == dark
         page.emulate_media(color_scheme="light")
-        assert paper(page) == light
+        assert background(page) == light
 
 
-def test_nothing_moves_for_those_who_do_not_want_it(open_visit: Begin, agent: str) -> None:
+def test_nothing_is_animated_for_users_who_prefer_reduced_motion(
+    open_visit: OpenVisit, agent: str
+) -> None:
     moving = """() => [...document.querySelectorAll("*")].map((each) => getComputedStyle(each))
         .filter((style) => style.transitionDuration !== "0s" || style.animationName !== "none"
             || style.scrollBehavior === "smooth").length"""
-    still = open_visit(agent, reduced_motion="reduce")
-    preset(still, "text.stats")
-    assert still.page.evaluate(moving) == 0
-    other = open_visit(agent, reduced_motion="no-preference")
-    preset(other, "text.stats")
-    assert other.page.evaluate(moving) > 0
+    reduced = open_visit(agent, reduced_motion="reduce")
+    open_with_example(reduced, "text.stats")
+    assert reduced.page.evaluate(moving) == 0
+    default = open_visit(agent, reduced_motion="no-preference")
+    open_with_example(default, "text.stats")
+    assert default.page.evaluate(moving) > 0
 
 
-def test_without_javascript_the_page_says_what_it_needs(open_visit: Begin, agent: str) -> None:
+def test_without_javascript_the_page_says_that_it_needs_it(
+    open_visit: OpenVisit, agent: str
+) -> None:
     page = open_visit(agent, java_script_enabled=False).page
-    page.goto(f"{agent}/explorer")  # nothing can be asked of a page without JavaScript
+    page.goto(f"{agent}/explorer")  # without JavaScript, `visit.go` cannot evaluate anything
     expect(page.locator("noscript")).to_be_visible()
-    told = "The explorer needs JavaScript."
-    expect(page.locator("noscript")).to_have_js_property("textContent", told)
+    message = "The explorer requires JavaScript. Enable it, then reload the page."
+    expect(page.locator("noscript")).to_have_js_property("textContent", message)
 
 
-def complete(visit: Visit, path: str) -> None:
-    """Everything works from the page at a path: the card, a stream, a list."""
+def check_page_works(visit: Visit, path: str) -> None:
+    """Use the page at a path: fill in an example, stream it, and list the tasks."""
     page = visit.page
     page.goto(f"{visit.agent}{path}#/skills/text.stats")
-    page.get_by_text("Fill in:").locator("..").get_by_role("button").first.click()
+    page.get_by_text("Fill in an example:").locator("..").get_by_role("button").first.click()
     send(page, "completed")
     page.get_by_role("link", name="Tasks").click()
     expect(page.get_by_role("row", name="text.stats").first).to_be_visible()
@@ -212,29 +225,29 @@ def complete(visit: Visit, path: str) -> None:
 
 @pytest.fixture(scope="module")
 def site() -> Iterator[str]:
-    """A site that has an agent at /agent, and its page at /agent/tools/ui."""
+    """Serve an agent under /agent, and another whose page is /other/tools/ui."""
     app = create_app(registry(), url="http://site.test/agent", explorer=True, shutdown_timeout=0)
-    ui = create_app(registry(), url="http://x.test", explorer=True, explorer_path="/tools/ui")
-    with running(Starlette(routes=[Mount("/agent", app), Mount("/other", ui)])) as url:
+    other = create_app(registry(), url="http://x.test", explorer=True, explorer_path="/tools/ui")
+    with running(Starlette(routes=[Mount("/agent", app), Mount("/other", other)])) as url:
         yield url
 
 
 @pytest.mark.parametrize(
     "path", ["/agent/explorer", "/agent/explorer/", "/other/tools/ui", "/other/tools/ui/"]
 )
-def test_the_page_works_under_any_path(open_visit: Begin, site: str, path: str) -> None:
-    complete(open_visit(site), path)
+def test_the_page_works_under_any_path(open_visit: OpenVisit, site: str, path: str) -> None:
+    check_page_works(open_visit(site), path)
 
 
 class Proxy:
-    """A reverse proxy that strips a prefix, and gives the agent another Host."""
+    """A reverse proxy that strips a prefix and replaces the Host header."""
 
     def __init__(self, prefix: str) -> None:
         self.agent = ""
         self._prefix = prefix
 
     def app(self) -> Starlette:
-        route = Route(self._prefix + "{path:path}", self._pass, methods=["GET", "POST"])
+        route = Route(self._prefix + "{path:path}", self._forward, methods=["GET", "POST"])
         return Starlette(routes=[route], lifespan=self._connected)
 
     @asynccontextmanager
@@ -242,17 +255,17 @@ class Proxy:
         async with httpx.AsyncClient(trust_env=False, timeout=None) as self._client:
             yield
 
-    async def _pass(self, request: Request) -> Response:
-        own = ("host", "connection")
-        headers = {name: value for name, value in request.headers.items() if name not in own}
-        asked = self._client.build_request(
+    async def _forward(self, request: Request) -> Response:
+        dropped = ("host", "connection")
+        headers = {name: value for name, value in request.headers.items() if name not in dropped}
+        forwarded = self._client.build_request(
             request.method,
             f"{self.agent}{request.path_params['path']}",
             params=request.query_params,
             headers={**headers, "host": "inner.internal:8000"},
             content=await request.body(),
         )
-        answer = await self._client.send(asked, stream=True)
+        answer = await self._client.send(forwarded, stream=True)
         close = BackgroundTask(answer.aclose)
         return StreamingResponse(
             answer.aiter_raw(), answer.status_code, answer.headers, background=close
@@ -260,10 +273,12 @@ class Proxy:
 
 
 @pytest.mark.parametrize("path", ["/explorer", "/explorer/"])
-def test_the_page_works_behind_a_proxy_that_strips_a_prefix(open_visit: Begin, path: str) -> None:
+def test_the_page_works_behind_a_proxy_that_strips_a_prefix(
+    open_visit: OpenVisit, path: str
+) -> None:
     proxy = Proxy("/public/agent")
     with running(proxy.app()) as outer:
         public = f"{outer}/public/agent"
         with running(registry(), url=public, explorer=True) as inner:
             proxy.agent = inner
-            complete(open_visit(public), path)
+            check_page_works(open_visit(public), path)

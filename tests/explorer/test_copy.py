@@ -1,4 +1,4 @@
-"""Copy a request: what is copied does elsewhere what the page did."""
+"""Copied requests: run elsewhere, they do what the page did."""
 
 import ast
 import json
@@ -17,9 +17,9 @@ from tests.serving import PATIENCE, running
 
 from . import forms
 from .browsing import Visit
-from .posts import Json, Wire
+from .posted_requests import Json, PostedRequests
 
-Begin = Callable[..., Visit]
+OpenVisit = Callable[..., Visit]
 VERSIONS = ["1.0", "0.3"]
 FORMS = ["curl", "Python", "JSON"]
 NASTY = "Say \"it\", 'ünd' — 日本 🎈\n$HOME `id` \\n \\ !! %s {x} *\n\ttab"
@@ -37,54 +37,54 @@ METHODS = {
 
 @pytest.fixture(scope="module")
 def agent() -> Iterator[str]:
-    """An agent with forms of all kinds."""
+    """Serve skills with every kind of form."""
     with running(forms.registry(), explorer=True, name="Test agent") as url:
         yield url
 
 
 def run(*command: str) -> str:
-    """What a command of somebody's shell puts out."""
-    home = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=PATIENCE, env=home, check=False
+    """Run a command in a user's environment; return its output."""
+    environment = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+    process = subprocess.run(
+        command, capture_output=True, text=True, timeout=PATIENCE, env=environment, check=False
     )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    assert process.returncode == 0, process.stderr
+    return process.stdout
 
 
-def posted(agent: str, source: str, version: str) -> str:
-    """What the agent answers to the JSON of a request."""
+def post(agent: str, source: str, version: str) -> str:
+    """Post the JSON of a request to the agent; return the response's body."""
     headers = {"Content-Type": "application/json", "A2A-Version": version}
     answer = httpx.post(agent, content=source.encode(), headers=headers, trust_env=False)
     return answer.text
 
 
-def done(form: str, agent: str, source: str, version: str) -> str:
-    """What comes of a copied request, made in the way that it is for."""
+def run_copied(form: str, agent: str, source: str, version: str) -> str:
+    """Run a copied request in its form: by curl, by Python, or as a POST of its JSON."""
     if form == "curl":
         return run("bash", "-c", source)
     if form == "Python":
         return run(sys.executable, "-c", source)
-    return posted(agent, source, version)
+    return post(agent, source, version)
 
 
-def copy_box(page: Page, title: str) -> Locator:
-    """What is folded away under *title*, opened."""
+def open_copy_box(page: Page, title: str) -> Locator:
+    """Open the details with this title."""
     page.get_by_text(title, exact=True).first.click()
     return page.get_by_role("group").filter(has=page.get_by_text(title, exact=True)).first
 
 
-def copied(box: Locator, form: str, version: str) -> str:
-    """What is to be copied."""
-    for group, name in (("Version", version), ("Form", form)):
+def copied_text(box: Locator, form: str, version: str) -> str:
+    """Choose a form and a version; return the text to copy."""
+    for group, name in (("Version", version), ("Format", form)):
         choice = box.get_by_role("group", name=group).get_by_role("button", name=name, exact=True)
         choice.click()
         expect(choice).to_have_attribute("aria-pressed", "true")
     return box.locator("pre").inner_text()
 
 
-def tried(visit: Visit, skill: str, data: Json, button: str, state: str = "completed") -> Page:
-    """The page after it has sent *data* itself."""
+def send_input(visit: Visit, skill: str, data: Json, button: str, state: str = "completed") -> Page:
+    """Have the page send *data*, and wait for a state."""
     page = visit.go(f"skills/{skill}")
     page.get_by_role("textbox", name="JSON", exact=True).fill(json.dumps(data))
     page.get_by_role("button", name=button, exact=True).click()
@@ -95,20 +95,20 @@ def tried(visit: Visit, skill: str, data: Json, button: str, state: str = "compl
 
 
 def follow(link: Locator) -> None:
-    """Go to a task, and wait until it is there."""
+    """Follow a link to a task, and wait until the task is shown."""
     link.click()
     link.page.get_by_role("term").filter(has_text="Conversation").wait_for()
 
 
-def shown(page: Page) -> Any:
-    """The result that the page shows, as data."""
+def shown_result(page: Page) -> Any:
+    """Return the result that the page shows, as data."""
     artifact = page.get_by_role("region", name="Artifact result")
     artifact.get_by_role("button", name="JSON", exact=True).click()
     return json.loads(artifact.locator("pre").inner_text())
 
 
 def results(form: str, output: str) -> list[Any]:
-    """The data of the artifacts in what a copied request has put out."""
+    """Return the data of the artifacts in the output of a copied request."""
     if form == "Python":
         state, _, value = output.strip().partition(" ")
         assert state == "completed"
@@ -119,97 +119,99 @@ def results(form: str, output: str) -> list[Any]:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_call_with_nested_input_gives_the_same_elsewhere(visit: Visit, version: str) -> None:
-    page = tried(visit, "form.nested", ORDER, "Send and wait")
-    box = copy_box(page, "Copy the request that was sent")
+def test_a_copied_call_with_nested_input_returns_the_same_result(
+    visit: Visit, version: str
+) -> None:
+    page = send_input(visit, "form.nested", ORDER, "Send and wait")
+    box = open_copy_box(page, "Copy the sent request")
     for form in FORMS:
-        source = copied(box, form, version)
-        assert results(form, done(form, visit.agent, source, version)) == [shown(page)], form
-    assert shown(page) == ORDER
+        source = copied_text(box, form, version)
+        assert results(form, run_copied(form, visit.agent, source, version)) == [
+            shown_result(page)
+        ], form
+    assert shown_result(page) == ORDER
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_text_full_of_what_shells_and_languages_mean_something_by_stays_what_it_is(
-    visit: Visit, version: str
-) -> None:
+def test_special_characters_in_text_survive_copying(visit: Visit, version: str) -> None:
     page = visit.go("skills/form.says")
     page.get_by_role("button", name="Text", exact=True).click()
     page.get_by_role("textbox", name="Text", exact=True).fill(NASTY)
     page.get_by_role("button", name="Send and wait").click()
     page.get_by_role("region", name="Artifact result").wait_for()
-    box = copy_box(page, "Copy the request that was sent")
+    box = open_copy_box(page, "Copy the sent request")
     for form in FORMS:
-        output = done(form, visit.agent, copied(box, form, version), version)
+        output = run_copied(form, visit.agent, copied_text(box, form, version), version)
         assert results(form, output) == [{"said": NASTY}], form
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_stream_gives_its_pieces_elsewhere(visit: Visit, version: str) -> None:
-    page = tried(visit, "text.stats", {"text": "To be,\n\nor not."}, "Stream")
+def test_a_copied_stream_yields_every_chunk(visit: Visit, version: str) -> None:
+    page = send_input(visit, "text.stats", {"text": "To be,\n\nor not."}, "Stream")
     expect(page.get_by_text("3 parts")).to_be_visible()
-    box = copy_box(page, "Copy the request that was sent")
+    box = open_copy_box(page, "Copy the sent request")
     for form in FORMS:
-        output = done(form, visit.agent, copied(box, form, version), version)
-        sign = "TaskArtifactUpdateEvent(" if form == "Python" else ARTIFACT[version]
-        assert output.count(sign) == 3, form
+        output = run_copied(form, visit.agent, copied_text(box, form, version), version)
+        marker = "TaskArtifactUpdateEvent(" if form == "Python" else ARTIFACT[version]
+        assert output.count(marker) == 3, form
         assert "completed" in output.lower(), form
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_what_is_about_to_be_sent_can_be_copied_before(visit: Visit, version: str) -> None:
+def test_a_request_can_be_copied_before_it_is_sent(visit: Visit, version: str) -> None:
     page = visit.go("skills/form.counts")
-    wire = Wire(page)
+    posted = PostedRequests(page)
     page.get_by_role("textbox", name="JSON", exact=True).fill('{"number": 12}')
-    box = copy_box(page, "Copy this request")
+    box = open_copy_box(page, "Copy this request")
     for form in FORMS:
-        output = done(form, visit.agent, copied(box, form, version), version)
+        output = run_copied(form, visit.agent, copied_text(box, form, version), version)
         assert "It is 12." in output, form
-    assert wire.sent() == []
+    assert posted.sent() == []
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_the_tasks_are_listed_elsewhere(visit: Visit, version: str) -> None:
+def test_a_copied_list_request_lists_the_same_tasks(visit: Visit, version: str) -> None:
     page = visit.go("tasks")
-    tried(visit, "form.says", {"text": "hello"}, "Send and wait")
+    send_input(visit, "form.says", {"text": "hello"}, "Send and wait")
     visit.go("tasks")
-    box = copy_box(page, "Copy this request")
+    box = open_copy_box(page, "Copy this request")
     rows = page.get_by_role("row").filter(has_text="completed")
-    rows.first.wait_for()  # all of a page come together
+    rows.first.wait_for()  # the rows of a page appear together
     completed = rows.count()
     for form in FORMS:
-        output = done(form, visit.agent, copied(box, form, version), version)
+        output = run_copied(form, visit.agent, copied_text(box, form, version), version)
         assert output.lower().count("completed") == completed, form
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("form", FORMS)
-def test_a_task_is_canceled_elsewhere(visit: Visit, form: str, version: str) -> None:
-    page = tried(visit, "jobs.countdown", {"seconds": 60}, "Stream", "working")
+def test_a_copied_cancel_request_cancels_the_task(visit: Visit, form: str, version: str) -> None:
+    page = send_input(visit, "jobs.countdown", {"seconds": 60}, "Stream", "working")
     follow(page.get_by_role("link", name=re.compile("^Task ")))
-    source = copied(copy_box(page, "Copy: cancel it"), form, version)
-    assert "canceled" in done(form, visit.agent, source, version).lower()
+    source = copied_text(open_copy_box(page, "Copy request: cancel task"), form, version)
+    assert "canceled" in run_copied(form, visit.agent, source, version).lower()
     expect(page.get_by_role("status").filter(has_text="canceled").first).to_be_visible()
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_task_is_got_elsewhere(visit: Visit, version: str) -> None:
-    page = tried(visit, "form.says", {"text": "hello"}, "Stream")
+def test_a_copied_get_request_gets_the_task(visit: Visit, version: str) -> None:
+    page = send_input(visit, "form.says", {"text": "hello"}, "Stream")
     follow(page.get_by_role("link", name=re.compile("^Task ")))
-    box = copy_box(page, "Copy: get this task")
+    box = open_copy_box(page, "Copy request: get task")
     for form in FORMS:
-        output = done(form, visit.agent, copied(box, form, version), version)
+        output = run_copied(form, visit.agent, copied_text(box, form, version), version)
         assert "completed" in output.lower(), form
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_the_version_that_is_chosen_is_the_one_that_is_spoken(visit: Visit, version: str) -> None:
-    wire = Wire(visit.page)
+def test_the_page_uses_the_chosen_protocol_version(visit: Visit, version: str) -> None:
+    posted = PostedRequests(visit.page)
     page = visit.go("skills/form.says")
     page.get_by_label("Protocol version").select_option(f"A2A {version}")
     page.reload()
     expect(page.get_by_label("Protocol version")).to_have_value(version)
-    wire.posted.clear()
-    page = tried(visit, "form.says", {"text": "hello"}, "Send and wait")
+    posted.posted.clear()
+    page = send_input(visit, "form.says", {"text": "hello"}, "Send and wait")
     page.get_by_role("button", name="Stream", exact=True).click()
     expect(
         page.get_by_role("region", name="Result").get_by_text('"hello"', exact=True)
@@ -219,35 +221,35 @@ def test_the_version_that_is_chosen_is_the_one_that_is_spoken(visit: Visit, vers
     visit.go("requests")
     for method in METHODS[version]:
         expect(page.get_by_text(method, exact=True).first).to_be_visible()
-    assert set(METHODS[version]) <= set(wire.methods())
-    assert not set(wire.methods()) & {
+    assert set(METHODS[version]) <= set(posted.methods())
+    assert not set(posted.methods()) & {
         name for each in VERSIONS if each != version for name in METHODS[each]
     }
 
 
-def test_the_button_puts_it_into_the_clipboard(open_visit: Begin, agent: str) -> None:
+def test_the_copy_button_writes_to_the_clipboard(open_visit: OpenVisit, agent: str) -> None:
     visit = open_visit(agent, permissions=["clipboard-read", "clipboard-write"])
-    box = copy_box(visit.go("skills/form.says"), "Copy this request")
-    source = copied(box, "Python", "0.3")
+    box = open_copy_box(visit.go("skills/form.says"), "Copy this request")
+    source = copied_text(box, "Python", "0.3")
     box.get_by_role("button", name="Copy", exact=True).click()
     expect(box.get_by_role("status")).to_have_text("Copied.")
     assert visit.page.evaluate("navigator.clipboard.readText()") == source
 
 
-def test_a_clipboard_that_is_not_allowed_is_told_of(visit: Visit) -> None:
+def test_a_refused_clipboard_is_reported(visit: Visit) -> None:
     visit.page.add_init_script(
         "navigator.clipboard.writeText = () => Promise.reject(new DOMException('no'))"
     )
-    box = copy_box(visit.go("skills/form.says"), "Copy this request")
+    box = open_copy_box(visit.go("skills/form.says"), "Copy this request")
     box.get_by_role("button", name="Copy", exact=True).click()
-    expect(box.get_by_role("status")).to_contain_text("select the text and copy it")
+    expect(box.get_by_role("status")).to_contain_text("Select the text and copy it")
 
 
-def test_the_requests_are_listed_newest_first_and_can_be_copied_again(visit: Visit) -> None:
-    page = tried(visit, "form.counts", {"number": 5}, "Send and wait")
+def test_requests_are_listed_newest_first_and_can_be_copied_again(visit: Visit) -> None:
+    page = send_input(visit, "form.counts", {"number": 5}, "Send and wait")
     page.get_by_role("textbox", name="JSON", exact=True).fill('{"number": "x"}')
     page.get_by_role("button", name="Send and wait", exact=True).click()
-    page.get_by_role("button", name="Send it all the same").click()
+    page.get_by_role("button", name="Send anyway").click()
     page.get_by_role("alert").wait_for()
     page.get_by_role("link", name="Requests").click()
     rows = page.get_by_role("main").get_by_role("listitem")
@@ -256,6 +258,6 @@ def test_the_requests_are_listed_newest_first_and_can_be_copied_again(visit: Vis
     expect(rows.nth(1)).to_contain_text("A2A 1.0")
     expect(rows.nth(1).get_by_text("Invalid")).to_have_count(0)
     box = rows.nth(1)
-    box.get_by_text("Copy", exact=True).first.click()
-    output = done("curl", visit.agent, copied(box, "curl", "1.0"), "1.0")
+    box.get_by_text("Copy this request", exact=True).first.click()
+    output = run_copied("curl", visit.agent, copied_text(box, "curl", "1.0"), "1.0")
     assert results("curl", output) == [{"number": "It is 5."}]

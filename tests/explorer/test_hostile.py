@@ -1,4 +1,4 @@
-"""Hostile agents: whatever they say is text, and whatever they answer leaves a page."""
+"""Hostile agents: their texts are shown as text, and no answer breaks the page."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -12,21 +12,21 @@ from tests.server.asking import Json
 from tests.serving import running
 
 from .browsing import PHONE, Visit
-from .fake import Fake, card_of, exact, skill_of, stream_of, task_of
+from .fake import FakeAgent, card_of, exact, skill_of, stream_of, task_of
 from .hostile import (
     CORPUS,
     EVIL,
     OVERRIDE,
-    Watch,
+    HostileVisit,
     artifacts,
-    asking,
+    expect_content,
     hostile_card,
     hostile_task,
     message_of,
-    stands,
+    paused_task,
 )
 
-Begin = Callable[..., Visit]
+OpenVisit = Callable[..., Visit]
 
 
 def always(answer: Any, params: Json) -> Any:
@@ -34,111 +34,117 @@ def always(answer: Any, params: Json) -> Any:
 
 
 @pytest.fixture(scope="module")
-def fake() -> Fake:
-    return Fake()
+def fake() -> FakeAgent:
+    return FakeAgent()
 
 
 @pytest.fixture(scope="module")
-def agent(fake: Fake) -> Iterator[str]:
+def agent(fake: FakeAgent) -> Iterator[str]:
     with running(fake.app()) as url:
         yield url
 
 
 @pytest.fixture
-def watch(visit: Visit, fake: Fake) -> Watch:
-    """Somebody who looks at an agent of which nothing good is to be expected."""
+def hostile(visit: Visit, fake: FakeAgent) -> HostileVisit:
+    """Page of an agent with a hostile card."""
     fake.card = hostile_card()
-    fake.replies = Fake().replies
-    return Watch(visit)
+    fake.replies = FakeAgent().replies
+    return HostileVisit(visit)
 
 
-def test_a_hostile_card_is_shown_as_text(watch: Watch) -> None:
-    page = watch.visit.go()
+def test_a_hostile_card_is_shown_as_text(hostile: HostileVisit) -> None:
+    page = hostile.visit.go()
     expect(page.get_by_role("heading", level=1)).to_contain_text("<script>window.ran = 1</script>")
     for text in CORPUS[:10]:
         expect(page.get_by_role("main")).to_contain_text(text)
-    watch.open_all()
-    stands(page)
-    assert watch.harm() == []
+    hostile.open_all()
+    expect_content(page)
+    assert hostile.harm() == []
 
 
-def test_each_hostile_skill_is_shown_as_text(watch: Watch) -> None:
-    page = watch.visit.go()
+def test_each_hostile_skill_is_shown_as_text(hostile: HostileVisit) -> None:
+    page = hostile.visit.go()
     page.get_by_role("heading", level=1).wait_for()
     for text in CORPUS:
         if "\ud800" in text:
             continue  # no address can name it
-        watch.go("skills", text)
+        hostile.go("skills", text)
         expect(page.get_by_role("heading", name="Try it")).to_be_visible()
         if text.isprintable():
             expect(page.get_by_role("heading", level=1)).to_have_text(text)
-        page.get_by_text("Fill in:").locator("..").get_by_role("button").click()
-        watch.open_all()
+        page.get_by_text("Fill in an example:").locator("..").get_by_role("button").click()
+        hostile.open_all()
         expect(page.get_by_role("heading", name="Try it")).to_be_visible()
-        assert watch.harm() == []
+        assert hostile.harm() == []
 
 
-def test_a_hostile_card_fits_on_a_phone(open_visit: Begin, agent: str, fake: Fake) -> None:
+def test_a_hostile_card_fits_on_a_phone(open_visit: OpenVisit, agent: str, fake: FakeAgent) -> None:
     fake.card = hostile_card()
-    watch = Watch(open_visit(agent, viewport=PHONE, is_mobile=True, has_touch=True))
-    watch.visit.go().get_by_role("heading", level=1).wait_for()
-    assert watch.harm() == []
+    hostile = HostileVisit(open_visit(agent, viewport=PHONE, is_mobile=True, has_touch=True))
+    hostile.visit.go().get_by_role("heading", level=1).wait_for()
+    assert hostile.harm() == []
     for text in CORPUS[-6:]:
-        watch.go("skills", text)
-        watch.open_all()
-        assert watch.harm() == []
+        hostile.go("skills", text)
+        hostile.open_all()
+        assert hostile.harm() == []
 
 
-def test_what_a_hostile_agent_streams_is_text(watch: Watch, fake: Fake) -> None:
+def test_a_hostile_stream_is_shown_as_text(hostile: HostileVisit, fake: FakeAgent) -> None:
     ids = {"taskId": "task-1", "contextId": "context-1"}
     updates = [{"artifactUpdate": {**ids, "artifact": each}} for each in artifacts()]
-    says = {"state": "TASK_STATE_FAILED", "message": message_of(CORPUS[0])}
-    ended = {"statusUpdate": {**ids, "status": says, "metadata": {"progress": CORPUS[0]}}}
+    status = {"state": "TASK_STATE_FAILED", "message": message_of(CORPUS[0])}
+    ended = {"statusUpdate": {**ids, "status": status, "metadata": {"progress": CORPUS[0]}}}
     fake.replies["SendStreamingMessage"] = lambda params: stream_of(
         [{"task": task_of("WORKING")}, *updates, ended]
     )
-    page = watch.visit.go("skills/constructor")
+    page = hostile.visit.go("skills/constructor")
     page.get_by_role("button", name="Stream").click()
     result = page.get_by_label("Result")
     expect(result.get_by_text("failed").first).to_be_visible()
     expect(result).to_contain_text("<script>window.ran = 1</script>")
-    watch.open_all()
-    stands(page)
-    assert watch.harm() == []
+    hostile.open_all()
+    expect_content(page)
+    assert hostile.harm() == []
 
 
 @pytest.mark.parametrize("kind", ["approval", "input"])
-def test_hostile_questions_are_text(watch: Watch, fake: Fake, kind: str) -> None:
-    tasks = {text: asking(text, kind) for text in CORPUS}
+def test_hostile_questions_are_shown_as_text(
+    hostile: HostileVisit, fake: FakeAgent, kind: str
+) -> None:
+    tasks = {text: paused_task(text, kind) for text in CORPUS}
     fake.replies |= {
         "ListTasks": lambda params: {"tasks": [*tasks.values()]},
         "GetTask": lambda params: tasks.get(params["id"], {}),
     }
-    page = watch.visit.go("inbox")
-    expect(page.get_by_role("heading", name="It needs").first).to_be_visible()
-    watch.open_all()
-    assert watch.harm() == []
-    watch.go("tasks", CORPUS[0])
-    expect(page.get_by_role("heading", name="It needs")).to_be_visible()
-    watch.open_all()
-    assert watch.harm() == []
+    page = hostile.visit.go("inbox")
+    expect(page.get_by_role("heading", name="Waiting for your").first).to_be_visible()
+    hostile.open_all()
+    assert hostile.harm() == []
+    hostile.go("tasks", CORPUS[0])
+    expect(page.get_by_role("heading", name="Waiting for your")).to_be_visible()
+    hostile.open_all()
+    assert hostile.harm() == []
     page.get_by_role("textbox").first.fill("so be it")
     page.get_by_role("button", name="Approve" if kind == "approval" else "Reply").click()
-    stands(page)
+    expect_content(page)
 
 
-def test_what_is_to_be_approved_is_shown_in_the_order_it_has(watch: Watch, fake: Fake) -> None:
-    task = asking(OVERRIDE, "approval")
+def test_bidi_characters_do_not_reorder_the_arguments_to_approve(
+    hostile: HostileVisit, fake: FakeAgent
+) -> None:
+    task = paused_task(OVERRIDE, "approval")
     fake.replies["GetTask"] = lambda params: task
-    page = watch.visit.go()
+    page = hostile.visit.go()
     page.get_by_role("heading", level=1).wait_for()
-    watch.go("tasks", OVERRIDE)
-    asked = page.get_by_label("asks")
-    expect(asked).to_contain_text(r'"report\u202etxt.exe\u2066"')
-    expect(asked).to_contain_text(r"report\u202etxt.exe\u2066: ")
+    hostile.go("tasks", OVERRIDE)
+    question = page.get_by_label("Input requested")
+    expect(question).to_contain_text(r'"report\u202etxt.exe\u2066"')
+    expect(question).to_contain_text(r"report\u202etxt.exe\u2066: ")
 
 
-def test_hostile_tasks_are_text_in_every_view(watch: Watch, fake: Fake) -> None:
+def test_hostile_tasks_are_shown_as_text_in_every_view(
+    hostile: HostileVisit, fake: FakeAgent
+) -> None:
     tasks = [hostile_task(text, artifacts=artifacts()[:3]) for text in CORPUS]
     config = [{"id": text, "url": text, "status": text, "reason": text} for text in CORPUS]
     fake.replies |= {
@@ -146,23 +152,23 @@ def test_hostile_tasks_are_text_in_every_view(watch: Watch, fake: Fake) -> None:
         "GetTask": lambda params: tasks[0],
         "ListTaskPushNotificationConfigs": lambda params: {"configs": config},
     }
-    page = watch.visit.go("tasks")
+    page = hostile.visit.go("tasks")
     expect(page.get_by_role("row")).to_have_count(len(CORPUS) + 1)
-    watch.open_all()
-    assert watch.harm() == []
+    hostile.open_all()
+    assert hostile.harm() == []
     views = [("tasks", "x"), ("conversations",), ("conversations", CORPUS[2]), ("requests",)]
     for path in views:
-        watch.go(*path)
+        hostile.go(*path)
         expect(page.get_by_role("heading", level=1)).to_be_visible()
         if path != ("requests",):
             expect(page.get_by_role("main")).to_contain_text(CORPUS[0][:8])
-        watch.open_all()
-        stands(page)
-        assert watch.harm() == []
+        hostile.open_all()
+        expect_content(page)
+        assert hostile.harm() == []
 
 
 def hostile_error() -> Response:
-    """A refusal with hostile texts and names."""
+    """Return an error with hostile texts and field names."""
     texts = [
         *CORPUS,
         "__errors",
@@ -180,24 +186,24 @@ def hostile_error() -> Response:
     return exact({"jsonrpc": "2.0", "id": 1, "error": error})
 
 
-def test_hostile_errors_are_text(watch: Watch, fake: Fake) -> None:
+def test_hostile_errors_are_shown_as_text(hostile: HostileVisit, fake: FakeAgent) -> None:
     for method in ("SendStreamingMessage", "ListTasks", "GetTask"):
         fake.replies[method] = lambda params: hostile_error()
-    page = watch.visit.go("skills/constructor")
+    page = hostile.visit.go("skills/constructor")
     page.get_by_role("button", name="Stream").click()
     for path in [("tasks",), ("tasks", "x"), ("inbox",), ("conversations", "x"), ("requests",)]:
         expect(page.get_by_text("<script>window.ran = 1</script>").first).to_be_visible()
-        assert watch.harm() == []
-        watch.go(*path)
-    assert watch.harm() == []
+        assert hostile.harm() == []
+        hostile.go(*path)
+    assert hostile.harm() == []
 
 
-def test_links_lead_elsewhere_only_by_a_click(watch: Watch, fake: Fake) -> None:
+def test_external_links_load_only_when_clicked(hostile: HostileVisit, fake: FakeAgent) -> None:
     text = f"[web]({EVIL}/a) [mail](mailto:a@evil.example) [ftp](ftp://x) ![image]({EVIL}/i.png)"
     fake.card = card_of(skill_of(description=text), documentationUrl=f"{EVIL}/docs")
-    page = watch.visit.go()
+    page = hostile.visit.go()
     expect(page.get_by_role("link", name=f"{EVIL}/docs")).to_be_visible()
-    watch.go("skills", "work")
+    hostile.go("skills", "work")
     for name in ("web", "mail"):
         link = page.get_by_role("link", name=name, exact=True)
         expect(link).to_have_attribute("rel", "noopener noreferrer")
@@ -205,7 +211,7 @@ def test_links_lead_elsewhere_only_by_a_click(watch: Watch, fake: Fake) -> None:
     expect(page.get_by_text("ftp")).to_be_visible()
     expect(page.get_by_role("link", name="ftp")).to_have_count(0)
     expect(page.get_by_role("main").get_by_role("img")).to_have_count(0)
-    assert watch.harm() == []
+    assert hostile.harm() == []
 
 
 WRONG = {"a": None, "b": [5], "c": "x"}
@@ -241,23 +247,23 @@ VIEWS = [
 ]
 
 
-def test_malformed_answers_leave_a_page_that_tells(watch: Watch, fake: Fake) -> None:
+def test_malformed_answers_leave_the_page_working(hostile: HostileVisit, fake: FakeAgent) -> None:
     fake.card = card_of()
-    page = watch.visit.go("skills/work")
+    page = hostile.visit.go("skills/work")
     for answer in MALFORMED:
         fake.replies = dict.fromkeys(METHODS, partial(always, answer))
-        watch.go("skills", "work")
+        hostile.go("skills", "work")
         page.get_by_role("button", name="Stream").click()
         expect(page.get_by_label("Result")).to_be_visible()
         for path, name in VIEWS:
-            watch.go(*path)
+            hostile.go(*path)
             expect(page.get_by_role("heading", name=name, level=1)).to_be_visible()
-            expect(page.get_by_text("Asking for")).to_have_count(0)
-            stands(page)
+            expect(page.get_by_text("Loading")).to_have_count(0)
+            expect_content(page)
             if name == "Task":
-                watch.open_all()
-                stands(page)
-    assert watch.harm() == []
+                hostile.open_all()
+                expect_content(page)
+    assert hostile.harm() == []
 
 
 CARDS: list[Any] = [
@@ -280,19 +286,21 @@ CARDS: list[Any] = [
 ]
 
 
-def test_a_malformed_card_leaves_a_page_that_tells(watch: Watch, fake: Fake) -> None:
-    page = watch.visit.page
+def test_a_malformed_card_is_reported_and_leaves_the_page_working(
+    hostile: HostileVisit, fake: FakeAgent
+) -> None:
+    page = hostile.visit.page
     for card in CARDS:
         fake.card = card
         page.goto("about:blank")
-        watch.visit.go()
+        hostile.visit.go()
         expect(page.get_by_role("heading", level=1)).to_be_visible()
         if isinstance(card, Response):
             expect(page.get_by_role("alert")).to_be_visible()
             expect(page.get_by_role("button", name="Try again")).to_be_visible()
-        watch.open_all()
-        stands(page)
-        assert watch.harm() == []
+        hostile.open_all()
+        expect_content(page)
+        assert hostile.harm() == []
 
 
 SCHEMAS: dict[str, Any] = {
@@ -312,42 +320,44 @@ SCHEMAS: dict[str, Any] = {
 }
 
 
-def test_malformed_schemas_leave_a_way_to_send(watch: Watch, fake: Fake) -> None:
+def test_skills_with_malformed_schemas_can_still_be_called(
+    hostile: HostileVisit, fake: FakeAgent
+) -> None:
     schemas: Json = {name: {"type": "object", "properties": s} for name, s in SCHEMAS.items()}
     schemas |= {"required": {"properties": {"a": {}}, "required": "a"}, "levels": "@deep schema"}
     details = {name: {"inputSchema": schema} for name, schema in schemas.items()}
     fake.card = card_of(*map(skill_of, schemas), details=details)
     fake.replies["SendStreamingMessage"] = lambda params: {"task": task_of()}
-    page = watch.visit.go()
+    page = hostile.visit.go()
     page.get_by_role("heading", level=1).wait_for()
     for name in schemas:
-        watch.go("skills", name)
+        hostile.go("skills", name)
         expect(page.get_by_role("heading", level=1)).to_have_text(name.title())
         page.get_by_role("textbox", name="JSON").fill('{"a": 1}')
         page.get_by_role("button", name="Stream").click()
-        same = page.get_by_role("button", name="all the same")
+        override = page.get_by_role("button", name="Send anyway")
         ended = page.get_by_label("Result").filter(has_text="completed")
-        expect(same.or_(ended).first).to_be_visible()
-        if same.is_visible():
-            same.click()
+        expect(override.or_(ended).first).to_be_visible()
+        if override.is_visible():
+            override.click()
         expect(ended).to_be_visible()
-        watch.open_all()
-        assert watch.harm() == []
+        hostile.open_all()
+        assert hostile.harm() == []
 
 
-def test_a_malformed_address_leaves_a_page(watch: Watch, fake: Fake) -> None:
+def test_a_malformed_url_leaves_the_page_working(hostile: HostileVisit, fake: FakeAgent) -> None:
     fake.replies["ListTasks"] = lambda params: {"tasks": []}
     for view in ("tasks?after=x", "tasks/%", "skills/%E0%A4%A", "%00", "tasks?state=x"):
-        page = watch.visit.go(view)
+        page = hostile.visit.go(view)
         expect(page.get_by_role("heading", level=1)).to_be_visible()
-        stands(page)
+        expect_content(page)
 
 
-def test_an_agent_that_does_not_stream_shows_its_tasks_all_the_same(
-    watch: Watch, fake: Fake
-) -> None:
+def test_an_agent_without_streaming_shows_its_tasks(hostile: HostileVisit, fake: FakeAgent) -> None:
     fake.card = card_of(capabilities={"streaming": False})
-    task = asking("Well?", "approval")
+    task = paused_task("Well?", "approval")
     fake.replies["GetTask"] = lambda params: task
-    page = watch.visit.go("tasks/Well%3F")
-    expect(page.get_by_label("asks").get_by_role("button", name="Approve")).to_be_visible()
+    page = hostile.visit.go("tasks/Well%3F")
+    expect(
+        page.get_by_label("Input requested").get_by_role("button", name="Approve")
+    ).to_be_visible()

@@ -1,4 +1,4 @@
-"""Much at once: the page answers while thousands of events and megabytes come in."""
+"""The page stays responsive while thousands of events and megabytes arrive."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -13,20 +13,20 @@ from tests.server.modules import Inputs
 from tests.serving import running
 
 from .browsing import Visit
-from .fake import Fake, stream_of, task_of
+from .fake import FakeAgent, stream_of, task_of
 
 pytestmark = pytest.mark.clock
 
-Begin = Callable[..., Visit]
+OpenVisit = Callable[..., Visit]
 
 EVENTS = 5_000
 LARGE = 5_000_000
 MOST_ELEMENTS = 4_000
-"""What a page has that shows the beginning of everything; all 5,000 rows have 25,000."""
-MOST = 2
-"""How many times as long as all 25,000 take to be laid out there may be no frame, or no answer."""
+"""Elements of a page that shows only the beginning of long lists; all 5,000 rows have 25,000."""
+MAX_DELAY = 2
+"""Longest time without a frame or an answer, in multiples of the time to lay out all 25,000."""
 
-EVERYTHING = """() => {
+LAY_OUT_ALL = """() => {
     const start = performance.now();
     const all = document.createElement("table");
     for (let row = 0; row < 5000; row++) {
@@ -38,7 +38,7 @@ EVERYTHING = """() => {
     return performance.now() - start;
 }"""
 
-WATCH = """() => {
+RECORD_FRAMES = """() => {
     window.gap = 0;
     let last = performance.now();
     const tick = () => {
@@ -87,40 +87,40 @@ def agent() -> Iterator[str]:
         yield url
 
 
-def elements(page: Page) -> int:
+def count_elements(page: Page) -> int:
     return int(page.evaluate("document.querySelectorAll('*').length"))
 
 
-def begin(visit: Visit, skill: str) -> Page:
-    """Send to a skill, with an eye on the frames."""
+def start_stream(visit: Visit, skill: str) -> Page:
+    """Start a stream of a skill, and record the time between frames."""
     page = visit.go(f"skills/{skill}")
     page.get_by_role("heading", name="Try it").wait_for()
-    page.evaluate(f"window.everything = ({EVERYTHING})()")
-    page.evaluate(WATCH)
+    page.evaluate(f"window.layoutTime = ({LAY_OUT_ALL})()")
+    page.evaluate(RECORD_FRAMES)
     page.get_by_role("button", name="Stream").click()
     return page
 
 
-def ended(page: Page) -> None:
-    """The run has ended, and the page is at hand."""
+def expect_end(page: Page) -> None:
+    """Wait for the run to end, and check that the page stayed responsive."""
     expect(page.get_by_label("Result").get_by_role("status").first).to_have_text("completed")
     page.evaluate("new Promise((done) => setTimeout(() => requestAnimationFrame(done), 200))")
-    at_hand(page)
+    check_responsive(page)
 
 
-def at_hand(page: Page, milliseconds: float = 0) -> None:
-    """Nobody had to wait for a frame, or so long for something else, and the page is small."""
+def check_responsive(page: Page, milliseconds: float = 0) -> None:
+    """Check the longest wait for a frame, another wait in milliseconds, and the page's size."""
     longest = max(page.evaluate("window.gap"), milliseconds)
-    assert longest < MOST * page.evaluate("window.everything")
-    assert elements(page) < MOST_ELEMENTS
+    assert longest < MAX_DELAY * page.evaluate("window.layoutTime")
+    assert count_elements(page) < MOST_ELEMENTS
 
 
-def test_thousands_of_events_leave_the_page_at_hand(visit: Visit) -> None:
-    page = begin(visit, "flood")
+def test_the_page_stays_responsive_during_thousands_of_events(visit: Visit) -> None:
+    page = start_stream(visit, "flood")
     expect(page.get_by_text("Timeline")).to_be_visible()
     waits = [page.evaluate(SEARCH, text) for text in ("lett", "", "tab", "", "flo", "")]
-    ended(page)
-    at_hand(page, median(waits))
+    expect_end(page)
+    check_responsive(page, median(waits))
     expect(page.get_by_text("Timeline, 5,0")).to_be_visible()
     expect(page.get_by_role("option").first).to_be_attached()
     expect(page.get_by_role("columnheader")).to_have_text(["half", "number", "text"])
@@ -132,37 +132,37 @@ def test_thousands_of_events_leave_the_page_at_hand(visit: Visit) -> None:
 
 @pytest.mark.parametrize(("skill", "shown"), [("tree", "key 1000"), ("table", "row 7")])
 def test_megabytes_are_shown_from_their_beginning(visit: Visit, skill: str, shown: str) -> None:
-    page = begin(visit, skill)
+    page = start_stream(visit, skill)
     artifact = page.get_by_role("region", name="Artifact")
     expect(artifact).to_contain_text(shown)
-    ended(page)
-    at_hand(page, page.evaluate(SEARCH, "nothing of the kind"))
+    expect_end(page)
+    check_responsive(page, page.evaluate(SEARCH, "nothing of the kind"))
     page.evaluate(SEARCH, "")
     for kind in ("Tree", "JSON"):
         artifact.get_by_role("button", name=kind).click()
         expect(artifact.get_by_role("button", name=kind)).to_have_attribute("aria-pressed", "true")
-        ended(page)
+        expect_end(page)
     page.get_by_label("Result").get_by_role("link", name="Task").click()
     expect(page.get_by_role("region", name="Artifact")).to_contain_text(shown[:3])
     expect(page.get_by_text("Timeline")).to_be_visible()
-    at_hand(page)
+    check_responsive(page)
 
 
 @pytest.mark.parametrize("pieces", [1, 500])
-def test_a_long_text_is_shown_from_its_beginning(open_visit: Begin, pieces: int) -> None:
+def test_a_long_text_is_shown_from_its_beginning(open_visit: OpenVisit, pieces: int) -> None:
     lines = "".join(f"{number:09}\n" for number in range(LARGE // 10 // pieces))
     artifact = {"artifactId": "letter", "parts": [{"text": lines}]}
     update = {"taskId": "task-1", "contextId": "context-1", "artifact": artifact}
     updates = [{"artifactUpdate": {**update, "append": count > 0}} for count in range(pieces)]
-    fake = Fake()
+    fake = FakeAgent()
     fake.replies["SendStreamingMessage"] = lambda params: stream_of(
         [{"task": task_of("WORKING")}, *updates, {"statusUpdate": {**update, **task_of()}}]
     )
     with running(fake.app()) as url:
-        page = begin(open_visit(url), "work")
-        ended(page)
+        page = start_stream(open_visit(url), "work")
+        expect_end(page)
         shown = page.get_by_role("region", name="Artifact")
         expect(shown).to_contain_text("000000007")
         shown.get_by_role("button", name="Show more").click()
         expect(shown.get_by_role("button", name="Show more")).to_contain_text("4,920,000")
-        at_hand(page)
+        check_responsive(page)

@@ -1,4 +1,4 @@
-"""Operate an agent: find tasks, look into them, answer those that wait, set webhooks."""
+"""Operate an agent: find and inspect tasks, answer the paused ones, add webhooks."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -13,96 +13,96 @@ from tests.push.receiver import receiving
 from tests.server.inloop import NEEDS_APPROVAL, Does, give_back, registry_of
 from tests.serving import running
 
+from .breakable import BreakableProxy
 from .browsing import Visit
-from .other import Other
-from .told import Told
-from .wire import Wire
+from .other_client import OtherClient
+from .scripted import ScriptedModule
 
-LONG = 60
-"""How many tasks there are in one conversation; as many others have a conversation each."""
-PAGE = 25
-"""How many tasks the list begins with."""
-
-
-@pytest.fixture(scope="module")
-def told() -> Told:
-    return Told()
+TALK_LENGTH = 60
+"""Tasks in one long conversation; as many others have a conversation each."""
+PAGE_SIZE = 25
+"""Tasks on the first page of the list."""
 
 
 @pytest.fixture(scope="module")
-def agent(told: Told) -> Iterator[str]:
-    """An agent that has done much, and has something left to be approved."""
-    asked = Does(give_back, annotations=NEEDS_APPROVAL)
-    modules = {"mirror": Does(give_back), "ask.first": asked, "told": told}
+def scripted() -> ScriptedModule:
+    return ScriptedModule()
+
+
+@pytest.fixture(scope="module")
+def agent(scripted: ScriptedModule) -> Iterator[str]:
+    """Serve an agent with many completed tasks, and two that wait for approval."""
+    approved = Does(give_back, annotations=NEEDS_APPROVAL)
+    modules = {"mirror": Does(give_back), "ask.first": approved, "scripted": scripted}
     options = {"explorer": True, "push_notifications": PushSettings(dev=True)}
     with running(registry_of(modules), name="Test agent", **options) as url:
-        with closing(Other(url)) as somebody:
-            for number in range(2 * LONG):
-                skill = "ask.first" if number % LONG == 5 else "mirror"
-                context = "long-talk" if number < LONG else f"talk-{number}"
-                somebody.send({"data": {"n": number}}, skill, contextId=context)
+        with closing(OtherClient(url)) as client:
+            for number in range(2 * TALK_LENGTH):
+                skill = "ask.first" if number % TALK_LENGTH == 5 else "mirror"
+                context = "long-talk" if number < TALK_LENGTH else f"talk-{number}"
+                client.send({"data": {"n": number}}, skill, contextId=context)
         yield url
 
 
 @pytest.fixture(scope="module")
 def idle() -> Iterator[str]:
-    """An agent that has done nothing yet."""
+    """Serve an agent without tasks."""
     with running(registry_of({"mirror": Does(give_back)}), name="Idle", explorer=True) as url:
         yield url
 
 
 @pytest.fixture
-def other(agent: str) -> Iterator[Other]:
-    with closing(Other(agent)) as found:
-        yield found
+def other(agent: str) -> Iterator[OtherClient]:
+    with closing(OtherClient(agent)) as client:
+        yield client
 
 
 @pytest.fixture
-def wire(agent: str) -> Iterator[Wire]:
-    with Wire(agent).laid() as found:
-        yield found
+def proxy(agent: str) -> Iterator[BreakableProxy]:
+    with BreakableProxy(agent).running() as proxy:
+        yield proxy
 
 
-def waiting(other: Other) -> int:
-    """How many tasks wait for an answer."""
-    found: int = other.ask("ListTasks", status="TASK_STATE_INPUT_REQUIRED")["totalSize"]
-    return found
+def count_waiting(other: OtherClient) -> int:
+    """Return the number of tasks that wait for input."""
+    total: int = other.call("ListTasks", status="TASK_STATE_INPUT_REQUIRED")["totalSize"]
+    return total
 
 
-def rows(page: Page) -> Locator:
-    """The tasks that are listed."""
+def task_rows(page: Page) -> Locator:
+    """Return the rows of tasks in the list."""
     return page.get_by_role("row").filter(has=page.get_by_role("cell"))
 
 
-def test_tasks_are_listed_page_by_page(visit: Visit, other: Other) -> None:
+def test_tasks_are_listed_page_by_page(visit: Visit, other: OtherClient) -> None:
     page = visit.go("tasks")
-    total = other.ask("ListTasks", pageSize=1)["totalSize"]
-    assert total >= 2 * LONG
-    expect(page.get_by_text(f"{total} in all")).to_be_visible()
-    older = page.get_by_role("button", name="Show older ones")
-    for shown in range(PAGE, total, PAGE):
-        expect(rows(page)).to_have_count(shown)
+    total = other.call("ListTasks", pageSize=1)["totalSize"]
+    assert total >= 2 * TALK_LENGTH
+    expect(page.get_by_text(f"{total} tasks", exact=True)).to_be_visible()
+    older = page.get_by_role("button", name="Show older tasks")
+    for shown in range(PAGE_SIZE, total, PAGE_SIZE):
+        expect(task_rows(page)).to_have_count(shown)
         older.click()
-    expect(rows(page)).to_have_count(total)
+    expect(task_rows(page)).to_have_count(total)
     expect(older).to_have_count(0)
-    ids = [link.get_attribute("href") for link in rows(page).locator("a[href*=tasks]").all()]
+    ids = [link.get_attribute("href") for link in task_rows(page).locator("a[href*=tasks]").all()]
     assert len(set(ids)) == total
 
 
-def test_tasks_are_filtered_by_their_state(visit: Visit, other: Other) -> None:
+def test_tasks_are_filtered_by_their_state(visit: Visit, other: OtherClient) -> None:
     page = visit.go("tasks")
-    number = waiting(other)
+    number = count_waiting(other)
     page.get_by_label("State").select_option("input-required")
-    expect(rows(page)).to_have_count(number)
-    expect(rows(page)).to_contain_text(["input-required"] * number)
+    expect(task_rows(page)).to_have_count(number)
+    expect(task_rows(page)).to_contain_text(["input-required"] * number)
     page.get_by_label("State").select_option("failed")
-    expect(page.get_by_text("No task matches these filters.")).to_be_visible()
+    expect(page.get_by_text("No tasks match these filters.")).to_be_visible()
     page.go_back()
     expect(page.get_by_label("State")).to_have_value("input-required")
-    expect(rows(page)).to_have_count(number)
-    page.get_by_role("button", name="Clear").click()
+    expect(task_rows(page)).to_have_count(number)
+    page.get_by_role("button", name="Clear filters").click()
     expect(page.get_by_label("State")).to_have_value("")
-    expect(rows(page)).to_have_count(PAGE)
+    expect(task_rows(page)).to_have_count(PAGE_SIZE)
 
 
 def test_tasks_are_filtered_by_their_conversation(visit: Visit) -> None:
@@ -112,57 +112,57 @@ def test_tasks_are_filtered_by_their_conversation(visit: Visit) -> None:
     expect(field).to_have_value("talk-99")
     expect(field).to_be_focused()
     field.press("Enter")
-    expect(page.get_by_text("1 in all")).to_be_visible()
-    expect(rows(page)).to_have_count(1)
+    expect(page.get_by_text("1 task", exact=True)).to_be_visible()
+    expect(task_rows(page)).to_have_count(1)
     page.reload()
     expect(field).to_have_value("talk-99")
-    expect(rows(page)).to_have_count(1)
+    expect(task_rows(page)).to_have_count(1)
 
 
-def test_tasks_are_filtered_by_when_they_changed(visit: Visit, other: Other) -> None:
+def test_tasks_are_filtered_by_time_of_change(visit: Visit, other: OtherClient) -> None:
     page = visit.go("tasks")
-    expect(rows(page)).to_have_count(PAGE)
-    field = page.get_by_label("Changed since")
+    expect(task_rows(page)).to_have_count(PAGE_SIZE)
+    field = page.get_by_label("Updated since")
     field.fill((datetime.now() + timedelta(days=1)).strftime("%Y-%m-%dT%H:%M"))
-    expect(page.get_by_text("No task matches these filters.")).to_be_visible()
+    expect(page.get_by_text("No tasks match these filters.")).to_be_visible()
     field.fill((datetime.now() - timedelta(days=1)).strftime("%Y-%m-%dT%H:%M"))
-    expect(rows(page)).to_have_count(PAGE)
+    expect(task_rows(page)).to_have_count(PAGE_SIZE)
     page.get_by_label("State").select_option("input-required")
-    expect(rows(page)).to_have_count(waiting(other))
+    expect(task_rows(page)).to_have_count(count_waiting(other))
 
 
-def test_a_time_is_typed_without_losing_the_field(visit: Visit) -> None:
+def test_the_time_field_keeps_the_focus_while_typing(visit: Visit) -> None:
     page = visit.go("tasks")
-    field = page.get_by_label("Changed since")
+    field = page.get_by_label("Updated since")
     field.focus()
     page.keyboard.type("12312037")
     page.keyboard.press("Tab")
     page.keyboard.type("1155PM")
     expect(field).to_have_value("2037-12-31T23:55")
-    expect(page.get_by_text("No task matches these filters.")).to_be_visible()
+    expect(page.get_by_text("No tasks match these filters.")).to_be_visible()
 
 
-def test_an_address_with_a_wrong_time_shows_all_tasks(visit: Visit) -> None:
-    expect(rows(visit.go("tasks?after=yesterday"))).to_have_count(PAGE)
+def test_an_invalid_time_in_the_url_is_ignored(visit: Visit) -> None:
+    expect(task_rows(visit.go("tasks?after=yesterday"))).to_have_count(PAGE_SIZE)
 
 
-def test_all_conversations_and_all_of_a_long_one_can_be_read(visit: Visit) -> None:
+def test_conversations_and_their_tasks_are_listed_page_by_page(visit: Visit) -> None:
     page = visit.go("conversations")
     expect(page.get_by_text("of the latest 100 tasks")).to_be_visible()
-    card = page.get_by_role("link", name="long-talk")
-    expect(card).not_to_contain_text(f"{LONG} tasks")
-    page.get_by_role("button", name="Show older ones").click()
-    expect(card).to_contain_text(f"{LONG} tasks")
+    conversation = page.get_by_role("link", name="long-talk")
+    expect(conversation).not_to_contain_text(f"{TALK_LENGTH} tasks")
+    page.get_by_role("button", name="Show older tasks").click()
+    expect(conversation).to_contain_text(f"{TALK_LENGTH} tasks")
     expect(page.get_by_text("of the latest")).to_have_count(0)
-    card.click()
-    turns = page.get_by_role("region", name="Task ").filter(has=page.get_by_role("link"))
-    expect(turns).to_have_count(50)
-    page.get_by_role("button", name="Show earlier ones").click()
-    expect(turns).to_have_count(LONG)
-    expect(turns.first).to_contain_text("n: 0")
+    conversation.click()
+    tasks = page.get_by_role("region", name="Task ").filter(has=page.get_by_role("link"))
+    expect(tasks).to_have_count(50)
+    page.get_by_role("button", name="Show earlier tasks").click()
+    expect(tasks).to_have_count(TALK_LENGTH)
+    expect(tasks.first).to_contain_text("n: 0")
 
 
-def test_a_task_tells_all_about_itself(visit: Visit, other: Other) -> None:
+def test_a_task_is_shown_with_its_history_and_events(visit: Visit, other: OtherClient) -> None:
     task = other.send({"data": {"n": 7}}, "mirror")
     page = visit.go(f"tasks/{task['id']}")
     expect(page.get_by_role("main").get_by_role("status").first).to_have_text("completed")
@@ -173,105 +173,105 @@ def test_a_task_tells_all_about_itself(visit: Visit, other: Other) -> None:
     expect(history).to_have_text(re.compile("You.*n: 7"))
     events = page.get_by_role("listbox", name="Events").get_by_role("option")
     expect(events).to_contain_text(["submitted", "working", '"n":7', "completed"])
-    page.get_by_text("The task as data").click()
+    page.get_by_text("Task as JSON").click()
     expect(page.get_by_text(f'id: "{task["id"]}"')).to_be_visible()
 
 
-def test_a_webhook_is_set_is_told_and_is_removed(visit: Visit, other: Other, told: Told) -> None:
+def test_a_webhook_is_added_gets_notifications_and_is_removed(
+    visit: Visit, other: OtherClient, scripted: ScriptedModule
+) -> None:
     message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"data": {}}]}
-    later = {"configuration": {"returnImmediately": True}, "metadata": {"skillId": "told"}}
-    task = other.ask("SendMessage", message=message, **later)["task"]
-    telling = told.telling()
+    options = {"configuration": {"returnImmediately": True}, "metadata": {"skillId": "scripted"}}
+    task = other.call("SendMessage", message=message, **options)["task"]
+    stream = scripted.next_stream()
     page = visit.go(f"tasks/{task['id']}")
     webhooks = page.get_by_role("region", name="Webhooks")
-    expect(webhooks).to_contain_text("Nobody is told of this task.")
+    expect(webhooks).to_contain_text("No webhooks for this task.")
     with receiving() as receiver:
-        webhooks.get_by_label("Address").fill(receiver.url)
+        webhooks.get_by_label("URL").fill(receiver.url)
         webhooks.get_by_label("Token").fill("sesame")
-        webhooks.get_by_role("button", name="Add a webhook").click()
+        webhooks.get_by_role("button", name="Add webhook").click()
         expect(webhooks.get_by_role("listitem")).to_contain_text([receiver.url])
-        expect(webhooks.get_by_label("Address")).to_have_value("")
-        telling.end()
+        expect(webhooks.get_by_label("URL")).to_have_value("")
+        stream.end()
         last = receiver.wait_for("completed")[-1]
     assert last.headers["x-a2a-notification-token"] == "sesame"
     expect(page.get_by_role("main").get_by_role("status").first).to_have_text("completed")
     webhooks.get_by_role("button", name="Remove").click()
-    expect(webhooks).to_contain_text("Nobody is told of this task.")
+    expect(webhooks).to_contain_text("No webhooks for this task.")
 
 
-def test_a_webhook_that_is_refused_is_told_why(visit: Visit, other: Other) -> None:
+def test_a_refused_webhook_shows_the_reason(visit: Visit, other: OtherClient) -> None:
     task = other.send({"data": {"n": 1}}, "ask.first")
     webhooks = visit.go(f"tasks/{task['id']}").get_by_role("region", name="Webhooks")
-    webhooks.get_by_label("Address").fill("ftp://example.org/")
-    webhooks.get_by_role("button", name="Add a webhook").click()
-    expect(webhooks.get_by_role("alert")).to_contain_text("The agent refused")
-    expect(webhooks.get_by_label("Address")).to_have_value("ftp://example.org/")
-    other.ask("CancelTask", id=task["id"])
+    webhooks.get_by_label("URL").fill("ftp://example.org/")
+    webhooks.get_by_role("button", name="Add webhook").click()
+    expect(webhooks.get_by_role("alert")).to_contain_text("The agent rejected the input.")
+    expect(webhooks.get_by_label("URL")).to_have_value("ftp://example.org/")
+    other.call("CancelTask", id=task["id"])
 
 
-def inbox(page: Page) -> Locator:
-    """The way to the inbox, with its count."""
+def inbox_link(page: Page) -> Locator:
+    """Return the link to the inbox, with its count."""
     return page.get_by_role("navigation", name="Views").get_by_role("link", name="Inbox")
 
 
-def test_the_inbox_gets_emptier_with_each_answer(visit: Visit, other: Other) -> None:
-    before = waiting(other)
+def test_an_answered_task_leaves_the_inbox(visit: Visit, other: OtherClient) -> None:
+    waiting_before = count_waiting(other)
     task = other.send({"data": {"text": "mine"}}, "ask.first")
     page = visit.go()
-    expect(inbox(page)).to_have_text(f"Inbox{before + 1} waiting")
-    inbox(page).click()
+    expect(inbox_link(page)).to_have_text(f"Inbox{waiting_before + 1} waiting")
+    inbox_link(page).click()
     card = page.get_by_role("article", name=f"Task {task['id']}")
     expect(card).to_contain_text('text: "mine"')
     card.get_by_role("button", name="Approve").click()
-    expect(card.get_by_role("status")).to_have_text("You have answered. The task is completed")
+    expect(card.get_by_role("status")).to_have_text("Answer sent. Task state: completed")
     expect(card.get_by_role("status")).to_be_focused()
-    expect(inbox(page)).to_have_text(f"Inbox{before} waiting")
-    assert waiting(other) == before
+    expect(inbox_link(page)).to_have_text(f"Inbox{waiting_before} waiting")
+    assert count_waiting(other) == waiting_before
 
 
-def test_what_somebody_else_has_answered_is_told_in_the_inbox(visit: Visit, other: Other) -> None:
+def test_the_inbox_shows_that_another_client_has_answered(visit: Visit, other: OtherClient) -> None:
     task = other.send({"data": {"n": 1}}, "ask.first")
     page = visit.go("inbox")
     card = page.get_by_role("article", name=f"Task {task['id']}")
     expect(card).to_be_visible()
     other.send({"text": "no"}, taskId=task["id"])
     card.get_by_role("button", name="Approve").click()
-    expect(card).to_contain_text("The task is rejected")
+    expect(card).to_contain_text("Task state: rejected")
     expect(card).to_contain_text("Your answer came too late")
 
 
-def test_where_nothing_is_yet_the_page_says_what_to_do(
-    idle: str, open_visit: Callable[..., Visit]
-) -> None:
+def test_empty_views_say_what_to_do(idle: str, open_visit: Callable[..., Visit]) -> None:
     visit = open_visit(idle)
-    for view, said in [
-        ("tasks", "There are no tasks yet. Try a skill"),
-        ("inbox", "No task waits for an answer."),
-        ("conversations", "Nothing was said yet."),
-        ("conversations/unheard-of", "Nothing was said here yet."),
+    for view, message in [
+        ("tasks", "No tasks yet. Try a skill"),
+        ("inbox", "No tasks are waiting for your input."),
+        ("conversations", "No conversations yet."),
+        ("conversations/unheard-of", "No messages in this conversation yet."),
         ("requests", "ListTasks"),
     ]:
-        expect(visit.go(view).get_by_role("main")).to_contain_text(said)
+        expect(visit.go(view).get_by_role("main")).to_contain_text(message)
         expect(visit.page.get_by_role("alert")).to_have_count(0)
 
 
-def test_a_task_that_is_not_there_is_told_as_such(visit: Visit) -> None:
+def test_an_unknown_task_is_reported(visit: Visit) -> None:
     page = visit.go("tasks/no-such-task")
-    expect(page.get_by_role("alert")).to_contain_text("There is no such task.")
-    expect(page.get_by_text("Asking for the task")).to_have_count(0)
+    expect(page.get_by_role("alert")).to_contain_text("This task doesn't exist")
+    expect(page.get_by_text("Loading the task")).to_have_count(0)
 
 
-def test_an_agent_that_is_away_is_told_of_and_may_come_back(
-    wire: Wire, open_visit: Callable[..., Visit]
+def test_an_unreachable_agent_is_reported_until_it_is_back(
+    proxy: BreakableProxy, open_visit: Callable[..., Visit]
 ) -> None:
-    page = open_visit(wire.url).go("tasks")
-    expect(rows(page)).to_have_count(PAGE)
-    wire.cut()
+    page = open_visit(proxy.url).go("tasks")
+    expect(task_rows(page)).to_have_count(PAGE_SIZE)
+    proxy.cut()
     for name in ("Inbox", "Conversations", "Tasks"):
         page.get_by_role("navigation", name="Views").get_by_role("link", name=name).click()
         expect(page.get_by_role("alert")).to_contain_text("The agent can't be reached")
-        expect(page.get_by_text(re.compile("^(Nothing|No task|There are no)"))).to_have_count(0)
-    wire.mend()
+        expect(page.get_by_text(re.compile("^No (tasks|messages|conversations)"))).to_have_count(0)
+    proxy.restore()
     page.get_by_role("button", name="Refresh").click()
-    expect(rows(page)).to_have_count(PAGE)
+    expect(task_rows(page)).to_have_count(PAGE_SIZE)
     expect(page.get_by_role("alert")).to_have_count(0)

@@ -1,4 +1,4 @@
-"""The explorer's page as it is served: where, and under which rules."""
+"""The explorer's page as it is served: paths, headers and Content-Security-Policy."""
 
 import re
 from base64 import b64encode
@@ -12,31 +12,31 @@ from apcore_a2a_explorer import routes
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
-LIMIT = 500_000
-"""Bytes that the page may have."""
+MAX_PAGE_SIZE = 500_000
+"""Largest size of the page, in bytes."""
 
 
 def get(path: str, at: str = "/explorer", **headers: str) -> httpx.Response:
-    """What is at a path of an agent whose explorer is *at* a path, mounted at /agent."""
+    """Get a path of an agent that is mounted at /agent and has its explorer *at* a path."""
     site = Starlette(routes=[Mount("/agent", Starlette(routes=routes(at)))])
-    with httpx.Client(transport=Sync(site), base_url="http://test") as client:
+    with httpx.Client(transport=SyncTransport(site), base_url="http://test") as client:
         return client.get(f"/agent{path}", headers=headers)
 
 
-class Sync(httpx.BaseTransport):
-    """An ASGI application, asked without waiting."""
+class SyncTransport(httpx.BaseTransport):
+    """A synchronous httpx transport for an ASGI application."""
 
     def __init__(self, app: Starlette) -> None:
         self._app = app
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
-        async def ask() -> httpx.Response:
-            found = await httpx.ASGITransport(self._app).handle_async_request(request)
+        async def handle() -> httpx.Response:
+            answer = await httpx.ASGITransport(self._app).handle_async_request(request)
             return httpx.Response(
-                found.status_code, headers=found.headers, content=await found.aread()
+                answer.status_code, headers=answer.headers, content=await answer.aread()
             )
 
-        return anyio.run(ask)
+        return anyio.run(handle)
 
 
 @pytest.mark.parametrize("path", ["/explorer", "/explorer/"])
@@ -44,7 +44,7 @@ def test_the_page_is_html_of_bounded_size(path: str) -> None:
     answer = get(path)
     assert answer.status_code == 200
     assert answer.headers["content-type"] == "text/html; charset=utf-8"
-    assert len(answer.content) <= LIMIT
+    assert len(answer.content) <= MAX_PAGE_SIZE
 
 
 @pytest.mark.parametrize(
@@ -56,13 +56,11 @@ def test_the_page_is_html_of_bounded_size(path: str) -> None:
         ("tools/ui/", "/tools/ui/", "../../"),
     ],
 )
-def test_the_page_knows_its_way_to_the_agent_under_any_prefix(
-    at: str, path: str, base: str
-) -> None:
+def test_the_page_links_to_the_agent_under_any_prefix(at: str, path: str, base: str) -> None:
     assert f'<meta name="agent-base" content="{base}"' in get(path, at).text
 
 
-def test_nothing_runs_but_what_the_page_itself_holds() -> None:
+def test_the_policy_allows_only_the_pages_own_scripts_and_styles() -> None:
     answer = get("/explorer")
     policy = dict(
         part.strip().split(" ", 1) for part in answer.headers["content-security-policy"].split(";")
@@ -74,16 +72,16 @@ def test_nothing_runs_but_what_the_page_itself_holds() -> None:
         contents = re.findall(rf"<{kind}\b[^>]*>(.*?)</{kind}>", answer.text, re.DOTALL)
         hashes = [b64encode(sha256(text.encode()).digest()).decode() for text in contents]
         assert contents
-        assert policy[f"{kind}-src"].split() == [f"'sha256-{found}'" for found in hashes]
+        assert policy[f"{kind}-src"].split() == [f"'sha256-{digest}'" for digest in hashes]
 
 
-def test_the_page_asks_nobody_else() -> None:
+def test_the_page_loads_nothing_from_other_hosts() -> None:
     head = get("/explorer").text.partition("<script")[0]
     assert not re.findall(r"\b(?:src|href)=\"(?!data:)", head)
     assert not re.search(r"\son\w+=[\"']", head)
 
 
-def test_a_browser_that_has_the_page_gets_it_no_more() -> None:
+def test_a_cached_page_is_answered_with_304() -> None:
     etag = get("/explorer").headers["etag"]
     again = get("/explorer", **{"if-none-match": f'"x", W/{etag}'})
     assert (again.status_code, again.content) == (304, b"")
@@ -94,11 +92,11 @@ def test_a_browser_that_has_the_page_gets_it_no_more() -> None:
 
 
 @pytest.mark.parametrize("path", ["", "/", "//", "/a b", "/a/../b", "/..", "/a/.", "/a?", "/ü"])
-def test_what_is_no_path_is_refused(path: str) -> None:
+def test_an_invalid_path_is_refused(path: str) -> None:
     with pytest.raises(ValueError, match="explorer's path"):
         routes(path)
 
 
-def test_it_is_found_by_its_entry_point() -> None:
-    (found,) = entry_points(group="apcore_a2a.explorer")
-    assert found.load() is routes
+def test_the_explorer_is_found_by_its_entry_point() -> None:
+    (entry_point,) = entry_points(group="apcore_a2a.explorer")
+    assert entry_point.load() is routes

@@ -1,4 +1,4 @@
-"""See the agent: what its card says, for people."""
+"""The views of the agent and its skills, made from the card."""
 
 import json
 import re
@@ -15,61 +15,61 @@ from tests.serving import running
 from . import forms
 from .browsing import Visit
 
-Begin = Callable[..., Visit]
+OpenVisit = Callable[..., Visit]
 CARD = "**/.well-known/agent-card.json"
 
 
 @pytest.fixture(scope="module")
 def agent() -> Iterator[str]:
-    """An agent that tells more of itself than its skills."""
-    about: dict[str, Any] = {"version": "4.5.6", "description": "For *tests* only."}
+    """Serve an agent with a version, a description and skills of every kind."""
+    details: dict[str, Any] = {"version": "4.5.6", "description": "For *tests* only."}
     with running(
-        forms.registry(), explorer=True, name="Test agent", push_notifications=True, **about
+        forms.registry(), explorer=True, name="Test agent", push_notifications=True, **details
     ) as url:
         yield url
 
 
 def fact(page: Page, term: str) -> Locator:
-    """What the page says of the agent under *term*."""
+    """Return the definition of *term* in the agent's facts."""
     facts = page.get_by_role("definition")
     return facts.nth(page.get_by_role("term").all_inner_texts().index(term))
 
 
-def listed(page: Page) -> Locator:
-    """The skills in the list."""
+def listed_skills(page: Page) -> Locator:
+    """Return the skills in the list."""
     return page.get_by_role("navigation", name="Skills").get_by_role("listitem")
 
 
-def opened(page: Page, summary: str) -> Locator:
-    """A part of the page that is closed at first."""
-    found = page.get_by_role("group").filter(has=page.get_by_text(summary, exact=True))
-    found.get_by_text(summary, exact=True).click()
-    return found
+def open_details(page: Page, summary: str) -> Locator:
+    """Open the details with this summary."""
+    details = page.get_by_role("group").filter(has=page.get_by_text(summary, exact=True))
+    details.get_by_text(summary, exact=True).click()
+    return details
 
 
-def test_the_agent_is_shown_with_all_that_its_card_says(visit: Visit) -> None:
+def test_the_agents_card_is_shown(visit: Visit) -> None:
     page = visit.go()
     expect(page).to_have_title("Test agent · A2A explorer")
     expect(page.get_by_role("heading", name="Test agent")).to_be_visible()
     expect(page.get_by_role("emphasis").filter(has_text="tests")).to_be_visible()
     expect(fact(page, "Version")).to_have_text("4.5.6")
-    expect(fact(page, "Address")).to_have_text(f"{visit.agent}/")
+    expect(fact(page, "URL")).to_have_text(f"{visit.agent}/")
     interfaces = [f"{kind} {visit.agent}/" for kind in ("JSONRPC 1.0", "JSONRPC 0.3")]
     assert fact(page, "Interfaces").get_by_role("listitem").all_inner_texts()[:2] == interfaces
     expect(fact(page, "Capabilities")).to_have_text("streamingpush notificationsno extended card")
-    expect(fact(page, "Modes")).to_have_text(
-        "takes text/plain, application/json; gives application/json"
+    expect(fact(page, "Media types")).to_have_text(
+        "Input: text/plain, application/json; output: application/json"
     )
-    expect(fact(page, "Security")).to_contain_text("Open to everybody")
+    expect(fact(page, "Authentication")).to_contain_text("declares no security schemes")
     expect(fact(page, "Extensions")).to_contain_text("/extensions/skills/v1")
 
 
-def test_the_security_schemes_are_named_as_the_card_demands_them(open_visit: Begin) -> None:
+def test_the_cards_security_schemes_are_shown(open_visit: OpenVisit) -> None:
     keys = APIKeyAuthenticator({"a key of some length": "ada"}, header="X-Pass")
     with running(forms.registry(), explorer=True, auth=keys) as agent:
         page = open_visit(agent).go()
-        security = fact_when_shown(page, "Security")
-        expect(security).to_contain_text("API key in the header X-Pass")
+        security = fact_when_shown(page, "Authentication")
+        expect(security).to_contain_text("API key (header X-Pass)")
         expect(security).to_contain_text("required")
 
 
@@ -78,10 +78,10 @@ def fact_when_shown(page: Page, term: str) -> Locator:
     return fact(page, term)
 
 
-def test_the_whole_card_can_be_read_to_its_leaves(visit: Visit) -> None:
+def test_the_whole_card_is_shown_as_a_tree(visit: Visit) -> None:
     page = visit.go()
     card = httpx.get(f"{visit.agent}/.well-known/agent-card.json", trust_env=False).json()
-    tree = opened(page, "The whole card")
+    tree = open_details(page, "Agent Card as JSON")
     for name in card:
         expect(tree.get_by_text(f"{name}:", exact=True)).to_be_visible()
     expect(tree.get_by_text('"4.5.6"')).to_be_visible()
@@ -99,20 +99,21 @@ SEARCHES = {
 }
 
 
-def test_a_skill_is_found_by_what_it_is_called_and_does(visit: Visit) -> None:
+def test_skills_are_searched_by_id_name_description_and_tag(visit: Visit) -> None:
     page = visit.go()
-    listed(page).first.wait_for()
+    listed_skills(page).first.wait_for()
     page.keyboard.press("/")
     field = page.get_by_role("searchbox", name="Search skills")
     expect(field).to_be_focused()
     expect(field).to_have_value("")  # without the slash
-    for words, found in SEARCHES.items():
+    for words, matches in SEARCHES.items():
         field.fill(words)
-        expect(listed(page)).to_have_count(len(found))
-        for name in found:
-            expect(listed(page).filter(has_text=name)).to_be_visible()
-        expect(page.get_by_text("No skill matches.")).to_be_visible(visible=not found)
-        expect(page.get_by_text(f"{len(found)} skills found")).to_be_attached()
+        expect(listed_skills(page)).to_have_count(len(matches))
+        for name in matches:
+            expect(listed_skills(page).filter(has_text=name)).to_be_visible()
+        expect(page.get_by_text("No skills match your search.")).to_be_visible(visible=not matches)
+        number = "1 skill" if len(matches) == 1 else f"{len(matches)} skills"
+        expect(page.get_by_text(f"{number} found")).to_be_attached()
 
 
 def test_a_slash_typed_into_a_field_stays_there(visit: Visit) -> None:
@@ -123,12 +124,14 @@ def test_a_slash_typed_into_a_field_stays_there(visit: Visit) -> None:
     expect(field).to_have_value("either/or")
 
 
-def test_what_is_dangerous_stands_out_in_the_list_and_on_its_page(visit: Visit) -> None:
+def test_destructive_skills_stand_out_in_the_list_and_on_their_page(visit: Visit) -> None:
     page = visit.go()
-    row = listed(page).filter(has_text="files.delete")
+    row = listed_skills(page).filter(has_text="files.delete")
     expect(row.get_by_text("destructive", exact=True)).to_be_visible()
     expect(row.get_by_text("needs approval", exact=True)).to_be_visible()
-    expect(listed(page).filter(has_text="csv.summary")).to_have_text("Csv Summarycsv.summary")
+    expect(listed_skills(page).filter(has_text="csv.summary")).to_have_text(
+        "Csv Summarycsv.summary"
+    )
     colours = {
         badge: colour_of(row.get_by_text(badge, exact=True))
         for badge in ("destructive", "needs approval")
@@ -138,65 +141,69 @@ def test_what_is_dangerous_stands_out_in_the_list_and_on_its_page(visit: Visit) 
     expect(main.get_by_role("heading", level=1)).to_have_text("Files Delete")
     for badge, colour in colours.items():
         assert colour_of(main.get_by_text(badge, exact=True).first) == colour
-    listed(page).filter(has_text="csv.summary").get_by_role("link").click()
+    listed_skills(page).filter(has_text="csv.summary").get_by_role("link").click()
     plain = colour_of(main.get_by_text("read-only", exact=True))
     assert len({plain, *colours.values()}) == 3
 
 
 def colour_of(badge: Locator) -> str:
-    """The colour behind it."""
-    found: str = badge.evaluate("element => getComputedStyle(element).backgroundColor")
-    return found
+    """Return the background colour of a badge."""
+    colour: str = badge.evaluate("element => getComputedStyle(element).backgroundColor")
+    return colour
 
 
-def test_a_skill_is_shown_with_all_that_its_module_says(visit: Visit) -> None:
+def test_a_skill_is_shown_with_its_description_tags_and_annotations(visit: Visit) -> None:
     page = visit.go("skills/form.says")
     main = page.get_by_role("article")
     expect(main.get_by_role("heading", name="Form Says")).to_be_visible()
     expect(main.get_by_text("form.says", exact=True)).to_be_visible()
-    expect(main.get_by_text("Says what it was told")).to_be_visible()
+    expect(main.get_by_text("Repeats its text")).to_be_visible()
     expect(main.get_by_text("parrot", exact=True)).to_be_visible()
-    expect(main.get_by_text("takes application/json, text/plain; gives")).to_be_visible()
+    expect(main.get_by_text("Input: application/json, text/plain; output")).to_be_visible()
     for badge in ("open world", "cacheable"):
         expect(main.get_by_text(badge, exact=True)).to_be_visible()
     for badge in ("destructive", "read-only", "streaming"):
         expect(main.get_by_text(badge, exact=True)).to_have_count(0)
 
 
-def test_its_documentation_is_read_as_markdown(visit: Visit) -> None:
+def test_a_skills_documentation_is_shown_as_markdown(visit: Visit) -> None:
     main = visit.go("skills/form.says").get_by_role("article")
     expect(main.get_by_role("heading", name="How to speak")).to_be_visible()
     expect(main.get_by_role("strong").filter(has_text="anything")).to_be_visible()
 
 
-@pytest.mark.parametrize(("title", "module"), [("Input schema", "text"), ("Output schema", "said")])
-def test_its_schemas_are_shown_as_a_tree_and_as_json(visit: Visit, title: str, module: str) -> None:
-    part = opened(visit.go("skills/form.says"), title)
+@pytest.mark.parametrize(("title", "member"), [("Input schema", "text"), ("Output schema", "said")])
+def test_a_skills_schemas_are_shown_as_a_tree_and_as_json(
+    visit: Visit, title: str, member: str
+) -> None:
+    part = open_details(visit.go("skills/form.says"), title)
     expect(part.get_by_text("additionalProperties:")).to_be_visible()
     part.get_by_role("button", name="JSON").click()
     shown = json.loads(part.get_by_text('"properties"').inner_text())
-    assert shown == forms.schema([module], **{module: {"type": "string", "title": module.title()}})
+    assert shown == forms.schema([member], **{member: {"type": "string", "title": member.title()}})
 
 
-def test_its_examples_are_shown_with_what_they_give(visit: Visit) -> None:
-    part = opened(visit.go("skills/orders.price"), "Examples")
+def test_a_skills_examples_are_shown_with_their_outputs(visit: Visit) -> None:
+    part = open_details(visit.go("skills/orders.price"), "Examples")
     expect(part.get_by_role("heading", name="A member orders tea")).to_be_visible()
     expect(part.get_by_text('"tea-green"')).to_have_count(2)
     expect(part.get_by_text('"total_cents": 3132')).to_be_visible()
 
 
-def test_a_skill_that_is_not_there_is_told_of_by_its_name(visit: Visit) -> None:
+def test_an_unknown_skill_is_reported_by_name(visit: Visit) -> None:
     page = visit.go("skills/no.such%2Fskill")
-    expect(page.get_by_role("heading", name="There is no such skill")).to_be_visible()
-    expect(page.get_by_text("The card lists no no.such/skill.")).to_be_visible()
-    expect(listed(page).first).to_be_visible()
+    expect(page.get_by_role("heading", name="Skill not found")).to_be_visible()
+    expect(page.get_by_text("The Agent Card does not list no.such/skill.")).to_be_visible()
+    expect(listed_skills(page).first).to_be_visible()
 
 
-def test_an_agent_that_is_away_is_told_of_and_tried_again(visit: Visit) -> None:
+def test_an_unreachable_agent_is_reported_and_can_be_tried_again(visit: Visit) -> None:
     visit.page.route(CARD, lambda route: route.abort())
     page = visit.go("skills/form.says")
-    expect(page.get_by_role("heading", name="The agent does not show its card")).to_be_visible()
-    expect(page.get_by_role("alert")).to_have_text("The agent can't be reached.")
+    expect(page.get_by_role("heading", name="The Agent Card can't be loaded")).to_be_visible()
+    expect(page.get_by_role("alert")).to_have_text(
+        "The agent can't be reached. Check that it is running."
+    )
     page.get_by_role("button", name="Try again").click()
     expect(page.get_by_role("alert")).to_be_visible()
     page.unroute(CARD)
@@ -205,25 +212,23 @@ def test_an_agent_that_is_away_is_told_of_and_tried_again(visit: Visit) -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "body", "told"),
+    ("status", "body", "message"),
     [
         (503, "away", r"HTTP 503: .+"),
-        (200, "<html>", r"What is there is no JSON object\."),
-        (200, "[]", r"What is there is no JSON object\."),
+        (200, "<html>", r"The Agent Card is not a JSON object\. .+"),
+        (200, "[]", r"The Agent Card is not a JSON object\. .+"),
     ],
 )
-def test_an_agent_that_shows_no_card_is_told_of(
-    visit: Visit, status: int, body: str, told: str
-) -> None:
+def test_an_invalid_card_is_reported(visit: Visit, status: int, body: str, message: str) -> None:
     def answer(route: Route) -> None:
         route.fulfill(status=status, body=body)
 
     visit.page.route(CARD, answer)
-    expect(visit.go().get_by_role("alert")).to_have_text(re.compile(f"^{told}$"))
+    expect(visit.go().get_by_role("alert")).to_have_text(re.compile(f"^{message}$"))
 
 
-def test_nothing_serious_is_in_the_way_of_anybody(visit: Visit) -> None:
+def test_the_views_of_agent_and_skill_are_accessible(visit: Visit) -> None:
     visit.go("skills/text.stats").get_by_role("heading", name="Try it").wait_for()
-    assert visit.axe() == []
+    assert visit.accessibility_violations() == []
     visit.go().get_by_role("heading", name="Test agent").wait_for()
-    assert visit.axe() == []
+    assert visit.accessibility_violations() == []

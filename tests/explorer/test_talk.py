@@ -1,4 +1,4 @@
-"""Talk with the agent: conversations, its questions, and answers to them."""
+"""Conversations with the agent: its questions, approvals, and the answers to them."""
 
 from collections.abc import Iterator
 from contextlib import closing
@@ -15,11 +15,11 @@ from tests.serving import running
 
 from .agent import registry
 from .browsing import Visit
-from .other import Other
+from .other_client import OtherClient
 
 
 async def book(inputs: Inputs, context: "Context[Any]") -> Inputs:
-    """Books a table, once it knows the day and for how many."""
+    """Book a table; ask for the day and the number of guests if they are missing."""
     for name, question in [("day", "For which day?"), ("guests", "For how many?")]:
         if name not in inputs:
             context.services.ask(question, {"places": ["inside", "garden"]})
@@ -31,13 +31,13 @@ ANY: dict[str, Any] = {"type": "object"}
 
 @pytest.fixture(scope="module")
 def sandbox(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder in which `files.delete` deletes."""
+    """Create the folder that `files.delete` works in."""
     return tmp_path_factory.mktemp("sandbox")
 
 
 @pytest.fixture(scope="module")
 def agent(sandbox: Path) -> Iterator[str]:
-    """An agent with the modules of examples/, and one that has several questions."""
+    """Serve the modules of examples/, and one that asks several questions."""
     modules = registry()
     modules.register("table.book", Does(book, input_schema=ANY))
     with pytest.MonkeyPatch.context() as patch:
@@ -47,45 +47,45 @@ def agent(sandbox: Path) -> Iterator[str]:
 
 
 @pytest.fixture
-def other(agent: str) -> Iterator[Other]:
-    with closing(Other(agent)) as found:
-        yield found
+def other(agent: str) -> Iterator[OtherClient]:
+    with closing(OtherClient(agent)) as client:
+        yield client
 
 
 @pytest.fixture
 def report(sandbox: Path) -> Path:
-    """A file to be deleted."""
-    found = sandbox / "report.txt"
-    found.write_text("old")
-    return found
+    """Create a file to delete."""
+    path = sandbox / "report.txt"
+    path.write_text("old")
+    return path
 
 
 def say(page: Page, text: str, skill: str = "") -> None:
-    """Write a message in a conversation, and send it."""
+    """Send a message in the open conversation."""
     if skill:
         page.get_by_label("Skill").select_option(skill)
     page.get_by_label("Message").fill(text)
     page.get_by_role("button", name="Send", exact=True).click()
 
 
-def turns(page: Page) -> Locator:
-    """The tasks of a conversation."""
+def conversation_tasks(page: Page) -> Locator:
+    """Return the tasks of the open conversation."""
     return page.get_by_role("region", name="Task ").filter(has=page.get_by_role("link"))
 
 
 def question(page: Page) -> Locator:
-    return page.get_by_role("region", name="asks")
+    return page.get_by_role("region", name="Input requested")
 
 
-def begin(visit: Visit) -> Page:
-    """Begin a conversation."""
+def begin_conversation(visit: Visit) -> Page:
+    """Open a conversation."""
     page = visit.go("conversations")
-    page.get_by_role("link", name="Begin one").click()
+    page.get_by_role("link", name="New conversation").click()
     return page
 
 
-def try_deleting(visit: Visit) -> Page:
-    """Ask for the report to be deleted, on the skill's page."""
+def request_deletion(visit: Visit) -> Page:
+    """Call `files.delete` for the report on the skill's page, up to its approval."""
     page = visit.go("skills/files.delete")
     page.get_by_label("path").fill("report.txt")
     page.get_by_role("button", name="Stream", exact=True).click()
@@ -102,51 +102,51 @@ def task_link(page: Page) -> Locator:
     return page.get_by_role("region", name="Result").get_by_role("link", name="Task")
 
 
-def test_a_conversation_goes_on_where_it_was(visit: Visit) -> None:
-    page = begin(visit)
+def test_a_conversation_can_be_reopened_and_continued(visit: Visit) -> None:
+    page = begin_conversation(visit)
     say(page, "5 km in mi", "units.convert")
-    expect(turns(page).get_by_text("5 km = 3.10686 mi")).to_be_visible()
-    expect(turns(page)).to_have_count(1)
+    expect(conversation_tasks(page).get_by_text("5 km = 3.10686 mi")).to_be_visible()
+    expect(conversation_tasks(page)).to_have_count(1)
     say(page, "7 km")
-    expect(turns(page).get_by_text("7 km = 4.3496 mi")).to_be_visible()
-    expect(turns(page)).to_have_count(2)
+    expect(conversation_tasks(page).get_by_text("7 km = 4.3496 mi")).to_be_visible()
+    expect(conversation_tasks(page)).to_have_count(2)
     said = page.get_by_role("article").filter(has=page.get_by_role("heading", name="You"))
     expect(said).to_contain_text(["5 km in mi", "7 km"])
     context = page.url.rpartition("/")[2]
     page.get_by_role("link", name="← Conversations").click()
     page.get_by_role("link", name=context[:8]).click()
-    expect(turns(page)).to_have_count(2)
+    expect(conversation_tasks(page)).to_have_count(2)
     expect(page.get_by_label("Skill")).to_have_value("units.convert")
 
 
-def test_one_of_the_offered_answers_goes_in(visit: Visit) -> None:
-    page = begin(visit)
+def test_an_offered_answer_is_sent_by_its_button(visit: Visit) -> None:
+    page = begin_conversation(visit)
     say(page, "2 kg", "units.convert")
     expect(question(page)).to_contain_text("2 kg in which unit?")
     question(page).get_by_role("button", name="lb").click()
-    expect(turns(page).get_by_text("2 kg = 4.40925 lb")).to_be_visible()
+    expect(conversation_tasks(page).get_by_text("2 kg = 4.40925 lb")).to_be_visible()
     expect(question(page)).to_have_count(0)
-    expect(turns(page)).to_have_count(1)
+    expect(conversation_tasks(page)).to_have_count(1)
 
 
-def test_each_question_gets_its_answer(visit: Visit) -> None:
-    page = begin(visit)
+def test_several_questions_are_answered_one_after_the_other(visit: Visit) -> None:
+    page = begin_conversation(visit)
     say(page, "{}", "table.book")
     asks = question(page)
     expect(asks).to_contain_text("For which day?")
     expect(asks).to_contain_text("places: [ 2 ]")
     asks.get_by_role("button", name="Reply").click()
-    expect(asks).to_contain_text("Write an answer first.")
+    expect(asks).to_contain_text("Enter an answer first.")
     asks.get_by_label("Answer").fill('{"day": "Friday"}')
     asks.get_by_role("button", name="Reply").click()
     expect(asks).to_contain_text("For how many?")
     asks.get_by_label("Answer").fill('{"day": "Friday", "guests": 2}')
     asks.get_by_label("Answer").press("Control+Enter")
-    expect(turns(page).get_by_text('booked: "Friday for 2"')).to_be_visible()
+    expect(conversation_tasks(page).get_by_text('booked: "Friday for 2"')).to_be_visible()
 
 
-def test_what_is_approved_is_done(visit: Visit, report: Path) -> None:
-    page = try_deleting(visit)
+def test_an_approved_call_is_made(visit: Visit, report: Path) -> None:
+    page = request_deletion(visit)
     assert report.exists()
     question(page).get_by_role("button", name="Approve").click()
     expect(state(page)).to_have_text("completed")
@@ -155,12 +155,14 @@ def test_what_is_approved_is_done(visit: Visit, report: Path) -> None:
     assert not report.exists()
 
 
-def test_what_is_denied_is_not_done(visit: Visit, report: Path) -> None:
-    page = try_deleting(visit)
+def test_a_denied_call_is_not_made(visit: Visit, report: Path) -> None:
+    page = request_deletion(visit)
     question(page).get_by_label("Comment").fill("Not yet")
     question(page).get_by_role("button", name="Deny").click()
     expect(state(page)).to_have_text("rejected")
-    expect(page.get_by_role("region", name="The agent says")).to_contain_text("Rejected by client")
+    expect(page.get_by_role("region", name="Message from the agent")).to_contain_text(
+        "Rejected by client"
+    )
     assert report.exists()
     task_link(page).click()
     expect(page.get_by_role("region", name="History")).to_contain_text('comment: "Not yet"')
@@ -169,22 +171,22 @@ def test_what_is_denied_is_not_done(visit: Visit, report: Path) -> None:
 LATE = "Your answer came too late"
 
 
-def test_a_late_yes_does_not_pass_for_one_that_counts(
-    visit: Visit, other: Other, report: Path
+def test_a_late_approval_is_reported_as_late(
+    visit: Visit, other: OtherClient, report: Path
 ) -> None:
-    page = begin(visit)
+    page = begin_conversation(visit)
     say(page, '{"path": "report.txt"}', "files.delete")
-    expect(turns(page).get_by_text("input-required")).to_be_visible()
-    [task] = other.ask("ListTasks", contextId=page.url.rpartition("/")[2])["tasks"]
+    expect(conversation_tasks(page).get_by_text("input-required")).to_be_visible()
+    [task] = other.call("ListTasks", contextId=page.url.rpartition("/")[2])["tasks"]
     other.send({"text": "no"}, taskId=task["id"])
     question(page).get_by_role("button", name="Approve").click()
     expect(page.get_by_text(LATE)).to_be_visible()
-    expect(turns(page)).to_contain_text("rejected")
+    expect(conversation_tasks(page)).to_contain_text("rejected")
     expect(question(page)).to_have_count(0)
     assert report.exists()
 
 
-def test_an_answer_that_nobody_waits_for_is_told_as_such(visit: Visit, other: Other) -> None:
+def test_a_late_answer_is_reported_as_late(visit: Visit, other: OtherClient) -> None:
     page = visit.go("skills/table.book")
     page.get_by_role("button", name="Stream", exact=True).click()
     expect(question(page)).to_contain_text("For which day?")
@@ -197,13 +199,13 @@ def test_an_answer_that_nobody_waits_for_is_told_as_such(visit: Visit, other: Ot
     expect(page.get_by_text('booked: "Monday for 3"')).to_be_visible()
 
 
-def test_an_answer_that_is_refused_can_be_given_anew(visit: Visit) -> None:
-    page = begin(visit)
+def test_a_refused_answer_can_be_corrected(visit: Visit) -> None:
+    page = begin_conversation(visit)
     say(page, "2 kg", "units.convert")
     answer = question(page).get_by_label("Answer")
     answer.fill('{"pounds": true}')
     question(page).get_by_role("button", name="Reply").click()
-    expect(question(page).get_by_role("alert")).to_contain_text("The agent refused the input.")
+    expect(question(page).get_by_role("alert")).to_contain_text("The agent rejected the input.")
     answer.fill("lb")
     question(page).get_by_role("button", name="Reply").click()
-    expect(turns(page).get_by_text("2 kg = 4.40925 lb")).to_be_visible()
+    expect(conversation_tasks(page).get_by_text("2 kg = 4.40925 lb")).to_be_visible()

@@ -19,7 +19,7 @@ import httpx
 from tests.server.asking import Agent
 
 PATIENCE = 60
-"""Seconds after which what has not happened is taken for a fault."""
+"""Seconds to wait for something to happen."""
 
 COMMAND = [sys.executable, "-m", "apcore_a2a"]
 SERVE = """
@@ -37,7 +37,7 @@ class Text(BaseModel):
     text: str
 
 class Echo:
-    description = "Says what it is told"
+    description = "Repeats its text"
     input_schema = Text
     output_schema = Text
 
@@ -52,7 +52,7 @@ class Length(BaseModel):
     seconds: float
 
 class Nap:
-    description = "Works for some time"
+    description = "Sleeps for some time"
     input_schema = Length
     output_schema = Length
 
@@ -68,7 +68,7 @@ class Nothing(BaseModel):
     pass
 
 class Block:
-    description = "Never gives its thread back"
+    description = "Blocks its thread forever"
     input_schema = Nothing
     output_schema = Nothing
 
@@ -94,7 +94,7 @@ class Crash:
 
 
 def extensions(folder: Path, *names: str) -> Path:
-    """A folder of modules: those with these names, or all."""
+    """Create a folder with the modules of these names, or all; return its path."""
     folder = folder / "extensions"
     folder.mkdir()
     for name in names or MODULES:
@@ -103,19 +103,19 @@ def extensions(folder: Path, *names: str) -> Path:
 
 
 UNMEASURED = {"COVERAGE_PROCESS_CONFIG": "", "COVERAGE_PROCESS_START": ""}
-"""Variables of a process that is as fast as users have it, for its coverage is not measured."""
+"""Variables that turn off coverage, so that a process is as fast as for users."""
 
 
 def environment(home: Path, variables: Mapping[str, str] | None = None) -> dict[str, str]:
-    """This process's environment, without what it says to apcore."""
+    """Return this process's environment without apcore's variables."""
     kept = {name: text for name, text in os.environ.items() if not name.startswith("APCORE")}
     return {**kept, "HOME": str(home), **(variables or {})}
 
 
 def free_port() -> int:
-    """A port that nobody listens at."""
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        port: int = found.getsockname()[1]
+    """Return a port on which nothing listens."""
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        port: int = sock.getsockname()[1]
     return port
 
 
@@ -145,20 +145,20 @@ class Process:
                     self._written.notify_all()
 
     def wait_for(self, pattern: str, seconds: float = PATIENCE) -> str:
-        """What *pattern* finds in the log, as soon as it is there."""
+        """Wait until *pattern* is in the log; return its first group."""
         with self._written:
-            found = self._written.wait_for(lambda: re.search(pattern, self.log), seconds)
-        assert found, f"{pattern} did not come in {self.log}"
-        return found[1]
+            match = self._written.wait_for(lambda: re.search(pattern, self.log), seconds)
+        assert match, f"{pattern} did not appear in {self.log}"
+        return match[1]
 
     @property
     def url(self) -> str:
-        """Where it listens, as it says itself."""
+        """The address that it logs."""
         port = self.wait_for(r"skills? at http://\S*:(\d+)")
         return f"http://127.0.0.1:{port}"
 
     def answers_at(self, url: str) -> Any:
-        """Its Agent Card, as soon as it answers."""
+        """Wait until it answers; return its Agent Card."""
         deadline = time.monotonic() + PATIENCE
         while True:
             try:
@@ -181,7 +181,7 @@ class Process:
         self._popen.send_signal(number)
 
     def end(self, number: int | None = None, *, within: float = PATIENCE) -> int:
-        """The exit code, after the signal *number*, if any."""
+        """Send the signal *number*, if any; return the exit code."""
         if number is not None:
             self.signal(number)
         code = self._popen.wait(within)
@@ -197,23 +197,23 @@ class Process:
 def process(
     command: list[str], home: Path, variables: Mapping[str, str] | None = None
 ) -> Iterator[Process]:
-    """A process in the folder *home*, that is gone afterwards."""
-    found = Process(command, home, variables or {})
+    """Start a process in the folder *home*, and kill it at the end."""
+    started = Process(command, home, variables or {})
     try:
-        yield found
+        yield started
     finally:
-        found.kill()
+        started.kill()
 
 
 def served(folder: Path, **options: Any) -> list[str]:
-    """The command that calls `serve` for a folder of modules."""
+    """Return the command that calls `serve` with a folder of modules."""
     options = {"host": "127.0.0.1", "port": 0, **options}
     return [sys.executable, "-c", SERVE, str(folder), json.dumps(options)]
 
 
 @contextmanager
 def asking(process: Process, way: str = "1.0") -> Iterator[Agent]:
-    """The agent that *process* serves, over connections that are kept."""
+    """Connect to the agent that *process* serves, with connections kept alive."""
     with httpx.Client(base_url=process.url, trust_env=False, timeout=PATIENCE) as client:
         yield Agent(client, way)
 
@@ -221,7 +221,7 @@ def asking(process: Process, way: str = "1.0") -> Iterator[Agent]:
 def run(
     arguments: list[str], home: Path, variables: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Run the command to its end."""
+    """Run the command, and wait for its end."""
     return subprocess.run(
         [*COMMAND, *arguments],
         check=False,

@@ -1,4 +1,4 @@
-"""Agents to call with the commands, and what the commands print."""
+"""Agents for the commands to call, and ways to run the commands and read their output."""
 
 import asyncio
 import json
@@ -32,9 +32,9 @@ Json = dict[str, Any]
 Inputs = dict[str, Any]
 
 HOSTILE = "\x1b]0;owned\x07\x9b31m\x1b[2J\r\x08\x7f\u202egnp\u2066.\u2069\u200f\u061c\u2028end"
-"""Text that would drive a terminal, or turn around what is read there."""
-RAW = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
-"""What of that no terminal may get."""
+"""Text with terminal escapes, control characters and bidirectional overrides."""
+CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+"""Control and bidirectional characters that must not reach a terminal."""
 
 VALUES: dict[str, Any] = {
     "object": {"n": 1, "text": "é"},
@@ -44,7 +44,7 @@ VALUES: dict[str, Any] = {
 
 
 class Gives(Module):
-    """Gives the value of a name."""
+    """Returns the value of a name."""
 
     input_schema = What
 
@@ -66,7 +66,7 @@ class Counts(Module):
 
 
 class Waits(Counts):
-    """Says something, and then works until somebody stops it."""
+    """Streams a chunk, then waits until it is canceled."""
 
     async def execute(self, inputs: Inputs, context: Context[Any]) -> Inputs:
         await asyncio.Event().wait()
@@ -78,18 +78,18 @@ class Waits(Counts):
 
 
 class Greets(Module):
-    """Asks for the name of who is greeted."""
+    """Asks for a name to greet."""
 
     async def execute(self, inputs: Inputs, context: Context[Any]) -> Inputs:
         conversation: Conversation = context.services
-        said = [m for m in conversation.history if m["role"] == "ROLE_USER"]
-        if not said:
+        messages = [m for m in conversation.history if m["role"] == "ROLE_USER"]
+        if not messages:
             conversation.ask("Who are you?", {"choices": ["Ada", "Alan"]})
         return {"hello": inputs.get("text") or inputs}
 
 
 class Pays(Module):
-    """Needs a yes."""
+    """Needs approval."""
 
     annotations: ClassVar[Any] = ModuleAnnotations(requires_approval=True)
 
@@ -98,7 +98,7 @@ class Pays(Module):
 
 
 class Fails(Module):
-    """Fails, and says why."""
+    """Fails with a reason."""
 
     input_schema = What
 
@@ -107,7 +107,7 @@ class Fails(Module):
 
 
 def registry() -> Registry:
-    found = Registry()
+    modules = Registry()
     for name, module in {
         "echo": Echo(),
         "mirror": Mirror(),
@@ -119,22 +119,22 @@ def registry() -> Registry:
         "pays": Pays(),
         "fails": Fails(),
     }.items():
-        found.register(name, module)
-    return found
+        modules.register(name, module)
+    return modules
 
 
 @pytest.fixture(scope="module")
 def agent() -> Iterator[str]:
-    """A real agent's address."""
+    """Serve a real agent; yield its address."""
     with running(registry(), name="Agent", description="An agent of the tests") as url:
         yield url
 
 
-# An agent that answers what it is told to
+# An agent with prepared answers
 
 CARD: Json = {
     "name": "Fake",
-    "description": "Answers what it is told to",
+    "description": "Answers as prepared",
     "version": "1",
     "supportedInterfaces": [{"url": "/", "protocolBinding": "JSONRPC", "protocolVersion": "1.0"}],
     "capabilities": {"streaming": False},
@@ -145,7 +145,7 @@ CARD: Json = {
 
 
 def task(state: str = "COMPLETED", *parts: Json, said: Sequence[Json] = (), **fields: Any) -> Json:
-    """A task as agents of A2A 1.0 tell it, with *parts* in its artifact."""
+    """Return a task of A2A 1.0, with *parts* in its artifact."""
     status: Json = {"state": f"TASK_STATE_{state}", "timestamp": "2026-01-02T03:04:05Z"}
     if said:
         status["message"] = {"role": "ROLE_AGENT", "messageId": "m", "parts": [*said]}
@@ -153,10 +153,10 @@ def task(state: str = "COMPLETED", *parts: Json, said: Sequence[Json] = (), **fi
     return {"id": "t-1", "contextId": "c-1", "status": status, "artifacts": artifacts, **fields}
 
 
-class Fake:
-    """An agent that answers each method with what stands in `results`.
+class FakeAgent:
+    """An agent that answers each method with its entry in `results`.
 
-    A list is a stream of events; a function is called for what else there is.
+    A list is a stream of events; a function is called, and returns the answer.
     """
 
     def __init__(self, card: Json | None = None, **results: Any) -> None:
@@ -192,7 +192,7 @@ class Fake:
 
 
 def sends(value: Json) -> Json:
-    """The answer to SendMessage: this task."""
+    """Return an answer to SendMessage with this task."""
     return {"result": {"task": value}}
 
 
@@ -201,7 +201,7 @@ def sends(value: Json) -> Json:
 
 @dataclass
 class Outcome:
-    """What a command did."""
+    """Exit code and output of a command."""
 
     code: int
     out: str
@@ -216,17 +216,17 @@ class Outcome:
         return [json.loads(line) for line in self.out.splitlines()]
 
 
-Command = Callable[..., Outcome]
+Cli = Callable[..., Outcome]
 
 
-def harmless(done: Outcome) -> None:
-    """Nothing was printed that drives a terminal."""
-    assert not RAW.search(done.out + done.err), ascii(done.out + done.err)
+def check_harmless(outcome: Outcome) -> None:
+    """Check that the output has no characters that drive a terminal."""
+    assert not CONTROL.search(outcome.out + outcome.err), ascii(outcome.out + outcome.err)
 
 
 @pytest.fixture(autouse=True)
 def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A home without configuration, and a terminal as wide as they are."""
+    """Run in a home without configuration, and with a terminal of 80 columns."""
     monkeypatch.chdir(tmp_path)
     for name in [name for name in os.environ if name.startswith("APCORE")]:
         monkeypatch.delenv(name)
@@ -235,8 +235,8 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def do(capsys: pytest.CaptureFixture[str]) -> Command:
-    """Runs a command in this process."""
+def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
+    """Return a function that runs a command in this process."""
 
     def run(*arguments: str) -> Outcome:
         return Outcome(main(arguments), *capsys.readouterr())
@@ -248,18 +248,18 @@ class Screen:
     """A process on a terminal of its own."""
 
     def __init__(self, arguments: Sequence[str], home: Path, variables: Json) -> None:
-        self._end, other = pty.openpty()
-        given = {"TERM": "xterm", "COLUMNS": "80", "LINES": "24", **variables}
+        self._terminal, tty = pty.openpty()
+        defaults = {"TERM": "xterm", "COLUMNS": "80", "LINES": "24", **variables}
         self.process = subprocess.Popen(
             [*COMMAND, *arguments],
             cwd=home,
-            env=environment(home, given),
-            stdin=other,
-            stdout=other,
-            stderr=other,
+            env=environment(home, defaults),
+            stdin=tty,
+            stdout=tty,
+            stderr=tty,
             start_new_session=True,
         )
-        os.close(other)
+        os.close(tty)
         self.text = ""
         self._shown = threading.Condition()
         self._reader = threading.Thread(target=self._read)
@@ -268,25 +268,25 @@ class Screen:
     def _read(self) -> None:
         while True:
             try:
-                read = os.read(self._end, 65536)
-            except OSError:  # how Linux tells that the other side is closed
+                data = os.read(self._terminal, 65536)
+            except OSError:  # Linux raises EIO when the other side is closed
                 return
             with self._shown:
-                self.text += read.decode()
+                self.text += data.decode()
                 self._shown.notify_all()
 
     def wait_for(self, pattern: str) -> None:
         with self._shown:
-            found = self._shown.wait_for(lambda: re.search(pattern, self.text), PATIENCE)
-        assert found, f"{pattern} did not come in {self.text!r}"
+            match = self._shown.wait_for(lambda: re.search(pattern, self.text), PATIENCE)
+        assert match, f"{pattern} did not appear in {self.text!r}"
 
     def type(self, text: str) -> None:
-        os.write(self._end, text.encode())
+        os.write(self._terminal, text.encode())
 
     def interrupt(self) -> None:
-        """Press Ctrl+C, as people do: once more when nothing happens.
+        """Press Ctrl+C, and again if nothing happens, as people do.
 
-        CPython only looks for signals before it reads; one that comes in between waits.
+        CPython checks for signals before it reads; one that arrives in between waits.
         """
         for _ in range(2):
             self.process.send_signal(signal.SIGINT)
@@ -302,19 +302,19 @@ class Screen:
     def close(self) -> None:
         self.process.kill()
         self.end()
-        os.close(self._end)
+        os.close(self._terminal)
 
 
 @contextmanager
 def screen(home: Path, *arguments: str, **variables: str) -> Iterator[Screen]:
-    """A command on a terminal."""
-    found = Screen(arguments, home, variables)
+    """Run a command on a terminal."""
+    started = Screen(arguments, home, variables)
     try:
-        yield found
+        yield started
     finally:
-        found.close()
+        started.close()
 
 
 def plain(text: str) -> str:
-    """What is left on a terminal when colours and movements are taken away."""
+    """Return *text* without colours and cursor movements."""
     return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text).replace("\r", "")

@@ -1,4 +1,4 @@
-"""The command: what it takes and from where, what it prints, how it ends."""
+"""`apcore-a2a serve`: its options and their sources, its output and its exit codes."""
 
 import json
 import os
@@ -17,12 +17,13 @@ from apcore_a2a.command.main import main
 from apcore_a2a.command.options import (
     DECLARED,
     OPTIONS,
-    ConfigurationError,
-    given,
+    CommandConfigurationError,
+    explicit_options,
     load_config,
     sections,
 )
 from apcore_a2a.command.serve import serve
+from apcore_a2a_server.app.loading import MAX_SHOWN
 from apcore_a2a_server.app.options import Limits, ServeSettings
 from apcore_a2a_server.fields import (
     KINDS,
@@ -55,14 +56,14 @@ HEADERS: dict[str, Any] = {
     },
     "strict": {"apcore": {"project": {"name": "Strict"}}, "_config": {"strict": True}},
 }
-"""What is in a config file beside our keys, in apcore's modes."""
+"""The rest of a config file beside our section, in each of apcore's modes."""
 
 Write = Callable[..., str]
 
 
 @pytest.fixture(autouse=True)
 def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A home and a working directory without configuration."""
+    """Run in a home and a working directory without configuration."""
     monkeypatch.chdir(tmp_path)
     for name, value in environment(tmp_path).items():
         monkeypatch.setenv(name, value)
@@ -70,7 +71,7 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def write(tmp_path: Path) -> Write:
-    """Writes a config file: its path."""
+    """Return a function that writes a config file and returns its path."""
 
     def write(mode: str = "legacy", file: str = "config.yaml", /, **keys: Any) -> str:
         path = tmp_path / file
@@ -82,15 +83,15 @@ def write(tmp_path: Path) -> Write:
 
 
 def read(*arguments: str) -> dict[str, Any]:
-    """The options that `serve` would have with these arguments."""
-    return given(serve.make_context("serve", [*arguments]))
+    """Return the options that `serve` would get with these arguments."""
+    return explicit_options(serve.make_context("serve", [*arguments]))
 
 
-# What the options are, and where their values come from
+# Options and the sources of their values
 
 
-def test_every_option_of_serve_can_be_given_in_a_shell_if_a_shell_can_express_it() -> None:
-    python_only = {each.field for each in DECLARED if each.kind is None}
+def test_every_option_of_serve_is_a_flag_unless_a_shell_cannot_express_it() -> None:
+    python_only = {option.field for option in DECLARED if option.kind is None}
 
     assert python_only == {"auth", "config", "limits", "ssl_context"}
     declared = {each.field for each in (*options_of(ServeSettings), *options_of(Limits))}
@@ -99,7 +100,7 @@ def test_every_option_of_serve_can_be_given_in_a_shell_if_a_shell_can_express_it
     assert len({each.section for each in DECLARED}) == len(sections(DECLARED))
 
 
-def test_a_declaration_tells_of_every_field() -> None:
+def test_every_field_is_declared_as_an_option() -> None:
     for declared_in in (ServeSettings, Limits, PushSettings):
         fields = declared_in.__dataclass_fields__
         assert [each.field for each in options_of(declared_in)] == [*fields]
@@ -139,7 +140,7 @@ def test_flags_win_over_variables_and_variables_over_the_file(
 
 
 @pytest.mark.parametrize("mode", HEADERS)
-def test_what_nobody_sets_is_left_to_serve(
+def test_options_that_are_not_set_keep_serves_defaults(
     mode: str, write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("APCORE_A2A_URL", "")
@@ -159,7 +160,7 @@ def test_a_switch_can_be_turned_off_by_its_flag(
     assert read("--no-access-log", "--explorer") == {"explorer": True, "access_log": False}
 
 
-def test_a_list_can_be_given_in_all_forms(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_list_can_be_written_in_every_way(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = {"cors_origins": ["https://a", "https://b"]}
 
     assert read("--cors-origins", "https://a,https://b") == expected
@@ -172,7 +173,7 @@ def test_a_list_can_be_given_in_all_forms(write: Write, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("mode", HEADERS)
-def test_a_wrong_value_in_the_file_is_named(mode: str, write: Write) -> None:
+def test_a_wrong_value_in_the_file_is_reported_with_its_key(mode: str, write: Write) -> None:
     wrong: list[tuple[str, Any]] = [
         ("port", "many"),
         ("port", True),
@@ -186,21 +187,23 @@ def test_a_wrong_value_in_the_file_is_named(mode: str, write: Write) -> None:
     ]
     for key, value in wrong:
         named = rf"^apcore-a2a\.{key.replace('-', '_')} in the config file takes"
-        with pytest.raises(ConfigurationError, match=named):
+        with pytest.raises(CommandConfigurationError, match=named):
             read("--config", write(mode, **{key: value}))
 
 
 @pytest.mark.parametrize("mode", HEADERS)
-def test_a_misspelt_key_in_the_file_is_named_with_the_right_one(mode: str, write: Write) -> None:
-    with pytest.raises(ConfigurationError, match=r"apcore-a2a\.max_taks .* \(is max_tasks meant\?"):
+def test_a_misspelt_key_in_the_file_is_reported_with_the_right_one(mode: str, write: Write) -> None:
+    with pytest.raises(
+        CommandConfigurationError, match=r"apcore-a2a\.max_taks .* \(did you mean max_tasks\?"
+    ):
         read("--config", write(mode, **{"max-taks": 1}))
 
 
-def test_our_part_of_the_file_has_keys(tmp_path: Path) -> None:
+def test_our_section_of_the_file_must_be_a_mapping(tmp_path: Path) -> None:
     path = tmp_path / "config.yaml"
     path.write_text("apcore: {}\napcore-a2a: 8000\n", encoding="utf-8")
 
-    with pytest.raises(ConfigurationError, match="takes keys, not 8000"):
+    with pytest.raises(CommandConfigurationError, match="takes keys, not 8000"):
         read("--config", str(path))
 
 
@@ -208,7 +211,7 @@ def test_without_a_config_file_there_is_no_config() -> None:
     assert load_config(None) is None
 
 
-def test_the_config_file_is_found_where_apcore_looks(
+def test_the_config_file_is_found_as_apcore_finds_it(
     write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write("legacy", "apcore.yaml", port=1)
@@ -220,11 +223,11 @@ def test_the_config_file_is_found_where_apcore_looks(
 
 
 def test_the_page_of_options_is_up_to_date() -> None:
-    """`python -m tools.options` writes it."""
+    """`python -m tools.options` writes the page."""
     assert PAGE.read_text(encoding="utf-8") == page()
 
 
-# How it ends when it can't serve
+# Exit codes when it cannot serve
 
 
 @pytest.fixture
@@ -241,8 +244,15 @@ def folder(tmp_path: Path) -> Path:
         (["--keep-alive", "long"], "--keep-alive takes a number, not 'long'"),
         (["--log-level", "loud"], "--log-level takes debug, info, warning or error, not 'loud'"),
         (["--extensions-dir", "nope"], "Extensions directory not found: nope\n"),
-        (["--extensions-dir", "empty"], "There are no modules to serve"),
-        (["--extensions-dir", "config.yaml"], "Extensions directory not found: config.yaml\n"),
+        (
+            ["--extensions-dir", "empty"],
+            "There are no modules to serve in empty\nA module is a .py file with",
+        ),
+        (
+            ["--extensions-dir", "config.yaml"],
+            "config.yaml is a file, but a folder of modules is expected\n"
+            "Use the folder that contains it: --extensions-dir .\n",
+        ),
         (["--config", "nope.yaml"], "Config file not found: nope.yaml"),
         (["--config", "extensions"], "Config file not found: extensions"),
         (["--config", "bad.yaml"], "Config file bad.yaml: "),
@@ -252,10 +262,10 @@ def folder(tmp_path: Path) -> Path:
         (["--max-parts", "1001"], "--max-parts must be a whole number from 1 to 1000"),
         (
             ["--input-timeout", "1e300"],
-            "--input-timeout must be greater than 0, and a year at most",
+            "--input-timeout must be greater than 0 and at most a year",
         ),
         (["--allowed-hosts", "a.*"], "--allowed-hosts may have a * alone"),
-        (["--input-timeout", "0"], "--input-timeout must be greater than 0, and a year at most"),
+        (["--input-timeout", "0"], "--input-timeout must be greater than 0 and at most a year"),
         (["--disconnect-grace", "-1"], "--disconnect-grace must be a number from 0 to a year"),
         (["--url", "agent.example.com"], "--url must begin with http:// or https://"),
         (["--push-timeout", "5"], "--push-timeout needs --push-notifications"),
@@ -294,13 +304,86 @@ def test_wrong_configuration_ends_with_1_and_says_what_is_wrong(
     assert printed.splitlines()[0].startswith("apcore-a2a: ")
 
 
-def test_a_wrong_variable_is_named(
+def test_a_wrong_variable_is_reported_by_name(
     folder: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("APCORE_A2A_MAX_BODY", "10MB")
 
     assert main(LOCAL) == 1
     assert "APCORE_A2A_MAX_BODY takes a whole number, not '10MB'" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("level", ["warning", "error"])
+def test_files_that_cannot_be_loaded_are_named_with_the_reason(
+    level: str, folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    valid = (folder / "echo.py").read_text(encoding="utf-8")
+    failing = "    def {}(self):\n        raise KeyError('sesame')\n"
+    (folder / "echo.py").unlink()
+    (folder / "a").mkdir()
+    for name, text in {
+        "a/missing.py": "import missing_dependency",
+        "broken.py": "def (",
+        "made.py": valid + failing.format("__init__"),
+        "none.py": "",
+        "opened.py": valid + failing.format("on_load"),
+        "silent.py": valid.replace("description", "other"),
+    }.items():
+        (folder / name).write_text(text, encoding="utf-8")
+
+    assert main([*LOCAL, "--log-level", level]) == 1
+    message = capfd.readouterr().err.partition("apcore-a2a: ")[2]
+    assert message.splitlines()[:-1] == [
+        "No module in extensions could be loaded:",
+        "  a/missing.py: ModuleNotFoundError",
+        "  broken.py: SyntaxError",
+        "  made.py: KeyError",
+        "  none.py: No Module subclass found in file",
+        "  opened.py: KeyError",
+        "  silent.py: Missing or empty description",
+    ]
+    assert message.splitlines()[-1].startswith("A module is a .py file with one class")
+
+
+def test_of_many_files_that_cannot_be_loaded_some_are_named(
+    folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "echo.py").unlink()
+    for number in range(MAX_SHOWN + 2):
+        (folder / f"broken{number:02}.py").write_text("def (", encoding="utf-8")
+
+    assert main(LOCAL) == 1
+    lines = capfd.readouterr().err.splitlines()
+    assert [line for line in lines if line.startswith("  ")][-2:] == [
+        f"  broken{MAX_SHOWN - 1:02}.py: SyntaxError",
+        "  and 2 more",
+    ]
+
+
+def test_a_variable_that_is_not_an_option_is_warned_of(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours = {"PROT": "1", "STOR": "a", "XYZZY": "secret", "AUTH": "a", "API_KEY": "a", "NAME": "a"}
+    services = {"SERVICE_HOST": "10.0.0.1", "SERVICE_PORT_HTTP": "1", "PORT_8000_TCP_ADDR": "a"}
+    for name, value in {**ours, **services}.items():
+        monkeypatch.setenv(f"APCORE_A2A_{name}", value)
+
+    for command in (["serve", "--extensions-dir", "nope"], ["store", "check", "--store", "nope"]):
+        caplog.clear()
+        main(command)
+        assert [record.getMessage() for record in caplog.records] == [
+            "APCORE_A2A_PROT is not an option and is ignored (did you mean APCORE_A2A_PORT?)",
+            "APCORE_A2A_STOR is not an option and is ignored (did you mean APCORE_A2A_STORE?)",
+            "APCORE_A2A_XYZZY is not an option and is ignored",
+        ]
+
+
+@pytest.mark.process
+def test_the_warning_of_a_variable_follows_the_log_format(tmp_path: Path) -> None:
+    done = run(["serve", "--log-format", "json"], tmp_path, {"APCORE_A2A_PROT": "1"})
+
+    record = json.loads(done.stderr.splitlines()[0])
+    assert (record["level"], record["event"]) == ("WARNING", "unknown_environment_variable")
 
 
 @pytest.mark.parametrize(
@@ -316,7 +399,7 @@ def test_a_wrong_variable_is_named(
         (["serve", "--port"], "requires an argument"),
     ],
 )
-def test_what_is_not_understood_ends_with_1_and_points_to_the_help(
+def test_an_unknown_argument_ends_with_1_and_points_to_the_help(
     arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(arguments) == 1
@@ -337,13 +420,13 @@ def test_a_port_in_use_ends_with_2(folder: Path, capfd: pytest.CaptureFixture[st
         port = str(taken.getsockname()[1])
 
         assert main([*LOCAL, "--port", port]) == 2
-    expected = f"apcore-a2a: Can't listen at 127.0.0.1:{port}: Address already in use\n"
+    expected = f"apcore-a2a: Cannot listen on 127.0.0.1:{port}: Address already in use\n"
     assert capfd.readouterr().err == expected
 
 
-def test_a_host_that_is_none_ends_with_2(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_an_invalid_host_ends_with_2(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert main([*LOCAL, "--host", "256.0.0.1"]) == 2
-    assert "Can't listen at 256.0.0.1:0" in capfd.readouterr().err
+    assert "Cannot listen on 256.0.0.1:0" in capfd.readouterr().err
 
 
 @pytest.mark.process
@@ -355,7 +438,7 @@ def test_a_crash_ends_with_2(tmp_path: Path) -> None:
         with suppress(httpx.RemoteProtocolError):
             client.send("crash", client.part(data={}))
         assert agent.end() == 2
-    assert "apcore-a2a: The server ended: RuntimeError(" in agent.log
+    assert "apcore-a2a: The server crashed: RuntimeError(" in agent.log
 
 
 def test_a_module_that_exits_while_it_is_loaded_ends_with_2(
@@ -364,7 +447,7 @@ def test_a_module_that_exits_while_it_is_loaded_ends_with_2(
     (folder / "leaves.py").write_text("raise SystemExit(0)", encoding="utf-8")
 
     assert main(LOCAL) == 2
-    assert "apcore-a2a: The server ended: SystemExit(0)" in capfd.readouterr().err
+    assert "apcore-a2a: The server crashed: SystemExit(0)" in capfd.readouterr().err
 
 
 @pytest.mark.process
@@ -380,7 +463,7 @@ def test_a_signal_before_it_listens_ends_it_cleanly(folder: Path, tmp_path: Path
 
 
 @pytest.mark.process
-def test_a_module_that_keeps_its_thread_does_not_keep_the_process(tmp_path: Path) -> None:
+def test_a_module_that_blocks_its_thread_does_not_block_shutdown(tmp_path: Path) -> None:
     extensions(tmp_path, "block.py")
     command = [*COMMAND, *LOCAL, "--shutdown-timeout", "0"]
 
@@ -389,7 +472,7 @@ def test_a_module_that_keeps_its_thread_does_not_keep_the_process(tmp_path: Path
         assert agent.end(SIGNALS[0]) == 0
 
 
-# What it prints
+# Output
 
 
 def test_the_help_and_the_version_load_nothing_heavy() -> None:
@@ -413,7 +496,7 @@ finally:
 @pytest.mark.process
 @pytest.mark.clock
 def test_the_help_costs_no_more_than_twice_what_click_costs(tmp_path: Path) -> None:
-    """In CPU time, in turns, so that what else the machine does is in both."""
+    """Measured in CPU time and alternately, so that other load affects both."""
     variables = environment(tmp_path, UNMEASURED)
 
     def seconds(*arguments: str) -> float:
@@ -424,10 +507,10 @@ def test_the_help_costs_no_more_than_twice_what_click_costs(tmp_path: Path) -> N
         assert process.returncode == 0
         return usage.ru_utime + usage.ru_stime
 
-    took = [
+    pairs = [
         (seconds("-m", "apcore_a2a", "--help"), seconds("-c", "import click")) for _ in range(7)
     ]
-    ours, clicks = map(min, zip(*took, strict=True))
+    ours, clicks = map(min, zip(*pairs, strict=True))
 
     assert ours <= 2 * clicks
 
@@ -460,7 +543,7 @@ def test_the_version_is_that_of_the_distribution(tmp_path: Path) -> None:
 
 @pytest.mark.process
 @pytest.mark.smoke
-def test_the_script_is_the_module(tmp_path: Path) -> None:
+def test_the_script_and_python_dash_m_print_the_same(tmp_path: Path) -> None:
     script = Path(sys.executable).with_name("apcore-a2a")
     command = [str(script), "--version"]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
@@ -473,7 +556,7 @@ LINE = r"\d\d:\d\d:\d\d (INFO   |WARNING) "
 
 @pytest.mark.process
 @pytest.mark.smoke
-def test_it_starts_with_a_few_friendly_lines(folder: Path, tmp_path: Path) -> None:
+def test_startup_logs_a_few_friendly_lines(folder: Path, tmp_path: Path) -> None:
     with process([*COMMAND, *LOCAL], tmp_path) as agent:
         url = agent.url
         agent.answers_at(url)
@@ -482,13 +565,13 @@ def test_it_starts_with_a_few_friendly_lines(folder: Path, tmp_path: Path) -> No
     assert [re.sub(LINE, "", line) for line in agent.log.splitlines()] == [
         f"1 skill at {url}",
         f"Agent Card: {url}/.well-known/agent-card.json",
-        "Ctrl+C ends it",
-        "Ending",
+        "Press Ctrl+C to stop",
+        "Shutting down",
     ]
 
 
 @pytest.mark.process
-def test_it_warns_of_modules_that_fail_and_when_anybody_can_call(
+def test_startup_warns_of_broken_modules_and_missing_authentication(
     folder: Path, tmp_path: Path
 ) -> None:
     (folder / "broken.py").write_text("def (", encoding="utf-8")
@@ -498,13 +581,13 @@ def test_it_warns_of_modules_that_fail_and_when_anybody_can_call(
         agent.end(SIGNALS[0])
 
     assert re.search(LINE + ".*broken", agent.log)
-    assert re.search(LINE + "Anybody who can reach this address can call", agent.log)
+    assert re.search(LINE + "Anyone who can reach this address can call", agent.log)
     assert "1 skill at http://localhost:" in agent.log
     assert "--url" in agent.log
 
 
 @pytest.mark.process
-def test_it_prints_nothing_at_log_level_error(folder: Path, tmp_path: Path) -> None:
+def test_log_level_error_prints_nothing(folder: Path, tmp_path: Path) -> None:
     port = free_port()
     command = [*COMMAND, "serve", "--port", str(port), "--log-level", "error"]
 
@@ -516,7 +599,7 @@ def test_it_prints_nothing_at_log_level_error(folder: Path, tmp_path: Path) -> N
 
 
 @pytest.mark.process
-def test_it_shows_all_at_log_level_debug(folder: Path, tmp_path: Path) -> None:
+def test_log_level_debug_prints_everything(folder: Path, tmp_path: Path) -> None:
     command = [*COMMAND, *LOCAL, "--log-level", "debug"]
     with process(command, tmp_path) as agent, asking(agent) as client:
         assert client.send().state == "completed"
@@ -527,12 +610,12 @@ def test_it_shows_all_at_log_level_debug(folder: Path, tmp_path: Path) -> None:
     assert " DEBUG " in agent.log
 
 
-# From end to end
+# End to end
 
 
 @pytest.mark.process
 @pytest.mark.parametrize("mode", ["legacy", "namespace"])
-def test_the_card_tells_what_flags_variables_and_the_file_say(
+def test_the_card_follows_flags_variables_and_the_file(
     mode: str, folder: Path, tmp_path: Path, write: Write
 ) -> None:
     folder.rename(tmp_path / "modules")
@@ -558,7 +641,7 @@ def test_the_card_tells_what_flags_variables_and_the_file_say(
 
 
 @pytest.mark.process
-def test_the_card_tells_of_webhooks_when_they_are_switched_on(folder: Path, tmp_path: Path) -> None:
+def test_the_card_announces_webhooks_when_they_are_enabled(folder: Path, tmp_path: Path) -> None:
     secret, port = "whsec_" + "QUJDREVG" * 4, free_port()
     variables = {"APCORE_A2A_PUSH_SECRETS": secret, "APCORE_A2A_PUSH_RETRIES": "1 2"}
     command = [*COMMAND, "serve", "--host", "127.0.0.1", "--port", str(port), *WEBHOOKS, "--dev"]
@@ -572,7 +655,7 @@ def test_the_card_tells_of_webhooks_when_they_are_switched_on(folder: Path, tmp_
     assert secret not in agent.log
 
 
-def test_the_modules_are_where_apcore_is_told_to_look(
+def test_modules_are_loaded_from_apcores_configured_folder(
     folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     text = "apcore: {extensions: {root: ./elsewhere}}"
@@ -584,7 +667,7 @@ def test_the_modules_are_where_apcore_is_told_to_look(
 
 @pytest.mark.process
 @pytest.mark.parametrize("mode", HEADERS)
-def test_the_config_file_is_read_without_a_word(
+def test_loading_the_config_file_prints_nothing(
     mode: str, write: Write, capfd: pytest.CaptureFixture[str]
 ) -> None:
     load = f"load_config({write(mode, port=1)!r})"

@@ -38,7 +38,7 @@ def python(code: str) -> subprocess.CompletedProcess[str]:
 
 
 def loaded_by(statement: str) -> set[str]:
-    """The top-level modules a fresh interpreter has loaded after *statement*."""
+    """Return the top-level modules that a fresh interpreter has loaded after *statement*."""
     done = python(f"{statement}\nimport sys\nprint(*{{m.partition('.')[0] for m in sys.modules}})")
     assert not done.returncode, done.stderr
     return set(done.stdout.split())
@@ -70,7 +70,7 @@ def test_authenticators_need_no_server() -> None:
 
 
 @pytest.mark.parametrize("name", apcore_a2a.__all__)
-def test_a_name_is_the_one_of_its_part(name: str) -> None:
+def test_a_name_is_the_same_object_as_in_its_part(name: str) -> None:
     parts = [apcore_a2a_auth, apcore_a2a_client]
     home = next((part for part in parts if name in part.__all__), apcore_a2a_core)
     home = apcore_a2a_server if name in SERVER_NAMES else home
@@ -144,15 +144,15 @@ def test_a_missing_auth_part_names_the_command_that_installs_it(statement: str) 
     assert last.endswith("needs the auth part: pip install 'apcore-a2a[auth]'")
 
 
-def test_the_command_tells_that_authentication_needs_the_auth_part() -> None:
+def test_the_command_reports_that_authentication_needs_the_auth_part() -> None:
     serve = "main(['serve', '--extensions-dir', '.', '--auth-type', 'apikey', '--auth-key', 'k'])"
     done = python(f"{WITHOUT_AUTH}from apcore_a2a.command.main import main; sys.exit({serve})")
 
-    told = "apcore-a2a: --auth-type needs the auth part: pip install 'apcore-a2a[auth]'\n"
-    assert (done.returncode, done.stderr) == (1, told)
+    message = "apcore-a2a: --auth-type needs the auth part: pip install 'apcore-a2a[auth]'\n"
+    assert (done.returncode, done.stderr) == (1, message)
 
 
-def test_another_missing_module_is_told_as_it_is() -> None:
+def test_another_missing_module_is_reported_unchanged() -> None:
     code = "import sys; sys.modules['apcore_a2a_server.store.memory'] = None; "
     for statement in ("from apcore_a2a import InMemoryTaskStore", "import apcore_a2a.storage"):
         done = python(code + statement)

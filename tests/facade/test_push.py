@@ -1,4 +1,4 @@
-"""The command's options for webhooks: who is called, how, and what makes no sense."""
+"""The command's options for webhooks: allowed hosts, signing, retries, and invalid values."""
 
 import json
 import time
@@ -26,7 +26,7 @@ Json = dict[str, Any]
 
 @pytest.fixture(autouse=True)
 def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A home and a working directory with modules, and without configuration."""
+    """Run in a home and a working directory with modules and without configuration."""
     monkeypatch.chdir(tmp_path)
     extensions(tmp_path, "echo.py", "nap.py")
     for name, value in environment(tmp_path).items():
@@ -35,21 +35,21 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @contextmanager
 def serving(home: Path, *flags: str, **variables: str) -> Iterator[Process]:
-    """A server with these flags; the secret is in no line of it."""
-    with process([*COMMAND, *LOCAL, *flags], home, variables) as found:
-        yield found
-        assert found.end(SIGNALS[0]) == 0
-    assert SECRET[6:] not in found.log
+    """Start a server with these flags; check that it never logs the secret."""
+    with process([*COMMAND, *LOCAL, *flags], home, variables) as agent:
+        yield agent
+        assert agent.end(SIGNALS[0]) == 0
+    assert SECRET[6:] not in agent.log
 
 
 def send(process: Process, url: str, skill: str = "echo", **data: Any) -> Json:
-    """The answer to a message whose task tells a webhook."""
+    """Send a message with a webhook; return the answer."""
     message = {"messageId": str(uuid4()), "role": "ROLE_USER", "parts": [{"data": data}]}
     configuration = {"returnImmediately": True, "taskPushNotificationConfig": {"url": url}}
     params = {"message": message, "configuration": configuration, "metadata": {"skillId": skill}}
     request = {"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": params}
-    found: Json = httpx.post(process.url, json=request, trust_env=False, timeout=20).json()
-    return found
+    answer: Json = httpx.post(process.url, json=request, trust_env=False, timeout=20).json()
+    return answer
 
 
 def refusal(process: Process, url: str) -> str:
@@ -59,7 +59,7 @@ def refusal(process: Process, url: str) -> str:
 
 @pytest.mark.process
 @pytest.mark.smoke
-def test_in_development_this_machine_is_called_and_told_in_signed_notifications(
+def test_dev_mode_notifies_webhooks_on_this_machine_with_signatures(
     tmp_path: Path,
 ) -> None:
     with (
@@ -74,7 +74,7 @@ def test_in_development_this_machine_is_called_and_told_in_signed_notifications(
 
 
 @pytest.mark.process
-def test_in_production_only_https_to_public_hosts_is_called(tmp_path: Path) -> None:
+def test_in_production_only_https_urls_of_public_hosts_are_allowed(tmp_path: Path) -> None:
     with receiving() as receiver, serving(tmp_path, ON) as agent:
         assert refusal(agent, receiver.url) == "Webhook URL must use HTTPS in production mode"
         assert "public addresses" in refusal(agent, "https://127.0.0.1/hook")
@@ -84,7 +84,7 @@ def test_in_production_only_https_to_public_hosts_is_called(tmp_path: Path) -> N
 
 
 @pytest.mark.process
-def test_hosts_and_ports_may_be_named(tmp_path: Path) -> None:
+def test_hosts_and_ports_can_be_allowed(tmp_path: Path) -> None:
     flags = ("--push-allowed-hosts", "10.1.0.0/16,hooks.example", "--push-ports", "443,9443")
     with serving(tmp_path, ON, *flags) as agent:
         assert "task" in send(agent, "https://10.1.2.3:9443/", text="hi")["result"]
@@ -94,7 +94,7 @@ def test_hosts_and_ports_may_be_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.process
-def test_retries_and_timeout_may_be_chosen(tmp_path: Path) -> None:
+def test_retries_and_timeout_can_be_set(tmp_path: Path) -> None:
     flags = ("--push-retries", "0.1", "--push-timeout", "1")
     with (
         receiving(lambda delivery: Reply(silent=True)) as receiver,
@@ -102,13 +102,13 @@ def test_retries_and_timeout_may_be_chosen(tmp_path: Path) -> None:
     ):
         send(agent, receiver.url, text="hi")
         first, second = receiver.wait(2)
-        # the first attempt spends a part of its second on getting there
+        # connecting takes up some of the first attempt's second
         assert 0.3 < second.at - first.at < 6
         agent.wait_for(r"(has failed: no answer in 1 s)")
 
 
 @pytest.mark.process
-def test_all_of_it_may_be_in_the_environment_or_the_config_file(tmp_path: Path) -> None:
+def test_webhook_options_are_read_from_the_environment_and_the_config_file(tmp_path: Path) -> None:
     config = {
         "version": "1",
         "project": {"name": "Tests"},
@@ -126,17 +126,17 @@ def test_all_of_it_may_be_in_the_environment_or_the_config_file(tmp_path: Path) 
 
 
 @pytest.mark.process
-def test_all_of_it_may_go_through_a_proxy(tmp_path: Path) -> None:
+def test_notifications_can_go_through_a_proxy(tmp_path: Path) -> None:
     with receiving() as proxy:
         address = proxy.url.removesuffix("/hook")
         with serving(tmp_path, ON, "--dev", "--push-proxy", address) as agent:
-            send(agent, "http://hooks.example.com:8080/told", text="hi")
+            send(agent, "http://hooks.example.com:8080/hook", text="hi")
             assert {d.headers["host"] for d in proxy.wait(3)} == {"hooks.example.com:8080"}
-            assert {d.path for d in proxy.deliveries} == {"http://hooks.example.com:8080/told"}
+            assert {d.path for d in proxy.deliveries} == {"http://hooks.example.com:8080/hook"}
 
 
 @pytest.mark.process
-def test_at_the_end_what_could_not_be_told_is_reported(tmp_path: Path) -> None:
+def test_undelivered_notifications_are_reported_at_shutdown(tmp_path: Path) -> None:
     url = f"http://127.0.0.1:{free_port()}/"
     flags = ("--shutdown-timeout", "600", "--push-retries", "600,600")
     with process([*COMMAND, *LOCAL, ON, "--dev", *flags], tmp_path) as agent:
@@ -144,11 +144,11 @@ def test_at_the_end_what_could_not_be_told_is_reported(tmp_path: Path) -> None:
         agent.wait_for("(Attempt 1 of 3)")
         assert agent.end(SIGNALS[0]) == 0
         assert "3 notifications for webhook" in agent.log
-        assert "are lost: the server ends" in agent.log
+        assert "are lost: the server shuts down" in agent.log
 
 
 @pytest.mark.process
-def test_a_second_signal_waits_for_no_receiver(tmp_path: Path) -> None:
+def test_a_second_signal_does_not_wait_for_receivers(tmp_path: Path) -> None:
     flags = ("--shutdown-timeout", "600", "--push-timeout", "600")
     with (
         receiving(lambda delivery: Reply(silent=True)) as receiver,
@@ -157,8 +157,8 @@ def test_a_second_signal_waits_for_no_receiver(tmp_path: Path) -> None:
         send(agent, receiver.url, text="hi")
         receiver.wait(1)
         agent.signal(SIGNALS[0])
-        agent.wait_for("(notifications that wait: 3)")
-        time.sleep(0.2)  # sooner it would be taken for the first one's echo
+        agent.wait_for("(delivering 3 pending notifications)")
+        time.sleep(0.2)  # an earlier one would count as a repetition of the first
         assert agent.end(SIGNALS[0]) == 0
         assert "3 notifications for webhook" in agent.log
 
@@ -171,7 +171,7 @@ PROXIES = [
     "http://proxy:3128/path",
 ]
 HOSTS = "--push-allowed-hosts must be names or networks"
-SENSELESS: dict[tuple[str, ...], str] = {
+INVALID: dict[tuple[str, ...], str] = {
     ("--push-secrets", SECRET): "--push-secrets needs --push-notifications",
     ("--push-ports", "443"): "--push-ports needs --push-notifications",
     (ON, "--push-secrets", "hunter2"): "--push-secrets must each be whsec_",
@@ -179,7 +179,7 @@ SENSELESS: dict[tuple[str, ...], str] = {
     (ON, "--push-ports", "https"): "--push-ports takes a list of whole numbers, not ",
     (ON, "--push-retries", "-1"): "--push-retries must be a list of numbers from 0 to a day",
     (ON, "--push-retries", "soon"): "--push-retries takes a list of numbers",
-    (ON, "--push-timeout", "0"): "--push-timeout must be greater than 0, and a day at most",
+    (ON, "--push-timeout", "0"): "--push-timeout must be greater than 0 and at most a day",
     (ON, "--push-max-pending", "0"): "--push-max-pending must be a whole number",
     (
         ON,
@@ -195,18 +195,18 @@ SENSELESS: dict[tuple[str, ...], str] = {
 }
 
 
-SENSELESS |= {
+INVALID |= {
     (ON, "--push-proxy", proxy): "--push-proxy must be an address such as" for proxy in PROXIES
 }
 
 
-@pytest.mark.parametrize("flags", SENSELESS)
-def test_what_makes_no_sense_ends_with_1_and_tells_what_would(
+@pytest.mark.parametrize("flags", INVALID)
+def test_an_invalid_option_ends_with_1_and_names_valid_values(
     flags: tuple[str, ...], capfd: pytest.CaptureFixture[str]
 ) -> None:
     code = main([*LOCAL, *flags])
     printed = capfd.readouterr().err
     assert code == 1
-    assert printed.startswith(f"apcore-a2a: {SENSELESS[flags]}")
+    assert printed.startswith(f"apcore-a2a: {INVALID[flags]}")
     assert "hunter2" not in printed
     assert "Traceback" not in printed

@@ -1,4 +1,4 @@
-"""The commands that call agents, as scripts use them: what they print, how they end."""
+"""The commands that call agents, as scripts use them: JSON output and exit codes."""
 
 import asyncio
 import io
@@ -13,64 +13,64 @@ import pytest
 from tests.serving import running
 
 from .processes import free_port, run
-from .remote import CARD, Command, Fake, Json, sends, task
+from .remote import CARD, Cli, FakeAgent, Json, sends, task
 from .remote import _elsewhere as _elsewhere
 from .remote import agent as agent
-from .remote import do as do
+from .remote import cli as cli
 
-RECORD = {"text": "hi"}
+ECHOED = {"text": "hi"}
 COMMANDS = ("card", "call", "tasks")
 
 
-def called(do: Command, result: Json, *options: str) -> Any:
-    """What `call` does when this comes of the task."""
-    with running(Fake(SendMessage=sends(result)).app) as url:
-        return do("call", url, "x", *options)
+def call_with_result(cli: Cli, result: Json, *options: str) -> Any:
+    """Run `call` against an agent that answers with this task."""
+    with running(FakeAgent(SendMessage=sends(result)).app) as url:
+        return cli("call", url, "x", *options)
 
 
 # card
 
 
-def test_the_card_is_printed_as_json(agent: str, do: Command) -> None:
-    done = do("card", agent)
+def test_the_card_is_printed_as_json(agent: str, cli: Cli) -> None:
+    outcome = cli("card", agent)
 
-    assert (done.code, done.err) == (0, "")
-    assert done.json["name"] == "Agent"
-    assert "echo" in [skill["id"] for skill in done.json["skills"]]
-
-
-def test_the_address_of_the_card_is_as_good_as_that_of_the_agent(agent: str, do: Command) -> None:
-    assert do("card", f"{agent}/.well-known/agent-card.json").json == do("card", agent).json
+    assert (outcome.code, outcome.err) == (0, "")
+    assert outcome.json["name"] == "Agent"
+    assert "echo" in [skill["id"] for skill in outcome.json["skills"]]
 
 
-def test_an_agent_without_an_extended_card_refuses(agent: str, do: Command) -> None:
-    done = do("card", agent, "--extended")
-
-    assert (done.code, done.out) == (3, "")
-    assert done.err == "apcore-a2a: Authenticated Extended Card is not configured\n"
+def test_the_card_is_found_by_its_own_address_too(agent: str, cli: Cli) -> None:
+    assert cli("card", f"{agent}/.well-known/agent-card.json").json == cli("card", agent).json
 
 
-def test_the_extended_card_is_printed(do: Command) -> None:
+def test_an_agent_without_an_extended_card_refuses(agent: str, cli: Cli) -> None:
+    outcome = cli("card", agent, "--extended")
+
+    assert (outcome.code, outcome.out) == (3, "")
+    assert outcome.err == "apcore-a2a: This agent has no extended Agent Card\n"
+
+
+def test_the_extended_card_is_printed(cli: Cli) -> None:
     extended = {"result": {**CARD, "name": "For you"}}
-    with running(Fake(GetExtendedAgentCard=extended).app) as url:
-        assert do("card", url, "--extended").json["name"] == "For you"
+    with running(FakeAgent(GetExtendedAgentCard=extended).app) as url:
+        assert cli("card", url, "--extended").json["name"] == "For you"
 
 
-# call: what comes of it
+# call: results
 
 
-def test_an_object_is_printed_as_json(agent: str, do: Command) -> None:
-    done = do("call", agent, "gives", "--input", '{"what": "object"}')
+def test_an_object_is_printed_as_json(agent: str, cli: Cli) -> None:
+    outcome = cli("call", agent, "gives", "--input", '{"what": "object"}')
 
-    assert (done.code, done.err) == (0, "")
-    assert done.json == {"n": 1, "text": "é"}
-    assert "é" in done.out
+    assert (outcome.code, outcome.err) == (0, "")
+    assert outcome.json == {"n": 1, "text": "é"}
+    assert "é" in outcome.out
 
 
-def test_files_are_printed_in_base64(agent: str, do: Command) -> None:
-    done = do("call", agent, "gives", "--input", '{"what": "object and file"}')
+def test_files_are_printed_in_base64(agent: str, cli: Cli) -> None:
+    outcome = cli("call", agent, "gives", "--input", '{"what": "object and file"}')
 
-    assert done.json == {"n": 1, "chart.png": b64encode(b"\x89PNG").decode()}
+    assert outcome.json == {"n": 1, "chart.png": b64encode(b"\x89PNG").decode()}
 
 
 @pytest.mark.parametrize(
@@ -86,139 +86,141 @@ def test_files_are_printed_in_base64(agent: str, do: Command) -> None:
         ([], None),
     ],
 )
-def test_each_kind_of_value_is_printed_as_json(parts: list[Json], value: Any, do: Command) -> None:
-    done = called(do, task("COMPLETED", *parts))
+def test_each_kind_of_value_is_printed_as_json(parts: list[Json], value: Any, cli: Cli) -> None:
+    outcome = call_with_result(cli, task("COMPLETED", *parts))
 
-    assert (done.code, done.json, done.err) == (0, value, "")
+    assert (outcome.code, outcome.json, outcome.err) == (0, value, "")
 
 
-def test_an_answer_without_a_task_is_printed(do: Command) -> None:
+def test_an_answer_without_a_task_is_printed(cli: Cli) -> None:
     message = {"role": "ROLE_AGENT", "messageId": "m", "parts": [{"text": "hello"}]}
-    with running(Fake(SendMessage={"result": {"message": message}}).app) as url:
-        done = do("call", url, "x")
+    with running(FakeAgent(SendMessage={"result": {"message": message}}).app) as url:
+        outcome = cli("call", url, "x")
 
-    assert (done.code, done.json) == (0, "hello")
-
-
-def test_chunks_are_printed_line_by_line(agent: str, do: Command) -> None:
-    done = do("call", agent, "counts", "--stream")
-
-    assert (done.code, done.lines, done.err) == (0, [{"one": 1}, {"two": 2}], "")
+    assert (outcome.code, outcome.json) == (0, "hello")
 
 
-def test_a_stream_without_chunks_ends_with_the_result(agent: str, do: Command) -> None:
-    done = do("call", agent, "echo", "--input", "hi", "--stream")
+def test_chunks_are_printed_line_by_line(agent: str, cli: Cli) -> None:
+    outcome = cli("call", agent, "counts", "--stream")
 
-    assert (done.code, done.lines) == (0, [RECORD])
-
-
-def test_an_agent_that_has_no_streams_can_be_called_with_stream(do: Command) -> None:
-    done = called(do, task("COMPLETED", {"text": "all"}), "--stream")
-
-    assert (done.code, done.lines) == (0, ["all"])
+    assert (outcome.code, outcome.lines, outcome.err) == (0, [{"one": 1}, {"two": 2}], "")
 
 
-def test_a_task_that_takes_long_is_waited_for_without_streams(do: Command) -> None:
-    ended = {"result": task("COMPLETED", {"text": "late"})}
-    fake = Fake(SendMessage=sends(task("WORKING")), GetTask=ended)
+def test_a_stream_without_chunks_ends_with_the_result(agent: str, cli: Cli) -> None:
+    outcome = cli("call", agent, "echo", "--input", "hi", "--stream")
+
+    assert (outcome.code, outcome.lines) == (0, [ECHOED])
+
+
+def test_an_agent_without_streaming_can_be_called_with_stream(cli: Cli) -> None:
+    outcome = call_with_result(cli, task("COMPLETED", {"text": "all"}), "--stream")
+
+    assert (outcome.code, outcome.lines) == (0, ["all"])
+
+
+def test_a_long_task_is_polled_if_the_agent_cannot_stream(cli: Cli) -> None:
+    completed = {"result": task("COMPLETED", {"text": "late"})}
+    fake = FakeAgent(SendMessage=sends(task("WORKING")), GetTask=completed)
     with running(fake.app) as url:
-        done = do("call", url, "x")
+        outcome = cli("call", url, "x")
 
-    assert (done.code, done.json) == (0, "late")
+    assert (outcome.code, outcome.json) == (0, "late")
     assert fake.bodies[0]["params"]["configuration"] == {"returnImmediately": True}
 
 
 @pytest.mark.parametrize("options", [[], ["--stream"]])
 def test_a_task_that_fails_ends_with_3_and_says_why(
-    options: list[str], agent: str, do: Command
+    options: list[str], agent: str, cli: Cli
 ) -> None:
-    done = do("call", agent, "fails", "--input", '{"what": "no beans"}', *options)
+    outcome = cli("call", agent, "fails", "--input", '{"what": "no beans"}', *options)
 
-    assert (done.code, done.out) == (3, "")
-    assert re.match("apcore-a2a: The task .*failed.*no beans", done.err)
+    assert (outcome.code, outcome.out) == (3, "")
+    assert re.match("apcore-a2a: The task .*failed.*no beans", outcome.err)
 
 
 @pytest.mark.parametrize("state", ["FAILED", "REJECTED", "CANCELED"])
-def test_a_task_that_ends_without_a_word_ends_with_3(state: str, do: Command) -> None:
-    done = called(do, task(state))
+def test_an_unsuccessful_task_without_a_message_ends_with_3(state: str, cli: Cli) -> None:
+    outcome = call_with_result(cli, task(state))
 
-    assert (done.code, done.out) == (3, "")
-    assert done.err == f"apcore-a2a: The task is {state.lower()}\n"
-
-
-def test_the_data_of_a_failure_is_told_too(do: Command) -> None:
-    done = called(do, task("FAILED", said=[{"text": "broken"}, {"data": {"code": -1}}]))
-
-    assert "broken" in done.err
-    assert '{"code": -1}' in done.err
+    assert (outcome.code, outcome.out) == (3, "")
+    assert outcome.err == f"apcore-a2a: The task is {state.lower()}\n"
 
 
-def test_a_paused_task_ends_with_4_and_can_be_answered(agent: str, do: Command) -> None:
-    paused = do("call", agent, "greets")
+def test_the_data_of_a_failure_is_printed_too(cli: Cli) -> None:
+    outcome = call_with_result(
+        cli, task("FAILED", said=[{"text": "broken"}, {"data": {"code": -1}}])
+    )
+
+    assert "broken" in outcome.err
+    assert '{"code": -1}' in outcome.err
+
+
+def test_a_paused_task_ends_with_4_and_can_be_answered(agent: str, cli: Cli) -> None:
+    paused = cli("call", agent, "greets")
 
     assert (paused.code, paused.err) == (4, "")
     assert paused.json["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
     assert paused.json["status"]["message"]["parts"][0]["text"] == "Who are you?"
 
-    done = do("call", agent, "greets", "--task", paused.json["id"], "--input", "Ada")
-    assert (done.code, done.json) == (0, {"hello": "Ada"})
+    outcome = cli("call", agent, "greets", "--task", paused.json["id"], "--input", "Ada")
+    assert (outcome.code, outcome.json) == (0, {"hello": "Ada"})
 
 
 @pytest.mark.parametrize("options", [[], ["--stream"]])
-def test_a_no_rejects_the_task(options: list[str], agent: str, do: Command) -> None:
-    paused = do("call", agent, "pays", *options).json
+def test_denying_the_approval_rejects_the_task(options: list[str], agent: str, cli: Cli) -> None:
+    paused = cli("call", agent, "pays", *options).json
     arguments = ["--task", paused["id"], "--context", paused["contextId"], "--input", "no"]
 
-    done = do("call", agent, "pays", *arguments, *options)
-    assert (done.code, done.out) == (3, "")
-    assert "The task is rejected" in done.err
+    outcome = cli("call", agent, "pays", *arguments, *options)
+    assert (outcome.code, outcome.out) == (3, "")
+    assert "The task is rejected" in outcome.err
 
 
-def test_a_call_belongs_to_its_conversation(agent: str, do: Command) -> None:
-    do("call", agent, "echo", "--input", "hi", "--context", "talk-1")
-    listed = do("tasks", agent, "--context", "talk-1").json["tasks"]
+def test_a_call_belongs_to_its_conversation(agent: str, cli: Cli) -> None:
+    cli("call", agent, "echo", "--input", "hi", "--context", "talk-1")
+    listed = cli("tasks", agent, "--context", "talk-1").json["tasks"]
 
-    assert [found["contextId"] for found in listed] == ["talk-1"]
+    assert [listed_task["contextId"] for listed_task in listed] == ["talk-1"]
 
 
-# call: what it is given
+# call: input and files
 
 
 @pytest.mark.parametrize("text", ['{"text": "hi"}', ' {"text":"hi"}', "hi", '"hi"'])
-def test_the_input_is_json_or_text(text: str, agent: str, do: Command) -> None:
-    assert do("call", agent, "echo", "--input", text).json == RECORD
+def test_the_input_is_json_or_text(text: str, agent: str, cli: Cli) -> None:
+    assert cli("call", agent, "echo", "--input", text).json == ECHOED
 
 
 @pytest.mark.parametrize("text", ["-5", "null", "12", "true", "a [b]", "ünï\n☃"])
-def test_what_only_may_be_json_is_text(text: str, agent: str, do: Command) -> None:
-    assert do("call", agent, "echo", f"--input={text}").json == {"text": text}
+def test_input_that_is_no_json_object_is_sent_as_text(text: str, agent: str, cli: Cli) -> None:
+    assert cli("call", agent, "echo", f"--input={text}").json == {"text": text}
 
 
-def test_without_an_input_there_is_an_empty_object(agent: str, do: Command) -> None:
-    assert do("call", agent, "mirror").json == {}
+def test_without_input_an_empty_object_is_sent(agent: str, cli: Cli) -> None:
+    assert cli("call", agent, "mirror").json == {}
 
 
 @pytest.mark.parametrize("start", ["", "\ufeff"])
-def test_the_input_may_stand_in_a_file(start: str, agent: str, tmp_path: Path, do: Command) -> None:
+def test_input_is_read_from_a_file(start: str, agent: str, tmp_path: Path, cli: Cli) -> None:
     (tmp_path / "in.json").write_text(start + '{\n"text": "hi"}\n', encoding="utf-8")
 
-    assert do("call", agent, "echo", "--input", "@in.json").json == RECORD
+    assert cli("call", agent, "echo", "--input", "@in.json").json == ECHOED
 
 
-def test_the_input_may_come_from_standard_input(
-    agent: str, do: Command, monkeypatch: pytest.MonkeyPatch
+def test_input_is_read_from_standard_input(
+    agent: str, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO('{"text": "hi"}'))
 
-    assert do("call", agent, "echo", "--input", "-").json == RECORD
+    assert cli("call", agent, "echo", "--input", "-").json == ECHOED
 
 
-def test_files_are_sent(agent: str, tmp_path: Path, do: Command) -> None:
+def test_files_are_sent(agent: str, tmp_path: Path, cli: Cli) -> None:
     (tmp_path / "é.csv").write_text("a\n1\n")
-    fake = Fake(SendMessage=sends(task()))
+    fake = FakeAgent(SendMessage=sends(task()))
     with running(fake.app) as url:
-        assert do("call", url, "x", "--file", "é.csv", "--file", "é.csv").code == 0
-        assert do("call", url, "x", "--input", "{}", "--file", "é.csv").code == 0
+        assert cli("call", url, "x", "--file", "é.csv", "--file", "é.csv").code == 0
+        assert cli("call", url, "x", "--input", "{}", "--file", "é.csv").code == 0
 
     part = {"raw": b64encode(b"a\n1\n").decode(), "filename": "é.csv", "mediaType": "text/csv"}
     sent = [body["params"]["message"]["parts"] for body in fake.bodies]
@@ -246,7 +248,7 @@ def test_files_are_sent(agent: str, tmp_path: Path, do: Command) -> None:
         (["--timeout", "1e300"], "timeout takes seconds"),
         (["--protocol", "2.0"], "--protocol"),
         (["--sream"], "--stream"),
-        (["--auth", "a", "--api-key", "b"], "--auth and --api-key exclude each other"),
+        (["--auth", "a", "--api-key", "b"], "--auth and --api-key cannot be combined"),
         (["--auth", "two\nlines"], "characters that no header can have"),
         (["--output", "bytes"], "bytes"),
         (["--output", "bytes/below"], "bytes"),
@@ -254,43 +256,43 @@ def test_files_are_sent(agent: str, tmp_path: Path, do: Command) -> None:
         (["--input", '"\\ud800"'], "JSON"),
     ],
 )
-def test_wrong_arguments_end_with_1_before_anything_is_called(
-    options: list[str], message: str, tmp_path: Path, do: Command
+def test_wrong_arguments_end_with_1_before_any_request(
+    options: list[str], message: str, tmp_path: Path, cli: Cli
 ) -> None:
     (tmp_path / "bytes").write_bytes(b"\xff")
-    fake = Fake(SendMessage=sends(task("COMPLETED", {"text": "done"})))
+    fake = FakeAgent(SendMessage=sends(task("COMPLETED", {"text": "done"})))
     with running(fake.app) as url:
-        done = do("call", url, "x", *options)
+        outcome = cli("call", url, "x", *options)
 
-    assert (done.code, done.out, fake.methods) == (1, "", [])
-    assert message in done.err
-    assert done.err.startswith("apcore-a2a")
+    assert (outcome.code, outcome.out, fake.methods) == (1, "", [])
+    assert message in outcome.err
+    assert outcome.err.startswith("apcore-a2a")
 
 
-def test_what_is_wrong_with_the_input_is_told_field_by_field(agent: str, do: Command) -> None:
-    given = {"customer": {"text": 1}, "items": [{"name": "a", "count": 0}]}
-    done = do("call", agent, "order", "--input", json.dumps(given))
+def test_invalid_input_is_reported_field_by_field(agent: str, cli: Cli) -> None:
+    order = {"customer": {"text": 1}, "items": [{"name": "a", "count": 0}]}
+    outcome = cli("call", agent, "order", "--input", json.dumps(order))
 
-    assert (done.code, done.out) == (3, "")
-    first, *fields = done.err.splitlines()
-    assert first == "apcore-a2a: Invalid params"
+    assert (outcome.code, outcome.out) == (3, "")
+    summary, *fields = outcome.err.splitlines()
+    assert summary == "apcore-a2a: Invalid params"
     assert sorted(line.partition(":")[0] for line in fields) == [
         "  customer.text",
         "  items.0.count",
     ]
 
 
-def test_an_unknown_skill_ends_with_3(agent: str, do: Command) -> None:
-    done = do("call", agent, "ehco", "--input", "hi")
+def test_an_unknown_skill_ends_with_3(agent: str, cli: Cli) -> None:
+    outcome = cli("call", agent, "ehco", "--input", "hi")
 
-    assert (done.code, done.out, done.err) == (
+    assert (outcome.code, outcome.out, outcome.err) == (
         3,
         "",
-        "apcore-a2a: Skill not found: ehco (is echo meant?)\n",
+        "apcore-a2a: Skill not found: ehco (did you mean echo?)\n",
     )
 
 
-# Where there is no agent
+# Addresses without an agent
 
 
 def web_page() -> Any:
@@ -300,50 +302,57 @@ def web_page() -> Any:
 
 
 @pytest.mark.parametrize("arguments", [["card"], ["call", "x"], ["tasks"], ["tasks", "t"]])
-def test_an_agent_that_can_t_be_reached_ends_with_2(arguments: list[str], do: Command) -> None:
+def test_an_agent_that_can_t_be_reached_ends_with_2(arguments: list[str], cli: Cli) -> None:
     url = f"http://127.0.0.1:{free_port()}"
-    done = do(arguments[0], url, *arguments[1:])
+    outcome = cli(arguments[0], url, *arguments[1:])
 
-    assert (done.code, done.out) == (2, "")
-    assert done.err.startswith(f"apcore-a2a: Can't connect to {url}")
-    assert done.err.count("\n") == 1
+    assert (outcome.code, outcome.out) == (2, "")
+    assert outcome.err.startswith(f"apcore-a2a: Can't connect to {url}")
+    assert outcome.err.count("\n") == 1
 
 
-def test_what_is_no_agent_ends_with_2(do: Command) -> None:
+def test_a_web_page_instead_of_an_agent_ends_with_2(cli: Cli) -> None:
     with running(web_page()) as url:
-        done = do("card", url)
+        outcome = cli("card", url)
 
-    assert (done.code, done.out) == (2, "")
-    assert done.err.startswith("apcore-a2a: No agent card: ")
+    assert (outcome.code, outcome.out) == (2, "")
+    assert outcome.err.startswith("apcore-a2a: No agent card: ")
 
 
 @pytest.mark.parametrize("url", ["", "localhost:8000", "agent", "ftp://a", "http://", "http://a b"])
-def test_what_is_no_url_ends_with_1(url: str, do: Command) -> None:
-    done = do("card", url)
+def test_an_invalid_url_ends_with_1(url: str, cli: Cli) -> None:
+    outcome = cli("card", url)
 
-    assert (done.code, done.out) == (1, "")
-    assert re.match(r"apcore-a2a: (An agent has|Not) .*URL", done.err)
-
-
-def test_answers_that_are_no_a2a_end_with_2(do: Command) -> None:
-    with running(Fake(SendMessage={"result": {"strange": 1}}).app) as url:
-        done = do("call", url, "x")
-
-    assert (done.code, done.out) == (2, "")
-    assert "neither a task nor a message" in done.err
+    assert (outcome.code, outcome.out) == (1, "")
+    assert re.match(r"apcore-a2a: (The agent's|Not) .*URL", outcome.err)
 
 
-def test_a_silent_agent_is_waited_for_as_long_as_is_said(do: Command) -> None:
+def test_the_error_for_a_url_without_a_scheme_says_what_to_write(cli: Cli) -> None:
+    outcome = cli("call", "127.0.0.1:8000", "text.stats")
+
+    assert (outcome.code, outcome.out) == (1, "")
+    assert "got '127.0.0.1:8000', write http://127.0.0.1:8000\n" in outcome.err
+
+
+def test_answers_outside_the_protocol_end_with_2(cli: Cli) -> None:
+    with running(FakeAgent(SendMessage={"result": {"strange": 1}}).app) as url:
+        outcome = cli("call", url, "x")
+
+    assert (outcome.code, outcome.out) == (2, "")
+    assert "neither a task nor a message" in outcome.err
+
+
+def test_a_silent_agent_ends_with_2_after_the_timeout(cli: Cli) -> None:
 
     async def silent() -> Json:
         await asyncio.Event().wait()
         return {}
 
-    with running(Fake(SendMessage=silent).app) as url:
-        done = do("call", url, "x", "--timeout", "0.2")
+    with running(FakeAgent(SendMessage=silent).app) as url:
+        outcome = cli("call", url, "x", "--timeout", "0.2")
 
-    assert (done.code, done.out) == (2, "")
-    assert "in time" in done.err
+    assert (outcome.code, outcome.out) == (2, "")
+    assert "in time" in outcome.err
 
 
 # Help
@@ -352,36 +361,36 @@ def test_a_silent_agent_is_waited_for_as_long_as_is_said(do: Command) -> None:
 @pytest.mark.process
 @pytest.mark.parametrize("command", COMMANDS)
 def test_the_help_fits_a_terminal_and_names_the_exit_codes(command: str, tmp_path: Path) -> None:
-    done = run([command, "--help"], tmp_path, {"COLUMNS": "80"})
+    outcome = run([command, "--help"], tmp_path, {"COLUMNS": "80"})
 
-    assert (done.returncode, done.stderr) == (0, "")
-    assert max(map(len, done.stdout.splitlines())) <= 80
-    words = " ".join(done.stdout.split())
-    for code in ("0 done", "1 wrong", "2 the agent", "3 it refused", "4 the task", "130 inter"):
+    assert (outcome.returncode, outcome.stderr) == (0, "")
+    assert max(map(len, outcome.stdout.splitlines())) <= 80
+    words = " ".join(outcome.stdout.split())
+    for code in ("0 success", "1 wrong", "2 the agent", "3 it refused", "4 the task", "130 inter"):
         assert code in words
 
 
 @pytest.mark.process
-def test_the_commands_are_in_the_help_of_all(tmp_path: Path) -> None:
+def test_the_main_help_lists_the_commands(tmp_path: Path) -> None:
     printed = run(["--help"], tmp_path).stdout
 
     assert all(re.search(rf"^ +{command} +\w", printed, re.MULTILINE) for command in COMMANDS)
 
 
-def test_options_may_stand_anywhere(agent: str, do: Command) -> None:
-    done = do("call", "--json", "--input", "hi", agent, "--timeout", "5", "echo", "--stream")
+def test_options_may_stand_anywhere(agent: str, cli: Cli) -> None:
+    outcome = cli("call", "--json", "--input", "hi", agent, "--timeout", "5", "echo", "--stream")
 
-    assert (done.code, done.lines) == (0, [RECORD])
+    assert (outcome.code, outcome.lines) == (0, [ECHOED])
 
 
-def test_the_old_protocol_is_spoken_if_asked_for(agent: str, do: Command) -> None:
-    done = do("call", agent, "echo", "--input", "hi", "--protocol", "0.3")
-    assert (done.code, done.json) == (0, RECORD)
+def test_protocol_0_3_is_used_on_request(agent: str, cli: Cli) -> None:
+    outcome = cli("call", agent, "echo", "--input", "hi", "--protocol", "0.3")
+    assert (outcome.code, outcome.json) == (0, ECHOED)
 
-    done = do("call", agent, "counts", "--stream", "--protocol", "0.3")
-    assert (done.code, done.lines) == (0, [{"one": 1}, {"two": 2}])
+    outcome = cli("call", agent, "counts", "--stream", "--protocol", "0.3")
+    assert (outcome.code, outcome.lines) == (0, [{"one": 1}, {"two": 2}])
 
-    fake = Fake(**{"message/send": {"result": {**task(), "kind": "task"}}})
+    fake = FakeAgent(**{"message/send": {"result": {**task(), "kind": "task"}}})
     with running(fake.app) as url:
-        do("call", url, "x", "--protocol", "0.3")
+        cli("call", url, "x", "--protocol", "0.3")
     assert fake.methods == ["message/send"]

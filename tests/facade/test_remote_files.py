@@ -1,4 +1,4 @@
-"""What a task has made, saved as files."""
+"""Artifacts saved as files with --output."""
 
 import json
 from pathlib import Path
@@ -8,18 +8,18 @@ from apcore_a2a_client import SyncA2AClient
 
 from tests.serving import running
 
-from .remote import HOSTILE, Command, Fake, Json, Outcome, harmless, sends, task
+from .remote import HOSTILE, Cli, FakeAgent, Json, Outcome, check_harmless, sends, task
 from .remote import _elsewhere as _elsewhere
 from .remote import agent as agent
-from .remote import do as do
+from .remote import cli as cli
 
 
-def saved(do: Command, folder: Path, *parts: Json) -> Outcome:
-    with running(Fake(SendMessage=sends(task("COMPLETED", *parts))).app) as url:
-        return do("call", url, "x", "--output", str(folder))
+def save(cli: Cli, folder: Path, *parts: Json) -> Outcome:
+    with running(FakeAgent(SendMessage=sends(task("COMPLETED", *parts))).app) as url:
+        return cli("call", url, "x", "--output", str(folder))
 
 
-def test_each_part_is_saved_as_a_file(tmp_path: Path, do: Command) -> None:
+def test_each_part_is_saved_as_a_file(tmp_path: Path, cli: Cli) -> None:
     parts: list[Json] = [
         {"text": "ä", "mediaType": "text/markdown"},
         {"text": "b", "filename": "b.txt"},
@@ -28,23 +28,23 @@ def test_each_part_is_saved_as_a_file(tmp_path: Path, do: Command) -> None:
         {"raw": "AP8=", "filename": "chart"},
         {"url": "https://a/b"},
     ]
-    done = saved(do, tmp_path / "new" / "made", *parts)
+    outcome = save(cli, tmp_path / "new" / "saved", *parts)
 
-    folder = tmp_path / "new" / "made"
+    folder = tmp_path / "new" / "saved"
     names = ["result.md", "b.txt", "result.json", "result.png", "chart", "result-2.json"]
-    assert (done.code, done.out.splitlines()) == (0, [str(folder / name) for name in names])
+    assert (outcome.code, outcome.out.splitlines()) == (0, [str(folder / name) for name in names])
     assert (folder / "result.md").read_text("utf-8") == "ä"
     assert json.loads((folder / "result.json").read_text("utf-8")) == {"n": 1}
     assert (folder / "chart").read_bytes() == b"\x00\xff"
     assert json.loads((folder / "result-2.json").read_text("utf-8")) == {"url": "https://a/b"}
 
 
-def test_no_file_is_overwritten(tmp_path: Path, do: Command) -> None:
+def test_no_file_is_overwritten(tmp_path: Path, cli: Cli) -> None:
     (tmp_path / "a.txt").write_text("mine")
     (tmp_path / "a-2.txt").symlink_to(tmp_path / "elsewhere")
-    done = saved(do, tmp_path, {"text": "theirs", "filename": "a.txt"})
+    outcome = save(cli, tmp_path, {"text": "theirs", "filename": "a.txt"})
 
-    assert done.out == f"{tmp_path / 'a-3.txt'}\n"
+    assert outcome.out == f"{tmp_path / 'a-3.txt'}\n"
     assert (tmp_path / "a.txt").read_text() == "mine"
     assert not (tmp_path / "elsewhere").exists()
 
@@ -71,48 +71,48 @@ def test_no_file_is_overwritten(tmp_path: Path, do: Command) -> None:
     ],
     ids=lambda name: ascii(name)[1:20],
 )
-def test_hostile_names_stay_in_the_folder(name: str, tmp_path: Path, do: Command) -> None:
-    folder = tmp_path / "made"
-    done = saved(do, folder, {"text": "theirs", "filename": name})
+def test_hostile_names_stay_in_the_folder(name: str, tmp_path: Path, cli: Cli) -> None:
+    folder = tmp_path / "saved"
+    outcome = save(cli, folder, {"text": "theirs", "filename": name})
 
-    assert (done.code, done.err) == (0, "")
-    assert [path.name for path in tmp_path.iterdir()] == ["made"]
-    (made,) = folder.iterdir()
-    assert made.read_text() == "theirs"
-    assert not made.name.startswith(".")
-    assert done.out == f"{made}\n"
-    harmless(done)
-
-
-def test_a_long_name_keeps_its_ending(tmp_path: Path, do: Command) -> None:
-    saved(do, tmp_path / "made", {"text": "theirs", "filename": "a" * 300 + ".txt"})
-
-    (made,) = (tmp_path / "made").iterdir()
-    assert made.suffix == ".txt"
+    assert (outcome.code, outcome.err) == (0, "")
+    assert [path.name for path in tmp_path.iterdir()] == ["saved"]
+    (saved,) = folder.iterdir()
+    assert saved.read_text() == "theirs"
+    assert not saved.name.startswith(".")
+    assert outcome.out == f"{saved}\n"
+    check_harmless(outcome)
 
 
-def test_half_characters_in_data_are_saved(tmp_path: Path, do: Command) -> None:
-    done = saved(do, tmp_path / "made", {"data": {"a": "\ud800"}})
+def test_a_long_name_keeps_its_ending(tmp_path: Path, cli: Cli) -> None:
+    save(cli, tmp_path / "saved", {"text": "theirs", "filename": "a" * 300 + ".txt"})
 
-    assert (done.code, done.err) == (0, "")
-    assert json.loads((tmp_path / "made" / "result.json").read_text("utf-8"))
+    (saved,) = (tmp_path / "saved").iterdir()
+    assert saved.suffix == ".txt"
 
 
-def test_an_answer_without_artifacts_is_not_lost_when_it_is_to_be_saved(
-    tmp_path: Path, do: Command
-) -> None:
+def test_lone_surrogates_in_data_are_saved(tmp_path: Path, cli: Cli) -> None:
+    outcome = save(cli, tmp_path / "saved", {"data": {"a": "\ud800"}})
+
+    assert (outcome.code, outcome.err) == (0, "")
+    assert json.loads((tmp_path / "saved" / "result.json").read_text("utf-8"))
+
+
+def test_a_message_instead_of_a_task_is_printed_or_saved(tmp_path: Path, cli: Cli) -> None:
     message = {"role": "ROLE_AGENT", "messageId": "m", "parts": [{"text": "hello"}]}
-    with running(Fake(SendMessage={"result": {"message": message}}).app) as url:
-        done = do("call", url, "x", "--output", "made")
+    with running(FakeAgent(SendMessage={"result": {"message": message}}).app) as url:
+        outcome = cli("call", url, "x", "--output", "saved")
 
-    texts = [path.read_text() for path in (tmp_path / "made").iterdir()]
-    assert "hello" in done.out or texts == ["hello"]
+    texts = [path.read_text() for path in (tmp_path / "saved").iterdir()]
+    assert "hello" in outcome.out or texts == ["hello"]
 
 
-def test_what_a_task_has_made_is_saved_later(agent: str, tmp_path: Path, do: Command) -> None:
+def test_the_artifacts_of_a_finished_task_can_be_saved_later(
+    agent: str, tmp_path: Path, cli: Cli
+) -> None:
     with SyncA2AClient(agent) as client:
-        ended = client.send_message({"what": "object and file"}, skill="gives")
-    done = do("tasks", agent, ended.id, "--output", "made")
+        completed = client.send_message({"what": "object and file"}, skill="gives")
+    outcome = cli("tasks", agent, completed.id, "--output", "saved")
 
-    assert done.code == 0
-    assert (tmp_path / "made" / "chart.png").read_bytes() == b"\x89PNG"
+    assert outcome.code == 0
+    assert (tmp_path / "saved" / "chart.png").read_bytes() == b"\x89PNG"

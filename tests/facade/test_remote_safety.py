@@ -1,4 +1,4 @@
-"""What the commands keep from others, what they keep others from, and how they are stopped."""
+"""Safety of the commands that call agents: credentials, hostile texts, and interrupts."""
 
 import asyncio
 import json
@@ -16,10 +16,10 @@ from starlette.responses import Response
 from tests.serving import running
 
 from .processes import COMMAND, PATIENCE, environment
-from .remote import HOSTILE, Command, Fake, Json, Outcome, harmless, sends, task
+from .remote import HOSTILE, Cli, FakeAgent, Json, Outcome, check_harmless, sends, task
 from .remote import _elsewhere as _elsewhere
 from .remote import agent as agent
-from .remote import do as do
+from .remote import cli as cli
 
 SECRET = "hunter2-7319"
 KEY_CARD: Json = {
@@ -30,72 +30,70 @@ KEY_CARD: Json = {
 # Credentials and headers
 
 
-def sent(do: Command, *options: str, card: Json | None = None) -> tuple[Outcome, dict[str, str]]:
-    """What a call does, and the headers of its request."""
-    fake = Fake(card, SendMessage=sends(task("COMPLETED", {"text": "done"})))
+def call_with(cli: Cli, *options: str, card: Json | None = None) -> tuple[Outcome, dict[str, str]]:
+    """Run `call` with options; return its outcome and the headers of its request."""
+    fake = FakeAgent(card, SendMessage=sends(task("COMPLETED", {"text": "done"})))
     with running(fake.app) as url:
-        done = do("call", url, "x", *options)
-    return done, dict(fake.requests[-1].headers)
+        outcome = cli("call", url, "x", *options)
+    return outcome, dict(fake.requests[-1].headers)
 
 
 @pytest.mark.parametrize(
     ("credentials", "header"),
     [(SECRET, f"Bearer {SECRET}"), (f"Basic {SECRET}", f"Basic {SECRET}")],
 )
-def test_credentials_are_sent_as_they_are_meant(
-    credentials: str, header: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, do: Command
+def test_credentials_are_sent_with_their_scheme(
+    credentials: str, header: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
     (tmp_path / "token").write_text(f"{credentials}\n")
     for options in (["--auth", credentials], ["--auth", "@token"]):
-        done, headers = sent(do, *options)
-        assert (done.code, headers["authorization"]) == (0, header)
-        assert SECRET not in done.out + done.err
+        outcome, headers = call_with(cli, *options)
+        assert (outcome.code, headers["authorization"]) == (0, header)
+        assert SECRET not in outcome.out + outcome.err
 
     for value in (credentials, "@token", f"{credentials}\n"):
         monkeypatch.setenv("APCORE_A2A_AUTH", value)
-        assert sent(do)[1].get("authorization") == header
-    assert sent(do, "--auth", "other")[1]["authorization"] == "Bearer other"
+        assert call_with(cli)[1].get("authorization") == header
+    assert call_with(cli, "--auth", "other")[1]["authorization"] == "Bearer other"
 
 
-def test_a_key_is_put_where_the_card_wants_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, do: Command
+def test_an_api_key_is_sent_in_the_header_that_the_card_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
     (tmp_path / "key").write_text(f"{SECRET}\n")
     for options in (["--api-key", SECRET], ["--api-key", "@key"]):
-        assert sent(do, *options, card=KEY_CARD)[1]["x-mine"] == SECRET
-    assert sent(do, "--api-key", SECRET)[1]["x-api-key"] == SECRET
+        assert call_with(cli, *options, card=KEY_CARD)[1]["x-mine"] == SECRET
+    assert call_with(cli, "--api-key", SECRET)[1]["x-api-key"] == SECRET
 
     for value in (SECRET, "@key"):
         monkeypatch.setenv("APCORE_A2A_API_KEY", value)
-        assert sent(do, card=KEY_CARD)[1].get("x-mine") == SECRET
-    assert "x-mine" not in sent(do, "--auth", "token", card=KEY_CARD)[1]
+        assert call_with(cli, card=KEY_CARD)[1].get("x-mine") == SECRET
+    assert "x-mine" not in call_with(cli, "--auth", "token", card=KEY_CARD)[1]
 
 
-def test_a_file_without_a_secret_is_refused(tmp_path: Path, do: Command) -> None:
+def test_an_empty_credentials_file_is_refused(tmp_path: Path, cli: Cli) -> None:
     (tmp_path / "empty").write_text("\n")
     for option in ("--auth", "--api-key"):
-        done = do("card", "http://127.0.0.1:1", option, "@empty")
-        assert done.code == 1
-        assert "empty" in done.err
+        outcome = cli("card", "http://127.0.0.1:1", option, "@empty")
+        assert outcome.code == 1
+        assert "empty" in outcome.err
 
 
-def test_headers_are_sent(do: Command) -> None:
+def test_headers_are_sent(cli: Cli) -> None:
     options = ["--header", "X-One: 1:2", "--header", "x-two:2"]
-    headers = sent(do, *options)[1]
+    headers = call_with(cli, *options)[1]
 
     assert (headers["x-one"], headers["x-two"]) == ("1:2", "2")
 
 
 @pytest.mark.parametrize("value", ["X-Key:é", "X Key:a", "X-Key:a\tb"])
-def test_a_header_that_can_t_be_sent_is_named_and_no_credentials_are(
-    value: str, do: Command
-) -> None:
-    with running(Fake().app) as url:
-        done = do("card", url, "--header", value)
+def test_an_invalid_header_is_not_reported_as_wrong_credentials(value: str, cli: Cli) -> None:
+    with running(FakeAgent().app) as url:
+        outcome = cli("card", url, "--header", value)
 
-    assert (done.code, done.out) == (1, "")
-    assert "header" in done.err
-    assert "redentials" not in done.err
+    assert (outcome.code, outcome.out) == (1, "")
+    assert "header" in outcome.err
+    assert "redentials" not in outcome.err
 
 
 @pytest.mark.parametrize("option", ["--auth", "--api-key"])
@@ -108,107 +106,107 @@ def test_a_header_that_can_t_be_sent_is_named_and_no_credentials_are(
         Response(SECRET),
     ],
 )
-def test_no_refusal_shows_a_secret(option: str, answer: Response, do: Command) -> None:
+def test_error_messages_do_not_show_credentials(option: str, answer: Response, cli: Cli) -> None:
     async def refuse() -> Response:
         return answer
 
-    with running(Fake(SendMessage=refuse).app) as url:
-        done = do("call", url, "x", option, SECRET)
+    with running(FakeAgent(SendMessage=refuse).app) as url:
+        outcome = cli("call", url, "x", option, SECRET)
 
-    assert done.code in (2, 3)
-    assert done.err.startswith("apcore-a2a: ")
-    assert SECRET not in done.out + done.err
+    assert outcome.code in (2, 3)
+    assert outcome.err.startswith("apcore-a2a: ")
+    assert SECRET not in outcome.out + outcome.err
 
 
-def test_an_agent_that_wants_credentials_refuses_and_the_option_is_named(do: Command) -> None:
+def test_a_401_names_the_option_for_credentials(cli: Cli) -> None:
     async def refuse() -> Response:
         return Response(status_code=401)
 
-    with running(Fake(SendMessage=refuse).app) as url:
-        done = do("call", url, "x")
+    with running(FakeAgent(SendMessage=refuse).app) as url:
+        outcome = cli("call", url, "x")
 
-    assert done.code == 3
-    assert "--auth" in done.err
-    assert "auth=" not in done.err
-
-
-def test_a_url_with_a_password_is_refused_and_not_shown(do: Command) -> None:
-    done = do("card", f"http://ada:{SECRET}@127.0.0.1:1")
-
-    assert (done.code, done.out) == (1, "")
-    assert SECRET not in done.err
-    assert "--auth" in done.err
+    assert outcome.code == 3
+    assert "--auth" in outcome.err
+    assert "auth=" not in outcome.err
 
 
-# Text of agents
+def test_a_url_with_a_password_is_refused_and_not_printed(cli: Cli) -> None:
+    outcome = cli("card", f"http://ada:{SECRET}@127.0.0.1:1")
+
+    assert (outcome.code, outcome.out) == (1, "")
+    assert SECRET not in outcome.err
+    assert "--auth" in outcome.err
 
 
-def test_hostile_values_are_escaped_and_not_lost(agent: str, do: Command) -> None:
+# Texts from agents
+
+
+def test_hostile_values_are_escaped_without_loss(agent: str, cli: Cli) -> None:
     for options in ([], ["--stream"]):
-        done = do("call", agent, "gives", "--input", '{"what": "hostile"}', *options)
+        outcome = cli("call", agent, "gives", "--input", '{"what": "hostile"}', *options)
 
-        harmless(done)
-        assert done.json == {HOSTILE: HOSTILE}
+        check_harmless(outcome)
+        assert outcome.json == {HOSTILE: HOSTILE}
 
 
-def test_a_hostile_card_is_escaped(do: Command) -> None:
+def test_a_hostile_card_is_escaped(cli: Cli) -> None:
     schemes = {HOSTILE: {"httpAuthSecurityScheme": {"scheme": HOSTILE}}}
-    words = dict.fromkeys(("name", "description", "version"), HOSTILE)
+    texts = dict.fromkeys(("name", "description", "version"), HOSTILE)
     skill = {"id": HOSTILE, "name": HOSTILE, "tags": [HOSTILE], "examples": [HOSTILE]}
-    with running(Fake({**words, "securitySchemes": schemes, "skills": [skill]}).app) as url:
-        done = do("card", url)
+    with running(FakeAgent({**texts, "securitySchemes": schemes, "skills": [skill]}).app) as url:
+        outcome = cli("card", url)
 
-    harmless(done)
-    assert (done.json["name"], done.json["skills"][0]["id"]) == (HOSTILE, HOSTILE)
+    check_harmless(outcome)
+    assert (outcome.json["name"], outcome.json["skills"][0]["id"]) == (HOSTILE, HOSTILE)
 
 
-def test_hostile_complaints_are_cleaned(agent: str, do: Command) -> None:
-    words = json.dumps({"what": HOSTILE})
-    harmless(do("call", agent, "fails", "--input", words))
-    harmless(do("call", agent, HOSTILE, "--input", words))
+def test_hostile_error_messages_are_cleaned(agent: str, cli: Cli) -> None:
+    arguments = json.dumps({"what": HOSTILE})
+    check_harmless(cli("call", agent, "fails", "--input", arguments))
+    check_harmless(cli("call", agent, HOSTILE, "--input", arguments))
 
     errors = [{"field": HOSTILE, "message": HOSTILE}]
     error = {"code": -32602, "message": HOSTILE, "data": {"errors": errors}}
     said: list[Json] = [{"text": HOSTILE}, {"data": {HOSTILE: HOSTILE}}]
     for answer in ({"error": error}, sends(task("FAILED", said=said))):
-        with running(Fake(SendMessage=answer).app) as url:
-            done = do("call", url, "x")
-        assert done.code == 3
-        harmless(done)
+        with running(FakeAgent(SendMessage=answer).app) as url:
+            outcome = cli("call", url, "x")
+        assert outcome.code == 3
+        check_harmless(outcome)
 
 
-def test_an_agent_can_t_forge_lines_of_ours(do: Command) -> None:
+def test_an_agent_cannot_forge_lines_of_the_command(cli: Cli) -> None:
     error = {"code": -32603, "message": "no\napcore-a2a: done"}
-    with running(Fake(SendMessage={"error": error}).app) as url:
-        done = do("call", url, "x")
+    with running(FakeAgent(SendMessage={"error": error}).app) as url:
+        outcome = cli("call", url, "x")
 
-    assert "\napcore-a2a: " not in done.err
+    assert "\napcore-a2a: " not in outcome.err
 
 
-def test_half_a_character_is_printed_as_json(do: Command) -> None:
-    with running(Fake(SendMessage=sends(task("COMPLETED", {"text": "a\ud800"}))).app) as url:
-        done = do("call", url, "x")
+def test_a_lone_surrogate_is_printed_as_json(cli: Cli) -> None:
+    with running(FakeAgent(SendMessage=sends(task("COMPLETED", {"text": "a\ud800"}))).app) as url:
+        outcome = cli("call", url, "x")
 
-    assert (done.code, done.err) == (0, "")
-    assert done.json == "a\ud800"
+    assert (outcome.code, outcome.err) == (0, "")
+    assert outcome.json == "a\ud800"
 
 
 @pytest.mark.parametrize("depth", [450, 900])
-def test_deep_answers_are_printed_or_refused_in_our_words(depth: int, do: Command) -> None:
+def test_deeply_nested_answers_cause_no_recursion_error(depth: int, cli: Cli) -> None:
     value: Any = 1
     for _ in range(depth):
         value = [value]
-    with running(Fake(SendMessage=sends(task("COMPLETED", {"data": value}))).app) as url:
-        done = do("call", url, "x")
+    with running(FakeAgent(SendMessage=sends(task("COMPLETED", {"data": value}))).app) as url:
+        outcome = cli("call", url, "x")
 
-    assert "RecursionError" not in done.err
-    assert done.code == 2 or done.json == value
+    assert "RecursionError" not in outcome.err
+    assert outcome.code == 2 or outcome.json == value
 
 
 # Processes
 
 
-def begun(home: Path, *arguments: str, **options: Any) -> subprocess.Popen[str]:
+def start(home: Path, *arguments: str, **options: Any) -> subprocess.Popen[str]:
     pipe = subprocess.PIPE
     return subprocess.Popen(
         [*COMMAND, *arguments],
@@ -222,21 +220,21 @@ def begun(home: Path, *arguments: str, **options: Any) -> subprocess.Popen[str]:
 @pytest.mark.process
 @pytest.mark.smoke
 def test_an_interrupted_call_cancels_its_task(tmp_path: Path) -> None:
-    followed = threading.Event()
+    subscribed = threading.Event()
 
     async def follow() -> Json:
-        followed.set()
+        subscribed.set()
         await asyncio.Event().wait()
         return {}
 
-    fake = Fake(
+    fake = FakeAgent(
         {"capabilities": {"streaming": True}},
         SendMessage=sends(task("WORKING")),
         SubscribeToTask=follow,
         CancelTask={"result": task("CANCELED")},
     )
-    with running(fake.app) as url, begun(tmp_path, "call", url, "x") as command:
-        assert followed.wait(PATIENCE)
+    with running(fake.app) as url, start(tmp_path, "call", url, "x") as command:
+        assert subscribed.wait(PATIENCE)
         command.send_signal(signal.SIGINT)
         out, err = command.communicate(timeout=PATIENCE)
 
@@ -248,7 +246,7 @@ def test_an_interrupted_call_cancels_its_task(tmp_path: Path) -> None:
 @pytest.mark.process
 def test_an_interrupted_stream_is_canceled_at_the_agent(agent: str, tmp_path: Path) -> None:
     arguments = ["call", agent, "waits", "--stream", "--context", "interrupted"]
-    with begun(tmp_path, *arguments) as command:
+    with start(tmp_path, *arguments) as command:
         assert command.stdout
         assert json.loads(command.stdout.readline()) == {"one": 1}
         command.send_signal(signal.SIGINT)
@@ -256,24 +254,24 @@ def test_an_interrupted_stream_is_canceled_at_the_agent(agent: str, tmp_path: Pa
 
     assert command.returncode == 130
     with SyncA2AClient(agent) as client:
-        (found,) = client.iter_tasks("interrupted")
-    assert found.status.state == "canceled"
-    assert err.strip() == f"Canceled task {found.id}"
+        (listed,) = client.iter_tasks("interrupted")
+    assert listed.status.state == "canceled"
+    assert err.strip() == f"Canceled task {listed.id}"
 
 
 @pytest.mark.process
-def test_who_only_follows_a_task_does_not_cancel_it(tmp_path: Path) -> None:
-    followed = threading.Event()
+def test_interrupting_tasks_follow_does_not_cancel_the_task(tmp_path: Path) -> None:
+    subscribed = threading.Event()
 
     async def follow() -> Json:
-        followed.set()
+        subscribed.set()
         await asyncio.Event().wait()
         return {}
 
     streaming = {"capabilities": {"streaming": True}}
-    fake = Fake(streaming, GetTask={"result": task("WORKING")}, SubscribeToTask=follow)
-    with running(fake.app) as url, begun(tmp_path, "tasks", url, "t-1", "--follow") as command:
-        assert followed.wait(PATIENCE)
+    fake = FakeAgent(streaming, GetTask={"result": task("WORKING")}, SubscribeToTask=follow)
+    with running(fake.app) as url, start(tmp_path, "tasks", url, "t-1", "--follow") as command:
+        assert subscribed.wait(PATIENCE)
         command.send_signal(signal.SIGINT)
         _, err = command.communicate(timeout=PATIENCE)
 
@@ -291,7 +289,7 @@ class Slow:
 sys.stdin = Slow()
 sys.exit(main(["call", "http://127.0.0.1:1", "x", "--input", "-"]))
 """
-    done = subprocess.run(
+    outcome = subprocess.run(
         [sys.executable, "-c", code],
         check=False,
         capture_output=True,
@@ -300,19 +298,19 @@ sys.exit(main(["call", "http://127.0.0.1:1", "x", "--input", "-"]))
         cwd=tmp_path,
     )
 
-    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+    assert (outcome.returncode, outcome.stdout, outcome.stderr) == (130, "", "")
 
 
 @pytest.mark.process
 @pytest.mark.parametrize("arguments", [["card"], ["tasks"], ["call", "gives"]])
-def test_a_pipe_that_nobody_reads_ends_it_quietly(
+def test_a_closed_pipe_ends_the_command_quietly(
     arguments: list[str], agent: str, tmp_path: Path
 ) -> None:
     given = ["--input", '{"what": "object"}'] if "gives" in arguments else []
-    command = begun(tmp_path, arguments[0], agent, *arguments[1:], *given)
+    command = start(tmp_path, arguments[0], agent, *arguments[1:], *given)
     with command:
         assert command.stdout
-        command.stdout.close()  # before anything is printed
+        command.stdout.close()  # before the command prints anything
         assert command.stderr
         err = command.stderr.read()
         command.wait(PATIENCE)
@@ -323,8 +321,8 @@ def test_a_pipe_that_nobody_reads_ends_it_quietly(
 
 @pytest.mark.process
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
-def test_a_terminal_without_unicode_gets_json_anyway(encoding: str, tmp_path: Path) -> None:
-    fake = Fake({"name": "☃"}, SendMessage=sends(task("FAILED", said=[{"text": "☃"}])))
+def test_json_is_printed_to_terminals_without_unicode(encoding: str, tmp_path: Path) -> None:
+    fake = FakeAgent({"name": "☃"}, SendMessage=sends(task("FAILED", said=[{"text": "☃"}])))
     with running(fake.app) as url:
         outcomes = []
         for arguments in (["card", url], ["call", url, "x"]):
@@ -347,9 +345,9 @@ def test_a_terminal_without_unicode_gets_json_anyway(encoding: str, tmp_path: Pa
 
 
 @pytest.mark.process
-def test_large_inputs_and_results_pass_unharmed(tmp_path: Path, agent: str) -> None:
+def test_large_inputs_and_results_arrive_unchanged(tmp_path: Path, agent: str) -> None:
     given = json.dumps({"text": "é" * 1_000_000})
-    done = subprocess.run(
+    outcome = subprocess.run(
         [*COMMAND, "call", agent, "echo", "--input", "-"],
         check=False,
         input=given,
@@ -360,5 +358,5 @@ def test_large_inputs_and_results_pass_unharmed(tmp_path: Path, agent: str) -> N
         cwd=tmp_path,
     )
 
-    assert (done.returncode, done.stderr) == (0, "")
-    assert json.loads(done.stdout) == json.loads(given)
+    assert (outcome.returncode, outcome.stderr) == (0, "")
+    assert json.loads(outcome.stdout) == json.loads(given)

@@ -1,44 +1,44 @@
-"""`apcore-a2a tasks`: lists, pages, single tasks, and what is done to them."""
+"""`apcore-a2a tasks`: list, page, show, follow and cancel tasks."""
 
 import pytest
 
 from tests.serving import running
 
-from .remote import Command, Fake, Json, task
+from .remote import Cli, FakeAgent, Json, task
 from .remote import _elsewhere as _elsewhere
 from .remote import agent as agent
-from .remote import do as do
+from .remote import cli as cli
 
 
-def test_tasks_are_listed_page_by_page(agent: str, do: Command) -> None:
+def test_tasks_are_listed_page_by_page(agent: str, cli: Cli) -> None:
     for text in "abc":
-        do("call", agent, "echo", "--input", text, "--context", "pages")
-    first = do("tasks", agent, "--context", "pages", "--limit", "2").json
-    second = do("tasks", agent, "--context", "pages", "--cursor", first["nextPageToken"]).json
+        cli("call", agent, "echo", "--input", text, "--context", "pages")
+    first = cli("tasks", agent, "--context", "pages", "--limit", "2").json
+    second = cli("tasks", agent, "--context", "pages", "--cursor", first["nextPageToken"]).json
 
     tasks = first["tasks"] + second["tasks"]
-    assert [len(first["tasks"]), len({found["id"] for found in tasks})] == [2, 3]
+    assert [len(first["tasks"]), len({listed["id"] for listed in tasks})] == [2, 3]
     assert "nextPageToken" not in second
 
 
 @pytest.mark.parametrize("state", ["completed", "TASK_STATE_COMPLETED"])
-def test_tasks_are_listed_by_their_state(state: str, agent: str, do: Command) -> None:
+def test_tasks_are_listed_by_their_state(state: str, agent: str, cli: Cli) -> None:
     context = f"of {state}"
-    do("call", agent, "echo", "--input", "a", "--context", context)
-    do("call", agent, "pays", "--context", context)
-    listed = do("tasks", agent, "--context", context, "--state", state)
+    cli("call", agent, "echo", "--input", "a", "--context", context)
+    cli("call", agent, "pays", "--context", context)
+    listed = cli("tasks", agent, "--context", context, "--state", state)
 
     assert listed.code == 0
-    states = [found["status"]["state"] for found in listed.json["tasks"]]
+    states = [entry["status"]["state"] for entry in listed.json["tasks"]]
     assert states == ["TASK_STATE_COMPLETED"]
 
 
-def test_a_wrong_state_is_told_with_the_right_ones(agent: str, do: Command) -> None:
-    done = do("tasks", agent, "--state", "bogus")
+def test_an_unknown_state_is_reported_with_the_known_ones(agent: str, cli: Cli) -> None:
+    outcome = cli("tasks", agent, "--state", "bogus")
 
-    assert (done.code, done.out) == (1, "")
-    assert "bogus" in done.err
-    assert "input-required" in done.err
+    assert (outcome.code, outcome.out) == (1, "")
+    assert "bogus" in outcome.err
+    assert "input-required" in outcome.err
 
 
 @pytest.mark.parametrize(
@@ -56,27 +56,27 @@ def test_a_wrong_state_is_told_with_the_right_ones(agent: str, do: Command) -> N
         (["nope", "--follow"], 3),
     ],
 )
-def test_what_tasks_can_t_do_is_told(
-    options: list[str], code: int, agent: str, do: Command
+def test_wrong_options_of_tasks_are_reported(
+    options: list[str], code: int, agent: str, cli: Cli
 ) -> None:
-    done = do("tasks", agent, *options)
+    outcome = cli("tasks", agent, *options)
 
-    assert (done.code, done.out) == (code, "")
-    assert done.err.startswith("apcore-a2a")
-
-
-def test_one_task_is_shown(agent: str, do: Command) -> None:
-    paused = do("call", agent, "pays").json
-
-    assert do("tasks", agent, paused["id"]).json["id"] == paused["id"]
+    assert (outcome.code, outcome.out) == (code, "")
+    assert outcome.err.startswith("apcore-a2a")
 
 
-def test_a_task_is_canceled_once(agent: str, do: Command) -> None:
-    paused = do("call", agent, "pays").json
-    done = do("tasks", agent, paused["id"], "--cancel")
-    assert (done.code, done.json["status"]["state"]) == (0, "TASK_STATE_CANCELED")
+def test_one_task_is_shown(agent: str, cli: Cli) -> None:
+    paused = cli("call", agent, "pays").json
 
-    again = do("tasks", agent, paused["id"], "--cancel")
+    assert cli("tasks", agent, paused["id"]).json["id"] == paused["id"]
+
+
+def test_a_task_is_canceled_once(agent: str, cli: Cli) -> None:
+    paused = cli("call", agent, "pays").json
+    outcome = cli("tasks", agent, paused["id"], "--cancel")
+    assert (outcome.code, outcome.json["status"]["state"]) == (0, "TASK_STATE_CANCELED")
+
+    again = cli("tasks", agent, paused["id"], "--cancel")
     assert (again.code, again.out) == (3, "")
     assert "cancel" in again.err
 
@@ -85,14 +85,14 @@ def test_a_task_is_canceled_once(agent: str, do: Command) -> None:
     ("state", "code"),
     [("COMPLETED", 0), ("FAILED", 3), ("CANCELED", 3), ("REJECTED", 3), ("INPUT_REQUIRED", 4)],
 )
-def test_following_a_task_ends_as_the_task_does(state: str, code: int, do: Command) -> None:
+def test_following_a_task_exits_with_the_code_of_its_state(state: str, code: int, cli: Cli) -> None:
     states = iter([task("WORKING"), task("WORKING"), task(state)])
 
     async def get() -> Json:
         return {"result": next(states)}
 
-    with running(Fake(GetTask=get).app) as url:
-        done = do("tasks", url, "t-1", "--follow")
+    with running(FakeAgent(GetTask=get).app) as url:
+        outcome = cli("tasks", url, "t-1", "--follow")
 
-    assert done.json["status"]["state"] == f"TASK_STATE_{state}"
-    assert done.code == code
+    assert outcome.json["status"]["state"] == f"TASK_STATE_{state}"
+    assert outcome.code == code

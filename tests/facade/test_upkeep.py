@@ -1,4 +1,4 @@
-"""Stores are brought up to date, checked and pruned by `apcore-a2a store`."""
+"""`apcore-a2a store`: migrate, check and prune stores."""
 
 import asyncio
 import json
@@ -18,25 +18,25 @@ from apcore_a2a.command.options import NAMESPACE
 from apcore_a2a_core.states import COMPLETED, INPUT_REQUIRED
 from apcore_a2a_server.store import SendKey, Store, Webhook, open_store
 from apcore_a2a_server.store.testing.samples import begun, new_record, said_more, went_on
-from apcore_a2a_server.store.testing.webhook_checks import drained
+from apcore_a2a_server.store.testing.webhook_checks import settle_all
 
 from tests.store.conftest import server as server
 from tests.store.postgresql import Database
 from tests.store.replicas import hold, replica
 
 from .processes import COMMAND, PATIENCE, run
-from .remote import Command, Outcome, plain, screen
+from .remote import Cli, Outcome, plain, screen
 from .remote import _elsewhere as _elsewhere
-from .remote import do as do
+from .remote import cli as cli
 
-LETTER = (
+INSERT = (
     "INSERT INTO {}outbox (task_id, config_id, version, owner, host, body, since, due, failure)"
     " VALUES ('{}', 'c', 9, {body}, 'a.example', {body}, {now}, {}, 'gone')"
 )
 
 
-class File:
-    """A store in a file, and what is done to it behind its back."""
+class FileStore:
+    """An SQLite store, and SQL to change it directly."""
 
     now = "1e12"
     prefix = ""
@@ -56,8 +56,8 @@ class File:
         connection.close()
 
 
-class Tables:
-    """The same of one in a database."""
+class DatabaseStore:
+    """A PostgreSQL store, and SQL to change it directly."""
 
     now = "clock_timestamp()"
     prefix = "apcore_a2a."
@@ -75,32 +75,35 @@ class Tables:
         self._server.sql("SET search_path TO apcore_a2a", *statements)
 
 
+AnyStore = FileStore | DatabaseStore
+
+
 @pytest.fixture(params=["file", pytest.param("database", marks=pytest.mark.database)])
-def kept(request: pytest.FixtureRequest, tmp_path: Path) -> File | Tables:
-    """An empty store of each kind."""
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> AnyStore:
+    """Create an empty store of each kind."""
     if request.param == "file":
-        return File(tmp_path)
-    return Tables(request.getfixturevalue("server"))
+        return FileStore(tmp_path)
+    return DatabaseStore(request.getfixturevalue("server"))
 
 
 @pytest.fixture
-def full(kept: File | Tables) -> File | Tables:
-    """One with a task that is done, one that runs, and one that asks."""
-    with_store(kept.address, fill)
-    return kept
+def filled_store(store: AnyStore) -> AnyStore:
+    """Fill a store with a completed, a running and a paused task."""
+    with_store(store.address, fill)
+    return store
 
 
-def letter(kept: File | Tables, task_id: str, due: str) -> str:
-    """The statement that adds a notification, or a dead letter."""
-    return LETTER.format(kept.prefix, task_id, due, body=kept.blob(b"n"), now=kept.now)
+def insert_notification(store: AnyStore, task_id: str, due: str) -> str:
+    """Return the SQL that adds a notification, or a dead letter if *due* is NULL."""
+    return INSERT.format(store.prefix, task_id, due, body=store.blob(b"n"), now=store.now)
 
 
-def with_store(address: str, work: Callable[[Store], Awaitable[None]]) -> None:
+def with_store(address: str, action: Callable[[Store], Awaitable[None]]) -> None:
     async def main() -> None:
         store = open_store(address)
         await store.start()
         try:
-            await work(store)
+            await action(store)
         finally:
             await store.close()
 
@@ -113,7 +116,7 @@ async def fill(store: Store) -> None:
     chunk = said_more(record, "so far", lease)
     await store.change(chunk)
     await store.change(went_on(chunk.record, COMPLETED, lease))
-    await drained(store)
+    await settle_all(store)
     await begun(store, new_record("runs", context_id="c2"))
     record, lease = await begun(store, new_record("asks", context_id="c3"))
     await store.change(went_on(record, INPUT_REQUIRED, lease))
@@ -125,202 +128,208 @@ async def end_many(store: Store, count: int = 50) -> None:
         await store.change(went_on(record, COMPLETED, lease))
 
 
-def checked(do: Command, kept: File | Tables, *options: str) -> Outcome:
-    return do("store", "check", "--store", kept.address, *options)
+def check(cli: Cli, store: AnyStore, *options: str) -> Outcome:
+    return cli("store", "check", "--store", store.address, *options)
 
 
 # check
 
 
 @pytest.mark.smoke
-def test_a_report_counts_tasks_by_state(full: File | Tables, do: Command) -> None:
-    done = checked(do, full)
+def test_a_report_counts_tasks_by_state(filled_store: AnyStore, cli: Cli) -> None:
+    outcome = check(cli, filled_store)
 
-    assert (done.code, done.err) == (0, "")
-    lines = [line.split(maxsplit=1) for line in done.out.splitlines()]
+    assert (outcome.code, outcome.err) == (0, "")
+    lines = [line.split(maxsplit=1) for line in outcome.out.splitlines()]
     assert ["tasks", "3: 1 working, 1 completed, 1 input-required"] in lines
-    assert done.out.endswith("All is well\n")
+    assert outcome.out.endswith("No faults found\n")
 
 
-def test_a_report_is_printed_as_json(full: File | Tables, do: Command) -> None:
-    done = checked(do, full, "--json")
+def test_a_report_is_printed_as_json(filled_store: AnyStore, cli: Cli) -> None:
+    outcome = check(cli, filled_store, "--json")
 
-    assert done.code == 0
-    assert done.json["tasks"] == {"working": 1, "completed": 1, "input-required": 1}
-    assert (done.json["dead_letters"], done.json["faults"]) == (0, [])
-
-
-def test_dead_letters_are_counted_and_are_no_fault(full: File | Tables, do: Command) -> None:
-    full.sql(letter(full, "runs", "NULL"))
-    done = checked(do, full)
-
-    assert done.code == 0
-    assert ["dead", "letters", "1"] in [line.split() for line in done.out.splitlines()]
+    assert outcome.code == 0
+    assert outcome.json["tasks"] == {"working": 1, "completed": 1, "input-required": 1}
+    assert (outcome.json["dead_letters"], outcome.json["faults"]) == (0, [])
 
 
-def test_a_table_and_an_index_that_are_missing_are_faults(full: File | Tables, do: Command) -> None:
-    index = full.index
-    full.sql(f"DROP INDEX {index}", "DROP TABLE sends")
+def test_dead_letters_are_counted_and_are_no_fault(filled_store: AnyStore, cli: Cli) -> None:
+    filled_store.sql(insert_notification(filled_store, "runs", "NULL"))
+    outcome = check(cli, filled_store)
+
+    assert outcome.code == 0
+    assert ["dead", "letters", "1"] in [line.split() for line in outcome.out.splitlines()]
+
+
+def test_a_table_and_an_index_that_are_missing_are_faults(filled_store: AnyStore, cli: Cli) -> None:
+    index = filled_store.index
+    filled_store.sql(f"DROP INDEX {index}", "DROP TABLE sends")
     faults = [f"index {index} is missing", "table sends is missing"]
-    found = checked(do, full, "--json")
-    assert found.code == 1
-    assert set(faults) <= set(found.json["faults"])
-    assert found.json["tasks"] == {}
+    report = check(cli, filled_store, "--json")
+    assert report.code == 1
+    assert set(faults) <= set(report.json["faults"])
+    assert report.json["tasks"] == {}
 
-    done = checked(do, full)
-    assert done.code == 1
-    count = len(found.json["faults"])
-    assert f"\n\n{count} faults:\n" in done.out
+    outcome = check(cli, filled_store)
+    assert outcome.code == 1
+    count = len(report.json["faults"])
+    assert f"\n\n{count} faults:\n" in outcome.out
     for fault in faults:
-        assert f"  {fault}\n" in done.out
+        assert f"  {fault}\n" in outcome.out
 
 
-def test_a_damaged_file_is_a_fault(tmp_path: Path, do: Command) -> None:
-    kept = File(tmp_path)
-    with_store(kept.address, end_many)
-    with kept.path.open("r+b") as file:
+def test_a_damaged_file_is_a_fault(tmp_path: Path, cli: Cli) -> None:
+    store = FileStore(tmp_path)
+    with_store(store.address, end_many)
+    with store.path.open("r+b") as file:
         file.seek(5 * 4096)
         file.write(b"\xff" * 4096)
-    done = checked(do, kept)
+    outcome = check(cli, store)
 
-    assert done.code == 1
-    assert "\n  the file is damaged: " in done.out
-    assert "tasks   " not in done.out
+    assert outcome.code == 1
+    assert "\n  the file is damaged: " in outcome.out
+    assert "tasks   " not in outcome.out
 
 
 @pytest.mark.process
-def test_a_check_changes_nothing_and_disturbs_no_agent(
-    kept: File | Tables, tmp_path: Path, do: Command
+def test_a_check_changes_nothing_and_disturbs_no_running_agent(
+    store: AnyStore, tmp_path: Path, cli: Cli
 ) -> None:
-    with replica(tmp_path, kept.address) as agent:
+    with replica(tmp_path, store.address) as agent:
         with agent.stream("steps", seconds=0.05, steps=20) as events:
             task_id = next(events)[1]["task"]["id"]
             for _ in range(5):
                 once = agent.start("again", seconds=0)
-                assert checked(do, kept).code == 0
+                assert check(cli, store).code == 0
                 next(events)
                 assert agent.ended(once) == ["completed"]
             seen = [number for number, _ in events]
         assert agent.ended(task_id) == ["completed"]
         hold(agent.events(task_id))
         assert seen[-1] == len(agent.events(task_id))
-        assert checked(do, kept).code == 0
-        assert "WARNING" not in agent.process.log.partition("Ctrl+C ends it")[2]
+        assert check(cli, store).code == 0
+        assert "WARNING" not in agent.process.log.partition("Press Ctrl+C to stop")[2]
 
 
 # migrate
 
 
-def test_the_tables_are_made_once(kept: File | Tables, do: Command) -> None:
-    if isinstance(kept, File):
-        kept.path.touch()
-    done = checked(do, kept)
-    assert (done.code, done.out) == (2, "")
-    assert done.err == "apcore-a2a: The store has no tables yet: apcore-a2a store migrate\n"
+def test_migrate_creates_the_tables_once(store: AnyStore, cli: Cli) -> None:
+    if isinstance(store, FileStore):
+        store.path.touch()
+    outcome = check(cli, store)
+    assert (outcome.code, outcome.out) == (2, "")
+    assert outcome.err == "apcore-a2a: The store has no tables yet: apcore-a2a store migrate\n"
 
-    made, again = (do("store", "migrate", "--store", kept.address) for _ in range(2))
-    assert (made.code, again.code) == (0, 0)
-    version = checked(do, kept, "--json").json["version"]
-    assert made.out == f"The tables have been made (version {version})\n"
+    created, again = (cli("store", "migrate", "--store", store.address) for _ in range(2))
+    assert (created.code, again.code) == (0, 0)
+    version = check(cli, store, "--json").json["version"]
+    assert created.out == f"The tables were created (version {version})\n"
     assert again.out == f"The tables are up to date (version {version})\n"
 
 
-def test_older_tables_are_told_and_brought_up_to_date(
-    full: File | Tables, do: Command, monkeypatch: pytest.MonkeyPatch
+def test_older_tables_are_reported_and_migrated(
+    filled_store: AnyStore, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    package = f"apcore_a2a_server.store.{'sqlite' if isinstance(full, File) else 'postgres'}"
-    done = import_module(f"{package}.schema").MIGRATIONS
-    old, new = len(done), len(done) + 1
-    more = (*done, f"CREATE TABLE {full.prefix}later (number INTEGER)")
+    package = (
+        f"apcore_a2a_server.store.{'sqlite' if isinstance(filled_store, FileStore) else 'postgres'}"
+    )
+    migrations = import_module(f"{package}.schema").MIGRATIONS
+    old, new = len(migrations), len(migrations) + 1
+    more = (*migrations, f"CREATE TABLE {filled_store.prefix}later (number INTEGER)")
     monkeypatch.setattr(f"{package}.schema.MIGRATIONS", more)
 
-    told = f"have version {old}, and this package knows {new}: apcore-a2a store migrate\n"
+    message = f"have version {old}, and this package knows {new}: apcore-a2a store migrate\n"
     for action in ("check", "prune"):
-        refused = do("store", action, "--store", full.address)
+        refused = cli("store", action, "--store", filled_store.address)
         assert refused.code == 2
-        assert refused.err.endswith(told)
-    migrated = do("store", "migrate", "--store", full.address)
-    assert migrated.out == f"The tables had version {old}, and have version {new} now\n"
-    full.sql("INSERT INTO later VALUES (1)")
-    assert checked(do, full, "--json").json["version"] == new
+        assert refused.err.endswith(message)
+    migrated = cli("store", "migrate", "--store", filled_store.address)
+    assert migrated.out == f"The tables were upgraded from version {old} to version {new}\n"
+    filled_store.sql("INSERT INTO later VALUES (1)")
+    assert check(cli, filled_store, "--json").json["version"] == new
 
 
 @pytest.mark.parametrize("action", ["migrate", "check", "prune"])
-def test_newer_tables_are_refused(action: str, full: File | Tables, do: Command) -> None:
+def test_newer_tables_are_refused(action: str, filled_store: AnyStore, cli: Cli) -> None:
     newer = "PRAGMA user_version = 99"
-    if isinstance(full, Tables):
+    if isinstance(filled_store, DatabaseStore):
         newer = "INSERT INTO migrations VALUES (99)"
-    full.sql(newer)
-    done = do("store", action, "--store", full.address)
+    filled_store.sql(newer)
+    outcome = cli("store", action, "--store", filled_store.address)
 
-    assert (done.code, done.out) == (2, "")
-    assert "tables have version 99" in done.err
-    assert "update apcore-a2a-server" in done.err
+    assert (outcome.code, outcome.out) == (2, "")
+    assert "tables have version 99" in outcome.err
+    assert "update apcore-a2a-server" in outcome.err
 
 
 @pytest.mark.process
-def test_tables_that_are_up_to_date_are_so_beside_an_agent(
-    kept: File | Tables, tmp_path: Path, do: Command
+def test_migrating_up_to_date_tables_works_beside_an_agent(
+    store: AnyStore, tmp_path: Path, cli: Cli
 ) -> None:
-    with replica(tmp_path, kept.address) as agent:
+    with replica(tmp_path, store.address) as agent:
         agent.start("asks")
-        done = do("store", "migrate", "--store", kept.address)
+        outcome = cli("store", "migrate", "--store", store.address)
 
-    assert done.code == 0
-    assert "up to date" in done.out
+    assert outcome.code == 0
+    assert "up to date" in outcome.out
 
 
 # prune
 
 
-def test_old_tasks_are_dropped_with_all_of_theirs(full: File | Tables, do: Command) -> None:
-    kept = do("store", "prune", "--store", full.address)
-    assert (kept.code, kept.out) == (0, "0 tasks dropped (task_ttl 3600 s, max_tasks 10000)\n")
-    time.sleep(0.01)  # longer than the one below
-    done = do("store", "prune", "--store", full.address, "--task-ttl", "0.001")
-    assert (done.code, done.out) == (0, "1 task dropped (task_ttl 0.001 s, max_tasks 10000)\n")
+def test_old_tasks_are_pruned_with_their_data(filled_store: AnyStore, cli: Cli) -> None:
+    unchanged = cli("store", "prune", "--store", filled_store.address)
+    assert (unchanged.code, unchanged.out) == (
+        0,
+        "0 tasks dropped (task_ttl 3600 s, max_tasks 10000)\n",
+    )
+    time.sleep(0.01)  # longer than the time to live below
+    outcome = cli("store", "prune", "--store", filled_store.address, "--task-ttl", "0.001")
+    assert (outcome.code, outcome.out) == (
+        0,
+        "1 task dropped (task_ttl 0.001 s, max_tasks 10000)\n",
+    )
 
-    left = checked(do, full, "--json")
-    assert left.code == 0
-    assert left.json["tasks"] == {"working": 1, "input-required": 1}
+    remaining = check(cli, filled_store, "--json")
+    assert remaining.code == 0
+    assert remaining.json["tasks"] == {"working": 1, "input-required": 1}
 
 
-def test_the_latest_tasks_stay(kept: File | Tables, do: Command) -> None:
-    with_store(kept.address, end_many)
-    done = do("store", "prune", "--store", kept.address, "--max-tasks", "20")
+def test_pruning_keeps_the_latest_tasks(store: AnyStore, cli: Cli) -> None:
+    with_store(store.address, end_many)
+    outcome = cli("store", "prune", "--store", store.address, "--max-tasks", "20")
 
-    assert done.out.startswith("30 tasks dropped ")
-    assert checked(do, kept, "--json").json["tasks"] == {"completed": 20}
+    assert outcome.out.startswith("30 tasks dropped ")
+    assert check(cli, store, "--json").json["tasks"] == {"completed": 20}
 
 
 @pytest.mark.process
-def test_a_file_is_not_pruned_beside_its_agent(tmp_path: Path, do: Command) -> None:
-    kept = File(tmp_path)
-    with replica(tmp_path, kept.address) as agent:
+def test_a_file_in_use_is_not_pruned(tmp_path: Path, cli: Cli) -> None:
+    store = FileStore(tmp_path)
+    with replica(tmp_path, store.address) as agent:
         agent.start("asks")
-        done = do("store", "prune", "--store", kept.address)
+        outcome = cli("store", "prune", "--store", store.address)
 
-    assert (done.code, done.out) == (2, "")
-    assert "is in use by another process" in done.err
+    assert (outcome.code, outcome.out) == (2, "")
+    assert "is in use by another process" in outcome.err
 
 
 @pytest.mark.database
 @pytest.mark.process
-def test_a_database_is_pruned_beside_its_agents(
-    server: Database, tmp_path: Path, do: Command
-) -> None:
-    kept = Tables(server)
-    with replica(tmp_path, kept.address) as agent:
+def test_a_database_is_pruned_while_agents_run(server: Database, tmp_path: Path, cli: Cli) -> None:
+    store = DatabaseStore(server)
+    with replica(tmp_path, store.address) as agent:
         agent.ended(*(agent.start("again", seconds=0) for _ in range(3)))
         runs = agent.start("once", seconds=0.5)
-        done = do("store", "prune", "--store", kept.address, "--max-tasks", "1")
+        outcome = cli("store", "prune", "--store", store.address, "--max-tasks", "1")
         assert agent.ended(runs) == ["completed"]
 
-    assert done.out.startswith("2 tasks dropped ")
+    assert outcome.out.startswith("2 tasks dropped ")
 
 
 @pytest.mark.parametrize(
-    ("option", "value", "told"),
+    ("option", "value", "message"),
     [
         ("--task-ttl", "0", "--task-ttl must be greater than 0"),
         ("--task-ttl", "nan", "--task-ttl must be greater than 0"),
@@ -329,84 +338,84 @@ def test_a_database_is_pruned_beside_its_agents(
         ("--max-tasks", "1.5", "--max-tasks takes a whole number, not '1.5'"),
     ],
 )
-def test_a_limit_that_makes_no_sense_is_refused(
-    option: str, value: str, told: str, full: File | Tables, do: Command
+def test_an_invalid_limit_is_refused(
+    option: str, value: str, message: str, filled_store: AnyStore, cli: Cli
 ) -> None:
-    done = do("store", "prune", "--store", full.address, option, value)
+    outcome = cli("store", "prune", "--store", filled_store.address, option, value)
 
-    assert (done.code, done.out) == (2, "")
-    assert told in done.err
-    assert checked(do, full, "--json").json["tasks"]["completed"] == 1
-
-
-# Which store, and where it can't be used
+    assert (outcome.code, outcome.out) == (2, "")
+    assert message in outcome.err
+    assert check(cli, filled_store, "--json").json["tasks"]["completed"] == 1
 
 
-def test_the_store_and_its_limits_are_found_where_serve_finds_them(
-    tmp_path: Path, do: Command, monkeypatch: pytest.MonkeyPatch
+# Addresses and unusable stores
+
+
+def test_the_store_and_its_limits_come_from_the_same_sources_as_for_serve(
+    tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kept = File(tmp_path)
-    with_store(kept.address, end_many)
-    settings = {NAMESPACE: {"store": kept.address, "max-tasks": 40}}
+    store = FileStore(tmp_path)
+    with_store(store.address, end_many)
+    settings = {NAMESPACE: {"store": store.address, "max-tasks": 40}}
     (tmp_path / "mine.yaml").write_text(json.dumps({"apcore": {}, **settings}))
-    assert do("store", "prune", "--config", "mine.yaml").out.startswith("10 tasks dropped ")
+    assert cli("store", "prune", "--config", "mine.yaml").out.startswith("10 tasks dropped ")
     monkeypatch.setenv("APCORE_A2A_CONFIG", "mine.yaml")
     monkeypatch.setenv("APCORE_A2A_MAX_TASKS", "30")
-    assert do("store", "prune").out.startswith("10 tasks dropped ")
+    assert cli("store", "prune").out.startswith("10 tasks dropped ")
     monkeypatch.setenv("APCORE_A2A_STORE", f"sqlite:///{tmp_path / 'other.db'}")
-    assert do("store", "check").err == f"apcore-a2a: There is no file {tmp_path / 'other.db'}\n"
-    assert checked(do, kept).code == 0
+    assert cli("store", "check").err == f"apcore-a2a: There is no file {tmp_path / 'other.db'}\n"
+    assert check(cli, store).code == 0
 
 
-NAMELESS: dict[str, tuple[list[str], str]] = {
+UNUSABLE_ADDRESSES: dict[str, tuple[list[str], str]] = {
     "no store": ([], "--store URL or APCORE_A2A_STORE"),
-    "memory": (["--store", "memory"], "Tasks in memory end with their process"),
+    "memory": (["--store", "memory"], "Tasks in memory can't be maintained"),
     "no address": (["--store", "agent.db"], "The store must be"),
     "an unknown option": (["--stroe", "sqlite:///agent.db"], "--store"),
 }
 
 
 @pytest.mark.parametrize("action", ["migrate", "check", "prune"])
-@pytest.mark.parametrize("case", NAMELESS)
-def test_who_names_no_store_is_told_how(case: str, action: str, do: Command) -> None:
-    options, told = NAMELESS[case]
-    done = do("store", action, *options)
+@pytest.mark.parametrize("case", UNUSABLE_ADDRESSES)
+def test_a_missing_or_invalid_store_is_explained(case: str, action: str, cli: Cli) -> None:
+    options, message = UNUSABLE_ADDRESSES[case]
+    outcome = cli("store", action, *options)
 
-    assert (done.code, done.out) == (2, "")
-    assert told in done.err
+    assert (outcome.code, outcome.out) == (2, "")
+    assert message in outcome.err
     assert os.listdir() == []
 
 
 @pytest.mark.parametrize("action", ["check", "prune"])
-def test_a_file_that_is_not_there_is_not_made(action: str, tmp_path: Path, do: Command) -> None:
-    done = do("store", action, "--store", "sqlite:///agent.db")
+def test_a_missing_file_is_not_created(action: str, tmp_path: Path, cli: Cli) -> None:
+    outcome = cli("store", action, "--store", "sqlite:///agent.db")
 
-    assert (done.code, done.out) == (2, "")
-    assert done.err == "apcore-a2a: There is no file agent.db\n"
+    assert (outcome.code, outcome.out) == (2, "")
+    assert outcome.err == "apcore-a2a: There is no file agent.db\n"
     assert os.listdir(tmp_path) == []
 
 
 @pytest.mark.parametrize("action", ["migrate", "check", "prune"])
-def test_what_is_no_database_is_told_and_left_as_it_is(
-    action: str, tmp_path: Path, do: Command
+def test_a_file_that_is_no_database_is_reported_and_not_changed(
+    action: str, tmp_path: Path, cli: Cli
 ) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "text").write_text("These are no tasks.")
-    folder = do("store", action, "--store", "sqlite:///folder")
-    text = do("store", action, "--store", "sqlite:///text")
+    folder = cli("store", action, "--store", "sqlite:///folder")
+    text = cli("store", action, "--store", "sqlite:///text")
 
-    assert (folder.code, folder.err) == (2, "apcore-a2a: folder is no file\n")
+    assert (folder.code, folder.err) == (2, "apcore-a2a: folder is not a file\n")
     assert (text.code, text.err) == (2, "apcore-a2a: text can't be read: file is not a database\n")
     assert (tmp_path / "text").read_text() == "These are no tasks."
 
 
-def test_a_file_of_another_program_is_told(tmp_path: Path, do: Command) -> None:
-    kept = File(tmp_path)
-    kept.sql("CREATE TABLE songs (name)", "PRAGMA user_version = 1")
-    done = checked(do, kept)
+def test_a_file_of_another_program_is_reported(tmp_path: Path, cli: Cli) -> None:
+    store = FileStore(tmp_path)
+    store.sql("CREATE TABLE songs (name)", "PRAGMA user_version = 1")
+    outcome = check(cli, store)
 
-    assert (done.code, done.err) == (1, "")
-    assert "  table tasks is missing\n" in done.out
+    assert (outcome.code, outcome.err) == (1, "")
+    assert "  table tasks is missing\n" in outcome.out
 
 
 SECRET = "s3cr3t"
@@ -415,63 +424,65 @@ SECRET = "s3cr3t"
 @pytest.mark.database
 @pytest.mark.parametrize("action", ["migrate", "check", "prune"])
 @pytest.mark.parametrize(
-    ("address", "told"),
+    ("address", "message"),
     [
         ("postgresql://agent:{}@127.0.0.1:1/postgres", "Connect call failed"),
         ("postgresql://agent:{}@nowhere.invalid/postgres", "not known"),
-        ("postgresql://agent:{}/more@127.0.0.1/postgres", "address can't be read"),
+        ("postgresql://agent:{}/more@127.0.0.1/postgres", "address is not a valid"),
         ("postgresql://agent:{}@127.0.0.1:{port}/missing", '"missing" does not exist'),
         ("postgresql://locked:{}@127.0.0.1:{port}/postgres", "password authentication failed"),
         ("postgresql:/agent:{}@127.0.0.1/postgres", "The store must be"),
     ],
 )
-def test_a_database_that_can_t_be_used_is_told_in_a_line_without_the_password(
-    address: str, told: str, action: str, server: Database, do: Command
+def test_an_unusable_database_is_reported_in_one_line_without_the_password(
+    address: str, message: str, action: str, server: Database, cli: Cli
 ) -> None:
     server.clear()
     if "locked" in address:
         server.sql("DROP ROLE IF EXISTS locked", "CREATE ROLE locked LOGIN PASSWORD 'another'")
         server.ask_for_passwords("locked")
-    done = do("store", action, "--store", address.format(SECRET, port=server.port))
+    outcome = cli("store", action, "--store", address.format(SECRET, port=server.port))
 
-    assert (done.code, done.out) == (2, "")
-    assert told in done.err
-    assert done.err.startswith("apcore-a2a: ")
-    assert done.err.count("\n") == 1
-    assert SECRET not in done.err
+    assert (outcome.code, outcome.out) == (2, "")
+    assert message in outcome.err
+    assert outcome.err.startswith("apcore-a2a: ")
+    assert outcome.err.count("\n") == 1
+    assert SECRET not in outcome.err
 
 
 @pytest.mark.database
-def test_who_may_not_read_the_tables_is_told(server: Database, do: Command) -> None:
-    kept = Tables(server)
-    with_store(kept.address, fill)
-    kept.sql("DROP ROLE IF EXISTS other", "CREATE ROLE other LOGIN")
-    done = do("store", "check", "--store", server.url.replace("agent@", "other@"))
+def test_missing_permissions_are_reported(server: Database, cli: Cli) -> None:
+    store = DatabaseStore(server)
+    with_store(store.address, fill)
+    store.sql("DROP ROLE IF EXISTS other", "CREATE ROLE other LOGIN")
+    outcome = cli("store", "check", "--store", server.url.replace("agent@", "other@"))
 
-    assert (done.code, done.out) == (2, "")
-    assert "permission denied" in done.err
+    assert (outcome.code, outcome.out) == (2, "")
+    assert "permission denied" in outcome.err
 
 
 @pytest.mark.parametrize(
-    ("module", "address", "told"),
+    ("module", "address", "message"),
     [
         ("asyncpg", "postgresql://a@127.0.0.1/b", "pip install 'apcore-a2a[postgres]'"),
         ("filelock", "sqlite:///agent.db", "pip install 'apcore-a2a[sqlite]'"),
         ("apcore_a2a_server", "sqlite:///agent.db", "pip install 'apcore-a2a[server]'"),
     ],
 )
-def test_what_is_missing_is_told_with_how_to_install_it(
-    module: str, address: str, told: str
+def test_a_missing_package_is_reported_with_how_to_install_it(
+    module: str, address: str, message: str
 ) -> None:
     code = (
         f"import sys; sys.modules[{module!r}] = None; from apcore_a2a.command.main import main;"
         f"sys.exit(main(['store', 'check', '--store', {address!r}]))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    outcome = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
 
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.endswith(f"{told}\n")
-    assert done.stderr.count("\n") == 1
+    assert (outcome.returncode, outcome.stdout) == (2, "")
+    assert outcome.stderr.endswith(f"{message}\n")
+    assert outcome.stderr.count("\n") == 1
 
 
 # On a terminal
@@ -480,26 +491,26 @@ def test_what_is_missing_is_told_with_how_to_install_it(
 @pytest.mark.database
 @pytest.mark.process
 def test_the_progress_is_shown_and_an_interrupt_ends_it(
-    server: Database, tmp_path: Path, do: Command
+    server: Database, tmp_path: Path, cli: Cli
 ) -> None:
-    kept = Tables(server)
-    with_store(kept.address, fill)
-    holder = [sys.executable, "-c", HOLD, kept.address]
-    with subprocess.Popen(holder, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
-        assert other.stdout is not None
-        assert other.stdout.readline() == b"held\n"
-        with screen(tmp_path, "store", "check", "--store", kept.address) as shown:
-            shown.wait_for("checking  0 s")
-            shown.wait_for("checking  1 s")
+    store = DatabaseStore(server)
+    with_store(store.address, fill)
+    command = [sys.executable, "-c", LOCK_TABLE, store.address]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        with screen(tmp_path, "store", "check", "--store", store.address) as shown:
+            shown.wait_for("checking ")
+            shown.wait_for(r"checking .*0:00:01")
             shown.interrupt()
             assert shown.end() == 130
-        other.communicate()
+        holder.communicate()
 
     assert "Traceback" not in shown.text
-    assert checked(do, kept).code == 0
+    assert check(cli, store).code == 0
 
 
-HOLD = """
+LOCK_TABLE = """
 import asyncio, asyncpg, sys
 
 async def main():
@@ -514,36 +525,36 @@ asyncio.run(main())
 
 
 @pytest.mark.process
-def test_a_report_is_read_on_a_terminal(full: File | Tables, tmp_path: Path) -> None:
-    with screen(tmp_path, "store", "check", "--store", full.address) as shown:
+def test_a_report_is_shown_on_a_terminal(filled_store: AnyStore, tmp_path: Path) -> None:
+    with screen(tmp_path, "store", "check", "--store", filled_store.address) as shown:
         assert shown.end() == 0
 
-    assert re.search(r" \w+  0 s", plain(shown.text))
-    assert "All is well" in plain(shown.text)
+    assert re.search(r" \w+ 0:00:0\d", plain(shown.text))
+    assert "No faults found" in plain(shown.text)
 
 
-def test_the_command_is_in_the_help_of_all(do: Command) -> None:
-    assert re.search(r"^ +store +Migrate, check or prune", do("--help").out, re.MULTILINE)
+def test_the_main_help_lists_store(cli: Cli) -> None:
+    assert re.search(r"^ +store +Migrate, check or prune", cli("--help").out, re.MULTILINE)
 
 
 @pytest.mark.parametrize("action", ["migrate", "check", "prune"])
-def test_the_help_fits_a_terminal_and_names_the_exit_codes(action: str, do: Command) -> None:
-    done = do("store", action, "--help")
+def test_the_help_fits_a_terminal_and_names_the_exit_codes(action: str, cli: Cli) -> None:
+    outcome = cli("store", action, "--help")
 
-    assert (done.code, done.err) == (0, "")
-    assert max(map(len, done.out.splitlines())) <= 80
-    words = " ".join(done.out.split())
-    for code in ("0 done", "1 the check", "2 wrong", "130 inter"):
+    assert (outcome.code, outcome.err) == (0, "")
+    assert max(map(len, outcome.out.splitlines())) <= 80
+    words = " ".join(outcome.out.split())
+    for code in ("0 success", "1 the check", "2 wrong", "130 inter"):
         assert code in words
 
 
 @pytest.mark.process
 @pytest.mark.smoke
-def test_the_code_tells_of_faults_also_to_who_does_not_read_them(tmp_path: Path) -> None:
-    kept = File(tmp_path)
-    with_store(kept.address, end_many)
-    kept.sql("DROP TABLE sends")
-    command = [*COMMAND, "store", "check", "--store", kept.address]
+def test_a_closed_pipe_does_not_change_the_exit_code(tmp_path: Path) -> None:
+    store = FileStore(tmp_path)
+    with_store(store.address, end_many)
+    store.sql("DROP TABLE sends")
+    command = [*COMMAND, "store", "check", "--store", store.address]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as check:
         assert check.stdout is not None
         assert check.stderr is not None
@@ -554,14 +565,16 @@ def test_the_code_tells_of_faults_also_to_who_does_not_read_them(tmp_path: Path)
 
 @pytest.mark.process
 def test_a_report_is_printed_in_any_encoding(tmp_path: Path) -> None:
-    kept = File(tmp_path)
-    kept.sql("CREATE TABLE f\u00fcr (x INTEGER)", "INSERT INTO f\u00fcr VALUES (1)")
-    kept.sql(
+    store = FileStore(tmp_path)
+    store.sql("CREATE TABLE f\u00fcr (x INTEGER)", "INSERT INTO f\u00fcr VALUES (1)")
+    store.sql(
         "PRAGMA user_version = 1",
         "PRAGMA writable_schema = ON",
         "UPDATE sqlite_schema SET sql = replace(sql, 'INTEGER', 'TEXT')",
     )
-    done = run(["store", "check", "--store", kept.address], tmp_path, {"PYTHONIOENCODING": "ascii"})
+    outcome = run(
+        ["store", "check", "--store", store.address], tmp_path, {"PYTHONIOENCODING": "ascii"}
+    )
 
-    assert (done.returncode, done.stderr) == (1, "")
-    assert r"value in f\xfcr.x" in done.stdout
+    assert (outcome.returncode, outcome.stderr) == (1, "")
+    assert r"value in f\xfcr.x" in outcome.stdout

@@ -1,4 +1,4 @@
-"""Requests made by hand: as an ASGI server passes them on, and byte by byte over TCP."""
+"""Hand-made requests: as ASGI scopes, and byte by byte over TCP."""
 
 import json
 import re
@@ -22,24 +22,24 @@ KEY = "the long random key of ada"
 OTHER_KEY = "the long random key of bob"
 WITH_KEY = [("X-API-Key", KEY)]
 HOSTILE = "a\r\nb\x1b[31mc\u2028d\x00e\x85f\u202eg\u2066h\x7fi\u200bj\u061c"
-"""Line ends, and what terminals obey."""
+"""Line breaks, and characters that control terminals."""
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2066-\u2069]")
 LONG = 100_000
 WIDTH = 1000
-"""Characters that a value in the log may have."""
+"""Characters that a value in a log record may have."""
 TIMEOUT = 2.0
-"""Seconds that the agent of all tests gives a request to arrive in."""
+"""Seconds in which a request must arrive at the agent of all tests."""
 CARD = "/.well-known/agent-card.json"
 
 
-def keys() -> APIKeyAuthenticator:
-    """Knows ada and bob by their keys."""
+def authenticator() -> APIKeyAuthenticator:
+    """Return an authenticator with API keys for ada and bob."""
     return APIKeyAuthenticator({KEY: Identity("ada"), OTHER_KEY: Identity("bob")})
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What came back; the names of headers in lower case."""
+    """Answer of an application; its header names are in lower case."""
 
     status: int
     headers: dict[str, str]
@@ -51,12 +51,12 @@ class Answer:
 
 
 async def unread() -> Message:
-    """The body of a request that nobody may read."""
+    """Fail, as the body of a request that must not be read."""
     raise AssertionError("the body was read")
 
 
 def body(content: bytes = b"") -> Receive:
-    """The body of a request that comes in one piece, and whose client stays."""
+    """Return a receive function with a body in one piece, and a client that stays connected."""
     messages: list[Message] = [{"type": "http.request", "body": content, "more_body": False}]
 
     async def receive() -> Message:
@@ -73,13 +73,13 @@ async def ask(
     receive: Receive = unread,
     **scope: Any,
 ) -> Answer:
-    """What *app* answers; *scope* has its say about the ASGI scope."""
+    """Return the answer of *app*; *scope* overrides members of the ASGI scope."""
     sent: list[Message] = []
 
     async def send(message: Message) -> None:
         sent.append(message)
 
-    asked = {
+    scope_sent = {
         "type": "http",
         "asgi": {"version": "3.0"},
         "http_version": "1.1",
@@ -94,48 +94,50 @@ async def ask(
         "server": ("agent.example", 80),
         **scope,
     }
-    await app(asked, receive, send)
-    found = {n.decode("latin-1"): v.decode("latin-1") for n, v in sent[0].get("headers", ())}
+    await app(scope_sent, receive, send)
+    answer_headers = {
+        n.decode("latin-1"): v.decode("latin-1") for n, v in sent[0].get("headers", ())
+    }
     content = b"".join(message.get("body", b"") for message in sent[1:])
-    return Answer(sent[0]["status"], found, content)
+    return Answer(sent[0]["status"], answer_headers, content)
 
 
-class Line:
-    """A TCP connection to an agent."""
+class Connection:
+    """TCP connection to an agent."""
 
     def __init__(self, connected: socket.socket) -> None:
         self._socket = connected
         self._rest = b""
 
-    def say(self, data: bytes) -> None:
+    def send(self, data: bytes) -> None:
         self._socket.sendall(data)
 
-    def hear(self, end: bytes = b"\r\n\r\n") -> bytes:
-        """All up to *end*, or to the end of the connection."""
+    def read_until(self, end: bytes = b"\r\n\r\n") -> bytes:
+        """Return all bytes up to *end*, or to the end of the connection."""
         while end not in self._rest and (piece := self._socket.recv(65536)):
             self._rest += piece
-        found, _, self._rest = self._rest.partition(end)
-        return found
+        received, _, self._rest = self._rest.partition(end)
+        return received
 
-    def all(self) -> bytes:
-        """All that comes until the connection is closed."""
+    def read_all(self) -> bytes:
+        """Return all bytes until the connection is closed."""
         while piece := self._socket.recv(65536):
             self._rest += piece
         return self._rest
 
 
 @contextmanager
-def connected(url: str) -> Iterator[Line]:
-    """A connection to the agent at *url*, which waits for so long and no longer."""
-    place = urlsplit(url)
-    with socket.create_connection((place.hostname, place.port), PATIENCE) as found:
-        yield Line(found)
+def connected(url: str) -> Iterator[Connection]:
+    """Yield a connection to the agent at *url*; reads fail after PATIENCE seconds."""
+    address = urlsplit(url)
+    with socket.create_connection((address.hostname, address.port), PATIENCE) as sock:
+        yield Connection(sock)
 
 
 def request(
     target: str = "/", headers: str = "", content: bytes = b"", verb: str = "POST"
 ) -> bytes:
-    """The bytes of a request, with lines of *headers* as they are."""
+    """Return the bytes of a request, with *headers* as given."""
     length = f"Content-Length: {len(content)}\r\n" if content else ""
     return (
         f"{verb} {target} HTTP/1.1\r\nHost: x\r\n{length}{headers}\r\n".encode("latin-1") + content
@@ -143,21 +145,21 @@ def request(
 
 
 def status_of(head: bytes) -> int:
-    """The status in the first line of an answer."""
+    """Return the status in the first line of an answer."""
     return int(head[9:12] or 0)
 
 
-KNOWN = f"X-API-Key: {KEY}\r\nA2A-Version: 1.0\r\n"
+AUTHENTICATED = f"X-API-Key: {KEY}\r\nA2A-Version: 1.0\r\n"
 HEALTH = request("/health", verb="GET")
 
 
 def message(skill: str = "echo", *, method: str = "SendMessage", **content: Any) -> bytes:
-    """The body of a message in JSON-RPC."""
+    """Return the JSON-RPC body of a message."""
     params = Agent(httpx.Client(), "1.0").params(skill, content or {"text": "hello"})
     call = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
     return json.dumps(call).encode()
 
 
 def sending(skill: str = "echo", headers: str = "", **content: Any) -> bytes:
-    """The whole request that sends a message."""
-    return request("/", KNOWN + headers, message(skill, **content))
+    """Return a request that sends a message."""
+    return request("/", AUTHENTICATED + headers, message(skill, **content))

@@ -1,4 +1,4 @@
-"""One real agent for all tests that only look at what it does."""
+"""A real agent, shared by all tests that only send requests."""
 
 from collections.abc import Iterator
 
@@ -11,7 +11,7 @@ from .byhand import KEY, TIMEOUT
 
 @pytest.fixture(scope="session")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """An agent of the real command that asks for a key, and for requests in two seconds."""
+    """Run an agent from the command line, with an API key and a short request timeout."""
     home = tmp_path_factory.mktemp("guarded")
     folder = extensions(home, "echo.py", "nap.py")
     command = [*COMMAND, "serve", "--extensions-dir", str(folder), "--host=127.0.0.1", "--port=0"]

@@ -1,4 +1,4 @@
-"""Who calls is known before anything else happens, or nothing happens."""
+"""Authentication: callers are authenticated before anything else happens."""
 
 import asyncio
 import json
@@ -11,7 +11,14 @@ from typing import Any
 import pytest
 from a2a.types import SecurityScheme
 from apcore import Context, Identity
-from apcore_a2a_auth import APIKeyAuthenticator, ChainAuthenticator, api_key, bearer
+from apcore_a2a_auth import (
+    APIKeyAuthenticator,
+    ChainAuthenticator,
+    JWTAuthenticator,
+    api_key,
+    bearer,
+)
+from apcore_a2a_core import RefusalReason, TokenRefusedError
 from apcore_a2a_server import create_app
 from apcore_a2a_server.middleware import (
     Authentication,
@@ -29,7 +36,7 @@ from tests.server.inloop import Does, give_back, registry_of
 from tests.server.inloop import anyio_backend as anyio_backend
 from tests.server.modules import Inputs
 
-from .byhand import CARD, KEY, OTHER_KEY, WITH_KEY, Answer, ask, body, keys
+from .byhand import CARD, KEY, OTHER_KEY, WITH_KEY, Answer, ask, authenticator, body
 
 pytestmark = pytest.mark.anyio
 
@@ -38,20 +45,20 @@ PAGE = "https://page.example"
 BEARER = {"authorization": "Bearer token"}
 
 
-class Tells:
-    """An authenticator that does what *tell* says with the headers."""
+class FakeAuthenticator:
+    """Authenticator whose result for request headers is given by a function."""
 
-    def __init__(self, tell: Callable[[Mapping[str, str]], Any]) -> None:
-        self._tell = tell
-        self.asked: list[Mapping[str, str]] = []
+    def __init__(self, authenticate: Callable[[Mapping[str, str]], Any]) -> None:
+        self._authenticate = authenticate
+        self.calls: list[Mapping[str, str]] = []
 
     def authenticate(self, headers: Mapping[str, str]) -> Any:
-        self.asked.append(headers)
-        return self._tell(headers)
+        self.calls.append(headers)
+        return self._authenticate(headers)
 
 
-class TellsLater(Tells):
-    """The same, after a while."""
+class AsyncFakeAuthenticator(FakeAuthenticator):
+    """Authenticator that awaits before it answers."""
 
     async def authenticate(self, headers: Mapping[str, str]) -> Any:
         await asyncio.sleep(0)
@@ -59,35 +66,35 @@ class TellsLater(Tells):
 
 
 def raising(error: BaseException) -> Callable[[Mapping[str, str]], Any]:
-    def tell(headers: Mapping[str, str]) -> Any:
+    def fail(headers: Mapping[str, str]) -> Any:
         raise error
 
-    return tell
+    return fail
 
 
-async def nobody_passes(scope: Scope, receive: Receive, send: Send) -> None:
-    raise AssertionError("somebody got through")
+async def unreachable(scope: Scope, receive: Receive, send: Send) -> None:
+    raise AssertionError("the request was let through")
 
 
-async def who(scope: Scope, receive: Receive, send: Send) -> None:
-    """Tells who calls."""
+async def answer_caller(scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer with the caller's principal or address."""
     await JSONResponse(caller_of(scope)[0])(scope, receive, send)
 
 
 def agent(auth: Any = None, **options: Any) -> Starlette:
     modules = registry_of({"work": Does(give_back)})
-    return create_app(modules, url="http://agent.example", auth=auth or keys(), **options)
+    return create_app(modules, url="http://agent.example", auth=auth or authenticator(), **options)
 
 
 async def refusal(auth: Any, *headers: tuple[str, str]) -> Answer:
-    return await ask(Authentication(nobody_passes, auth), "POST", "/", headers)
+    return await ask(Authentication(unreachable, auth), "POST", "/", headers)
 
 
-# What a refusal says
+# Refusals
 
 
-async def test_who_has_no_token_is_asked_for_one() -> None:
-    answer = await refusal(Tells(lambda headers: None))
+async def test_a_caller_without_a_token_gets_a_challenge() -> None:
+    answer = await refusal(FakeAuthenticator(lambda headers: None))
     assert answer.status == 401
     assert answer.headers["www-authenticate"] == "Bearer"
     assert answer.headers["content-type"] == "application/json"
@@ -96,27 +103,77 @@ async def test_who_has_no_token_is_asked_for_one() -> None:
 
 
 @pytest.mark.parametrize("value", ["Bearer token", "Basic dTpw", "Bearer", "nonsense", ""])
-async def test_who_has_a_wrong_token_is_told_so(value: str) -> None:
-    answer = await refusal(Tells(lambda headers: None), ("Authorization", value))
+async def test_an_invalid_token_is_named_in_the_challenge(value: str) -> None:
+    answer = await refusal(FakeAuthenticator(lambda headers: None), ("Authorization", value))
     assert answer.status == 401
     assert answer.headers["www-authenticate"] == 'Bearer error="invalid_token"'
 
 
-async def test_where_only_keys_will_do_nobody_is_asked_for_a_token() -> None:
+@pytest.mark.parametrize("kind", [FakeAuthenticator, AsyncFakeAuthenticator])
+@pytest.mark.parametrize("reason", RefusalReason)
+async def test_a_refused_token_gets_the_reason_in_challenge_body_and_log(
+    reason: RefusalReason, kind: type[FakeAuthenticator], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    error = TokenRefusedError(reason)
+    error.__cause__ = ValueError(SECRET)
+    answer = await refusal(kind(raising(error)), *BEARER.items())
+    text = f"Token refused: {reason.value}"
+    assert answer.status == 401
+    challenge = f'Bearer error="invalid_token", error_description="{text}"'
+    assert answer.headers["www-authenticate"] == challenge
+    assert answer.json == {
+        "error": {"code": 401, "status": "UNAUTHENTICATED", "message": text, "details": []}
+    }
+    [record] = caplog.records
+    assert (record.levelname, record.getMessage()) == ("INFO", text)
+    assert (record.__dict__["event"], record.__dict__["reason"]) == ("token_refused", reason)
+    assert record.exc_info is None
+
+
+async def test_tokens_of_a_chain_are_refused_with_a_reason_and_missing_ones_without() -> None:
+    tokens = JWTAuthenticator("0123456789abcdef0123456789abcdef")
+    chain = ChainAuthenticator(authenticator(), tokens)
+    answer = await refusal(chain, *BEARER.items())
+    assert answer.headers["www-authenticate"] == (
+        'Bearer error="invalid_token", error_description="Token refused: malformed"'
+    )
+    for headers in ([], [("X-API-Key", "wrong")]):
+        answer = await refusal(chain, *headers)
+        assert (answer.status, answer.headers["www-authenticate"]) == (401, "Bearer")
+    accepted = await ask(Authentication(answer_caller, chain), headers=[*WITH_KEY, *BEARER.items()])
+    assert accepted.json == "ada"
+
+
+class KeysOnlyAuthenticator(FakeAuthenticator):
+    """Authenticator that declares an API key only."""
+
+    def security_schemes(self) -> Mapping[str, SecurityScheme]:
+        return {"apiKey": api_key()}
+
+
+async def test_a_refused_token_gets_no_bearer_challenge_from_an_agent_with_api_keys() -> None:
+    auth = KeysOnlyAuthenticator(raising(TokenRefusedError(RefusalReason.EXPIRED)))
+    answer = await refusal(auth, *BEARER.items())
+    assert (answer.status, answer.headers["www-authenticate"]) == (401, "ApiKey")
+    assert answer.json["error"]["message"] == "Token refused: expired"
+
+
+async def test_an_agent_with_api_keys_sends_no_challenge_for_tokens() -> None:
     for headers in ([], [("X-API-Key", "wrong")], [("Authorization", "Bearer token")]):
-        answer = await refusal(keys(), *headers)
+        answer = await refusal(authenticator(), *headers)
         assert (answer.status, answer.headers["www-authenticate"]) == (401, "ApiKey")
 
 
-class Declares(Tells):
-    """Declares both kinds of scheme."""
+class DeclaringAuthenticator(FakeAuthenticator):
+    """Authenticator that declares an API key and a bearer token."""
 
     def security_schemes(self) -> Mapping[str, SecurityScheme]:
         return {"bearer": bearer(), "apiKey": api_key()}
 
 
-async def test_where_tokens_will_do_too_they_are_asked_for() -> None:
-    auth = Declares(lambda headers: None)
+async def test_the_challenge_prefers_tokens_to_api_keys() -> None:
+    auth = DeclaringAuthenticator(lambda headers: None)
     assert (await refusal(auth)).headers["www-authenticate"] == "Bearer"
     assert (await refusal(auth, ("X-API-Key", "x"))).headers["www-authenticate"] == "Bearer"
 
@@ -125,7 +182,7 @@ async def test_where_tokens_will_do_too_they_are_asked_for() -> None:
 
 
 @pytest.mark.parametrize("origins", [[PAGE], ["*"]], ids=["named", "all"])
-async def test_a_page_that_may_call_can_read_why_it_was_refused(origins: list[str]) -> None:
+async def test_an_allowed_page_can_read_a_refusal(origins: list[str]) -> None:
     answer = await ask(agent(cors_origins=origins), "POST", "/", [("Origin", PAGE)])
     assert answer.status == 401
     assert answer.headers["access-control-allow-origin"] in (PAGE, "*")
@@ -133,12 +190,15 @@ async def test_a_page_that_may_call_can_read_why_it_was_refused(origins: list[st
     assert {"WWW-Authenticate", "Retry-After"} <= {*exposed.split(", ")}
 
 
-async def test_a_page_may_ask_without_credentials_whether_it_may_call() -> None:
-    asking = [("Access-Control-Request-Method", "POST"), ("Access-Control-Request-Headers", "x")]
+async def test_preflight_requests_need_no_credentials() -> None:
+    request_headers = [
+        ("Access-Control-Request-Method", "POST"),
+        ("Access-Control-Request-Headers", "x"),
+    ]
     app = agent(cors_origins=[PAGE])
-    allowed = await ask(app, "OPTIONS", "/", [("Origin", PAGE), *asking])
+    allowed = await ask(app, "OPTIONS", "/", [("Origin", PAGE), *request_headers])
     assert (allowed.status, allowed.headers["access-control-allow-origin"]) == (200, PAGE)
-    other = await ask(app, "OPTIONS", "/", [("Origin", "https://other.example"), *asking])
+    other = await ask(app, "OPTIONS", "/", [("Origin", "https://other.example"), *request_headers])
     assert other.status == 400
     assert "access-control-allow-origin" not in other.headers
     assert (await ask(app, "OPTIONS", "/", [("Origin", PAGE)])).status == 401
@@ -160,20 +220,22 @@ FOREIGN = [
 
 @pytest.mark.parametrize("origin", FOREIGN)
 @pytest.mark.parametrize("verb", ["POST", "PUT", "DELETE", "PATCH"])
-async def test_a_foreign_page_is_refused_even_with_credentials(origin: str, verb: str) -> None:
+async def test_a_page_of_another_origin_is_refused_even_with_credentials(
+    origin: str, verb: str
+) -> None:
     headers = [("Host", "agent.example"), ("Origin", origin), *WITH_KEY]
     answer = await ask(agent(), verb, "/", headers)
     assert (answer.status, answer.json["error"]["status"]) == (403, "PERMISSION_DENIED")
 
 
-async def test_several_origins_are_foreign() -> None:
+async def test_a_request_with_several_origins_is_refused() -> None:
     both = [("Origin", PAGE), ("Origin", PAGE)]
-    assert (await ask(OriginGuard(nobody_passes, [PAGE]), "POST", "/", both)).status == 403
+    assert (await ask(OriginGuard(unreachable, [PAGE]), "POST", "/", both)).status == 403
 
 
 @pytest.mark.parametrize("origin", ["http://[", "http://[x]", "http://]/"])
-async def test_what_is_no_origin_is_foreign(origin: str) -> None:
-    answer = await ask(OriginGuard(nobody_passes), "POST", "/", [("Origin", origin)])
+async def test_an_invalid_origin_is_refused(origin: str) -> None:
+    answer = await ask(OriginGuard(unreachable), "POST", "/", [("Origin", origin)])
     assert answer.status == 403
 
 
@@ -183,45 +245,47 @@ async def test_the_agents_own_pages_may_call() -> None:
     assert (await ask(agent(), "POST", "/", [*own, *WITH_KEY], body())).status == 200
 
 
-# Who is let through
+# Accepted callers
 
 
-@pytest.mark.parametrize("kind", [Tells, TellsLater], ids=["at once", "later"])
-async def test_an_authenticator_may_take_its_time(kind: type[Tells]) -> None:
+@pytest.mark.parametrize(
+    "kind", [FakeAuthenticator, AsyncFakeAuthenticator], ids=["at once", "later"]
+)
+async def test_an_authenticator_may_be_async(kind: type[FakeAuthenticator]) -> None:
     auth = kind(lambda headers: Identity("ada") if "x-name" in headers else None)
-    app = Authentication(who, auth)
+    app = Authentication(answer_caller, auth)
     assert (await ask(app)).status == 401
     assert (await ask(app, headers=[("X-Name", "ada")])).json == "ada"
 
 
-async def test_an_authenticator_sees_headers_by_their_names_in_lower_case() -> None:
-    auth = Tells(lambda headers: Identity("ada"))
+async def test_an_authenticator_gets_lower_case_header_names() -> None:
+    auth = FakeAuthenticator(lambda headers: Identity("ada"))
 
-    async def shouted(scope: Scope, receive: Receive, send: Send) -> None:
+    async def upper_case(scope: Scope, receive: Receive, send: Send) -> None:
         headers = [(name.upper(), value) for name, value in scope["headers"]]
-        await Authentication(who, auth)({**scope, "headers": headers}, receive, send)
+        await Authentication(answer_caller, auth)({**scope, "headers": headers}, receive, send)
 
-    assert (await ask(shouted, headers=[("x-name", "\xe9"), ("cookie", "a")])).json == "ada"
-    assert auth.asked == [{"x-name": "\xe9", "cookie": "a"}]
+    assert (await ask(upper_case, headers=[("x-name", "\xe9"), ("cookie", "a")])).json == "ada"
+    assert auth.calls == [{"x-name": "\xe9", "cookie": "a"}]
 
 
-async def test_of_two_credentials_neither_wins() -> None:
+async def test_two_credentials_in_one_request_are_refused() -> None:
     for first, second in ((KEY, OTHER_KEY), (KEY, KEY), (KEY, ""), ("", KEY)):
-        answer = await refusal(keys(), ("X-API-Key", first), ("X-API-Key", second))
+        answer = await refusal(authenticator(), ("X-API-Key", first), ("X-API-Key", second))
         assert answer.status == 401
-    auth = Tells(lambda headers: None)
+    auth = FakeAuthenticator(lambda headers: None)
     await refusal(auth, ("Authorization", "Bearer a"), ("authorization", "Bearer b"))
-    assert auth.asked == [{"authorization": "Bearer a, Bearer b"}]
+    assert auth.calls == [{"authorization": "Bearer a, Bearer b"}]
 
 
-async def test_a_module_gets_to_see_who_calls() -> None:
+async def test_a_module_sees_the_identity_of_its_caller() -> None:
     seen: list[Any] = []
 
-    async def look(inputs: Inputs, context: "Context[Any]") -> Inputs:
+    async def record(inputs: Inputs, context: "Context[Any]") -> Inputs:
         seen.append(context.identity)
         return inputs
 
-    app = create_app(registry_of({"work": Does(look)}), url="http://x", auth=keys())
+    app = create_app(registry_of({"work": Does(record)}), url="http://x", auth=authenticator())
     message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"data": {}}]}
     params = {"message": message, "metadata": {"skillId": "work"}}
     async with app.router.lifespan_context(app):
@@ -231,20 +295,22 @@ async def test_a_module_gets_to_see_who_calls() -> None:
     assert seen == [Identity("ada")]
 
 
-async def test_what_stands_in_the_scope_already_is_no_caller() -> None:
+async def test_members_of_the_scope_authenticate_no_caller() -> None:
     forged: Json = {"apcore_a2a.caller": ("ada", Identity("ada")), "user": "ada", "auth": ["ada"]}
-    assert (await ask(Authentication(nobody_passes, keys()), **forged)).status == 401
-    with_key = Authentication(who, keys())
+    assert (await ask(Authentication(unreachable, authenticator()), **forged)).status == 401
+    with_key = Authentication(answer_caller, authenticator())
     assert (await ask(with_key, headers=[("X-API-Key", OTHER_KEY)], **forged)).json == "bob"
 
 
-# Authenticators that do not work
+# Broken authenticators
 
 
-@pytest.mark.parametrize("kind", [Tells, TellsLater], ids=["at once", "later"])
+@pytest.mark.parametrize(
+    "kind", [FakeAuthenticator, AsyncFakeAuthenticator], ids=["at once", "later"]
+)
 @pytest.mark.parametrize("error", [ValueError, KeyError, OSError, RecursionError, TimeoutError])
-async def test_when_an_authenticator_raises_nobody_gets_in_and_nobody_is_told_why(
-    kind: type[Tells], error: type[Exception], caplog: pytest.LogCaptureFixture
+async def test_an_authenticator_that_raises_lets_no_caller_in_and_its_error_is_not_shown(
+    kind: type[FakeAuthenticator], error: type[Exception], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
     broken = error(SECRET)
@@ -253,12 +319,14 @@ async def test_when_an_authenticator_raises_nobody_gets_in_and_nobody_is_told_wh
     assert answer.status == 503
     assert int(answer.headers["retry-after"]) > 0
     assert answer.json["error"]["status"] == "UNAVAILABLE"
-    told = "".join(map(RedactingFormatter(logging.Formatter("%(message)s")).format, caplog.records))
-    assert error.__name__ in told
-    assert SECRET not in told + str(answer)
+    log_text = "".join(
+        map(RedactingFormatter(logging.Formatter("%(message)s")).format, caplog.records)
+    )
+    assert error.__name__ in log_text
+    assert SECRET not in log_text + str(answer)
 
 
-NOBODIES = {
+INVALID_IDENTITIES = {
     "an object": object(),
     "a dict": {"id": "ada"},
     "text": "ada",
@@ -276,39 +344,43 @@ NOBODIES = {
 }
 
 
-@pytest.mark.parametrize("identity", NOBODIES.values(), ids=NOBODIES)
-@pytest.mark.parametrize("kind", [Tells, TellsLater], ids=["at once", "later"])
-async def test_what_has_no_id_is_nobody(kind: type[Tells], identity: Any) -> None:
+@pytest.mark.parametrize("identity", INVALID_IDENTITIES.values(), ids=INVALID_IDENTITIES)
+@pytest.mark.parametrize(
+    "kind", [FakeAuthenticator, AsyncFakeAuthenticator], ids=["at once", "later"]
+)
+async def test_an_invalid_identity_is_refused(kind: type[FakeAuthenticator], identity: Any) -> None:
     assert (await refusal(kind(lambda headers: identity))).status == 503
     app = agent(kind(lambda headers: identity))
     assert (await ask(app, "GET", "/tasks")).status == 503
     assert (await ask(app, "GET", "/health")).status == 200
 
 
-async def test_an_authenticator_that_is_canceled_lets_nobody_through() -> None:
+async def test_a_cancelled_authenticator_lets_no_caller_in() -> None:
     with pytest.raises(asyncio.CancelledError):
-        await refusal(Tells(raising(asyncio.CancelledError())))
+        await refusal(FakeAuthenticator(raising(asyncio.CancelledError())))
 
 
-async def test_a_chain_with_a_broken_link_still_knows_who_another_knows() -> None:
-    chain = ChainAuthenticator(Tells(raising(OSError(SECRET))), keys())
-    assert (await ask(Authentication(who, chain), headers=WITH_KEY)).json == "ada"
+async def test_a_chain_with_a_broken_authenticator_still_accepts_the_callers_of_the_others() -> (
+    None
+):
+    chain = ChainAuthenticator(FakeAuthenticator(raising(OSError(SECRET))), authenticator())
+    assert (await ask(Authentication(answer_caller, chain), headers=WITH_KEY)).json == "ada"
     assert (await refusal(chain)).status == 503
 
 
 @pytest.mark.parametrize("auth", [object(), SimpleNamespace(authenticate=None), "token", {}])
-def test_what_can_not_authenticate_is_told_what_it_lacks(auth: Any) -> None:
+def test_an_invalid_authenticator_is_refused_with_what_it_lacks(auth: Any) -> None:
     modules = registry_of({"work": Does(give_back)})
     with pytest.raises(TypeError, match=r"auth: \w+ lacks authenticate"):
         create_app(modules, auth=auth)
 
 
-def test_an_authenticator_without_keys_is_no_authenticator() -> None:
+def test_an_authenticator_without_keys_is_refused() -> None:
     with pytest.raises(ValueError, match="keys"):
         APIKeyAuthenticator({})
 
 
-# Connections that are no requests
+# Web sockets and lifespan
 
 
 async def connect(app: ASGIApp, path: str, **scope: Any) -> list[Message]:
@@ -320,45 +392,45 @@ async def connect(app: ASGIApp, path: str, **scope: Any) -> list[Message]:
     async def send(message: Message) -> None:
         sent.append(message)
 
-    asked = {"type": "websocket", "path": path, "root_path": "", "headers": [], **scope}
-    await app(asked, receive, send)
+    scope_sent = {"type": "websocket", "path": path, "root_path": "", "headers": [], **scope}
+    await app(scope_sent, receive, send)
     return sent
 
 
 @pytest.mark.parametrize("path", ["/", "/health", CARD, "/nothing"])
-async def test_web_sockets_are_refused_whoever_asks(path: str) -> None:
+async def test_web_sockets_are_refused_with_and_without_credentials(path: str) -> None:
     key = [(b"x-api-key", KEY.encode())]
     for headers in ([], key):
-        for app in (agent(), Authentication(nobody_passes, keys(), public=[path])):
+        for app in (agent(), Authentication(unreachable, authenticator(), public=[path])):
             sent = await connect(app, path, headers=headers)
             assert [(m["type"], m["code"]) for m in sent] == [("websocket.close", 1008)]
 
 
-async def test_without_an_authenticator_web_sockets_are_refused_too() -> None:
+async def test_web_sockets_are_refused_without_an_authenticator() -> None:
     app = create_app(registry_of({"work": Does(give_back)}), url="http://x")
     sent = await connect(app, "/")
     assert [message["type"] for message in sent] == ["websocket.close"]
 
 
-async def test_the_lifespan_is_nobodys_business() -> None:
+async def test_the_lifespan_needs_no_credentials() -> None:
     seen: list[str] = []
 
-    async def behind(scope: Scope, receive: Receive, send: Send) -> None:
+    async def record(scope: Scope, receive: Receive, send: Send) -> None:
         seen.append(scope["type"])
 
-    app: Any = Authentication(behind, keys())
+    app: Any = Authentication(record, authenticator())
     await app({"type": "lifespan"}, None, None)
     assert seen == ["lifespan"]
 
 
-# Whom tasks belong to
+# Principals
 
 
 def identity(name: str, issuer: str | None = None) -> Identity:
     return Identity(name, attrs={} if issuer is None else {"iss": issuer})
 
 
-def test_the_same_name_of_two_issuers_is_two_principals() -> None:
+def test_one_name_of_two_issuers_is_two_principals() -> None:
     issuers = [None, "https://one.example", "https://two.example"]
     assert len({principal_of(identity("ada", issuer)) for issuer in issuers}) == 3
 
@@ -378,6 +450,6 @@ TEXTS = [
 ]
 
 
-def test_no_name_makes_the_principal_of_another_issuer() -> None:
+def test_no_name_collides_with_the_principal_of_another_issuer() -> None:
     pairs = [*product(TEXTS, [None, *TEXTS]), ("ada", "https://one.example")]
     assert len({principal_of(identity(*pair)) for pair in pairs}) == len(pairs)

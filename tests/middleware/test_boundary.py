@@ -1,4 +1,4 @@
-"""What breaks ends in an answer that tells nothing, and web sockets are refused."""
+"""Unhandled exceptions become answers without details, and web sockets are refused."""
 
 import logging
 from typing import Any
@@ -18,20 +18,20 @@ pytestmark = pytest.mark.anyio
 SECRET = "the words of an exception"
 
 
-async def breaks(scope: Scope, receive: Receive, send: Send) -> None:
+async def fail(scope: Scope, receive: Receive, send: Send) -> None:
     raise ValueError(SECRET)
 
 
-async def breaks_later(scope: Scope, receive: Receive, send: Send) -> None:
+async def fail_after_start(scope: Scope, receive: Receive, send: Send) -> None:
     await send({"type": "http.response.start", "status": 200, "headers": []})
     await send({"type": "http.response.body", "body": b"half", "more_body": True})
     raise ValueError(SECRET)
 
 
-async def test_what_nobody_caught_is_a_failure_without_words(
+async def test_an_unhandled_exception_becomes_an_error_without_details(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    answer = await ask(ErrorMiddleware(breaks))
+    answer = await ask(ErrorMiddleware(fail))
     assert (answer.status, answer.json["error"]["status"]) == (500, "INTERNAL")
     assert SECRET not in answer.body.decode()
     (record,) = caplog.records
@@ -39,38 +39,38 @@ async def test_what_nobody_caught_is_a_failure_without_words(
     assert record.exc_info
 
 
-async def test_what_has_begun_is_not_answered_twice() -> None:
-    assert await ask(ErrorMiddleware(breaks_later)) == Answer(200, {}, b"half")
+async def test_a_started_answer_is_not_followed_by_another() -> None:
+    assert await ask(ErrorMiddleware(fail_after_start)) == Answer(200, {}, b"half")
 
 
-async def test_what_cancels_a_request_goes_on() -> None:
-    async def stops(scope: Scope, receive: Receive, send: Send) -> None:
+async def test_exceptions_that_cancel_a_request_are_not_caught() -> None:
+    async def interrupt(scope: Scope, receive: Receive, send: Send) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        await ask(ErrorMiddleware(stops))
+        await ask(ErrorMiddleware(interrupt))
 
 
-async def test_web_sockets_are_refused_and_get_no_further() -> None:
+async def test_web_sockets_are_refused_before_the_application() -> None:
     sent: list[Message] = []
 
     async def send(message: Message) -> None:
         sent.append(message)
 
-    app: Any = ErrorMiddleware(breaks)
+    app: Any = ErrorMiddleware(fail)
     await app({"type": "websocket"}, None, send)
     assert [(message["type"], message["code"]) for message in sent] == [("websocket.close", 1008)]
 
 
-async def test_the_lifespan_goes_on_behind_it() -> None:
-    app: Any = ErrorMiddleware(breaks)
+async def test_lifespan_events_reach_the_application() -> None:
+    app: Any = ErrorMiddleware(fail)
     with pytest.raises(ValueError, match=SECRET):
         await app({"type": "lifespan"}, None, None)
 
 
-async def test_an_agent_has_it_with_and_without_the_access_log() -> None:
+async def test_an_agent_catches_exceptions_with_and_without_the_access_log() -> None:
     for access_log in (True, False):
         modules = registry_of({"work": Does(give_back)})
         app = create_app(modules, url="http://x", access_log=access_log)
-        app.router.default = breaks
+        app.router.default = fail
         assert (await ask(app, path="/nothing")).status == 500

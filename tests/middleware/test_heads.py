@@ -1,4 +1,4 @@
-"""What may come before a body, and after it."""
+"""Limits of heads, trailers and pipelined requests."""
 
 import asyncio
 import threading
@@ -18,42 +18,42 @@ from tests.serving import PATIENCE, Server, listener
 from .byhand import HEALTH, connected, request, sending, status_of
 
 MAX_HEAD = 64 * 1024
-"""Bytes."""
+"""Maximum bytes of the first line and headers of a request."""
 
 
-def test_a_client_that_asks_first_is_told_to_go_on(url: str) -> None:
+def test_expect_100_continue_is_answered(url: str) -> None:
     whole = sending(headers="Expect: 100-continue\r\nConnection: close\r\n")
     head, _, content = whole.partition(b"\r\n\r\n")
     with connected(url) as line:
-        line.say(head + b"\r\n\r\n")
-        assert status_of(line.hear()) == 100
-        line.say(content)
-        assert status_of(line.hear()) == 200
+        line.send(head + b"\r\n\r\n")
+        assert status_of(line.read_until()) == 100
+        line.send(content)
+        assert status_of(line.read_until()) == 200
 
 
-def headed(size: int) -> bytes:
-    """A request whose first line and headers have so many bytes."""
+def request_with_head(size: int) -> bytes:
+    """Return a request whose first line and headers have *size* bytes."""
     start = request("/health", "Connection: close\r\n", verb="GET")[:-2]
     return start + b"X: " + b"x" * (size - len(start) - 7) + b"\r\n\r\n"
 
 
 def test_a_head_may_have_64_kib(url: str) -> None:
     with connected(url) as line:
-        line.say(headed(MAX_HEAD))
-        assert status_of(line.all()) == 200
+        line.send(request_with_head(MAX_HEAD))
+        assert status_of(line.read_all()) == 200
 
 
-def test_a_head_that_goes_on_after_64_kib_is_refused(url: str) -> None:
+def test_a_head_of_more_than_64_kib_is_refused(url: str) -> None:
     with connected(url) as line:
-        line.say(headed(MAX_HEAD + 1)[:-4])
-        line.say(b"\r\nY: y")
-        answer = line.all()
+        line.send(request_with_head(MAX_HEAD + 1)[:-4])
+        line.send(b"\r\nY: y")
+        answer = line.read_all()
     assert status_of(answer) == 431
     assert b"connection: close" in answer
 
 
-class Wire(asyncio.Transport):
-    """A connection whose bytes come in just the pieces that a test wants."""
+class FakeTransport(asyncio.Transport):
+    """Transport on which a test passes bytes in pieces of its choice."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -72,27 +72,27 @@ class Wire(asyncio.Transport):
         return self.ended.is_set()
 
     def pause_reading(self) -> None:
-        """Nothing comes but what a test passes on."""
+        """Do nothing: a test passes on all bytes itself."""
 
     def resume_reading(self) -> None:
-        """The same."""
+        """Do nothing."""
 
 
-def guarded(app: ASGIApp) -> tuple[RequestTimeoutProtocol, Wire]:
-    """The protocol before *app*, at the end of a wire."""
+def connected_protocol(app: ASGIApp) -> tuple[RequestTimeoutProtocol, FakeTransport]:
+    """Return a protocol before *app*, connected to a fake transport."""
     config = uvicorn.Config(app, lifespan="off")
     config.load()
-    protocol, wire = RequestTimeoutProtocol(config, ServerState(), {}), Wire()
+    protocol, wire = RequestTimeoutProtocol(config, ServerState(), {}), FakeTransport()
     protocol.connection_made(wire)
     return protocol, wire
 
 
-async def answered(*pieces: bytes) -> bytes:
-    """The answer to *pieces*, each of which is read at once; who is refused gets no further."""
-    app = Remembers(True)
-    protocol, wire = guarded(app)
+async def answer_to(*pieces: bytes) -> bytes:
+    """Return the answer to *pieces*, passed on until the connection is closed."""
+    app = RecordingApp(True)
+    protocol, wire = connected_protocol(app)
     for piece in pieces:
-        if not wire.is_closing():  # transports read no more then
+        if not wire.is_closing():  # as real transports do
             protocol.data_received(piece)
     async with asyncio.timeout(PATIENCE):
         await wire.ended.wait()
@@ -103,18 +103,18 @@ async def answered(*pieces: bytes) -> bytes:
 
 
 @pytest.mark.anyio
-async def test_a_head_is_measured_however_it_is_cut() -> None:
-    assert status_of(await answered(headed(MAX_HEAD))) == 200
+async def test_the_size_of_a_head_is_limited_however_it_is_split() -> None:
+    assert status_of(await answer_to(request_with_head(MAX_HEAD))) == 200
     for cut in (1, 1000, MAX_HEAD):
-        whole = headed(2 * MAX_HEAD)
-        assert status_of(await answered(whole[:cut], whole[cut:-4], whole[-4:])) == 431
+        whole = request_with_head(2 * MAX_HEAD)
+        assert status_of(await answer_to(whole[:cut], whole[cut:-4], whole[-4:])) == 431
 
 
 @pytest.mark.anyio
-async def test_a_large_body_is_none_of_the_next_head() -> None:
+async def test_a_large_body_does_not_count_towards_the_next_head() -> None:
     large = request("/", content=b"x" * 2 * MAX_HEAD)
-    assert status_of(await answered(large + HEALTH[:10])) == 200
-    assert status_of(await answered(large, large + HEALTH[:10])) == 200
+    assert status_of(await answer_to(large + HEALTH[:10])) == 200
+    assert status_of(await answer_to(large, large + HEALTH[:10])) == 200
 
 
 CHUNKED = request("/", "Transfer-Encoding: chunked\r\n")
@@ -132,8 +132,8 @@ ENDLESS = {
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("what", ENDLESS)
-async def test_nothing_that_does_not_end_is_gathered(what: str) -> None:
-    protocol, wire = guarded(Remembers(True))
+async def test_no_endless_element_of_a_request_is_buffered(what: str) -> None:
+    protocol, wire = connected_protocol(RecordingApp(True))
     protocol.data_received(ENDLESS[what])
     for _ in range(10):
         if not wire.ended.is_set():
@@ -143,8 +143,8 @@ async def test_nothing_that_does_not_end_is_gathered(what: str) -> None:
     assert refused
 
 
-class Remembers:
-    """An application that keeps the headers it got, and may answer before it reads the body."""
+class RecordingApp:
+    """Application that records request headers, and may answer before it reads the body."""
 
     def __init__(self, reads: bool) -> None:
         self._reads = reads
@@ -159,7 +159,7 @@ class Remembers:
 
 @contextmanager
 def served(app: ASGIApp) -> Iterator[str]:
-    """Serve *app* in a thread, over the guarded protocol alone."""
+    """Serve *app* in a thread with `RequestTimeoutProtocol`."""
     config = uvicorn.Config(app, http=RequestTimeoutProtocol, lifespan="off", log_level="warning")
     server = Server(config)
     with listener() as sock:
@@ -175,22 +175,22 @@ def served(app: ASGIApp) -> Iterator[str]:
 
 @pytest.mark.parametrize("reads", [True, False], ids=["before the answer", "after the answer"])
 def test_trailers_are_not_kept(reads: bool) -> None:
-    app = Remembers(reads)
+    app = RecordingApp(reads)
     with served(app) as url, connected(url) as line:
-        line.say(request("/", "Transfer-Encoding: chunked\r\n"))
+        line.send(request("/", "Transfer-Encoding: chunked\r\n"))
         if not reads:
-            line.hear(b"read")
+            line.read_until(b"read")
         with suppress(ConnectionError):
-            line.say(b"0\r\n" + b"X-API-Key: a\r\n" * 1000 + b"\r\n" + HEALTH)
+            line.send(b"0\r\n" + b"X-API-Key: a\r\n" * 1000 + b"\r\n" + HEALTH)
             for _ in range(1 + reads):
-                line.hear(b"read")
+                line.read_until(b"read")
     assert (b"x-api-key", b"a") not in app.seen[0]
     assert len(app.seen[0]) < 10
 
 
 @pytest.mark.anyio
-async def test_who_sends_more_requests_than_there_can_be_answers_is_cut_off() -> None:
-    protocol, wire = guarded(Remembers(True))
+async def test_a_client_with_too_many_pipelined_requests_is_disconnected() -> None:
+    protocol, wire = connected_protocol(RecordingApp(True))
     protocol.data_received(HEALTH * 100)
     assert wire.ended.is_set()
     assert len(protocol.pipeline) < 100

@@ -1,4 +1,4 @@
-"""One record for each request: who, what, how long; and never what was said."""
+"""One record for each request, with its caller, operation and duration, but no content."""
 
 import json
 import re
@@ -52,12 +52,12 @@ def token(name: str = "ada", seconds: float = 60, **claims: str) -> str:
     return jwt.encode({"sub": name, "exp": time.time() + seconds, **claims}, SECRET, "HS256")
 
 
-def bearing(token: str) -> dict[str, str]:
+def bearer_headers(token: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {token}"}
 
 
 class Log(NamedTuple):
-    """What an agent has written, and what it was asked with that it must not write."""
+    """Log of an agent, and secrets that it must not contain."""
 
     text: str
     secrets: list[str]
@@ -75,23 +75,25 @@ class Log(NamedTuple):
         return [record for record in self.records if record["logger"] == "apcore_a2a.access"]
 
 
-def ask_for(client: httpx.Client, place: str, text: str) -> None:
-    """Send *text* in one of the places that a client has for it."""
-    agent, head, known = Agent(client, "1.0"), text[:9000], bearing(token())
+def send_text(client: httpx.Client, place: str, text: str) -> None:
+    """Send *text* in one *place* of a request."""
+    agent, head, auth_headers = Agent(client, "1.0"), text[:9000], bearer_headers(token())
     params = agent.params(text if place == "skill" else "echo")
     params["message"] |= {"taskId": text} if place == "task" else {}
     params["message"] |= {"messageId": text, "contextId": text} if place == "message" else {}
     call = {"jsonrpc": "2.0", "id": text, "method": "SendMessage", "params": params}
     call |= {"method": text} if place == "method" else {}
     if place == "identity":
-        known = bearing(token(iss=head))
+        auth_headers = bearer_headers(token(iss=head))
     elif place == "id":
-        known = bearing(token(head))
+        auth_headers = bearer_headers(token(head))
     elif place == "header":
-        known["X-Any"] = known["User-Agent"] = head.translate(dict.fromkeys((0, 10, 13, 27, 127)))
+        auth_headers["X-Any"] = auth_headers["User-Agent"] = head.translate(
+            dict.fromkeys((0, 10, 13, 27, 127))
+        )
     paths = {"path": f"/{quote(head)}", "tenant": f"/{quote(head)}/tasks/{quote(head)}"}
     url = paths.get(place, "/") + (f"?{quote(head)}={quote(head)}" if place == "query" else "")
-    sent = {**MODERN, **known}.items()
+    sent = {**MODERN, **auth_headers}.items()
     headers = [(name.encode(), value.encode()) for name, value in sent]
     client.post(url, json=call, headers=headers)
     client.get(url, headers=headers)
@@ -99,7 +101,7 @@ def ask_for(client: httpx.Client, place: str, text: str) -> None:
 
 @contextmanager
 def logging_agent(home: Path, *options: str) -> Iterator[tuple[httpx.Client, list[str]]]:
-    """A real agent, whose log is in the list when it has ended."""
+    """Yield a client of a real agent, and a list that has its log after its end."""
     rules = home / "acl.yaml"
     denied = {"callers": ["*"], "targets": ["nap"], "effect": "deny"}
     rules.write_text(json.dumps({"default_effect": "allow", "rules": [denied]}), encoding="utf-8")
@@ -113,44 +115,44 @@ def logging_agent(home: Path, *options: str) -> Iterator[tuple[httpx.Client, lis
         log.append(agent.log)
 
 
-def asked(home: Path, *options: str) -> Log:
-    """The log of an agent that was asked for everything, by tokens."""
+def log_of_all_requests(home: Path, *options: str) -> Log:
+    """Return the log of an agent that got every kind of request, with tokens."""
     auth = ["--auth-type=bearer", "--auth-key", SECRET]
     tokens = [token(), token() + "x", token(seconds=-3600), "nonsense but long"]
     with logging_agent(home, *auth, *options) as (client, log):
         for page in (CARD, "/health", "/nothing"):
             client.get(page)
         for each in tokens:
-            client.get("/tasks", headers=bearing(each))
-        ask_everything(client)
-        if "--log-format=json" in options:  # in the other a stack has many lines
+            client.get("/tasks", headers=bearer_headers(each))
+        send_all_requests(client)
+        if "--log-format=json" in options:  # a stack trace has many lines in the other format
             assert Agent(client, "1.0").send("breaks").state == "failed"
     return Log("".join(log), [*tokens, SECRET])
 
 
-def ask_everything(client: httpx.Client) -> None:
-    client.headers.update(bearing(token()))
+def send_all_requests(client: httpx.Client) -> None:
+    client.headers.update(bearer_headers(token()))
     sent = Agent(client, "1.0").send("echo")
     assert sent.state == "completed"
     Agent(client, "1.0").ask("get", {"id": sent.task["id"]})
     Agent(client, "REST").ask("list", {})
     assert Agent(client, "1.0").send("nap", {"data": {"seconds": 1}}).error
     for place in PLACES:
-        ask_for(client, place, HOSTILE + "y" * LONG + HOSTILE)
-        ask_for(client, place, HOSTILE)
+        send_text(client, place, HOSTILE + "y" * LONG + HOSTILE)
+        send_text(client, place, HOSTILE)
 
 
 @pytest.fixture(scope="module")
 def structured(tmp_path_factory: pytest.TempPathFactory) -> Log:
-    return asked(tmp_path_factory.mktemp("structured"), "--log-format=json")
+    return log_of_all_requests(tmp_path_factory.mktemp("structured"), "--log-format=json")
 
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory: pytest.TempPathFactory) -> Log:
-    return asked(tmp_path_factory.mktemp("plain"))
+    return log_of_all_requests(tmp_path_factory.mktemp("plain"))
 
 
-# In JSON
+# JSON format
 
 
 @pytest.mark.process
@@ -167,52 +169,59 @@ def test_each_line_is_an_object_with_time_level_logger_and_message(structured: L
 
 @pytest.mark.process
 @pytest.mark.smoke
-def test_a_request_is_told_with_all_that_is_known_of_it(structured: Log) -> None:
-    found = next(r for r in structured.accesses if r.get("skill") == "echo")
-    known = {"method": "POST", "path": "/", "status": 200, "level": "INFO", "client": "127.0.0.1"}
-    assert known.items() <= found.items()
-    assert (found["operation"], found["principal"], found["level"]) == (
+def test_the_record_of_a_request_has_all_its_fields(structured: Log) -> None:
+    record = next(r for r in structured.accesses if r.get("skill") == "echo")
+    expected = {
+        "method": "POST",
+        "path": "/",
+        "status": 200,
+        "level": "INFO",
+        "client": "127.0.0.1",
+        "event": "request",
+    }
+    assert expected.items() <= record.items()
+    assert (record["operation"], record["principal"], record["level"]) == (
         "SendMessage",
         "ada",
         "INFO",
     )
-    assert re.fullmatch(r"[0-9a-f-]{36}", found["task"])
-    assert 0 < found["duration_ms"] < 20_000
-    assert found["message"].startswith("POST / SendMessage 200 ")
-    same = [r["operation"] for r in structured.accesses if r.get("task") == found["task"]]
+    assert re.fullmatch(r"[0-9a-f-]{36}", record["task"])
+    assert 0 < record["duration_ms"] < 20_000
+    assert record["message"].startswith("POST / SendMessage 200 ")
+    same = [r["operation"] for r in structured.accesses if r.get("task") == record["task"]]
     assert same == ["SendMessage", "GetTask"]
 
 
 @pytest.mark.process
 @pytest.mark.smoke
-def test_what_is_not_known_is_not_told(structured: Log) -> None:
-    found = [r for r in structured.accesses if r["path"] == "/nothing"]
-    assert [r["status"] for r in found] == [401]
-    assert not {"principal", "operation", "task", "skill"} & {*found[0]}
+def test_unknown_fields_are_left_out(structured: Log) -> None:
+    records = [r for r in structured.accesses if r["path"] == "/nothing"]
+    assert [r["status"] for r in records] == [401]
+    assert not {"principal", "operation", "task", "skill"} & {*records[0]}
 
 
 @pytest.mark.process
 @pytest.mark.smoke
-def test_a_denial_is_a_warning_that_names_who_and_what(structured: Log) -> None:
-    (found,) = (r for r in structured.records if r["message"].startswith("Access denied"))
-    assert found["level"] == "WARNING"
-    assert (found["principal"], found["skill"], found["client"]) == ("ada", "nap", "127.0.0.1")
-    assert "skill=nap" in found["message"]
+def test_a_denied_call_is_a_warning_with_principal_and_skill(structured: Log) -> None:
+    (record,) = (r for r in structured.records if r["message"].startswith("Access denied"))
+    assert record["level"] == "WARNING"
+    assert (record["principal"], record["skill"], record["client"]) == ("ada", "nap", "127.0.0.1")
+    assert "skill=nap" in record["message"]
 
 
 @pytest.mark.process
 @pytest.mark.smoke
-def test_a_stack_breaks_no_line_and_says_nothing(structured: Log) -> None:
-    (found,) = (r for r in structured.records if r["message"].startswith("Skill failed"))
-    assert (found["level"], found["principal"], found["skill"]) == ("ERROR", "ada", "breaks")
-    assert len(found["exc_info"].splitlines()) > 5
-    assert "ValueError" in found["exc_info"]
-    assert "hello" not in found["exc_info"]
+def test_a_stack_trace_is_in_one_record_without_messages(structured: Log) -> None:
+    (record,) = (r for r in structured.records if r["message"].startswith("Skill failed"))
+    assert (record["level"], record["principal"], record["skill"]) == ("ERROR", "ada", "breaks")
+    assert len(record["exc_info"].splitlines()) > 5
+    assert "ValueError" in record["exc_info"]
+    assert "hello" not in record["exc_info"]
 
 
 @pytest.mark.process
 @pytest.mark.smoke
-def test_nothing_that_a_client_says_is_long_or_controls_anything(structured: Log) -> None:
+def test_no_value_of_a_client_is_long_or_has_control_characters(structured: Log) -> None:
     for record in structured.records:
         record.pop("exc_info", None)
         texts = [value for value in record.values() if isinstance(value, str)]
@@ -223,12 +232,12 @@ def test_nothing_that_a_client_says_is_long_or_controls_anything(structured: Log
 
 
 @pytest.mark.process
-def test_who_only_reads_public_pages_is_not_told_of(structured: Log, plain: Log) -> None:
+def test_requests_for_public_pages_are_not_logged(structured: Log, plain: Log) -> None:
     assert not [record for record in structured.accesses if record["path"] in (CARD, "/health")]
     assert "/health 200" not in plain.text
 
 
-# In lines for people
+# Text format
 
 
 @pytest.mark.process
@@ -240,7 +249,7 @@ def test_each_line_begins_with_time_and_level(plain: Log) -> None:
 
 
 @pytest.mark.process
-def test_no_line_is_broken_long_or_obeyed_by_a_terminal(plain: Log) -> None:
+def test_no_line_is_long_or_has_control_characters(plain: Log) -> None:
     for line in plain.lines:
         assert not CONTROL.search(line)
         values = re.split("  (?=(?:client|principal|task|skill)=)", line)
@@ -249,20 +258,20 @@ def test_no_line_is_broken_long_or_obeyed_by_a_terminal(plain: Log) -> None:
 
 
 @pytest.mark.process
-def test_a_line_ends_with_what_is_known(plain: Log) -> None:
-    known = "client=127.0.0.1  principal=ada  task=[0-9a-f-]{36}  skill=echo"
-    pattern = rf"INFO    POST / SendMessage 200 [\d.]+ ms  {known}$"
+def test_a_line_ends_with_the_fields_of_the_request(plain: Log) -> None:
+    fields = "client=127.0.0.1  principal=ada  task=[0-9a-f-]{36}  skill=echo"
+    pattern = rf"INFO    POST / SendMessage 200 [\d.]+ ms  {fields}$"
     assert [line for line in plain.lines if re.search(pattern, line)]
     denied = next(line for line in plain.lines if "Access denied" in line)
     assert re.search("WARNING Access denied: skill=nap .*principal=ada .*skill=nap$", denied)
 
 
-# At any level
+# Log levels
 
 
 @pytest.fixture(scope="module")
 def detailed(tmp_path_factory: pytest.TempPathFactory) -> Log:
-    """The log of an agent that tells all, and was asked with keys."""
+    """Return the log of an agent at level DEBUG that was called with API keys."""
     home = tmp_path_factory.mktemp("detailed")
     auth = ["--auth-type=apikey", "--auth-key", KEY, "--log-level=debug", "--log-format=json"]
     wrong = "not the key, but nearly"
@@ -285,9 +294,9 @@ def test_no_credential_is_in_any_record(structured: Log, plain: Log, detailed: L
 
 
 @pytest.mark.process
-def test_reads_of_public_pages_are_for_who_wants_to_know_all(detailed: Log) -> None:
-    found = {(r["path"], r["level"]) for r in detailed.accesses}
-    assert found >= {(CARD, "DEBUG"), ("/health", "DEBUG"), ("/tasks", "INFO")}
+def test_requests_for_public_pages_are_logged_at_level_debug(detailed: Log) -> None:
+    levels = {(r["path"], r["level"]) for r in detailed.accesses}
+    assert levels >= {(CARD, "DEBUG"), ("/health", "DEBUG"), ("/tasks", "INFO")}
 
 
 @pytest.mark.process
@@ -300,20 +309,20 @@ def test_no_value_is_long_at_any_level(detailed: Log) -> None:
 @pytest.mark.parametrize(
     "arguments", [("loud",), ("INFO",), ("",), ("info", "xml"), ("info", ""), ("info", "JSON")]
 )
-def test_a_level_or_a_format_that_is_none_is_refused(arguments: tuple[str, ...]) -> None:
+def test_an_invalid_level_or_format_is_refused(arguments: tuple[str, ...]) -> None:
     with pytest.raises(ValueError, match=r"log_(level|format) must be"):
         set_up_logging(*arguments)
 
 
 @pytest.mark.process
-def test_an_address_that_is_none_is_cleaned(tmp_path: Path) -> None:
+def test_an_invalid_client_address_is_sanitized(tmp_path: Path) -> None:
     forwarded = f"X-Forwarded-For: \x9b31m\x85{'x' * 2000}\r\nConnection: close\r\n"
     with (
         logging_agent(tmp_path, "--log-format=json") as (client, log),
         connected(str(client.base_url)) as line,
     ):
-        line.say(request("/nothing", forwarded, verb="GET"))
-        line.all()
-    (found,) = Log("".join(log), []).accesses
-    assert len(found["client"]) <= WIDTH
-    assert not CONTROL.search(found["client"])
+        line.send(request("/nothing", forwarded, verb="GET"))
+        line.read_all()
+    (record,) = Log("".join(log), []).accesses
+    assert len(record["client"]) <= WIDTH
+    assert not CONTROL.search(record["client"])

@@ -1,4 +1,4 @@
-"""Web pages of other origins may not drive an agent."""
+"""Requests from web pages of other origins are refused."""
 
 import httpx
 import pytest
@@ -16,7 +16,7 @@ async def status_for(origin: str) -> int:
 
 
 @pytest.mark.anyio
-async def test_a_page_of_the_agent_itself_may_call() -> None:
+async def test_a_page_of_the_agents_origin_may_call() -> None:
     assert await status_for(AGENT) == 200
 
 
@@ -33,5 +33,5 @@ async def test_a_page_of_the_agent_itself_may_call() -> None:
         "null",
     ],
 )
-async def test_a_page_whose_origin_only_resembles_the_agent_may_not_call(origin: str) -> None:
+async def test_a_page_of_a_similar_origin_may_not_call(origin: str) -> None:
     assert await status_for(origin) == 403

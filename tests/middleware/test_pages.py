@@ -1,4 +1,4 @@
-"""HTML has headers that keep it from being framed, guessed at, or fed with foreign scripts."""
+"""Security headers of HTML pages."""
 
 from collections.abc import Mapping
 
@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from tests.server.inloop import Does, give_back, registry_of
 from tests.server.inloop import anyio_backend as anyio_backend
 
-from .byhand import CARD, ask, keys
+from .byhand import CARD, ask, authenticator
 
 pytestmark = pytest.mark.anyio
 
@@ -24,14 +24,14 @@ async def headers_of(app: ASGIApp) -> Mapping[str, str]:
     return (await ask(PageHeaders(app))).headers
 
 
-async def test_a_page_is_not_framed_guessed_at_or_fed_with_scripts() -> None:
-    found = await headers_of(HTMLResponse("<p>"))
-    policy = {each.strip() for each in found["content-security-policy"].split(";")}
+async def test_a_page_has_security_headers() -> None:
+    headers = await headers_of(HTMLResponse("<p>"))
+    policy = {each.strip() for each in headers["content-security-policy"].split(";")}
     assert {"default-src 'none'", "frame-ancestors 'none'", "base-uri 'none'"} <= policy
-    assert found["x-content-type-options"] == "nosniff"
-    assert found["x-frame-options"] == "DENY"
-    assert found["referrer-policy"] == "no-referrer"
-    assert found["cross-origin-opener-policy"] == "same-origin"
+    assert headers["x-content-type-options"] == "nosniff"
+    assert headers["x-frame-options"] == "DENY"
+    assert headers["referrer-policy"] == "no-referrer"
+    assert headers["cross-origin-opener-policy"] == "same-origin"
 
 
 OTHERS = {
@@ -44,41 +44,41 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("kind", OTHERS)
-async def test_what_is_no_page_is_left_as_it_is(kind: str) -> None:
+async def test_other_answers_have_no_such_headers(kind: str) -> None:
     sent = dict(OTHERS[kind].headers)
     assert await headers_of(OTHERS[kind]) == sent
     assert not sent.keys() & HEADERS.keys()
 
 
 @pytest.mark.parametrize("name", [*HEADERS, *map(str.upper, HEADERS)])
-async def test_what_a_page_says_itself_is_kept(name: str) -> None:
-    found = await headers_of(HTMLResponse("", headers={name: "mine"}))
-    assert found[name.lower()] == "mine"
-    assert HEADERS.keys() <= found.keys()
+async def test_headers_of_the_page_itself_are_kept(name: str) -> None:
+    headers = await headers_of(HTMLResponse("", headers={name: "mine"}))
+    assert headers[name.lower()] == "mine"
+    assert HEADERS.keys() <= headers.keys()
 
 
-async def test_each_header_is_there_once() -> None:
+async def test_each_header_is_set_once() -> None:
     starts: list[Message] = []
 
-    async def seeing(scope: Scope, receive: Receive, send: Send) -> None:
-        async def see(message: Message) -> None:
+    async def with_recorder(scope: Scope, receive: Receive, send: Send) -> None:
+        async def record(message: Message) -> None:
             starts.append(message)
             await send(message)
 
-        await PageHeaders(PageHeaders(HTMLResponse("")))(scope, receive, see)
+        await PageHeaders(PageHeaders(HTMLResponse("")))(scope, receive, record)
 
-    await ask(seeing)
+    await ask(with_recorder)
     names = [name for name, _ in starts[0]["headers"]]
     assert len(names) == len({*names}) > len(HEADERS)
 
 
-async def test_the_body_and_the_status_are_left_as_they_are() -> None:
+async def test_body_and_status_are_not_changed() -> None:
     answer = await ask(PageHeaders(HTMLResponse("<p>é", 404)))
     assert (answer.status, answer.body) == (404, "<p>é".encode())
 
 
 def answering(*headers: tuple[bytes, bytes], **start: object) -> ASGIApp:
-    """An application that answers with just these *headers*."""
+    """Return an application that answers with exactly these *headers*."""
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, **start, "headers": headers})
@@ -88,22 +88,22 @@ def answering(*headers: tuple[bytes, bytes], **start: object) -> ASGIApp:
 
 
 async def bare(scope: Scope, receive: Receive, send: Send) -> None:
-    """Answers without the member `headers`, as ASGI allows."""
+    """Answer without the member `headers`, as ASGI allows."""
     await send({"type": "http.response.start", "status": 204})
     await send({"type": "http.response.body"})
 
 
-async def test_an_answer_may_have_no_headers_at_all() -> None:
+async def test_an_answer_may_have_no_headers() -> None:
     assert await headers_of(bare) == {}
 
 
 @pytest.mark.parametrize("media_type", [b"Text/HTML", b"TEXT/HTML; charset=utf-8"])
-async def test_a_media_type_has_no_case(media_type: bytes) -> None:
-    found = await headers_of(answering((b"content-type", media_type)))
-    assert HEADERS.keys() <= found.keys()
+async def test_media_types_are_case_insensitive(media_type: bytes) -> None:
+    headers = await headers_of(answering((b"content-type", media_type)))
+    assert HEADERS.keys() <= headers.keys()
 
 
-async def test_a_page_within_an_application_has_them_too() -> None:
+async def test_pages_of_a_wrapped_application_have_the_headers_too() -> None:
     async def page(request: Request) -> Response:
         return HTMLResponse("<p>")
 
@@ -111,8 +111,8 @@ async def test_a_page_within_an_application_has_them_too() -> None:
     assert answer.headers["x-frame-options"] == "DENY"
 
 
-async def test_no_answer_of_an_agent_is_a_page() -> None:
-    app = create_app(registry_of({"work": Does(give_back)}), url="http://x", auth=keys())
+async def test_no_answer_of_an_agent_is_an_html_page() -> None:
+    app = create_app(registry_of({"work": Does(give_back)}), url="http://x", auth=authenticator())
     for path in (CARD, "/health", "/"):
         headers = (await ask(app, path=path)).headers
         assert not headers.keys() & HEADERS.keys()

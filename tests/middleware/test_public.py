@@ -1,4 +1,4 @@
-"""The surface of the distribution."""
+"""Public names of the package."""
 
 import importlib
 import inspect
@@ -38,17 +38,17 @@ MIDDLEWARE = [
 ]
 
 
-def test_the_public_names_are_these_and_sorted() -> None:
+def test_the_public_names_are_sorted_and_complete() -> None:
     assert apcore_a2a_server.middleware.__all__ == NAMES == sorted(NAMES)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_is_public_is_there_and_says_what_it_is(name: str) -> None:
+def test_every_public_name_exists_and_has_a_docstring(name: str) -> None:
     assert inspect.getdoc(getattr(apcore_a2a_server.middleware, name))
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_every_module_says_what_it_is_for(name: str) -> None:
+def test_every_module_has_a_docstring(name: str) -> None:
     assert importlib.import_module(name).__doc__
 
 

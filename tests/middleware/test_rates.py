@@ -1,4 +1,4 @@
-"""How often somebody may ask, and what who asks too often is told."""
+"""Rate limits, and the answers of callers who exceed them."""
 
 import asyncio
 import json
@@ -18,18 +18,18 @@ from tests.server.inloop import Does, give_back, registry_of, serving
 from tests.server.inloop import anyio_backend as anyio_backend
 from tests.serving import PATIENCE
 
-from .byhand import KEY, OTHER_KEY, Answer, ask, body, keys
+from .byhand import KEY, OTHER_KEY, Answer, ask, authenticator, body
 
 pytestmark = pytest.mark.anyio
 
 STORAGES = ["memory://", "async+memory://"]
 NOON = 1_800_000_000.25
-"""Just after the beginning of an hour, a minute and a second."""
+"""Seconds since the epoch, just after the start of an hour, a minute and a second."""
 HERE, THERE = ("192.0.2.1", 1), ("192.0.2.2", 1)
 
 
 class Clock:
-    """The time of day, which goes on when a test says so."""
+    """Clock that only moves when a test advances it."""
 
     def __init__(self) -> None:
         self.now = NOON
@@ -46,7 +46,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 async def statuses(app: ASGIApp, count: int, **request: Any) -> list[int]:
-    """The statuses of so many answers, one after the other."""
+    """Return the statuses of *count* requests in sequence."""
     return [(await ask(app, **request)).status for _ in range(count)]
 
 
@@ -54,17 +54,19 @@ def limited(rate: str, storage: str = STORAGES[0]) -> ASGIApp:
     return RateLimit(Response(), RateLimiter(rate, storage), public=["/health"])
 
 
-async def refused(app: ASGIApp) -> Answer:
-    """The first answer that says to come again later."""
+async def first_refusal(app: ASGIApp) -> Answer:
+    """Return the first answer that refuses a request."""
     while (answer := await ask(app)).status == 200:
         continue
     return answer
 
 
 @pytest.mark.parametrize("storage", STORAGES)
-async def test_who_asks_too_often_is_told_when_to_come_again(clock: Clock, storage: str) -> None:
+async def test_a_caller_over_the_limit_is_refused_with_a_retry_after(
+    clock: Clock, storage: str
+) -> None:
     app = limited("2/minute", storage)
-    answer = await refused(app)
+    answer = await first_refusal(app)
     assert answer.status == 429
     assert 0 < int(answer.headers["retry-after"]) <= 60
     assert answer.json["error"]["status"] == "RESOURCE_EXHAUSTED"
@@ -74,7 +76,9 @@ async def test_who_asks_too_often_is_told_when_to_come_again(clock: Clock, stora
 
 @pytest.mark.parametrize("storage", STORAGES)
 @pytest.mark.parametrize("rate", ["1/second", "3/second", "7/minute", "5/10 second", "2/hour"])
-async def test_who_comes_when_told_is_let_in(clock: Clock, storage: str, rate: str) -> None:
+async def test_a_caller_that_waits_for_the_given_time_is_accepted(
+    clock: Clock, storage: str, rate: str
+) -> None:
     limiter, random = RateLimiter(rate, storage), Random(rate)
     waits = 0
     for _ in range(200):
@@ -87,28 +91,28 @@ async def test_who_comes_when_told_is_let_in(clock: Clock, storage: str, rate: s
 
 
 @pytest.mark.parametrize("storage", STORAGES)
-async def test_in_no_window_is_there_more_than_twice_the_rate(clock: Clock, storage: str) -> None:
-    limiter, random, let_in = RateLimiter("5/minute", storage), Random(1), list[float]()
+async def test_no_window_has_more_than_twice_the_rate(clock: Clock, storage: str) -> None:
+    limiter, random, accepted = RateLimiter("5/minute", storage), Random(1), list[float]()
     while clock.now < NOON + 3600:
         clock.now += random.random() * 8
         if not await limiter.wait("ada"):
-            let_in.append(clock.now)
-    most = max(sum(begin <= one < begin + 60 for one in let_in) for begin in let_in)
+            accepted.append(clock.now)
+    most = max(sum(begin <= one < begin + 60 for one in accepted) for begin in accepted)
     assert most <= 10
-    assert 250 <= len(let_in) <= 5 * 61
+    assert 250 <= len(accepted) <= 5 * 61
 
 
-async def test_a_window_passes_by_the_clock_on_the_wall() -> None:
+async def test_windows_follow_the_wall_clock() -> None:
     limiter = RateLimiter("2/second")
-    begun = time.monotonic()
+    started = time.monotonic()
     while not await limiter.wait("ada"):
         continue
-    while await limiter.wait("ada"):  # nobody sends word of the time
-        assert time.monotonic() - begun < PATIENCE
+    while await limiter.wait("ada"):  # there is no event to await
+        assert time.monotonic() - started < PATIENCE
 
 
 @pytest.mark.parametrize("storage", STORAGES)
-async def test_each_address_has_its_own_rate(clock: Clock, storage: str) -> None:
+async def test_each_client_address_has_its_own_limit(clock: Clock, storage: str) -> None:
     app = limited("2/minute", storage)
     assert await statuses(app, 3, client=HERE) == [200, 200, 429]
     assert await statuses(app, 1, client=("192.0.2.1", 2)) == [429]
@@ -117,21 +121,23 @@ async def test_each_address_has_its_own_rate(clock: Clock, storage: str) -> None
 
 
 @pytest.mark.parametrize("storage", STORAGES)
-async def test_each_principal_has_its_own_rate_wherever_it_is(clock: Clock, storage: str) -> None:
-    app = Authentication(limited("3/minute", storage), keys())
+async def test_each_principal_has_its_own_limit_from_all_addresses(
+    clock: Clock, storage: str
+) -> None:
+    app = Authentication(limited("3/minute", storage), authenticator())
     ada, bob = ([("X-API-Key", key)] for key in (KEY, OTHER_KEY))
     assert await statuses(app, 2, headers=ada, client=HERE) == [200, 200]
     assert await statuses(app, 2, headers=ada, client=THERE) == [200, 429]
     assert await statuses(app, 4, headers=bob, client=HERE) == [200, 200, 200, 429]
 
 
-async def test_a_principal_named_as_an_address_is_not_that_address(clock: Clock) -> None:
+async def test_a_principal_named_like_an_address_has_its_own_limit(clock: Clock) -> None:
     limiter = RateLimiter("1/minute")
     assert await limiter.wait("principal", "192.0.2.1") == 0
     assert await limiter.wait("address", "192.0.2.1") == 0
 
 
-async def test_public_pages_may_be_read_as_often_as_one_likes(clock: Clock) -> None:
+async def test_public_pages_have_no_limit(clock: Clock) -> None:
     app = limited("2/minute")
     assert await statuses(app, 9, path="/health") == [200] * 9
     assert await statuses(app, 3) == [200, 200, 429]
@@ -141,7 +147,7 @@ async def test_public_pages_may_be_read_as_often_as_one_likes(clock: Clock) -> N
 
 
 @pytest.mark.parametrize("storage", STORAGES)
-async def test_of_several_rates_each_holds(clock: Clock, storage: str) -> None:
+async def test_several_limits_apply_together(clock: Clock, storage: str) -> None:
     app = limited("2/second;3/minute", storage)
     assert await statuses(app, 3) == [200, 200, 429]
     clock.now += 2
@@ -152,7 +158,7 @@ async def test_of_several_rates_each_holds(clock: Clock, storage: str) -> None:
     assert await statuses(app, 2) == [200, 200]
 
 
-async def test_who_is_refused_has_not_used_up_another_rate(clock: Clock) -> None:
+async def test_a_refused_request_does_not_count_towards_another_limit(clock: Clock) -> None:
     limiter = RateLimiter("3/minute;1/second")
     waits = [await limiter.wait("ada") for _ in range(3)]
     assert waits == [0, 1, 1]
@@ -160,15 +166,15 @@ async def test_who_is_refused_has_not_used_up_another_rate(clock: Clock) -> None
     assert await limiter.wait("ada") == 0
 
 
-class FarStorage(MemoryStorage):
-    """A store that answers after others have asked, too."""
+class SlowStorage(MemoryStorage):
+    """Storage that answers after other requests have arrived."""
 
-    STORAGE_SCHEME = ["async+far"]  # noqa: RUF012  # as its base class has it
+    STORAGE_SCHEME = ["async+far"]  # noqa: RUF012  # as in its base class
 
     async def get_sliding_window(self, key: str, expiry: int) -> tuple[int, float, int, float]:
-        found = await super().get_sliding_window(key, expiry)
+        window = await super().get_sliding_window(key, expiry)
         await asyncio.sleep(0)
-        return found
+        return window
 
     async def acquire_sliding_window_entry(
         self, key: str, limit: int, expiry: int, amount: int = 1
@@ -177,7 +183,7 @@ class FarStorage(MemoryStorage):
         return await super().acquire_sliding_window_entry(key, limit, expiry, amount)
 
 
-async def test_who_asks_many_times_at_once_is_let_in_no_more_often(clock: Clock) -> None:
+async def test_concurrent_requests_do_not_exceed_the_limit(clock: Clock) -> None:
     app = limited("2/minute;3/hour", "async+far://")
     answers = await asyncio.gather(*(ask(app) for _ in range(20)))
     assert [answer.status for answer in answers].count(200) == 2
@@ -188,7 +194,7 @@ async def test_who_asks_many_times_at_once_is_let_in_no_more_often(clock: Clock)
 @pytest.mark.parametrize(
     "rate", ["", "often", "100", "-1/minute", "0/minute", "1/minute;", "1/fortnight"]
 )
-def test_what_is_no_rate_is_refused_at_once(rate: str) -> None:
+def test_an_invalid_rate_is_refused_at_once(rate: str) -> None:
     with pytest.raises(ValueError, match="100/minute"):
         RateLimiter(rate)
     for option in ("rate_limit", "skill_rate_limit"):
@@ -198,28 +204,28 @@ def test_what_is_no_rate_is_refused_at_once(rate: str) -> None:
 
 
 @pytest.mark.parametrize("storage", ["", "memory", "nowhere://", "async+nowhere://"])
-def test_what_is_no_storage_is_refused_at_once(storage: str) -> None:
+def test_an_invalid_storage_is_refused_at_once(storage: str) -> None:
     with pytest.raises(ValueError, match="storage"):
         RateLimiter("1/minute", storage)
 
 
-# In an agent
+# Rate limits of an agent
 
 
 @pytest.mark.parametrize("storage", STORAGES)
-async def test_an_agent_counts_who_calls_it(clock: Clock, storage: str) -> None:
+async def test_an_agent_limits_its_callers(clock: Clock, storage: str) -> None:
     modules = registry_of({"work": Does(give_back)})
     options: Any = {"rate_limit": "2/minute", "rate_limit_storage": storage}
-    app = create_app(modules, url="http://x", auth=keys(), **options)
+    app = create_app(modules, url="http://x", auth=authenticator(), **options)
     ada, bob = ([("X-API-Key", key)] for key in (KEY, OTHER_KEY))
-    for who in (ada, bob):
-        found = [(await ask(app, "GET", "/tasks", who, body())).status for _ in range(3)]
-        assert found == [200, 200, 429]
-    assert (await ask(app, "POST", "/", ada)).status == 429  # whose body nobody has read
+    for headers in (ada, bob):
+        answers = [(await ask(app, "GET", "/tasks", headers, body())).status for _ in range(3)]
+        assert answers == [200, 200, 429]
+    assert (await ask(app, "POST", "/", ada)).status == 429  # whose body was not read
     assert await statuses(app, 3, path="/health") == [200] * 3
 
 
-async def test_a_page_that_may_call_can_read_that_it_is_too_much(clock: Clock) -> None:
+async def test_an_allowed_page_can_read_that_it_is_over_the_limit(clock: Clock) -> None:
     modules = registry_of({"work": Does(give_back)})
     app = create_app(modules, url="http://x", rate_limit="1/day", cors_origins=["http://page"])
     page = [("Origin", "http://page")]
@@ -230,12 +236,12 @@ async def test_a_page_that_may_call_can_read_that_it_is_too_much(clock: Clock) -
 
 
 @pytest.mark.parametrize("way", ["0.3", "1.0", "REST"])
-async def test_each_skill_has_its_own_rate(way: str) -> None:
+async def test_each_skill_has_its_own_limit(way: str) -> None:
     modules = {"work": Does(give_back), "other": Does(give_back)}
     async with serving(modules, way, skill_rate_limit="1/hour") as peer:
         assert (await peer.send("work")).state == "completed"
-        refused = await peer.client.send(peer.request("send", peer.wire.params("work")))
-        assert refused.status_code == 429
-        assert 0 < int(refused.headers["retry-after"]) <= 3600
-        assert json.loads(refused.text)["error"]["code"] in (-32029, 429)
+        first_refusal = await peer.client.send(peer.request("send", peer.wire.params("work")))
+        assert first_refusal.status_code == 429
+        assert 0 < int(first_refusal.headers["retry-after"]) <= 3600
+        assert json.loads(first_refusal.text)["error"]["code"] in (-32029, 429)
         assert (await peer.send("other")).state == "completed"

@@ -1,7 +1,9 @@
-"""What a record has in it, whatever stands behind the access log."""
+"""Content of log records, whatever application is behind the access log."""
 
 import asyncio
+import json
 import logging
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -17,17 +19,17 @@ from tests.server.inloop import anyio_backend as anyio_backend
 
 from .byhand import CONTROL, HOSTILE, LONG, WIDTH, ask
 
-SECRET = "what a client has said"
+SECRET = "the content of a request"
 
 
-async def fine(scope: Scope, receive: Receive, send: Send) -> None:
+async def answer_ok(scope: Scope, receive: Receive, send: Send) -> None:
     await Response()(scope, receive, send)
 
 
 async def access(caplog: pytest.LogCaptureFixture, **request: Any) -> Json:
-    """The attributes of the record of a request."""
+    """Return the attributes of the record of a request."""
     caplog.set_level(logging.INFO, "apcore_a2a.access")
-    await ask(AccessLog(fine), **request)
+    await ask(AccessLog(answer_ok), **request)
     return vars(caplog.records[-1]) | {"line": caplog.records[-1].getMessage()}
 
 
@@ -40,82 +42,82 @@ FIELDS: list[Any] = [
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("field", FIELDS)
-async def test_whatever_a_server_passes_on_is_cleaned(
+async def test_values_of_the_server_are_sanitized(
     field: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     text: Any = HOSTILE + "x" * LONG
-    found = await access(caplog, **{field: (text, 1) if field == "client" else text})
-    for value in (found[field], found["line"]):
+    record = await access(caplog, **{field: (text, 1) if field == "client" else text})
+    for value in (record[field], record["line"]):
         assert len(value) <= WIDTH
         assert not CONTROL.search(value)
 
 
 @pytest.mark.anyio
-async def test_what_is_noted_on_the_way_is_cleaned(caplog: pytest.LogCaptureFixture) -> None:
-    facts = ("principal", "task", "skill", "operation")
+async def test_values_of_the_application_are_sanitized(caplog: pytest.LogCaptureFixture) -> None:
+    fields = ("principal", "task", "skill", "operation")
 
-    async def noting(scope: Scope, receive: Receive, send: Send) -> None:
-        log_context(**dict.fromkeys(facts, HOSTILE + "x" * LONG), size=5)
-        await fine(scope, receive, send)
+    async def with_context(scope: Scope, receive: Receive, send: Send) -> None:
+        log_context(**dict.fromkeys(fields, HOSTILE + "x" * LONG), size=5)
+        await answer_ok(scope, receive, send)
 
     caplog.set_level(logging.INFO, "apcore_a2a.access")
-    await ask(AccessLog(noting))
-    found = vars(caplog.records[-1])
-    assert found["size"] == 5
-    for fact in facts:
-        assert len(found[fact]) <= WIDTH
-        assert not CONTROL.search(found[fact])
+    await ask(AccessLog(with_context))
+    record = vars(caplog.records[-1])
+    assert record["size"] == 5
+    for field in fields:
+        assert len(record[field]) <= WIDTH
+        assert not CONTROL.search(record[field])
 
 
 @pytest.mark.anyio
-async def test_each_request_has_its_own_facts(caplog: pytest.LogCaptureFixture) -> None:
-    async def noting(scope: Scope, receive: Receive, send: Send) -> None:
+async def test_each_request_has_its_own_fields(caplog: pytest.LogCaptureFixture) -> None:
+    async def with_context(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["path"] == "/ada":
             log_context(principal="ada")
-        await fine(scope, receive, send)
+        await answer_ok(scope, receive, send)
 
     caplog.set_level(logging.INFO, "apcore_a2a.access")
-    log_context(principal="bob")  # in no request
+    log_context(principal="bob")  # outside of any request
     for path in ("/ada", "/"):
-        await ask(AccessLog(noting), path=path)
+        await ask(AccessLog(with_context), path=path)
     first, second = map(vars, caplog.records)
     assert first["principal"] == "ada"
     assert "principal" not in second
 
 
 class CostlyError(Exception):
-    """Something was done for a record that nobody wants."""
+    """Error of a value that is formatted although its record is dropped."""
 
 
 class Costly:
-    """Raises when it is made a text."""
+    """Value that raises when it is formatted."""
 
     def __str__(self) -> str:
         raise CostlyError
 
 
-async def noting_costly(scope: Scope, receive: Receive, send: Send) -> None:
+async def with_costly_context(scope: Scope, receive: Receive, send: Send) -> None:
     log_context(operation=Costly())
-    await fine(scope, receive, send)
+    await answer_ok(scope, receive, send)
 
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("path", ["/", "/health"])
-async def test_no_record_is_made_when_nobody_listens(
+async def test_a_record_below_the_level_is_not_formatted(
     path: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    app = AccessLog(noting_costly, public=["/health"])
+    app = AccessLog(with_costly_context, public=["/health"])
     levels = {"/": (logging.WARNING, logging.INFO), "/health": (logging.INFO, logging.DEBUG)}
-    silent, heard = levels[path]
-    caplog.set_level(silent, "apcore_a2a.access")
+    level_above, level_enabled = levels[path]
+    caplog.set_level(level_above, "apcore_a2a.access")
     assert (await ask(app, path=path)).status == 200
-    caplog.set_level(heard, "apcore_a2a.access")
+    caplog.set_level(level_enabled, "apcore_a2a.access")
     with pytest.raises(CostlyError):
         await ask(app, path=path)
 
 
-async def gone(scope: Scope, receive: Receive, send: Send) -> None:
-    """Answers nothing, for its client has hung up."""
+async def disconnected(scope: Scope, receive: Receive, send: Send) -> None:
+    """Send no answer, as if the client had disconnected."""
 
 
 async def raising(scope: Scope, receive: Receive, send: Send) -> None:
@@ -123,17 +125,17 @@ async def raising(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 @pytest.mark.anyio
-async def test_a_request_without_an_answer_has_a_status_of_its_own(
+async def test_a_request_without_an_answer_is_logged_with_status_499(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO, "apcore_a2a.access")
     with pytest.raises(IndexError):
-        await ask(AccessLog(gone))
+        await ask(AccessLog(disconnected))
     assert vars(caplog.records[-1])["status"] == 499
 
 
 @pytest.mark.anyio
-async def test_a_request_that_broke_has_the_status_of_that(
+async def test_a_failed_request_is_logged_with_status_500(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO, "apcore_a2a.access")
@@ -141,7 +143,7 @@ async def test_a_request_that_broke_has_the_status_of_that(
     assert vars(caplog.records[-1])["status"] == 500
 
 
-# What libraries say
+# Messages of libraries
 
 WARNS = """
 import logging, sys
@@ -152,9 +154,9 @@ logging.getLogger("any").warning("%s", sys.argv[2])
 
 
 @pytest.mark.parametrize("form", ["text", "json"])
-def test_no_message_breaks_its_line_whoever_says_it(form: str) -> None:
-    said = HOSTILE.replace("\0", "")  # which no argument of a program can have
-    command = [sys.executable, "-c", WARNS, form, said]
+def test_no_message_has_line_breaks_whoever_logs_it(form: str) -> None:
+    message = HOSTILE.replace("\0", "")  # which arguments of a program can't contain
+    command = [sys.executable, "-c", WARNS, form, message]
     done = subprocess.run(command, check=True, capture_output=True)
     line = done.stderr.decode().removesuffix("\n")
     assert "WARNING" in line
@@ -162,18 +164,54 @@ def test_no_message_breaks_its_line_whoever_says_it(form: str) -> None:
     assert not CONTROL.search(line)
 
 
-# What exceptions say
+# Events
+
+LOGS_EVENT = """
+import logging, sys
+from apcore_a2a_server.middleware import set_up_logging
+set_up_logging("info", sys.argv[1])
+logging.getLogger("any").warning("It %s", "broke", extra={"event": "any_broke"})
+logging.getLogger("any").warning("It broke again")
+"""
+
+
+def lines_with_event(form: str) -> list[str]:
+    """Return the lines that a program logs for a record with an event, and one without."""
+    command = [sys.executable, "-c", LOGS_EVENT, form]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stderr.splitlines()
+
+
+def test_the_event_of_a_record_is_a_member_in_json() -> None:
+    with_event, without_event = map(json.loads, lines_with_event("json"))
+    assert (with_event["event"], with_event["message"]) == ("any_broke", "It broke")
+    assert without_event.keys() == {"time", "level", "logger", "message"}
+    assert with_event.keys() == without_event.keys() | {"event"}
+
+
+def test_the_event_of_a_record_is_not_in_text() -> None:
+    with_event, without_event = lines_with_event("text")
+    assert re.fullmatch(r"\d\d:\d\d:\d\d WARNING It broke", with_event)
+    assert re.fullmatch(r"\d\d:\d\d:\d\d WARNING It broke again", without_event)
+
+
+@pytest.mark.anyio
+async def test_the_event_of_a_request_is_request(caplog: pytest.LogCaptureFixture) -> None:
+    record = await access(caplog)
+    assert (record["event"], record["line"].split()[:2]) == ("request", ["GET", "/"])
+
+
+# Exceptions
 
 
 def formatted(form: logging.Formatter, error: BaseException, text: str = "It broke") -> str:
-    """The line of a record about *error*."""
+    """Return the formatted record of *error*."""
     info = (type(error), error, error.__traceback__)
     record = logging.LogRecord("any", logging.ERROR, __file__, 1, text, (), info)
     return form.format(record)
 
 
 def broken() -> BaseException:
-    """An error with causes, a note, and a group of others."""
+    """Return an error with a cause, a note, and a group of others."""
     try:
         try:
             raise KeyError(SECRET)
@@ -185,12 +223,12 @@ def broken() -> BaseException:
         return error
 
 
-def test_of_an_exception_there_is_its_stack_and_not_its_words() -> None:
+def test_an_exception_is_logged_with_its_stack_but_without_its_messages() -> None:
     plain = logging.Formatter("%(message)s")
-    told = formatted(RedactingFormatter(plain), broken())
-    assert told.startswith("It broke\nSyntaxError")
-    assert "in broken" in told
-    assert SECRET not in told
+    line = formatted(RedactingFormatter(plain), broken())
+    assert line.startswith("It broke\nSyntaxError")
+    assert "in broken" in line
+    assert SECRET not in line
     assert SECRET in formatted(RedactingFormatter(plain, logging.DEBUG), broken())
 
 
@@ -201,33 +239,33 @@ def test_other_handlers_get_the_whole_exception() -> None:
     assert SECRET in logging.Formatter("%(message)s").format(record)
 
 
-class Tells(logging.Handler):
-    """Hands records on."""
+class CallbackHandler(logging.Handler):
+    """Handler that passes records to a function."""
 
-    def __init__(self, tell: Callable[[logging.LogRecord], None]) -> None:
+    def __init__(self, callback: Callable[[logging.LogRecord], None]) -> None:
         super().__init__()
-        self._tell = tell
+        self._tell = callback
 
     def emit(self, record: logging.LogRecord) -> None:
         self._tell(record)
 
 
-def test_of_a_task_that_nobody_waits_for_there_are_no_words() -> None:
-    async def breaks() -> None:
+def test_the_exception_of_a_task_that_was_never_awaited_is_logged_without_messages() -> None:
+    async def fail() -> None:
         raise ValueError(SECRET)
 
-    async def forgets() -> str:
-        task, told = asyncio.ensure_future(breaks()), list[str]()
+    async def formatted_by_loop() -> str:
+        task, lines = asyncio.ensure_future(fail()), list[str]()
         await asyncio.wait({task})
         context = {"message": "It broke", "exception": task.exception(), "future": task}
         form = RedactingFormatter(logging.Formatter("%(message)s"))
-        handler = Tells(lambda record: told.append(form.format(record)))
+        handler = CallbackHandler(lambda record: lines.append(form.format(record)))
         logger = logging.getLogger("asyncio")
         logger.addHandler(handler)
         try:
             asyncio.get_running_loop().default_exception_handler(context)
         finally:
             logger.removeHandler(handler)
-        return told[0]
+        return lines[0]
 
-    assert SECRET not in asyncio.run(forgets())
+    assert SECRET not in asyncio.run(formatted_by_loop())

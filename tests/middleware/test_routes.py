@@ -1,4 +1,4 @@
-"""Who has no credentials gets at the public pages, and at nothing else by any other name."""
+"""Without credentials only the public pages are accessible, and by no other name."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -17,11 +17,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from tests.server.inloop import Does, give_back, registry_of
 from tests.server.inloop import anyio_backend as anyio_backend
 
-from .byhand import CARD, KEY, WITH_KEY, ask, body, connected, keys, request, status_of
+from .byhand import CARD, KEY, WITH_KEY, ask, authenticator, body, connected, request, status_of
 
 PAGES = (CARD, "/.well-known/agent.json", "/health", "/metrics", "/explorer", "/explorer/")
 PUBLIC = {(verb, page) for verb in ("GET", "HEAD") for page in PAGES}
-"""All that anybody may ask for."""
+"""All requests that need no credentials."""
 VERBS = [
     *("GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "CONNECT", "PROPFIND"),
     *("get", "Head", "GETS", "XGET", "HEAD,GET", "CONNECT:GET", "\x00", "é", "", " GET", "GET\n"),
@@ -43,7 +43,7 @@ OTHERS = (
 
 
 def odd_forms(page: str) -> Iterator[str]:
-    """Paths that are like *page*, and are not *page*."""
+    """Yield paths that resemble *page*."""
     yield from (page + suffix for suffix in SUFFIXES)
     yield from (prefix + page for prefix in PREFIXES)
     yield from (page.upper(), page.removeprefix("/"), page.replace("h", "%68"), page[:-1])
@@ -52,54 +52,54 @@ def odd_forms(page: str) -> Iterator[str]:
 
 
 def rest_paths(tenant: str) -> Iterator[str]:
-    """A path for each route of the REST binding."""
+    """Yield a path for each route of the REST binding."""
     for verb, pattern, method in ROUTES:
-        known = pattern.pattern.replace(TENANT, tenant)
-        path = re.sub(r"\(\?P<\w+>[^()]*\)", "t1", known)
-        found = route(verb, path)
-        assert found
-        assert found[0] == method
+        without_tenant = pattern.pattern.replace(TENANT, tenant)
+        path = re.sub(r"\(\?P<\w+>[^()]*\)", "t1", without_tenant)
+        matched = route(verb, path)
+        assert matched
+        assert matched[0] == method
         yield f"/{path}"
 
 
-def walked(app: Starlette) -> set[str]:
-    """Every path that leads somewhere, and many that do not."""
-    found = {route.path for route in app.routes if hasattr(route, "path")}
-    assert {*PAGES, "/"} < found
+def paths_to_try(app: Starlette) -> set[str]:
+    """Return the path of every route, and many that do not exist."""
+    paths = {route.path for route in app.routes if hasattr(route, "path")}
+    assert {*PAGES, "/"} < paths
     for tenant in ("", "acme/", "health/", "metrics/", ".well-known/"):
-        found |= {*rest_paths(tenant)}
+        paths |= {*rest_paths(tenant)}
     for page in (*PAGES, "/message:send"):
-        found |= {*odd_forms(page)}
-    return found | {*OTHERS}
+        paths |= {*odd_forms(page)}
+    return paths | {*OTHERS}
 
 
-class Place(NamedTuple):
-    """Where an agent may stand: its application, what paths begin with there, the root path."""
+class Deployment(NamedTuple):
+    """Deployment of an agent: its application, the prefix of its paths, and the root path."""
 
     app: ASGIApp
     prefix: str = ""
     root_path: str = ""
 
 
-ELSEWHERE = 418
-"""What the application answers that an agent is mounted in."""
+OTHER_STATUS = 418
+"""Status of the application in which an agent is mounted, for other paths."""
 
 
 def mounted(path: str, app: ASGIApp) -> Starlette:
     site = Starlette(routes=[Mount(path, app)])
     site.router.redirect_slashes = False
-    site.router.default = Response(status_code=ELSEWHERE)
+    site.router.default = Response(status_code=OTHER_STATUS)
     return site
 
 
-PLACES: dict[str, Callable[[Starlette], Place]] = {
-    "alone": Place,
-    "under a root path": lambda app: Place(app, "/agents/one", "/agents/one"),
-    "under a root path that is not in the path": lambda app: Place(app, "", "/agents/one"),
-    "under a root path like a page": lambda app: Place(app, "/health", "/health"),
-    "mounted": lambda app: Place(mounted("/agent", app), "/agent"),
-    "mounted by a parameter": lambda app: Place(mounted("/{name}", app), "/metrics"),
-    "mounted twice under a root path": lambda app: Place(
+PLACES: dict[str, Callable[[Starlette], Deployment]] = {
+    "alone": Deployment,
+    "under a root path": lambda app: Deployment(app, "/agents/one", "/agents/one"),
+    "under a root path that is not in the path": lambda app: Deployment(app, "", "/agents/one"),
+    "under a root path like a page": lambda app: Deployment(app, "/health", "/health"),
+    "mounted": lambda app: Deployment(mounted("/agent", app), "/agent"),
+    "mounted by a parameter": lambda app: Deployment(mounted("/{name}", app), "/metrics"),
+    "mounted twice under a root path": lambda app: Deployment(
         mounted("/a", mounted("/b", app)), "/r/a/b", "/r"
     ),
 }
@@ -108,31 +108,33 @@ PLACES: dict[str, Callable[[Starlette], Place]] = {
 @pytest.fixture(scope="module")
 def app() -> Starlette:
     modules = registry_of({"work": Does(give_back)})
-    return create_app(modules, url="http://agent.example", auth=keys(), metrics=True, explorer=True)
+    return create_app(
+        modules, url="http://agent.example", auth=authenticator(), metrics=True, explorer=True
+    )
 
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("where", PLACES)
-async def test_every_route_asks_for_credentials_before_it_reads_but_the_public_ones(
+async def test_every_route_but_the_public_pages_requires_credentials_before_reading_the_body(
     app: Starlette, where: str
 ) -> None:
-    place, open_to_all = PLACES[where](app), set()
+    place, accessible = PLACES[where](app), set()
     refused = 0
-    for path, verb in product(walked(app), VERBS):
+    for path, verb in product(paths_to_try(app), VERBS):
         answer = await ask(place.app, verb, place.prefix + path, root_path=place.root_path)
         if answer.status == 401:
             assert answer.headers["www-authenticate"] == "ApiKey"
             refused += 1
-        elif answer.status != ELSEWHERE:
+        elif answer.status != OTHER_STATUS:
             assert answer.status == 200, (verb, path, answer)
-            open_to_all.add((verb, path))
-    assert open_to_all == PUBLIC
+            accessible.add((verb, path))
+    assert accessible == PUBLIC
     assert refused > 2000
 
 
 @pytest.mark.anyio
-async def test_with_credentials_no_route_asks_for_them(app: Starlette) -> None:
-    for path in walked(app):
+async def test_with_credentials_no_route_refuses_a_request(app: Starlette) -> None:
+    for path in paths_to_try(app):
         for verb in ("GET", "HEAD", "POST", "DELETE", "OPTIONS"):
             answer = await ask(app, verb, path, WITH_KEY, body())
             assert answer.status not in (401, 403, 500, 503), (verb, path)
@@ -142,7 +144,7 @@ async def test_with_credentials_no_route_asks_for_them(app: Starlette) -> None:
 @pytest.mark.parametrize(
     "host", ["", "\xff", "/health", "x/health?", "a b", "<>\"'\\", "[::1", "x" * 9999]
 )
-async def test_no_host_opens_anything(app: Starlette, host: str) -> None:
+async def test_no_host_header_bypasses_authentication(app: Starlette, host: str) -> None:
     for verb in ("GET", "POST"):
         assert (await ask(app, verb, "/tasks", [("Host", host)])).status == 401
     assert (await ask(app, "GET", "/health", [("Host", host)])).status == 200
@@ -167,17 +169,19 @@ FORGED = [
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("header", FORGED, ids=lambda header: header[0])
-async def test_no_other_header_opens_anything(app: Starlette, header: tuple[str, str]) -> None:
+async def test_no_other_header_bypasses_authentication(
+    app: Starlette, header: tuple[str, str]
+) -> None:
     for verb, path in (("GET", "/tasks"), ("POST", "/health"), ("POST", "/")):
         assert (await ask(app, verb, path, [header])).status == 401
 
 
 @pytest.mark.anyio
-async def test_without_public_paths_nothing_is_public() -> None:
-    async def behind(scope: Scope, receive: Receive, send: Send) -> None:
-        raise AssertionError("somebody got through")
+async def test_without_public_paths_all_requests_need_credentials() -> None:
+    async def unreachable(scope: Scope, receive: Receive, send: Send) -> None:
+        raise AssertionError("the request was let through")
 
-    guarded = Authentication(behind, keys())
+    guarded = Authentication(unreachable, authenticator())
     for verb, path in PUBLIC:
         assert (await ask(guarded, verb, path)).status == 401
 
@@ -202,40 +206,40 @@ TARGETS = {
 @pytest.mark.parametrize(
     ("status", "target"), [(s, target) for s, text in TARGETS.items() for target in text.split()]
 )
-def test_a_request_target_is_public_only_if_it_is_just_that_page(
+def test_a_request_target_is_public_only_if_it_is_exactly_a_public_page(
     url: str, status: int, target: str
 ) -> None:
     with connected(url) as line:
-        line.say(request(target, "Connection: close\r\n", verb="GET"))
-        assert status_of(line.all()) == status
+        line.send(request(target, "Connection: close\r\n", verb="GET"))
+        assert status_of(line.read_all()) == status
 
 
 @pytest.mark.parametrize("expect", ["", "Expect: 100-continue\r\n"], ids=["plain", "asking first"])
-def test_a_refusal_arrives_before_the_body_was_sent(url: str, expect: str) -> None:
+def test_a_refusal_is_sent_before_the_body_arrives(url: str, expect: str) -> None:
     with connected(url) as line:
-        line.say(request("/", f"Content-Length: 1000\r\n{expect}"))
-        head = line.hear()
+        line.send(request("/", f"Content-Length: 1000\r\n{expect}"))
+        head = line.read_until()
         assert status_of(head) == 401
-        line.hear(b"}}")
-        line.say(b" " * 1000 + request("/health", verb="GET"))
-        assert status_of(line.hear()) == 200
+        line.read_until(b"}}")
+        line.send(b" " * 1000 + request("/health", verb="GET"))
+        assert status_of(line.read_until()) == 200
 
 
-def test_what_follows_a_request_in_the_same_bytes_is_asked_for_credentials_too(url: str) -> None:
+def test_a_pipelined_request_needs_credentials_too(url: str) -> None:
     with connected(url) as line:
         both = request("/tasks", f"X-API-Key: {KEY}\r\n", verb="GET")
-        line.say(
+        line.send(
             request("/health", verb="GET")
             + both
             + request("/tasks", "Connection: close\r\n", verb="GET")
         )
-        answers = re.findall(rb"HTTP/1.1 (\d+)", line.all())
+        answers = re.findall(rb"HTTP/1.1 (\d+)", line.read_all())
         assert answers == [b"200", b"200", b"401"]
 
 
 @pytest.mark.parametrize("name", ["X-API-Key", "x-api-key"])
-def test_a_trailer_is_no_header(url: str, name: str) -> None:
+def test_trailers_are_not_read_as_headers(url: str, name: str) -> None:
     with connected(url) as line:
         chunked = "Transfer-Encoding: chunked\r\nConnection: close\r\n"
-        line.say(request("/tasks", chunked, verb="GET") + f"0\r\n{name}: {KEY}\r\n\r\n".encode())
-        assert status_of(line.all()) == 401
+        line.send(request("/tasks", chunked, verb="GET") + f"0\r\n{name}: {KEY}\r\n\r\n".encode())
+        assert status_of(line.read_all()) == 401

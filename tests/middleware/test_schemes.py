@@ -1,4 +1,4 @@
-"""What the card says of an authenticator, as clients of either version read it."""
+"""Security schemes in the Agent Card, as clients of both versions read them."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -19,7 +19,7 @@ from apcore_a2a_auth import (
 )
 from apcore_a2a_client import AgentCard
 from apcore_a2a_server import create_app
-from apcore_a2a_server.middleware.auth import challenge, declared, for_both
+from apcore_a2a_server.middleware.auth import challenge, declared, security_members
 from google.protobuf.json_format import MessageToDict, ParseDict
 
 from tests.server.asking import Json
@@ -65,11 +65,11 @@ OPENAPI: dict[str, Json] = {
         "openIdConnectUrl": f"{IDP}/.well-known/openid-configuration",
     },
 }
-"""The same, as OpenAPI has them and A2A 0.3 with it."""
+"""The same schemes in the JSON of OpenAPI and A2A 0.3."""
 
 
-class Declares:
-    """An authenticator that declares *schemes* and knows nobody."""
+class DeclaringAuthenticator:
+    """Authenticator that declares *schemes* and accepts no caller."""
 
     def __init__(self, schemes: Mapping[str, Any]) -> None:
         self._schemes = schemes
@@ -81,38 +81,38 @@ class Declares:
         return self._schemes
 
 
-class SaysNothing:
-    """An authenticator that declares nothing."""
+class PlainAuthenticator:
+    """Authenticator that declares no schemes."""
 
     def authenticate(self, headers: Mapping[str, str]) -> None:
         return None
 
 
-# What is declared
+# Declared schemes
 
 
-def test_schemes_may_be_the_types_of_the_sdk() -> None:
-    assert declared(Declares(SCHEMES)) == SCHEMES
+def test_schemes_may_be_types_of_the_sdk() -> None:
+    assert declared(DeclaringAuthenticator(SCHEMES)) == SCHEMES
 
 
-def test_schemes_may_be_as_openapi_has_them() -> None:
-    found = declared(Declares(OPENAPI))
-    assert {name: MessageToDict(scheme) for name, scheme in found.items()} == {
+def test_schemes_may_be_json_of_openapi() -> None:
+    schemes = declared(DeclaringAuthenticator(OPENAPI))
+    assert {name: MessageToDict(scheme) for name, scheme in schemes.items()} == {
         name: MessageToDict(scheme) for name, scheme in SCHEMES.items()
     }
 
 
-def test_who_declares_nothing_wants_tokens() -> None:
-    assert declared(SaysNothing()) == {"bearer": bearer()}
-    assert declared(Declares({})) == {}
+def test_the_default_scheme_is_a_bearer_token() -> None:
+    assert declared(PlainAuthenticator()) == {"bearer": bearer()}
+    assert declared(DeclaringAuthenticator({})) == {}
 
 
-def test_our_own_authenticators_declare_what_they_want() -> None:
+def test_our_authenticators_declare_their_schemes() -> None:
     assert declared(APIKeyAuthenticator({"k": "ci"})) == {"apiKey": api_key("X-API-Key")}
     assert declared(JWTAuthenticator(key="0" * 32)) == {"bearer": bearer()}
 
 
-NONE: list[Any] = [
+INVALID_SCHEMES: list[Any] = [
     {"type": "password"},
     {"type": "http"},
     {"type": "apiKey", "in": "body", "name": "key"},
@@ -125,10 +125,12 @@ NONE: list[Any] = [
 ]
 
 
-@pytest.mark.parametrize("scheme", NONE, ids=repr)
-def test_what_is_no_scheme_is_refused_at_once(scheme: Any) -> None:
+@pytest.mark.parametrize("scheme", INVALID_SCHEMES, ids=repr)
+def test_an_invalid_scheme_is_refused_at_once(scheme: Any) -> None:
     with pytest.raises(ValueError, match=r"(?i)security ?scheme"):
-        create_app(registry_of({"work": Does(give_back)}), auth=Declares({"one": scheme}))
+        create_app(
+            registry_of({"work": Does(give_back)}), auth=DeclaringAuthenticator({"one": scheme})
+        )
 
 
 @pytest.mark.parametrize(
@@ -142,13 +144,13 @@ def test_what_is_no_scheme_is_refused_at_once(scheme: Any) -> None:
         ([], "Bearer"),
     ],
 )
-def test_a_challenge_asks_for_keys_only_when_nothing_else_will_do(
+def test_the_challenge_names_api_keys_only_if_there_is_no_other_scheme(
     names: list[str], asked: str
 ) -> None:
     assert challenge({name: SCHEMES[name] for name in names}) == asked
 
 
-# Who reads it
+# Readers
 
 BASE: Json = {
     "name": "agent",
@@ -163,8 +165,8 @@ REQUIRED = [{name: list[str]()} for name in SCHEMES]
 
 
 def card(**members: Any) -> Json:
-    """A card with the schemes for clients of both versions."""
-    document: Json = json.loads(json.dumps({**BASE, **for_both(SCHEMES), **members}))
+    """Return an Agent Card with the schemes for clients of both versions."""
+    document: Json = json.loads(json.dumps({**BASE, **security_members(SCHEMES), **members}))
     return document
 
 
@@ -187,46 +189,48 @@ def test_clients_of_the_sdk_read_each_scheme(
     assert read(card()).security_schemes[name] == SCHEMES[name]
 
 
-def test_the_sdks_client_reads_that_any_of_them_will_do() -> None:
-    found = by_the_sdks_client(card()).security_requirements
-    assert [MessageToDict(each) for each in found] == [{"schemes": {name: {}}} for name in SCHEMES]
+def test_the_sdks_client_reads_that_one_scheme_is_enough() -> None:
+    requirements = by_the_sdks_client(card()).security_requirements
+    assert [MessageToDict(each) for each in requirements] == [
+        {"schemes": {name: {}}} for name in SCHEMES
+    ]
 
 
 @pytest.mark.parametrize("name", SCHEMES)
 def test_clients_of_0_3_read_each_scheme(name: str) -> None:
-    found = old.AgentCard.model_validate(card(url="http://x/", protocolVersion="0.3.0"))
-    assert found.security_schemes
-    read = found.security_schemes[name].model_dump(by_alias=True, exclude_none=True, mode="json")
+    old_card = old.AgentCard.model_validate(card(url="http://x/", protocolVersion="0.3.0"))
+    assert old_card.security_schemes
+    read = old_card.security_schemes[name].model_dump(by_alias=True, exclude_none=True, mode="json")
     assert OPENAPI[name].items() <= read.items()
     assert read.keys() == OPENAPI[name].keys()
-    assert found.security == REQUIRED
+    assert old_card.security == REQUIRED
 
 
 FLOWS = {"machines": "clientCredentials", "people": "authorizationCode"}
 
 
 @pytest.mark.parametrize("name", SCHEMES)
-def test_our_own_client_reads_each_scheme(name: str) -> None:
-    found, known = AgentCard.from_dict(card()).security_schemes[name], OPENAPI[name]
-    assert found.type == known["type"]
-    assert found.location == known.get("in", "")
-    assert found.name == known.get("name", "")
-    assert found.scheme == known.get("scheme", "")
-    assert found.open_id_connect_url == known.get("openIdConnectUrl", "")
+def test_our_client_reads_each_scheme(name: str) -> None:
+    scheme, expected = AgentCard.from_dict(card()).security_schemes[name], OPENAPI[name]
+    assert scheme.type == expected["type"]
+    assert scheme.location == expected.get("in", "")
+    assert scheme.name == expected.get("name", "")
+    assert scheme.scheme == expected.get("scheme", "")
+    assert scheme.open_id_connect_url == expected.get("openIdConnectUrl", "")
     if name in FLOWS:
-        ((flow, terms),) = found.flows.items()
+        ((flow, terms),) = scheme.flows.items()
         assert (flow, terms["tokenUrl"], terms["scopes"]) == (FLOWS[name], TOKEN, SCOPES)
         assert terms.get("authorizationUrl", LOGIN) == LOGIN
 
 
-def test_our_own_client_reads_that_any_of_them_will_do() -> None:
-    found = AgentCard.from_dict(card()).security_requirements
-    assert [[*each["schemes"]] for each in found] == [[name] for name in SCHEMES]
+def test_our_client_reads_that_one_scheme_is_enough() -> None:
+    requirements = AgentCard.from_dict(card()).security_requirements
+    assert [[*each["schemes"]] for each in requirements] == [[name] for name in SCHEMES]
 
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("extended", [False, True], ids=["for strangers", "for who is known"])
-async def test_the_card_of_an_agent_says_so_to_all_of_them(extended: bool) -> None:
+async def test_all_clients_read_the_schemes_of_an_agent(extended: bool) -> None:
     modules = registry_of({"work": Does(give_back)})
     auth = APIKeyAuthenticator({dict(WITH_KEY)["X-API-Key"]: "ada"})
     app = create_app(modules, url="http://x", auth=auth)
@@ -245,7 +249,7 @@ async def test_the_card_of_an_agent_says_so_to_all_of_them(extended: bool) -> No
 
 
 @pytest.mark.anyio
-async def test_the_card_of_an_agent_for_anybody_asks_for_nothing() -> None:
+async def test_an_agent_without_an_authenticator_declares_no_schemes() -> None:
     app = create_app(registry_of({"work": Does(give_back)}), url="http://x")
     document = (await ask(app, path=CARD)).json
     assert not document.keys() & {"security", "securitySchemes", "securityRequirements"}

@@ -1,7 +1,7 @@
-"""The undocumented parts of uvicorn that `middleware.timeouts` and `app.serve` build on.
+"""Undocumented parts of uvicorn used by `middleware.timeouts` and `app.serve`.
 
-When this fails, uvicorn has changed: adapt these two, and only then raise the bound of uvicorn
-in the server's `pyproject.toml`.
+When this fails, uvicorn has changed: adapt these two, and only then raise the upper bound of
+uvicorn in the server's `pyproject.toml`.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from tests.server.inloop import anyio_backend as anyio_backend
 from tests.serving import listener
 
 from .byhand import request
-from .test_heads import Wire
+from .test_heads import FakeTransport
 
 PROTOCOL = [
     *("connection_made", "connection_lost", "data_received"),
@@ -30,7 +30,7 @@ SERVER = [
 
 
 @pytest.mark.anyio
-async def test_uvicorn_has_the_parts_that_the_server_builds_on() -> None:
+async def test_uvicorn_has_the_parts_that_the_server_uses() -> None:
     config = uvicorn.Config(PlainTextResponse("read"), http="httptools", lifespan="off")
     config.load()
     server = uvicorn.Server(config)
@@ -38,7 +38,7 @@ async def test_uvicorn_has_the_parts_that_the_server_builds_on() -> None:
     protocol = HttpToolsProtocol(
         config, server.server_state, server.lifespan.state, asyncio.get_running_loop()
     )
-    protocol.connection_made(Wire())
+    protocol.connection_made(FakeTransport())
     protocol.data_received(request("/", "Content-Length: 5\r\n"))
     with listener() as sock:
         await server.startup([sock])

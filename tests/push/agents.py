@@ -1,4 +1,4 @@
-"""Agents with webhooks, and how tests ask them."""
+"""Agents with push notifications, and a client to call them."""
 
 import asyncio
 from collections.abc import Iterator
@@ -29,8 +29,8 @@ class Echo(Module):
         return inputs
 
 
-class Held(Module):
-    """Works until it is let go."""
+class HeldModule(Module):
+    """Module that runs until a test releases it."""
 
     def __init__(self) -> None:
         self.loop: asyncio.AbstractEventLoop | None = None
@@ -47,65 +47,69 @@ class Held(Module):
 
 
 class Caller:
-    """Asks an agent by JSON-RPC."""
+    """Client of an agent, by JSON-RPC."""
 
-    def __init__(self, url: str, held: Held) -> None:
+    def __init__(self, url: str, held: HeldModule) -> None:
         self.held = held
         self._http = httpx.Client(base_url=url, trust_env=False, timeout=PATIENCE)
 
     def ask(self, method: str, **params: Any) -> Any:
-        """The result of a call."""
+        """Return the result of a call."""
         answer = self.answer(method, **params)
         assert "error" not in answer, answer
         return answer["result"]
 
     def answer(self, method: str, **params: Any) -> Json:
         request = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
-        found: Json = self._http.post("/", json=request).json()
-        return found
+        answer: Json = self._http.post("/", json=request).json()
+        return answer
 
     def send(self, skill: str = "echo", *, wait: bool = True, **config: Any) -> Json:
-        """Send a message of 1.0 whose task tells a webhook, if one is given; the task."""
+        """Send a message of 1.0, with the push config if one is given; return the task."""
         part = {"data": {"n": 1}}
         message = {"messageId": str(uuid4()), "role": "ROLE_USER", "parts": [part]}
         configuration: Json = {"returnImmediately": not wait}
         if config:
             configuration["taskPushNotificationConfig"] = config
-        about = {"message": message, "metadata": {"skillId": skill}, "configuration": configuration}
-        task: Json = self.ask("SendMessage", **about)["task"]
+        params = {
+            "message": message,
+            "metadata": {"skillId": skill},
+            "configuration": configuration,
+        }
+        task: Json = self.ask("SendMessage", **params)["task"]
         return task
 
     def send_old(self, skill: str = "echo", **config: Any) -> Json:
-        """The same in 0.3."""
+        """Send a message of 0.3, with the push config; return the task."""
         part = {"kind": "data", "data": {"n": 1}}
         message = {"messageId": str(uuid4()), "kind": "message", "role": "user", "parts": [part]}
-        about = {"message": message, "metadata": {"skillId": skill}}
-        wish = {"pushNotificationConfig": config}
-        task: Json = self.ask("message/send", **about, configuration=wish)
+        params = {"message": message, "metadata": {"skillId": skill}}
+        configuration = {"pushNotificationConfig": config}
+        task: Json = self.ask("message/send", **params, configuration=configuration)
         return task
 
     def config(self, task: Json, config_id: str = "") -> Json:
-        """The task's webhook, as 0.3 shows it."""
+        """Return a push config of the task, as in 0.3."""
         more = {"pushNotificationConfigId": config_id} if config_id else {}
-        found: Json = self.ask("tasks/pushNotificationConfig/get", id=task["id"], **more)
-        return found
+        config: Json = self.ask("tasks/pushNotificationConfig/get", id=task["id"], **more)
+        return config
 
     def metrics(self) -> Json:
-        found: Json = self._http.get("/metrics").json()
-        return found
+        metrics: Json = self._http.get("/metrics").json()
+        return metrics
 
     def close(self) -> None:
         self._http.close()
 
 
 STORE: ContextVar[str] = ContextVar("store", default="memory")
-"""Where agents keep their tasks."""
+"""Task store of the agents."""
 
 
 @contextmanager
 def agent(options: Json | None = None, **settings: Any) -> Iterator[Caller]:
-    """An agent in development mode, that signs with SECRET."""
-    registry, held = Registry(), Held()
+    """Run an agent in development mode that signs with SECRET; yield a client."""
+    registry, held = Registry(), HeldModule()
     registry.register("echo", Echo())
     registry.register("held", held)
     push = PushSettings(**{"dev": True, "secrets": [SECRET], **settings})

@@ -1,4 +1,4 @@
-"""A queue of deliveries whose transport is in a test's hand: for what depends on order."""
+"""Delivery queue with a transport controlled by the test, for tests that depend on order."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -10,11 +10,10 @@ from a2a import types as a2a
 from apcore_a2a_core.states import WORKING
 from apcore_a2a_server import InMemoryTaskStore
 from apcore_a2a_server.push import PushSettings
-from apcore_a2a_server.push.guard import Guard
 from apcore_a2a_server.push.queue import DeliveryQueue
 from apcore_a2a_server.push.sender import WebhookSender
 from apcore_a2a_server.push.signing import Signer
-from apcore_a2a_server.push.transport import Answer, WebhookTransport
+from apcore_a2a_server.push.transport import WebhookResponse, WebhookTransport
 from apcore_a2a_server.store import Webhook
 from apcore_a2a_server.store.live import LiveTasks
 
@@ -22,7 +21,7 @@ from tests.server.test_memory_store import record
 from tests.serving import PATIENCE
 
 OLD, NEW, LATER = (f"http://127.0.0.1:9/{name}" for name in ("old", "new", "later"))
-OK = Answer(200, "status 200")
+OK = WebhookResponse(200, "status 200")
 
 
 def hook(url: str = OLD, name: str = "c1", **members: Any) -> Webhook:
@@ -30,45 +29,45 @@ def hook(url: str = OLD, name: str = "c1", **members: Any) -> Webhook:
     return Webhook(config)
 
 
-def answering(status: int) -> Answer:
-    return Answer(status, f"status {status}")
+def answer_with(status: int) -> WebhookResponse:
+    return WebhookResponse(status, f"status {status}")
 
 
 @dataclass(frozen=True, eq=False)
 class Attempt:
-    """An attempt that is under way until it has an answer."""
+    """Attempt that is in flight until it has an answer."""
 
     url: str
     id: str
-    answer: asyncio.Future[Answer]
+    answer: asyncio.Future[WebhookResponse]
 
 
-class Hand(WebhookTransport):
-    """A transport of which a test decides by hand what comes of an attempt, and when."""
+class ManualTransport(WebhookTransport):
+    """Transport on which the test answers each attempt, when it wants."""
 
     def __init__(self) -> None:
         self.attempts: list[Attempt] = []
         self.twice: list[str] = []
-        """Deliveries to an address during an earlier delivery there."""
+        """Notifications posted to a URL while an earlier attempt there was in flight."""
         self._new: asyncio.Queue[Attempt] = asyncio.Queue()
-        self._always: Answer | None = None
+        self._always: WebhookResponse | None = None
 
     @property
     def urls(self) -> list[str]:
         return [attempt.url for attempt in self.attempts]
 
     @property
-    def under_way(self) -> int:
+    def in_flight(self) -> int:
         return sum(not attempt.answer.done() for attempt in self.attempts)
 
     async def post(
         self, url: str, headers: list[tuple[str, str]], body: bytes, principal: str
-    ) -> Answer:
-        told = dict(headers)["webhook-id"]
-        under_way = [known for known in self.attempts if not known.answer.done()]
-        if any((known.url, known.id) == (url, told) for known in under_way):
-            self.twice.append(told)
-        attempt = Attempt(url, told, asyncio.get_running_loop().create_future())
+    ) -> WebhookResponse:
+        notification_id = dict(headers)["webhook-id"]
+        in_flight = [attempt for attempt in self.attempts if not attempt.answer.done()]
+        if any((attempt.url, attempt.id) == (url, notification_id) for attempt in in_flight):
+            self.twice.append(notification_id)
+        attempt = Attempt(url, notification_id, asyncio.get_running_loop().create_future())
         self.attempts.append(attempt)
         self._new.put_nowait(attempt)
         if self._always is not None:
@@ -79,16 +78,16 @@ class Hand(WebhookTransport):
         pass
 
     async def next(self) -> Attempt:
-        """The next attempt, as soon as it is under way."""
+        """Return the next attempt once it is in flight."""
         return await self._new.get()
 
     async def answer(self, *statuses: int) -> None:
-        """Answer the next attempts."""
+        """WebhookResponse the next attempts with these statuses."""
         for status in statuses:
-            (await self.next()).answer.set_result(answering(status))
+            (await self.next()).answer.set_result(answer_with(status))
 
     def answer_all(self) -> None:
-        """Answer what is under way, and all that comes, with 200."""
+        """WebhookResponse all attempts, those in flight and those to come, with 200."""
         self._always = OK
         for attempt in self.attempts:
             if not attempt.answer.done():
@@ -97,30 +96,30 @@ class Hand(WebhookTransport):
 
 @dataclass(frozen=True)
 class Bench:
-    """A queue over a store, whose transport is in a test's hand; the task is named t."""
+    """Delivery queue over a store, with a transport controlled by the test; the task's id is t."""
 
     store: InMemoryTaskStore
     tasks: LiveTasks
     queue: DeliveryQueue
-    hand: Hand
+    transport: ManualTransport
 
     @property
     def deliveries(self) -> list[asyncio.Task[None]]:
-        """The attempts that are under way, or about to be."""
+        """Attempts that are in flight or about to start."""
         return [*self.queue._deliveries]
 
-    def left(self) -> list[Any]:
-        """The notifications in the outbox: none, in the end."""
+    def leftovers(self) -> list[Any]:
+        """Return what is left of notifications in the outbox and the queue."""
         outbox, queue = self.store._outbox, self.queue
-        kept = outbox._queues, outbox._due, outbox._pending, outbox._bytes, outbox._failing
-        held = queue._deliveries, queue._of_owner, queue._of_host
-        return [each for each in (*kept, *held) if each]
+        in_outbox = outbox._queues, outbox._due, outbox._pending, outbox._bytes, outbox._failing
+        in_queue = queue._deliveries, queue._of_owner, queue._of_host
+        return [each for each in (*in_outbox, *in_queue) if each]
 
     async def set(self, *webhooks: Webhook) -> None:
         await self.tasks.store.edit_webhooks("t", lambda _: webhooks)
 
     async def move(self, state: a2a.TaskState) -> None:
-        """Bring the task into another state."""
+        """Move the task to another state."""
         entry = await self.tasks.open("t")
         assert entry
         task = a2a.Task()
@@ -141,23 +140,25 @@ async def bench(
     store: InMemoryTaskStore | None = None,
     retries: Sequence[float] = (600, 600),
 ) -> AsyncIterator[Bench]:
-    """A queue; in the end nothing may be left in it, and nobody may have complained."""
-    complaints: list[Any] = []
-    asyncio.get_running_loop().set_exception_handler(lambda _, about: complaints.append(about))
-    settings, hand = PushSettings(dev=True, retries=retries), Hand()
+    """Yield a delivery queue; check that it ends empty and without unhandled errors."""
+    unhandled_errors: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(
+        lambda _, about: unhandled_errors.append(about)
+    )
+    settings, transport = PushSettings(dev=True, retries=retries), ManualTransport()
     store = InMemoryTaskStore() if store is None else store
     tasks = LiveTasks(store)
-    guard, signer = Guard(settings), Signer(settings.secrets)
-    sender = WebhookSender(tasks, hand, guard, signer, retries, lambda result, number: None)
-    queue = DeliveryQueue(store, sender, settings, lambda result, number: None)
+    signer = Signer(settings.secrets)
+    sender = WebhookSender(tasks, transport, signer, retries, lambda result, number: None)
+    queue = DeliveryQueue(store, sender, settings)
     queue.start()
-    given = record("t", WORKING, owner="ada")
+    new_record = record("t", WORKING, owner="ada")
     async with asyncio.timeout(PATIENCE):
-        await tasks.create(given, [given.task], webhooks)
-        it = Bench(store, tasks, queue, hand)
-        yield it
-        hand.answer_all()
+        await tasks.create(new_record, [new_record.task], webhooks)
+        delivery_bench = Bench(store, tasks, queue, transport)
+        yield delivery_bench
+        transport.answer_all()
         await queue.drain(PATIENCE)
-    assert not complaints, complaints
-    assert not hand.twice, hand.twice
-    assert not it.left(), it.left()
+    assert not unhandled_errors, unhandled_errors
+    assert not transport.twice, transport.twice
+    assert not delivery_bench.leftovers(), delivery_bench.leftovers()

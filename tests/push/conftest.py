@@ -1,4 +1,4 @@
-"""Agents that keep their tasks in memory, and in a file."""
+"""Task stores for the agents: in memory, and in a file."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +10,7 @@ from .agents import STORE
 
 @pytest.fixture(params=["memory", "file"])
 def everywhere(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """The test is for both."""
+    """Run the test with either task store."""
     kind: str = request.param
     token = STORE.set("memory" if kind == "memory" else f"sqlite:///{tmp_path / 'agent.db'}")
     yield kind

@@ -1,4 +1,4 @@
-"""How notifications are posted, with names that lead where a test wants."""
+"""Posting of notifications, with host names that resolve as a test wants."""
 
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -9,38 +9,38 @@ from urllib.parse import urlsplit
 import trustme
 from apcore_a2a_server.push import PushSettings
 from apcore_a2a_server.push.guard import Guard, Resolve
-from apcore_a2a_server.push.transport import Answer, WebhookTransport
+from apcore_a2a_server.push.transport import WebhookResponse, WebhookTransport
 
-from tests.client.raw import Sockets
+from tests.client.raw import TcpServer
 from tests.serving import PATIENCE
 
 NAME = "hooks.example.com"
 OUTSIDE, HERE = "93.184.215.14", "127.0.0.1"
 CA = trustme.CA()
-Post = Callable[..., Awaitable[Answer]]
+Post = Callable[..., Awaitable[WebhookResponse]]
 
 
-def port_of(server: Sockets) -> int:
-    """Where a server listens."""
+def port_of(server: TcpServer) -> int:
+    """Return the port of a server."""
     port = urlsplit(server.url).port
     assert port
     return port
 
 
-class Names:
-    """A resolver that gives one answer after the other, and the last again and again."""
+class FakeResolver:
+    """Resolver that returns its answers in turn, and the last one repeatedly."""
 
     def __init__(self, *answers: list[str]) -> None:
         self.answers = list(answers)
-        self.asked: list[tuple[str, int]] = []
+        self.lookups: list[tuple[str, int]] = []
 
     async def __call__(self, host: str, port: int, principal: str) -> list[str]:
-        self.asked.append((host, port))
-        return self.answers[min(len(self.asked), len(self.answers)) - 1]
+        self.lookups.append((host, port))
+        return self.answers[min(len(self.lookups), len(self.answers)) - 1]
 
 
 def trusting(ca: trustme.CA) -> ssl.SSLContext:
-    """A client's context that trusts only this authority; the system's take long to load."""
+    """Return a client's TLS context that trusts only *ca*; the system's take long to load."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     ca.configure_trust(context)
     return context
@@ -48,11 +48,11 @@ def trusting(ca: trustme.CA) -> ssl.SSLContext:
 
 @asynccontextmanager
 async def posting(resolve: Resolve | None = None, **options: Any) -> AsyncIterator[Post]:
-    """How to post something to a URL."""
+    """Yield a function that posts to a URL."""
     settings = PushSettings(**{"ssl_context": trusting(CA), "timeout": PATIENCE, **options})
     transport = WebhookTransport(settings, Guard(settings, resolve))
 
-    async def post(url: str, body: bytes = b"{}") -> Answer:
+    async def post(url: str, body: bytes = b"{}") -> WebhookResponse:
         length = ("Content-Length", str(len(body)))
         return await transport.post(url, [length], body, "ada")
 

@@ -1,4 +1,4 @@
-"""A receiver of webhooks: a real HTTP server that answers as a test wants, well or badly."""
+"""Webhook receiver: a real HTTP server whose answers a test chooses, valid or not."""
 
 import json
 import socket
@@ -18,7 +18,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class Delivery:
-    """One request that came."""
+    """Request to the receiver."""
 
     path: str
     headers: Mapping[str, str]
@@ -31,25 +31,25 @@ class Delivery:
 
     @property
     def json(self) -> Json:
-        found: Json = json.loads(self.body)
-        return found
+        document: Json = json.loads(self.body)
+        return document
 
     @property
     def state(self) -> str:
-        """The state it tells of, as 0.3 writes it."""
-        about = self.json.get("task") or self.json.get("statusUpdate") or self.json
-        state: str = about["status"]["state"]
+        """State in the notification, as written in 0.3."""
+        notification = self.json.get("task") or self.json.get("statusUpdate") or self.json
+        state: str = notification["status"]["state"]
         return state.removeprefix("TASK_STATE_").lower().replace("_", "-")
 
 
 @dataclass(frozen=True)
 class Reply:
-    """What is answered: a status, unless the connection is cut or nothing is said."""
+    """Answer of the receiver: a status, a broken connection, or silence."""
 
     status: int = 200
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
     cut: bytes | None = None
-    """What is written before the connection is cut."""
+    """Bytes to send before the connection breaks."""
     silent: bool = False
 
 
@@ -58,10 +58,10 @@ Answer = Callable[[Delivery], Reply]
 
 
 class Receiver:
-    """Notes what comes, and answers it.
+    """Recorder of deliveries, which it also answers.
 
     Args:
-        answer: What to answer to each delivery.
+        answer: Returns the reply to a delivery.
     """
 
     def __init__(self, answer: Answer = lambda delivery: OK) -> None:
@@ -69,7 +69,7 @@ class Receiver:
         self.deliveries: list[Delivery] = []
         self.url = ""
         self.ended = threading.Event()
-        self._news = threading.Condition()
+        self._changed = threading.Condition()
 
     def __len__(self) -> int:
         return len(self.deliveries)
@@ -79,29 +79,29 @@ class Receiver:
         return [delivery.state for delivery in self.deliveries]
 
     def take(self, delivery: Delivery) -> Reply:
-        """Note a delivery; what to answer."""
-        with self._news:
+        """Record a delivery and return the reply to it."""
+        with self._changed:
             self.deliveries.append(delivery)
-            self._news.notify_all()
+            self._changed.notify_all()
         return self.answer(delivery)
 
     def wait(self, number: int, seconds: float = PATIENCE) -> list[Delivery]:
-        """The deliveries, as soon as there are so many."""
-        with self._news:
-            found = self._news.wait_for(lambda: len(self.deliveries) >= number, seconds)
-        assert found, f"{len(self.deliveries)} deliveries instead of {number}: {self.states}"
+        """Wait until there are *number* deliveries, and return them."""
+        with self._changed:
+            arrived = self._changed.wait_for(lambda: len(self.deliveries) >= number, seconds)
+        assert arrived, f"{len(self.deliveries)} deliveries instead of {number}: {self.states}"
         return self.deliveries
 
     def wait_for(self, state: str, seconds: float = PATIENCE) -> list[Delivery]:
-        """The deliveries, as soon as one tells of a state."""
-        with self._news:
-            found = self._news.wait_for(lambda: state in self.states, seconds)
-        assert found, f"{state} is not among {self.states}"
+        """Wait until there is a delivery with *state*, and return all."""
+        with self._changed:
+            arrived = self._changed.wait_for(lambda: state in self.states, seconds)
+        assert arrived, f"{state} is not among {self.states}"
         return self.deliveries
 
 
 def script(*replies: Reply) -> Answer:
-    """Answer with these, one behind the other, and 200 from then on."""
+    """Return an answer function with these replies in turn, and 200 afterwards."""
     left = iter(replies)
     return lambda delivery: next(left, OK)
 
@@ -113,7 +113,7 @@ def _handler(receiver: Receiver) -> type[BaseHTTPRequestHandler]:
         def do_POST(self) -> None:
             length = int(self.headers["content-length"])
             body = self.rfile.read(length)
-            if len(body) < length:  # whoever sent it is gone: nothing has come
+            if len(body) < length:  # the sender has disconnected
                 return
             headers = {name.lower(): value for name, value in self.headers.items()}
             reply = receiver.take(Delivery(self.path, headers, body))
@@ -141,14 +141,14 @@ class _Server(ThreadingHTTPServer):
     allow_reuse_address = True
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        pass  # a client that has gone
+        pass  # the client has disconnected
 
 
 @contextmanager
 def receiving(
     answer: Answer = lambda delivery: OK, *, port: int = 0, tls: ssl.SSLContext | None = None
 ) -> Iterator[Receiver]:
-    """A receiver on a real port of loopback."""
+    """Run a receiver on a port of loopback."""
     receiver = Receiver(answer)
     server = _Server(("127.0.0.1", port), _handler(receiver))
     if tls is not None:
@@ -167,7 +167,7 @@ def receiving(
 
 
 def free_port() -> int:
-    """A port where nobody listens."""
+    """Return a port at which nothing listens."""
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         port: int = sock.getsockname()[1]

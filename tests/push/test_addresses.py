@@ -1,4 +1,4 @@
-"""Which addresses a webhook may lead to: the ones of the public internet."""
+"""Addresses that webhooks may have: only those of the public internet."""
 
 from ipaddress import (
     IPv4Address,
@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from tests.server.inloop import anyio_backend as anyio_backend
 
-INNER_4 = {
+INTERNAL_4 = {
     "this network": "0.0.0.0/8",
     "private, large": "10.0.0.0/8",
     "carrier-grade NAT": "100.64.0.0/10",
@@ -38,8 +38,8 @@ INNER_4 = {
     "documentation 3": "203.0.113.0/24",
     "multicast and reserved": "224.0.0.0/3",
 }
-"""Written down here anew, so that the table of the code is compared with another."""
-NETWORKS_4 = [IPv4Network(text) for text in INNER_4.values()]
+"""Networks that are not public, independent of the table in the code."""
+NETWORKS_4 = [IPv4Network(text) for text in INTERNAL_4.values()]
 LAST_4 = 2**32 - 1
 
 NOT_PUBLIC = {
@@ -120,18 +120,18 @@ PUBLIC = [
 ]
 
 
-def around(network: IPv4Network) -> list[IPv4Address]:
-    """The public addresses next to a network, outside of it."""
+def neighbours_of(network: IPv4Network) -> list[IPv4Address]:
+    """Return the public addresses next to *network*."""
     numbers = (int(network.network_address) - 1, int(network.broadcast_address) + 1)
-    found = [IPv4Address(number) for number in numbers if 0 <= number <= LAST_4]
-    return [one for one in found if not any(one in inner for inner in NETWORKS_4)]
+    addresses = [IPv4Address(number) for number in numbers if 0 <= number <= LAST_4]
+    return [one for one in addresses if not any(one in inner for inner in NETWORKS_4)]
 
 
-NEIGHBOURS = sorted({str(one) for network in NETWORKS_4 for one in around(network)})
+NEIGHBOURS = sorted({str(one) for network in NETWORKS_4 for one in neighbours_of(network)})
 
 
-async def judge(address: str) -> None:
-    """Judge a webhook whose host leads to an address."""
+async def check_host(address: str) -> None:
+    """Check a webhook whose host resolves to *address*."""
 
     async def resolve(host: str, port: int, principal: str) -> list[str]:
         return [address]
@@ -141,21 +141,21 @@ async def judge(address: str) -> None:
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("address", NOT_PUBLIC.values(), ids=NOT_PUBLIC)
-async def test_a_host_inside_is_refused(address: str) -> None:
+async def test_a_host_with_an_internal_address_is_refused(address: str) -> None:
     assert not is_public(ip_address(address))
     with pytest.raises(RefusedError):
-        await judge(address)
+        await check_host(address)
 
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("address", PUBLIC)
-async def test_a_host_outside_is_allowed(address: str) -> None:
+async def test_a_host_with_a_public_address_is_allowed(address: str) -> None:
     assert is_public(ip_address(address))
-    await judge(address)
+    await check_host(address)
 
 
-@pytest.mark.parametrize("network", NETWORKS_4, ids=INNER_4)
-def test_an_inner_network_is_refused_from_its_first_address_to_its_last(
+@pytest.mark.parametrize("network", NETWORKS_4, ids=INTERNAL_4)
+def test_all_addresses_of_an_internal_network_are_refused(
     network: IPv4Network,
 ) -> None:
     middle = network[network.num_addresses // 2]
@@ -165,16 +165,16 @@ def test_an_inner_network_is_refused_from_its_first_address_to_its_last(
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("address", NEIGHBOURS)
-async def test_what_is_next_to_an_inner_network_is_allowed(address: str) -> None:
-    await judge(address)
+async def test_the_addresses_next_to_an_internal_network_are_allowed(address: str) -> None:
+    await check_host(address)
 
 
-def test_almost_all_inner_networks_have_public_neighbours() -> None:
-    assert len(NEIGHBOURS) >= 2 * len(NETWORKS_4) - 3  # there is none before 0, and none behind
+def test_almost_all_internal_networks_have_public_neighbours() -> None:
+    assert len(NEIGHBOURS) >= 2 * len(NETWORKS_4) - 3  # none before the first, none after the last
     assert {"9.255.255.255", "11.0.0.0", "168.63.129.15", "168.63.129.17"} <= set(NEIGHBOURS)
 
 
-def test_the_inner_networks_do_not_overlap() -> None:
+def test_the_internal_networks_do_not_overlap() -> None:
     pairs = [(one, other) for one in NETWORKS_4 for other in NETWORKS_4 if one is not other]
     assert not any(one.overlaps(other) for one, other in pairs)
 
@@ -182,13 +182,13 @@ def test_the_inner_networks_do_not_overlap() -> None:
 @given(st.ip_addresses(v=4).map(str))
 @example("100.63.255.255")
 @example("100.128.0.0")
-def test_of_version_4_what_is_in_no_inner_network_is_public(text: str) -> None:
+def test_ipv4_addresses_outside_of_the_internal_networks_are_public(text: str) -> None:
     address = IPv4Address(text)
     assert is_public(address) is not any(address in inner for inner in NETWORKS_4)
 
 
 @given(st.ip_addresses().map(str))
-def test_nothing_is_public_that_python_calls_inner(text: str) -> None:
+def test_no_address_is_public_that_python_does_not_call_global(text: str) -> None:
     address = ip_address(text)
     if is_public(address):
         assert address.is_global
@@ -210,19 +210,19 @@ HOLDERS = {
 @pytest.mark.parametrize("holder", HOLDERS)
 @given(inner=st.integers(0, LAST_4))
 @example(inner=int(IPv4Address("8.8.8.8")))
-def test_no_address_that_holds_another_is_public(holder: str, inner: int) -> None:
+def test_no_address_that_embeds_another_is_public(holder: str, inner: int) -> None:
     assert not is_public(IPv6Address(HOLDERS[holder](inner)))
 
 
 @pytest.mark.parametrize("prefix", ["2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20"])
-def test_a_prefix_that_is_not_public_ends_where_it_ends(prefix: str) -> None:
+def test_a_prefix_that_is_not_public_is_followed_by_public_addresses(prefix: str) -> None:
     network = IPv6Network(prefix)
     assert not is_public(network[0])
     assert not is_public(network[-1])
     assert is_public(IPv6Address(int(network[-1]) + 1))
 
 
-def test_only_one_eighth_of_version_6_is_public() -> None:
+def test_only_one_eighth_of_ipv6_is_public() -> None:
     first, last = IPv6Address("2000::"), IPv6Address("3fff:ffff:ffff:ffff:ffff:ffff:ffff:ffff")
     assert list(summarize_address_range(first, last)) == [IPv6Network("2000::/3")]
     assert is_public(first)
@@ -231,7 +231,7 @@ def test_only_one_eighth_of_version_6_is_public() -> None:
     assert not is_public(last + 1)
 
 
-# Whatever is allowed
+# Addresses that are always forbidden
 
 
 FORBIDDEN = [
@@ -259,16 +259,16 @@ FORBIDDEN = [
 
 
 @pytest.mark.parametrize("address", FORBIDDEN)
-def test_credentials_of_clouds_and_many_hosts_at_once_may_be_named_by_nobody(address: str) -> None:
+def test_metadata_services_and_multicast_are_always_forbidden(address: str) -> None:
     assert is_forbidden(ip_address(address))
 
 
-def test_a_scope_makes_no_other_address_of_that_of_credentials() -> None:
+def test_a_scope_does_not_permit_a_forbidden_address() -> None:
     assert is_forbidden(ip_address("fd00:ec2::254%1"))
     assert is_forbidden(ip_address("ff02::1%1"))
     assert is_forbidden(ip_address("::ffff:169.254.169.254%1"))
 
 
 @pytest.mark.parametrize("address", ["10.0.0.1", "127.0.0.1", "::1", "fd00::1", "8.8.8.8"])
-def test_other_inner_addresses_may_be_named(address: str) -> None:
+def test_other_internal_addresses_can_be_permitted(address: str) -> None:
     assert not is_forbidden(ip_address(address))

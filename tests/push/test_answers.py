@@ -1,4 +1,4 @@
-"""Answers of webhooks: a status and a time to wait are read, and little else, and not for long."""
+"""Answers of webhooks: only a status and a delay are read, within limits of size and time."""
 
 import asyncio
 import gc
@@ -15,7 +15,7 @@ from pkgutil import resolve_name
 from typing import Any
 
 import pytest
-from apcore_a2a_server.push.transport import MAX_READ, MAX_WAIT, PIECE, Answer
+from apcore_a2a_server.push.transport import MAX_READ, MAX_WAIT, READ_SIZE, WebhookResponse
 
 from tests.client.raw import (
     CLOSE,
@@ -23,8 +23,8 @@ from tests.client.raw import (
     HOLD,
     Request,
     Script,
-    Sockets,
     Step,
+    TcpServer,
     endless,
     head,
     raw,
@@ -38,32 +38,32 @@ from .posting import posting
 pytestmark = pytest.mark.anyio
 
 CHUNK = 2**16
-"""Bytes that httpcore reads at a time."""
-SOON = 0.3
-"""Seconds that an attempt may take here."""
-DEFAULT = 10 * 0.9
-"""Seconds that are less than it may take by default."""
+"""Bytes that httpcore reads at once."""
+SHORT_TIMEOUT = 0.3
+"""Timeout of an attempt in these tests, in seconds."""
+UNDER_DEFAULT_TIMEOUT = 10 * 0.9
+"""Seconds that are less than the default timeout."""
 MEGABYTE = 2**20
 
 
 @pytest.fixture
-def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many bytes were read from connections, each time."""
+def read_sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Record the number of bytes of each read from a connection."""
     sizes: list[int] = []
     stream = resolve_name("httpcore._backends.anyio:AnyIOStream")
     inner = stream.read
 
-    async def noting(self: Any, *args: Any, **kwargs: Any) -> bytes:
-        found: bytes = await inner(self, *args, **kwargs)
-        sizes.append(len(found))
-        return found
+    async def read_recording(self: Any, *args: Any, **kwargs: Any) -> bytes:
+        data: bytes = await inner(self, *args, **kwargs)
+        sizes.append(len(data))
+        return data
 
-    monkeypatch.setattr(stream, "read", noting)
+    monkeypatch.setattr(stream, "read", read_recording)
     return sizes
 
 
-async def answer_of(script: Script, **options: Any) -> Answer:
-    """What comes of one post to a server that answers like this."""
+async def answer_of(script: Script, **options: Any) -> WebhookResponse:
+    """Return the answer to one post to a server with *script*."""
     with raw(script) as server:
         async with posting(dev=True, **options) as post:
             return await post(server.url)
@@ -75,17 +75,17 @@ async def answer_of(script: Script, **options: Any) -> Answer:
 @pytest.mark.parametrize("status", [200, 201, 202, 204, 299])
 async def test_2xx_is_a_success(status: int) -> None:
     answer = await answer_of(lambda _: reply(b"", status))
-    assert answer == Answer(status, f"status {status}")
+    assert answer == WebhookResponse(status, f"status {status}")
     assert answer.is_success
 
 
 @pytest.mark.parametrize("status", [300, 302, 304, 400, 404, 410, 429, 500, 503, 599, 999])
-async def test_what_is_not_2xx_is_none(status: int) -> None:
+async def test_other_statuses_are_failures(status: int) -> None:
     answer = await answer_of(lambda _: reply(b"", status))
     assert (answer.status, answer.is_success) == (status, False)
 
 
-async def test_a_status_of_before_the_answer_is_not_the_answer() -> None:
+async def test_an_informational_status_is_not_the_answer() -> None:
     early = b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n"
     assert (await answer_of(lambda _: [early, *reply(b"", 500)])).status == 500
 
@@ -109,43 +109,43 @@ CUT_OFF: dict[str, Iterable[Step]] = {
 
 
 @pytest.mark.parametrize("steps", CUT_OFF.values(), ids=CUT_OFF)
-async def test_without_a_status_there_is_status_0(steps: Iterable[Step]) -> None:
+async def test_without_a_valid_status_the_status_is_0(steps: Iterable[Step]) -> None:
     answer = await answer_of(lambda _: steps)
-    if answer.status != 101:  # which is a status, and no success
+    if answer.status != 101:  # which is a status, but no success
         assert answer.status == 0
     assert not answer.is_success
     assert answer.retry_after == 0
     assert "hunter2" not in answer.reason
 
 
-async def test_a_reason_is_not_in_the_words_of_the_receiver() -> None:
-    said = b"HTTP/1.1 500 hunter2\r\nContent-Length: 7\r\n\r\nhunter2"
-    assert await answer_of(lambda _: [said]) == Answer(500, "status 500")
+async def test_a_reason_has_no_text_of_the_receiver() -> None:
+    answer_bytes = b"HTTP/1.1 500 hunter2\r\nContent-Length: 7\r\n\r\nhunter2"
+    assert await answer_of(lambda _: [answer_bytes]) == WebhookResponse(500, "status 500")
 
 
-# Answers without an end
+# Endless answers
 
 
-async def test_of_an_endless_answer_little_is_read(read: list[int]) -> None:
+async def test_an_endless_answer_is_read_up_to_the_limit(read_sizes: list[int]) -> None:
     answer = await answer_of(lambda _: endless(head(), b" " * CHUNK))
     assert answer.status == 200
     assert MAX_READ == 2**16
-    assert sum(read) <= MAX_READ + PIECE
+    assert sum(read_sizes) <= MAX_READ + READ_SIZE
 
 
-async def test_of_an_answer_in_chunks_without_end_little_is_read(read: list[int]) -> None:
+async def test_an_endless_chunked_answer_is_read_up_to_the_limit(read_sizes: list[int]) -> None:
     start, chunk = head(transfer_encoding="chunked"), b"1\r\n.\r\n" * 1000
     assert (await answer_of(lambda _: endless(start, chunk))).status == 200
-    assert sum(read) <= MAX_READ + PIECE
+    assert sum(read_sizes) <= MAX_READ + READ_SIZE
 
 
-async def test_of_endless_headers_little_is_read(read: list[int]) -> None:
+async def test_endless_headers_are_read_up_to_the_limit(read_sizes: list[int]) -> None:
     answer = await answer_of(lambda _: endless(b"HTTP/1.1 200 OK\r\n", b"A: b\r\n" * 1000))
     assert answer.status == 0
-    assert sum(read) <= MAX_READ + PIECE
+    assert sum(read_sizes) <= MAX_READ + READ_SIZE
 
 
-async def test_a_bomb_is_not_unpacked(read: list[int]) -> None:
+async def test_a_decompression_bomb_is_not_unpacked(read_sizes: list[int]) -> None:
     body = gzip.compress(bytes(64 * MEGABYTE))
     packed = reply(body, content_encoding="gzip")
     tracemalloc.start()
@@ -154,19 +154,19 @@ async def test_a_bomb_is_not_unpacked(read: list[int]) -> None:
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert answer == Answer(200, "status 200")
+    assert answer == WebhookResponse(200, "status 200")
     assert peak < 8 * MEGABYTE
-    assert sum(read) <= len(body) + CHUNK
+    assert sum(read_sizes) <= len(body) + CHUNK
 
 
-async def test_an_endless_bomb_is_not_unpacked(read: list[int]) -> None:
+async def test_an_endless_decompression_bomb_is_not_unpacked(read_sizes: list[int]) -> None:
     body = gzip.compress(bytes(64 * MEGABYTE))
     start = head(content_encoding="gzip")
     assert (await answer_of(lambda _: endless(start, body))).status == 200
-    assert sum(read) <= MAX_READ + PIECE
+    assert sum(read_sizes) <= MAX_READ + READ_SIZE
 
 
-async def test_a_connection_with_an_endless_answer_is_not_used_again() -> None:
+async def test_a_connection_with_an_endless_answer_is_not_reused() -> None:
     scripts = iter([endless(head(), b" " * CHUNK), reply(), reply()])
     with raw(lambda _: next(scripts)) as server:
         async with posting(dev=True) as post:
@@ -174,11 +174,11 @@ async def test_a_connection_with_an_endless_answer_is_not_used_again() -> None:
     assert server.connections == 2
 
 
-# Answers that take long
+# Slow answers
 
 
-def drip(data: bytes) -> Iterator[Step]:
-    """One byte each second."""
+def slow_bytes(data: bytes) -> Iterator[Step]:
+    """Yield one byte each second."""
     for byte in data:
         yield bytes([byte])
         yield 1.0
@@ -190,36 +190,36 @@ SLOW: dict[str, Script] = {
     "half a status": lambda _: [b"HTTP/1.1 2", HOLD],
     "half of the headers": lambda _: [b"HTTP/1.1 200 OK\r\nA: ", HOLD],
     "half a body": lambda _: [head(content_length="9"), b"1234", HOLD],
-    "a head byte by byte": lambda _: drip(head() * 9),
-    "a body byte by byte": lambda _: [head(content_length="100"), *drip(b"." * 100)],
+    "a head byte by byte": lambda _: slow_bytes(head() * 9),
+    "a body byte by byte": lambda _: [head(content_length="100"), *slow_bytes(b"." * 100)],
     "hints without end": lambda _: repeat(b"HTTP/1.1 103 Early Hints\r\n\r\n" * 100),
     "a chunk each moment": lambda _: chain([head(transfer_encoding="chunked")], cycle(CHUNKED)),
 }
 
 
-TOLD = ("half a body", "a body byte by byte", "a chunk each moment")
-"""Those of which the status has come: that decides."""
+WITH_STATUS = ("half a body", "a body byte by byte", "a chunk each moment")
+"""Answers whose status arrives in time, which is enough."""
 
 
-MUCH = ("hints without end",)
-"""Those that are cut off sooner, for they are too long."""
+TOO_LONG = ("hints without end",)
+"""Answers that exceed the size limit before the timeout."""
 
 
 @pytest.mark.parametrize("name", SLOW)
-async def test_an_attempt_ends_in_its_time(name: str) -> None:
+async def test_an_attempt_ends_at_its_timeout(name: str) -> None:
     with raw(SLOW[name]) as server:
-        async with posting(dev=True, timeout=SOON) as post:
+        async with posting(dev=True, timeout=SHORT_TIMEOUT) as post:
             began = time.monotonic()
-            async with asyncio.timeout(DEFAULT):
+            async with asyncio.timeout(UNDER_DEFAULT_TIMEOUT):
                 answer = await post(server.url)
-            took = time.monotonic() - began
-    assert answer.is_success == (name in TOLD)
-    assert took >= SOON * 0.9 or name in MUCH
+            duration = time.monotonic() - began
+    assert answer.is_success == (name in WITH_STATUS)
+    assert duration >= SHORT_TIMEOUT * 0.9 or name in TOO_LONG
     assert len(server.requests) == 1
 
 
-class Deaf(Sockets):
-    """Takes connections and answers nothing; tells when one of them has ended."""
+class SilentServer(TcpServer):
+    """Server that accepts connections and never answers; sets `ended` when one is closed."""
 
     def __init__(self, reads: bool) -> None:
         super().__init__()
@@ -235,15 +235,18 @@ class Deaf(Sockets):
 
 
 @contextmanager
-def deaf(reads: bool = True) -> Iterator[Deaf]:
-    server = Deaf(reads)
+def silent_server(reads: bool = True) -> Iterator[SilentServer]:
+    server = SilentServer(reads)
     with listener() as sock, server.running(sock):
         yield server
 
 
-async def test_an_attempt_ends_in_its_time_when_nothing_is_read() -> None:
-    with deaf(reads=False) as server:
-        async with posting(dev=True, timeout=SOON) as post, asyncio.timeout(DEFAULT):
+async def test_an_attempt_ends_at_its_timeout_if_its_body_is_not_read() -> None:
+    with silent_server(reads=False) as server:
+        async with (
+            posting(dev=True, timeout=SHORT_TIMEOUT) as post,
+            asyncio.timeout(UNDER_DEFAULT_TIMEOUT),
+        ):
             answer = await post(server.url, bytes(32 * MEGABYTE))
     assert answer.status == 0
     assert server.connections == 1
@@ -251,7 +254,7 @@ async def test_an_attempt_ends_in_its_time_when_nothing_is_read() -> None:
 
 @pytest.fixture
 def no_garbage_collection() -> Iterator[None]:
-    """What is not closed stays open, until the test has looked."""
+    """Disable garbage collection, which could close what the code left open."""
     gc.disable()
     yield
     gc.enable()
@@ -260,27 +263,33 @@ def no_garbage_collection() -> Iterator[None]:
 
 @pytest.mark.usefixtures("no_garbage_collection")
 @pytest.mark.parametrize("scheme", ["http", "https"])
-async def test_a_connection_is_closed_when_its_attempt_is_given_up(scheme: str) -> None:
-    with deaf() as server:
-        async with posting(dev=True, timeout=SOON) as post, asyncio.timeout(DEFAULT):
+async def test_the_connection_is_closed_when_an_attempt_times_out(scheme: str) -> None:
+    with silent_server() as server:
+        async with (
+            posting(dev=True, timeout=SHORT_TIMEOUT) as post,
+            asyncio.timeout(UNDER_DEFAULT_TIMEOUT),
+        ):
             assert (await post(server.url.replace("http", scheme))).status == 0
             assert await asyncio.to_thread(server.ended.wait, PATIENCE / 2)
 
 
-async def test_an_attempt_ends_in_its_time_when_a_name_takes_long() -> None:
+async def test_an_attempt_ends_at_its_timeout_during_name_resolution() -> None:
     async def resolve(host: str, port: int, principal: str) -> list[str]:
         await asyncio.Event().wait()
         raise AssertionError
 
-    async with posting(resolve, timeout=SOON) as post, asyncio.timeout(DEFAULT):
+    async with (
+        posting(resolve, timeout=SHORT_TIMEOUT) as post,
+        asyncio.timeout(UNDER_DEFAULT_TIMEOUT),
+    ):
         assert (await post("https://hooks.example.com/")).status == 0
 
 
-# When to come again
+# Retry-After
 
 
-async def waiting(value: str, status: int = 503) -> float:
-    """The seconds that are read from a `Retry-After`."""
+async def parsed_retry_after(value: str, status: int = 503) -> float:
+    """Return the seconds read from a `Retry-After`."""
     answer = await answer_of(lambda _: reply(b"", status, **{"retry-after": value}))
     assert answer.status == status
     return answer.retry_after
@@ -318,34 +327,38 @@ async def waiting(value: str, status: int = 503) -> float:
         ("Fri, 31 Dec 2100 23:59:59 +99999999", 0),
     ],
 )
-async def test_the_time_to_wait_is_between_nothing_and_an_hour(value: str, seconds: float) -> None:
+async def test_retry_after_is_limited_to_an_hour_and_invalid_values_are_ignored(
+    value: str, seconds: float
+) -> None:
     assert MAX_WAIT == 3600
-    assert await waiting(value) == seconds
-    assert await waiting(value, 200) == seconds
+    assert await parsed_retry_after(value) == seconds
+    assert await parsed_retry_after(value, 200) == seconds
 
 
-async def test_the_time_to_wait_may_be_a_date() -> None:
+async def test_retry_after_may_be_a_date() -> None:
     date = format_datetime(datetime.now(UTC) + timedelta(seconds=90), usegmt=True)
-    assert 60 < await waiting(date) <= 90
+    assert 60 < await parsed_retry_after(date) <= 90
 
 
-async def test_without_a_time_to_wait_there_is_none() -> None:
+async def test_without_retry_after_there_is_no_delay() -> None:
     assert (await answer_of(lambda _: reply(b"", 503))).retry_after == 0
 
 
 @pytest.mark.parametrize("name", ["Retry-After", "RETRY-AFTER", "retry-after", "Retry-after"])
-async def test_the_time_to_wait_is_read_however_its_header_is_written(name: str) -> None:
+async def test_the_name_of_retry_after_is_case_insensitive(name: str) -> None:
     answer = await answer_of(lambda _: reply(b"", 503, **{name: "7"}))
-    assert answer == Answer(503, "status 503", 7)
+    assert answer == WebhookResponse(503, "status 503", 7)
 
 
-def asked_for(request: Request) -> tuple[str, str, bytes]:
+def request_line_and_body(request: Request) -> tuple[str, str, bytes]:
     return request.method, request.path, request.body
 
 
-async def test_what_is_posted_arrives_as_it_is() -> None:
+async def test_the_path_query_and_body_of_a_post_arrive_unchanged() -> None:
     body = bytes(range(256)) * 4096
     with raw(lambda _: reply()) as server:
         async with posting(dev=True, timeout=PATIENCE) as post:
             await post(f"{server.url}/a/b?c=d%20e#f", body)
-    assert [asked_for(request) for request in server.requests] == [("POST", "/a/b?c=d%20e", body)]
+    assert [request_line_and_body(request) for request in server.requests] == [
+        ("POST", "/a/b?c=d%20e", body)
+    ]

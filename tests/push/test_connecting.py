@@ -1,4 +1,4 @@
-"""What is connected to when a webhook is called: the address that was judged, and no other."""
+"""Connections of webhooks: only to addresses that were checked."""
 
 import socket
 import ssl
@@ -10,21 +10,31 @@ import pytest
 import trustme
 from apcore_a2a_server.push import PushSettings, RefusedError
 from apcore_a2a_server.push.guard import Guard
-from apcore_a2a_server.push.transport import Answer, WebhookTransport
+from apcore_a2a_server.push.transport import WebhookResponse, WebhookTransport
 
-from tests.client.raw import CLOSE, Raw, Request, Script, Sockets, Step, raw, read_request, reply
+from tests.client.raw import (
+    CLOSE,
+    RawServer,
+    Request,
+    Script,
+    Step,
+    TcpServer,
+    raw,
+    read_request,
+    reply,
+)
 from tests.server.inloop import anyio_backend as anyio_backend
 from tests.serving import listener
 
-from .posting import CA, HERE, NAME, OUTSIDE, Names, port_of, posting, trusting
+from .posting import CA, HERE, NAME, OUTSIDE, FakeResolver, port_of, posting, trusting
 
 pytestmark = pytest.mark.anyio
 
 THERE = "127.0.0.2"
 
 
-class Canary(Sockets):
-    """What must not be connected to; it counts connections, and what they bring."""
+class Canary(TcpServer):
+    """Server that must not be connected to; records connections and the bytes received."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -36,27 +46,27 @@ class Canary(Sockets):
 
 @contextmanager
 def canary(host: str = HERE, port: int = 0) -> Iterator[Canary]:
-    """A canary; how many connections it had is known for sure when it has ended."""
-    found = Canary()
-    with socket.create_server((host, port)) as sock, found.running(sock):
-        yield found
+    """Run a canary, whose count of connections is complete when it has ended."""
+    server = Canary()
+    with socket.create_server((host, port)) as sock, server.running(sock):
+        yield server
 
 
-def good(request: Request) -> list[Step]:
+def answer_ok(request: Request) -> list[Step]:
     return reply()
 
 
-def good_for_once(request: Request) -> list[Step]:
-    """An answer that ends its connection."""
+def answer_and_close(request: Request) -> list[Step]:
+    """Return an answer that closes its connection."""
     return [*reply(connection="close"), CLOSE]
 
 
-# Rebinding
+# DNS rebinding
 
 
-async def test_a_canary_sings() -> None:
+async def test_a_canary_counts_connections() -> None:
     with canary() as bird:
-        async with posting(Names([HERE]), dev=True, timeout=0.2) as post:
+        async with posting(FakeResolver([HERE]), dev=True, timeout=0.2) as post:
             await post(f"http://{NAME}:{port_of(bird)}/")
     assert bird.connections == 1
     assert bird.got.startswith(b"POST / HTTP/1.1\r\n")
@@ -66,9 +76,11 @@ LATER = [[HERE], [OUTSIDE, HERE], [HERE, OUTSIDE], ["::ffff:127.0.0.1"], ["0.0.0
 
 
 @pytest.mark.parametrize("later", LATER, ids=" ".join)
-async def test_a_name_that_leads_inside_later_is_not_connected_to(later: list[str]) -> None:
+async def test_a_name_that_later_resolves_to_an_internal_address_is_not_connected_to(
+    later: list[str],
+) -> None:
     with canary() as bird:
-        names = Names([OUTSIDE], later)
+        names = FakeResolver([OUTSIDE], later)
         settings = PushSettings(ports=[port_of(bird)], ssl_context=trusting(CA))
         guard = Guard(settings, names)
         transport = WebhookTransport(settings, guard)
@@ -82,91 +94,91 @@ async def test_a_name_that_leads_inside_later_is_not_connected_to(later: list[st
         with pytest.raises(RefusedError):
             await guard.check(url, "ada")
     assert bird.connections == 0
-    assert names.asked == [(NAME, port_of(bird))] * 5
+    assert names.lookups == [(NAME, port_of(bird))] * 5
 
 
-class SystemNames:
-    """Answers as the system's resolver, and counts how often somebody asks, whoever that is."""
+class FakeSystemResolver:
+    """Replacement of `socket.getaddrinfo` that records its calls."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *answers: str) -> None:
         self.answers = list(answers)
-        self.asked: list[str] = []
+        self.lookups: list[str] = []
         monkeypatch.setattr(socket, "getaddrinfo", self)
 
     def __call__(self, host: Any, port: Any, *_: Any, **__: Any) -> list[Any]:
-        self.asked.append(host)
-        address = self.answers[min(len(self.asked), len(self.answers)) - 1]
+        self.lookups.append(host)
+        address = self.answers[min(len(self.lookups), len(self.answers)) - 1]
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port))]
 
 
-async def test_the_system_is_asked_once_for_each_judgement(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_name_is_resolved_once_per_check(monkeypatch: pytest.MonkeyPatch) -> None:
     with canary() as bird:
-        names = SystemNames(monkeypatch, OUTSIDE, HERE)
+        names = FakeSystemResolver(monkeypatch, OUTSIDE, HERE)
         url = f"https://{NAME}:{port_of(bird)}/"
         await Guard(PushSettings(ports=[port_of(bird)])).check(url, "ada")
         async with posting(ports=[port_of(bird)]) as post:
             assert (await post(url)).status == 0
     assert bird.connections == 0
-    assert names.asked == [NAME] * 2
+    assert names.lookups == [NAME] * 2
 
 
-async def test_nobody_but_the_guard_asks_the_system(monkeypatch: pytest.MonkeyPatch) -> None:
-    with raw(good) as server, canary(THERE, port_of(server)) as bird:
-        names = SystemNames(monkeypatch, HERE, THERE)
+async def test_only_the_guard_resolves_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    with raw(answer_ok) as server, canary(THERE, port_of(server)) as bird:
+        names = FakeSystemResolver(monkeypatch, HERE, THERE)
         async with posting(dev=True, allowed_hosts=[NAME]) as post:
             assert (await post(f"http://{NAME}:{port_of(bird)}/")).status == 200
     assert bird.connections == 0
-    assert names.asked == [NAME]
+    assert names.lookups == [NAME]
 
 
-async def test_what_is_connected_to_is_what_was_judged() -> None:
-    with raw(good_for_once) as server, canary(THERE, port_of(server)) as bird:
-        names = Names([HERE], [THERE])
+async def test_the_checked_address_is_connected_to() -> None:
+    with raw(answer_and_close) as server, canary(THERE, port_of(server)) as bird:
+        names = FakeResolver([HERE], [THERE])
         async with posting(names, dev=True, allowed_hosts=[NAME], timeout=1) as post:
             url = f"http://{NAME}:{port_of(bird)}/hook"
             assert (await post(url)).status == 200
             assert (server.connections, bird.connections) == (1, 0)
-            assert len(names.asked) == 1
-            await post(url)  # and the next connection is judged anew
-        assert len(names.asked) == 2
+            assert len(names.lookups) == 1
+            await post(url)  # the next connection is checked again
+        assert len(names.lookups) == 2
     assert (server.connections, bird.connections) == (1, 1)
     assert [request.path for request in server.requests] == ["/hook"]
 
 
-async def test_a_connection_that_is_kept_is_not_judged_twice() -> None:
-    with raw(good) as server:
-        names = Names([HERE], [OUTSIDE])
+async def test_a_kept_connection_is_not_checked_again() -> None:
+    with raw(answer_ok) as server:
+        names = FakeResolver([HERE], [OUTSIDE])
         async with posting(names, dev=True) as post:
             statuses = [(await post(f"http://{NAME}:{port_of(server)}/")).status for _ in range(3)]
     assert statuses == [200] * 3
-    assert (server.connections, len(names.asked)) == (1, 1)
+    assert (server.connections, len(names.lookups)) == (1, 1)
 
 
-async def test_of_several_addresses_the_first_is_connected_to() -> None:
-    with raw(good) as server, canary(THERE, port_of(server)) as bird:
-        names = Names([HERE, THERE, "127.0.0.3"])
+async def test_the_first_of_several_addresses_is_connected_to() -> None:
+    with raw(answer_ok) as server, canary(THERE, port_of(server)) as bird:
+        names = FakeResolver([HERE, THERE, "127.0.0.3"])
         async with posting(names, dev=True) as post:
             assert (await post(f"http://{NAME}:{port_of(server)}/")).status == 200
     assert (server.connections, bird.connections) == (1, 0)
 
 
-async def test_the_next_address_is_tried_when_nobody_listens_at_the_first() -> None:
-    with raw(good) as server:
-        names = Names([THERE, "127.0.0.3", HERE])
+async def test_the_next_address_is_tried_if_the_first_refuses_the_connection() -> None:
+    with raw(answer_ok) as server:
+        names = FakeResolver([THERE, "127.0.0.3", HERE])
         async with posting(names, dev=True) as post:
             assert (await post(f"http://{NAME}:{port_of(server)}/")).status == 200
-    assert len(names.asked) == 1
+    assert len(names.lookups) == 1
 
 
-async def test_a_webhook_where_nobody_listens_has_failed() -> None:
+async def test_an_attempt_fails_if_all_addresses_refuse_the_connection() -> None:
     with listener() as sock:
         port = sock.getsockname()[1]
-    async with posting(Names([HERE, THERE]), dev=True) as post:
+    async with posting(FakeResolver([HERE, THERE]), dev=True) as post:
         answer = await post(f"http://{NAME}:{port}/")
-    assert answer == Answer(0, "ConnectError")
+    assert answer == WebhookResponse(0, "ConnectError")
 
 
-# Ways around
+# Redirects and proxies
 
 
 @pytest.mark.parametrize("status", [300, 301, 302, 303, 307, 308])
@@ -179,36 +191,36 @@ async def test_a_redirect_is_not_followed(status: int) -> None:
 
 
 @pytest.mark.parametrize("name", ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"])
-async def test_a_proxy_of_the_environment_is_not_used(
+async def test_proxies_of_the_environment_are_not_used(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("NO_PROXY", raising=False)
     monkeypatch.delenv("no_proxy", raising=False)
-    with canary() as bird, raw(good) as server, receiving(NAME) as secure:
+    with canary() as bird, raw(answer_ok) as server, secure_server(NAME) as secure:
         for spelling in (name, name.lower()):
             monkeypatch.setenv(spelling, bird.url)
-        async with posting(Names([HERE]), dev=True) as post:
+        async with posting(FakeResolver([HERE]), dev=True) as post:
             for url in (f"http://{NAME}:{port_of(server)}/", secure.url):
                 assert (await post(url)).status == 200
     assert bird.connections == 0
 
 
-async def test_a_proxy_of_the_settings_resolves_names_itself() -> None:
-    names = Names([OUTSIDE])
+async def test_a_configured_proxy_resolves_names_itself() -> None:
+    names = FakeResolver([OUTSIDE])
     with raw(lambda request: reply(b"", 403 if request.method == "CONNECT" else 200)) as proxy:
         async with posting(names, dev=True, proxy=proxy.url) as post:
             assert (await post(f"http://{NAME}/hook")).status == 200
             assert (await post(f"https://{NAME}/hook")).status == 0
-    asked = [(request.method, request.path) for request in proxy.requests]
-    assert asked == [("POST", f"http://{NAME}/hook"), ("CONNECT", f"{NAME}:443")]
-    assert not names.asked
+    requests = [(request.method, request.path) for request in proxy.requests]
+    assert requests == [("POST", f"http://{NAME}/hook"), ("CONNECT", f"{NAME}:443")]
+    assert not names.lookups
 
 
 # TLS
 
 
-class Secure(Raw):
-    """A server with a certificate, which remembers the names that it is asked for."""
+class Secure(RawServer):
+    """Server with a certificate; records the server names that clients request."""
 
     def __init__(self, script: Script, certificate: trustme.LeafCert) -> None:
         super().__init__(script)
@@ -218,7 +230,7 @@ class Secure(Raw):
         self.context.sni_callback = lambda _, name, __: self.names.append(name)
 
     async def handle(self, reader: Any, writer: Any) -> None:
-        with suppress(ssl.SSLError):  # a client that does not trust it
+        with suppress(ssl.SSLError):  # a client that does not trust the certificate
             await writer.start_tls(self.context)
             while (request := await read_request(reader)) is not None:
                 self.requests.append(request)
@@ -226,8 +238,8 @@ class Secure(Raw):
 
 
 @contextmanager
-def receiving(*names: str, ca: trustme.CA = CA, script: Script = good) -> Iterator[Secure]:
-    """A server at 127.0.0.1 with a certificate for these names; its URL is that of NAME."""
+def secure_server(*names: str, ca: trustme.CA = CA, script: Script = answer_ok) -> Iterator[Secure]:
+    """Run a server at 127.0.0.1 with a certificate for these names, and a URL with NAME."""
     server = Secure(script, ca.issue_cert(*names))
     with listener() as sock, server.running(sock):
         server.url = f"https://{NAME}:{port_of(server)}/hook"
@@ -235,16 +247,16 @@ def receiving(*names: str, ca: trustme.CA = CA, script: Script = good) -> Iterat
 
 
 @pytest.mark.parametrize("certified", [NAME, "*.example.com"])
-async def test_a_post_arrives_under_the_name_and_not_the_address(certified: str) -> None:
-    with receiving(certified) as server:
-        names = Names([HERE])
+async def test_tls_and_the_host_header_use_the_name_and_not_the_address(certified: str) -> None:
+    with secure_server(certified) as server:
+        names = FakeResolver([HERE])
         async with posting(names, allowed_hosts=[NAME], ports=[port_of(server)]) as post:
-            assert await post(server.url, b'{"id": "t-1"}') == Answer(200, "status 200")
+            assert await post(server.url, b'{"id": "t-1"}') == WebhookResponse(200, "status 200")
     (request,) = server.requests
     assert (request.method, request.path, request.json) == ("POST", "/hook", {"id": "t-1"})
     assert request.headers["host"].partition(":")[0] == NAME
     assert server.names == [NAME]
-    assert len(names.asked) == 1
+    assert len(names.lookups) == 1
 
 
 UNTRUSTED: dict[str, Iterable[Any]] = {
@@ -258,28 +270,30 @@ UNTRUSTED: dict[str, Iterable[Any]] = {
 
 @pytest.mark.parametrize(("ca", "certified"), UNTRUSTED.values(), ids=UNTRUSTED)
 @pytest.mark.parametrize("dev", [False, True])
-async def test_nothing_is_told_to_who_has_no_certificate_for_the_name(
+async def test_a_server_without_a_certificate_for_the_name_gets_no_request(
     ca: trustme.CA, certified: str, dev: bool
 ) -> None:
-    with receiving(certified, ca=ca) as server:
+    with secure_server(certified, ca=ca) as server:
         port = port_of(server)
-        async with posting(Names([HERE]), allowed_hosts=[NAME], ports=[port], dev=dev) as post:
+        async with posting(
+            FakeResolver([HERE]), allowed_hosts=[NAME], ports=[port], dev=dev
+        ) as post:
             answer = await post(server.url)
-    assert answer == Answer(0, "ConnectError")
+    assert answer == WebhookResponse(0, "ConnectError")
     assert (server.connections, server.requests) == (1, [])
     assert server.names == [NAME]
 
 
 async def test_a_server_without_tls_gets_no_request() -> None:
     with canary() as bird:
-        async with posting(Names([HERE]), dev=True, timeout=0.2) as post:
+        async with posting(FakeResolver([HERE]), dev=True, timeout=0.2) as post:
             assert (await post(f"https://{NAME}:{port_of(bird)}/secret")).status == 0
     assert bird.connections == 1
     assert b"secret" not in bird.got
 
 
-async def test_an_address_in_a_url_is_connected_to_as_it_is() -> None:
-    with receiving(HERE) as server:
+async def test_a_literal_address_is_connected_to() -> None:
+    with secure_server(HERE) as server:
         async with posting(dev=True) as post:
             assert (await post(f"https://{HERE}:{port_of(server)}/")).status == 200
     assert server.names == [None]

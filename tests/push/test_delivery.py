@@ -1,4 +1,4 @@
-"""What webhooks are told, over real sockets: every transition, in order, at least once."""
+"""Notifications over real sockets: each transition, in order, at least once."""
 
 import time
 from datetime import UTC, datetime, timedelta
@@ -19,28 +19,36 @@ QUICK = (0.05, 0.1, 0.2)
 ALL = ["submitted", "working", "completed"]
 
 
-def distinct(deliveries: list[Delivery]) -> list[str]:
-    """The states in the order in which each was first told."""
+def first_states(deliveries: list[Delivery]) -> list[str]:
+    """Return the states in the order of their first deliveries."""
     return list({delivery.id: delivery.state for delivery in deliveries}.values())
 
 
-def test_every_transition_is_told_in_the_version_that_the_webhook_was_set_in() -> None:
+def test_each_transition_is_notified_in_the_version_of_the_push_config() -> None:
     with receiving() as receiver, agent() as caller:
         task = caller.send(url=receiver.url + "/new")
-        old = caller.send_old(url=receiver.url + "/old")
+        old_task = caller.send_old(url=receiver.url + "/old")
         deliveries = receiver.wait(6)
-    new = [delivery for delivery in deliveries if delivery.path == "/hook/new"]
-    assert [delivery.state for delivery in new] == ALL
-    assert [[*delivery.json] for delivery in new] == [["task"], ["statusUpdate"], ["statusUpdate"]]
-    assert {d.headers["content-type"] for d in new} == {"application/a2a+json"}
-    assert new[0].json["task"]["id"] == new[1].json["statusUpdate"]["taskId"] == task["id"]
-    former = [delivery for delivery in deliveries if delivery.path == "/hook/old"]
-    assert [delivery.state for delivery in former] == ALL
-    assert {d.headers["content-type"] for d in former} == {"application/json"}
-    assert former[-1].json == old
+    new_deliveries = [delivery for delivery in deliveries if delivery.path == "/hook/new"]
+    assert [delivery.state for delivery in new_deliveries] == ALL
+    assert [[*delivery.json] for delivery in new_deliveries] == [
+        ["task"],
+        ["statusUpdate"],
+        ["statusUpdate"],
+    ]
+    assert {d.headers["content-type"] for d in new_deliveries} == {"application/a2a+json"}
+    assert (
+        new_deliveries[0].json["task"]["id"]
+        == new_deliveries[1].json["statusUpdate"]["taskId"]
+        == task["id"]
+    )
+    old_deliveries = [delivery for delivery in deliveries if delivery.path == "/hook/old"]
+    assert [delivery.state for delivery in old_deliveries] == ALL
+    assert {d.headers["content-type"] for d in old_deliveries} == {"application/json"}
+    assert old_deliveries[-1].json == old_task
 
 
-def test_a_notification_is_what_the_stream_has_at_that_version() -> None:
+def test_a_notification_equals_the_event_of_the_stream() -> None:
     with receiving() as receiver, agent() as caller:
         task = caller.send(url=receiver.url)
         receiver.wait(3)
@@ -48,34 +56,34 @@ def test_a_notification_is_what_the_stream_has_at_that_version() -> None:
         assert len({delivery.id for delivery in receiver.deliveries}) == 3
 
 
-def test_credentials_and_token_come_as_the_protocol_has_them() -> None:
-    wish = {"scheme": "Bearer", "credentials": "sesame"}
+def test_credentials_and_token_are_sent_as_specified() -> None:
+    authentication = {"scheme": "Bearer", "credentials": "sesame"}
     with receiving() as receiver, agent() as caller:
-        caller.send(url=receiver.url, token="t-1", authentication=wish)
+        caller.send(url=receiver.url, token="t-1", authentication=authentication)
         caller.send_old(url=receiver.url, authentication={"schemes": ["Basic"], "credentials": "x"})
         caller.send(url=receiver.url)
         receiver.wait(9)
-    given = {
+    received = {
         (d.headers.get("authorization"), d.headers.get("x-a2a-notification-token"))
         for d in receiver.deliveries
     }
-    assert given == {("Bearer sesame", "t-1"), ("Basic x", None), (None, None)}
+    assert received == {("Bearer sesame", "t-1"), ("Basic x", None), (None, None)}
 
 
-def test_notifications_are_signed_so_that_receivers_can_change_their_secret() -> None:
-    fresh = "whsec_" + "R0hJSktM" * 4
-    with receiving() as receiver, agent(secrets=[fresh, SECRET]) as caller:
+def test_notifications_are_signed_with_each_secret() -> None:
+    new_secret = "whsec_" + "R0hJSktM" * 4
+    with receiving() as receiver, agent(secrets=[new_secret, SECRET]) as caller:
         caller.send(url=receiver.url)
         deliveries = receiver.wait(3)
     for delivery in deliveries:
-        for secret in (SECRET, fresh):
+        for secret in (SECRET, new_secret):
             assert Webhook(secret).verify(delivery.body, dict(delivery.headers)) == delivery.json
     forged = {**deliveries[0].headers, "webhook-id": deliveries[1].id}
     with pytest.raises(WebhookVerificationError):
         Webhook(SECRET).verify(deliveries[0].body, forged)
 
 
-def test_without_a_secret_there_is_no_signature() -> None:
+def test_without_a_secret_notifications_are_not_signed() -> None:
     with receiving() as receiver, agent(secrets=[]) as caller:
         caller.send(url=receiver.url)
         assert "webhook-signature" not in receiver.wait(1)[0].headers
@@ -86,19 +94,19 @@ def test_a_receiver_that_is_down_for_six_seconds_misses_nothing() -> None:
     port = free_port()
     with agent() as caller:
         caller.send(url=f"http://127.0.0.1:{port}/hook")
-        time.sleep(6)  # it is down: nothing can tell of it
+        time.sleep(6)  # there is no event to await
         with receiving(port=port) as receiver:
             receiver.wait(3)
         assert receiver.states == ALL
 
 
-def test_what_fails_is_tried_again_with_the_same_id_and_body() -> None:
+def test_a_failed_attempt_is_repeated_with_the_same_id_and_body() -> None:
     replies = [Reply(500), Reply(500)]
     with receiving(script(*replies)) as receiver, agent(retries=(0.1, 1.1, 4)) as caller:
         caller.send(url=receiver.url)
         first, second, third, *_ = receiver.wait(5)
         assert (first.id, first.body) == (second.id, second.body) == (third.id, third.body)
-        assert distinct(receiver.deliveries) == ALL
+        assert first_states(receiver.deliveries) == ALL
         for delivery in receiver.deliveries:
             Webhook(SECRET).verify(delivery.body, dict(delivery.headers))
         assert first.headers["webhook-timestamp"] < third.headers["webhook-timestamp"]
@@ -106,7 +114,7 @@ def test_what_fails_is_tried_again_with_the_same_id_and_body() -> None:
 
 
 @pytest.mark.clock
-def test_the_waits_are_one_two_and_four_seconds() -> None:
+def test_the_default_backoff_is_one_two_and_four_seconds() -> None:
     with receiving(lambda delivery: Reply(500)) as receiver, agent() as caller:
         task = caller.send(url=receiver.url)
         deliveries = receiver.wait(4)
@@ -119,7 +127,7 @@ def test_the_waits_are_one_two_and_four_seconds() -> None:
         assert len(receiver) == 4
 
 
-def test_redirects_are_failures_and_lead_nowhere() -> None:
+def test_redirects_are_failures_and_not_followed() -> None:
     with receiving() as elsewhere:
         moved = Reply(301, {"location": elsewhere.url})
         with receiving(lambda delivery: moved) as receiver, agent(retries=QUICK) as caller:
@@ -129,7 +137,7 @@ def test_redirects_are_failures_and_lead_nowhere() -> None:
         assert len(elsewhere) == 0
 
 
-def test_a_receiver_that_says_gone_is_told_nothing_more() -> None:
+def test_status_410_fails_the_webhook_at_once() -> None:
     with receiving(lambda delivery: Reply(410)) as receiver, agent() as caller:
         task = caller.send(url=receiver.url)
         eventually(lambda: caller.config(task)["status"] == "failed")
@@ -139,7 +147,7 @@ def test_a_receiver_that_says_gone_is_told_nothing_more() -> None:
 @pytest.mark.clock
 @pytest.mark.parametrize("status", [429, 503])
 @pytest.mark.parametrize("form", ["seconds", "date"])
-def test_retry_after_is_honoured(status: int, form: str) -> None:
+def test_retry_after_is_followed(status: int, form: str) -> None:
     def answer(delivery: Delivery) -> Reply:
         later = format_datetime(datetime.now(UTC) + timedelta(seconds=3), usegmt=True)
         wait = "2" if form == "seconds" else later
@@ -153,24 +161,24 @@ def test_retry_after_is_honoured(status: int, form: str) -> None:
 
 
 @pytest.mark.parametrize("cut", [b"", b"HTTP/1.1 2", b"HTTP/1.1 200 OK\r\ncontent-le", b"nonsense"])
-def test_an_answer_that_is_cut_is_a_failure(cut: bytes) -> None:
+def test_an_incomplete_answer_is_a_failure(cut: bytes) -> None:
     answer = script(Reply(cut=cut), Reply(cut=cut))
     with receiving(answer) as receiver, agent(retries=QUICK) as caller:
         caller.send(url=receiver.url)
         receiver.wait(5)
-    assert distinct(receiver.deliveries) == ALL
+    assert first_states(receiver.deliveries) == ALL
 
 
-def test_a_receiver_that_says_nothing_is_given_up_in_time() -> None:
+def test_an_attempt_without_an_answer_times_out() -> None:
     answer = script(Reply(silent=True))
     with receiving(answer) as receiver, agent(retries=QUICK, timeout=0.5) as caller:
         caller.send(url=receiver.url)
-        first, second, *_ = receiver.wait(4, seconds=9)  # by default it would take ten
+        first, second, *_ = receiver.wait(4, seconds=9)  # the default timeout is ten seconds
         assert second.at - first.at >= 0.5
-        assert distinct(receiver.deliveries) == ALL
+        assert first_states(receiver.deliveries) == ALL
 
 
-def test_a_failed_webhook_is_told_nothing_until_it_is_set_again() -> None:
+def test_a_failed_webhook_gets_no_notification_until_it_is_set_again() -> None:
     with receiving(script(*[Reply(500)] * 4)) as receiver, agent(retries=QUICK) as caller:
         task = caller.send("held", wait=False, id="c", url=receiver.url)
         eventually(lambda: caller.config(task)["status"] == "failed")
@@ -184,7 +192,7 @@ def test_a_failed_webhook_is_told_nothing_until_it_is_set_again() -> None:
         assert len(receiver) == 5
 
 
-def test_one_webhook_that_fails_does_not_concern_the_others_of_its_task() -> None:
+def test_a_failed_webhook_does_not_affect_others_of_its_task() -> None:
     with (
         receiving(lambda delivery: Reply(404)) as bad,
         receiving() as good,
@@ -199,7 +207,7 @@ def test_one_webhook_that_fails_does_not_concern_the_others_of_its_task() -> Non
         assert caller.config(task, "good")["status"] == "active"
 
 
-def test_a_deleted_webhook_is_told_nothing_more() -> None:
+def test_a_deleted_webhook_gets_no_more_notifications() -> None:
     with receiving(lambda delivery: Reply(500)) as receiver:
         with agent(retries=(600,)) as caller:
             task = caller.send("held", wait=False, url=receiver.url)
@@ -210,10 +218,10 @@ def test_a_deleted_webhook_is_told_nothing_more() -> None:
             ended = {"id": task["id"]}
             eventually(lambda: caller.ask("GetTask", **ended)["status"]["state"].endswith("TED"))
             assert caller.metrics()["webhooks_pending"] == 0
-        assert len(receiver) == 1  # at the end all that waits is tried once more
+        assert len(receiver) == 1  # pending notifications are tried once more at shutdown
 
 
-def test_what_happens_to_another_webhook_of_the_task_shortens_no_wait() -> None:
+def test_changes_of_other_webhooks_do_not_shorten_the_backoff() -> None:
     later = Reply(429, {"retry-after": "60"})
     with receiving(lambda delivery: later) as receiver, receiving() as other, agent() as caller:
         task = caller.send("held", wait=False, id="a", url=receiver.url)
@@ -224,7 +232,7 @@ def test_what_happens_to_another_webhook_of_the_task_shortens_no_wait() -> None:
         assert len(receiver) == 1
 
 
-def test_a_webhook_that_is_set_again_is_tried_at_once_and_has_all_its_attempts_again() -> None:
+def test_a_replaced_webhook_is_tried_at_once_with_all_its_attempts() -> None:
     later = Reply(429, {"retry-after": "60"})
     with (
         receiving(lambda delivery: later) as wrong,
@@ -235,5 +243,5 @@ def test_a_webhook_that_is_set_again_is_tried_at_once_and_has_all_its_attempts_a
         wrong.wait(1)
         caller.ask("CreateTaskPushNotificationConfig", taskId=task["id"], id="a", url=right.url)
         right.wait(5)
-        assert distinct(right.deliveries) == ["submitted", "working"]
+        assert first_states(right.deliveries) == ["submitted", "working"]
         assert len(wrong) == 1

@@ -1,4 +1,4 @@
-"""Which URLs may be those of webhooks, and which hosts an operator may allow."""
+"""Guard for webhooks: valid URLs, and hosts that an operator may allow."""
 
 from collections.abc import Mapping
 
@@ -15,8 +15,8 @@ PROXY = "http://proxy.example.com:3128"
 HOOK = "https://hooks.example.com/"
 
 
-def leading(to: Mapping[str, list[str]] | str) -> Resolve:
-    """A resolver that knows these names, or one address for all of them."""
+def resolver_for(to: Mapping[str, list[str]] | str) -> Resolve:
+    """Return a resolver with these names, or one address for all names."""
 
     async def resolve(host: str, port: int, principal: str) -> list[str]:
         if isinstance(to, str):
@@ -28,19 +28,19 @@ def leading(to: Mapping[str, list[str]] | str) -> Resolve:
     return resolve
 
 
-async def nobody_asks(host: str, port: int, principal: str) -> list[str]:
-    """The resolver of who has nothing to resolve."""
+async def unused_resolver(host: str, port: int, principal: str) -> list[str]:
+    """Fail, as a resolver that must not be called."""
     raise AssertionError(host)
 
 
 async def refusal(guard: Guard, url: str) -> str:
-    """Why a URL is refused."""
+    """Return the message with which a URL is refused."""
     with pytest.raises(RefusedError) as caught:
         await guard.check(url, "ada")
     return str(caught.value)
 
 
-# What a URL says
+# Form of the URL
 
 
 WELL_FORMED = [
@@ -61,7 +61,7 @@ WELL_FORMED = [
 
 @pytest.mark.parametrize("url", WELL_FORMED)
 async def test_a_url_of_a_public_host_is_allowed(url: str) -> None:
-    await Guard(PushSettings(), leading(to=OUTSIDE)).check(url, "ada")
+    await Guard(PushSettings(), resolver_for(to=OUTSIDE)).check(url, "ada")
 
 
 MALFORMED = {
@@ -125,24 +125,24 @@ MALFORMED = {
 
 
 @pytest.mark.parametrize("url", MALFORMED.values(), ids=MALFORMED)
-async def test_a_url_that_is_none_of_a_webhook_is_refused_before_it_is_resolved(url: str) -> None:
-    assert await refusal(Guard(PushSettings(), nobody_asks), url) != NOT_PUBLIC
-    assert await refusal(Guard(PushSettings(proxy=PROXY), nobody_asks), url) != NOT_PUBLIC
+async def test_an_invalid_url_is_refused_before_its_host_is_resolved(url: str) -> None:
+    assert await refusal(Guard(PushSettings(), unused_resolver), url) != NOT_PUBLIC
+    assert await refusal(Guard(PushSettings(proxy=PROXY), unused_resolver), url) != NOT_PUBLIC
 
 
-async def test_a_url_may_be_as_long_as_is_allowed() -> None:
-    await Guard(PushSettings(), leading(to=OUTSIDE)).check(
+async def test_a_url_may_be_as_long_as_the_limit() -> None:
+    await Guard(PushSettings(), resolver_for(to=OUTSIDE)).check(
         HOOK + "a" * (MAX_URL - len(HOOK)), "ada"
     )
 
 
-async def test_http_is_refused_in_the_words_of_the_requirement() -> None:
-    told = await refusal(Guard(PushSettings(), nobody_asks), "http://hooks.example.com/")
-    assert told == "Webhook URL must use HTTPS in production mode"
+async def test_http_is_refused_with_the_required_message() -> None:
+    message = await refusal(Guard(PushSettings(), unused_resolver), "http://hooks.example.com/")
+    assert message == "Webhook URL must use HTTPS in production mode"
 
 
-async def test_ports_may_be_named_instead_of_the_usual_ones() -> None:
-    guard = Guard(PushSettings(ports=[9000]), leading(to=OUTSIDE))
+async def test_the_allowed_ports_are_configurable() -> None:
+    guard = Guard(PushSettings(ports=[9000]), resolver_for(to=OUTSIDE))
     await guard.check("https://hooks.example.com:9000/", "ada")
     assert "9000" in await refusal(guard, HOOK)
 
@@ -173,17 +173,17 @@ SPELLED_OUT = [
 
 
 @pytest.mark.parametrize("url", SPELLED_OUT)
-async def test_an_inner_address_is_refused_however_it_is_written(url: str) -> None:
+async def test_an_internal_address_is_refused_in_any_notation(url: str) -> None:
     assert await refusal(Guard(PushSettings()), url) == NOT_PUBLIC
-    assert await refusal(Guard(PushSettings(proxy=PROXY), nobody_asks), url) == NOT_PUBLIC
+    assert await refusal(Guard(PushSettings(proxy=PROXY), unused_resolver), url) == NOT_PUBLIC
 
 
-async def test_nobody_learns_which_names_there_are_inside() -> None:
-    known = {"db.corp.example": [INSIDE], "none.example": []}
-    guard = Guard(PushSettings(), leading(to=known))
+async def test_a_refusal_does_not_reveal_whether_an_internal_name_exists() -> None:
+    addresses = {"db.corp.example": [INSIDE], "none.example": []}
+    guard = Guard(PushSettings(), resolver_for(to=addresses))
     hosts = ("db.corp.example", "none.example", "unknown.corp.example", "10.0.0.1")
     assert {await refusal(guard, f"https://{host}/") for host in hosts} == {NOT_PUBLIC}
-    for url in ("https://nobody.invalid/", "https://127.0.0.1/", f"https://{'a.' * 126}invalid/"):
+    for url in ("https://unknown.invalid/", "https://127.0.0.1/", f"https://{'a.' * 126}invalid/"):
         assert await refusal(Guard(PushSettings()), url) == NOT_PUBLIC
 
 
@@ -192,14 +192,14 @@ BAD = [INSIDE, "127.0.0.1", METADATA, "::1", "::ffff:8.8.8.8", "fe80::1%2", "0.0
 
 @pytest.mark.parametrize("bad", BAD)
 @pytest.mark.parametrize("place", [0, 1, 2])
-async def test_one_bad_address_among_good_ones_is_enough(bad: str, place: int) -> None:
-    found = [OUTSIDE, "2606:4700:4700::1111"]
-    found.insert(place, bad)
-    guard = Guard(PushSettings(), leading(to={"hooks.example.com": found}))
+async def test_one_internal_address_among_public_ones_is_refused(bad: str, place: int) -> None:
+    addresses = [OUTSIDE, "2606:4700:4700::1111"]
+    addresses.insert(place, bad)
+    guard = Guard(PushSettings(), resolver_for(to={"hooks.example.com": addresses}))
     assert await refusal(guard, HOOK) == NOT_PUBLIC
 
 
-# In development
+# Development mode
 
 
 @pytest.mark.parametrize(
@@ -212,12 +212,12 @@ async def test_one_bad_address_among_good_ones_is_enough(bad: str, place: int) -
         "https://127.0.0.1/",
     ],
 )
-async def test_in_development_a_webhook_may_be_on_this_machine(url: str) -> None:
+async def test_in_development_mode_a_webhook_may_be_on_loopback(url: str) -> None:
     await Guard(PushSettings(dev=True)).check(url, "ada")
     assert await refusal(Guard(PushSettings()), url)
 
 
-INNER = [INSIDE, "172.16.0.1", "192.168.0.1", "100.64.0.1", "169.254.1.1", "fd00::1", "fe80::1"]
+INTERNAL = [INSIDE, "172.16.0.1", "192.168.0.1", "100.64.0.1", "169.254.1.1", "fd00::1", "fe80::1"]
 ALWAYS_BAD = [METADATA, "100.100.100.200", "168.63.129.16", "192.0.0.192", "fd00:ec2::254"]
 ALWAYS_BAD += [
     "::ffff:169.254.169.254",
@@ -229,20 +229,20 @@ ALWAYS_BAD += [
 ]
 
 
-@pytest.mark.parametrize("address", [*INNER, *ALWAYS_BAD])
-async def test_in_development_a_webhook_may_not_be_elsewhere_inside(address: str) -> None:
-    guard = Guard(PushSettings(dev=True), leading(to=address))
+@pytest.mark.parametrize("address", [*INTERNAL, *ALWAYS_BAD])
+async def test_in_development_mode_other_internal_addresses_are_refused(address: str) -> None:
+    guard = Guard(PushSettings(dev=True), resolver_for(to=address))
     assert await refusal(guard, "http://hooks.example.com/") == NOT_PUBLIC
 
 
-async def test_in_development_only_the_scheme_the_port_and_this_machine_are_free() -> None:
-    guard = Guard(PushSettings(dev=True), nobody_asks)
+async def test_development_mode_relaxes_only_the_scheme_the_port_and_loopback() -> None:
+    guard = Guard(PushSettings(dev=True), unused_resolver)
     for url in ("ftp://localhost/", "http://me@localhost/", "http://", "http://localhost:65536/"):
         assert await refusal(guard, url)
     assert await refusal(Guard(PushSettings(dev=True, ports=[80])), "http://127.0.0.1:81/")
 
 
-# Hosts that are named
+# Allowed hosts
 
 
 @pytest.mark.parametrize(
@@ -262,11 +262,11 @@ async def test_in_development_only_the_scheme_the_port_and_this_machine_are_free
         ("intranet", "intranet"),
     ],
 )
-async def test_a_host_that_is_named_may_be_private(named: str, host: str) -> None:
+async def test_an_allowed_host_may_have_an_internal_address(named: str, host: str) -> None:
     for hosts in ([named], ["*", named], [named, "other.example.com", "172.16.0.0/12"]):
-        guard = Guard(PushSettings(allowed_hosts=hosts), leading(to=INSIDE))
+        guard = Guard(PushSettings(allowed_hosts=hosts), resolver_for(to=INSIDE))
         await guard.check(f"https://{host}/", "ada")
-    assert await refusal(Guard(PushSettings(), leading(to=INSIDE)), f"https://{host}/")
+    assert await refusal(Guard(PushSettings(), resolver_for(to=INSIDE)), f"https://{host}/")
 
 
 @pytest.mark.parametrize("address", [INSIDE, OUTSIDE])
@@ -285,33 +285,35 @@ async def test_a_host_that_is_named_may_be_private(named: str, host: str) -> Non
         ("2001:db8::/32", "hooks.example.com"),
     ],
 )
-async def test_without_a_star_nothing_else_is_allowed(named: str, host: str, address: str) -> None:
-    guard = Guard(PushSettings(allowed_hosts=[named]), leading(to=address))
+async def test_without_a_wildcard_other_hosts_are_refused(
+    named: str, host: str, address: str
+) -> None:
+    guard = Guard(PushSettings(allowed_hosts=[named]), resolver_for(to=address))
     assert await refusal(guard, f"https://{host}/") == NOT_PUBLIC
-    assert await refusal(Guard(PushSettings(allowed_hosts=[]), leading(to=address)), HOOK)
+    assert await refusal(Guard(PushSettings(allowed_hosts=[]), resolver_for(to=address)), HOOK)
 
 
-async def test_with_a_star_other_hosts_must_be_public() -> None:
-    known = {"db.corp.example": [INSIDE], "hooks.example.com": [OUTSIDE], "x.example": [INSIDE]}
-    guard = Guard(PushSettings(allowed_hosts=["*", "db.corp.example"]), leading(to=known))
+async def test_with_a_wildcard_other_hosts_must_be_public() -> None:
+    addresses = {"db.corp.example": [INSIDE], "hooks.example.com": [OUTSIDE], "x.example": [INSIDE]}
+    guard = Guard(PushSettings(allowed_hosts=["*", "db.corp.example"]), resolver_for(to=addresses))
     await guard.check(HOOK, "ada")
     await guard.check("https://db.corp.example/", "ada")
     assert await refusal(guard, "https://x.example/") == NOT_PUBLIC
 
 
-async def test_each_address_must_be_in_a_network_that_is_named() -> None:
-    known = {"hooks.example.com": [INSIDE, "10.2.0.1"]}
-    narrow = Guard(PushSettings(allowed_hosts=["10.1.0.0/16"]), leading(to=known))
+async def test_every_address_must_be_in_an_allowed_network() -> None:
+    addresses = {"hooks.example.com": [INSIDE, "10.2.0.1"]}
+    narrow = Guard(PushSettings(allowed_hosts=["10.1.0.0/16"]), resolver_for(to=addresses))
     assert await refusal(narrow, HOOK) == NOT_PUBLIC
     both = PushSettings(allowed_hosts=["10.1.0.0/16", "10.2.0.0/16"])
-    await Guard(both, leading(to=known)).check(HOOK, "ada")
+    await Guard(both, resolver_for(to=addresses)).check(HOOK, "ada")
 
 
 @pytest.mark.parametrize("address", ALWAYS_BAD)
-async def test_not_even_a_named_host_may_give_out_credentials(address: str) -> None:
+async def test_metadata_services_are_refused_even_on_allowed_hosts(address: str) -> None:
     everything = ["*", "*.example.com", "hooks.example.com", "0.0.0.0/0", "::/0", address]
     for dev in (False, True):
-        guard = Guard(PushSettings(dev=dev, allowed_hosts=everything), leading(to=address))
+        guard = Guard(PushSettings(dev=dev, allowed_hosts=everything), resolver_for(to=address))
         assert await refusal(guard, HOOK) == NOT_PUBLIC
     literal = f"https://[{address}]/" if ":" in address else f"https://{address}/"
     for proxy in (None, PROXY):
@@ -322,27 +324,27 @@ async def test_not_even_a_named_host_may_give_out_credentials(address: str) -> N
 @pytest.mark.parametrize("proxy", [None, PROXY])
 @pytest.mark.parametrize("scope", ["", "%2", "%251", "%25lo"])
 @pytest.mark.parametrize("address", ["fd00:ec2::254", "ff02::1", "::ffff:169.254.169.254", "::"])
-async def test_a_scope_makes_no_other_address_of_a_forbidden_one(
+async def test_a_scope_does_not_permit_a_forbidden_address(
     address: str, scope: str, proxy: str | None
 ) -> None:
-    guard = Guard(PushSettings(proxy=proxy, allowed_hosts=["::/0"]), nobody_asks)
+    guard = Guard(PushSettings(proxy=proxy, allowed_hosts=["::/0"]), unused_resolver)
     assert await refusal(guard, f"https://[{address}{scope}]/")
 
 
 @pytest.mark.parametrize("address", ["::1", "fe80::1", "fd00::1", "2606:4700:4700::1111"])
 async def test_no_address_with_a_scope_is_public(address: str) -> None:
     for proxy in (None, PROXY):
-        guard = Guard(PushSettings(proxy=proxy), nobody_asks)
+        guard = Guard(PushSettings(proxy=proxy), unused_resolver)
         assert await refusal(guard, f"https://[{address}%25lo]/")
 
 
-# Through a proxy
+# Proxy
 
 
-async def test_a_name_is_left_to_the_proxy() -> None:
-    await Guard(PushSettings(proxy=PROXY), nobody_asks).check(HOOK, "ada")
-    await Guard(PushSettings(proxy=PROXY), nobody_asks).check("https://8.8.8.8/", "ada")
-    await Guard(PushSettings(proxy=PROXY), nobody_asks).check("https://123.example.com/", "ada")
+async def test_names_are_resolved_by_the_proxy() -> None:
+    await Guard(PushSettings(proxy=PROXY), unused_resolver).check(HOOK, "ada")
+    await Guard(PushSettings(proxy=PROXY), unused_resolver).check("https://8.8.8.8/", "ada")
+    await Guard(PushSettings(proxy=PROXY), unused_resolver).check("https://123.example.com/", "ada")
 
 
 @pytest.mark.parametrize(
@@ -366,25 +368,25 @@ async def test_a_name_is_left_to_the_proxy() -> None:
         "[::ffff:8.8.8.8]",
     ],
 )
-async def test_a_proxy_is_not_asked_for_what_is_inside(host: str) -> None:
-    guard = Guard(PushSettings(proxy=PROXY), nobody_asks)
+async def test_internal_hosts_are_refused_before_the_proxy(host: str) -> None:
+    guard = Guard(PushSettings(proxy=PROXY), unused_resolver)
     assert await refusal(guard, f"https://{host}/") == NOT_PUBLIC
     if host[0].isalpha():
         named = PushSettings(proxy=PROXY, allowed_hosts=[host.rstrip(".")])
-        await Guard(named, nobody_asks).check(f"https://{host}/", "ada")
+        await Guard(named, unused_resolver).check(f"https://{host}/", "ada")
 
 
-async def test_a_proxy_is_asked_for_what_is_named_and_for_nothing_else() -> None:
+async def test_only_allowed_hosts_are_requested_from_the_proxy() -> None:
     hosts = ["*.example.com", "10.1.0.0/16"]
-    guard = Guard(PushSettings(proxy=PROXY, allowed_hosts=hosts), nobody_asks)
+    guard = Guard(PushSettings(proxy=PROXY, allowed_hosts=hosts), unused_resolver)
     await guard.check(HOOK, "ada")
     await guard.check("https://10.1.2.3/", "ada")
     for host in ("example.org", "example.com", "10.2.0.1", "8.8.8.8"):
         assert await refusal(guard, f"https://{host}/") == NOT_PUBLIC
 
 
-async def test_in_development_a_proxy_may_lead_back_to_this_machine() -> None:
-    guard = Guard(PushSettings(proxy=PROXY, dev=True), nobody_asks)
+async def test_in_development_mode_a_proxy_may_connect_to_loopback() -> None:
+    guard = Guard(PushSettings(proxy=PROXY, dev=True), unused_resolver)
     for host in ("localhost", "127.0.0.1", "[::1]"):
         await guard.check(f"http://{host}:8000/", "ada")
     for host in ("10.0.0.1", "intranet", METADATA):

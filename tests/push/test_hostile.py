@@ -1,4 +1,4 @@
-"""Receivers, stores and URLs that mean ill: they harm nobody but themselves."""
+"""Malicious receivers, stores and URLs: they affect no other principals, tasks or hosts."""
 
 import asyncio
 import logging
@@ -24,6 +24,7 @@ from apcore_a2a_server.push import PushSettings
 from apcore_a2a_server.push.push import Push
 from apcore_a2a_server.push.queue import PER_HOST, PER_OWNER
 from apcore_a2a_server.push.signing import notification_body, notification_id
+from apcore_a2a_server.push.transport import WebhookResponse
 from apcore_a2a_server.store import Notification
 from apcore_a2a_server.store import outbox as module
 
@@ -36,9 +37,9 @@ from tests.server.test_custom_stores import DictStore
 from tests.server.test_push_stores import GIVEN, HOOK, QUICK, ask, replied
 from tests.serving import PATIENCE, running
 
-from .agents import Caller, Held, agent
+from .agents import Caller, HeldModule, agent
 from .bench import bench, hook
-from .posting import HERE, NAME, Names, port_of, posting
+from .posting import HERE, NAME, FakeResolver, port_of, posting
 from .receiver import Delivery, Json, Reply, receiving
 
 pytestmark = pytest.mark.anyio
@@ -49,8 +50,8 @@ TOO_MANY = "too many notifications wait"
 
 
 @contextmanager
-def knowing(work: Any = give_back, **settings: Any) -> Iterator[tuple[str, Push]]:
-    """An agent that knows its callers, and what calls its webhooks."""
+def serving_principals(work: Any = give_back, **settings: Any) -> Iterator[tuple[str, Push]]:
+    """Run an agent that authenticates its callers; yield its URL and its `Push`."""
     push = PushSettings(**{"dev": True, **settings})
     modules = registry_of({"work": Does(work)})
     app = app_of(modules, auth=Headers(), metrics=True, push_notifications=push)
@@ -58,31 +59,33 @@ def knowing(work: Any = give_back, **settings: Any) -> Iterator[tuple[str, Push]
         yield url, app.state.agent.push
 
 
-def left_in(push: Push) -> list[Any]:
-    """The notifications in the outbox."""
-    outbox, queue = kept_of(push), push.queue
-    kept = outbox._queues, outbox._due, outbox._pending, outbox._bytes, outbox._failing
-    return [each for each in (*kept, queue._deliveries, queue._of_owner, queue._of_host) if each]
+def leftovers_in(push: Push) -> list[Any]:
+    """Return what is left of notifications in the outbox and the queue."""
+    outbox, queue = outbox_of(push), push.queue
+    in_outbox = outbox._queues, outbox._due, outbox._pending, outbox._bytes, outbox._failing
+    return [
+        each for each in (*in_outbox, queue._deliveries, queue._of_owner, queue._of_host) if each
+    ]
 
 
-def kept_of(push: Push) -> module.Outbox:
-    """The outbox of an agent that keeps its tasks in memory."""
+def outbox_of(push: Push) -> module.Outbox:
+    """Return the outbox of an agent with tasks in memory."""
     store = push.queue._store
     assert isinstance(store, InMemoryTaskStore)
     return store._outbox
 
 
-def calling(url: str, name: str) -> "closing[Caller]":
-    """A caller of this name."""
-    caller = Caller(url, Held())
+def caller_named(url: str, name: str) -> "closing[Caller]":
+    """Return a client with this principal."""
+    caller = Caller(url, HeldModule())
     caller._http.headers.update({**ADA, "x-name": name})
     return closing(caller)
 
 
 # Receivers
 
-PROMPT = 100
-"""How many times as long as before half of the answers may take in a flood."""
+MAX_SLOWDOWN = 100
+"""Maximum slowdown of half of the answers during a flood, as a factor."""
 FLOODS: dict[str, tuple[bytes, bytes]] = {
     "hints": (b"", b"HTTP/1.1 100 Continue\r\n\r\n" * 8000),
     "chunks": (head(transfer_encoding="chunked"), b"1\r\nx\r\n" * 20000),
@@ -91,10 +94,10 @@ FLOODS: dict[str, tuple[bytes, bytes]] = {
 
 @pytest.mark.clock
 @pytest.mark.parametrize("name", FLOODS)
-def test_answers_without_end_hold_up_nobody_and_end(name: str) -> None:
+def test_endless_answers_end_and_do_not_slow_down_the_agent(name: str) -> None:
     times: list[float] = []
 
-    def ask() -> float:
+    def measure_health() -> float:
         began = time.monotonic()
         assert caller._http.get("/health").status_code == 200
         return time.monotonic() - began
@@ -103,40 +106,40 @@ def test_answers_without_end_hold_up_nobody_and_end(name: str) -> None:
         raw(lambda _: endless(*FLOODS[name])) as server,
         agent(retries=[0]) as caller,
     ):
-        before = statistics.median(ask() for _ in range(20))
-        for _ in range(2 * PER_HOST):  # for long enough to be measured
+        before = statistics.median(measure_health() for _ in range(20))
+        for _ in range(2 * PER_HOST):  # enough to measure
             caller.send(wait=False, url=server.url)
         assert caller.metrics()["webhooks_pending"]
-        ends = time.monotonic() + 2 * PATIENCE
+        deadline = time.monotonic() + 2 * PATIENCE
         while caller.metrics()["webhooks_pending"]:
-            times.append(ask())
-            assert time.monotonic() < ends
+            times.append(measure_health())
+            assert time.monotonic() < deadline
         assert server.connections >= PER_HOST
     assert times
-    assert statistics.median(times) < PROMPT * before
+    assert statistics.median(times) < MAX_SLOWDOWN * before
 
 
-def test_silent_receivers_of_many_principals_hold_up_no_other_principal() -> None:
+def test_silent_receivers_of_many_principals_do_not_delay_other_principals() -> None:
     count, hosts = 5, PER_OWNER // PER_HOST
     with ExitStack() as stack:
-        silent = [  # the system takes connections, and nobody reads what they bring
+        silent = [  # connections are accepted, but never read
             stack.enter_context(socket.create_server((f"127.0.0.{n + 1}", 0), backlog=1024))
             for n in range(hosts)
         ]
         urls = ["http://{}:{}/".format(*sock.getsockname()) for sock in silent]
         receiver = stack.enter_context(receiving())
-        url, push = stack.enter_context(knowing(timeout=PATIENCE * 2))
+        url, push = stack.enter_context(serving_principals(timeout=PATIENCE * 2))
         for n in range(count):
-            eve = stack.enter_context(calling(url, f"eve{n}"))
+            eve = stack.enter_context(caller_named(url, f"eve{n}"))
             for number in range(PER_OWNER):
                 eve.send("work", wait=False, url=urls[number % hosts])
         eventually(lambda: len(push.queue._deliveries) == count * PER_OWNER)
-        ada = stack.enter_context(calling(url, "ada"))
+        ada = stack.enter_context(caller_named(url, "ada"))
         ada.send("work", wait=False, url=receiver.url)
         receiver.wait(3, 2)
 
 
-def test_a_receiver_that_asks_for_an_hour_holds_up_no_end(
+def test_a_long_retry_after_does_not_delay_shutdown(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     busy = Reply(503, {"retry-after": "3600"})
@@ -146,25 +149,27 @@ def test_a_receiver_that_asks_for_an_hour_holds_up_no_end(
             eventually(lambda: caller.metrics()["webhooks_retried"] == 1)
         assert len(receiver) == 2
     name = f"webhook c of task {task['id']} at 127.0.0.1"
-    assert f"3 notifications for {name} are lost: the server ends" in caplog.messages
+    assert f"3 notifications for {name} are lost: the server shuts down" in caplog.messages
 
 
-def test_what_waits_for_a_principal_is_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_BYTES", 10_000)
+def test_the_pending_notifications_of_a_principal_are_limited_in_bytes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "MAX_BYTES_PER_OWNER", 10_000)
     with ExitStack() as stack:
         dead = stack.enter_context(receiving(lambda delivery: SILENT))
         good = stack.enter_context(receiving())
-        url, push = stack.enter_context(knowing(timeout=0.5, retries=[60]))
-        eve, ada = (stack.enter_context(calling(url, name)) for name in ("eve", "ada"))
+        url, push = stack.enter_context(serving_principals(timeout=0.5, retries=[60]))
+        eve, ada = (stack.enter_context(caller_named(url, name)) for name in ("eve", "ada"))
         tasks = [eve.send("work", url=dead.url)]
         store = push.queue._store
-        while store.backlog.pending == 3 * len(tasks):  # each bound but that of bytes is far away
+        while store.backlog.pending == 3 * len(tasks):  # no other limit is near
             assert len(tasks) < 50
             tasks.append(eve.send("work", url=dead.url))
         eventually(lambda: eve.config(tasks[-1])["status"] == "failed")
         assert eve.config(tasks[-1])["reason"] == TOO_MANY
         assert eve.config(tasks[0])["status"] == "active"
-        assert max(kept_of(push)._bytes.values()) <= 10_000
+        assert max(outbox_of(push)._bytes.values()) <= 10_000
         ada.send("work", url=good.url)
         good.wait(3)
 
@@ -172,7 +177,7 @@ def test_what_waits_for_a_principal_is_bounded_in_bytes(monkeypatch: pytest.Monk
 # Stores
 
 
-async def test_a_store_that_hangs_for_one_task_holds_up_no_other() -> None:
+async def test_a_store_that_hangs_for_one_task_does_not_delay_others() -> None:
     class Hanging(DictStore):
         def __init__(self) -> None:
             super().__init__()
@@ -200,7 +205,7 @@ async def test_a_store_that_hangs_for_one_task_holds_up_no_other() -> None:
         assert (await hanging)[0] is None
 
 
-async def test_an_address_that_makes_no_sense_fails_its_webhook_and_no_task(
+async def test_an_invalid_url_in_the_store_fails_its_webhook_but_no_task(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -214,20 +219,24 @@ async def test_an_address_that_makes_no_sense_fails_its_webhook_and_no_task(
         assert (await replied(peer, tasks[0]))["status"]["state"] == "TASK_STATE_COMPLETED"
         assert (await peer.ask("cancel", {"id": tasks[1]})).state == "canceled"
         await true(lambda: all("not allowed" in store.configs[task].tenant for task in tasks))
-    async with bench(broken, retries=()) as it:
-        await true(lambda: not it.left())
-        assert await it.failures() == {"c1": "its address is not allowed"}
+    async with posting(dev=True) as post:
+        refused = await post(broken.config.url)
+        assert refused == WebhookResponse(0, "its address is not allowed")
+    async with bench(broken, retries=()) as queue_bench:
+        (await queue_bench.transport.next()).answer.set_result(refused)
+        await true(lambda: not queue_bench.leftovers())
+        assert await queue_bench.failures() == {"c1": "its address is not allowed"}
     assert TOKEN not in caplog.text
     assert not [each for each in caplog.records if each.levelno >= logging.ERROR]
-    waiting = Notification("t", "ada", 1, a2a.Task(), broken, 1)
-    assert TOKEN not in f"{broken!r} {waiting!r} {it.queue!r}"
+    pending = Notification("t", "ada", 1, a2a.Task(), broken, 1)
+    assert TOKEN not in f"{broken!r} {pending!r} {queue_bench.queue!r}"
 
 
-async def test_a_task_that_can_not_be_written_fails_its_webhook_and_holds_up_no_other(
+async def test_a_notification_that_cannot_be_built_fails_its_webhook_but_no_other(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with bench(hook(name="c1"), hook(name="c2"), retries=()) as it:
-        await it.hand.answer(200, 200)
+    async with bench(hook(name="c1"), hook(name="c2"), retries=()) as queue_bench:
+        await queue_bench.transport.answer(200, 200)
 
         def broken(notification: Notification, task: a2a.Task) -> bytes:
             if notification.webhook.config.id == "c1":
@@ -235,35 +244,35 @@ async def test_a_task_that_can_not_be_written_fails_its_webhook_and_holds_up_no_
             return notification_body(notification, task)
 
         monkeypatch.setattr("apcore_a2a_server.push.sender.notification_body", broken)
-        await it.move(COMPLETED)
-        await it.hand.answer(200)
-        await true(lambda: not it.left())
-        assert await it.failures() == {"c1": "internal error", "c2": ""}
-    assert "gets no notification" in caplog.text
+        await queue_bench.move(COMPLETED)
+        await queue_bench.transport.answer(200)
+        await true(lambda: not queue_bench.leftovers())
+        assert await queue_bench.failures() == {"c1": "internal error", "c2": ""}
+    assert "can't be encoded" in caplog.text
 
 
-# Ways
+# Proxies, addresses and paths
 
 
-async def test_the_credentials_of_a_proxy_arrive_there_and_nowhere_else(
+async def test_the_credentials_of_a_proxy_are_sent_only_to_the_proxy(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.DEBUG)
     basic = b64encode(b"user:pass!").decode()
-    with raw(lambda asked: reply(b"", 403 if asked.method == "CONNECT" else 200)) as proxy:
+    with raw(lambda requests: reply(b"", 403 if requests.method == "CONNECT" else 200)) as proxy:
         address = proxy.url.replace("//", "//user:pass%21@")
         async with posting(dev=True, proxy=address) as post:
             assert (await post(f"http://{NAME}/hook;p=1?q=2")).status == 200
             assert (await post(f"https://{NAME}/hook")).status == 0
-    asked = [(request.method, request.path) for request in proxy.requests]
-    assert asked == [("POST", f"http://{NAME}/hook;p=1?q=2"), ("CONNECT", f"{NAME}:443")]
-    given = [request.headers["proxy-authorization"] for request in proxy.requests]
-    assert given == [f"Basic {basic}"] * 2
+    requests = [(request.method, request.path) for request in proxy.requests]
+    assert requests == [("POST", f"http://{NAME}/hook;p=1?q=2"), ("CONNECT", f"{NAME}:443")]
+    credentials = [request.headers["proxy-authorization"] for request in proxy.requests]
+    assert credentials == [f"Basic {basic}"] * 2
     shown = f"{caplog.text} {PushSettings(proxy=address)!r}"
     assert not [text for text in ("pass%21", "pass!", basic) if text in shown]
 
 
-async def test_an_address_that_takes_no_connection_leaves_time_for_the_next() -> None:
+async def test_an_address_that_does_not_accept_connections_leaves_time_for_the_next() -> None:
     with ExitStack() as stack:
         server = stack.enter_context(raw(lambda _: reply()))
         hole = stack.enter_context(closing(socket.socket()))
@@ -274,7 +283,7 @@ async def test_an_address_that_takes_no_connection_leaves_time_for_the_next() ->
             caller.setblocking(False)
             with suppress(BlockingIOError):
                 caller.connect(hole.getsockname())
-        names = Names(["127.0.0.2", HERE])
+        names = FakeResolver(["127.0.0.2", HERE])
         async with posting(names, dev=True, timeout=2) as post:
             assert (await post(f"http://{NAME}:{port_of(server)}/")).status == 200
     assert len(server.requests) == 1
@@ -291,7 +300,7 @@ PLACES = {
 }
 
 
-async def test_parameters_and_query_arrive_as_they_are() -> None:
+async def test_path_parameters_and_query_arrive_unchanged() -> None:
     with raw(lambda _: reply()) as server:
         async with posting(dev=True) as post:
             assert [(await post(server.url + place)).status for place in PLACES] == [200] * 7
@@ -300,84 +309,90 @@ async def test_parameters_and_query_arrive_as_they_are() -> None:
     assert {request.headers["host"] for request in server.requests} == {host}
 
 
-# At random
+# Random operations
 
 
-class Moody:
-    """A receiver that answers well and badly, by its dice, and notes what it has taken."""
+class RandomReceiver:
+    """Receiver that randomly answers well or badly, and records accepted notifications."""
 
     def __init__(self, seed: int) -> None:
-        self.taken: dict[str, list[str]] = defaultdict(list)
-        self._dice, self._lock = random.Random(seed), threading.Lock()
+        self.accepted: dict[str, list[str]] = defaultdict(list)
+        self._random, self._lock = random.Random(seed), threading.Lock()
 
     def __call__(self, delivery: Delivery) -> Reply:
         with self._lock:
-            mood, naps = self._dice.random(), self._dice.random() * 0.1
-        if mood < 0.15:
+            choice, naps = self._random.random(), self._random.random() * 0.1
+        if choice < 0.15:
             time.sleep(naps)
         bad = (0.08, Reply(500)), (0.1, Reply(503, {"retry-after": "0"})), (0.105, Reply(410))
-        for bound, said in (*bad, (0.13, Reply(cut=b""))):
-            if mood < bound:
-                return said
+        for bound, chosen_reply in (*bad, (0.13, Reply(cut=b""))):
+            if choice < bound:
+                return chosen_reply
         with self._lock:
-            self.taken[delivery.headers["x-a2a-notification-token"]].append(delivery.id)
+            self.accepted[delivery.headers["x-a2a-notification-token"]].append(delivery.id)
         return Reply()
 
 
-class Client:
-    """Asks at random for whatever concerns its tasks."""
+class RandomClient:
+    """Client that performs random operations on its tasks."""
 
     def __init__(self, caller: Caller, urls: list[str], seed: int) -> None:
         self.hooks: list[tuple[str, str]] = []
-        """Task and id of each webhook."""
+        """Task id and config id of each webhook."""
         self.touched: set[str] = set()
-        """The ids of those that came late, or were deleted."""
-        self._caller, self._urls, self._dice = caller, urls, random.Random(seed)
+        """Config ids of webhooks that were added late, or deleted."""
+        self._caller, self._urls, self._random = caller, urls, random.Random(seed)
 
     def run(self, steps: int) -> None:
         for _ in range(steps):
             self._step()
-            time.sleep(self._dice.random() * 0.03)
+            time.sleep(self._random.random() * 0.03)
 
     def _step(self) -> None:
-        mood = self._dice.random()
-        if mood < 0.4 or not self.hooks:
+        choice = self._random.random()
+        if choice < 0.4 or not self.hooks:
             config = self._config(f"c{uuid4().hex[:8]}")
             task = self._caller.send("work", wait=False, **config)
             self.hooks.append((task["id"], config["id"]))
             return
-        task_id, config_id = self._dice.choice(self.hooks[-6:])
+        task_id, config_id = self._random.choice(self.hooks[-6:])
         late, name = f"l{uuid4().hex[:8]}", "TaskPushNotificationConfig"
-        if mood < 0.7:
+        if choice < 0.7:
             self._caller.ask(f"Create{name}", taskId=task_id, **self._config(config_id))
-        elif mood < 0.75:
+        elif choice < 0.75:
             self.touched.add(late)
             self.hooks.append((task_id, late))
             self._caller.answer(f"Create{name}", taskId=task_id, **self._config(late))
-        elif mood < 0.85:
+        elif choice < 0.85:
             self.touched.add(config_id)
             self._caller.ask(f"Delete{name}", taskId=task_id, id=config_id)
-        elif mood < 0.95:
+        elif choice < 0.95:
             self._caller.answer("CancelTask", id=task_id)
         else:
             self._caller.ask(f"List{name}s", taskId=task_id)
 
     def _config(self, config_id: str) -> Json:
-        return {"id": config_id, "url": self._dice.choice(self._urls), "token": config_id}
+        return {"id": config_id, "url": self._random.choice(self._urls), "token": config_id}
 
     def failed(self) -> set[str]:
-        """The ids of the webhooks that are shown as failed."""
+        """Return the config ids of webhooks that are shown as failed."""
         shown: list[Json] = []
         for task_id in {task_id for task_id, _ in self.hooks}:
             shown += self._caller.ask("ListTaskPushNotificationConfigs", taskId=task_id)["configs"]
         return {config["id"] for config in shown if config.get("status") == "failed"}
 
 
-def faults(client: Client, taken: dict[str, list[str]], failed: set[str]) -> Iterable[Any]:
-    """The webhooks that were told in another order, or less than they should."""
+def missing_or_reordered(
+    client: RandomClient, accepted: dict[str, list[str]], failed: set[str]
+) -> Iterable[Any]:
+    """Yield webhooks that were notified out of order or incompletely."""
     for task_id, config_id in client.hooks:
-        known = {notification_id(task_id, config_id, version): version for version in range(1, 9)}
-        order = [known.get(told, 0) for told in dict.fromkeys(taken[config_id])]
+        versions = {
+            notification_id(task_id, config_id, version): version for version in range(1, 9)
+        }
+        order = [
+            versions.get(delivered_id, 0) for delivered_id in dict.fromkeys(accepted[config_id])
+        ]
         whole = order[:2] == [1, 2] and len(order) == 3
         if order != sorted(order) or 0 in order:
             yield "order", config_id, order
@@ -387,26 +402,30 @@ def faults(client: Client, taken: dict[str, list[str]], failed: set[str]) -> Ite
 
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", [1, 2])
-def test_whatever_happens_at_random_all_is_told_in_order(
+def test_random_operations_keep_all_notifications_in_order(
     seed: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def naps(inputs: Json, context: Any) -> Json:
+    async def random_sleep(inputs: Json, context: Any) -> Json:
         await asyncio.sleep(random.random() * 0.2)
         return inputs
 
-    moody = Moody(seed)
+    receiver = RandomReceiver(seed)
     with ExitStack() as stack:
-        ports = [stack.enter_context(receiving(moody)).url for _ in range(2)]
+        ports = [stack.enter_context(receiving(receiver)).url for _ in range(2)]
         urls = [port.replace("127.0.0.1", host) for port in ports for host in (HERE, "localhost")]
-        url, push = stack.enter_context(knowing(naps, retries=[0.02, 0.05, 0.1, 0.2]))
-        callers = [stack.enter_context(calling(url, f"p{n % 3}")) for n in range(5)]
-        clients = [Client(caller, urls, seed * 100 + n) for n, caller in enumerate(callers)]
+        url, push = stack.enter_context(
+            serving_principals(random_sleep, retries=[0.02, 0.05, 0.1, 0.2])
+        )
+        callers = [stack.enter_context(caller_named(url, f"p{n % 3}")) for n in range(5)]
+        clients = [RandomClient(caller, urls, seed * 100 + n) for n, caller in enumerate(callers)]
         with ThreadPoolExecutor(len(clients)) as pool:
             assert [*pool.map(lambda client: client.run(60), clients)] == [None] * len(clients)
         eventually(lambda: not callers[0].metrics()["webhooks_pending"])
-        eventually(lambda: not left_in(push))
+        eventually(lambda: not leftovers_in(push))
         shown = set[str]().union(*(client.failed() for client in clients))
     failed = set(re.findall(r"The webhook (\S+) of task \S+ at \S+ has failed", caplog.text))
     assert shown <= failed
-    assert not [fault for each in clients for fault in faults(each, moody.taken, failed)]
+    assert not [
+        fault for each in clients for fault in missing_or_reordered(each, receiver.accepted, failed)
+    ]
     assert not [each for each in caplog.records if each.name == "asyncio" or each.levelno > 30]

@@ -1,4 +1,4 @@
-"""The outbox as a whole: what it keeps apart, what it says, and how it ends."""
+"""Push notifications as a whole: isolation, metrics, log records and shutdown."""
 
 import logging
 from base64 import b64encode
@@ -18,11 +18,11 @@ QUICK = (0.05, 0.1)
 NOWHERE = "http://127.0.0.1:{}/hook?key=hunter2"
 SILENT = Reply(silent=True)
 LONG = 2 * PATIENCE
-"""Seconds: whoever waits for so long is taken for hung before."""
+"""Seconds: longer than tests wait for anything."""
 
 
-def told(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """What the log says of webhooks, at WARNING."""
+def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """Return the warnings about push notifications."""
     return [
         record.getMessage()
         for record in caplog.records
@@ -31,7 +31,7 @@ def told(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 @everywhere
-def test_a_dead_webhook_delays_no_task() -> None:
+def test_a_silent_webhook_delays_no_task() -> None:
     with receiving(lambda delivery: SILENT) as receiver, agent(timeout=LONG) as caller:
         for _ in range(50):
             assert caller.send(url=receiver.url)["status"]["state"] == "TASK_STATE_COMPLETED"
@@ -39,12 +39,12 @@ def test_a_dead_webhook_delays_no_task() -> None:
 
 
 @everywhere
-def test_a_dead_receiver_delays_no_other() -> None:
+def test_a_silent_receiver_delays_no_other() -> None:
     def answer(delivery: Delivery) -> Reply:
         return SILENT
 
     with receiving(answer) as dead, receiving() as good, agent(timeout=LONG) as caller:
-        good_url = good.url.replace("127.0.0.1", "localhost")  # limits are for each host
+        good_url = good.url.replace("127.0.0.1", "localhost")  # limits are per host
         for _ in range(50):
             caller.send(url=dead.url)
         caller.send(url=good_url)
@@ -52,7 +52,7 @@ def test_a_dead_receiver_delays_no_other() -> None:
 
 
 @everywhere
-def test_metrics_tell_what_is_delivered_retried_failed_and_waits() -> None:
+def test_metrics_count_delivered_retried_failed_and_pending_notifications() -> None:
     with receiving() as receiver, agent(retries=QUICK) as caller:
         before = caller.metrics()
         counts = {"delivered": 0, "retried": 0, "failed": 0, "pending": 0, "pending_age_seconds": 0}
@@ -61,10 +61,10 @@ def test_metrics_tell_what_is_delivered_retried_failed_and_waits() -> None:
         caller.send(url=NOWHERE.format(free_port()))
         eventually(lambda: caller.metrics()["webhooks_failed"] == 3)
         eventually(lambda: caller.metrics()["webhooks_pending"] == 0)
-        found = caller.metrics()
-        assert found["webhooks_delivered"] == 3
-        assert found["webhooks_retried"] == 2
-        assert found["webhooks_failed"] == 3
+        metrics = caller.metrics()
+        assert metrics["webhooks_delivered"] == 3
+        assert metrics["webhooks_retried"] == 2
+        assert metrics["webhooks_failed"] == 3
         receiver.answer = lambda delivery: SILENT
         caller.send(url=receiver.url)
         eventually(lambda: caller.metrics()["webhooks_pending_age_seconds"] > 0.2)
@@ -72,24 +72,24 @@ def test_metrics_tell_what_is_delivered_retried_failed_and_waits() -> None:
 
 
 @everywhere
-def test_attempts_are_logged_without_what_is_secret(caplog: pytest.LogCaptureFixture) -> None:
-    wish = {"scheme": "Bearer", "credentials": "hunter3"}
+def test_attempts_are_logged_without_secrets(caplog: pytest.LogCaptureFixture) -> None:
+    authentication = {"scheme": "Bearer", "credentials": "hunter3"}
     url = NOWHERE.format(free_port())
     with caplog.at_level(logging.DEBUG), agent(retries=QUICK) as caller:
-        task = caller.send(id="hook-1", url=url, token="hunter4", authentication=wish)
+        task = caller.send(id="hook-1", url=url, token="hunter4", authentication=authentication)
         eventually(lambda: caller.config(task)["status"] == "failed")
-    found = told(caplog)
-    assert len(found) == 3
+    warnings = warnings_of(caplog)
+    assert len(warnings) == 3
     name = f"webhook hook-1 of task {task['id']} at 127.0.0.1"
-    assert found[0] == f"Attempt 1 of 3 for {name} failed: ConnectError; again in 0.05 s"
-    assert found[1] == f"Attempt 2 of 3 for {name} failed: ConnectError; again in 0.1 s"
-    assert found[2] == f"The {name} has failed: ConnectError; it is told nothing more"
+    assert warnings[0] == f"Attempt 1 of 3 for {name} failed: ConnectError; retrying in 0.05 s"
+    assert warnings[1] == f"Attempt 2 of 3 for {name} failed: ConnectError; retrying in 0.1 s"
+    assert warnings[2] == f"The {name} has failed: ConnectError; it gets no more notifications"
     ours = [record.getMessage() for record in caplog.records if "apcore" in record.name]
     assert "hunter" not in "".join(ours)
 
 
 @everywhere
-def test_what_a_receiver_says_reaches_no_log(caplog: pytest.LogCaptureFixture) -> None:
+def test_content_of_a_receivers_answer_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
     cut = Reply(cut=b"HTTP/1.1 200 forged\nWARNING all is well\r\n\x1b[31m: \r\n\r\n")
     with (
         caplog.at_level(logging.WARNING),
@@ -103,7 +103,7 @@ def test_what_a_receiver_says_reaches_no_log(caplog: pytest.LogCaptureFixture) -
 
 
 @everywhere
-def test_what_waits_is_bounded_and_the_webhook_that_wants_more_has_failed(
+def test_pending_notifications_are_limited_and_a_webhook_over_the_limit_fails(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with (
@@ -115,21 +115,23 @@ def test_what_waits_is_bounded_and_the_webhook_that_wants_more_has_failed(
         eventually(lambda: caller.config(tasks[-1])["status"] == "failed")
         assert caller.config(tasks[-1])["reason"] == "too many notifications wait"
         assert caller.config(tasks[0])["status"] == "active"
-    assert any("too many notifications wait" in line for line in told(caplog))
+    assert any("too many notifications wait" in line for line in warnings_of(caplog))
 
 
-def test_at_the_end_what_waits_is_tried_once_more(caplog: pytest.LogCaptureFixture) -> None:
+def test_pending_notifications_are_tried_once_more_at_shutdown(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     with receiving(lambda delivery: Reply(500)) as receiver:
         with agent({"shutdown_timeout": LONG}, retries=[600]) as caller:
             caller.send(url=receiver.url)
             receiver.wait(1)
             receiver.answer = lambda delivery: Reply()
         assert receiver.states == ["submitted", "submitted", "working", "completed"]
-    assert not [line for line in told(caplog) if "lost" in line]
+    assert not [line for line in warnings_of(caplog) if "lost" in line]
 
 
 @everywhere
-def test_how_tasks_end_with_the_server_is_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_tasks_that_end_at_shutdown_are_notified(caplog: pytest.LogCaptureFixture) -> None:
     with receiving() as receiver:
         with agent({"shutdown_timeout": 0.5}) as caller:
             caller.send("held", wait=False, url=receiver.url)
@@ -138,7 +140,7 @@ def test_how_tasks_end_with_the_server_is_told(caplog: pytest.LogCaptureFixture)
 
 
 @pytest.mark.parametrize("seconds", [0, 0.5])
-def test_what_could_not_be_told_by_the_end_is_reported(
+def test_notifications_lost_at_shutdown_are_logged(
     seconds: float, caplog: pytest.LogCaptureFixture
 ) -> None:
     with (
@@ -147,21 +149,21 @@ def test_what_could_not_be_told_by_the_end_is_reported(
     ):
         task = caller.send(id="c", url=receiver.url)
         receiver.wait(1)
-    lost = [line for line in told(caplog) if "lost" in line]
-    place = f"webhook c of task {task['id']} at 127.0.0.1"
-    assert lost == [f"3 notifications for {place} are lost: the server ends"]
+    lost = [line for line in warnings_of(caplog) if "lost" in line]
+    webhook = f"webhook c of task {task['id']} at 127.0.0.1"
+    assert lost == [f"3 notifications for {webhook} are lost: the server shuts down"]
 
 
-def test_no_secret_is_worth_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+def test_missing_secrets_cause_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     with agent(secrets=[]):
-        assert any("not signed" in line for line in told(caplog))
+        assert any("not signed" in line for line in warnings_of(caplog))
     caplog.clear()
     with agent():
-        assert not told(caplog)
+        assert not warnings_of(caplog)
 
 
 @pytest.mark.parametrize("length", [24, 25, 26, 32, 64])
-def test_a_secret_is_base64_with_or_without_its_padding(length: int) -> None:
+def test_a_secret_is_base64_with_or_without_padding(length: int) -> None:
     text = b64encode(bytes(length)).decode()
     for secret in (text, text.rstrip("="), f"whsec_{text}"):
         assert PushSettings(secrets=[secret]).secrets == [secret]
@@ -185,7 +187,7 @@ def test_a_secret_is_base64_with_or_without_its_padding(length: int) -> None:
         ({"proxy": "proxy:3128"}, "proxy"),
     ],
 )
-def test_settings_that_make_no_sense_are_refused_by_name(wrong: Any, named: str) -> None:
+def test_invalid_settings_are_refused_by_name(wrong: Any, named: str) -> None:
     with pytest.raises(ValueError, match=rf"^{named}\b") as refused, agent(**wrong):
         pass
     assert "c2hvcnQ" not in str(refused.value)

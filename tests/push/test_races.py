@@ -1,4 +1,4 @@
-"""The outbox where things meet: sets, deletes, failures and the end, in the very same moment."""
+"""Races of deliveries with changed and deleted webhooks, failures and shutdown."""
 
 import asyncio
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from tests.server.test_push_stores import GIVEN, HOOK, QUICK, ask, hooks_of
 from tests.server.webhooks import Hooks
 from tests.serving import PATIENCE
 
-from .bench import LATER, NEW, OLD, Bench, answering, bench, hook
+from .bench import LATER, NEW, OLD, Bench, answer_with, bench, hook
 from .receiver import Delivery, Reply, receiving, script
 
 pytestmark = pytest.mark.anyio
@@ -26,111 +26,116 @@ TOKEN = "open-sesame"
 
 @pytest.fixture(params=[False, True], ids=["asyncio", "uvloop"])
 def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, Any]:
-    """Either event loop: they differ in whether timers or callbacks come first."""
+    """Run the test with either event loop: they order timers and callbacks differently."""
     return "asyncio", {"use_uvloop": request.param}
 
 
-# When an attempt ends
+# At the end of an attempt
 
 
-async def drained(it: Bench) -> None:
-    it.hand.answer_all()
-    await it.queue.drain(PATIENCE)
-    it.queue.start()
+async def drain_and_restart(queue_bench: Bench) -> None:
+    queue_bench.transport.answer_all()
+    await queue_bench.queue.drain(PATIENCE)
+    queue_bench.queue.start()
 
 
-async def put_back(it: Bench) -> None:
-    await it.set()
-    await it.set(hook(NEW))
+async def delete_and_set(queue_bench: Bench) -> None:
+    await queue_bench.set()
+    await queue_bench.set(hook(NEW))
 
 
-MEANWHILE = {
-    "a set": lambda it: it.set(hook(NEW)),
-    "the same set": lambda it: it.set(hook()),
-    "a delete": lambda it: it.set(),
-    "a delete and a set": put_back,
-    "a set and a delete": lambda it: asyncio.gather(it.set(hook(NEW)), it.set()),
-    "the end": drained,
+CHANGES = {
+    "a set": lambda queue_bench: queue_bench.set(hook(NEW)),
+    "the same set": lambda queue_bench: queue_bench.set(hook()),
+    "a delete": lambda queue_bench: queue_bench.set(),
+    "a delete and a set": delete_and_set,
+    "a set and a delete": lambda queue_bench: asyncio.gather(
+        queue_bench.set(hook(NEW)), queue_bench.set()
+    ),
+    "the end": drain_and_restart,
 }
 
 
 @pytest.mark.parametrize("steps", range(4))
 @pytest.mark.parametrize("status", [200, 410, 500])
-@pytest.mark.parametrize("name", MEANWHILE)
-async def test_what_comes_in_the_moment_when_an_attempt_ends_breaks_nothing(
+@pytest.mark.parametrize("name", CHANGES)
+async def test_changes_at_the_end_of_an_attempt_are_applied(
     name: str, status: int, steps: int
 ) -> None:
-    """With one step it comes when the work has ended, and its callback not yet been called."""
-    async with bench(hook()) as it:
-        first = await it.hand.next()
-        (work,) = it.deliveries
-        first.answer.set_result(answering(status))
+    """With one step, the attempt is done but its callback was not called yet."""
+    async with bench(hook()) as queue_bench:
+        first = await queue_bench.transport.next()
+        (delivery_task,) = queue_bench.deliveries
+        first.answer.set_result(answer_with(status))
         for _ in range(steps):
             await asyncio.sleep(0)
-        assert (work.done(), len(it.deliveries)) == (steps > 0, 1 if steps < 2 else 0)
-        await MEANWHILE[name](it)
-        if status == 500 and name == "a set":  # and not a minute later
-            assert (await it.hand.next()).url == NEW
-        it.hand.answer_all()
-        await it.set(hook(LATER, "c2"))
-        await it.move(COMPLETED)
-        await true(lambda: it.hand.urls[-1] == LATER)
-    assert len(it.hand.attempts) <= 3
+        assert (delivery_task.done(), len(queue_bench.deliveries)) == (
+            steps > 0,
+            1 if steps < 2 else 0,
+        )
+        await CHANGES[name](queue_bench)
+        if status == 500 and name == "a set":  # without the backoff
+            assert (await queue_bench.transport.next()).url == NEW
+        queue_bench.transport.answer_all()
+        await queue_bench.set(hook(LATER, "c2"))
+        await queue_bench.move(COMPLETED)
+        await true(lambda: queue_bench.transport.urls[-1] == LATER)
+    assert len(queue_bench.transport.attempts) <= 3
 
 
 @pytest.mark.parametrize("steps", range(3))
 @pytest.mark.parametrize("status", [200, 410, 500])
-async def test_a_transition_in_the_moment_when_an_attempt_ends_is_told_in_its_turn(
+async def test_a_transition_at_the_end_of_an_attempt_is_notified_in_order(
     status: int, steps: int
 ) -> None:
-    async with bench(hook()) as it:
-        await it.hand.next()
-        it.hand.attempts[0].answer.set_result(answering(status))
+    async with bench(hook()) as queue_bench:
+        await queue_bench.transport.next()
+        queue_bench.transport.attempts[0].answer.set_result(answer_with(status))
         for _ in range(steps):
             await asyncio.sleep(0)
-        await it.move(COMPLETED)
-        await true(lambda: not it.deliveries or len(it.hand.attempts) == 2)
-    ids = [attempt.id for attempt in it.hand.attempts]
-    numbers = [[*dict.fromkeys(ids)].index(told) for told in ids]
+        await queue_bench.move(COMPLETED)
+        await true(lambda: not queue_bench.deliveries or len(queue_bench.transport.attempts) == 2)
+    ids = [attempt.id for attempt in queue_bench.transport.attempts]
+    numbers = [[*dict.fromkeys(ids)].index(id) for id in ids]
     assert numbers == {200: [0, 1], 410: [0], 500: [0, 0, 1]}[status]
 
 
-async def test_an_attempt_that_is_due_before_the_last_has_quite_ended_is_made_once() -> None:
-    async with bench(hook(), retries=(0, 0)) as it:
+async def test_a_retry_due_before_the_last_attempt_has_ended_is_made_once() -> None:
+    async with bench(hook(), retries=(0, 0)) as queue_bench:
         for count in (1, 2, 3):
-            await it.hand.answer(500 if count < 3 else 200)
-            await true(lambda: not it.deliveries or it.hand.under_way)
+            await queue_bench.transport.answer(500 if count < 3 else 200)
+            await true(lambda: not queue_bench.deliveries or queue_bench.transport.in_flight)
             for _ in range(20):
                 await asyncio.sleep(0)
-            assert it.hand.under_way == (count < 3)
-    assert len(it.hand.attempts) == 3
+            assert queue_bench.transport.in_flight == (count < 3)
+    assert len(queue_bench.transport.attempts) == 3
 
 
-# Old addresses
+# Replaced URLs
 
 
 @pytest.mark.parametrize("statuses", [[410], [500, 500, 500], [200]], ids=str)
-async def test_what_becomes_of_the_old_address_does_not_concern_the_new_one(
+async def test_results_for_a_replaced_url_do_not_affect_the_new_one(
     statuses: list[int],
 ) -> None:
-    async with bench(hook(), retries=(0, 0)) as it:
-        await it.hand.answer(*statuses[:-1])
-        last = await it.hand.next()
-        await it.set(hook(NEW))
-        last.answer.set_result(answering(statuses[-1]))
-        await it.hand.answer(500, 500, 200)  # it has all its attempts
-        await it.move(COMPLETED)
-        await it.hand.answer(200)
-        assert await it.failures() == {"c1": ""}
-    assert it.hand.urls == [OLD] * len(statuses) + [NEW] * 4
-    assert len({attempt.id for attempt in it.hand.attempts}) == 2
+    async with bench(hook(), retries=(0, 0)) as queue_bench:
+        await queue_bench.transport.answer(*statuses[:-1])
+        last = await queue_bench.transport.next()
+        await queue_bench.set(hook(NEW))
+        last.answer.set_result(answer_with(statuses[-1]))
+        await queue_bench.transport.answer(500, 500, 200)  # the new URL has all its attempts
+        await queue_bench.move(COMPLETED)
+        await queue_bench.transport.answer(200)
+        assert await queue_bench.failures() == {"c1": ""}
+    assert queue_bench.transport.urls == [OLD] * len(statuses) + [NEW] * 4
+    assert len({attempt.id for attempt in queue_bench.transport.attempts}) == 2
 
 
-# Marks
+# Failure marks
 
 
-class Slow(InMemoryTaskStore):
-    """Saves webhooks when it is let go on."""
+class SlowStore(InMemoryTaskStore):
+    """Store that saves webhooks once a test opens its gate."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -145,57 +150,59 @@ class Slow(InMemoryTaskStore):
 
 
 @pytest.mark.parametrize("order", ["set, mark", "mark, set", "set, mark, set"])
-async def test_a_set_like_the_one_that_has_failed_is_active_whoever_is_first(order: str) -> None:
-    store = Slow()
-    async with bench(hook(), store=store, retries=()) as it:
-        first, saves = await it.hand.next(), []
+async def test_a_webhook_set_again_while_it_fails_is_active_in_any_order(order: str) -> None:
+    store = SlowStore()
+    async with bench(hook(), store=store, retries=()) as queue_bench:
+        first, saves = await queue_bench.transport.next(), []
         store.gate.clear()
         store.reached.clear()
-        saves.append(asyncio.create_task(it.set(hook())))  # holds the place that others wait for
+        saves.append(
+            asyncio.create_task(queue_bench.set(hook()))
+        )  # holds the lock that the others wait for
         await store.reached.wait()
         for name in order.split(", "):
             if name == "set":
-                saves.append(asyncio.create_task(it.set(hook())))
+                saves.append(asyncio.create_task(queue_bench.set(hook())))
             else:
-                first.answer.set_result(answering(500))
+                first.answer.set_result(answer_with(500))
             for _ in range(3):
                 await asyncio.sleep(0)
         store.gate.set()
         await asyncio.gather(*saves)
-        await true(lambda: not it.deliveries)
-        assert await it.failures() == {"c1": ""}
-        await it.move(COMPLETED)
-        assert (await it.hand.next()).id != first.id
+        await true(lambda: not queue_bench.deliveries)
+        assert await queue_bench.failures() == {"c1": ""}
+        await queue_bench.move(COMPLETED)
+        assert (await queue_bench.transport.next()).id != first.id
     assert not any(webhook.failure for webhook in await store.webhooks("t"))
 
 
-async def test_the_mark_is_made_of_a_webhook_that_its_store_gives_back_changed() -> None:
+async def test_a_webhook_that_its_store_returns_changed_can_be_marked_as_failed() -> None:
     class Changing(DictStore):
         async def get_push_config(self, task_id: str) -> Any:
-            kept = a2a.TaskPushNotificationConfig()
-            kept.CopyFrom(self.configs[task_id])
-            kept.ClearField("token")
-            return kept
+            config = a2a.TaskPushNotificationConfig()
+            config.CopyFrom(self.configs[task_id])
+            config.ClearField("token")
+            return config
 
-    ended, store = asyncio.Event(), Changing()
+    release, store = asyncio.Event(), Changing()
     loop = asyncio.get_running_loop()
 
     def answer(delivery: Delivery) -> Reply:
-        asyncio.run_coroutine_threadsafe(ended.wait(), loop).result(PATIENCE)
+        asyncio.run_coroutine_threadsafe(release.wait(), loop).result(PATIENCE)
         return Reply(500)
 
     with receiving(answer) as receiver:
         async with serving(GIVEN, "0.3", task_store=store, push_notifications=QUICK) as peer:
             params = Hooks(peer.wire).sending("work", hook={**HOOK, "url": receiver.url})
             task = (await peer.ask("send", params)).task["id"]
-            ended.set()
+            release.set()
             await true(lambda: "status 500" in store.configs[task].tenant)
-            _, found = await ask(peer, "push get", task)
-            assert (found["status"], found["reason"]) == ("failed", "status 500")
+            _, config = await ask(peer, "push get", task)
+            assert (config["status"], config["reason"]) == ("failed", "status 500")
     assert len(receiver) == 1
 
 
-async def test_nothing_is_told_behind_what_is_missing_when_the_mark_was_not_saved(
+async def test_no_notification_follows_a_missing_one_if_the_failure_was_not_saved(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     class Once(DictStore):
@@ -209,47 +216,47 @@ async def test_nothing_is_told_behind_what_is_missing_when_the_mark_was_not_save
     with receiving(script(Reply(500))) as receiver:
         async with serving(modules, task_store=Once(), push_notifications=QUICK) as peer:
             params = Hooks(peer.wire).sending("work", hook={**HOOK, "url": receiver.url})
-            wish = {**params["configuration"], "returnImmediately": True}
-            task = (await peer.ask("send", {**params, "configuration": wish})).task["id"]
+            configuration = {**params["configuration"], "returnImmediately": True}
+            task = (await peer.ask("send", {**params, "configuration": configuration})).task["id"]
             await true(lambda: "not saved" in caplog.text)
             gate.opened.set()
             await peer.until(task, "completed")
             assert peer.served.push
             assert not peer.served.setup.tasks.store.backlog.pending
-            (shown,) = (await ask(peer, "push list", task))[1]["configs"]
+            (config,) = (await ask(peer, "push list", task))[1]["configs"]
     assert receiver.states == ["submitted"]
-    assert shown["id"] == "c1"
+    assert config["id"] == "c1"
     assert TOKEN not in caplog.text
 
 
-async def test_nothing_is_told_behind_what_is_missing_while_the_mark_is_being_saved() -> None:
-    store = Slow()
-    async with bench(hook(), store=store, retries=()) as it:
+async def test_no_notification_follows_a_missing_one_while_the_failure_is_saved() -> None:
+    store = SlowStore()
+    async with bench(hook(), store=store, retries=()) as queue_bench:
         store.gate.clear()
-        await it.hand.answer(500)
-        await it.move(INPUT_REQUIRED)
+        await queue_bench.transport.answer(500)
+        await queue_bench.move(INPUT_REQUIRED)
         store.gate.set()
-        await true(lambda: not it.deliveries)
-        await it.move(COMPLETED)
-        assert await it.failures() == {"c1": "status 500"}
-    assert len(it.hand.attempts) == 1
+        await true(lambda: not queue_bench.deliveries)
+        await queue_bench.move(COMPLETED)
+        assert await queue_bench.failures() == {"c1": "status 500"}
+    assert len(queue_bench.transport.attempts) == 1
 
 
-# Answers that are refused
+# Rejected input
 
 
-async def test_a_set_beside_an_answer_that_its_store_refuses_stays() -> None:
+async def test_a_webhook_set_while_the_store_rejects_a_message_is_kept() -> None:
     class Full(DictStore):
         def __init__(self) -> None:
             super().__init__()
             self.reached, self.gate = asyncio.Event(), asyncio.Event()
 
-        async def save(self, given: Any) -> None:
-            if given.task.status.state == WORKING and given.version > 3:
+        async def save(self, record: Any) -> None:
+            if record.task.status.state == WORKING and record.version > 3:
                 self.reached.set()
                 await self.gate.wait()
                 raise OSError
-            await super().save(given)
+            await super().save(record)
 
     store = Full()
     async with serving(GIVEN, task_store=store, push_notifications=QUICK) as peer:
@@ -265,14 +272,14 @@ async def test_a_set_beside_an_answer_that_its_store_refuses_stays() -> None:
         assert await hooks_of(peer, task) == [{"taskId": task, "id": "c1", "url": LATER}]
 
 
-async def test_an_answer_that_its_store_refuses_replaces_no_webhook() -> None:
+async def test_a_message_that_the_store_rejects_replaces_no_webhook() -> None:
     class Full(DictStore):
         is_full = True
 
-        async def save(self, given: Any) -> None:
-            if self.is_full and given.task.status.state == WORKING and given.version > 3:
+        async def save(self, record: Any) -> None:
+            if self.is_full and record.task.status.state == WORKING and record.version > 3:
                 raise OSError
-            await super().save(given)
+            await super().save(record)
 
     store = Full()
     async with serving(GIVEN, task_store=store, push_notifications=QUICK) as peer:
@@ -289,7 +296,7 @@ async def test_an_answer_that_its_store_refuses_replaces_no_webhook() -> None:
 
 
 @pytest.mark.parametrize("word", ["yes", "no", "perhaps"])
-async def test_each_of_two_answers_brings_its_webhook(word: str) -> None:
+async def test_each_of_two_concurrent_messages_adds_its_webhook(word: str) -> None:
     async with serving(GIVEN, push_notifications=QUICK) as peer:
         hooks, part = Hooks(peer.wire), peer.part(text=word)
         task = (await peer.send("pay")).task["id"]
@@ -297,6 +304,6 @@ async def test_each_of_two_answers_brings_its_webhook(word: str) -> None:
             hooks.sending("pay", part, hook={"id": name, "url": OLD}, taskId=task)
             for name in ("c1", "c2")
         ]
-        found = await asyncio.gather(*(peer.ask("send", answer) for answer in answers))
-        assert [answer.error for answer in found] == [None, None]
+        outcomes = await asyncio.gather(*(peer.ask("send", answer) for answer in answers))
+        assert [answer.error for answer in outcomes] == [None, None]
         assert {hook["id"] for hook in await hooks_of(peer, task)} == {"c1", "c2"}

@@ -1,4 +1,4 @@
-"""Names that are slow to be found hold up nobody, and nothing."""
+"""Name resolution: slow names delay neither the event loop nor other names."""
 
 import asyncio
 import gc
@@ -23,82 +23,82 @@ QUICK, SLOW = "quick.example.com", "slow.example.com"
 FOUND = ["93.184.215.14", "2606:4700:4700::1111"]
 
 
-class System:
-    """The system's resolver, in which names that are slow take until it is let go."""
+class FakeSystem:
+    """System resolver in which slow names wait until a test opens its gate."""
 
     def __init__(self) -> None:
         self.gate = threading.Event()
-        self.asked = threading.Semaphore(0)
+        self.lookups = threading.Semaphore(0)
         self.fails: type[Exception] | None = None
 
     def __call__(self, host: str, port: int, *_: Any, **__: Any) -> list[Any]:
         if "slow" in host:
-            self.asked.release()
+            self.lookups.release()
             self.gate.wait(PATIENCE)
             if self.fails:
                 raise self.fails("too late")
         order = [FOUND[0], FOUND[0], FOUND[1]]
         return [(0, socket.SOCK_STREAM, 6, "", (address, port)) for address in order]
 
-    async def is_asked(self) -> None:
+    async def wait_for_lookup(self) -> None:
         """Wait until a slow name is looked up."""
-        assert await asyncio.to_thread(self.asked.acquire, timeout=PATIENCE)
+        assert await asyncio.to_thread(self.lookups.acquire, timeout=PATIENCE)
 
 
-async def is_found(host: str, resolver: Resolver | None = None, principal: str = "ada") -> bool:
-    """Whether a name has addresses."""
+async def resolves(host: str, resolver: Resolver | None = None, principal: str = "ada") -> bool:
+    """Return whether a name has addresses."""
     try:
         return bool(await (resolver or Resolver())(host, 443, principal))
     except (OSError, BusyError):
         return False
 
 
-def threads() -> list[threading.Thread]:
+def resolver_threads() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == "resolver"]
 
 
 @pytest.fixture
-def system(monkeypatch: pytest.MonkeyPatch) -> Iterator[System]:
-    found = System()
-    monkeypatch.setattr(socket, "getaddrinfo", found)
-    yield found
-    found.gate.set()
-    for thread in threads():
+def system(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeSystem]:
+    fake_system = FakeSystem()
+    monkeypatch.setattr(socket, "getaddrinfo", fake_system)
+    yield fake_system
+    fake_system.gate.set()
+    for thread in resolver_threads():
         thread.join(PATIENCE)
-    assert not threads()
+    assert not resolver_threads()
 
 
-async def test_a_slow_name_holds_up_neither_the_loop_nor_another_name(system: System) -> None:
+async def test_a_slow_name_delays_neither_the_event_loop_nor_other_names(
+    system: FakeSystem,
+) -> None:
     resolver = Resolver()
     slow = [asyncio.create_task(resolver(SLOW, 443, "ada")) for _ in range(7)]
     for _ in slow:
-        await system.is_asked()
+        await system.wait_for_lookup()
     assert await resolver(QUICK, 443, "ada") == FOUND
     assert not any(task.done() for task in slow)
     system.gate.set()
     assert await asyncio.gather(*slow) == [FOUND] * 7
 
 
-async def test_a_name_that_takes_for_ever_is_not_found_in_its_time(
-    system: System, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_lookup_times_out(system: FakeSystem, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LOOKUP_TIMEOUT", 0.05)
-    assert not await is_found(SLOW)
+    assert not await resolves(SLOW)
     with pytest.raises(RefusedError, match="public"):
         await Guard(PushSettings()).check(f"https://{SLOW}/", "ada")
 
 
-async def test_names_without_end_take_no_more_threads_than_there_are_places(
-    system: System, monkeypatch: pytest.MonkeyPatch
+async def test_the_number_of_lookup_threads_is_limited(
+    system: FakeSystem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "LOOKUP_TIMEOUT", 0.1)
-    monkeypatch.setattr(module, "LOOKUPS", 3)
+    monkeypatch.setattr(module, "MAX_LOOKUPS", 3)
     resolver = Resolver()
     many = (resolver(f"{number}.{SLOW}", 443, "ada") for number in range(50))
     results = await asyncio.gather(*many, return_exceptions=True)
     assert all(isinstance(result, OSError | BusyError) for result in results)
     assert sum(isinstance(result, BusyError) for result in results) == 47
-    assert len(threads()) == 3
+    assert len(resolver_threads()) == 3
     with pytest.raises(BusyError, match="try again later"):
         await resolver(QUICK, 443, "ada")
     monkeypatch.setattr(module, "LOOKUP_TIMEOUT", PATIENCE)
@@ -108,41 +108,45 @@ async def test_names_without_end_take_no_more_threads_than_there_are_places(
     assert await asyncio.gather(*(resolver(QUICK, 443, "ada") for _ in range(10))) == [FOUND] * 10
 
 
-async def test_the_slow_names_of_a_principal_hold_up_its_own_alone(
-    system: System, monkeypatch: pytest.MonkeyPatch
+async def test_slow_names_of_a_principal_do_not_delay_others(
+    system: FakeSystem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "LOOKUP_TIMEOUT", 0.5)
     resolver = Resolver()
-    slow = [asyncio.create_task(is_found(f"{n}.{SLOW}", resolver, "eve")) for n in range(100)]
-    for _ in range(module.PER_PRINCIPAL):
-        await system.is_asked()
+    slow = [asyncio.create_task(resolves(f"{n}.{SLOW}", resolver, "eve")) for n in range(100)]
+    for _ in range(module.MAX_LOOKUPS_PER_PRINCIPAL):
+        await system.wait_for_lookup()
     assert await resolver(QUICK, 443, "ada") == FOUND
-    assert len(threads()) <= module.PER_PRINCIPAL + 1  # that of the quick name is about to end
+    assert (
+        len(resolver_threads()) <= module.MAX_LOOKUPS_PER_PRINCIPAL + 1
+    )  # the thread of the quick name is about to end
     assert not any(await asyncio.gather(*slow))
 
 
-async def test_who_waits_for_a_name_may_go(system: System) -> None:
-    complaints: list[Any] = []
-    asyncio.get_running_loop().set_exception_handler(lambda _, about: complaints.append(about))
+async def test_a_lookup_can_be_cancelled(system: FakeSystem) -> None:
+    unhandled_errors: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(
+        lambda _, about: unhandled_errors.append(about)
+    )
     resolver, system.fails = Resolver(), OSError
     task = asyncio.create_task(resolver(SLOW, 443, "ada"))
-    await system.is_asked()
+    await system.wait_for_lookup()
     task.cancel()
     await asyncio.wait([task])
     assert task.cancelled()
     system.gate.set()
-    for thread in threads():
+    for thread in resolver_threads():
         await asyncio.to_thread(thread.join, PATIENCE)
     assert await resolver(QUICK, 443, "ada") == FOUND
     del task
     gc.collect()
-    assert not complaints
+    assert not unhandled_errors
 
 
-async def test_a_look_up_is_in_a_thread_that_no_process_waits_for(system: System) -> None:
+async def test_a_lookup_runs_in_a_daemon_thread(system: FakeSystem) -> None:
     task = asyncio.create_task(Resolver()(SLOW, 443, "ada"))
-    await system.is_asked()
-    (thread,) = threads()
+    await system.wait_for_lookup()
+    (thread,) = resolver_threads()
     assert thread.daemon
     system.gate.set()
     assert await task == FOUND
@@ -161,37 +165,37 @@ except OSError:
 """
 
 
-def test_a_process_ends_while_a_name_is_looked_up() -> None:
+def test_a_process_can_end_during_a_lookup() -> None:
     command = [sys.executable, "-W", "error", "-c", ENDING]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "not found\n", "")
 
 
 @pytest.mark.parametrize("fails", [None, OSError, UnicodeError])
-def test_what_is_found_when_the_loop_has_ended_breaks_nothing(
-    fails: type[Exception] | None, system: System, monkeypatch: pytest.MonkeyPatch
+def test_a_lookup_that_outlasts_the_event_loop_raises_no_error(
+    fails: type[Exception] | None, system: FakeSystem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "LOOKUP_TIMEOUT", 0.05)
-    broken: list[Any] = []
-    monkeypatch.setattr(threading, "excepthook", broken.append)
-    monkeypatch.setattr(sys, "unraisablehook", broken.append)
+    unhandled_errors: list[Any] = []
+    monkeypatch.setattr(threading, "excepthook", unhandled_errors.append)
+    monkeypatch.setattr(sys, "unraisablehook", unhandled_errors.append)
     system.fails = fails
-    assert not asyncio.run(is_found(SLOW))
-    (thread,) = threads()
+    assert not asyncio.run(resolves(SLOW))
+    (thread,) = resolver_threads()
     system.gate.set()
     thread.join(PATIENCE)
     assert not thread.is_alive()
     del thread
     gc.collect()
-    assert not broken
+    assert not unhandled_errors
 
 
-async def test_a_name_that_none_can_have_is_not_found() -> None:
+async def test_an_invalid_name_is_not_found() -> None:
     label = "a" * 63
     for host in (f"{'a' * 64}.example.com", ".".join([label] * 5), "xn--99999999.invalid"):
-        assert not await is_found(host)
+        assert not await resolves(host)
 
 
-async def test_addresses_are_resolved_to_themselves() -> None:
+async def test_literal_addresses_resolve_to_themselves() -> None:
     assert await Resolver()("127.0.0.1", 443, "ada") == ["127.0.0.1"]
     assert await Resolver()("2606:4700:4700::1111", 443, "ada") == ["2606:4700:4700::1111"]

@@ -1,4 +1,4 @@
-"""Signatures are those of Standard Webhooks, whatever a notification holds."""
+"""Signatures of notifications follow Standard Webhooks for any content."""
 
 import pytest
 from apcore_a2a_server.push.signing import Signer

@@ -1,4 +1,4 @@
-"""Deliveries over a store that outlives the process: who gets a place, and how they end."""
+"""Deliveries over a durable store: fair shares and shutdown."""
 
 import asyncio
 import socket
@@ -26,8 +26,8 @@ def anyio_backend() -> str:
 
 
 @asynccontextmanager
-async def kept(folder: Path) -> AsyncGenerator[tuple[SqliteStore, Push]]:
-    """A store, and what calls the webhooks in it, which has not begun."""
+async def stored_push(folder: Path) -> AsyncGenerator[tuple[SqliteStore, Push]]:
+    """Yield a durable store and its `Push`, which is not started."""
     store = SqliteStore(folder / "agent.db")
     await store.start()
     try:
@@ -36,50 +36,50 @@ async def kept(folder: Path) -> AsyncGenerator[tuple[SqliteStore, Push]]:
         await store.close()
 
 
-async def begin(store: SqliteStore, name: str, owner: str, url: str) -> None:
-    """Begin a task that a webhook is told of."""
+async def start_task(store: SqliteStore, name: str, owner: str, url: str) -> None:
+    """Start a task with a webhook."""
     config = a2a.TaskPushNotificationConfig(id="w", task_id=name, url=url)
     await begun(store, new_record(name, owner), [Webhook(config, "1.0")])
 
 
-async def test_hosts_that_are_slow_for_many_principals_leave_places_to_others(
+async def test_slow_hosts_of_many_principals_do_not_starve_others(
     tmp_path: Path,
 ) -> None:
     with receiving() as quick, socket.create_server(("0.0.0.0", 0), backlog=1000) as silent:
-        async with kept(tmp_path) as (store, push):
+        async with stored_push(tmp_path) as (store, push):
             port = silent.getsockname()[1]
             slow = [
                 (owner, host, n) for owner in range(10) for host in range(1, 5) for n in range(8)
             ]
             await asyncio.gather(
                 *(
-                    begin(
+                    start_task(
                         store, f"{owner}-{host}-{n}", f"{owner}", f"http://127.0.0.{host}:{port}/"
                     )
                     for owner, host, n in slow
                 )
             )
             push.queue.start()
-            await begin(store, "quick", "somebody else", quick.url)
+            await start_task(store, "quick", "another owner", quick.url)
             await asyncio.to_thread(quick.wait, 1)
             await push.queue.drain(0)
 
 
-async def test_behind_its_end_nothing_is_told(tmp_path: Path) -> None:
+async def test_no_notification_is_sent_after_the_queue_was_drained(tmp_path: Path) -> None:
     def answer(delivery: Delivery) -> Reply:
         return OK if len(receiver) == 1 else Reply(silent=True)
 
     before = asyncio.all_tasks()
     with receiving(answer) as receiver:
-        async with kept(tmp_path) as (store, push):
+        async with stored_push(tmp_path) as (store, push):
             for number in range(20):
-                await begin(store, f"t{number}", "ada", receiver.url)
+                await start_task(store, f"t{number}", "ada", receiver.url)
             push.queue.start()
             await asyncio.to_thread(receiver.wait, 9)
             await push.queue.drain(0)
             assert asyncio.all_tasks() <= before
 
 
-async def test_deliveries_that_never_began_end_without_a_word(tmp_path: Path) -> None:
-    async with kept(tmp_path) as (_, push):
+async def test_a_queue_that_never_started_can_be_drained(tmp_path: Path) -> None:
+    async with stored_push(tmp_path) as (_, push):
         await push.queue.drain(1)

@@ -1,4 +1,4 @@
-"""Asks an agent in each of the ways it speaks, and looks every answer over."""
+"""A synchronous client for each binding that checks every response for leaks."""
 
 import builtins
 import json
@@ -44,11 +44,12 @@ ROUTES = {
 
 CODES = {
     "PARSE_ERROR": -32700,
+    "BODY_SIZE": -32600,
     "MODULE_NOT_FOUND": -32601,
     "SCHEMA_VALIDATION_ERROR": -32602,
     **{A2A_ERROR_MAPPING[k].reason: c for k, c in JSON_RPC_ERROR_CODE_MAP.items() if c != -32700},
 }
-"""The JSON-RPC code of the reason that HTTP+JSON gives instead."""
+"""For each reason in errors of HTTP+JSON, the JSON-RPC code of the same error."""
 
 STATUSES = {CODES[mapping.reason]: mapping.http_code for mapping in A2A_ERROR_MAPPING.values()} | {
     -32700: 400
@@ -63,37 +64,51 @@ LEAK = re.compile(
     r"Traceback|File \"|\.py\b|site-packages|/(?:usr|home|work|root|etc|tmp|var)/|\bline \d+, in"
     r"|hunter2|<class|<function|object at 0x|NoneType|\bself\b|apcore_a2a|google\.protobuf|pydantic"
     rf"|\b(?:{'|'.join(BUILTINS)})\b"
-    # what Python says when it does not like a value
+    # messages of Python's own exceptions
     r"|isoformat|out of range|codec can't|too large to convert|should contain only|string argument"
     r"|recursion|Expecting|Exceeds the limit|unhashable|not subscriptable|invalid literal"
 )
-"""What is only for the eyes of the operator."""
+"""Text that only operators may see."""
 
 
 def look_over(text: str) -> None:
-    """Hold an answer against what no answer may tell."""
-    found = LEAK.search(text)
-    assert not found, f"{found and found.group()!r} in {text[:1000]}"
+    """Check that a response leaks no internals."""
+    leak = LEAK.search(text)
+    assert not leak, f"{leak and leak.group()!r} in {text[:1000]}"
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What came back, whichever way it was asked."""
+    """A response of any binding, read in the same way."""
 
     response: httpx.Response
     restful: bool = False
 
     @property
     def body(self) -> Any:
-        return self.response.json()
+        return json.loads(self.response.text.removeprefix("data: "))
 
     @property
     def is_json(self) -> bool:
-        return self.response.headers["content-type"].startswith("application/")
+        """Whether this is one value: JSON, or the only event of a refused stream of 0.3."""
+        is_refused_stream = re.match(
+            r'data: \{"jsonrpc":"2.0","id":[^{}]*,"error"', self.response.text
+        )
+        content_type = self.response.headers["content-type"]
+        return bool(is_refused_stream) or content_type.startswith("application/")
 
     @property
     def error(self) -> Json | None:
         return self.body.get("error") if self.is_json else None
+
+    @property
+    def status(self) -> int:
+        return self.response.status_code
+
+    @property
+    def is_too_large(self) -> bool:
+        """Whether the request was refused for its size, before it was parsed."""
+        return self.status == 413 and self.code == -32600
 
     @property
     def code(self) -> int | None:
@@ -104,14 +119,19 @@ class Answer:
         return CODES[self.error["details"][0]["reason"]] if self.restful else code
 
     @property
+    def message(self) -> str:
+        """The message of the error; empty when there is none."""
+        return str(self.error["message"]) if self.error else ""
+
+    @property
     def details(self) -> Any:
-        """What the error has to say beside its code, in either form."""
+        """The details of the error, of JSON-RPC or of HTTP+JSON."""
         assert self.error is not None
         return self.error["details" if self.restful else "data"]
 
     @property
     def fields(self) -> list[str]:
-        """The fields that are named as wrong."""
+        """The names of the invalid fields."""
         if isinstance(self.details, dict):
             return [entry["field"] for entry in self.details.get("errors", ())]
         return [
@@ -125,8 +145,8 @@ class Answer:
 
     @property
     def task(self) -> Json:
-        found: Json = self.result.get("task") or self.result
-        return found
+        task: Json = self.result.get("task") or self.result
+        return task
 
     @property
     def state(self) -> str:
@@ -134,17 +154,17 @@ class Answer:
 
     @property
     def events(self) -> list[Json]:
-        """What each event of a stream has in it."""
+        """The content of each event of a stream."""
         lines = self.response.text.splitlines()
-        found = [json.loads(line[5:]) for line in lines if line.startswith("data:")]
-        return [one if self.restful else one["result"] for one in found]
+        events = [json.loads(line[5:]) for line in lines if line.startswith("data:")]
+        return [event if self.restful else event["result"] for event in events]
 
     @property
     def task_id(self) -> str:
         """The id of the task that a stream begins with."""
         task = self.events[0].get("task") or self.events[0]
-        found: str = task["id"]
-        return found
+        task_id: str = task["id"]
+        return task_id
 
     @property
     def data(self) -> Any:
@@ -152,10 +172,10 @@ class Answer:
         return self.task["artifacts"][0]["parts"][0]["data"]
 
     def check(self) -> None:
-        """What holds for every answer."""
+        """Check the invariants of every response."""
         look_over(self.response.text)
         if self.restful or not self.is_json:
-            assert self.code is None or self.response.status_code == STATUSES[self.code]
+            assert self.code is None or self.is_too_large or self.status == STATUSES[self.code]
             return
         assert self.body["jsonrpc"] == "2.0"
         assert set(self.body) == {"jsonrpc", "id", "error" if self.error else "result"}
@@ -165,13 +185,13 @@ class Answer:
 
 
 def state_of(task: Json) -> str:
-    """The state of a task, or of an event of its status."""
+    """Return the state of a task or of a status event, as 0.3 spells it."""
     state: str = task["status"]["state"]
     return state.removeprefix("TASK_STATE_").lower().replace("_", "-")
 
 
 class Agent:
-    """An agent, asked in one way: "0.3", "1.0" (both JSON-RPC) or "REST"."""
+    """A client of an agent in one dialect: "0.3", "1.0" (both JSON-RPC) or "REST"."""
 
     def __init__(self, client: httpx.Client, way: str) -> None:
         self.client = client
@@ -181,20 +201,20 @@ class Agent:
         self.headers = MODERN if way == "1.0" else {}
 
     def ask(self, operation: str, params: Any = None, **envelope: Any) -> Answer:
-        """Ask for an operation; *envelope* has its say about the JSON-RPC request."""
+        """Call an operation; *envelope* replaces members of the JSON-RPC request."""
         if self.restful:
             return self._ask_rest(operation, params or {})
         request = {"jsonrpc": "2.0", "id": 1, "method": self.method(operation), "params": params}
         return self.post(json.dumps({**request, **envelope}).encode())
 
     def post(self, body: bytes, headers: Json | None = None, path: str = "") -> Answer:
-        """Send *body* as it is."""
+        """Post *body* unchanged."""
         path = path or ("/message:send" if self.restful else "/")
         sent = {"Content-Type": "application/json", **self.headers, **(headers or {})}
         return self.request("POST", path, content=body, headers=sent)
 
     def request(self, verb: str, path: str, **options: Any) -> Answer:
-        """The answer to one HTTP request, which tells nothing that it should not."""
+        """Send an HTTP request and check its response."""
         answer = Answer(self.client.request(verb, path, **options), self.restful)
         answer.check()
         return answer
@@ -203,7 +223,7 @@ class Agent:
         return METHODS[operation][self.modern]
 
     def part(self, **content: Any) -> Json:
-        """A part with text, data, or the base64 of a file."""
+        """Return a part with text, data, or the base64 of a file."""
         (kind,) = content
         if self.modern:
             return content
@@ -217,7 +237,7 @@ class Agent:
         )
 
     def params(self, skill: Any = "echo", *parts: Any, **members: Any) -> Json:
-        """The params of a send; *members* are the message's."""
+        """Return the params of a send; *members* are added to the message."""
         message = {
             "messageId": "m1",
             "role": "ROLE_USER" if self.modern else "user",
@@ -236,10 +256,10 @@ class Agent:
         return self.ask("stream", self.params(skill, *parts, **members))
 
     def start(self, skill: str = "slow", **members: Any) -> Json:
-        """Send a message and do not wait: the task as it is."""
+        """Send a message without waiting and return the task as it is then."""
         params = self.params(skill, **members)
-        wish = {"returnImmediately": True} if self.modern else {"blocking": False}
-        return self.ask("send", {**params, "configuration": wish}).task
+        options = {"returnImmediately": True} if self.modern else {"blocking": False}
+        return self.ask("send", {**params, "configuration": options}).task
 
     def _ask_rest(self, operation: str, params: Json) -> Answer:
         verb, path = ROUTES[operation]

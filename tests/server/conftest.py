@@ -1,4 +1,4 @@
-"""One real server for all tests that only look at its answers."""
+"""One shared server for all tests that only need its responses."""
 
 import asyncio
 import gc
@@ -17,7 +17,7 @@ from .modules import app
 
 
 class Host:
-    """An ASGI application that knows the event loop it is served by."""
+    """An ASGI application that records the event loop it runs in."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -29,7 +29,7 @@ class Host:
         await self._app(scope, receive, send)
 
     def tasks(self) -> int:
-        """How many asyncio tasks there are, beside the one that counts."""
+        """Return the number of asyncio tasks in the loop, without the counting one."""
 
         async def count() -> int:
             return len(asyncio.all_tasks()) - 1
@@ -39,19 +39,19 @@ class Host:
 
 
 def eventually(holds: Callable[[], Any]) -> Any:
-    """What *holds* gives, as soon as it is true: for what nobody sends word of."""
+    """Poll *holds* until it returns something true, and return that."""
     deadline = time.monotonic() + PATIENCE
-    while not (found := holds()):
-        assert time.monotonic() < deadline, "it never came true"
+    while not (value := holds()):
+        assert time.monotonic() < deadline, "the condition never became true"
         time.sleep(0.01)
-    return found
+    return value
 
 
 @pytest.fixture(scope="session")
 def host() -> Iterator[Host]:
     host = Host(app())
     gc.collect()
-    gc.freeze()  # as `serve` does: what the tests themselves have made is no work for the server
+    gc.freeze()  # as `serve` does: the tests' own objects would slow the server's collections
     with running(host) as host.url:
         yield host
 
@@ -64,29 +64,29 @@ def client(host: Host) -> Iterator[httpx.Client]:
 
 @pytest.fixture(params=["0.3", "1.0", "REST"])
 def agent(client: httpx.Client, request: pytest.FixtureRequest) -> Agent:
-    """The agent, asked in all three ways."""
+    """Return a client of the agent in each of the three dialects."""
     return Agent(client, request.param)
 
 
 @pytest.fixture(params=["0.3", "1.0"])
 def rpc(client: httpx.Client, request: pytest.FixtureRequest) -> Agent:
-    """The agent, asked in JSON-RPC."""
+    """Return a client of the agent in each JSON-RPC dialect."""
     return Agent(client, request.param)
 
 
 @pytest.fixture
 def old(client: httpx.Client) -> Agent:
-    """The agent, asked in JSON-RPC of A2A 0.3."""
+    """Return a client of the agent in JSON-RPC of A2A 0.3."""
     return Agent(client, "0.3")
 
 
 @pytest.fixture
 def new(client: httpx.Client) -> Agent:
-    """The agent, asked in JSON-RPC of A2A 1.0."""
+    """Return a client of the agent in JSON-RPC of A2A 1.0."""
     return Agent(client, "1.0")
 
 
 @pytest.fixture
 def rest(client: httpx.Client) -> Agent:
-    """The agent, asked in HTTP+JSON."""
+    """Return a client of the agent in HTTP+JSON."""
     return Agent(client, "REST")

@@ -1,4 +1,4 @@
-"""Crawls a server: hears all that it answers and logs, and finds what should not be there."""
+"""A crawler that records everything a server answers and logs, and searches it for leaks."""
 
 import gc
 import io
@@ -28,11 +28,11 @@ from .leaky import FAILURES, FRAGMENTS, OUTPUT, forging
 from .test_custom_stores import DictStore
 
 INPUT = "input-5ec4e7"
-"""What a client sends for a module: it is in no line of the log."""
+"""Marks a client's inputs for modules; they must not be logged."""
 
 NOTE = f"{INPUT}{forging(INPUT)}"
 MARK = "request-5ec4e7"
-"""What a client sends elsewhere, as in a path: a line of the log may tell of it."""
+"""Marks other data from clients, such as paths; it may be logged."""
 
 CREDENTIALS = {
     "Authorization": "Bearer bearer-c0ffee",
@@ -40,7 +40,7 @@ CREDENTIALS = {
     "X-API-Key": "apikey-c0ffee",
     "Cookie": "session=cookie-c0ffee",
 }
-"""What every request has with it."""
+"""The headers of every request."""
 
 CONTRACT = {
     *("CallDepthExceededError", "CallFrequencyExceededError", "CircularCallError"),
@@ -48,14 +48,14 @@ CONTRACT = {
     *("ModuleNotFoundError", "ModuleTimeoutError", "OutputError", "SchemaValidationError"),
     *("TaskNotFoundError", "ApprovalDeniedError", "ApprovalTimeoutError", "LimitError"),
 }
-"""The types that errors name to clients (SRS §3.7, A2A 1.0 §3.3), and one that a user adds."""
+"""The error types that clients may see (SRS §3.7, A2A 1.0 §3.3), and one that a user adds."""
 
 ROOT = re.escape(str(Path(__file__).parents[2]))
 OWN = {type(failure("?")).__name__ for failure in FAILURES.values()} - CONTRACT
 INSIDE = re.compile(rf"{LEAK.pattern}|\b(?:{'|'.join(OWN)})\b|ACL_DENIED|{ROOT}|leaky")
 METRIC = re.compile(r"\bapcore_a2a_[a-z_]+(?=[ {])")
-UNTOLD = re.compile(rf"{FRAGMENTS}|c0ffee", re.IGNORECASE)
-UNLOGGED = re.compile(rf"{UNTOLD.pattern}|{INPUT}|{OUTPUT}", re.IGNORECASE)
+SECRET = re.compile(rf"{FRAGMENTS}|c0ffee", re.IGNORECASE)
+NOT_LOGGED = re.compile(rf"{SECRET.pattern}|{INPUT}|{OUTPUT}", re.IGNORECASE)
 BEGIN = re.compile(r"\d\d:\d\d:\d\d (?:INFO   |WARNING|ERROR  |CRITICAL) \S[^\x00-\x1f\x7f-\x9f]*")
 STACK = re.compile(
     r"|Traceback \(most recent call last\):|[\w.]+|  File \"[^\"]+\", line \d+, in \S+"
@@ -66,20 +66,20 @@ CARDS = ("/.well-known/agent-card.json", "/agent/authenticatedExtendedCard", "/e
 PAGES = ("/health", "/metrics", *CARDS)
 
 
-def told_in(answer: str) -> str | None:
-    """What *answer* tells that no client may hear."""
-    found = INSIDE.search(METRIC.sub("", answer)) or UNTOLD.search(answer)
-    return found and found.group()
+def leak_in_answer(answer: str) -> str | None:
+    """Return the first text in *answer* that clients must not see."""
+    leak = INSIDE.search(METRIC.sub("", answer)) or SECRET.search(answer)
+    return leak and leak.group()
 
 
-def told_by(text: str) -> str | None:
-    """What a text of the log tells that no log may hold."""
-    found = UNLOGGED.search(text)
-    return found and found.group()
+def leak_in_log(text: str) -> str | None:
+    """Return the first text in a log record that must not be logged."""
+    leak = NOT_LOGGED.search(text)
+    return leak and leak.group()
 
 
-def forged_in(text: str) -> str | None:
-    """The line of a record's text that no logger writes."""
+def forged_line_in(text: str) -> str | None:
+    """Return the first line of a log record that no logger writes."""
     first, *rest = text.splitlines()
     if first.startswith("{"):
         return rest[0] if rest else None if isinstance(json.loads(first), dict) else first
@@ -89,7 +89,7 @@ def forged_in(text: str) -> str | None:
 
 
 class Log(NamedTuple):
-    """What an operator reads: a text for each record, in both forms, and what is beside them."""
+    """The log records in both formats, and everything else on stderr."""
 
     text: list[str]
     json: list[str]
@@ -97,12 +97,12 @@ class Log(NamedTuple):
 
     @property
     def records(self) -> list[str]:
-        """The records in both forms."""
+        """The records in both formats."""
         return self.text + self.json
 
 
-class Page(io.StringIO):
-    """What a handler of the log writes on: keeps each text that it gets."""
+class LogSink(io.StringIO):
+    """A stream for a log handler that stores each text written to it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -113,43 +113,43 @@ class Page(io.StringIO):
         return len(text)
 
     def take(self) -> list[str]:
-        """What has been written since this was asked last."""
+        """Return the texts written since the last call."""
         taken, self.texts = self.texts, []
         return taken
 
 
-class Ear:
-    """Keeps what an operator reads."""
+class OutputCapture:
+    """Captures the output that an operator reads."""
 
     def __init__(self) -> None:
-        self.text, self.json, self.beside = Page(), Page(), Page()
+        self.text, self.json, self.beside = LogSink(), LogSink(), LogSink()
 
     def take(self) -> Log:
-        """What has been heard since this was asked last."""
+        """Return the output captured since the last call."""
         return Log(self.text.take(), self.json.take(), self.beside.take())
 
 
-def handler_of(form: str, page: Page) -> logging.Handler:
-    """The handler that `serve` logs with, writing on *page*."""
+def handler_of(form: str, sink: LogSink) -> logging.Handler:
+    """Return the log handler that `serve` would use, writing to *sink*."""
     logging.root.handlers = []
     set_up_logging("info", form)
     (handler,) = logging.root.handlers
     assert isinstance(handler, logging.StreamHandler)
-    handler.setStream(page)
+    handler.setStream(sink)
     return handler
 
 
 @contextmanager
-def hearing() -> Iterator[Ear]:
-    """Hear all that is logged, as `serve` logs it, in both its forms, and what is beside that."""
-    ear, root = Ear(), logging.root
-    gc.collect()  # others' tasks that failed, of which asyncio tells when they are no more
+def capturing_output() -> Iterator[OutputCapture]:
+    """Capture the log as `serve` writes it, in both formats, and everything else on stderr."""
+    capture, root = OutputCapture(), logging.root
+    gc.collect()  # asyncio logs failed tasks of earlier tests when they are collected
     loggers = [root, *map(logging.getLogger, (*CHATTY, "httpcore"))]
     levels, handlers = [logger.level for logger in loggers], root.handlers
     try:
-        root.handlers = [handler_of("text", ear.text), handler_of("json", ear.json)]
-        with redirect_stderr(ear.beside):
-            yield ear
+        root.handlers = [handler_of("text", capture.text), handler_of("json", capture.json)]
+        with redirect_stderr(capture.beside):
+            yield capture
     finally:
         root.handlers = handlers
         for logger, level in zip(loggers, levels, strict=True):
@@ -158,7 +158,7 @@ def hearing() -> Iterator[Ear]:
 
 @contextmanager
 def served(app: Any) -> Iterator[str]:
-    """Serve *app* without a log of uvicorn's own, as `serve` does."""
+    """Serve *app* without uvicorn's own log handlers, as `serve` does."""
     loggers = [logging.getLogger(name) for name in ("uvicorn", "uvicorn.access")]
     with running(app) as url:
         kept = [logger.handlers for logger in loggers]
@@ -173,16 +173,16 @@ def served(app: Any) -> Iterator[str]:
 
 @dataclass
 class Evidence:
-    """What came of a case: all that was answered and logged, and how many secrets were said."""
+    """All responses and logs of a case, and how many secrets it has issued."""
 
     answers: list[str]
     log: Log
-    said: int
+    secrets: int
     fault: Exception | None
 
 
 class Crawler(Agent):
-    """Asks an agent without a look at its answers."""
+    """A client that does not check the responses."""
 
     def request(self, verb: str, path: str, **options: Any) -> Answer:
         return Answer(self.client.request(verb, path, **options), self.restful)
@@ -195,14 +195,14 @@ class Crawler(Agent):
         self.post(json.dumps(body).encode(), {"Last-Event-ID": "0"}, path)
 
     def tasks(self, context: str) -> list[Json]:
-        """The tasks of a context, if the agent can list them."""
-        wish = {"includeArtifacts": True} if self.modern else {}
-        answer = self.ask("list", {"contextId": context, **wish})
+        """Return the tasks of a context, or none if the agent can't list them."""
+        options = {"includeArtifacts": True} if self.modern else {}
+        answer = self.ask("list", {"contextId": context, **options})
         refused = not answer.response.is_success or answer.error
         return [] if refused else list(answer.result["tasks"])
 
     def look_at(self, task_id: str) -> None:
-        """Ask all that can be asked about a task."""
+        """Call every operation on a task."""
         for operation in ("get", "cancel", "subscribe"):
             self.ask(operation, {"id": task_id})
         self.replay(task_id)
@@ -210,10 +210,10 @@ class Crawler(Agent):
 
 
 class Site:
-    """A server that is crawled, and the part of it that can be broken."""
+    """A crawled server, and the component of it that can be broken."""
 
-    def __init__(self, url: str, ear: Ear, part: Any = None) -> None:
-        hooks: Any = {"response": [self._hear]}
+    def __init__(self, url: str, capture: OutputCapture, part: Any = None) -> None:
+        hooks: Any = {"response": [self._record]}
         self.url = httpx.URL(url)
         self.client = httpx.Client(
             base_url=url, headers=CREDENTIALS, trust_env=False, timeout=PATIENCE, event_hooks=hooks
@@ -222,25 +222,25 @@ class Site:
         self.part = part
         self.answers: list[str] = []
         self.visits = 0
-        self._ear = ear
+        self._capture = capture
 
-    def _hear(self, response: httpx.Response) -> None:
+    def _record(self, response: httpx.Response) -> None:
         response.read()
         status = f"{response.status_code} {response.reason_phrase} {response.headers.raw}"
         self.answers.append(f"{status} {response.content.decode('utf-8', 'replace')}")
 
     def visit(self, act: Callable[["Site"], object]) -> Evidence:
-        """Do what the case wants, then look at everything again."""
+        """Run a case, then read its tasks and a page again."""
         self.visits += 1
-        answers, said = len(self.answers), len(leaky.said)
+        answers, secrets = len(self.answers), len(leaky.issued)
         fault = None
         try:
             act(self)
             self.look_again([PAGES[self.visits % len(PAGES)]])
         except httpx.HTTPError as error:
             fault = error
-        more = len(leaky.said) - said
-        return Evidence(self.answers[answers:], self._ear.take(), more, fault)
+        issued = len(leaky.issued) - secrets
+        return Evidence(self.answers[answers:], self._capture.take(), issued, fault)
 
     @property
     def context(self) -> str:
@@ -248,21 +248,21 @@ class Site:
         return str(self.visits)
 
     def ask(self, skill: str, operation: str = "send", **inputs: Any) -> None:
-        """Call a skill in one way, another for each case."""
+        """Call a skill; the dialect changes from case to case."""
         agent = self.agents[self.visits % 3]
         part = agent.part(data={"note": NOTE, **inputs})
         agent.ask(operation, agent.params(skill, part, contextId=self.context))
 
     def look_again(self, pages: Iterable[str] = PAGES) -> None:
-        """List the tasks of the case and look at one of them, in one way, and read *pages*."""
+        """List the tasks of the case, call every operation on one of them, and read *pages*."""
         agent = self.agents[self.visits // 3 % 3]
         if tasks := agent.tasks(self.context):
             agent.look_at(tasks[self.visits % len(tasks)]["id"])
         for page in pages:
             self.client.get(page, headers={"Connection": "close"})
 
-    def shout(self, data: bytes) -> None:
-        """Send what httpx would not."""
+    def send_raw(self, data: bytes) -> None:
+        """Send raw bytes that httpx would refuse to send."""
         with socket.create_connection((self.url.host, self.url.port), timeout=PATIENCE) as sock:
             sock.sendall(data)
             with suppress(OSError):
@@ -274,8 +274,8 @@ class Site:
 Act = Callable[[Site], object]
 
 
-class Breaks:
-    """What fails as soon as somebody looks at the one member that is *broken*."""
+class Breakable:
+    """A base of objects that fail when the member named by `broken` is accessed."""
 
     broken: tuple[str, int] = ("", 0)
 
@@ -286,16 +286,16 @@ class Breaks:
         return super().__getattribute__(name)
 
 
-class Shy(Breaks, Does):
-    """A module that can't be looked at."""
+class LeakyModule(Breakable, Does):
+    """A module with one attribute that raises."""
 
 
-class LeakyRegistry(Breaks, Registry):
-    """A registry that can't be asked."""
+class LeakyRegistry(Breakable, Registry):
+    """A registry with one method that raises."""
 
 
-class LeakyStore(Breaks, DictStore):
-    """A user's task store that can't be used, or not for tasks that have ended."""
+class LeakyStore(Breakable, DictStore):
+    """A user's task store with one method that raises, or only for tasks that have ended."""
 
     async def save(self, record: TaskRecord) -> None:
         if record.task.status.state in TERMINAL:
@@ -303,35 +303,35 @@ class LeakyStore(Breaks, DictStore):
         await super().save(record)
 
     def save_end(self) -> None:
-        """Is called for tasks that have ended."""
+        """Do nothing; called for tasks that have ended, so that it can be broken."""
 
 
-class LeakyACL(Breaks, ACL):
-    """Rules that can't be asked."""
+class LeakyACL(Breakable, ACL):
+    """An ACL with one method that raises."""
 
 
-class Porter(Breaks):
-    """An authenticator that fails with what it gets, lets nobody in, or takes a text for one."""
+class LeakyAuthenticator(Breakable):
+    """An authenticator that raises with its headers, rejects everyone, or returns a string."""
 
     def authenticate(self, headers: Json) -> Any:
         member, number = self.broken
         if member == "raises":
             raise leaky.failure({**headers, "what": number})
-        secrets = {"token": leaky.says(headers)}
-        return {"nobody": None, "a text": str(secrets)}.get(member, Identity("ada", attrs=secrets))
+        secrets = {"token": leaky.issue_secrets(headers)}
+        return {"none": None, "a text": str(secrets)}.get(member, Identity("ada", attrs=secrets))
 
 
 @dataclass(frozen=True)
 class Case:
-    """Where something goes wrong, what, and how many secrets are said then at least."""
+    """A failing case: its server, its requests, and the least number of secrets it issues."""
 
     server: str
     act: Act
-    says: int = 1
+    min_secrets: int = 1
 
 
 def asks(*calls: str, **inputs: Any) -> Act:
-    """The act that calls skills; those with a tilde before their names as streams."""
+    """Return an act that calls skills; those named with a tilde are streamed."""
 
     def act(site: Site) -> None:
         for call in calls:
@@ -341,7 +341,7 @@ def asks(*calls: str, **inputs: Any) -> Act:
 
 
 def forgets(site: Site) -> None:
-    """Have a module start what fails when nobody waits for it."""
+    """Have a module start an asyncio task that fails unobserved."""
     asks("in_background", what=0)(site)
     gc.collect()
 
@@ -350,18 +350,18 @@ WORKS = asks("works", "~works")
 
 
 def cancels(site: Site) -> None:
-    """Start what fails when it is canceled, and cancel it."""
+    """Start a task that fails when it is canceled, and cancel it."""
     for agent in site.agents:
         leaky.waiting.clear()
         params = agent.params("in_cancel", agent.part(data={"note": NOTE, "what": 0}))
-        wish = {"returnImmediately": True} if agent.modern else {"blocking": False}
-        task = agent.ask("send", {**params, "configuration": wish}).task
+        options = {"returnImmediately": True} if agent.modern else {"blocking": False}
+        task = agent.ask("send", {**params, "configuration": options}).task
         eventually(lambda: leaky.waiting)
         agent.look_at(task["id"])
 
 
 def breaks(member: str, number: int, then: Act = WORKS) -> Act:
-    """The act that breaks a member of the site's part, and does all that may use it."""
+    """Return an act that breaks a member of the site's component and uses it in every way."""
 
     def act(site: Site) -> None:
         site.ask("works")
@@ -380,10 +380,10 @@ def breaks(member: str, number: int, then: Act = WORKS) -> Act:
 
 
 def shows(broken: str = "", **members: Any) -> Act:
-    """The act that adds a module with *members*, one of them *broken*, and calls it."""
+    """Return an act that registers a module with *members*, one *broken*, and calls it."""
 
     def act(site: Site) -> None:
-        module = Shy(leaky.works, **members)
+        module = LeakyModule(leaky.works, **members)
         site.part.register("shy", module)
         module.broken = (broken, 0)
         try:
@@ -397,10 +397,10 @@ def shows(broken: str = "", **members: Any) -> Act:
 
 
 class Condition:
-    """A condition of an access rule that fails."""
+    """An ACL condition that raises."""
 
     def evaluate(self, value: Any, context: Any) -> bool:
-        raise leaky.LedgerError(leaky.says())
+        raise leaky.LedgerError(leaky.issue_secrets())
 
 
 ACL.register_condition("leaky", Condition())
@@ -413,12 +413,12 @@ RULES = [
 
 
 def executor_of(registry: Any, server: str, acl: ACL) -> Any:
-    """What runs the modules of a server, with what is in its way there."""
+    """Return the executor of a server, with the component that the server is named after."""
     if server == "duck":
-        return leaky.Duck(registry)
+        return leaky.DuckExecutor(registry)
     options: dict[str, Json] = {
-        "meddler": {"middlewares": [leaky.Meddler()]},
-        "desk": {"approval_handler": leaky.Desk()},
+        "meddler": {"middlewares": [leaky.LeakyMiddleware()]},
+        "desk": {"approval_handler": leaky.LeakyApprovalHandler()},
         "acl": {"acl": acl},
     }
     return Executor(registry, **options.get(server, {}))

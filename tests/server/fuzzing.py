@@ -1,8 +1,8 @@
-"""Requests that are made from the protocol's own schemas, and then spoiled.
+"""Requests that are generated from the protocol's own schemas and then corrupted.
 
 The schemas are the JSON Schema of A2A 0.3 and, for 1.0, the descriptors of the SDK's messages.
-Where a request names a task it says what kind of task is meant, such as `@working`: nothing
-that is drawn depends on what a server does, so that each case can be tried again.
+A request names a task by a placeholder for its kind, such as `@working`: no draw depends on the
+server, so that each case can be reproduced.
 """
 
 import json
@@ -29,10 +29,10 @@ from .modules import MISDEEDS, OUTPUTS
 
 Values: TypeAlias = st.SearchStrategy[Any]
 Place: TypeAlias = tuple[Any, ...]
-"""The names and indexes that lead into a JSON value."""
+"""A path into a JSON value: the names and indexes that lead there."""
 Change: TypeAlias = Callable[[Any], Any]
 Edit: TypeAlias = Callable[[Any, Place], Any]
-"""What is done to a JSON value at a place in it; it gives a new value."""
+"""A function that edits a JSON value at a path and returns a new value."""
 
 KINDS = {
     "@finished": ("echo", "completed"),
@@ -42,9 +42,9 @@ KINDS = {
     "@asking": ("ask", "input-required"),
     "@approving": ("approve", "input-required"),
 }
-"""What stands for the id of a task: of which skill it is, and in which state."""
+"""Placeholders for the ids of tasks, each with the task's skill and state."""
 
-MISDOING, PUTTING = ([{"what": what} for what in known] for known in (MISDEEDS, OUTPUTS))
+MISDOING, PUTTING = ([{"what": what} for what in cases] for cases in (MISDEEDS, OUTPUTS))
 INPUTS: dict[str, list[Json]] = {
     "echo": [{"text": "hello"}],
     "mirror": [{"value": [1, 2.5, 2**53, None, {"a": "b"}]}],
@@ -60,7 +60,7 @@ INPUTS: dict[str, list[Json]] = {
     "puts": PUTTING,
     "puts.stream": PUTTING,
 }
-"""Skills, each with inputs that it takes."""
+"""Skills, each with inputs that it accepts."""
 
 # Schemas
 
@@ -80,7 +80,7 @@ WELL_KNOWN: dict[str, Json] = {
 
 
 def described(descriptor: Descriptor) -> Json:
-    """The JSON Schema of a message of the SDK; of a real `oneof` it takes one member."""
+    """Return the JSON Schema of a protobuf message, with one alternative per `oneof` member."""
     if descriptor.name in WELL_KNOWN:
         return WELL_KNOWN[descriptor.name]
     members = {field.json_name: _described(field) for field in descriptor.fields}
@@ -112,11 +112,11 @@ def _is_required(field: FieldDescriptor) -> bool:
 
 
 def request_schema(method: str) -> Json:
-    """The JSON Schema of a request: that of 0.3 if it has one, else made of the params."""
+    """Return the JSON Schema of a request: that of 0.3, or one generated from the params."""
     for definition in DEFINITIONS.values():
         if definition.get("properties", {}).get("method", {}).get("const") == method:
-            found: Json = definition
-            return found
+            schema: Json = definition
+            return schema
     members = {
         "jsonrpc": {"const": "2.0"},
         "id": {"type": ["string", "integer"]},
@@ -127,7 +127,7 @@ def request_schema(method: str) -> Json:
 
 
 def names_in(schema: Any) -> Iterator[str]:
-    """The names of all members that a schema knows."""
+    """Yield the names of all members in a schema."""
     if isinstance(schema, dict):
         yield from schema.get("properties", {})
         for inner in schema.values():
@@ -144,7 +144,7 @@ ODD_STRINGS = [
     *("é" * 257, "x" * 256, "x" * 257, "\U0001f600", "\ufeff", "\u202e", "%00", "%s", "__class__"),
     *("../../../passwd", "C:\\Windows\\win.ini", "file:///dev/null", "http://[::1", "-1"),
     *("' OR 1=1; --", '"; DROP TABLE tasks; --', "{{7*7}}", "${jndi:ldap://x}", "<script>"),
-    *("null", "true", "NaN", "1e999", "__proto__", "@nobody", "{", "[1", '{"a":'),
+    *("null", "true", "NaN", "1e999", "__proto__", "@unknown", "{", "[1", '{"a":'),
 ]
 NUMBERS = [
     *(0, 1, 2, 50, 100, 101, 1000, -1, 2**31 - 1, 2**31, 2**53, 2**53 + 1, 2**63, -(2**63)),
@@ -154,13 +154,13 @@ GOOD_TOKENS = [
     *("1e999", "-1e999", "1e-999", "-0", "1E+2", "1.0e0", "9" * 400, "{}", "[[]]", '{"a": {}}'),
     *('"\\ud800"', '"\\u0000"', '"\u2028"', '"\\ud83d\\ude00"'),
 ]
-"""What may stand for a value in JSON."""
+"""Valid JSON values."""
 BAD_TOKENS = [
     *("NaN", "Infinity", "-Infinity", "01", "+1", ".5", "1.", "0x10", "9" * 5000, '"\\x"', "'a'"),
     *("undefined", "True", "nul", "", "/* */ 1", '"\t"', '"a" "b"', "[,]", "[1,]", '{"a":1,}'),
     *('{"a": 1, "a": 2}', "\ufeff{}"),
 ]
-"""What may not."""
+"""Invalid JSON values."""
 TIMES = [
     *("2024-02-29T23:59:59Z", "2024-01-01T00:00:00.123456789Z", "2024-01-01T00:00:00+23:59"),
     *("0001-01-01T00:00:00Z", "9999-12-31T23:59:59.999999999Z", "1969-12-31T00:00:00Z"),
@@ -174,7 +174,7 @@ often = st.sampled_from([True] * 5 + [False])
 
 @st.composite
 def mostly(draw: st.DrawFn, usual: Values, other: Values) -> Any:
-    """Values of *usual*, and now and then one of *other*."""
+    """Draw from *usual* most of the time, and from *other* sometimes."""
     return draw(usual if draw(often) else other)
 
 
@@ -187,7 +187,7 @@ anything: Values = st.recursive(
     max_leaves=4,
 )
 depths = st.sampled_from([30, 31, 100, 900, 30_000])
-"""The largest is repeated now and then, and stays below the 250,000 members of a request."""
+"""Nesting depths; even repeated, the largest stays below the limit of 250,000 members."""
 tokens = st.one_of(
     st.sampled_from(GOOD_TOKENS),
     st.sampled_from(BAD_TOKENS),
@@ -204,7 +204,7 @@ odd: Values = st.one_of(
     numbers,
     anything,
 )
-tasks = st.sampled_from([*KINDS, *KINDS, "@nobody"])
+tasks = st.sampled_from([*KINDS, *KINDS, "@unknown"])
 
 LEAVES: dict[str, Values] = {
     "string": strings,
@@ -219,6 +219,8 @@ REAL: dict[str, Values] = {
     "id": tasks,
     "taskId": tasks,
     "contextId": st.sampled_from(["c1", "c2"]),
+    "messageId": st.just("m1"),
+    "role": st.sampled_from(["user", "ROLE_USER"]),
     "pageSize": st.integers(0, 101),
     "pageToken": st.sampled_from(["0", "3", "1000"]),
     "historyLength": st.integers(0, 3),
@@ -226,18 +228,18 @@ REAL: dict[str, Values] = {
         {}, optional={"skillId": st.sampled_from([*INPUTS]), "data_part_compat": st.just(True)}
     ),
 }
-"""What members are most of the time, for it means something to a server."""
+"""Meaningful values of members, which are drawn most of the time."""
 
 
 def values(schema: Json) -> Values:
-    """Values that fit a JSON Schema."""
+    """Return a strategy for values that fit a JSON Schema."""
     match schema:
         case {"$ref": str(reference)}:
             return values(DEFINITIONS[reference.rpartition("/")[2]])
         case {"const": value}:
             return st.just(value)
-        case {"enum": list(known)}:
-            return st.sampled_from(known)
+        case {"enum": list(choices)}:
+            return st.sampled_from(choices)
         case {"anyOf": list(ways)}:
             return st.one_of(*map(values, ways))
         case {"properties": dict(members)}:
@@ -264,7 +266,7 @@ def _objects(members: Json, required: Any) -> Values:
 
 @cache
 def requests(method: str) -> Values:
-    """Requests for a method as its schema has them."""
+    """Return a strategy for valid requests for a method."""
     return values(request_schema(method))
 
 
@@ -278,7 +280,7 @@ fits = st.one_of(
 
 
 def part_of(kind: str, content: Any, *, modern: bool) -> Json:
-    """A part in the form of 1.0 or of 0.3."""
+    """Return a part of 1.0 or of 0.3."""
     if modern:
         return {kind: content}
     if kind in OLD_FILES:
@@ -287,7 +289,7 @@ def part_of(kind: str, content: Any, *, modern: bool) -> Json:
 
 
 def aimed(draw: st.DrawFn, params: Json, *, modern: bool) -> Json:
-    """A send that gets far: with an input for its skill, or to go on with a known task."""
+    """Turn *params* into a send that likely runs: a valid input, or an answer to a known task."""
     (skill, inputs), task = draw(fits), draw(targets)
     kind = draw(contents)
     content = draw(CONTENTS[kind]) if kind in CONTENTS else inputs
@@ -297,16 +299,16 @@ def aimed(draw: st.DrawFn, params: Json, *, modern: bool) -> Json:
         message.pop("contextId", None)
     configuration = dict(params.get("configuration", {}))
     for name in ("pushNotificationConfig", "taskPushNotificationConfig"):
-        configuration.pop(name, None)  # they are refused before anything else is looked at
+        configuration.pop(name, None)  # they are refused before anything else is checked
     metadata = {**params.get("metadata", {}), **({} if task else {"skillId": skill})}
     return {**params, "message": message, "configuration": configuration, "metadata": metadata}
 
 
-# What is done to requests
+# Corrupting requests
 
 
 def places(value: Any, place: Place = ()) -> Iterator[Place]:
-    """The places in a JSON value, its own first; of arrays the first few."""
+    """Yield the paths in a JSON value, the root first; only the first items of arrays."""
     yield place
     inside = value.items() if isinstance(value, dict) else ()
     for key, inner in enumerate(value[:5]) if isinstance(value, list) else inside:
@@ -314,7 +316,7 @@ def places(value: Any, place: Place = ()) -> Iterator[Place]:
 
 
 def changed(value: Any, place: Place, change: Change) -> Any:
-    """A copy of *value* with what *change* makes of what is at *place*."""
+    """Return a copy of *value* with *change* applied at *place*."""
     if not place:
         return change(value)
     copy = value.copy()
@@ -366,7 +368,7 @@ def without(name: str) -> Change:
 WRAPS: list[Change] = [lambda it: [it], lambda it: {"value": it}, lambda it: [it, it], str]
 BATCHES: list[Change] = [*WRAPS, lambda it: [], lambda it: it.get("params")]
 KNOWN = {name for method in METHODS for name in names_in([request_schema(method), DEFINITIONS])}
-ALIKE = {name for known in ALIASES.values() for name in known} | {"skillId", "type"}
+ALIKE = {name for aliases in ALIASES.values() for name in aliases} | {"skillId", "type"}
 names = st.sampled_from(sorted(KNOWN | ALIKE)) | st.sampled_from(ODD_STRINGS)
 edits: st.SearchStrategy[Edit] = st.one_of(
     *(odd.map(replacing) for _ in range(3)),
@@ -391,11 +393,11 @@ envelopes: st.SearchStrategy[Change] = st.one_of(
 
 
 def spoiled(draw: st.DrawFn, request: Any) -> Any:
-    """A request with up to three edits, most of them deep inside."""
+    """Return a request with up to three edits, most of them deep inside."""
     for _ in range(draw(st.integers(1, 3))):
-        found = [*places(request)]
-        depth = min(draw(st.sampled_from([3, 3, 3, 2, 0])), max(map(len, found)))
-        place = draw(st.sampled_from([place for place in found if len(place) >= depth]))
+        paths = [*places(request)]
+        depth = min(draw(st.sampled_from([3, 3, 3, 2, 0])), max(map(len, paths)))
+        place = draw(st.sampled_from([path for path in paths if len(path) >= depth]))
         request = draw(edits)(request, place)
     return request
 
@@ -405,19 +407,19 @@ SCALAR = re.compile(r'(?<=: )(?:"[^"\\]*"|-?\d+|true|false|null)')
 
 
 def retyped(draw: st.DrawFn, text: str) -> str:
-    """A text with a member that is there twice, or a value as nothing would write it."""
+    """Return JSON text with a duplicate member or an unusually written value."""
     twice, token = draw(st.booleans()), draw(tokens)
-    found = [*(MEMBER if twice else SCALAR).finditer(text)]
-    if not found:
+    matches = [*(MEMBER if twice else SCALAR).finditer(text)]
+    if not matches:
         return text + token
-    match = draw(st.sampled_from(found))
+    match = draw(st.sampled_from(matches))
     if twice:
         return f"{text[: match.start()]}{match.group()}{token}, {text[match.start() :]}"
     return text[: match.start()] + token + text[match.end() :]
 
 
 def broken(draw: st.DrawFn, body: bytes) -> bytes:
-    """Bytes of which some are lost, doubled or replaced."""
+    """Return bytes of which some are lost, doubled or replaced."""
     start = draw(st.integers(0, len(body)))
     end = start + draw(st.sampled_from([0, 1, 2, 10, 10**9]))
     new = draw(st.sampled_from([b"", b"\xff", b"\0", b"\xed\xa0\x80", b"\xef\xbb\xbf", b'"', b"}"]))
@@ -436,7 +438,7 @@ headers: st.SearchStrategy[dict[str, str]] = st.one_of(
     st.fixed_dictionaries({"last-event-id": st.sampled_from(EVENT_IDS)}),
 )
 FEW = {name for name in METHODS if "push" in name.lower() or "Card" in name}
-"""Methods that are refused whatever comes with them."""
+"""Methods that are always refused."""
 SENDS = {name for name, (_, kind, _) in METHODS.items() if kind.DESCRIPTOR.name.startswith("Send")}
 methods = st.sampled_from([*METHODS, *sorted(METHODS.keys() - FEW) * 2, *sorted(SENDS) * 5])
 WAYS = [*["as it is"] * 3, *["spoiled"] * 5, "in an envelope", "retyped", "broken"]
@@ -444,17 +446,17 @@ WAYS = [*["as it is"] * 3, *["spoiled"] * 5, "in an envelope", "retyped", "broke
 
 @dataclass(frozen=True)
 class Case:
-    """A request as it goes over the wire, but for the ids of tasks."""
+    """A request as it is sent, except for placeholders of task ids."""
 
     body: bytes
     headers: dict[str, str]
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
-        """How hypothesis shows it."""
+        """Show the case in Hypothesis's output."""
         printer.text(self.curl()[:2000])
 
     def curl(self) -> str:
-        """The command that sends it."""
+        """Return the curl command that sends the case."""
         sent = {"content-type": "application/json", **self.headers}
         words = [f"-H {shlex.quote(f'{name}: {value}')}" for name, value in sent.items()]
         command = " ".join(["curl -s http://127.0.0.1:8000/", *words])
@@ -465,7 +467,7 @@ class Case:
 
 @st.composite
 def cases(draw: st.DrawFn) -> Case:
-    """A request for any method: as the schemas have it, or spoiled in one way or another."""
+    """Draw a request for any method, valid or corrupted in one of several ways."""
     method, way = draw(methods), draw(st.sampled_from(WAYS))
     request = draw(requests(method))
     if "message" in request.get("params", ()) and draw(often):

@@ -1,4 +1,4 @@
-"""An agent in the test's own event loop: for what depends on the order of things."""
+"""An agent in the test's own event loop, for tests that depend on the order of events."""
 
 import asyncio
 import json
@@ -31,7 +31,7 @@ NEEDS_APPROVAL = ModuleAnnotations(requires_approval=True)
 
 
 class Does(Module):
-    """Does *action*; *attributes* are those of a module, such as `annotations`."""
+    """A module that awaits *action*; *attributes* are a module's, such as `annotations`."""
 
     def __init__(
         self, action: Callable[[Inputs, "Context[Any]"], Awaitable[Any]], **attributes: Any
@@ -44,7 +44,7 @@ class Does(Module):
 
 
 class DoesInThread(Module):
-    """Does *action*, which is synchronous."""
+    """A module that calls *action*, which is synchronous."""
 
     def __init__(self, action: Callable[[Inputs, "Context[Any]"], Any], **attributes: Any) -> None:
         self._action = action
@@ -55,7 +55,7 @@ class DoesInThread(Module):
 
 
 class Streams(Module):
-    """Streams what *source* gives."""
+    """A module that streams the chunks of *source*."""
 
     def __init__(
         self, source: Callable[[Inputs, "Context[Any]"], AsyncIterator[Any]], **attributes: Any
@@ -72,7 +72,7 @@ class Streams(Module):
 
 
 class Gate:
-    """An action that waits until it is opened, and remembers what has happened to it."""
+    """An action that waits until it is opened, and records its calls and its cancellation."""
 
     def __init__(self) -> None:
         self.reached = asyncio.Event()
@@ -98,7 +98,7 @@ async def give_back(inputs: Inputs, context: "Context[Any]") -> Inputs:
 
 
 def always(output: Any) -> Does:
-    """A module that puts out the same every time."""
+    """Return a module with a fixed output."""
 
     async def action(inputs: Inputs, context: "Context[Any]") -> Any:
         return output
@@ -114,13 +114,13 @@ def registry_of(modules: Mapping[str, object]) -> Registry:
 
 
 def app_of(source: Any, **options: Any) -> Starlette:
-    """The application of anything that `create_app` takes."""
+    """Return the application for any source that `create_app` accepts."""
     return create_app(source, **{"url": "http://127.0.0.1", "shutdown_timeout": 0, **options})
 
 
 @dataclass(frozen=True)
 class Frame:
-    """An event of a stream, in the same form whichever way it came."""
+    """An event of a stream, normalized across the dialects."""
 
     id: int
     kind: str
@@ -132,21 +132,21 @@ class Frame:
 
     @property
     def parts(self) -> list[Any]:
-        """What the parts of the artifact hold."""
+        """The contents of the artifact's parts."""
         return [content_of(part) for part in self.body["artifact"].get("parts", [])]
 
     @property
     def says(self) -> str:
         """The text of the status."""
-        found: str = self.body["status"]["message"]["parts"][0]["text"]
-        return found
+        text: str = self.body["status"]["message"]["parts"][0]["text"]
+        return text
 
     def __str__(self) -> str:
         return self.kind if self.kind == "artifact" else f"{self.kind} {self.state}"
 
 
 class Stream:
-    """A stream of events that is being read."""
+    """A stream that is being read event by event."""
 
     def __init__(self, response: httpx.Response, way: str) -> None:
         self.response = response
@@ -185,7 +185,7 @@ class Stream:
 
 
 class Peer:
-    """An agent that is served in this event loop, asked in one way."""
+    """A client of an agent in this event loop, in one dialect."""
 
     def __init__(self, app: Starlette, client: httpx.AsyncClient, way: str = "1.0") -> None:
         self.app = app
@@ -195,7 +195,7 @@ class Peer:
         self.served: Served = app.state.agent
 
     def by(self, way: str) -> "Peer":
-        """The same, asked in another way."""
+        """Return a client of the same agent in another dialect."""
         return Peer(self.app, self.client, way)
 
     def part(self, **content: Any) -> Json:
@@ -204,7 +204,7 @@ class Peer:
     async def ask(
         self, operation: str, params: Json | None = None, headers: Json | None = None
     ) -> Answer:
-        """Ask for an operation and read all of the answer."""
+        """Call an operation and read the whole response."""
         response = await self.client.send(self.request(operation, params or {}, headers))
         answer = Answer(response, self.wire.restful)
         answer.check()
@@ -215,17 +215,17 @@ class Peer:
         return await self.ask("send", self.wire.params(skill, *parts, **members))
 
     async def start(self, skill: str = "work", *parts: Any, **members: Any) -> str:
-        """Send a message and do not wait: the id of its task."""
-        wish = {"returnImmediately": True} if self.wire.modern else {"blocking": False}
-        params = {**self.wire.params(skill, *parts, **members), "configuration": wish}
-        found: str = (await self.ask("send", params)).task["id"]
-        return found
+        """Send a message without waiting and return the id of its task."""
+        options = {"returnImmediately": True} if self.wire.modern else {"blocking": False}
+        params = {**self.wire.params(skill, *parts, **members), "configuration": options}
+        task_id: str = (await self.ask("send", params)).task["id"]
+        return task_id
 
     async def get(self, task_id: str) -> Json:
         return (await self.ask("get", {"id": task_id})).task
 
     async def until(self, task_id: str, state: str) -> Json:
-        """The task, as soon as it is in *state*."""
+        """Wait until a task is in *state* and return it."""
         while state_of(task := await self.get(task_id)) != state:  # noqa: ASYNC110  # it is polled
             await asyncio.sleep(0.005)
         return task
@@ -237,7 +237,7 @@ class Peer:
     async def streaming(
         self, operation: str, params: Json, headers: Json | None = None
     ) -> AsyncIterator[Stream]:
-        """The stream that answers, read as the test likes."""
+        """Open a stream that the test can read event by event."""
         request = self.request(operation, params, headers)
         response = await self.client.send(request, stream=True)
         try:
@@ -253,18 +253,18 @@ class Peer:
     def stream(
         self, skill: str = "work", *parts: Any, **members: Any
     ) -> AbstractAsyncContextManager[Stream]:
-        """The stream of a new message."""
+        """Send a message and open its stream."""
         return self.streaming("stream", self.wire.params(skill, *parts, **members))
 
     def subscribe(
         self, task_id: str, last: int | None = None
     ) -> AbstractAsyncContextManager[Stream]:
-        """The stream of a task that is there."""
+        """Subscribe to the stream of a task."""
         headers = {} if last is None else {"Last-Event-ID": str(last)}
         return self.streaming("subscribe", {"id": task_id}, headers)
 
     def request(self, operation: str, params: Json, headers: Json | None = None) -> httpx.Request:
-        """The HTTP request that asks for an operation."""
+        """Return the HTTP request that calls an operation."""
         headers = {**self.wire.headers, **(headers or {})}
         if not self.wire.restful:
             method = self.wire.method(operation)
@@ -284,7 +284,7 @@ async def serving(source: Any, way: str = "1.0", **options: Any) -> AsyncIterato
 
     Args:
         source: Modules by their ids, what `create_app` takes, or an application.
-        way: How the peer asks.
+        way: The dialect of the peer.
         options: For `create_app`.
     """
     with ExitStack() as stack:
@@ -303,7 +303,7 @@ async def serving(source: Any, way: str = "1.0", **options: Any) -> AsyncIterato
 
 @asynccontextmanager
 async def listening(app: Starlette) -> AsyncIterator[str]:
-    """uvicorn without its main loop, whose ticks would make every test wait at its end."""
+    """Run uvicorn without its main loop, whose ticks would delay the end of every test."""
     config = uvicorn.Config(app, log_level="warning", lifespan="on")
     config.load()
     server = uvicorn.Server(config)
@@ -319,25 +319,25 @@ async def listening(app: Starlette) -> AsyncIterator[str]:
 
 
 async def true(holds: Callable[[], Any]) -> None:
-    """Wait for what nobody sends word of."""
+    """Poll *holds* until it returns something true, in tests without an event to await."""
     async with asyncio.timeout(PATIENCE):
         while not holds():  # noqa: ASYNC110  # there is no event to wait for
             await asyncio.sleep(0.002)
 
 
 def content_of(part: Json) -> Any:
-    """What a part holds, in 1.0 and in 0.3."""
+    """Return the content of a part of 1.0 or 0.3."""
     return next(part[name] for name in ("text", "data", "raw", "url", "file") if name in part)
 
 
 def contents(task: Json) -> list[Any]:
-    """What the parts of a task's artifact hold."""
+    """Return the contents of the parts of a task's artifact."""
     (artifact,) = task["artifacts"]
     return [content_of(part) for part in artifact["parts"]]
 
 
 def gapless(frames: Iterable[Frame], first: int = 1) -> bool:
-    """Whether the ids of *frames* are first, first + 1 and so on."""
+    """Return whether the ids of *frames* are consecutive, starting with *first*."""
     ids = [frame.id for frame in frames]
     return ids == list(range(first, first + len(ids)))
 

@@ -1,4 +1,4 @@
-"""Modules, and what is around them, that fail with secrets in everything they say."""
+"""Modules and other components that fail with secrets in every message."""
 
 import asyncio
 import inspect
@@ -32,7 +32,7 @@ OUTPUT = "output-5ec4e7"
 
 
 def forging(mark: str) -> str:
-    """What looks like lines of the log, behind each of the characters that end one."""
+    """Return text that imitates log lines after each kind of line break."""
     line = f"00:00:00 ERROR   {mark}-line all is well"
     return f"\r\n{line}\x1b[2K\x85{line}\u2028{line}\n"
 
@@ -41,7 +41,7 @@ PATH = "/srv/secret-path/ledger.sqlite"
 STACK = f'\nTraceback (most recent call last):\n  File "{PATH}.py", line 7, in pay\n'
 ADVICE = "The amount is too high"
 SPOKEN = f"{ADVICE}, see {PATH} or C:\\secret-path\\a{STACK}"
-"""The text of an error that speaks to callers: they get the words, and neither path nor stack."""
+"""The message of an error meant for callers; they get its text without paths and stacks."""
 
 SECRETS = (
     PATH,
@@ -52,55 +52,55 @@ SECRETS = (
     f"{STACK}LedgerError: no{forging('forged')}",
 )
 FRAGMENTS = "secret-path|secret_table|hunter9|sk-live-|ledger object at|pa55phrase|forged-line"
-"""What shows that a secret has come out, even if not the whole of it."""
+"""Fragments that show that a secret has leaked, even if only in part."""
 
-said: list[str] = []
-"""Grows with every secret, so that a test knows that there was one."""
+issued: list[str] = []
+"""Grows with every issued secret, so that tests can check that there was one."""
 
 waiting: list[Inputs] = []
-"""The inputs of the calls that wait until they are stopped."""
+"""The inputs of the calls that wait until they are canceled."""
 
 
-def says(inputs: Inputs | None = None) -> str:
-    """What nobody may get to read, and in it what the client has sent."""
-    said.append("")
+def issue_secrets(inputs: Inputs | None = None) -> str:
+    """Return all secrets, followed by the values that the client has sent."""
+    issued.append("")
     return " ".join([*SECRETS, *map(str, (inputs or {}).values())])
 
 
 class LedgerError(Exception):
-    """An error of a module's own."""
+    """An exception class of a module's own."""
 
 
 class UnspeakableError(LedgerError):
-    """Raises when it is shown."""
+    """An exception whose `str()` and `repr()` raise."""
 
     def __str__(self) -> str:
-        raise LedgerError(says())
+        raise LedgerError(issue_secrets())
 
     __repr__ = __str__
 
 
 class MuteError(LedgerError):
-    """Shows itself as what is no text."""
+    """An exception whose `str()` is not a string."""
 
     def __str__(self) -> str:
-        return 7  # type: ignore[return-value]  # that is its point
+        return 7  # type: ignore[return-value]  # wrong on purpose
 
 
 class TrapError(ModuleError):
-    """Raises when its members are looked at."""
+    """A `ModuleError` whose attributes raise when they are read."""
 
     def __init__(self, text: str) -> None:
         Exception.__init__(self, text)
 
     def __getattribute__(self, name: str) -> Any:
         if name in ("message", "details", "code", "cause"):
-            raise LedgerError(says())
+            raise LedgerError(issue_secrets())
         return super().__getattribute__(name)
 
 
 class LimitError(A2AError):
-    """An error of the protocol that is the user's own."""
+    """A protocol error that a user defines."""
 
 
 class Payment(BaseModel):
@@ -108,7 +108,7 @@ class Payment(BaseModel):
 
 
 class Model(BaseModel):
-    """A model that can't be shown."""
+    """A model that can't be serialized."""
 
     text: str
 
@@ -118,23 +118,23 @@ class Model(BaseModel):
 
 
 class Sloppy(dict[str, Any]):
-    """An object that can't be read."""
+    """A mapping whose items can't be read."""
 
     def items(self) -> Any:
-        raise LedgerError(says())
+        raise LedgerError(issue_secrets())
 
     keys = __iter__ = items
 
 
 class Picky(list[str]):
-    """What is said to be wrong by the one who wrote it, in a text that forges lines."""
+    """A list that raises a `ValueError` with forged log lines when it is iterated."""
 
     def __iter__(self) -> Any:
         raise ValueError(forging("author"))
 
 
 def chained(text: str) -> Exception:
-    """An error with a cause, what that came amid, and notes."""
+    """Return an error with a cause, a context of the cause, and notes."""
     error, cause = LedgerError(text), KeyError(text)
     cause.__context__ = OSError(2, text, PATH)
     error.__cause__ = cause
@@ -143,12 +143,12 @@ def chained(text: str) -> Exception:
 
 
 def nested(text: str) -> Exception:
-    """Groups of errors in each other."""
+    """Return nested exception groups."""
     return ExceptionGroup(text, [chained(text), ExceptionGroup(text, [UnspeakableError(text)])])
 
 
 def speaks(kind: Callable[[str], Exception], text: str) -> Exception:
-    """An error whose text is for callers, while all around it is not."""
+    """Return an error whose message is for callers, with a cause and notes that are not."""
     error = kind(SPOKEN)
     error.__cause__ = LedgerError(text)
     error.add_note(text)
@@ -156,39 +156,43 @@ def speaks(kind: Callable[[str], Exception], text: str) -> Exception:
 
 
 def raised(action: Callable[[str], object]) -> Failure:
-    """The error that *action* raises of itself when it gets the text."""
+    """Return a failure with the error that *action* itself raises for the text."""
 
     def failure(text: str) -> BaseException:
         try:
             action(text)
-        except Exception as error:  # whatever it is, it is what is asked for
+        except Exception as error:  # any error will do
             return error
-        raise AssertionError("it did not fail")
+        raise AssertionError("the action did not raise")
 
     return failure
 
 
 def argument(parameter: inspect.Parameter, text: str) -> Any:
-    """An argument with *text* in it, if that goes."""
+    """Return an argument for *parameter* that contains *text* if its type allows."""
     result = apcore.ApprovalResult("rejected", text, text, text)
     return {"int": 7, "list[str]": [text], "Any": result}.get(str(parameter.annotation), text)
 
 
 def of_apcore(kind: Any, *, foreign: bool) -> Failure:
-    """An error of apcore with the text in all of it; a *foreign* one is about another module.
+    """Return an apcore error with the text in every field; a *foreign* one names another module.
 
-    What the log is meant to tell of a denial is no secret, but lines that somebody might forge.
+    The log shows the message of a denial; it contains forged lines instead of secrets.
     """
 
     def failure(text: str) -> BaseException:
-        told = forging("denied") if kind is apcore.ACLDeniedError else text
+        message = forging("denied") if kind is apcore.ACLDeniedError else text
         parameters = inspect.signature(kind).parameters.values()
-        asked = [p for p in parameters if p.default is p.empty and p.kind != p.VAR_KEYWORD]
-        error: ModuleError = kind(**{p.name: argument(p, told) for p in asked})
+        required = [p for p in parameters if p.default is p.empty and p.kind != p.VAR_KEYWORD]
+        error: ModuleError = kind(**{p.name: argument(p, message) for p in required})
         error.cause, error.trace_id = OSError(text), text
         error.ai_guidance = error.suggestion = text
         if not foreign:
-            error.details = {"note": told, "caller_id": told, "errors": [{"message": told}]}
+            error.details = {
+                "note": message,
+                "caller_id": message,
+                "errors": [{"message": message}],
+            }
         if kind is apcore.SchemaValidationError:
             error.details["errors"] = entries(text)
         error.message = SPOKEN if kind is InvalidInputError else text
@@ -198,7 +202,7 @@ def of_apcore(kind: Any, *, foreign: bool) -> Failure:
 
 
 def entries(text: str) -> list[dict[str, Any]]:
-    """What a validator may say: for callers, and with secrets wherever they are not told it."""
+    """Return validation errors with messages for callers and secrets in all other fields."""
     entry = {"field": "amount", "code": "int_type", "message": "Input should be an integer"}
     quoting = (f"Value error, {text}", f"{text!r} is not of type 'integer'", f"['{text}'] is long")
     return [
@@ -206,7 +210,7 @@ def entries(text: str) -> list[dict[str, Any]]:
         {**entry, "input": text, "ctx": {text: text}, text: text},
         {**entry, "code": "missing", "message": text},
         {"path": "/amount", "keyword": "additionalProperties", "message": text},
-        *({**entry, "message": told} for told in quoting),
+        *({**entry, "message": message} for message in quoting),
     ]
 
 
@@ -250,8 +254,8 @@ NUMBERS = {name: number for number, name in enumerate(FAILURES)}
 
 
 def failure(inputs: Inputs) -> BaseException:
-    """The failure with the number that the input has: its name would look like a leak."""
-    return [*FAILURES.values()][inputs["what"]](says(inputs))
+    """Return the failure with the input's number; its name would look like a leak."""
+    return [*FAILURES.values()][inputs["what"]](issue_secrets(inputs))
 
 
 MISFITS: dict[str, Callable[[str], Any]] = {
@@ -275,7 +279,7 @@ UNCARRIED: dict[str, Callable[[str], Any]] = {
     "a tuple for a key": lambda text: {(text, 1): text},
     "too much": lambda text: {"more": text * 1000},
 }
-"""Outputs that no protocol carries."""
+"""Outputs that no protocol can carry."""
 
 OUTPUTS = MISFITS | UNCARRIED
 
@@ -301,7 +305,7 @@ async def fails_in_call(inputs: Inputs, context: Context[Any]) -> Any:
 
 async def calls_wrongly(inputs: Inputs, context: Context[Any]) -> Any:
     executor: Any = context.executor
-    return await executor.call_async("strict", {"amount": says(inputs)}, context)
+    return await executor.call_async("strict", {"amount": issue_secrets(inputs)}, context)
 
 
 async def fails_in_background(inputs: Inputs, context: Context[Any]) -> None:
@@ -329,16 +333,16 @@ async def dates(inputs: Inputs, context: Context[Any]) -> Any:
 
 
 async def puts(inputs: Inputs, context: Context[Any]) -> Any:
-    return OUTPUTS[inputs["what"]](says(inputs))
+    return OUTPUTS[inputs["what"]](issue_secrets(inputs))
 
 
 async def puts_in_stream(inputs: Inputs, context: Context[Any]) -> AsyncIterator[Any]:
     yield {"chunk": OUTPUT}
-    yield OUTPUTS[inputs["what"]](says(inputs))
+    yield OUTPUTS[inputs["what"]](issue_secrets(inputs))
 
 
 async def misfits_in_stream(inputs: Inputs, context: Context[Any]) -> AsyncIterator[Any]:
-    """What is sent before anybody asks whether it fits the schema: no secret, but an output."""
+    """Yield a chunk that violates the schema; it is sent unchecked, so it holds no secret."""
     yield OUTPUTS[inputs["what"]](OUTPUT)
 
 
@@ -364,54 +368,54 @@ MODULES: dict[str, Module] = {
 }
 
 
-class Meddler(apcore.Middleware):
-    """Fails at the stage that the input names."""
+class LeakyMiddleware(apcore.Middleware):
+    """A middleware that fails at the stage that the input names."""
 
     def before(self, module_id: str, inputs: Inputs, context: Any) -> None:
-        self._meddle("before", inputs)
+        self._fail_at("before", inputs)
 
     def after(self, module_id: str, inputs: Inputs, output: Any, context: Any) -> None:
-        self._meddle("after", inputs)
+        self._fail_at("after", inputs)
 
     def on_error(self, module_id: str, inputs: Inputs, error: Exception, context: Any) -> None:
-        self._meddle("on_error", inputs)
+        self._fail_at("on_error", inputs)
 
-    def _meddle(self, stage: str, inputs: Inputs) -> None:
+    def _fail_at(self, stage: str, inputs: Inputs) -> None:
         if inputs["stage"] == stage:
             raise failure(inputs)
 
 
-class Desk:
-    """An approval handler that decides with secrets, or fails when it is asked, or asked again."""
+class LeakyApprovalHandler:
+    """An approval handler whose results hold secrets, or that raises when it is called."""
 
     async def request_approval(self, request: Any) -> Any:
-        verdict, text = request.arguments["verdict"], says(request.arguments)
+        verdict, text = request.arguments["verdict"], issue_secrets(request.arguments)
         if verdict == "raises":
             raise failure(request.arguments)
         status: Any = forging(verdict) if verdict == "another" else verdict
         return apcore.ApprovalResult(status, text, text, text, {text: text})
 
     async def check_approval(self, approval_id: str) -> Any:
-        raise LedgerError(says())
+        raise LedgerError(issue_secrets())
 
 
-class Duck:
-    """An executor without steps, which is asked with `validate` before it is called."""
+class DuckExecutor:
+    """An executor of another make, without a pipeline; the server validates before it calls."""
 
     def __init__(self, registry: apcore.Registry) -> None:
         self.registry = registry
 
     def validate(self, module_id: str, inputs: Inputs, context: Any) -> Any:
-        if not inputs:  # may it be called at all?
+        if not inputs:  # the server only asks whether the caller may call the module
             return SimpleNamespace(valid=True, checks=[])
-        check, text = inputs["verdict"], says(inputs)
+        check, text = inputs["verdict"], issue_secrets(inputs)
         if check == "raises":
             raise failure(inputs)
         errors = [{"errors": entries(text)}, {"details": {"errors": entries(text)}}, {text: text}]
-        if check != "schema":  # the whole of which would look like a line of a stack
+        if check != "schema":  # all secrets together would look like a line of a stack
             errors = [{"message": secret} for secret in SECRETS[1:-1]]
-        found = SimpleNamespace(check=check, passed=False)
-        return SimpleNamespace(valid=check == "passes", checks=[found], errors=errors)
+        failed = SimpleNamespace(check=check, passed=False)
+        return SimpleNamespace(valid=check == "passes", checks=[failed], errors=errors)
 
     async def call_async(self, module_id: str, inputs: Inputs, context: Any) -> Any:
         raise failure(inputs)

@@ -1,4 +1,4 @@
-"""Modules that behave, and modules that do not."""
+"""Well-behaved and misbehaving modules."""
 
 import asyncio
 import json
@@ -13,7 +13,7 @@ from starlette.applications import Starlette
 Inputs = dict[str, Any]
 
 SECRET = "db password=hunter2 /etc/secret/path"
-"""What nobody but the operator may get to read."""
+"""Text that only the operator may see."""
 
 
 class Text(BaseModel):
@@ -49,21 +49,21 @@ class Echo(Module):
 
 
 class Mirror(Module):
-    """Gives back what it gets."""
+    """A module that returns its inputs."""
 
     async def execute(self, inputs: Inputs, context: Context[Any]) -> Inputs:
         return inputs
 
 
 class Seen(Module):
-    """Tells in text what it has got, to the last digit."""
+    """A module that returns its inputs as JSON text, exactly."""
 
     async def execute(self, inputs: Inputs, context: Context[Any]) -> Inputs:
         return {"seen": json.dumps(inputs)}
 
 
 class Anything(Seen):
-    """Takes any object."""
+    """A module whose schema accepts any object."""
 
     input_schema: ClassVar[Any] = {"type": "object"}
 
@@ -76,14 +76,14 @@ class OrderTotal(Module):
 
 
 class Slow(Module):
-    """Works until somebody stops it."""
+    """A module that runs until it is canceled."""
 
     async def execute(self, inputs: Inputs, context: Context[Any]) -> None:
         await asyncio.Event().wait()
 
 
 class Nested(Module):
-    """Calls another module with the wrong inputs, or one that is not there."""
+    """A module that calls another with wrong inputs, or a module that does not exist."""
 
     input_schema = What
 
@@ -93,18 +93,18 @@ class Nested(Module):
 
 
 class FatalError(BaseException):
-    """No exception that anybody expects."""
+    """An error outside the `Exception` hierarchy."""
 
 
 class UnspeakableError(Exception):
-    """Raises when it is shown."""
+    """An exception whose `str()` raises."""
 
     def __str__(self) -> str:
         raise ValueError(SECRET)
 
 
 class DetailedError(SchemaValidationError):
-    """Has details of other types than apcore's own."""
+    """An error whose details have other types than apcore's own."""
 
     def __init__(self) -> None:
         super().__init__(SECRET)
@@ -161,10 +161,10 @@ def endless() -> Inputs:
 
 
 def deep(levels: int) -> Inputs:
-    found: Inputs = {}
+    nested: Inputs = {}
     for _ in range(levels):
-        found = {"a": found}
-    return found
+        nested = {"a": nested}
+    return nested
 
 
 OUTPUTS: dict[str, Any] = {
@@ -186,7 +186,7 @@ OUTPUTS: dict[str, Any] = {
 
 
 class Puts(Module):
-    """Puts out what protocols do not carry."""
+    """A module with outputs that the protocols can't carry."""
 
     input_schema = What
 
@@ -201,7 +201,7 @@ class PutsInStream(Puts):
 
 
 def registry() -> Registry:
-    found = Registry()
+    registry = Registry()
     for name, module in {
         "echo": Echo(),
         "mirror": Mirror(),
@@ -216,8 +216,8 @@ def registry() -> Registry:
         "puts": Puts(),
         "puts.stream": PutsInStream(),
     }.items():
-        found.register(name, module)
-    return found
+        registry.register(name, module)
+    return registry
 
 
 def app() -> Starlette:

@@ -1,4 +1,4 @@
-"""Principals of one agent, what one of them has, and all that another may ask about it."""
+"""Two principals of one agent: one owns tasks, the other sends every request about them."""
 
 import json
 import re
@@ -18,7 +18,7 @@ from .inloop import NEEDS_APPROVAL, Does, Gate, Peer, registry_of, serving
 from .modules import Inputs
 
 TASK, CONTEXT, SKILL, TOKEN = "{task}", "{context}", "{skill}", "{token}"
-"""What stands in a question for a task, a context, its skill, and the token of a page of it."""
+"""Placeholders in probes for a task, its context, its skill, and a page token."""
 
 ISSUER = "https://one.example.com"
 ADA = {"x-name": "ada", "x-issuer": ISSUER}
@@ -29,24 +29,24 @@ STRANGERS = {
 }
 DIARY = "what only ada may read"
 STATES = {
-    "working": ("tell", "wait"),
-    "paused for input": ("tell", "ask"),
+    "working": ("recall", "wait"),
+    "paused for input": ("recall", "ask"),
     "paused for approval": ("guarded", "hello"),
-    "completed": ("tell", "hello"),
+    "completed": ("recall", "hello"),
 }
-"""The skill, and what it is told, that bring a task into each state."""
+"""For each state, the skill and the text that bring a task into it."""
 
 
 class Headers:
-    """Knows callers by what their headers say, and asks for no proof."""
+    """An authenticator that trusts the headers of requests."""
 
     def authenticate(self, headers: Mapping[str, str]) -> Identity | None:
         issuer, name = headers.get("x-issuer"), headers.get("x-name")
         return Identity(name, attrs={"iss": issuer} if issuer else {}) if name else None
 
 
-class Tells:
-    """An action that tells what was said before; on request it waits, or asks for more."""
+class Recalls:
+    """An action that returns the conversation so far; on request it waits or asks for input."""
 
     def __init__(self) -> None:
         self.gate = Gate()
@@ -61,13 +61,13 @@ class Tells:
 
 
 def modules() -> dict[str, object]:
-    """What the tasks of `STATES` need, with state of its own."""
-    tells = Tells()
-    return {"tell": Does(tells), "guarded": Does(tells, annotations=NEEDS_APPROVAL)}
+    """Return the modules that the tasks of `STATES` need, with a gate of their own."""
+    recalls = Recalls()
+    return {"recall": Does(recalls), "guarded": Does(recalls, annotations=NEEDS_APPROVAL)}
 
 
 class Subject(NamedTuple):
-    """What is asked about: a task, with its context, its skill, and where its page ends."""
+    """The target of a probe: a task, its context, its skill, and a page token."""
 
     task: str
     context: str
@@ -75,7 +75,7 @@ class Subject(NamedTuple):
     token: str
 
     def unknown(self) -> "Subject":
-        """One of the same kind that does not exist."""
+        """Return a subject of the same kind that does not exist."""
         token = "1" if self.token.isdigit() else str(uuid4())
         return Subject(str(uuid4()), str(uuid4()), self.skill, token)
 
@@ -85,8 +85,8 @@ class Subject(NamedTuple):
         return text
 
 
-class Question(NamedTuple):
-    """A request with places for what it is about."""
+class Probe(NamedTuple):
+    """A request with placeholders for its subject."""
 
     verb: str
     path: str
@@ -95,17 +95,17 @@ class Question(NamedTuple):
     headers: Json
 
     def about(self, subject: Subject) -> Json:
-        """What httpx needs to ask about *subject*."""
+        """Return the arguments of `httpx.Client.request` that probe *subject*."""
         params: Json = json.loads(subject.put_into(json.dumps(self.params)))
-        asked: Json = {"method": self.verb, "url": subject.put_into(self.path)}
+        request: Json = {"method": self.verb, "url": subject.put_into(self.path)}
         if self.method:
             body = {"jsonrpc": "2.0", "id": 1, "method": self.method, "params": params}
             versions = {} if "/" in self.method else MODERN
-            return {**asked, "json": body, "headers": {**versions, **self.headers}}
+            return {**request, "json": body, "headers": {**versions, **self.headers}}
         if self.verb == "POST":
-            return {**asked, "json": params, "headers": self.headers}
+            return {**request, "json": params, "headers": self.headers}
         query = {k: v if isinstance(v, str) else json.dumps(v) for k, v in params.items()}
-        return {**asked, "params": query, "headers": self.headers}
+        return {**request, "params": query, "headers": self.headers}
 
 
 def saying(*parts: Json, **members: Any) -> Json:
@@ -162,7 +162,7 @@ PARAMS: dict[str, list[Json]] = {
     ],
     "card": [{}, {"tenant": TASK, "id": TASK}],
 }
-"""What to ask in each operation."""
+"""The params to try in each operation."""
 
 SEEN_LAST = [{}, {"Last-Event-ID": "0"}, {"Last-Event-ID": "1"}, {"Last-Event-ID": "999"}]
 METHODS = {
@@ -194,33 +194,33 @@ ROUTES = {
 }
 
 
-def questions(operation: str) -> Iterator[Question]:
-    """Each thing to ask in an operation, in each way; every other time of a tenant."""
+def probes(operation: str) -> Iterator[Probe]:
+    """Yield the probes of an operation in each dialect, every other one under a tenant."""
     seen = SEEN_LAST if operation == "subscribe" else [{}]
     for params, tenant in zip(PARAMS[operation], cycle(["", "/acme"]), strict=False):
         for headers in seen:
             for method in METHODS[operation].split():
-                yield Question("POST", "/", params, method, headers)
+                yield Probe("POST", "/", params, method, headers)
             for route in ROUTES[operation]:
                 verb, path = route.split()
                 rest = {k: v for k, v in params.items() if k not in ("id", "taskId")}
                 given = params if operation == "send" else rest
-                yield Question(verb, tenant + path, given, "", headers)
+                yield Probe(verb, tenant + path, given, "", headers)
 
 
 IDS = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 TIMES = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z")
 
 
-class Answer(NamedTuple):
-    """All that came back, with numbers for ids; times are left out, and what depends on them."""
+class NormalizedResponse(NamedTuple):
+    """A response in a comparable form: ids are numbered, times are removed."""
 
     status: int
     headers: list[tuple[str, str]]
     body: str
 
     @classmethod
-    def of(cls, response: httpx.Response) -> "Answer":
+    def of(cls, response: httpx.Response) -> "NormalizedResponse":
         numbers: dict[str, str] = {}
         body = TIMES.sub("<time>", response.text)
         body = IDS.sub(lambda it: numbers.setdefault(it[0], f"<{len(numbers)}>"), body)
@@ -232,7 +232,7 @@ class Answer(NamedTuple):
 
 
 class Owner:
-    """Ada, who has a task in each state, and looks whether all is as she left it."""
+    """Ada, who has a task in each state and can check that it is unchanged."""
 
     def __init__(self, client: httpx.Client) -> None:
         self.client = client
@@ -247,15 +247,15 @@ class Owner:
             hook = self._agent.ask("push set", {"taskId": subject.task, **OWN_HOOK})
             assert hook.code in (None, -32003)
         self.secrets = {DIARY, *IDS.findall(json.dumps(tasks))}
-        """What stands in the tasks and nowhere else."""
+        """Texts that occur only in the tasks."""
 
     def _begin(self, skill: str, text: str) -> Json:
         params = self._agent.params(skill, {"text": text}, {"text": DIARY})
-        wish = {"returnImmediately": text == "wait"}
-        return self._agent.ask("send", {**params, "configuration": wish}).task
+        options = {"returnImmediately": text == "wait"}
+        return self._agent.ask("send", {**params, "configuration": options}).task
 
     def sees(self, state: str) -> list[Any]:
-        """Her task in *state*, all that there is in its context, and its webhooks."""
+        """Return her task in *state*, all tasks of its context, and its webhooks."""
         subject = self.subjects[state]
         task = self._agent.ask("get", {"id": subject.task}).task
         listed = self._agent.ask("list", {"contextId": subject.context}).result
@@ -263,16 +263,16 @@ class Owner:
         return [task, {**listed, "nextPageToken": ""}, hooks]
 
     def reads(self, response: httpx.Response) -> set[str]:
-        """What a stranger's answer tells of her that its question does not."""
+        """Return her secrets in a stranger's response that were not in the request."""
         request = response.request
-        asked = str(request.url) + request.content.decode()
+        sent = str(request.url) + request.content.decode()
         return {secret for secret in self.secrets if secret in response.text} - {
-            secret for secret in self.secrets if secret in asked
+            secret for secret in self.secrets if secret in sent
         }
 
 
-class World:
-    """A real server, where ada has tasks and somebody else asks about them."""
+class ProbedServer:
+    """A real server with ada's tasks, and strangers who probe them."""
 
     def __init__(self, url: str, owner: Owner, strange: str) -> None:
         self.url = url
@@ -281,7 +281,7 @@ class World:
 
     @contextmanager
     def stranger(self) -> Iterator[httpx.Client]:
-        """Somebody who has never been here."""
+        """Yield a client of a principal that is new to the server."""
         new = f"{uuid4().hex}.example.com"
         named = {"another name": {"x-name": new}, "another issuer": {"x-issuer": f"https://{new}"}}
         headers = {**ADA, **named[self._strange]}
@@ -290,8 +290,8 @@ class World:
 
 
 @asynccontextmanager
-async def known(peer: Peer, headers: Json) -> AsyncIterator[Peer]:
-    """The same agent, asked by the principal of *headers*."""
+async def acting_as(peer: Peer, headers: Json) -> AsyncIterator[Peer]:
+    """Yield a client of the same agent that acts as the principal of *headers*."""
     url = peer.client.base_url
     async with httpx.AsyncClient(
         base_url=url, headers=headers, trust_env=False, timeout=PATIENCE
@@ -300,13 +300,13 @@ async def known(peer: Peer, headers: Json) -> AsyncIterator[Peer]:
 
 
 @asynccontextmanager
-async def two(
+async def ada_and_stranger(
     source: dict[str, object], way: str, stranger: str, **options: Any
 ) -> AsyncIterator[tuple[Peer, Peer]]:
-    """An agent in this event loop, asked by ada and by a stranger."""
+    """Serve an agent in this event loop and yield clients of ada and of a stranger."""
     async with (
         serving(registry_of(source), way, auth=Headers(), **options) as peer,
-        known(peer, ADA) as ada,
-        known(peer, STRANGERS[stranger]) as other,
+        acting_as(peer, ADA) as ada,
+        acting_as(peer, STRANGERS[stranger]) as other,
     ):
         yield ada, other

@@ -1,4 +1,4 @@
-"""Calls that need approval: they wait for a yes, and run only what was asked for."""
+"""Calls that need approval wait for a yes and then run with the approved arguments."""
 
 import asyncio
 import gc
@@ -44,7 +44,7 @@ class Amount(BaseModel):
 
 
 class Till:
-    """An action that counts what it has paid."""
+    """An action that records its payments."""
 
     def __init__(self) -> None:
         self.paid: list[Inputs] = []
@@ -67,8 +67,8 @@ def paying(till: Till, **others: object) -> dict[str, object]:
     return {"work": Does(till, input_schema=Amount, annotations=NEEDS_APPROVAL), **others}
 
 
-def asked(task: Json) -> tuple[str, Any]:
-    """What a paused task says, and the data with it."""
+def approval_request(task: Json) -> tuple[str, Any]:
+    """Return the text and the data of a paused task's status message."""
     text, data = task["status"]["message"]["parts"]
     return content_of(text), content_of(data)
 
@@ -80,17 +80,17 @@ async def pause(peer: Peer, amount: int = 5, **members: Any) -> Json:
 
 
 async def say(peer: Peer, task: Json, *parts: Json, **members: Any) -> Json:
-    """Answer a paused task: the task after that."""
+    """Answer a paused task and return the updated task."""
     params = peer.wire.params("work", *parts, taskId=task["id"], **members)
     return (await peer.ask("send", {"message": params["message"]})).task
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_a_call_that_needs_approval_pauses_and_tells_what_it_is_about(
+async def test_a_call_that_needs_approval_pauses_and_describes_the_call(
     way: str, till: Till
 ) -> None:
     async with serving(paying(till), way) as peer:
-        text, data = asked(await pause(peer))
+        text, data = approval_request(await pause(peer))
         assert text == "Approval required for module work\namount: 5"
         approval = data["approval"]
         assert (approval["skill"], approval["arguments"]) == ("work", {"amount": 5})
@@ -155,11 +155,11 @@ UNCLEAR: list[Json] = [
 
 
 @pytest.mark.parametrize("part", UNCLEAR)
-async def test_an_unclear_answer_is_asked_for_again(part: Json, till: Till) -> None:
+async def test_an_unclear_answer_asks_for_approval_again(part: Json, till: Till) -> None:
     async with serving(paying(till)) as peer:
         task = await say(peer, await pause(peer), part)
         assert state_of(task) == "input-required"
-        text, data = asked(task)
+        text, data = approval_request(task)
         assert "yes" in text
         assert '{"approved": true}' in text
         assert data["approval"]["arguments"] == {"amount": 5}
@@ -170,7 +170,7 @@ async def test_an_unclear_answer_is_asked_for_again(part: Json, till: Till) -> N
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_question_and_answer_are_in_the_history(way: str, till: Till) -> None:
+async def test_the_approval_request_and_its_answer_are_in_the_history(way: str, till: Till) -> None:
     async with serving(paying(till), way) as peer:
         task = await pause(peer)
         question = task["status"]["message"]
@@ -181,10 +181,9 @@ async def test_question_and_answer_are_in_the_history(way: str, till: Till) -> N
         assert third["taskId"] == task["id"]
 
 
-@pytest.mark.parametrize("way", WAYS)
-async def test_the_context_alone_finds_the_newest_paused_task(way: str, till: Till) -> None:
+async def test_in_0_3_the_context_alone_finds_the_newest_paused_task(till: Till) -> None:
     other = Does(give_back, annotations=NEEDS_APPROVAL)
-    async with serving(paying(till, other=other), way) as peer:
+    async with serving(paying(till, other=other), "0.3") as peer:
         older = await pause(peer, 1, contextId="ours")
         newer = (await peer.send("other", contextId="ours")).task
         await pause(peer, 3, contextId="theirs")
@@ -196,10 +195,9 @@ async def test_the_context_alone_finds_the_newest_paused_task(way: str, till: Ti
         assert till.paid == [{"amount": 1}]
 
 
-@pytest.mark.parametrize("way", WAYS)
-async def test_the_context_and_the_skill_find_the_paused_task(way: str, till: Till) -> None:
+async def test_in_0_3_the_context_and_the_skill_find_the_paused_task(till: Till) -> None:
     other = Does(give_back, annotations=NEEDS_APPROVAL)
-    async with serving(paying(till, other=other), way) as peer:
+    async with serving(paying(till, other=other), "0.3") as peer:
         older = await pause(peer, contextId="ours")
         newer = (await peer.send("other", contextId="ours")).task
         answer = await peer.send("work", peer.part(text="yes"), contextId="ours")
@@ -229,7 +227,7 @@ async def test_another_skill_for_the_paused_task_is_refused(way: str, till: Till
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("data", [{"amount": "many"}, {}, {"amount": 1.5}])
-async def test_what_would_be_refused_anyway_is_not_asked_about(
+async def test_a_call_with_invalid_inputs_is_refused_before_approval(
     way: str, data: Json, till: Till
 ) -> None:
     async with serving(paying(till), way) as peer:
@@ -241,7 +239,9 @@ async def test_what_would_be_refused_anyway_is_not_asked_about(
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_the_arguments_are_those_that_were_asked_about(way: str, till: Till) -> None:
+async def test_an_approved_call_runs_with_the_arguments_that_were_shown(
+    way: str, till: Till
+) -> None:
     async with serving(paying(till), way) as peer:
         task = await pause(peer)
         more = peer.part(data={"approved": True, "amount": 5000})
@@ -251,7 +251,7 @@ async def test_the_arguments_are_those_that_were_asked_about(way: str, till: Til
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_a_stream_is_paused_and_goes_on_in_a_stream(way: str, till: Till) -> None:
+async def test_a_paused_stream_continues_in_a_new_stream(way: str, till: Till) -> None:
     modules = {"work": Streams(till.stream, annotations=NEEDS_APPROVAL)}
     async with serving(modules, way) as peer:
         async with peer.stream("work", peer.part(data={"amount": 7})) as stream:
@@ -269,7 +269,7 @@ async def test_a_stream_is_paused_and_goes_on_in_a_stream(way: str, till: Till) 
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_an_answer_need_not_wait_for_the_end(way: str) -> None:
+async def test_an_answer_may_return_before_the_task_ends(way: str) -> None:
     gate = Gate()
     async with serving({"work": Does(gate, annotations=NEEDS_APPROVAL)}, way) as peer:
         task = (await peer.send()).task
@@ -282,7 +282,7 @@ async def test_an_answer_need_not_wait_for_the_end(way: str) -> None:
         assert await peer.state(task["id"]) == "completed"
 
 
-async def test_a_synchronous_module_waits_for_approval_too() -> None:
+async def test_a_synchronous_module_waits_for_approval() -> None:
     calls: list[str] = []
 
     def pay(inputs: Inputs, context: Any) -> Inputs:
@@ -298,7 +298,7 @@ async def test_a_synchronous_module_waits_for_approval_too() -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_a_call_within_a_call_is_asked_about_too(way: str, till: Till) -> None:
+async def test_a_nested_call_needs_approval_too(way: str, till: Till) -> None:
     async def pays_twice(inputs: Inputs, context: Any) -> Any:
         executor = context.executor
         first = await executor.call_async("pay", {"amount": 1}, context)
@@ -318,18 +318,18 @@ async def test_a_call_within_a_call_is_asked_about_too(way: str, till: Till) -> 
         assert {"amount": 2} in till.paid
 
 
-async def test_the_question_about_a_call_within_a_call_tells_of_that_call(till: Till) -> None:
+async def test_the_approval_request_of_a_nested_call_describes_that_call(till: Till) -> None:
     async def pays(inputs: Inputs, context: Any) -> Any:
         return await context.executor.call_async("pay", {"amount": 1000}, context)
 
     async with serving({"outer": Does(pays), "pay": paying(till)["work"]}) as peer:
-        text, data = asked((await peer.send("outer")).task)
+        text, data = approval_request((await peer.send("outer")).task)
         approval = data["approval"]
         assert (approval["skill"], approval["arguments"]) == ("pay", {"amount": 1000})
         assert text == "Approval required for module pay\namount: 1000"
 
 
-async def test_a_no_to_a_call_within_a_call_rejects_the_task(till: Till) -> None:
+async def test_a_no_to_a_nested_call_rejects_the_task(till: Till) -> None:
     async def pays(inputs: Inputs, context: Any) -> Any:
         return await context.executor.call_async("pay", {"amount": 1}, context)
 
@@ -339,7 +339,7 @@ async def test_a_no_to_a_call_within_a_call_rejects_the_task(till: Till) -> None
         assert not till.paid
 
 
-async def test_an_approval_is_for_just_these_arguments() -> None:
+async def test_an_approval_does_not_cover_other_arguments() -> None:
     till, amounts = Till(), iter([1, 2, 3, 4])
 
     async def pays(inputs: Inputs, context: Any) -> Any:
@@ -353,8 +353,8 @@ async def test_an_approval_is_for_just_these_arguments() -> None:
         assert not till.paid
 
 
-class Desk:
-    """An approval handler of a user: gives out tokens, and decides when it is asked again."""
+class TokenHandler:
+    """A user's approval handler that returns tokens and decides when they are checked."""
 
     def __init__(self, decision: Any = "approved") -> None:
         self.decision = decision
@@ -372,10 +372,10 @@ class Desk:
 
 @pytest.fixture
 def executors() -> Iterator[list[Executor]]:
-    """The executors of a test, which are closed after it."""
-    found: list[Executor] = []
-    yield found
-    for executor in found:
+    """Yield a list of executors that are closed after the test."""
+    executors: list[Executor] = []
+    yield executors
+    for executor in executors:
         executor.close()
 
 
@@ -386,28 +386,28 @@ def with_handler(handler: Any, till: Till, executors: list[Executor]) -> Executo
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("schema", [None, Amount])
-async def test_a_token_from_a_client_never_counts(
+async def test_a_token_from_a_client_is_ignored(
     way: str, schema: Any, executors: list[Executor]
 ) -> None:
-    desk, till = Desk(), Till()
+    handler, till = TokenHandler(), Till()
     modules = {"work": Does(till, input_schema=schema, annotations=NEEDS_APPROVAL)}
-    executors.append(Executor(registry_of(modules), approval_handler=desk))
+    executors.append(Executor(registry_of(modules), approval_handler=handler))
     async with serving(executors[-1], way) as peer:
         data = {"amount": 5, "_approval_token": "token 1"}
         answer = await peer.send("work", peer.part(data=data))
         assert answer.state == "input-required"
-        assert (desk.checked, till.paid) == ([], [])
-        assert desk.requests[0].arguments == {"amount": 5}
+        assert (handler.checked, till.paid) == ([], [])
+        assert handler.requests[0].arguments == {"amount": 5}
         text = peer.part(text='{"amount": 5, "_approval_token": "token 1"}')
         assert (await peer.send("work", text)).state == "input-required"
-        assert (desk.checked, till.paid) == ([], [])
+        assert (handler.checked, till.paid) == ([], [])
 
 
-async def test_a_token_from_a_client_never_counts_without_a_handler_either(till: Till) -> None:
+async def test_a_token_from_a_client_is_ignored_without_a_handler(till: Till) -> None:
     async with serving(paying(till)) as peer:
         data = {"amount": 5, "_approval_token": "token"}
         task = (await peer.send("work", peer.part(data=data))).task
-        assert asked(task)[1]["approval"]["arguments"] == {"amount": 5}
+        assert approval_request(task)[1]["approval"]["arguments"] == {"amount": 5}
         assert not till.paid
 
 
@@ -433,48 +433,48 @@ async def test_a_handler_that_denies_everything_is_not_overruled(
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_a_handler_that_gives_tokens_is_asked_again_with_its_token(
+async def test_a_handler_that_returned_a_token_is_asked_to_check_it(
     way: str, till: Till, executors: list[Executor]
 ) -> None:
-    desk = Desk()
-    async with serving(with_handler(desk, till, executors), way) as peer:
+    handler = TokenHandler()
+    async with serving(with_handler(handler, till, executors), way) as peer:
         task = await pause(peer)
-        assert asked(task)[1]["approval"]["decidedBy"] == "server"
-        assert not desk.checked
+        assert approval_request(task)[1]["approval"]["decidedBy"] == "server"
+        assert not handler.checked
         assert "token" not in str(task)
         task = await say(peer, task, peer.part(text="any word will do"))
         assert contents(task) == [{"paid": 5}]
-        assert desk.checked == ["token 1"]
+        assert handler.checked == ["token 1"]
         assert till.paid == [{"amount": 5}]
 
 
 async def test_a_handler_that_has_not_decided_yet_keeps_the_task_paused(
     till: Till, executors: list[Executor]
 ) -> None:
-    desk = Desk("pending")
-    async with serving(with_handler(desk, till, executors)) as peer:
+    handler = TokenHandler("pending")
+    async with serving(with_handler(handler, till, executors)) as peer:
         task = await pause(peer)
         task = await say(peer, task, peer.part(text="now?"))
         assert state_of(task) == "input-required"
-        desk.decision = "approved"
+        handler.decision = "approved"
         task = await say(peer, task, peer.part(text="now?"))
         assert state_of(task) == "completed"
-        assert set(desk.checked) == {"token 1"}
+        assert set(handler.checked) == {"token 1"}
         assert till.paid == [{"amount": 5}]
 
 
-async def test_a_handler_that_decides_against_it_ends_the_task(
+async def test_a_rejection_by_the_handler_ends_the_task(
     till: Till, executors: list[Executor]
 ) -> None:
-    desk = Desk("rejected")
-    async with serving(with_handler(desk, till, executors)) as peer:
+    handler = TokenHandler("rejected")
+    async with serving(with_handler(handler, till, executors)) as peer:
         task = await say(peer, await pause(peer), peer.part(text="now?"))
         assert state_of(task) == "rejected"
         assert not till.paid
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_a_paused_task_outlives_the_server(way: str, till: Till) -> None:
+async def test_a_paused_task_survives_a_restart(way: str, till: Till) -> None:
     store = InMemoryTaskStore()
     async with serving(paying(till), way, task_store=store) as peer:
         task = await pause(peer)
@@ -483,7 +483,7 @@ async def test_a_paused_task_outlives_the_server(way: str, till: Till) -> None:
         assert contents(await say(peer, task, peer.part(text="yes"))) == [{"paid": 5}]
 
 
-async def test_a_paused_task_whose_module_is_gone_stays_as_it_is(till: Till) -> None:
+async def test_a_paused_task_whose_module_was_removed_stays_paused(till: Till) -> None:
     registry = registry_of(paying(till, other=Does(give_back)))
     async with serving(registry) as peer:
         task = await pause(peer)
@@ -494,17 +494,17 @@ async def test_a_paused_task_whose_module_is_gone_stays_as_it_is(till: Till) -> 
         assert (await peer.ask("cancel", {"id": task["id"]})).state == "canceled"
 
 
-class Careful(Executor):
-    """Notices when two threads are in `validate` at once, which apcore's loop can't bear."""
+class ConcurrencyDetector(Executor):
+    """An executor that detects concurrent calls of `validate`, which apcore can't handle."""
 
-    crowded = False
+    overlapped = False
     busy = 0
     lock = threading.Lock()
 
     def validate(self, *args: Any, **options: Any) -> Any:
         with self.lock:
             self.busy += 1
-            self.crowded |= self.busy > 1
+            self.overlapped |= self.busy > 1
         try:
             threading.Event().wait(0.005)
             return super().validate(*args, **options)
@@ -513,15 +513,15 @@ class Careful(Executor):
                 self.busy -= 1
 
 
-async def test_calls_that_pause_at_the_same_time_do_not_get_in_each_others_way(till: Till) -> None:
-    with closing(Careful(registry_of(paying(till)))) as executor:
+async def test_concurrent_pauses_do_not_interfere(till: Till) -> None:
+    with closing(ConcurrencyDetector(registry_of(paying(till)))) as executor:
         async with serving(executor) as peer:
             await asyncio.gather(*(pause(peer) for _ in range(8)))
-        assert not executor.crowded
+        assert not executor.overlapped
 
 
-async def test_an_executor_that_the_server_has_made_ends_with_it(till: Till) -> None:
-    """apcore's has an event loop of its own since the first question."""
+async def test_the_servers_own_executor_is_closed_with_it(till: Till) -> None:
+    """Apcore's executor has an event loop of its own once a call needs approval."""
 
     async def serve() -> None:
         app = app_of(registry_of(paying(till)))
@@ -546,9 +546,7 @@ CONTRADICTIONS: list[list[Json]] = [
 
 
 @pytest.mark.parametrize("parts", CONTRADICTIONS)
-async def test_an_answer_that_contradicts_itself_is_not_clear(
-    parts: list[Json], till: Till
-) -> None:
+async def test_a_contradictory_answer_is_unclear(parts: list[Json], till: Till) -> None:
     async with serving(paying(till)) as peer:
         task = await say(peer, await pause(peer), *(peer.part(**part) for part in parts))
         assert state_of(task) == "input-required"
@@ -563,10 +561,8 @@ async def answered_with(peer: Peer, task: Json, word: str, times: int) -> Json:
 
 
 @pytest.mark.parametrize("amounts", [[50, 70], [50, 50], [1, 2, 3]])
-async def test_a_call_within_a_call_is_approved_once_and_made_once(
-    amounts: list[int], till: Till
-) -> None:
-    """Though the caller runs from its beginning after each answer."""
+async def test_a_nested_call_is_approved_once_and_runs_once(amounts: list[int], till: Till) -> None:
+    """The caller starts over after each answer."""
 
     async def outer(inputs: Inputs, context: Any) -> Any:
         paid = [
@@ -582,7 +578,7 @@ async def test_a_call_within_a_call_is_approved_once_and_made_once(
         assert till.paid == [{"amount": amount} for amount in amounts]
 
 
-async def test_calls_at_the_same_time_are_made_once_each(till: Till) -> None:
+async def test_concurrent_nested_calls_run_once_each(till: Till) -> None:
     async def outer(inputs: Inputs, context: Any) -> Any:
         calls = [
             context.executor.call_async("pay", {"amount": amount}, context) for amount in (1, 2)
@@ -595,7 +591,7 @@ async def test_calls_at_the_same_time_are_made_once_each(till: Till) -> None:
         assert sorted(paid["amount"] for paid in till.paid) == [1, 2]
 
 
-async def test_a_call_whose_arguments_are_not_json_is_not_made(till: Till) -> None:
+async def test_a_nested_call_with_arguments_that_are_not_json_does_not_run(till: Till) -> None:
     async def outer(inputs: Inputs, context: Any) -> Any:
         return await context.executor.call_async("pay", {"amount": {1, 2}}, context)
 
@@ -606,9 +602,7 @@ async def test_a_call_whose_arguments_are_not_json_is_not_made(till: Till) -> No
 
 
 @pytest.mark.parametrize("strategy", ["standard", "internal", "testing", "performance", "minimal"])
-async def test_nothing_that_needs_approval_runs_unapproved_whatever_the_pipeline(
-    strategy: str, till: Till
-) -> None:
+async def test_every_pipeline_strategy_requires_approval(strategy: str, till: Till) -> None:
     with closing(Executor(registry_of(paying(till)), strategy=strategy)) as executor:
         async with serving(app_of(executor)) as peer:
             task = await pause(peer)
@@ -617,7 +611,7 @@ async def test_nothing_that_needs_approval_runs_unapproved_whatever_the_pipeline
             assert till.paid == [{"amount": 5}]
 
 
-async def test_answers_do_not_run_more_than_may_run() -> None:
+async def test_answers_do_not_exceed_the_limit_of_runs() -> None:
     running = most = 0
     refused = asyncio.Event()
 
@@ -631,22 +625,22 @@ async def test_answers_do_not_run_more_than_may_run() -> None:
 
     async with serving({"work": Does(work, annotations=NEEDS_APPROVAL)}, max_runs=2) as peer:
         tasks = [(await peer.send()).task for _ in range(6)]
-        asked = [
+        requests = [
             peer.request("send", peer.wire.params("work", peer.part(text="yes"), taskId=task["id"]))
             for task in tasks
         ]
-        sends = [asyncio.create_task(peer.client.send(request)) for request in asked]
+        sends = [asyncio.create_task(peer.client.send(request)) for request in requests]
         await true(lambda: sum(send.done() for send in sends) == 4)
         refused.set()
-        found = await asyncio.gather(*sends)
-        assert sorted(answer.status_code for answer in found) == [200] * 2 + [429] * 4
+        responses = await asyncio.gather(*sends)
+        assert sorted(answer.status_code for answer in responses) == [200] * 2 + [429] * 4
         assert most == 2
         no = await say(peer, tasks[0], peer.part(text="no"))
         assert state_of(no) in ("rejected", "completed")
 
 
-class Flaky(InMemoryTaskStore):
-    """Fails once, when a task is about to pause."""
+class FailsAtFirstPause(InMemoryTaskStore):
+    """A store that fails once, when a task is about to pause."""
 
     fails = True
 
@@ -657,8 +651,8 @@ class Flaky(InMemoryTaskStore):
         await super().save(record)
 
 
-async def test_a_task_that_can_not_pause_fails(till: Till) -> None:
-    async with serving(paying(till), task_store=Flaky()) as peer:
+async def test_a_task_that_cannot_pause_fails(till: Till) -> None:
+    async with serving(paying(till), task_store=FailsAtFirstPause()) as peer:
         task = (await peer.send("work", peer.part(data={"amount": 5}))).task
         assert state_of(task) == "failed"
         assert content_of(task["status"]["message"]["parts"][0]) == "Internal error"

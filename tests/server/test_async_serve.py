@@ -1,4 +1,4 @@
-"""`async_serve`, the coroutine (FR-SRV-003)."""
+"""The coroutine `async_serve` (FR-SRV-003)."""
 
 import httpx
 import pytest
@@ -14,7 +14,7 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
-async def test_it_gives_an_application_and_starts_nothing() -> None:
+async def test_async_serve_returns_an_application_without_starting_it() -> None:
     app = await async_serve(registry(), name="made by a coroutine", url="https://a.example")
     transport = httpx.ASGITransport(app)
     async with httpx.AsyncClient(transport=transport, base_url="https://a.example") as client:

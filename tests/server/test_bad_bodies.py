@@ -1,4 +1,4 @@
-"""Bodies that are too large, too slow, or never come to their end, on both of uvicorn's parsers."""
+"""Request bodies that are too large, too slow or incomplete, with both of uvicorn's parsers."""
 
 import json
 import os
@@ -34,7 +34,7 @@ PATHS = ["/", "/message:send"]
 
 @dataclass(frozen=True)
 class Server:
-    """Where a server listens, and the process that it is in."""
+    """The address of a server and the id of its process."""
 
     address: tuple[str, int]
     pid: int
@@ -43,26 +43,26 @@ class Server:
         return socket.create_connection(self.address, timeout=PATIENCE)
 
     def resident(self) -> int:
-        """Its memory, in bytes."""
+        """Return the server's resident memory in bytes."""
         status = Path(f"/proc/{self.pid}/status").read_text()
-        found = re.search(r"VmRSS:\s+(\d+) kB", status)
-        assert found
-        return int(found[1]) * 1024
+        match = re.search(r"VmRSS:\s+(\d+) kB", status)
+        assert match
+        return int(match[1]) * 1024
 
 
 PARSERS = [pytest.param(name, marks=pytest.mark.process) for name in ("httptools", "h11")]
 in_a_process = pytest.mark.parametrize("server", PARSERS, indirect=True)
-"""For tests that look at the memory of a server."""
+"""Marks tests that measure a server's memory."""
 
 
 @pytest.fixture(scope="module", params=["in a thread", *PARSERS])
 def server(request: pytest.FixtureRequest, host: Host) -> Iterator[Server]:
-    """The server that all tests share, and one in a process of its own for each parser."""
+    """Yield the shared server, and one in a process of its own for each parser."""
     if request.param == "in a thread":
         yield Server(("127.0.0.1", int(host.url.rpartition(":")[2])), os.getpid())
     else:
-        with process(request.param) as found:
-            yield found
+        with process(request.param) as server:
+            yield server
 
 
 @contextmanager
@@ -84,7 +84,7 @@ def process(parser: str) -> Iterator[Server]:
 
 @dataclass(frozen=True)
 class Reply:
-    """What a raw connection got back."""
+    """The response on a raw connection."""
 
     status: int
     closes: bool
@@ -92,12 +92,12 @@ class Reply:
 
     @property
     def state(self) -> str:
-        found: str = self.body["result"]["task"]["status"]["state"]
-        return found.removeprefix("TASK_STATE_").lower()
+        state: str = self.body["result"]["task"]["status"]["state"]
+        return state.removeprefix("TASK_STATE_").lower()
 
 
 def send_body(size: int = 0) -> bytes:
-    """A send that would do, blown up with white space to *size* bytes."""
+    """Return a valid send, padded with white space to *size* bytes."""
     message = {"messageId": "m1", "role": "ROLE_USER", "parts": [{"text": "hello"}]}
     params = {"message": message, "metadata": {"skillId": "echo"}}
     request = {"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": params}
@@ -105,7 +105,7 @@ def send_body(size: int = 0) -> bytes:
 
 
 def head(length: int | None, path: str = "/", verb: str = "POST") -> bytes:
-    """The head of a request; chunked when it has no *length*."""
+    """Return the head of a request; without a *length*, its body is chunked."""
     framing = "Transfer-Encoding: chunked" if length is None else f"Content-Length: {length}"
     lines = [f"{verb} {path} HTTP/1.1", "Host: x", "Content-Type: application/json", framing]
     lines += [f"{name}: {value}" for name, value in MODERN.items()]
@@ -131,7 +131,7 @@ def ask(sock: socket.socket, body: bytes, path: str = "/") -> Reply:
 
 
 def pour(sock: socket.socket, pieces: Iterable[bytes]) -> int:
-    """Send until the other side has had enough, or all is sent; how many bytes that were."""
+    """Send pieces until the server closes the connection; return the number of bytes sent."""
     count = 0
     try:
         for piece in pieces:
@@ -145,7 +145,7 @@ def pour(sock: socket.socket, pieces: Iterable[bytes]) -> int:
 @pytest.mark.rotating("path")
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("size", [LIMIT + 1, 2 * LIMIT])
-def test_a_body_over_the_limit_is_refused_and_its_connection_kept(
+def test_a_body_over_the_limit_is_refused_and_the_connection_kept_open(
     server: Server, path: str, size: int
 ) -> None:
     with server.connect() as sock:
@@ -157,7 +157,7 @@ def test_a_body_over_the_limit_is_refused_and_its_connection_kept(
 
 @pytest.mark.rotating("path")
 @pytest.mark.parametrize("path", PATHS)
-def test_a_chunked_body_over_the_limit_is_refused_and_its_connection_kept(
+def test_a_chunked_body_over_the_limit_is_refused_and_the_connection_kept_open(
     server: Server, path: str
 ) -> None:
     with server.connect() as sock:
@@ -169,7 +169,7 @@ def test_a_chunked_body_over_the_limit_is_refused_and_its_connection_kept(
             assert ask(sock, send_body()).state == "completed"
 
 
-def test_a_body_of_just_the_limit_is_taken(server: Server) -> None:
+def test_a_body_of_exactly_the_limit_is_accepted(server: Server) -> None:
     with server.connect() as sock:
         assert ask(sock, send_body(LIMIT)).state == "completed"
         sock.sendall(
@@ -192,7 +192,7 @@ def test_a_body_of_500_mb_is_cut_off(server: Server, chunked: bool) -> None:
 
 @in_a_process
 @pytest.mark.parametrize(("clients", "bound"), [(1, 20 * MB), (4, 4 * LIMIT + 20 * MB)])
-def test_large_bodies_take_no_more_memory_than_the_limit(
+def test_large_bodies_use_no_more_memory_than_the_limit(
     server: Server, clients: int, bound: int
 ) -> None:
     def one(_: int) -> int:
@@ -207,7 +207,7 @@ def test_large_bodies_take_no_more_memory_than_the_limit(
     assert server.resident() - before < bound
 
 
-def test_a_slow_body_holds_nobody_up_and_is_answered(server: Server) -> None:
+def test_a_slow_body_delays_no_other_request_and_is_answered(server: Server) -> None:
     body = send_body()
     with server.connect() as slow, server.connect() as other:
         slow.sendall(head(len(body)))
@@ -218,7 +218,7 @@ def test_a_slow_body_holds_nobody_up_and_is_answered(server: Server) -> None:
         assert reply(slow).state == "completed"
 
 
-def test_a_body_that_nobody_reads_does_not_spoil_the_next_request(server: Server) -> None:
+def test_an_unread_body_does_not_corrupt_the_next_request(server: Server) -> None:
     with server.connect() as sock:
         for verb, path in (
             ("PUT", "/"),
@@ -238,10 +238,10 @@ def test_a_body_that_nobody_reads_does_not_spoil_the_next_request(server: Server
 @pytest.mark.parametrize("length", [None, 1000, LIMIT + 1])
 @pytest.mark.rotating("path", "reset")
 @pytest.mark.parametrize("path", PATHS)
-def test_a_client_that_hangs_up_in_its_body_leaves_nothing_behind(
+def test_a_client_that_disconnects_during_its_body_leaves_nothing_behind(
     host: Host, new: Agent, reset: bool, length: int | None, path: str
 ) -> None:
-    """Not even a task that waits for the rest."""
+    """In particular, no asyncio task waits for the rest of the body."""
     address = ("127.0.0.1", int(host.url.rpartition(":")[2]))
     new.send()
     before = host.tasks()

@@ -1,4 +1,4 @@
-"""JSON that is no JSON-RPC 2.0 request (JSON-RPC 2.0 §4), or one for nothing there is."""
+"""JSON that is not a valid JSON-RPC 2.0 request (JSON-RPC 2.0 §4), or has an unknown method."""
 
 import json
 from typing import Any
@@ -13,20 +13,20 @@ ABSENT: Any = object()
 
 
 def envelope(rpc: Agent, **members: Any) -> bytes:
-    """A send that would do, but for *members*."""
+    """Return a valid send with some *members* of its envelope replaced."""
     request = {"jsonrpc": "2.0", "id": 1, "method": rpc.method("send"), "params": rpc.params()}
     request |= members
     return json.dumps({k: v for k, v in request.items() if v is not ABSENT}).encode()
 
 
 @pytest.mark.parametrize("value", [None, True, 1, 1.5, "text", [], [1], {}, {"a": 1}])
-def test_json_that_is_no_request_is_an_invalid_request(rpc: Agent, value: object) -> None:
+def test_json_that_is_not_a_request_is_an_invalid_request(rpc: Agent, value: object) -> None:
     answer = rpc.post(json.dumps(value).encode())
     assert (answer.code, answer.body["id"]) == (-32600, None)
 
 
 @pytest.mark.parametrize("value", [None, True, 1, 1.5, "text", [], [{}]])
-def test_json_that_is_no_object_is_invalid_in_rest(rest: Agent, value: object) -> None:
+def test_json_that_is_not_an_object_is_invalid_in_rest(rest: Agent, value: object) -> None:
     assert rest.post(json.dumps(value).encode()).code == -32602
 
 
@@ -43,7 +43,7 @@ def test_a_notification_is_an_invalid_request(rpc: Agent) -> None:
 @pytest.mark.parametrize(
     "request_id", ["a", "", "a\0\r\n", "ü" * 1000, 0, 1, -1, 1.5, -0.25, 2**53 + 1, 2**64, None]
 )
-def test_the_answer_has_the_id_of_the_request(rpc: Agent, request_id: object) -> None:
+def test_the_response_has_the_id_of_the_request(rpc: Agent, request_id: object) -> None:
     answer = rpc.post(envelope(rpc, id=request_id))
     assert answer.state == "completed"
     assert answer.body["id"] == request_id
@@ -60,14 +60,14 @@ def test_an_id_of_another_type_is_an_invalid_request(rpc: Agent, request_id: obj
 
 
 @pytest.mark.parametrize("request_id", ["1e999", "-1e999"])
-def test_an_id_that_json_cannot_give_back_is_refused(rpc: Agent, request_id: str) -> None:
+def test_an_id_that_json_cannot_represent_is_refused(rpc: Agent, request_id: str) -> None:
     answer = rpc.post(envelope(rpc, id="HOLE").replace(b'"HOLE"', request_id.encode()))
     assert answer.code in {-32600, -32700}
     assert answer.body["id"] is None
 
 
 @pytest.mark.parametrize("params", [[], [{}], "text", "", 0, 5, 1.5, True, False])
-def test_params_that_are_no_object_are_invalid_params(rpc: Agent, params: object) -> None:
+def test_params_that_are_not_an_object_are_invalid_params(rpc: Agent, params: object) -> None:
     for operation in ("send", "stream", "get", "list", "push set", "card"):
         answer = rpc.post(envelope(rpc, method=rpc.method(operation), params=params))
         assert (answer.code, answer.body["id"]) == (-32602, 1)
@@ -88,7 +88,7 @@ def test_another_version_of_json_rpc_is_an_invalid_request(rpc: Agent, version: 
 
 
 @pytest.mark.parametrize("method", [ABSENT, None, 5, True, ["message/send"], {}])
-def test_a_method_that_is_no_string_is_an_invalid_request(rpc: Agent, method: object) -> None:
+def test_a_method_that_is_not_a_string_is_an_invalid_request(rpc: Agent, method: object) -> None:
     answer = rpc.post(envelope(rpc, method=method))
     assert (answer.code, answer.body["id"]) == (-32600, 1)
 
@@ -115,12 +115,12 @@ def test_an_unknown_method_is_not_found(rpc: Agent, method: str) -> None:
     assert len(answer.response.content) < 2000
 
 
-def test_members_that_nobody_knows_are_passed_over(rpc: Agent) -> None:
+def test_unknown_members_are_ignored(rpc: Agent) -> None:
     assert rpc.post(envelope(rpc, extra={"a": [1]}, auth=None)).state == "completed"
 
 
-def test_a_stream_that_is_refused_answers_as_json(agent: Agent) -> None:
-    """So that a client sees the error before it begins to read events."""
+def test_a_refused_stream_is_answered_with_json(agent: Agent) -> None:
+    """Clients see the error before they begin to read events."""
     other = "order.total"
     for answer in (
         agent.ask("stream", {}),

@@ -1,4 +1,4 @@
-"""Requests that are not what the agent takes: verbs, addresses, types, versions."""
+"""Requests with wrong verbs, paths, content types and versions."""
 
 import gzip
 import json
@@ -11,7 +11,7 @@ pytestmark = pytest.mark.rotating("agent", "rpc", "way")
 
 
 def sent(agent: Agent) -> bytes:
-    """The body of a send that would do."""
+    """Return the body of a valid send."""
     params = agent.params()
     request = {"jsonrpc": "2.0", "id": 1, "method": agent.method("send"), "params": params}
     return json.dumps(params if agent.restful else request).encode()
@@ -31,7 +31,7 @@ def sent(agent: Agent) -> bytes:
     ],
 )
 def test_another_content_type_is_not_supported(agent: Agent, media_type: str) -> None:
-    """A web page can send the first three without asking the agent first (CORS)."""
+    """Web pages can send the first three without a preflight request (CORS)."""
     assert agent.post(sent(agent), {"Content-Type": media_type}).code == -32005
 
 
@@ -45,11 +45,11 @@ def test_another_content_type_is_not_supported(agent: Agent, media_type: str) ->
         "application/vnd.x+json ; v=1",
     ],
 )
-def test_every_content_type_of_json_is_taken(agent: Agent, media_type: str) -> None:
+def test_every_content_type_of_json_is_accepted(agent: Agent, media_type: str) -> None:
     assert agent.post(sent(agent), {"Content-Type": media_type}).state == "completed"
 
 
-def test_a_missing_content_type_is_taken_for_json(agent: Agent) -> None:
+def test_a_missing_content_type_means_json(agent: Agent) -> None:
     path = "/message:send" if agent.restful else "/"
     answer = agent.request("POST", path, content=sent(agent), headers=agent.headers)
     assert "content-type" not in answer.response.request.headers
@@ -57,13 +57,13 @@ def test_a_missing_content_type_is_taken_for_json(agent: Agent) -> None:
 
 
 def test_a_compressed_body_is_a_parse_error(agent: Agent) -> None:
-    """Nobody unpacks it, and so nobody fills the memory with a small one."""
+    """It is never decompressed, so a small body can't exhaust the memory."""
     packed = gzip.compress(b" " * 2**20 + sent(agent))
     assert agent.post(packed, {"Content-Encoding": "gzip"}).code == -32700
 
 
 @pytest.mark.parametrize("verb", ["GET", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS"])
-def test_json_rpc_takes_post_alone(rpc: Agent, verb: str) -> None:
+def test_json_rpc_accepts_only_post(rpc: Agent, verb: str) -> None:
     response = rpc.client.request(verb, "/", content=sent(rpc))
     assert response.status_code == 405
     assert response.headers["allow"] == "POST"
@@ -91,7 +91,7 @@ def test_json_rpc_takes_post_alone(rpc: Agent, verb: str) -> None:
 )
 @pytest.mark.rotating("rpc", "verb")
 @pytest.mark.parametrize("verb", ["GET", "POST", "PUT", "DELETE"])
-def test_there_is_nothing_at_other_addresses(rpc: Agent, verb: str, path: str) -> None:
+def test_other_paths_are_not_found(rpc: Agent, verb: str, path: str) -> None:
     response = rpc.client.request(verb, path)
     assert response.status_code == 404
     assert len(response.content) < 1000
@@ -116,7 +116,7 @@ def test_another_verb_is_not_found_or_not_allowed_in_rest(rpc: Agent, verb: str,
 
 @pytest.mark.parametrize("path", ["/health", "/.well-known/agent-card.json"])
 @pytest.mark.parametrize("verb", ["POST", "PUT", "DELETE"])
-def test_pages_can_only_be_read(rpc: Agent, verb: str, path: str) -> None:
+def test_pages_are_read_only(rpc: Agent, verb: str, path: str) -> None:
     response = rpc.client.request(verb, path, content=b"x")
     assert response.status_code in {404, 405}
 
@@ -137,7 +137,7 @@ def test_patches_of_a_known_version_are_accepted(agent: Agent, version: str) -> 
 
 
 @pytest.mark.parametrize("version", ["0.3", "0.3.0", "0.3.7"])
-def test_version_0_3_is_known_in_json_rpc_alone(agent: Agent, version: str) -> None:
+def test_version_0_3_is_supported_only_in_json_rpc(agent: Agent, version: str) -> None:
     answer = agent.post(sent(agent), {"A2A-Version": version})
     assert answer.code == (-32009 if agent.restful else None)
 
@@ -164,21 +164,21 @@ def test_the_method_decides_the_dialect_whatever_the_version_says(rpc: Agent) ->
 @pytest.mark.parametrize(
     "query", ["?", "?%", "?a=%zz", "?=&&=", "?a2a-version", "?x=" + "a" * 5000]
 )
-def test_a_strange_query_is_passed_over(agent: Agent, query: str) -> None:
+def test_an_unknown_query_is_ignored(agent: Agent, query: str) -> None:
     path = "/message:send" if agent.restful else "/"
     assert agent.post(sent(agent), path=path + query).state == "completed"
 
 
 @pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://localhost", "x", ""])
-def test_a_web_page_of_another_origin_may_not_call(agent: Agent, origin: str) -> None:
+def test_a_web_page_of_another_origin_is_refused(agent: Agent, origin: str) -> None:
     path = "/message:send" if agent.restful else "/"
     response = agent.client.post(path, content=sent(agent), headers={"Origin": origin})
     assert response.status_code == 403
     assert "access-control-allow-origin" not in response.headers
 
 
-def test_answers_in_rest_have_the_status_of_their_error(rest: Agent) -> None:
-    found = {}
+def test_errors_in_rest_have_the_matching_http_status(rest: Agent) -> None:
+    statuses = {}
     for answer in (
         rest.ask("get", {"id": "unknown"}),
         rest.send("no.such"),
@@ -187,5 +187,5 @@ def test_answers_in_rest_have_the_status_of_their_error(rest: Agent) -> None:
     ):
         assert answer.error
         assert answer.error["code"] == answer.response.status_code
-        found[answer.code] = answer.error["code"]
-    assert found == {-32001: 404, -32601: 404, -32007: 400, -32700: 400}
+        statuses[answer.code] = answer.error["code"]
+    assert statuses == {-32001: 404, -32601: 404, -32004: 400, -32700: 400}

@@ -1,4 +1,4 @@
-"""Modules that do what no module should: only their task may fail."""
+"""Misbehaving modules: only their own task may fail."""
 
 import json
 import logging
@@ -15,7 +15,7 @@ INSIDE = -32603
 
 
 def reason(answer: Answer) -> tuple[int, str]:
-    """The code and message of the error that a failed task tells."""
+    """Return the code and message of the error in a failed task."""
     error = answer.task["status"]["message"]["parts"][1]["data"]
     return error["code"], error["message"]
 
@@ -27,9 +27,7 @@ def ask(agent: Agent, skill: str, what: str, operation: str = "send") -> Answer:
 @pytest.mark.rotating("skill")
 @pytest.mark.parametrize("skill", ["raises", "raises.later", "raises.stream"])
 @pytest.mark.parametrize("what", MISDEEDS)
-def test_what_a_module_raises_fails_its_task_alone_and_tells_nothing(
-    new: Agent, skill: str, what: str
-) -> None:
+def test_an_exception_fails_only_its_task(new: Agent, skill: str, what: str) -> None:
     answer = ask(new, skill, what)
     if answer.code is None:
         assert answer.state == "failed"
@@ -39,7 +37,7 @@ def test_what_a_module_raises_fails_its_task_alone_and_tells_nothing(
 
 
 @pytest.mark.parametrize("what", MISDEEDS)
-def test_what_a_module_raises_ends_its_stream(new: Agent, what: str) -> None:
+def test_an_exception_ends_the_stream(new: Agent, what: str) -> None:
     answer = ask(new, "raises.stream", what, "stream")
     assert state_of(answer.events[-1]["statusUpdate"]) == "failed"
     assert new.ask("get", {"id": answer.task_id}).state == "failed"
@@ -52,7 +50,7 @@ def test_a_failed_task_has_the_code_of_an_internal_error(agent: Agent, what: str
 
 
 @pytest.mark.parametrize("what", OUTPUTS)
-def test_an_output_that_cannot_be_carried_fails_its_task_alone(agent: Agent, what: str) -> None:
+def test_an_output_that_cannot_be_carried_fails_only_its_task(agent: Agent, what: str) -> None:
     answer = ask(agent, "puts", what)
     assert answer.state == "failed"
     assert reason(answer)[0] == INSIDE
@@ -62,7 +60,7 @@ def test_an_output_that_cannot_be_carried_fails_its_task_alone(agent: Agent, wha
 
 
 @pytest.mark.parametrize("what", OUTPUTS)
-def test_a_chunk_that_cannot_be_carried_fails_its_task_alone(agent: Agent, what: str) -> None:
+def test_a_chunk_that_cannot_be_carried_fails_only_its_task(agent: Agent, what: str) -> None:
     answer = ask(agent, "puts.stream", what, "stream")
     last = answer.events[-1]
     assert state_of(last.get("statusUpdate") or last) == "failed"
@@ -74,14 +72,16 @@ def test_a_chunk_that_cannot_be_carried_fails_its_task_alone(agent: Agent, what:
 @pytest.mark.parametrize(
     "what", ["nan", "infinity", "large integer", "object", "deep", "surrogate"]
 )
-def test_the_task_says_clearly_what_could_not_be_carried(agent: Agent, what: str) -> None:
+def test_the_task_names_the_output_as_the_reason(agent: Agent, what: str) -> None:
     message = reason(ask(agent, "puts", what))[1]
     assert "output" in message.lower()
     assert message != "Internal error"
 
 
 @pytest.mark.parametrize("skill", ["order.total", "echo", "no.such"])
-def test_what_a_module_asks_of_another_is_not_its_callers_fault(agent: Agent, skill: str) -> None:
+def test_an_invalid_nested_call_is_an_internal_error_to_the_client(
+    agent: Agent, skill: str
+) -> None:
     for operation in ("send", "stream"):
         answer = ask(agent, "nested", skill, operation)
         if operation == "stream":
@@ -91,7 +91,7 @@ def test_what_a_module_asks_of_another_is_not_its_callers_fault(agent: Agent, sk
 
 
 @pytest.mark.parametrize("ending", ["\r\n", "\n", "\x1b[2K", "\u2028", "\x85", "\0"])
-def test_nobody_forges_a_line_of_the_log(
+def test_clients_cannot_forge_log_lines(
     agent: Agent, caplog: pytest.LogCaptureFixture, ending: str
 ) -> None:
     forged = f"x{ending}FORGED all is well"
@@ -112,7 +112,7 @@ def test_nobody_forges_a_line_of_the_log(
         assert "\x1b" not in text
 
 
-def test_the_operator_reads_what_the_client_does_not(
+def test_the_log_has_the_details_that_clients_do_not_see(
     agent: Agent, caplog: pytest.LogCaptureFixture
 ) -> None:
     ask(agent, "raises", "value")
@@ -130,14 +130,14 @@ def test_inputs_and_outputs_are_not_logged(agent: Agent, caplog: pytest.LogCaptu
         assert "private-7319" not in logging.Formatter("%(message)s").format(record)
 
 
-def test_lists_still_work_when_all_kinds_of_tasks_have_failed(client: httpx.Client) -> None:
+def test_lists_work_after_every_kind_of_failure(client: httpx.Client) -> None:
     agent = Agent(client, "1.0")
     for what in OUTPUTS:
         agent.send("puts", agent.part(data={"what": what}), contextId="all-kinds")
-    found = agent.ask("list", {"contextId": "all-kinds", "includeArtifacts": True}).result
-    assert {state_of(task) for task in found["tasks"]} == {"failed"}
-    assert found["totalSize"] == len(OUTPUTS)
+    listed = agent.ask("list", {"contextId": "all-kinds", "includeArtifacts": True}).result
+    assert {state_of(task) for task in listed["tasks"]} == {"failed"}
+    assert listed["totalSize"] == len(OUTPUTS)
     old = Agent(client, "0.3").ask("list", {"contextId": "all-kinds"}).result["tasks"]
     assert {json.dumps(task["id"]) for task in old} == {
-        json.dumps(task["id"]) for task in found["tasks"]
+        json.dumps(task["id"]) for task in listed["tasks"]
     }

@@ -1,4 +1,4 @@
-"""Requests that nobody thought of."""
+"""Random requests: every one gets a proper response."""
 
 import json
 from typing import Any
@@ -34,13 +34,13 @@ OPERATIONS = st.sampled_from(sorted(METHODS))
 
 
 def well_behaved(answer: Answer) -> None:
-    """Whatever came in: no fault of the server, and a proper answer."""
+    """Check that the response is no server error."""
     assert answer.response.status_code not in range(500, 600)
     assert answer.code != -32603
 
 
 def places(value: Any) -> list[tuple[Any, Any]]:
-    """Every place in a JSON value: what holds it, and its name or index there."""
+    """Return every location in a JSON value: its container, and its name or index there."""
     if isinstance(value, dict | list):
         items = list(value.items() if isinstance(value, dict) else enumerate(value))
         return [(value, key) for key, _ in items] + [p for _, v in items for p in places(v)]

@@ -1,4 +1,4 @@
-"""Messages that are no messages, and skills that are no skills."""
+"""Sends with invalid messages and unknown skills."""
 
 import json
 from typing import Any
@@ -16,7 +16,7 @@ NOT_OBJECTS: list[Any] = ["text", 5, True, [], [{}]]
 
 
 def put(params: Json, path: str, value: object) -> Json:
-    """A copy of *params* with *value* at a path such as `message.parts.0.text`."""
+    """Return a copy of *params* with *value* at a path such as `message.parts.0.text`."""
     copy: Json = json.loads(json.dumps(params))
     *way, last = path.split(".")
     place: Any = copy
@@ -30,12 +30,12 @@ def put(params: Json, path: str, value: object) -> Json:
 
 
 def with_member(agent: Agent, path: str, value: object) -> Json:
-    """The params of a send with another member."""
+    """Return the params of a send with one member replaced."""
     return put({**agent.params(), "configuration": {}}, path, value)
 
 
 @pytest.mark.parametrize("skill", [ABSENT, None, "", *NOT_STRINGS])
-def test_a_skill_id_that_is_no_name_is_invalid_params(agent: Agent, skill: object) -> None:
+def test_a_skill_id_that_is_not_a_string_is_invalid_params(agent: Agent, skill: object) -> None:
     params = with_member(agent, "metadata.skillId", skill)
     assert agent.ask("send", params).code == -32602
     assert agent.ask("stream", params).code == -32602
@@ -139,12 +139,12 @@ def test_a_message_without_parts_is_invalid_params(agent: Agent, parts: object) 
 
 
 @pytest.mark.parametrize("parts", ["text", 5, True, {}, {"text": "hello"}])
-def test_parts_that_are_no_array_are_invalid_params(agent: Agent, parts: object) -> None:
+def test_parts_that_are_not_an_array_are_invalid_params(agent: Agent, parts: object) -> None:
     assert agent.ask("send", with_member(agent, "message.parts", parts)).code == -32602
 
 
 @pytest.mark.parametrize("part", [None, "text", 5, True, [], [{"text": "hello"}]])
-def test_a_part_that_is_no_object_is_invalid_params(agent: Agent, part: object) -> None:
+def test_a_part_that_is_not_an_object_is_invalid_params(agent: Agent, part: object) -> None:
     assert agent.send("echo", part).code == -32602
     assert agent.send("echo", agent.part(text="hello"), part).code == -32602
 
@@ -195,8 +195,8 @@ def test_a_part_with_two_contents_is_invalid_params(agent: Agent, part: Json) ->
         {"kind": "file", "file": {"bytes": None, "uri": "https://example.com/a.txt"}},
     ],
 )
-def test_a_content_that_is_null_counts_as_not_there(agent: Agent, part: Json) -> None:
-    """As in ProtoJSON, which A2A 1.0 §5.5 names, and with 0.3's SDKs, which write such nulls."""
+def test_a_null_content_counts_as_absent(agent: Agent, part: Json) -> None:
+    """ProtoJSON requires it (A2A 1.0 §5.5), and SDKs of 0.3 write such nulls."""
     assert agent.send("mirror", part).state == "completed"
 
 
@@ -215,12 +215,12 @@ def test_a_text_of_another_type_is_invalid_params(agent: Agent, text: object) ->
 @pytest.mark.parametrize(
     "raw", ["!", "a", "aGk=aGk=", "aG k=", "héllo", "\0", "=", "aGk\n", 5, [], {}]
 )
-def test_files_that_are_no_base64_are_invalid_params(agent: Agent, raw: object) -> None:
+def test_files_that_are_not_base64_are_invalid_params(agent: Agent, raw: object) -> None:
     assert agent.send("mirror", agent.part(raw=raw)).code == -32602
 
 
 @pytest.mark.parametrize("url", ["http://[::1", "https://[not-an-ip]/x", 5, [], {}])
-def test_addresses_that_are_none_are_invalid_params(agent: Agent, url: object) -> None:
+def test_invalid_urls_are_invalid_params(agent: Agent, url: object) -> None:
     part = {"url": url} if agent.modern else {"kind": "file", "file": {"uri": url}}
     assert agent.send("mirror", part).code == -32602
 
@@ -252,10 +252,12 @@ def test_lists_of_another_type_are_invalid_params(agent: Agent, member: str, val
 
 
 @pytest.mark.parametrize("length", [-1, 1.5, "1", "x", True, [], {}, 2**31, 10**30])
-def test_a_history_length_that_is_no_count_is_invalid_params(agent: Agent, length: object) -> None:
+def test_a_history_length_that_is_not_a_count_is_invalid_params(
+    agent: Agent, length: object
+) -> None:
     wrong = with_member(agent, "configuration.historyLength", length)
     assert agent.ask("send", wrong).code == -32602
-    if not agent.restful or length != "1":  # in a query, all is text
+    if not agent.restful or length != "1":  # in a query, every value is text
         get = {"id": agent.send().task["id"], "historyLength": length}
         assert agent.ask("get", get).code == -32602
 
@@ -269,7 +271,7 @@ def test_accepted_output_modes_of_another_type_are_invalid_params(
 
 
 @pytest.mark.parametrize("value", ["true", 1, 0, [], {}])
-def test_the_wish_to_wait_of_another_type_is_invalid_params(agent: Agent, value: object) -> None:
+def test_a_blocking_option_of_another_type_is_invalid_params(agent: Agent, value: object) -> None:
     member = "returnImmediately" if agent.modern else "blocking"
     assert agent.ask("send", with_member(agent, f"configuration.{member}", value)).code == -32602
 
@@ -281,7 +283,7 @@ def test_wrong_inputs_are_named_in_the_errors(agent: Agent) -> None:
         agent.stream("order.total", agent.part(data=data)),
     ):
         assert answer.code == -32602
-        assert answer.fields == ["items.0", "items.1.count"]  # apcore names no nested one
+        assert answer.fields == ["items.0", "items.1.count"]  # apcore does not name nested fields
 
 
 def test_missing_inputs_are_named_in_the_errors(agent: Agent) -> None:
@@ -291,18 +293,18 @@ def test_missing_inputs_are_named_in_the_errors(agent: Agent) -> None:
 
 
 @pytest.mark.parametrize("data", [None, 5, True, "text", [], [{}]])
-def test_data_that_are_no_object_are_invalid_params(agent: Agent, data: object) -> None:
+def test_data_that_is_not_an_object_is_invalid_params(agent: Agent, data: object) -> None:
     assert agent.send("order.total", agent.part(data=data)).code == -32602
 
 
-def test_thousands_of_wrong_inputs_get_a_short_answer(agent: Agent) -> None:
+def test_thousands_of_wrong_inputs_get_a_short_response(agent: Agent) -> None:
     data = {"customer": {"text": "x"}, "items": [{}] * 4900}
     answer = agent.send("order.total", agent.part(data=data))
     assert answer.code == -32602
     assert len(answer.response.content) < 100_000
 
 
-def test_values_that_are_refused_are_not_given_back(agent: Agent) -> None:
+def test_refused_values_are_not_echoed(agent: Agent) -> None:
     data: Json = {"customer": {"text": "x"}, "items": SECRET, SECRET: SECRET}
     answer = agent.send("order.total", agent.part(data=data))
     assert answer.code == -32602
@@ -310,7 +312,7 @@ def test_values_that_are_refused_are_not_given_back(agent: Agent) -> None:
     assert agent.send("order.total", agent.part(data=data)).code == -32602
 
 
-def test_a_refusal_leaves_no_task_behind(agent: Agent) -> None:
+def test_a_refused_send_creates_no_task(agent: Agent) -> None:
     context = f"refused-{agent.way}"
     refused: list[tuple[str, Json]] = [
         ("no.such", agent.part(text="hello")),

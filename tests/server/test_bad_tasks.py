@@ -1,4 +1,4 @@
-"""Tasks that are not there, and questions about tasks that make no sense."""
+"""Unknown tasks, and invalid requests about tasks."""
 
 from collections.abc import Iterator
 from uuid import uuid4
@@ -26,7 +26,7 @@ UNKNOWN = [
 
 @pytest.fixture
 def working(agent: Agent) -> Iterator[Json]:
-    """A task that works until it is canceled."""
+    """Yield a task that runs until it is canceled."""
     task = agent.start("slow")
     yield task
     agent.ask("cancel", {"id": task["id"]})
@@ -100,7 +100,7 @@ def test_a_finished_task_is_not_canceled_again(agent: Agent, finished: Json) -> 
     assert agent.ask("get", {"id": finished["id"]}).state == "completed"
 
 
-def test_a_finished_task_gives_a_subscriber_its_end_or_an_error(
+def test_a_subscription_to_a_finished_task_gets_its_final_state_or_an_error(
     agent: Agent, finished: Json
 ) -> None:
     answer = agent.ask("subscribe", {"id": finished["id"]})
@@ -111,10 +111,10 @@ def test_a_finished_task_gives_a_subscriber_its_end_or_an_error(
 
 
 @pytest.mark.parametrize("last", ["-1", "x", "1.5", "9" * 30, "", "\u00b2", "99"])
-def test_a_last_event_id_that_was_never_sent_is_passed_over(
+def test_a_last_event_id_that_was_never_sent_is_ignored(
     agent: Agent, working: Json, last: str
 ) -> None:
-    """It names no event, so that the reader begins with the task as it is."""
+    """The stream begins with the current task instead."""
     params = {"id": working["id"]}
     request = {"jsonrpc": "2.0", "id": 1, "method": agent.method("subscribe"), "params": params}
     path, body = "/", request
@@ -137,12 +137,12 @@ def test_a_page_size_out_of_bounds_is_invalid_params(
 
 
 @pytest.mark.parametrize("limit", [-1, "x", "", 1.5, 10**30, True, [], {}])
-def test_a_limit_that_is_no_count_is_invalid_params(old: Agent, limit: object) -> None:
+def test_a_limit_that_is_not_a_count_is_invalid_params(old: Agent, limit: object) -> None:
     assert old.ask("list", {"limit": limit}).code == -32602
 
 
 @pytest.mark.parametrize("token", ["x", "-1", "1.5", "9" * 30, "\u00b2", "٣", "a\0b", "1 OR 1=1"])
-def test_a_page_token_that_was_never_given_is_invalid_params(agent: Agent, token: str) -> None:
+def test_an_unknown_page_token_is_invalid_params(agent: Agent, token: str) -> None:
     name = "pageToken" if agent.modern else "cursor"
     assert agent.ask("list", {name: token}).code == -32602
 
@@ -172,7 +172,7 @@ def test_an_unknown_status_is_invalid_params(agent: Agent, status: object) -> No
         {"seconds": 1},
     ],
 )
-def test_a_time_that_is_none_is_invalid_params(agent: Agent, moment: object) -> None:
+def test_an_invalid_time_is_invalid_params(agent: Agent, moment: object) -> None:
     assert agent.ask("list", {"statusTimestampAfter": moment}).code == -32602
 
 
@@ -187,9 +187,9 @@ def test_an_unknown_context_has_no_tasks(agent: Agent, context: str) -> None:
     assert answer.code == -32602 or answer.result["tasks"] == []
 
 
-@pytest.mark.parametrize("known", [True, False])
-def test_push_notifications_are_not_supported(agent: Agent, finished: Json, known: bool) -> None:
-    task_id = finished["id"] if known else "unknown"
+@pytest.mark.parametrize("exists", [True, False])
+def test_push_notifications_are_not_supported(agent: Agent, finished: Json, exists: bool) -> None:
+    task_id = finished["id"] if exists else "unknown"
     url = "https://hooks.example.com/a2a"
     config: Json = {"pushNotificationConfig": {"id": "c1", "url": url}}
     if agent.modern:
@@ -204,20 +204,20 @@ def test_push_notifications_are_not_supported(agent: Agent, finished: Json, know
     assert agent.ask("push list", every).code == -32003
 
 
-def test_a_send_with_a_push_configuration_is_refused(agent: Agent) -> None:
+def test_a_send_with_a_push_config_is_refused(agent: Agent) -> None:
     name = "taskPushNotificationConfig" if agent.modern else "pushNotificationConfig"
-    wish = {name: {"url": "https://hooks.example.com/a2a"}}
+    configuration = {name: {"url": "https://hooks.example.com/a2a"}}
     context = str(uuid4())
-    params = {**agent.params(contextId=context), "configuration": wish}
+    params = {**agent.params(contextId=context), "configuration": configuration}
     for operation in ("send", "stream"):
         assert agent.ask(operation, params).code == -32003
     assert agent.ask("list", {"contextId": context}).result["tasks"] == []
 
 
 def test_there_is_no_extended_card_without_authentication(agent: Agent) -> None:
-    assert agent.ask("card").code == -32007
+    assert agent.ask("card").code == (-32004 if agent.modern else -32007)
     assert agent.client.get("/agent/authenticatedExtendedCard").status_code == 404
 
 
-def test_the_other_name_of_the_extended_card_is_answered_alike(rpc: Agent) -> None:
+def test_the_other_method_name_of_the_extended_card_is_supported(rpc: Agent) -> None:
     assert rpc.ask("card", method="agentCard/get").code == -32007

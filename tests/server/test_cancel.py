@@ -1,4 +1,4 @@
-"""How tasks end before their time: by their client, or by the clock."""
+"""Tasks that end early: canceled by their client, or timed out."""
 
 import asyncio
 import threading
@@ -37,13 +37,13 @@ pytestmark = [pytest.mark.anyio, pytest.mark.rotating("agent", "rpc", "way")]
 
 
 def says(task: Json) -> str:
-    """The text of the task's status."""
-    found: str = task["status"]["message"]["parts"][0]["text"]
-    return found
+    """Return the text of the task's status message."""
+    text: str = task["status"]["message"]["parts"][0]["text"]
+    return text
 
 
 class Blocking:
-    """A synchronous action that lasts until it is told to end."""
+    """A synchronous action that blocks until the test ends it."""
 
     def __init__(self) -> None:
         self.started = threading.Event()
@@ -60,7 +60,7 @@ class Blocking:
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_a_working_task_is_canceled_and_its_module_is_told(way: str) -> None:
+async def test_canceling_a_working_task_cancels_its_module(way: str) -> None:
     gate = Gate()
     async with serving({"work": Does(gate)}, way) as peer:
         task_id = await peer.start()
@@ -98,7 +98,7 @@ async def test_a_submitted_task_in_the_store_is_canceled(way: str) -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("end", ["completed", "failed", "canceled", "rejected"])
-async def test_what_has_ended_is_not_canceled(way: str, end: str) -> None:
+async def test_a_task_that_has_ended_is_not_cancelable(way: str, end: str) -> None:
     async def fails(inputs: Inputs, context: Any) -> None:
         raise ValueError
 
@@ -118,7 +118,7 @@ async def test_what_has_ended_is_not_canceled(way: str, end: str) -> None:
         assert await peer.get(task_id) == before
 
 
-async def test_a_synchronous_module_is_left_alone_and_its_result_discarded() -> None:
+async def test_a_synchronous_module_keeps_running_and_its_result_is_discarded() -> None:
     action = Blocking()
     async with serving({"work": DoesInThread(action)}) as peer:
         task_id = await peer.start()
@@ -136,7 +136,7 @@ async def test_a_synchronous_module_is_left_alone_and_its_result_discarded() -> 
         assert await peer.get(task_id) == answer.task
 
 
-async def test_a_module_that_heeds_its_token_ends_as_canceled() -> None:
+async def test_a_module_that_checks_its_cancel_token_ends_as_canceled() -> None:
     async def gives_up(inputs: Inputs, context: Any) -> None:
         context.cancel_token.cancel()
         context.cancel_token.check()
@@ -153,7 +153,7 @@ async def test_a_module_that_raises_apcores_cancellation_ends_as_canceled() -> N
         assert (await peer.send()).state == "canceled"
 
 
-async def test_a_module_that_swallows_its_cancellation_changes_nothing() -> None:
+async def test_a_module_that_swallows_its_cancellation_stays_canceled() -> None:
     reached, ended = asyncio.Event(), asyncio.Event()
 
     async def goes_on(inputs: Inputs, context: Any) -> Inputs:
@@ -178,7 +178,7 @@ async def test_a_module_that_swallows_its_cancellation_changes_nothing() -> None
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_a_stream_ends_with_the_cancellation_and_nothing_after_it(way: str) -> None:
+async def test_a_stream_ends_with_the_cancellation(way: str) -> None:
     closed = asyncio.Event()
 
     async def endless(inputs: Inputs, context: Any) -> AsyncIterator[Inputs]:
@@ -201,12 +201,12 @@ async def test_a_stream_ends_with_the_cancellation_and_nothing_after_it(way: str
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_of_several_cancellations_one_counts(way: str) -> None:
+async def test_only_one_of_several_cancellations_succeeds(way: str) -> None:
     gate = Gate()
     async with serving({"work": Does(gate)}, way) as peer:
         task_id = await peer.start()
-        wishes = [peer.ask("cancel", {"id": task_id}) for _ in range(8)]
-        answers = await asyncio.gather(*wishes)
+        cancels = [peer.ask("cancel", {"id": task_id}) for _ in range(8)]
+        answers = await asyncio.gather(*cancels)
         assert sorted(str(answer.code) for answer in answers) == ["-32002"] * 7 + ["None"]
 
 
@@ -246,7 +246,7 @@ async def test_a_stream_that_stalls_fails(way: str) -> None:
 
 
 @pytest.mark.parametrize("streams", [False, True])
-async def test_a_modules_own_limit_counts_when_it_is_shorter(streams: bool) -> None:
+async def test_a_modules_own_timeout_applies_when_it_is_shorter(streams: bool) -> None:
     gate, closed = Gate(), asyncio.Event()
 
     async def stalls(inputs: Inputs, context: Any) -> AsyncIterator[Inputs]:
@@ -263,13 +263,13 @@ async def test_a_modules_own_limit_counts_when_it_is_shorter(streams: bool) -> N
         await gate.canceled.wait()
 
 
-async def test_a_modules_own_limit_does_not_lengthen_that_of_the_server() -> None:
+async def test_a_modules_own_timeout_does_not_extend_the_servers() -> None:
     module = Does(Gate(), resources={"timeout": 60_000})
     async with serving({"work": module}, execution_timeout=0.05) as peer:
         assert says((await peer.send()).task) == "Execution timed out"
 
 
-async def test_the_limit_of_a_module_that_is_called_by_another_counts() -> None:
+async def test_the_timeout_of_a_nested_module_applies() -> None:
     async def calls(inputs: Inputs, context: Any) -> Any:
         return await context.executor.call_async("inner", {}, context)
 
@@ -279,7 +279,7 @@ async def test_the_limit_of_a_module_that_is_called_by_another_counts() -> None:
 
 
 @pytest.mark.parametrize("streams", [False, True])
-async def test_a_timeout_of_the_modules_own_making_is_an_error_like_others(streams: bool) -> None:
+async def test_a_timeout_error_raised_by_the_module_is_an_internal_error(streams: bool) -> None:
     async def gives_up(inputs: Inputs, context: Any) -> None:
         async with asyncio.timeout(0):
             await asyncio.Event().wait()
@@ -295,7 +295,7 @@ async def test_a_timeout_of_the_modules_own_making_is_an_error_like_others(strea
 
 
 @pytest.mark.parametrize("limit", [5, 1000])
-async def test_the_deadline_in_the_context_is_that_of_the_server(limit: float) -> None:
+async def test_the_context_has_the_servers_deadline(limit: float) -> None:
     gate = Gate()
     gate.opened.set()
     async with serving({"work": Does(gate)}, execution_timeout=limit) as peer:
@@ -304,7 +304,7 @@ async def test_the_deadline_in_the_context_is_that_of_the_server(limit: float) -
     assert limit - 5 < left <= limit
 
 
-async def test_apcores_default_limit_does_not_cut_a_longer_one() -> None:
+async def test_apcores_default_timeout_does_not_shorten_the_servers() -> None:
     async def takes_its_time(inputs: Inputs, context: Any) -> Inputs:
         await asyncio.sleep(0.06)
         return {"done": True}
@@ -316,7 +316,7 @@ async def test_apcores_default_limit_does_not_cut_a_longer_one() -> None:
             assert (await peer.send()).data == {"done": True}
 
 
-async def test_the_clock_does_not_run_while_a_task_is_paused() -> None:
+async def test_paused_time_does_not_count_towards_the_timeout() -> None:
     modules = {"work": Does(give_back, annotations=NEEDS_APPROVAL)}
     async with serving(modules, execution_timeout=0.5) as peer:
         task_id = (await peer.send()).task["id"]

@@ -1,4 +1,4 @@
-"""The Agent Card over HTTP, and the addresses beside it."""
+"""The Agent Card over HTTP, and the paths next to it."""
 
 import json
 from collections.abc import AsyncIterator
@@ -22,7 +22,7 @@ async def peer(anyio_backend: str) -> AsyncIterator[Peer]:
         yield peer
 
 
-async def test_both_addresses_give_the_same_bytes_and_headers(peer: Peer) -> None:
+async def test_both_paths_return_the_same_bytes_and_headers(peer: Peer) -> None:
     one, other = [await peer.client.get(path) for path in PATHS]
     assert one.status_code == other.status_code == 200
     assert one.content == other.content
@@ -32,7 +32,7 @@ async def test_both_addresses_give_the_same_bytes_and_headers(peer: Peer) -> Non
     assert one.headers["etag"].startswith('"')
 
 
-async def test_the_card_tells_where_and_how_the_agent_is_reached(peer: Peer) -> None:
+async def test_the_card_lists_the_agents_urls_and_bindings(peer: Peer) -> None:
     card = (await peer.client.get(CARD)).json()
     assert [
         (each["protocolBinding"], each["protocolVersion"]) for each in card["supportedInterfaces"]
@@ -46,7 +46,7 @@ async def test_the_card_tells_where_and_how_the_agent_is_reached(peer: Peer) -> 
 
 
 @pytest.mark.parametrize("wanted", [True, PushSettings(dev=True)])
-async def test_the_card_tells_of_webhooks_when_they_are_called(wanted: Any) -> None:
+async def test_the_card_declares_push_notifications_when_enabled(wanted: Any) -> None:
     async with serving({"work": Does(give_back)}, push_notifications=wanted) as peer:
         card = (await peer.client.get(CARD)).json()
         assert card["capabilities"]["pushNotifications"] is True
@@ -54,9 +54,7 @@ async def test_the_card_tells_of_webhooks_when_they_are_called(wanted: Any) -> N
 
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("form", ["{}", "W/{}", '"x", {}', '"x",W/{} , "y"', "*", '"x"  ,  {}'])
-async def test_who_has_the_card_already_does_not_get_it_again(
-    peer: Peer, path: str, form: str
-) -> None:
+async def test_a_request_with_the_current_etag_gets_304(peer: Peer, path: str, form: str) -> None:
     tag = (await peer.client.get(path)).headers["etag"]
     response = await peer.client.get(path, headers={"If-None-Match": form.format(tag)})
     assert (response.status_code, response.content) == (304, b"")
@@ -64,39 +62,41 @@ async def test_who_has_the_card_already_does_not_get_it_again(
     assert response.headers["cache-control"] == "max-age=300"
 
 
-@pytest.mark.parametrize("known", ['"x"', "x", "", '"x", "y"', "**", 'W/"x"', "{}", "W/", '"'])
-async def test_who_has_another_card_gets_this_one(peer: Peer, known: str) -> None:
-    response = await peer.client.get(CARD, headers={"If-None-Match": known})
+@pytest.mark.parametrize("etag", ['"x"', "x", "", '"x", "y"', "**", 'W/"x"', "{}", "W/", '"'])
+async def test_a_request_with_another_etag_gets_the_card(peer: Peer, etag: str) -> None:
+    response = await peer.client.get(CARD, headers={"If-None-Match": etag})
     assert response.status_code == 200
     assert response.json()["skills"]
 
 
-async def test_a_tag_without_its_quotes_is_another_tag(peer: Peer) -> None:
+async def test_an_etag_without_quotes_does_not_match(peer: Peer) -> None:
     tag = (await peer.client.get(CARD)).headers["etag"].strip('"')
     response = await peer.client.get(CARD, headers={"If-None-Match": tag})
     assert response.status_code == 200
 
 
 @pytest.mark.parametrize("path", PATHS)
-async def test_head_gives_the_headers_alone(peer: Peer, path: str) -> None:
+async def test_head_returns_only_the_headers(peer: Peer, path: str) -> None:
     whole, head = await peer.client.get(path), await peer.client.head(path)
     assert (head.status_code, head.content) == (200, b"")
     assert head.headers == whole.headers
     assert int(head.headers["content-length"]) == len(whole.content)
-    known = {"If-None-Match": whole.headers["etag"]}
-    assert (await peer.client.head(path, headers=known)).status_code == 304
+    conditional = {"If-None-Match": whole.headers["etag"]}
+    assert (await peer.client.head(path, headers=conditional)).status_code == 304
 
 
 @pytest.mark.parametrize("path", [*PATHS, "/health"])
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])
-async def test_a_page_is_only_read(peer: Peer, path: str, method: str) -> None:
+async def test_pages_refuse_other_methods_than_get_and_head(
+    peer: Peer, path: str, method: str
+) -> None:
     response = await peer.client.request(method, path)
     assert response.status_code == 405
     assert {"GET", "HEAD"} <= set(response.headers["allow"].split(", "))
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "PATCH", "DELETE", "OPTIONS"])
-async def test_the_root_takes_post_alone_and_says_so(peer: Peer, method: str) -> None:
+async def test_the_root_path_allows_only_post(peer: Peer, method: str) -> None:
     response = await peer.client.request(method, "/")
     assert response.status_code == 405
     assert response.headers["allow"] == "POST"
@@ -110,14 +110,14 @@ async def test_there_is_no_extended_card_without_authentication(peer: Peer) -> N
     assert response.json() == {"error": "Authentication is not configured"}
 
 
-async def test_an_unknown_address_is_not_found(peer: Peer) -> None:
+async def test_an_unknown_path_is_not_found(peer: Peer) -> None:
     for path in ("/nothing", "/.well-known/other.json", "/tasks/a/b/c"):
         response = await peer.client.get(path)
         assert response.status_code == 404
         assert response.headers["content-type"] == "application/json"
 
 
-async def test_two_servers_of_the_same_modules_have_the_same_tag(peer: Peer) -> None:
+async def test_two_servers_with_the_same_modules_have_the_same_etag(peer: Peer) -> None:
     tag = (await peer.client.get(CARD)).headers["etag"]
     modules = {"work": Does(give_back)}
     async with serving(modules, url="https://agent.example.com/a") as same:
@@ -127,7 +127,7 @@ async def test_two_servers_of_the_same_modules_have_the_same_tag(peer: Peer) -> 
 
 
 class Config:
-    """As much of an apcore Config as is asked for."""
+    """The part of an apcore Config that the card needs."""
 
     def __init__(self, **values: str) -> None:
         self._values = values
@@ -136,23 +136,27 @@ class Config:
         return self._values.get(key.removeprefix("project."))
 
 
-async def test_the_options_tell_who_the_agent_is_or_else_the_config() -> None:
+async def test_the_agents_identity_comes_from_the_options_or_else_the_config() -> None:
     modules, members = {"work": Does(give_back)}, ("name", "description", "version")
 
-    async def told(**options: Any) -> tuple[str, ...]:
+    async def identity(**options: Any) -> tuple[str, ...]:
         async with serving(modules, **options) as peer:
             card = (await peer.client.get(CARD)).json()
             return tuple(card[member] for member in members)
 
     config = Config(name="configured", description="From the config", version="2.0")
     own = {"name": "own", "description": "By option", "version": "3.0"}
-    assert await told() == ("apcore-agent", "apcore agent with 1 skills", "0.0.0")
-    assert await told(config=config) == ("configured", "From the config", "2.0")
-    assert await told(config=config, **own) == ("own", "By option", "3.0")
-    assert await told(config=Config(), name="own") == ("own", "apcore agent with 1 skills", "0.0.0")
+    assert await identity() == ("apcore-agent", "apcore agent with 1 skills", "0.0.0")
+    assert await identity(config=config) == ("configured", "From the config", "2.0")
+    assert await identity(config=config, **own) == ("own", "By option", "3.0")
+    assert await identity(config=Config(), name="own") == (
+        "own",
+        "apcore agent with 1 skills",
+        "0.0.0",
+    )
 
 
-async def test_text_in_other_scripts_is_written_as_it_is() -> None:
+async def test_text_in_other_scripts_is_not_escaped() -> None:
     async with serving({"work": Does(give_back)}, name="Übersetzer 翻訳") as peer:
         response = await peer.client.get(CARD)
         assert "Übersetzer 翻訳".encode() in response.content

@@ -1,4 +1,4 @@
-"""Conversations: what modules see of them, and modules that ask for more input."""
+"""The conversation that modules see, and modules that ask for more input."""
 
 import asyncio
 from typing import Any
@@ -34,26 +34,26 @@ pytestmark = pytest.mark.anyio
 
 
 class Listener:
-    """An action that remembers the conversations that it was called in."""
+    """An action that records the conversations it was called in."""
 
     def __init__(self) -> None:
-        self.heard: list[Conversation] = []
+        self.conversations: list[Conversation] = []
         self.data: list[Json] = []
 
     async def __call__(self, inputs: Inputs, context: Any) -> Inputs:
-        self.heard.append(context.services)
+        self.conversations.append(context.services)
         self.data.append(context.data)
         return {"said": texts(context.services.history)}
 
 
 def texts(history: Any) -> list[Any]:
-    """What each message says first, by whom."""
-    who = {"ROLE_USER": "user", "ROLE_AGENT": "agent"}
-    return [f"{who[said['role']]}: {content_of(said['parts'][0])}" for said in history]
+    """Return the role and the first content of each message."""
+    roles = {"ROLE_USER": "user", "ROLE_AGENT": "agent"}
+    return [f"{roles[each['role']]}: {content_of(each['parts'][0])}" for each in history]
 
 
-async def tell(peer: Peer, text: str, skill: str | None = "work", **members: Any) -> Json:
-    """Send a message, with the ids of *members*: its task."""
+async def say(peer: Peer, text: str, skill: str | None = "work", **members: Any) -> Json:
+    """Send a message with the ids in *members* and return its task."""
     params = peer.wire.params(skill or "work", peer.part(text=text), **members)
     if skill is None:
         del params["metadata"]
@@ -61,18 +61,18 @@ async def tell(peer: Peer, text: str, skill: str | None = "work", **members: Any
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_a_module_sees_what_was_said_before_but_not_what_it_answers(way: str) -> None:
+async def test_a_module_sees_the_earlier_messages_but_not_the_current_one(way: str) -> None:
     listener = Listener()
     async with serving({"work": Does(listener)}, way) as peer:
-        first = await tell(peer, "one")
+        first = await say(peer, "one")
         assert contents(first) == [{"said": []}]
         for number, text in enumerate(["two", "three"], 1):
-            task = await tell(peer, text, contextId=first["contextId"])
+            task = await say(peer, text, contextId=first["contextId"])
             said = ["user: one", "user: two"][:number]
             assert contents(task) == [{"said": said}]
             assert task["contextId"] == first["contextId"]
-        assert contents(await tell(peer, "else")) == [{"said": []}]
-        conversation, data = listener.heard[1], listener.data[1]
+        assert contents(await say(peer, "else")) == [{"said": []}]
+        conversation, data = listener.conversations[1], listener.data[1]
         assert (conversation.context_id, conversation.task_id) != (first["contextId"], first["id"])
         assert data["ext.a2a.context_id"] == conversation.context_id == first["contextId"]
         assert data["ext.a2a.task_id"] == conversation.task_id
@@ -83,31 +83,33 @@ async def test_a_module_sees_what_was_said_before_but_not_what_it_answers(way: s
         assert message["contextId"] == first["contextId"]
 
 
-async def test_a_synchronous_module_sees_it_too() -> None:
-    heard: list[Any] = []
+async def test_a_synchronous_module_sees_the_conversation() -> None:
+    conversations: list[Any] = []
 
     def listen(inputs: Inputs, context: Any) -> Inputs:
-        heard.append((texts(context.services.history), texts(context.data["ext.a2a.history"])))
+        conversations.append(
+            (texts(context.services.history), texts(context.data["ext.a2a.history"]))
+        )
         return {}
 
     async with serving({"work": DoesInThread(listen)}) as peer:
-        await tell(peer, "one", contextId="c")
-        await tell(peer, "two", contextId="c")
-    assert heard == [([], []), (["user: one"], ["user: one"])]
+        await say(peer, "one", contextId="c")
+        await say(peer, "two", contextId="c")
+    assert conversations == [([], []), (["user: one"], ["user: one"])]
 
 
-async def test_a_module_that_another_calls_sees_the_same_conversation() -> None:
+async def test_a_nested_module_sees_the_same_conversation() -> None:
     listener = Listener()
 
     async def calls(inputs: Inputs, context: Any) -> Any:
         return await context.executor.call_async("inner", {}, context)
 
     async with serving({"work": Does(calls), "inner": Does(listener)}) as peer:
-        await tell(peer, "one", contextId="c")
-        assert contents(await tell(peer, "two", contextId="c")) == [{"said": ["user: one"]}]
+        await say(peer, "one", contextId="c")
+        assert contents(await say(peer, "two", contextId="c")) == [{"said": ["user: one"]}]
 
 
-async def test_a_stream_sees_it_too() -> None:
+async def test_a_streaming_module_sees_the_conversation() -> None:
     async def source(inputs: Inputs, context: Any) -> Any:
         yield {"said": texts(context.services.history)}
 
@@ -120,33 +122,33 @@ async def test_a_stream_sees_it_too() -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_a_module_finds_the_other_parts_of_the_message(way: str) -> None:
+async def test_a_module_sees_the_other_parts_of_the_message(way: str) -> None:
     listener = Listener()
     async with serving({"work": Does(listener)}, way) as peer:
         more = [peer.part(data={"n": 2**60}), peer.part(text="second")]
         await peer.send("work", peer.part(data={"a": 1}), *more)
-        (conversation,) = listener.heard
+        (conversation,) = listener.conversations
         assert conversation.parts == [{"data": {"n": 2**60}}, {"text": "second"}]
         assert listener.data[0]["ext.a2a.parts"] == conversation.parts
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_the_conversation_has_questions_and_answers_in_their_order(way: str) -> None:
+async def test_the_conversation_has_approvals_and_answers_in_order(way: str) -> None:
     listener = Listener()
     modules = {
         "pay": Does(listener, annotations=NEEDS_APPROVAL),
         "work": Does(listener),
     }
     async with serving(modules, way) as peer:
-        paused = await tell(peer, "pay it", "pay")
+        paused = await say(peer, "pay it", "pay")
         ctx = paused["contextId"]
-        await tell(peer, "hello", contextId=ctx)
+        await say(peer, "hello", contextId=ctx)
         question = "agent: Approval required for module pay\ntext: pay it"
-        assert texts(listener.heard[0].history) == ["user: pay it", question]
-        done = await tell(peer, "yes", None, contextId=ctx)
+        assert texts(listener.conversations[0].history) == ["user: pay it", question]
+        done = await say(peer, "yes", None, contextId=ctx, taskId=paused["id"])
         assert (done["id"], state_of(done)) == (paused["id"], "completed")
         said = ["user: pay it", question, "user: hello", "user: yes"]
-        assert texts(listener.heard[1].history) == said
+        assert texts(listener.conversations[1].history) == said
 
 
 async def test_a_conversation_belongs_to_its_principal() -> None:
@@ -157,67 +159,67 @@ async def test_a_conversation_belongs_to_its_principal() -> None:
             message = a2a.Message(
                 message_id="m", context_id="c", role=a2a.Role.ROLE_USER, parts=[a2a.Part(text=text)]
             )
-            asked = a2a.SendMessageRequest(message=message)
-            asked.metadata["skillId"] = "work"
+            request = a2a.SendMessageRequest(message=message)
+            request.metadata["skillId"] = "work"
             with Connection() as connection:
                 caller = Caller(owner, connection=connection)
-                return await peer.served.handler.send(Request(asked, caller))
+                return await peer.served.handler.send(Request(request, caller))
 
         for owner, text in (("ann", "a1"), ("bob", "b1"), ("ann", "a2"), ("bob", "b2")):
             assert (await send(owner, text)).context_id == "c"
-        heard = [texts(conversation.history) for conversation in listener.heard]
-        assert heard == [[], [], ["user: a1"], ["user: b1"]]
+        conversations = [texts(conversation.history) for conversation in listener.conversations]
+        assert conversations == [[], [], ["user: a1"], ["user: b1"]]
 
 
 @pytest.mark.parametrize("store", [InMemoryTaskStore, DictStore])
-async def test_a_conversation_holds_its_latest_messages(store: Any) -> None:
+async def test_a_conversation_keeps_its_latest_messages(store: Any) -> None:
     listener = Listener()
     given = store(max_history=3) if store is InMemoryTaskStore else store()
     async with serving(
         {"work": Does(listener)}, task_store=given, limits=Limits(max_history=3)
     ) as peer:
         for number in range(6):
-            await tell(peer, str(number), contextId="c")
-    assert texts(listener.heard[-1].history) == ["user: 2", "user: 3", "user: 4"]
+            await say(peer, str(number), contextId="c")
+    assert texts(listener.conversations[-1].history) == ["user: 2", "user: 3", "user: 4"]
 
 
-async def test_a_hundred_messages_are_the_default() -> None:
+async def test_a_conversation_keeps_a_hundred_messages_by_default() -> None:
     listener = Listener()
     async with serving({"work": Does(listener)}) as peer:
         for number in range(102):
-            await tell(peer, str(number), contextId="c")
-    history = texts(listener.heard[-1].history)
+            await say(peer, str(number), contextId="c")
+    history = texts(listener.conversations[-1].history)
     assert (len(history), history[0], history[-1]) == (100, "user: 1", "user: 100")
 
 
-async def test_a_task_holds_its_latest_messages_too() -> None:
+async def test_a_task_keeps_its_latest_messages() -> None:
     modules = {"work": Does(give_back, annotations=NEEDS_APPROVAL)}
     async with serving(modules, limits=Limits(max_history=4)) as peer:
-        task = await tell(peer, "start")
+        task = await say(peer, "start")
         for number in range(5):
-            task = await tell(peer, f"hm {number}", None, taskId=task["id"])
+            task = await say(peer, f"hm {number}", None, taskId=task["id"])
         said = texts(task["history"])
         assert said[1::2] == ["user: hm 3", "user: hm 4"]
         assert len(said) == 4
-        assert state_of(await tell(peer, "yes", None, taskId=task["id"])) == "completed"
+        assert state_of(await say(peer, "yes", None, taskId=task["id"])) == "completed"
 
 
-async def test_a_conversation_goes_on_in_a_new_server_with_the_same_store() -> None:
+async def test_a_conversation_continues_after_a_restart_with_the_same_store() -> None:
     store, listener = DictStore(), Listener()
     async with serving({"work": Does(listener)}, task_store=store) as peer:
-        await tell(peer, "one", contextId="c")
+        await say(peer, "one", contextId="c")
     async with serving({"work": Does(listener)}, task_store=store) as peer:
-        await tell(peer, "two", contextId="c")
-    assert texts(listener.heard[-1].history) == ["user: one"]
+        await say(peer, "two", contextId="c")
+    assert texts(listener.conversations[-1].history) == ["user: one"]
 
 
-async def test_a_conversation_leaves_when_its_time_is_over() -> None:
+async def test_a_conversation_expires() -> None:
     listener = Listener()
     async with serving({"work": Does(listener)}, task_ttl=0.1) as peer:
-        await tell(peer, "one", contextId="c")
+        await say(peer, "one", contextId="c")
         await asyncio.sleep(0.15)
-        await tell(peer, "two", contextId="c")
-    assert listener.heard[-1].history == []
+        await say(peer, "two", contextId="c")
+    assert listener.conversations[-1].history == []
 
 
 # Modules that ask for more
@@ -235,16 +237,19 @@ async def book(inputs: Inputs, context: Any) -> Inputs:
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_a_module_asks_and_goes_on_with_the_next_message(way: str) -> None:
+async def test_a_module_asks_for_input_and_continues_with_the_next_message(way: str) -> None:
     async with serving({"book": Does(book, input_schema=Booking)}, way) as peer:
         task = (await peer.send("book", peer.part(data={"city": "Oslo"}))).task
         assert state_of(task) == "input-required"
         text, data = (content_of(part) for part in task["status"]["message"]["parts"])
         assert text == "Which day in Oslo?"
-        asked = data["input"]
-        assert (asked["skill"], asked["data"]) == ("book", {"days": ["Monday", "Friday"]})
-        assert {*asked} == {"id", "skill", "data", "expiresAt"}
-        assert asked["expiresAt"].endswith("Z")
+        pending_input = data["input"]
+        assert (pending_input["skill"], pending_input["data"]) == (
+            "book",
+            {"days": ["Monday", "Friday"]},
+        )
+        assert {*pending_input} == {"id", "skill", "data", "expiresAt"}
+        assert pending_input["expiresAt"].endswith("Z")
         params = peer.wire.params("book", peer.part(data={"day": "Friday"}), taskId=task["id"])
         done = (await peer.ask("send", {"message": params["message"]})).task
         assert done["id"] == task["id"]
@@ -254,8 +259,8 @@ async def test_a_module_asks_and_goes_on_with_the_next_message(way: str) -> None
         assert len(done["history"]) == 3
 
 
-async def test_more_input_reaches_the_task_by_its_context_alone() -> None:
-    async with serving({"book": Does(book, input_schema=Booking)}) as peer:
+async def test_in_0_3_more_input_reaches_the_task_by_its_context_alone() -> None:
+    async with serving({"book": Does(book, input_schema=Booking)}, "0.3") as peer:
         task = (await peer.send("book", peer.part(data={"city": "Oslo"}))).task
         params = peer.wire.params(
             "book", peer.part(data={"day": "Friday"}), contextId=task["contextId"]
@@ -264,21 +269,33 @@ async def test_more_input_reaches_the_task_by_its_context_alone() -> None:
         assert (done["id"], state_of(done)) == (task["id"], "completed")
 
 
-async def test_text_is_an_answer_where_text_is_an_input() -> None:
+@pytest.mark.parametrize("way", ["1.0", "REST"])
+async def test_in_1_0_a_message_that_names_only_a_context_starts_a_new_task(way: str) -> None:
+    listener = Listener()
+    async with serving({"pay": Does(listener, annotations=NEEDS_APPROVAL)}, way) as peer:
+        paused = await say(peer, "pay it", "pay")
+        other = await say(peer, "yes", "pay", contextId=paused["contextId"])
+        assert other["id"] != paused["id"]
+        assert other["contextId"] == paused["contextId"]
+        assert state_of(await peer.get(paused["id"])) == "input-required"
+        assert not listener.conversations
+
+
+async def test_text_is_an_answer_if_the_module_accepts_text() -> None:
     async def greet(inputs: Inputs, context: Any) -> Inputs:
         if len(inputs["text"]) < 3:
             raise ModuleError("INPUT_REQUIRED", "What is your name?")
         return {"greeting": f"Hello {inputs['text']}"}
 
     async with serving({"work": Does(greet)}) as peer:
-        task = await tell(peer, "hi")
+        task = await say(peer, "hi")
         assert content_of(task["status"]["message"]["parts"][0]) == "What is your name?"
-        done = await tell(peer, "Ann", None, taskId=task["id"])
+        done = await say(peer, "Ann", None, taskId=task["id"])
         assert contents(done) == [{"greeting": "Hello Ann"}]
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_an_answer_that_does_not_fit_is_refused_and_the_task_waits_on(way: str) -> None:
+async def test_an_invalid_answer_is_refused_and_the_task_stays_paused(way: str) -> None:
     async with serving({"book": Does(book, input_schema=Booking)}, way) as peer:
         task = (await peer.send("book", peer.part(data={"city": "Oslo"}))).task
         for wrong in (peer.part(data={"day": 5}), peer.part(data=[1]), peer.part(raw="aGk=")):
@@ -289,7 +306,7 @@ async def test_an_answer_that_does_not_fit_is_refused_and_the_task_waits_on(way:
         assert (await peer.ask("send", right)).state == "completed"
 
 
-async def test_a_module_may_ask_again_and_again() -> None:
+async def test_a_module_may_ask_repeatedly() -> None:
     async def count(inputs: Inputs, context: Any) -> Inputs:
         if len(inputs) < 3:
             context.services.ask(f"{len(inputs)} of 3")
@@ -307,7 +324,7 @@ async def test_a_module_may_ask_again_and_again() -> None:
         assert len(ids) == 2
 
 
-async def test_a_stream_that_asks_begins_its_artifact_anew() -> None:
+async def test_a_stream_that_asks_for_input_replaces_its_artifact() -> None:
     async def source(inputs: Inputs, context: Any) -> Any:
         yield {"day": inputs.get("day")}
         if not inputs.get("day"):
@@ -329,12 +346,12 @@ async def test_a_stream_that_asks_begins_its_artifact_anew() -> None:
 
 
 @pytest.mark.parametrize("data", [object(), {1, 2}, float("nan"), {"x": 2**80}])
-async def test_a_question_that_can_not_be_sent_fails_the_task(data: Any) -> None:
+async def test_a_question_with_data_that_cannot_be_sent_fails_the_task(data: Any) -> None:
     async def ask(inputs: Inputs, context: Any) -> Any:
         context.services.ask("Which?", data)
 
     async with serving({"work": Does(ask)}) as peer:
-        task = await tell(peer, "hi")
+        task = await say(peer, "hi")
         assert state_of(task) == ("failed" if not isinstance(data, dict) else "input-required")
         await true(lambda: not peer.served.engine.runs)
 
@@ -350,81 +367,81 @@ async def test_more_input_needs_approval_again() -> None:
 
     async with serving({"work": Does(pay, annotations=NEEDS_APPROVAL)}) as peer:
         task = (await peer.send("work", peer.part(data={"amount": 5}))).task
-        task = await tell(peer, "yes", None, taskId=task["id"])
+        task = await say(peer, "yes", None, taskId=task["id"])
         assert content_of(task["status"]["message"]["parts"][0]) == "To whom?"
         params = peer.wire.params("work", peer.part(data={"to": "Eve"}), taskId=task["id"])
         task = (await peer.ask("send", params)).task
         assert "Approval required" in content_of(task["status"]["message"]["parts"][0])
         assert not paid
-        await tell(peer, "yes", None, taskId=task["id"])
+        await say(peer, "yes", None, taskId=task["id"])
         assert paid == [{"amount": 5, "to": "Eve"}]
 
 
-# Time to answer in
+# Timeouts of pending input
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_a_question_that_nobody_answers_fails_its_task(way: str) -> None:
+async def test_an_unanswered_question_fails_its_task(way: str) -> None:
     modules = {
         "work": Does(give_back, annotations=NEEDS_APPROVAL),
         "book": Does(book, input_schema=Booking),
     }
     async with serving(modules, way, input_timeout=0.6) as peer:
         before = asyncio.all_tasks()
-        paused = await tell(peer, "pay it")
-        asked = (await peer.send("book", peer.part(data={"city": "Oslo"}))).task
+        paused = await say(peer, "pay it")
+        questioned = (await peer.send("book", peer.part(data={"city": "Oslo"}))).task
         async with peer.subscribe(paused["id"]) as stream:
             assert [frame.state for frame in await stream.rest()] == ["input-required"]
-        for task, what in ((paused, "Approval"), (asked, "The question")):
-            found = await peer.get(task["id"])
-            while state_of(found) == "input-required":
+        for task, what in ((paused, "Approval"), (questioned, "The question")):
+            expired = await peer.get(task["id"])
+            while state_of(expired) == "input-required":
                 await asyncio.sleep(0.02)
-                found = await peer.get(task["id"])
-            text = content_of(found["status"]["message"]["parts"][0])
-            assert text == f"{what} expired: nobody has answered in time"
-            assert state_of(found) == "failed"
+                expired = await peer.get(task["id"])
+            text = content_of(expired["status"]["message"]["parts"][0])
+            assert text == f"{what} expired: no answer arrived in time"
+            assert state_of(expired) == "failed"
         late = await peer.send("work", peer.part(text="yes"), taskId=paused["id"])
         assert late.code == -32004
         await true(lambda: asyncio.all_tasks() == before)
 
 
-async def test_an_unclear_answer_does_not_buy_time() -> None:
+async def test_an_unclear_answer_does_not_extend_the_timeout() -> None:
     modules = {"work": Does(give_back, annotations=NEEDS_APPROVAL)}
     async with serving(modules, input_timeout=1.5) as peer:
-        task = await tell(peer, "pay it")
+        task = await say(peer, "pay it")
         await asyncio.sleep(0.75)
         for _ in range(3):
-            task = await tell(peer, "hm", None, taskId=task["id"])
+            task = await say(peer, "hm", None, taskId=task["id"])
             assert state_of(task) == "input-required"
-        await asyncio.sleep(1)  # longer than what is left, and not as long as the whole
+        await asyncio.sleep(1)  # longer than the remaining time, shorter than the whole
         assert await peer.state(task["id"]) == "failed"
 
 
-async def test_an_answer_in_time_is_not_overtaken_by_the_clock() -> None:
+async def test_a_run_may_outlast_the_input_timeout_after_an_answer() -> None:
     async def slow(inputs: Inputs, context: Any) -> Inputs:
         await asyncio.sleep(1.2)
         return inputs
 
     modules = {"work": Does(slow, annotations=NEEDS_APPROVAL)}
     async with serving(modules, input_timeout=1) as peer:
-        task = await tell(peer, "pay it")
-        assert state_of(await tell(peer, "yes", None, taskId=task["id"])) == "completed"
+        task = await say(peer, "pay it")
+        assert state_of(await say(peer, "yes", None, taskId=task["id"])) == "completed"
 
 
 async def test_a_task_of_an_earlier_process_expires_when_it_is_answered_too_late() -> None:
     modules = {"work": Does(give_back, annotations=NEEDS_APPROVAL)}
     store = DictStore()
     async with serving(modules, task_store=store, input_timeout=0.1) as peer:
-        task = await tell(peer, "pay it")
+        task = await say(peer, "pay it")
     await asyncio.sleep(0.15)
     async with serving(modules, task_store=store) as peer:
         assert await peer.state(task["id"]) == "input-required"
-        late = await tell(peer, "yes", None, taskId=task["id"])
+        late = await say(peer, "yes", None, taskId=task["id"])
         assert state_of(late) == "failed"
         assert "expired" in content_of(late["status"]["message"]["parts"][0])
 
 
-async def test_an_answer_to_an_earlier_question_does_not_count() -> None:
+async def test_an_answer_to_an_earlier_question_is_ignored() -> None:
     till: list[Inputs] = []
 
     async def pay(inputs: Inputs, context: Any) -> Inputs:
@@ -447,14 +464,14 @@ async def test_an_answer_to_an_earlier_question_does_not_count() -> None:
             return (await peer.ask("send", params)).task
 
         second = await answer(first)
-        asked = content_of(second["status"]["message"]["parts"][1])["approval"]
-        assert asked["arguments"] == {"amount": 1000}
+        approval = content_of(second["status"]["message"]["parts"][1])["approval"]
+        assert approval["arguments"] == {"amount": 1000}
         assert state_of(await answer(first)) == "input-required"
         assert {"amount": 1000} not in till
-        assert state_of(await answer(asked["id"])) == "completed"
+        assert state_of(await answer(approval["id"])) == "completed"
 
 
-async def test_arguments_are_shown_as_people_read_them() -> None:
+async def test_arguments_are_shown_in_readable_form() -> None:
     modules = {"work": Does(give_back, annotations=NEEDS_APPROVAL)}
     async with serving(modules) as peer:
         given = {

@@ -1,4 +1,4 @@
-"""Task stores that users bring, and those of the official SDK, behind the server."""
+"""The server with task stores of users and of the official SDK."""
 
 import asyncio
 import logging
@@ -51,14 +51,14 @@ class DictStore:
         return self.records.get(task_id)
 
     async def list(self, context_id: str | None, cursor: str | None, limit: int) -> TaskListResult:
-        found = [
+        records = [
             record
             for record in reversed(self.records.values())
             if context_id in (None, record.task.context_id)
         ]
         first = int(cursor or 0)
-        more = len(found) > first + limit
-        return TaskListResult(found[first : first + limit], str(first + limit) if more else None)
+        more = len(records) > first + limit
+        return TaskListResult(records[first : first + limit], str(first + limit) if more else None)
 
     async def delete(self, task_id: str) -> bool:
         return self.records.pop(task_id, None) is not None
@@ -74,7 +74,7 @@ class DictStore:
 
 
 class BrokenStore(DictStore):
-    """Raises when a record is saved that *broken* is true of."""
+    """A store that refuses to save the records for which *broken* returns true."""
 
     def __init__(self, broken: Callable[[TaskRecord], bool]) -> None:
         super().__init__()
@@ -107,8 +107,8 @@ async def test_a_task_is_sent_read_and_listed(way: str, store: Any) -> None:
         assert task["metadata"] == {"skillId": "work"}
         assert await peer.get(task["id"]) == task
         other = (await peer.send()).task
-        wish = {"includeArtifacts": "true" if way == "REST" else True} if way != "0.3" else {}
-        listed = (await peer.ask("list", wish)).result["tasks"]
+        options = {"includeArtifacts": "true" if way == "REST" else True} if way != "0.3" else {}
+        listed = (await peer.ask("list", options)).result["tasks"]
         assert {each["id"]: each for each in listed} == {task["id"]: task, other["id"]: other}
         ours = (await peer.ask("list", {"contextId": "ours"})).result["tasks"]
         assert [each["id"] for each in ours] == [task["id"]]
@@ -142,14 +142,15 @@ async def test_a_task_is_streamed_and_read_again(way: str, store: Any) -> None:
 
 @pytest.mark.parametrize("store", STORES)
 @pytest.mark.parametrize("way", WAYS)
-async def test_a_paused_task_is_found_and_resumed_by_a_new_server(way: str, store: Any) -> None:
+async def test_a_new_server_finds_and_resumes_a_paused_task(way: str, store: Any) -> None:
     kept = store()
     async with serving(GIVEN, way, task_store=kept) as peer:
         task = (await peer.send("pay", contextId="ours")).task
         assert task["metadata"] == {"skillId": "pay"}
     async with serving(GIVEN, way, task_store=kept) as peer:
         assert await peer.get(task["id"]) == task
-        message = peer.wire.params("", peer.part(text="yes"), contextId="ours")["message"]
+        target = {"contextId": "ours"} if way == "0.3" else {"taskId": task["id"]}
+        message = peer.wire.params("", peer.part(text="yes"), **target)["message"]
         answer = await peer.ask("send", {"message": message})
         assert answer.task["id"] == task["id"]
         assert contents(answer.task) == [{"text": "hello"}]
@@ -159,7 +160,7 @@ async def test_a_paused_task_is_found_and_resumed_by_a_new_server(way: str, stor
 
 
 @pytest.mark.parametrize("store", STORES)
-async def test_events_go_on_with_the_next_number_in_a_new_server(store: Any) -> None:
+async def test_event_ids_continue_in_a_new_server(store: Any) -> None:
     kept = store()
     async with serving(GIVEN, task_store=kept) as peer, peer.stream("pay") as stream:
         before = await stream.rest()
@@ -175,7 +176,7 @@ async def test_events_go_on_with_the_next_number_in_a_new_server(store: Any) -> 
 
 @pytest.mark.parametrize("store", STORES)
 @pytest.mark.parametrize("way", WAYS)
-async def test_a_paused_task_is_canceled_by_a_new_server(way: str, store: Any) -> None:
+async def test_a_new_server_can_cancel_a_paused_task(way: str, store: Any) -> None:
     kept = store()
     async with serving(GIVEN, way, task_store=kept) as peer:
         task = (await peer.send("pay")).task
@@ -187,20 +188,20 @@ async def test_a_paused_task_is_canceled_by_a_new_server(way: str, store: Any) -
 async def test_250_tasks_are_listed_page_by_page(store: Any) -> None:
     async with serving(GIVEN, task_store=store()) as peer:
         made = [task["id"] for task in [(await peer.send()).task for _ in range(230)]]
-        for asked, token in ((peer, "nextPageToken"), (peer.by("0.3"), "nextCursor")):
-            found: list[str] = []
+        for client, token in ((peer, "nextPageToken"), (peer.by("0.3"), "nextCursor")):
+            listed: list[str] = []
             cursor: Any = None
             while cursor != "":
-                size = {"pageSize": 90} if asked is peer else {"limit": 90}
-                name = "pageToken" if asked is peer else "cursor"
-                page = (await asked.ask("list", {**size, name: cursor})).result
-                found += [task["id"] for task in page["tasks"]]
+                size = {"pageSize": 90} if client is peer else {"limit": 90}
+                name = "pageToken" if client is peer else "cursor"
+                page = (await client.ask("list", {**size, name: cursor})).result
+                listed += [task["id"] for task in page["tasks"]]
                 cursor = page.get(token, "")
-            assert sorted(found) == sorted(made)
+            assert sorted(listed) == sorted(made)
             assert len(page["tasks"]) == 50
 
 
-async def test_a_store_lists_newest_created_first_in_0_3() -> None:
+async def test_tasks_are_listed_newest_first_in_0_3() -> None:
     gate = Gate()
     modules = {**GIVEN, "wait": Does(gate)}
     async with serving(modules, "0.3", task_store=DictStore()) as peer:
@@ -212,8 +213,8 @@ async def test_a_store_lists_newest_created_first_in_0_3() -> None:
         assert [task["id"] for task in listed] == [second, first]
 
 
-async def test_what_is_saved_is_not_changed_afterwards() -> None:
-    """For a store may keep the very object it gets."""
+async def test_a_saved_record_is_not_modified_later() -> None:
+    """A store may keep the object itself."""
     gate, store = Gate(), DictStore()
 
     async def source(inputs: Inputs, context: Any) -> Any:
@@ -231,7 +232,7 @@ async def test_what_is_saved_is_not_changed_afterwards() -> None:
         assert store.records[saved.task.id].version == 5
 
 
-async def test_a_store_gets_each_state_with_its_version() -> None:
+async def test_a_store_gets_the_start_and_the_end_with_their_versions() -> None:
     store = DictStore()
     modules = {"work": Streams(three)}
     async with serving(modules, task_store=store) as peer, peer.stream() as stream:
@@ -252,7 +253,7 @@ async def test_a_store_may_be_empty_and_falsy() -> None:
     assert len(store) == 1
 
 
-def test_the_users_store_of_these_tests_is_a_task_store() -> None:
+def test_the_dict_store_is_a_task_store() -> None:
     assert isinstance(DictStore(), TaskStore)
 
 
@@ -269,7 +270,7 @@ def test_the_users_store_of_these_tests_is_a_task_store() -> None:
         ),
     ],
 )
-def test_a_store_that_lacks_methods_is_refused_with_their_names(
+def test_a_store_without_some_methods_is_refused_with_their_names(
     store: object, missing: str
 ) -> None:
     with pytest.raises(TypeError, match=missing):
@@ -277,7 +278,7 @@ def test_a_store_that_lacks_methods_is_refused_with_their_names(
 
 
 @pytest.mark.parametrize("method", [name for name in vars(DictStore) if name[0] != "_"])
-def test_each_of_the_seven_methods_is_needed(method: str) -> None:
+def test_each_of_the_seven_methods_is_required(method: str) -> None:
     store = DictStore()
     setattr(store, method, None)
     with pytest.raises(TypeError, match=f"{method}$"):
@@ -286,7 +287,7 @@ def test_each_of_the_seven_methods_is_needed(method: str) -> None:
 
 @pytest.mark.parametrize("operation", ["send", "stream"])
 @pytest.mark.parametrize("skill", ["work", "pay"])
-async def test_a_store_that_fails_at_the_start_refuses_the_message(
+async def test_a_store_that_fails_at_the_start_of_a_task_refuses_the_message(
     skill: str, operation: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     gate, store = Gate(), BrokenStore(lambda record: True)
@@ -294,8 +295,8 @@ async def test_a_store_that_fails_at_the_start_refuses_the_message(
     async with serving(modules, task_store=store) as peer:
         before = asyncio.all_tasks()
         for way in ("1.0", "0.3"):
-            asked = peer.by(way)
-            answer = await asked.ask(operation, asked.wire.params(skill))
+            client = peer.by(way)
+            answer = await client.ask(operation, client.wire.params(skill))
             assert answer.error is not None
             assert (answer.code, answer.error["message"]) == (-32603, "Internal error")
         assert SECRET in caplog.text
@@ -311,7 +312,7 @@ def ended(record: TaskRecord) -> bool:
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_a_store_that_fails_at_the_end_does_not_keep_the_end_from_the_client(
+async def test_a_store_that_fails_at_the_end_of_a_task_does_not_hide_the_result(
     way: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = BrokenStore(ended)
@@ -324,10 +325,10 @@ async def test_a_store_that_fails_at_the_end_does_not_keep_the_end_from_the_clie
         task = await peer.get(frames[0].body["id"])
         assert contents(task) == [{"n": 0}, {"n": 1}, {"n": 2}]
         assert not peer.served.engine.runs
-    assert "did not save the end of task" in caplog.text
+    assert "end not saved by the store" in caplog.text
 
 
-async def test_a_cancellation_that_can_not_be_saved_still_cancels() -> None:
+async def test_a_cancellation_that_cannot_be_saved_still_cancels() -> None:
     gate = Gate()
     async with serving({"work": Does(gate)}, task_store=BrokenStore(ended)) as peer:
         task_id = await peer.start()
@@ -340,7 +341,7 @@ async def health(peer: Peer) -> httpx.Response:
     return await peer.client.get("/health")
 
 
-async def test_health_is_well_while_the_store_answers() -> None:
+async def test_health_reports_healthy_while_the_store_answers() -> None:
     async with serving(GIVEN, task_store=DictStore()) as peer:
         response = await health(peer)
         assert response.status_code == 200
@@ -349,7 +350,7 @@ async def test_health_is_well_while_the_store_answers() -> None:
         assert (body["status"], body["module_count"]) == ("healthy", 2)
 
 
-async def test_health_tells_that_the_store_fails_but_not_how(
+async def test_health_reports_a_failing_store_without_the_error(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     class Down(DictStore):
@@ -380,7 +381,7 @@ async def test_health_does_not_wait_for_a_store_that_hangs() -> None:
         assert 0.7 < took < 1
 
 
-async def test_a_store_that_hangs_at_the_start_does_not_outlive_the_limit() -> None:
+async def test_a_store_that_hangs_at_the_start_is_cut_off_by_the_timeout() -> None:
     class Hangs(DictStore):
         async def save(self, record: TaskRecord) -> None:
             await super().save(record)
@@ -391,11 +392,11 @@ async def test_a_store_that_hangs_at_the_start_does_not_outlive_the_limit() -> N
     async with serving(GIVEN, task_store=store, execution_timeout=0.05) as peer:
         assert (await peer.send()).code == -32603
         assert not peer.served.engine.runs
-    assert all(ended(record) for record in store.records.values()), "it works for ever"
+    assert all(ended(record) for record in store.records.values()), "a task is still working"
 
 
 def log_of(caplog: pytest.LogCaptureFixture) -> list[tuple[int, str]]:
-    """What was said of stores."""
+    """Return the levels and messages that were logged about stores."""
     records = [record for record in caplog.records if record.name.startswith("apcore_a2a.store")]
     return [(record.levelno, record.getMessage()) for record in records]
 
@@ -403,11 +404,11 @@ def log_of(caplog: pytest.LogCaptureFixture) -> list[tuple[int, str]]:
 @pytest.mark.parametrize(
     ("store", "begins", "ends"),
     [
-        (DictStore, "The task store DictStore keeps", "It keeps one webhook for each task"),
-        (SdkStore, "The task store InMemoryTaskStore of a2a-sdk keeps", "change of state"),
+        (DictStore, "The task store DictStore only stores", "It keeps one webhook for each task"),
+        (SdkStore, "The task store InMemoryTaskStore of a2a-sdk only stores", "change of state"),
     ],
 )
-async def test_what_a_store_lacks_is_said_once_at_the_start(
+async def test_the_limitations_of_a_store_are_logged_once_at_the_start(
     store: Any, begins: str, ends: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     kept = store()
@@ -424,7 +425,7 @@ async def test_what_a_store_lacks_is_said_once_at_the_start(
     assert "\n" not in message
 
 
-async def test_nothing_is_said_of_stores_that_lack_nothing(
+async def test_stores_without_limitations_log_nothing(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     for store in ("memory", f"sqlite:///{tmp_path / 'agent.db'}"):

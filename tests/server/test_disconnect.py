@@ -1,4 +1,4 @@
-"""Clients that hang up: whose tasks are canceled, whose are not, and what is left behind."""
+"""Clients that disconnect: which tasks are canceled, and that nothing leaks."""
 
 import asyncio
 import os
@@ -25,20 +25,20 @@ from .test_under_load import as_bytes
 pytestmark = [pytest.mark.anyio, pytest.mark.rotating("agent", "rpc", "way")]
 
 GRACE = 0.2
-"""Seconds in which a client may come back, where the default would take too long."""
+"""Seconds in which a client may reconnect; the default would take too long."""
 
 
 async def lose_stream(peer: Peer, gate: Gate, skill: str = "work", **members: Any) -> str:
-    """Open the stream of a task, and hang up when its module works: the id of the task."""
+    """Open a stream, disconnect while the module is running, and return the task's id."""
     async with peer.stream(skill, **members) as stream:
         frame = await stream.next()
         await gate.reached.wait()
-    found: str = frame.body["id"] if frame.kind == "task" else frame.body["taskId"]
-    return found
+    task_id: str = frame.body["id"] if frame.kind == "task" else frame.body["taskId"]
+    return task_id
 
 
 async def lose_send(peer: Peer, gate: Gate, skill: str = "work", **members: Any) -> str:
-    """The same with a message that is waited for."""
+    """Send a blocking message, disconnect while the module is running, and return its task's id."""
     before = {*peer.served.engine.runs}
     sending = asyncio.create_task(peer.send(skill, **members))
     await gate.reached.wait()
@@ -54,14 +54,14 @@ every_way = pytest.mark.parametrize("way", WAYS)
 
 
 class Both:
-    """Two modules that a client of each kind calls, the one for streams and the one for sends."""
+    """Two gated modules, one called by a streaming client and one by a blocking send."""
 
     def __init__(self) -> None:
         self.gates = {name: Gate() for name in LOSING}
         self.modules = {name: Does(gate) for name, gate in self.gates.items()}
 
     async def lose(self, peer: Peer) -> list[str]:
-        """Lose a client of each kind: the ids of their tasks."""
+        """Disconnect a client of each kind and return the ids of their tasks."""
         return [await lose(peer, self.gates[name], name) for name, lose in LOSING.items()]
 
     def open(self) -> None:
@@ -76,21 +76,21 @@ async def are_canceled(*gates: Gate) -> None:
 
 
 async def outlast(peer: Peer, gate: Gate) -> None:
-    """Lose the client of another task, and wait until that task is canceled.
+    """Disconnect the client of another task and wait until that task is canceled.
 
-    Whatever was to happen to those that were lost before has happened then.
+    By then, clients that disconnected earlier have been dealt with.
     """
     await lose_stream(peer, gate, "other")
     await are_canceled(gate)
 
 
 async def is_noticed(peer: Peer, count: int = 1) -> None:
-    """Wait until the server knows that its clients are gone, and their grace has begun."""
-    await true(lambda: len(peer.served.handler.watchers._lost) == count)
+    """Wait until the server has noticed *count* disconnects and their grace period runs."""
+    await true(lambda: len(peer.served.handler.watchers._grace_timers) == count)
 
 
 async def end_of(peer: Peer, task_id: str) -> tuple[str, str]:
-    """The state of a task, and what it says."""
+    """Return the state of a task and the text of its status message."""
     task = await peer.get(task_id)
     return state_of(task), task["status"]["message"]["parts"][0]["text"]
 
@@ -99,7 +99,7 @@ LOST = ("canceled", "Client disconnected")
 
 
 @pytest.mark.clock
-async def test_by_default_a_lost_client_has_three_to_five_seconds_to_come_back() -> None:
+async def test_by_default_a_client_has_three_to_five_seconds_to_reconnect() -> None:
     both = Both()
     async with serving(both.modules) as peer:
         await both.lose(peer)
@@ -109,7 +109,7 @@ async def test_by_default_a_lost_client_has_three_to_five_seconds_to_come_back()
 
 
 @every_way
-async def test_the_task_of_a_lost_client_is_canceled(way: str) -> None:
+async def test_the_task_of_a_disconnected_client_is_canceled(way: str) -> None:
     both = Both()
     async with serving(both.modules, way, limits=Limits(disconnect_grace=GRACE)) as peer:
         lost = await both.lose(peer)
@@ -120,13 +120,13 @@ async def test_the_task_of_a_lost_client_is_canceled(way: str) -> None:
 
 
 @every_way
-async def test_a_task_goes_on_without_its_client_when_told_to(way: str) -> None:
+async def test_a_task_keeps_running_without_its_client_if_configured(way: str) -> None:
     both = Both()
     options: Any = {"cancel_on_disconnect": False, "limits": Limits(disconnect_grace=0)}
     async with serving(both.modules, way, **options) as peer:
         before = asyncio.all_tasks()
         lost = await both.lose(peer)
-        runs = {task for _, task in peer.served.engine.runs.values()}
+        runs = {run.task for run in peer.served.engine.runs.values()}
         await true(lambda: asyncio.all_tasks() - before == runs)
         assert [await peer.state(task_id) for task_id in lost] == ["working"] * 2
         both.open()
@@ -135,17 +135,17 @@ async def test_a_task_goes_on_without_its_client_when_told_to(way: str) -> None:
 
 
 @every_way
-async def test_a_client_that_comes_back_in_time_keeps_its_task(way: str) -> None:
+async def test_a_client_that_reconnects_in_time_keeps_its_task(way: str) -> None:
     steps, other = Steps(), Gate()
     modules = {"work": Streams(steps), "other": Does(other)}
     async with serving(modules, way, limits=Limits(disconnect_grace=GRACE)) as peer:
         async with peer.stream() as stream:
-            steps.tell({"n": 0})
+            steps.push({"n": 0})
             begun = [await stream.next() for _ in range(2)]
         await is_noticed(peer)
         async with peer.subscribe(begun[0].body["id"], begun[-1].id) as back:
             await outlast(peer, other)
-            steps.tell({"n": 1})
+            steps.push({"n": 1})
             steps.end()
             rest = await back.rest()
     assert [str(frame) for frame in rest] == ["artifact", "artifact", "status completed"]
@@ -153,7 +153,7 @@ async def test_a_client_that_comes_back_in_time_keeps_its_task(way: str) -> None
 
 
 @every_way
-async def test_a_task_is_kept_until_its_last_watcher_is_lost(way: str) -> None:
+async def test_a_task_runs_until_its_last_reader_disconnects(way: str) -> None:
     gate, other = Gate(), Gate()
     modules = {"work": Does(gate), "other": Does(other)}
     async with serving(modules, way, limits=Limits(disconnect_grace=GRACE)) as peer:
@@ -169,7 +169,7 @@ async def test_a_task_is_kept_until_its_last_watcher_is_lost(way: str) -> None:
 
 
 @every_way
-async def test_a_task_that_nobody_waits_for_is_not_canceled_by_who_watched_it(way: str) -> None:
+async def test_a_non_blocking_task_is_not_canceled_when_a_reader_disconnects(way: str) -> None:
     gate, other = Gate(), Gate()
     modules = {"work": Does(gate), "other": Does(other)}
     async with serving(modules, way, limits=Limits(disconnect_grace=0)) as peer:
@@ -184,7 +184,7 @@ async def test_a_task_that_nobody_waits_for_is_not_canceled_by_who_watched_it(wa
 
 
 @every_way
-async def test_a_paused_task_is_not_canceled_when_its_client_is_lost(way: str) -> None:
+async def test_a_paused_task_is_not_canceled_when_its_client_disconnects(way: str) -> None:
     both, other = Both(), Gate()
 
     def asking(gate: Gate) -> Does:
@@ -209,7 +209,7 @@ async def test_a_paused_task_is_not_canceled_when_its_client_is_lost(way: str) -
 
 @every_way
 @pytest.mark.parametrize("lose", LOSING.values(), ids=LOSING)
-async def test_a_task_that_goes_on_is_canceled_when_the_client_who_answered_is_lost(
+async def test_a_resumed_task_is_canceled_when_the_answering_client_disconnects(
     way: str, lose: Callable[..., Awaitable[str]]
 ) -> None:
     gate = Gate()
@@ -226,7 +226,7 @@ async def test_a_task_that_goes_on_is_canceled_when_the_client_who_answered_is_l
 
 
 class Endless:
-    """Works for minutes, and counts those who were told to stop."""
+    """An action that runs for minutes and counts its cancellations."""
 
     def __init__(self) -> None:
         self.tokens: list[Any] = []
@@ -246,13 +246,13 @@ class Endless:
 
 
 async def hang_up(peer: Peer, number: int, seconds: float) -> None:
-    """Ask for a stream or send a message, and cut the connection; some reset it."""
+    """Open a stream or send a message, then close the connection; some connections are reset."""
     by, url = peer.by(WAYS[number % 3]), peer.client.base_url
     operation = "stream" if number % 2 else "send"
     request = by.request(operation, by.wire.params(operation))
     _, writer = await asyncio.open_connection(url.host, url.port)
     writer.write(as_bytes(h11.Connection(h11.CLIENT), request))
-    await asyncio.sleep(seconds)  # the moment at which it hangs up
+    await asyncio.sleep(seconds)  # the moment of the disconnect
     if number % 4 < 2:
         connection = writer.get_extra_info("socket")
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -263,7 +263,7 @@ async def hang_up(peer: Peer, number: int, seconds: float) -> None:
 
 
 def descriptors() -> int:
-    """How many files and sockets this process has open."""
+    """Return the number of files and sockets this process has open."""
     return len(os.listdir("/dev/fd"))
 
 
@@ -276,7 +276,7 @@ LOOPS = {"asyncio": False, "uvloop": True}
     ids=LOOPS,
 )
 @pytest.mark.parametrize("clients", [50, pytest.param(500, marks=pytest.mark.soak)])
-async def test_of_many_clients_that_hang_up_nothing_is_left(clients: int) -> None:
+async def test_many_disconnects_leak_nothing(clients: int) -> None:
     endless, moments = Endless(), random.Random(clients)
     modules = {"send": Does(endless), "stream": Streams(endless.stream)}
     limits = Limits(max_streams_per_client=clients, disconnect_grace=0.1)
@@ -295,7 +295,7 @@ async def test_of_many_clients_that_hang_up_nothing_is_left(clients: int) -> Non
         assert all(token.is_cancelled for token in endless.tokens)
         assert len(peer.served.handler.streams) == 0
         assert not peer.served.handler.watchers._watchers
-        assert not peer.served.handler.watchers._lost
+        assert not peer.served.handler.watchers._grace_timers
         canceled = await peer.ask("list", {"status": "TASK_STATE_CANCELED"})
         assert canceled.result["totalSize"] == len(endless.tokens)
         await true(lambda: descriptors() <= files)

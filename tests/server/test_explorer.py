@@ -1,4 +1,4 @@
-"""The explorer's page on an agent: where it is, who may read it, what stands in its way."""
+"""The explorer's page of an agent: its path, who may read it, and invalid options."""
 
 import logging
 from collections.abc import Iterator
@@ -42,13 +42,13 @@ def agent(modules: Registry) -> Iterator[str]:
         yield url
 
 
-def test_without_the_option_there_is_no_page(modules: Registry) -> None:
+def test_the_page_is_off_by_default(modules: Registry) -> None:
     with running(modules) as url:
         assert httpx.get(f"{url}/explorer").status_code == 404
 
 
 @pytest.mark.parametrize("path", ["/explorer", "/explorer/"])
-def test_anybody_may_read_the_page(agent: str, path: str) -> None:
+def test_the_page_is_readable_without_authentication(agent: str, path: str) -> None:
     answer = httpx.get(agent + path)
     assert answer.status_code == 200
     assert answer.headers["content-type"].startswith("text/html")
@@ -61,21 +61,21 @@ def test_anybody_may_read_the_page(agent: str, path: str) -> None:
     ("verb", "path"),
     [("POST", "/explorer"), ("POST", "/explorer/"), ("GET", "/explorer/x"), ("POST", "/")],
 )
-def test_everything_else_asks_who_calls(agent: str, verb: str, path: str) -> None:
+def test_all_other_paths_require_authentication(agent: str, verb: str, path: str) -> None:
     assert httpx.request(verb, agent + path, json=SEND).status_code == 401
 
 
-def test_the_page_changes_nothing(agent: str) -> None:
+def test_the_page_refuses_post(agent: str) -> None:
     answer = httpx.post(f"{agent}/explorer", headers={"x-api-key": "sesame"})
     assert answer.status_code == 405
 
 
 @pytest.mark.parametrize("path", ["/tools/ui", "tools/ui/"])
-def test_the_page_can_be_elsewhere(modules: Registry, path: str) -> None:
+def test_the_page_can_have_another_path(modules: Registry, path: str) -> None:
     with running(modules, explorer=True, explorer_path=path) as url:
         assert httpx.get(f"{url}/explorer").status_code == 404
-        for found, base in (("/tools/ui", "../"), ("/tools/ui/", "../../")):
-            assert f'name="agent-base" content="{base}"' in httpx.get(url + found).text
+        for page, base in (("/tools/ui", "../"), ("/tools/ui/", "../../")):
+            assert f'name="agent-base" content="{base}"' in httpx.get(url + page).text
 
 
 @pytest.mark.parametrize(
@@ -85,12 +85,14 @@ def test_the_page_can_be_elsewhere(modules: Registry, path: str) -> None:
         *("/x/tasks/", "/extendedAgentCard", "/tasks/x", "/.well-known/agent-card.json", "/../x"),
     ],
 )
-def test_where_the_agent_itself_is_no_page_can_be(modules: Registry, path: str) -> None:
+def test_a_path_of_the_agent_itself_is_refused(modules: Registry, path: str) -> None:
     with pytest.raises(ValueError, match=r"^explorer_path "):
         create_app(modules, explorer=True, explorer_path=path)
 
 
-def test_what_is_not_installed_is_told(modules: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_distribution_is_an_error_with_the_install_command(
+    modules: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def none(**_: Any) -> EntryPoints:
         return EntryPoints()
 
@@ -101,17 +103,17 @@ def test_what_is_not_installed_is_told(modules: Registry, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("path", ["/explorer", "/tools/ui"])
-def test_its_address_is_told_at_the_start(
+def test_the_url_of_the_page_is_logged_at_the_start(
     modules: Registry, path: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     url = "https://agent.example.com/prefix"
     app = create_app(modules, url=url, explorer=True, explorer_path=path)
     with caplog.at_level(logging.INFO, "apcore_a2a_server"):
-        _announce(app, "127.0.0.1", url, known=True)
+        _announce(app, "127.0.0.1", url, authenticates=True)
     assert f"Explorer: {url}{path}" in caplog.messages
 
 
-def test_an_agent_that_is_mounted_has_its_page_there(modules: Registry, tmp_path: Path) -> None:
+def test_a_mounted_agent_has_its_page_under_its_prefix(modules: Registry, tmp_path: Path) -> None:
     app = create_app(modules, url="http://agent.example/agent", explorer=True)
     site = Starlette(routes=[Mount("/agent", app)])
     with running(site) as url:
@@ -130,15 +132,15 @@ def test_an_agent_that_is_mounted_has_its_page_there(modules: Registry, tmp_path
         ("https://agent.example.com", "https://other.example.com", 403),
     ],
 )
-def test_behind_a_proxy_the_page_is_known_by_the_public_address(
+def test_behind_a_proxy_the_public_url_is_the_allowed_origin(
     modules: Registry, url: str, origin: str, status: int
 ) -> None:
-    """TLS ends at the proxy, and requests do not tell: only `url` does."""
+    """TLS ends at the proxy, so only the option `url` has the public scheme."""
     with running(modules, explorer=True, url=url) as inner:
         answer = httpx.post(f"{inner}/", json=SEND, headers={"origin": origin})
     assert answer.status_code == status
 
 
-def test_a_public_address_that_is_none_is_refused(modules: Registry) -> None:
-    with pytest.raises(ValueError, match="url is no address"):
+def test_an_invalid_public_url_is_refused(modules: Registry) -> None:
+    with pytest.raises(ValueError, match="url must be a URL"):
         create_app(modules, url="http://[agent")

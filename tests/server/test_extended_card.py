@@ -1,4 +1,4 @@
-"""Agent Cards where callers are known: for strangers, and for each who is known."""
+"""Agent Cards with authentication: the public card, and the extended card of each principal."""
 
 import asyncio
 import json
@@ -51,26 +51,26 @@ PEOPLE = {
 OPEN = {"text.draft", "text.stats"}
 GUARDED = {"declared", "guarded"}
 MAY_CALL = {
-    "": OPEN | GUARDED | {"told.first"},
-    "ada": OPEN | GUARDED | {"lab", "ops.delete", "ops.restart", "told.first"},
-    "olga": OPEN | GUARDED | {"night.shift", "ops.delete", "told.first"},
-    "ivan": GUARDED | {"text.stats", "told.first"},
-    "bob": OPEN | GUARDED | {"told.first"},
-    "cron": OPEN | GUARDED | {"data.export", "lab", "told.first"},
+    "": OPEN | GUARDED | {"approval.first"},
+    "ada": OPEN | GUARDED | {"lab", "ops.delete", "ops.restart", "approval.first"},
+    "olga": OPEN | GUARDED | {"night.shift", "ops.delete", "approval.first"},
+    "ivan": GUARDED | {"text.stats", "approval.first"},
+    "bob": OPEN | GUARDED | {"approval.first"},
+    "cron": OPEN | GUARDED | {"data.export", "lab", "approval.first"},
 }
-"""The skills that each may call, by the rules; "" is anybody."""
+"""The skills that the rules allow each principal; "" is an anonymous caller."""
 SKILLS = sorted({"broken", "ruled.out"}.union(*MAY_CALL.values()))
 
 
-class Known:
-    """Knows people by the name that they say."""
+class NameAuthenticator:
+    """An authenticator that trusts the name in a header."""
 
     def authenticate(self, headers: Mapping[str, str]) -> Identity | None:
         return PEOPLE.get(headers.get("x-name", ""))
 
 
 class OnShift:
-    """An ACL condition that can't be answered at once."""
+    """An asynchronous ACL condition."""
 
     async def evaluate(self, value: Any, context: Context[Any]) -> bool:
         await asyncio.sleep(0)
@@ -78,7 +78,7 @@ class OnShift:
 
 
 class Raises:
-    """An ACL condition that can't be answered at all."""
+    """An ACL condition that raises."""
 
     def evaluate(self, value: Any, context: Context[Any]) -> bool:
         raise RuntimeError(SECRET)
@@ -89,12 +89,12 @@ ACL.register_condition("raises", Raises())
 
 
 def rule(target: str, conditions: Json | None = None, **more: Any) -> ACLRule:
-    """A rule for calls from outside, which allows them unless it says otherwise."""
+    """Return a rule for external calls; it allows them by default."""
     return ACLRule(["@external"], [target], **{"effect": "allow", "conditions": conditions, **more})
 
 
 def rules() -> ACL:
-    found = [
+    acl_rules = [
         rule("text.draft", {"roles": ["intern"]}, effect="deny"),
         rule("text.*"),
         rule("ops.delete", {"roles": ["operator"]}, approval="required"),
@@ -102,25 +102,25 @@ def rules() -> ACL:
         rule("data.*", {"identity_types": ["service"]}),
         rule("night.*", {"on_shift": "night"}),
         rule("lab", {"$or": [{"roles": ["admin"]}, {"identity_types": ["service"]}]}),
-        rule("told.first", approval="required"),
+        rule("approval.first", approval="required"),
         rule("broken", {"raises": True}),
         *map(rule, GUARDED),
     ]
-    return ACL(found, default_effect="deny")
+    return ACL(acl_rules, default_effect="deny")
 
 
 def registry() -> Registry:
-    """A module for each of the skills."""
+    """Return a registry with a module for each skill."""
     plain = {name: Does(give_back) for name in SKILLS if name not in GUARDED}
-    found = registry_of({**plain, "guarded": Does(give_back, annotations=NEEDS_APPROVAL)})
+    modules = registry_of({**plain, "guarded": Does(give_back, annotations=NEEDS_APPROVAL)})
     declared = {"annotations": {"requires_approval": True}}
-    found.register("declared", Does(give_back), metadata=declared)
-    return found
+    modules.register("declared", Does(give_back), metadata=declared)
+    return modules
 
 
 @asynccontextmanager
 async def agent(acl: Any = None, *, way: str = "1.0", **options: Any) -> AsyncIterator[Peer]:
-    """Serve the skills, with the rules or others."""
+    """Serve the skills with the rules, or with another ACL."""
     with closing(Executor(registry(), acl=acl or rules())) as executor:
         async with serving(executor, way, **options) as peer:
             yield peer
@@ -128,59 +128,61 @@ async def agent(acl: Any = None, *, way: str = "1.0", **options: Any) -> AsyncIt
 
 @asynccontextmanager
 async def acting(peer: Peer, name: str) -> AsyncIterator[Peer]:
-    """The same agent, asked by somebody."""
+    """Yield a client of the same agent that acts as *name*."""
     options: Json = {"base_url": peer.client.base_url, "headers": {"x-name": name}}
     async with httpx.AsyncClient(trust_env=False, timeout=PATIENCE, **options) as client:
         yield Peer(peer.app, client, peer.way)
 
 
 async def shown(peer: Peer, page: str = PUBLIC) -> set[str]:
-    """The skills on a card, which all of it tells of."""
+    """Return the skills on a card, after checking that all of the card agrees."""
     card = (await peer.client.get(page)).raise_for_status().json()
-    found = {skill["id"] for skill in card["skills"]}
+    skills = {skill["id"] for skill in card["skills"]}
     (extension,) = card["capabilities"]["extensions"]
-    assert extension["params"].get("skills", {}).keys() == found
-    assert card["description"] == f"apcore agent with {len(found)} skills"
-    return found
+    assert extension["params"].get("skills", {}).keys() == skills
+    assert card["description"] == f"apcore agent with {len(skills)} skills"
+    return skills
 
 
 async def shown_to(peer: Peer, *names: str) -> list[set[str]]:
-    """The skills on the extended card of each."""
-    found = []
+    """Return the skills on the extended card of each principal."""
+    visible = []
     for name in names:
         async with acting(peer, name) as person:
-            found.append(await shown(person, EXTENDED))
-    return found
+            visible.append(await shown(person, EXTENDED))
+    return visible
 
 
 async def callable_by(peer: Peer) -> set[str]:
-    """The skills that calls are not refused by; who may not call one is told of no task."""
+    """Return the skills that may be called; the others look like unknown tasks."""
     codes = {skill: (await peer.send(skill)).code for skill in SKILLS}
     assert {*codes.values()} <= {None, -32001}
     return {skill for skill, code in codes.items() if code is None}
 
 
-async def asked(client: httpx.AsyncClient) -> dict[str, httpx.Response]:
-    """The extended card in every way that there is."""
-    found = {page: await client.get(page) for page in PAGES}
+async def card_responses(client: httpx.AsyncClient) -> dict[str, httpx.Response]:
+    """Return the extended card's responses from every path, method and version."""
+    responses = {page: await client.get(page) for page in PAGES}
     for method in METHODS:
         for version in ("", "0.3", "1.0"):
             body = {"jsonrpc": "2.0", "id": 1, "method": method}
             headers = {"A2A-Version": version} if version else {}
-            found[f"{method} {version}"] = await client.post("/", json=body, headers=headers)
-    return found
+            responses[f"{method} {version}"] = await client.post("/", json=body, headers=headers)
+    return responses
 
 
 @pytest.fixture
 async def peer(anyio_backend: str) -> AsyncIterator[Peer]:
-    async with agent(auth=Known()) as peer:
+    async with agent(auth=NameAuthenticator()) as peer:
         yield peer
 
 
-# Who sees what
+# The skills on the cards
 
 
-async def test_strangers_see_what_anybody_may_call_without_approval(peer: Peer) -> None:
+async def test_the_public_card_shows_what_anonymous_callers_may_call_without_approval(
+    peer: Peer,
+) -> None:
     assert await shown(peer) == OPEN
     async with agent() as anonymous:
         states = {skill: (await anonymous.send(skill)).state for skill in MAY_CALL[""]}
@@ -188,26 +190,26 @@ async def test_strangers_see_what_anybody_may_call_without_approval(peer: Peer) 
         assert await callable_by(anonymous) == MAY_CALL[""]
 
 
-async def test_without_authentication_all_see_what_anybody_may_call() -> None:
+async def test_without_authentication_the_card_shows_what_anonymous_callers_may_call() -> None:
     async with agent() as peer:
         assert await shown(peer) == MAY_CALL[""]
 
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", PEOPLE)
-async def test_who_is_known_sees_just_what_calls_are_not_refused_by(name: str, way: str) -> None:
-    async with agent(way=way, auth=Known()) as peer, acting(peer, name) as person:
+async def test_the_extended_card_shows_exactly_the_callable_skills(name: str, way: str) -> None:
+    async with agent(way=way, auth=NameAuthenticator()) as peer, acting(peer, name) as person:
         assert await shown(person, EXTENDED) == MAY_CALL[name]
         assert await callable_by(person) == MAY_CALL[name]
 
 
-async def test_without_rules_who_is_known_sees_everything() -> None:
-    async with serving(registry(), auth=Known()) as peer:
+async def test_without_an_acl_the_extended_card_shows_everything() -> None:
+    async with serving(registry(), auth=NameAuthenticator()) as peer:
         assert await shown(peer) == {*SKILLS} - GUARDED
         assert await shown_to(peer, "bob") == [{*SKILLS}]
 
 
-async def test_the_public_card_tells_nothing_of_the_skills_that_it_hides() -> None:
+async def test_the_public_card_reveals_nothing_about_hidden_skills() -> None:
     secrets = {
         "description": "hidden-description",
         "documentation": "hidden-documentation",
@@ -218,20 +220,20 @@ async def test_the_public_card_tells_nothing_of_the_skills_that_it_hides() -> No
     modules = {"hidden.id": Does(give_back, **secrets), "text.a": Does(give_back)}
     acl = ACL([rule("text.*"), rule("*", {"roles": ["admin"]})], default_effect="deny")
     with closing(Executor(registry_of(modules), acl=acl)) as executor:
-        async with serving(executor, auth=Known()) as peer, acting(peer, "ada") as ada:
-            told = (await ada.client.get(EXTENDED)).text
+        async with serving(executor, auth=NameAuthenticator()) as peer, acting(peer, "ada") as ada:
+            extended = (await ada.client.get(EXTENDED)).text
             words = {"hidden.id", *re.findall(r"hidden-\w+", str(secrets))}
-            assert not [word for word in words if word not in told]
+            assert not [word for word in words if word not in extended]
             for page in (PUBLIC, "/.well-known/agent.json", "/health", "/nothing"):
                 assert "hidden" not in (await peer.client.get(page)).text
 
 
-# How it is asked for
+# Ways to get the extended card
 
 
-async def test_each_way_to_ask_for_it_gives_the_same_bytes(peer: Peer) -> None:
+async def test_every_method_and_path_returns_the_same_extended_card(peer: Peer) -> None:
     async with acting(peer, "olga") as olga:
-        answers = await asked(olga.client)
+        answers = await card_responses(olga.client)
     one = answers[EXTENDED].content
     assert json.loads(one)["skills"]
     assert len(answers) == 12
@@ -241,63 +243,74 @@ async def test_each_way_to_ask_for_it_gives_the_same_bytes(peer: Peer) -> None:
         assert one in answer.content, way
 
 
-async def test_each_way_tells_the_same_address_below_a_path() -> None:
-    app = Starlette(routes=[Mount("/below", create_app(registry(), auth=Known()))])
+async def test_every_method_and_path_names_the_same_url_under_a_prefix() -> None:
+    app = Starlette(routes=[Mount("/below", create_app(registry(), auth=NameAuthenticator()))])
     transport, headers = httpx.ASGITransport(app), {"x-name": "ada"}
     url = "http://agent.example.com/below"
     async with httpx.AsyncClient(transport=transport, base_url=url, headers=headers) as client:
-        found = [answer.json() for answer in (await asked(client)).values()]
-        assert {card.get("result", card)["url"] for card in found} == {found[0]["url"]}
+        documents = [answer.json() for answer in (await card_responses(client)).values()]
+        assert {card.get("result", card)["url"] for card in documents} == {documents[0]["url"]}
 
 
 @pytest.mark.parametrize("headers", [{}, {"x-name": "eve"}])
-async def test_who_is_not_known_gets_none_in_any_way(peer: Peer, headers: Json) -> None:
+async def test_anonymous_callers_get_no_extended_card(peer: Peer, headers: Json) -> None:
     peer.client.headers.update(headers)
-    for answer in (await asked(peer.client)).values():
+    for answer in (await card_responses(peer.client)).values():
         assert answer.status_code == 401
         assert answer.headers["www-authenticate"] == "Bearer"
         assert not [skill for skill in SKILLS if skill in answer.text]
 
 
-async def test_there_is_none_without_authentication() -> None:
+async def test_without_authentication_there_is_no_extended_card() -> None:
     async with agent() as peer:
-        page, *rest = (await asked(peer.client)).values()
-        assert page.status_code == 404
-        for answer in rest[:2]:
+        responses = await card_responses(peer.client)
+        assert responses.pop(PAGES[0]).status_code == 404
+        for page in PAGES[1:]:
+            answer = responses.pop(page)
             assert answer.status_code == 400
             (info,) = answer.json()["error"]["details"]
-            assert info["reason"] == "EXTENDED_AGENT_CARD_NOT_CONFIGURED"
-        assert {answer.json()["error"]["code"] for answer in rest[2:]} == {-32007}
+            assert info["reason"] == "UNSUPPORTED_OPERATION"
+        for name, answer in responses.items():
+            is_modern = name.startswith("GetExtendedAgentCard")
+            assert answer.json()["error"]["code"] == (-32004 if is_modern else -32007)
 
 
 @pytest.mark.parametrize("page", PAGES)
-async def test_nobody_may_keep_it_for_others(peer: Peer, page: str) -> None:
+async def test_the_extended_card_must_not_be_cached(peer: Peer, page: str) -> None:
     async with acting(peer, "ada") as ada:
         answer = await ada.client.get(page)
         assert answer.headers.get("cache-control") == "private, no-store"
 
 
-async def test_the_public_card_may_be_kept_as_before(peer: Peer) -> None:
+async def test_the_public_card_may_be_cached(peer: Peer) -> None:
     first = await peer.client.get(PUBLIC)
     tag = first.headers["etag"]
     assert first.headers["cache-control"] == "max-age=300"
-    known = await peer.client.get(PUBLIC, headers={"If-None-Match": tag, "x-name": "ada"})
-    assert (known.status_code, known.content) == (304, b"")
+    cached = await peer.client.get(PUBLIC, headers={"If-None-Match": tag, "x-name": "ada"})
+    assert (cached.status_code, cached.content) == (304, b"")
     async with acting(peer, "ada") as ada:
         assert (await ada.client.get(PUBLIC)).content == first.content
         assert tag.strip('"') not in (await ada.client.get(EXTENDED)).text
 
 
-# What the cards say of authentication
+# Authentication on the cards
 
 
-async def test_the_cards_tell_that_there_is_an_extended_one(peer: Peer) -> None:
+async def test_the_cards_declare_the_extended_card(peer: Peer) -> None:
     async with acting(peer, "bob") as bob, agent() as open_to_all:
         pages = [(peer, PUBLIC), (bob, EXTENDED), (open_to_all, PUBLIC)]
-        found = [(await each.client.get(page)).json() for each, page in pages]
-    assert [card["capabilities"]["extendedAgentCard"] for card in found] == [True, True, False]
-    assert [card.get("supportsAuthenticatedExtendedCard") for card in found] == [True, True, None]
-    assert not found[2].keys() & {"security", "securitySchemes", "securityRequirements"}
+        shown_cards = [(await each.client.get(page)).json() for each, page in pages]
+    assert [card["capabilities"]["extendedAgentCard"] for card in shown_cards] == [
+        True,
+        True,
+        False,
+    ]
+    assert [card.get("supportsAuthenticatedExtendedCard") for card in shown_cards] == [
+        True,
+        True,
+        None,
+    ]
+    assert not shown_cards[2].keys() & {"security", "securitySchemes", "securityRequirements"}
 
 
 OLD_KEY = {"type": "apiKey", "in": "header", "name": "X-API-Key"}
@@ -309,7 +322,7 @@ TOKENS, KEYS = JWTAuthenticator(key="k" * 32), APIKeyAuthenticator({"a long key"
 @pytest.mark.parametrize(
     ("auth", "schemes"),
     [
-        (Known(), {"bearer": BEARER}),
+        (NameAuthenticator(), {"bearer": BEARER}),
         (TOKENS, {"bearer": BEARER}),
         (KEYS, {"apiKey": KEY}),
         (ChainAuthenticator(TOKENS, KEYS), {"bearer": BEARER, "apiKey": KEY}),
@@ -329,11 +342,11 @@ async def test_the_cards_declare_the_schemes_to_clients_of_both_versions(
     assert {*new.security_schemes} == {*schemes}
 
 
-# What changes while it runs
+# Changes at run time
 
 
 class Clock:
-    """Tells the time that a test wants it to be."""
+    """Recalls the time that a test wants it to be."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -344,10 +357,10 @@ class Clock:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    """The clock that public cards grow old by."""
-    found = Clock()
-    monkeypatch.setattr(cards, "time", found)
-    return found
+    """Replace the clock that determines the age of public cards."""
+    clock = Clock()
+    monkeypatch.setattr(cards, "time", clock)
+    return clock
 
 
 def add_rule(executor: Executor, acl: ACL) -> None:
@@ -359,23 +372,23 @@ def set_rules(executor: Executor, acl: ACL) -> None:
 
 
 @pytest.mark.parametrize("change", [add_rule, set_rules])
-async def test_rules_that_change_show_soon(
+async def test_changed_rules_show_on_the_cards_soon(
     change: Callable[[Executor, ACL], None], clock: Clock
 ) -> None:
     with closing(Executor(registry(), acl=(acl := rules()))) as executor:
-        async with serving(executor, auth=Known()) as peer:
+        async with serving(executor, auth=NameAuthenticator()) as peer:
             before = (await peer.client.get(PUBLIC)).headers["etag"]
             change(executor, acl)
             assert "text.stats" not in (await shown_to(peer, "bob"))[0]
-            clock.now += cards.FRESH
+            clock.now += cards.PUBLIC_SKILLS_TTL
             assert await shown(peer) == {"text.draft"}
             assert (await peer.client.get(PUBLIC)).headers["etag"] != before
 
 
-async def test_modules_that_come_and_go_show_at_once() -> None:
+async def test_registered_and_removed_modules_show_on_the_cards_at_once() -> None:
     modules = registry()
     with closing(Executor(modules, acl=rules())) as executor:
-        async with serving(executor, auth=Known()) as peer:
+        async with serving(executor, auth=NameAuthenticator()) as peer:
             assert await shown(peer) == OPEN
             for name in ("text.new", "ops.new"):
                 modules.register(name, Does(give_back))
@@ -386,11 +399,11 @@ async def test_modules_that_come_and_go_show_at_once() -> None:
             assert "text.stats" not in ada
 
 
-async def test_what_is_not_for_callers_is_on_no_card() -> None:
+async def test_undiscoverable_and_internal_modules_are_on_no_card() -> None:
     hidden = Does(give_back, annotations=ModuleAnnotations(discoverable=False))
     modules = registry_of({"open": Does(give_back), "hidden": hidden})
     modules.register_internal("system.probe", Does(give_back))
-    async with serving(modules, auth=Known()) as peer, acting(peer, "ada") as ada:
+    async with serving(modules, auth=NameAuthenticator()) as peer, acting(peer, "ada") as ada:
         assert await shown(peer) == {"open"}
         assert await shown_to(peer, "ada") == [{"open"}]
         assert (await ada.send("system.probe")).code == -32601

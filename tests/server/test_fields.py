@@ -27,7 +27,7 @@ class Sample:
     seconds: float = option(1, "A time.", above=0, high=DAY)
     delays: Sequence[float] = option((1,), "Times.", low=0, high=10, name="waits")
     names: Sequence[str] | None = option(None, "Names.", is_secret=True)
-    thing: Any = option(None, "A thing.", in_shell=False)
+    thing: Any = option(None, "A thing.")
 
     def __post_init__(self) -> None:
         check(self)
@@ -46,7 +46,7 @@ def test_the_keywords_are_the_fields(function: Any, settings: Any) -> None:
 
 
 @pytest.mark.anyio
-async def test_type_checkers_know_the_keywords() -> None:
+async def test_the_keywords_are_typed() -> None:
     modules = registry()
 
     assert_type(create_app(modules, name="Echo", limits=Limits(max_parts=2)), Starlette)
@@ -54,10 +54,46 @@ async def test_type_checkers_know_the_keywords() -> None:
         await async_serve(modules, max_runs="2")  # type: ignore[arg-type]  # wrong on purpose
 
 
-def test_an_unknown_keyword_is_refused_with_the_one_that_was_meant() -> None:
+def test_an_unknown_keyword_is_refused_with_a_suggestion() -> None:
     options: Any = {"max_taks": 1}
-    with pytest.raises(TypeError, match=r"create_app\(\) has no option 'max_taks' \(is max_tasks"):
+    with pytest.raises(
+        TypeError, match=r"create_app\(\) has no option 'max_taks' \(did you mean max_tasks"
+    ):
         create_app(registry(), **options)
+
+
+@pytest.mark.parametrize("function", [serve, create_app, async_serve])
+def test_wrong_arguments_are_refused_under_the_name_of_the_function(function: Any) -> None:
+    name = function.__name__
+    for options, hint in {
+        "max_taks": "did you mean max_tasks?",
+        "max_parts": "did you mean limits=Limits(max_parts=…)?",
+        "retries": "did you mean push_notifications=PushSettings(retries=…)?",
+    }.items():
+        for arguments in ((), (registry(),)):
+            with pytest.raises(TypeError) as refused:
+                function(*arguments, **{options: 1})
+            assert str(refused.value) == f"{name}() has no option {options!r} ({hint})"
+    too_few, too_many = (), (registry(), "name")
+    for wrong in (too_few, too_many):
+        with pytest.raises(TypeError) as refused:
+            function(*wrong)
+        expected = f"{name}() takes one positional argument, the source, and keywords"
+        assert str(refused.value) == expected
+
+
+@pytest.mark.parametrize("limits", [5, {"max_parts": 10}, None])
+def test_limits_of_another_type_are_refused(limits: Any) -> None:
+    with pytest.raises(TypeError, match=r"limits takes Limits\(…\), not (int|dict|NoneType)"):
+        create_app(registry(), limits=limits)
+
+
+def test_the_closest_option_of_the_function_is_suggested() -> None:
+    options: Any = {"prot": 1}
+    with pytest.raises(
+        TypeError, match=r"^serve\(\) has no option 'prot' \(did you mean port\?\)$"
+    ):
+        serve(registry(), **options)
 
 
 @pytest.mark.parametrize(
@@ -70,16 +106,16 @@ def test_an_unknown_keyword_is_refused_with_the_one_that_was_meant() -> None:
         ({"whole": 1.5}, "be a whole number, 1 or more"),
         ({"whole": True}, "be a whole number, 1 or more"),
         ({"whole": None}, "be a whole number, 1 or more"),
-        ({"seconds": 0}, "be greater than 0, and a day at most"),
-        ({"seconds": float("nan")}, "be greater than 0, and a day at most"),
-        ({"seconds": 10 * DAY}, "be greater than 0, and a day at most"),
+        ({"seconds": 0}, "be greater than 0 and at most a day"),
+        ({"seconds": float("nan")}, "be greater than 0 and at most a day"),
+        ({"seconds": 10 * DAY}, "be greater than 0 and at most a day"),
         ({"delays": [1, 11]}, "be a list of numbers from 0 to 10"),
         ({"delays": 1}, "be a list of numbers from 0 to 10"),
         ({"names": "one"}, "be a list of strings"),
         ({"names": [1]}, "be a list of strings"),
     ],
 )
-def test_a_value_out_of_bounds_is_refused_by_the_name_of_its_field(
+def test_a_value_out_of_bounds_is_refused_with_the_name_of_its_field(
     wrong: dict[str, Any], must: str
 ) -> None:
     with pytest.raises(OptionError) as refused:
@@ -89,7 +125,7 @@ def test_a_value_out_of_bounds_is_refused_by_the_name_of_its_field(
     assert refused.value.option in wrong
 
 
-def test_values_within_bounds_are_taken() -> None:
+def test_values_within_bounds_are_accepted() -> None:
     given: dict[str, Any] = {"switch": True, "text": "other", "whole": 1, "seconds": DAY}
     given |= {"delays": [0, 10], "names": ["one"], "thing": object()}
 
@@ -124,7 +160,9 @@ def test_values_are_read_from_text(name: str, given: Any, value: Any) -> None:
         ("names", {"a": 1}, "takes a list of strings, not this value"),
     ],
 )
-def test_what_can_t_be_read_is_told_unless_it_is_secret(name: str, given: Any, takes: str) -> None:
+def test_an_unreadable_value_is_shown_unless_it_is_secret(
+    name: str, given: Any, takes: str
+) -> None:
     with pytest.raises(OptionError) as refused:
         OPTIONS[name].read(given)
 
@@ -151,6 +189,6 @@ def test_secrets_are_not_shown() -> None:
     assert "hidden" not in repr(PushSettings(proxy="http://hidden:3128"))
 
 
-def test_bounds_that_others_have_too_are_theirs() -> None:
+def test_shared_bounds_have_one_source() -> None:
     assert (*LEVELS,) == LOG_LEVELS
     assert {each.field: each.high for each in options_of(Limits)}["max_parts"] == MAX_ITEMS

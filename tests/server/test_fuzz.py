@@ -1,4 +1,4 @@
-"""Whatever is posted, the agent answers as the protocol has it, keeps nothing, and goes on."""
+"""Whatever is posted, the agent's response follows the protocol and nothing leaks."""
 
 import asyncio
 import json
@@ -6,6 +6,7 @@ import logging
 import re
 from collections import Counter
 from dataclasses import dataclass
+from math import inf
 from typing import Any
 
 import pytest
@@ -35,15 +36,15 @@ PROFILE = settings(
 )
 
 PATIENCE, SLACK, RUN_LIMIT = 2.0, 4.0, 300.0
-"""Seconds after which clients hang up, in which that has its effect, and that a run may take."""
+"""Seconds until clients disconnect, until that takes effect, and that a run may take."""
 
 GUILTY = {"raises", "raises.later", "raises.stream", "puts", "puts.stream", "nested"}
-"""Skills that may fail; all others do what they are asked."""
+"""Skills that may fail for any reason."""
 EXCUSED = {"OutputError", "ModuleTimeoutError"}
-"""How the others may fail: what they are to give back can't be carried, or they are slow."""
+"""The ways in which the other skills may fail: unsupported outputs, and timeouts."""
 
 CODES = {*JSON_RPC_ERROR_CODE_MAP.values(), -32029} - {-32603}
-"""The errors of requests: when a module raises, it is its task that tells."""
+"""The error codes of requests; an internal error occurs only in tasks."""
 UNREAD = {-32700, -32600, -32005}
 """The errors of requests whose id may be unknown."""
 RESPONSES = dict(OLD.values())
@@ -52,17 +53,17 @@ RESPONSES = dict(OLD.values())
 
 @dataclass
 class Reply:
-    """All that came back for a request."""
+    """The response to a request, as ASGI messages."""
 
     status: int = 0
     media_type: str = ""
     body: bytes = b""
     over: bool = False
     hung_up: bool = False
-    """Whether the client has had enough before it was over."""
+    """Whether the client disconnected before the end."""
 
     def take(self, message: Any) -> None:
-        """Take one of ASGI's messages."""
+        """Process one ASGI message."""
         if message["type"] == "http.response.start":
             assert not self.status, "an answer begins twice"
             self.status = message["status"]
@@ -75,20 +76,27 @@ class Reply:
 
     @property
     def answers(self) -> list[Json]:
-        """Its JSON-RPC responses: one, or those of a stream."""
+        """The JSON-RPC responses: one, or those of a stream."""
         if self.media_type == "application/json":
             return [parse(self.body.decode())]
         assert self.media_type.startswith("text/event-stream"), self.media_type
         assert not self.body or self.body.endswith(b"\n\n"), "a stream ends in an event"
         frames = [frame for frame in self.body.decode().split("\n\n") if frame]
+        if self.is_refused_stream:
+            return [parse(frames[0].removeprefix("data: "))]
         return [_event(frame) for frame in frames if frame != ": keep-alive"]
 
     @property
+    def is_refused_stream(self) -> bool:
+        """Whether this is a stream of 0.3 with one event, which is an error and has no id."""
+        return re.match(rb'data: \{"jsonrpc":"2.0","id":.*"error":\{', self.body) is not None
+
+    @property
     def kind(self) -> str:
-        """What it is: "hung up", "stream", "result", or the code of an error."""
+        """The kind of the response: "hung up", "stream", "result", or an error code."""
         if not self.status:
             return "hung up"
-        if self.media_type != "application/json":
+        if self.media_type != "application/json" and not self.is_refused_stream:
             return "stream"
         return str(self.answers[0].get("error", {}).get("code", "result"))
 
@@ -97,17 +105,17 @@ def _event(frame: str) -> Json:
     first, second = frame.split("\n")
     assert re.fullmatch(r"id: \d+", first), first
     assert second.startswith("data: "), second
-    found: Json = parse(second[6:])
-    return found
+    event: Json = parse(second[6:])
+    return event
 
 
-def judge(asked: bytes, reply: Reply) -> None:
-    """Hold an answer against what is true of every answer."""
+def judge(sent: bytes, reply: Reply) -> None:
+    """Check the invariants of every response."""
     assert reply.over or reply.hung_up, "an answer has no end"
     if not reply.status:
         return
     assert 200 <= reply.status < 500, f"the status is {reply.status}"
-    request = read(asked)
+    request = read(sent)
     for answer in reply.answers:
         assert isinstance(answer, dict)
         assert answer["jsonrpc"] == "2.0"
@@ -124,9 +132,11 @@ def _judge_error(request: Json, answer: Json) -> None:
     assert {*error} == {"code", "message", "data"}
     assert isinstance(error["message"], str)
     assert error["code"] in CODES, f"the code is {error['code']}"
-    unread = answer["id"] is None and error["code"] in UNREAD
+    sent_id = request.get("id") if isinstance(request, dict) else None
+    is_invalid = isinstance(sent_id, bool | dict | list) or sent_id in (inf, -inf)
+    unread = answer["id"] is None and (error["code"] in UNREAD or is_invalid)
     assert unread or is_same(answer["id"], request.get("id")), f"the id is {answer['id']!r}"
-    if isinstance(error["data"], list):  # as 1.0 has it
+    if isinstance(error["data"], list):  # the form of 1.0
         check_details(error["data"])
 
 
@@ -138,13 +148,15 @@ def _judge_result(request: Json, answer: Json) -> None:
         for task in result["tasks"][:3]:
             SCHEMAS["Task"].validate(task)
     elif "/" in method:
-        SCHEMAS[RESPONSES[method]].validate({**answer, "id": 1})  # it knows no fractions
+        SCHEMAS[RESPONSES[method]].validate(
+            {**answer, "id": 1}
+        )  # the schema allows no fractional ids
     else:
         ParseDict(result, RESULTS[method]())
 
 
 def read(body: bytes) -> Json:
-    """A request; empty when it can't be read."""
+    """Parse a request; return an empty object if that fails."""
     try:
         request = json.loads(body)
     except (ValueError, RecursionError):
@@ -157,14 +169,14 @@ def is_same(one: Any, other: Any) -> bool:
 
 
 async def ask(inputs: Inputs, context: Any) -> Inputs:
-    """A module that is content with nothing but a yes."""
+    """Ask for more input until the text is "yes"."""
     if inputs.get("text") != "yes":
         context.services.ask("What now?", {"choices": ["yes", "no"]})
     return inputs
 
 
 class Complaints(logging.Handler):
-    """What the agent tells its operator, who should have nothing to do."""
+    """A log handler that stores warnings and errors that should not occur."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -176,7 +188,7 @@ class Complaints(logging.Handler):
 
 
 def _is_excused(record: logging.LogRecord) -> bool:
-    """Whether it tells that a module has failed that may."""
+    """Return whether the record reports the failure of a module that may fail."""
     error = record.exc_info[1] if record.exc_info else None
     failed = record.name.startswith("apcore_a2a_core") and isinstance(record.args, tuple)
     return failed and (type(error).__name__ in EXCUSED or GUILTY.issuperset(record.args or ()))
@@ -184,7 +196,7 @@ def _is_excused(record: logging.LogRecord) -> bool:
 
 @dataclass(frozen=True)
 class Defect:
-    """A case, what came back, and what is wrong with that."""
+    """A case, its response, and the failed check."""
 
     case: Case
     reply: Reply
@@ -192,11 +204,11 @@ class Defect:
 
 
 class Fuzzed:
-    """A real agent, ASGI in and ASGI out, in an event loop whose clock waits for nobody.
+    """A real agent, called through ASGI, in an event loop with a simulated clock.
 
     Attributes:
-        outcomes: How often which kind of reply came back.
-        defect: The last that was found.
+        outcomes: The number of responses of each kind.
+        defect: The latest defect.
     """
 
     def __init__(self) -> None:
@@ -225,7 +237,7 @@ class Fuzzed:
         logging.getLogger().addHandler(self.complaints)
         failures = logging.getLogger("apcore_a2a_core")
         failures.addHandler(self.complaints)
-        failures.propagate = False  # there are many, with a stack each
+        failures.propagate = False  # expected failures would flood the log with tracebacks
         return self
 
     def __exit__(self, *raised: object) -> None:
@@ -236,11 +248,11 @@ class Fuzzed:
         self._close()
 
     def check(self, case: Case) -> None:
-        """Send a case, and hold all that it leads to against what should be."""
+        """Send a case and check the response and the agent's state."""
         reply = Reply()
         try:
             self._runner.run(self._check(case, reply))
-        except BaseException as error:  # the next case is for an agent that is as good as new
+        except BaseException as error:  # the next case gets a new agent
             self.defect = Defect(case, reply, error)
             self._close()
             self._open()
@@ -256,7 +268,7 @@ class Fuzzed:
         assert not self.complaints.heard, self.complaints.heard
 
     def check_rest(self) -> None:
-        """Hold what is left when all has been sent against what should be."""
+        """Check that nothing is left over after all cases."""
         self._runner.run(self._check_rest())
 
     async def _check_rest(self) -> None:
@@ -266,7 +278,7 @@ class Fuzzed:
         await self._make("@finished")
 
     async def _named(self, body: bytes) -> bytes:
-        """The body with ids of tasks that are what it says they are."""
+        """Replace the placeholders in *body* with ids of tasks in the right states."""
         for name, (_, state) in KINDS.items():
             if name.encode() in body:
                 if await self._state(self._ids.get(name, "")) != state:
@@ -275,11 +287,11 @@ class Fuzzed:
         return body
 
     async def _make(self, name: str) -> str:
-        """A task of that kind: its id."""
+        """Create a task of this kind and return its id."""
         skill, state = KINDS[name]
-        wire = Agent(None, "1.0")  # type: ignore[arg-type]  # it has nothing to send
-        wish = {"returnImmediately": skill == "slow"}
-        params = {**wire.params(skill, wire.part(data=INPUTS[skill][0])), "configuration": wish}
+        wire = Agent(None, "1.0")  # type: ignore[arg-type]  # it sends nothing
+        options = {"returnImmediately": skill == "slow"}
+        params = {**wire.params(skill, wire.part(data=INPUTS[skill][0])), "configuration": options}
         task_id: str = (await self._ask("SendMessage", params))["result"]["task"]["id"]
         if state == "canceled":
             await self._ask("CancelTask", {"id": task_id})
@@ -298,7 +310,7 @@ class Fuzzed:
         return answer
 
     async def _post(self, body: bytes, headers: dict[str, str], reply: Reply) -> None:
-        """Take what comes back, until the client has had enough."""
+        """Post a request and read its response until the client disconnects."""
         bodies = [body]
 
         async def receive() -> Json:
@@ -317,17 +329,16 @@ class Fuzzed:
             await self.app({**scope, "headers": sent}, receive, send)
 
     def _has_threads(self) -> bool:
-        """Whether a thread is at work, or will be after the next round."""
+        """Return whether a thread is running or is about to start."""
         setup = self._served.setup
-        modules = setup.threads._limit - setup.threads._places._value
-        return modules > 0 or setup.access.is_asking
+        return setup.threads.running > 0 or setup.access.is_validating
 
     def _on_stray_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         self.complaints.heard.append(f"{context['message']}: {context.get('exception')!r}")
 
 
 @pytest.mark.parametrize("examples", [400, pytest.param(5000, marks=pytest.mark.soak)])
-def test_whatever_is_posted_is_answered_and_nothing_is_left_over(examples: int) -> None:
+def test_every_generated_request_gets_a_valid_response_and_leaks_nothing(examples: int) -> None:
     with Fuzzed() as fuzzed:
         settings(PROFILE, max_examples=examples)(given(case=cases())(fuzzed.check))()
         fuzzed.check_rest()
@@ -348,7 +359,7 @@ def reply_with(answer: Any) -> Reply:
 
 
 @pytest.mark.parametrize("answer", [RIGHT, {"jsonrpc": "2.0", "id": 1, "result": TASK}])
-def test_the_judge_lets_pass_what_is_right(answer: Json) -> None:
+def test_the_judge_accepts_valid_responses(answer: Json) -> None:
     judge(REQUEST, reply_with(answer))
 
 
@@ -370,7 +381,7 @@ def test_the_judge_lets_pass_what_is_right(answer: Json) -> None:
         {"jsonrpc": "2.0", "id": 1, "result": {**TASK, "state": "working"}},
     ],
 )
-def test_the_judge_sees_what_is_wrong(answer: Any) -> None:
+def test_the_judge_rejects_invalid_responses(answer: Any) -> None:
     with pytest.raises((AssertionError, NoMessage, ValidationError)):
         judge(REQUEST, reply_with(answer))
 
@@ -386,6 +397,6 @@ def test_the_judge_sees_what_is_wrong(answer: Any) -> None:
         Reply(),
     ],
 )
-def test_the_judge_sees_what_is_no_answer(reply: Reply) -> None:
+def test_the_judge_rejects_malformed_http_responses(reply: Reply) -> None:
     with pytest.raises((AssertionError, ValueError)):
         judge(REQUEST, reply)

@@ -1,4 +1,4 @@
-"""A crawl over all that can go wrong: no answer tells what it was, no secret is in the log."""
+"""A crawl through all failures: no response reveals internals, no secret is logged."""
 
 import gc
 import json
@@ -31,22 +31,22 @@ from .crawling import (
     Case,
     Evidence,
     LeakyACL,
+    LeakyAuthenticator,
     LeakyRegistry,
     LeakyStore,
     Log,
-    Porter,
     Site,
     asks,
     breaks,
     cancels,
+    capturing_output,
     executor_of,
-    forged_in,
+    forged_line_in,
     forgets,
-    hearing,
+    leak_in_answer,
+    leak_in_log,
     served,
     shows,
-    told_by,
-    told_in,
 )
 from .leaky import ADVICE, MISFITS, NUMBERS, SECRETS, UNCARRIED, forging
 
@@ -70,14 +70,14 @@ BODIES = [
 
 
 def bodies(site: Site) -> None:
-    """Bodies that are no JSON, no request, or too large."""
+    """Post bodies that are invalid JSON, invalid requests, or too large."""
     for agent in site.agents:
         for body in BODIES:
             agent.post(body)
 
 
 def places(value: Any) -> Iterator[tuple[Any, ...]]:
-    """The ways to all values in a JSON value."""
+    """Yield the paths of all values in a JSON value."""
     lists = list(enumerate(value)) if isinstance(value, list) else []
     for key, item in value.items() if isinstance(value, dict) else lists:
         yield (key,)
@@ -85,21 +85,21 @@ def places(value: Any) -> Iterator[tuple[Any, ...]]:
 
 
 def replaced(value: Any, way: tuple[Any, ...], by: object) -> Any:
-    """A copy of a JSON value with another value at the end of *way*."""
-    found = holder = deepcopy(value)
+    """Return a copy of a JSON value with the value at path *way* replaced."""
+    copy = holder = deepcopy(value)
     for key in way[:-1]:
         holder = holder[key]
     holder[way[-1]] = by
-    return found
+    return copy
 
 
 def wrong_values(site: Site) -> None:
-    """Each value of a message replaced by others, one by one."""
+    """Send messages in which one value at a time is replaced."""
     for agent in site.agents:
-        wish: Json = {"acceptedOutputModes": ["text/plain"], "historyLength": 1}
+        configuration: Json = {"acceptedOutputModes": ["text/plain"], "historyLength": 1}
         part = agent.part(data={"note": INPUT})
         more = {"contextId": MARK, "metadata": {INPUT: INPUT}, "extensions": [INPUT]}
-        params = {**agent.params("works", part, **more), "configuration": wish}
+        params = {**agent.params("works", part, **more), "configuration": configuration}
         for way in places(params):
             wrong = MARK if way[-1] == "skillId" else INPUT
             for value in (wrong, {wrong: wrong}, [[wrong]], 7):
@@ -107,7 +107,7 @@ def wrong_values(site: Site) -> None:
 
 
 def wrong_operations(site: Site) -> None:
-    """Each operation with the mark wherever it takes anything, and operations there are not."""
+    """Call each operation with the mark in every parameter, and unknown operations."""
     names = ("id", "taskId", "contextId", "pageToken", "cursor", "pageSize", "limit", "status")
     hook = {
         "url": f"https://{MARK}",
@@ -136,7 +136,7 @@ HOOKS = {
 
 
 def webhooks(site: Site) -> None:
-    """A webhook that can't be told, and each of its values replaced by others, one by one."""
+    """Set an unreachable webhook, and webhooks in which one value at a time is replaced."""
     for agent in site.agents:
         name = "taskPushNotificationConfig" if agent.modern else "pushNotificationConfig"
         part = agent.part(data={"note": INPUT})
@@ -147,7 +147,7 @@ def webhooks(site: Site) -> None:
                 wrong = replaced(HOOKS, way, value)
                 hook = wrong if agent.modern else {"pushNotificationConfig": wrong}
                 agent.ask("send", {**params, "configuration": {name: wrong}})
-                if way == ("url",):  # of the others some are kept, and told to whom they belong
+                if way == ("url",):  # some others are valid, and their owner may read them
                     agent.ask("push set", {"taskId": task, **hook})
 
 
@@ -181,9 +181,9 @@ def wrong_headers(site: Site) -> None:
             agent.post(json.dumps(body).encode(), {name: value})
         for page in PAGES:
             site.client.get(page, headers={name: value})
-    asked = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": MARK}
+    preflight = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": MARK}
     for origin in ("https://friend.example", "https://c0ffee"):
-        site.client.options("/", headers={"Origin": origin, **asked})
+        site.client.options("/", headers={"Origin": origin, **preflight})
 
 
 def wrong_addresses(site: Site) -> None:
@@ -229,7 +229,7 @@ RAW = [
 
 def wrong_bytes(site: Site) -> None:
     for request in RAW:
-        site.shout(request.encode("latin-1"))
+        site.send_raw(request.encode("latin-1"))
 
 
 SHOWN: dict[str, Any] = {
@@ -242,7 +242,7 @@ SHOWN: dict[str, Any] = {
     "annotations": ModuleAnnotations(extra={"ledger": leaky.LEDGER}),
     "display": {"a2a": {"tags": leaky.Sloppy(text="")}},
 }
-"""What modules say of themselves that can't be shown."""
+"""Descriptions of modules that can't be shown."""
 
 
 EVERYWHERE = ("in_thread", "in_loop", "in_call", "~in_stream")
@@ -251,7 +251,7 @@ SOME = (
     *("apcore's ACLDeniedError", "apcore's ModuleNotFoundError", "a2a's A2AClientError"),
     *("a2a's InvalidParamsError", "a2a's LimitError"),
 )
-"""Failures of what is around modules; it would take too long to have them all."""
+"""The failures of other components; all combinations would take too long."""
 
 CALLED = ("save", "get", "list")
 STAGES = ("before", "after", "on_error")
@@ -266,8 +266,8 @@ CASES: dict[str, Case] = {
     "passes on what is refused": Case("plain", asks("in_wrong_call", "~in_wrong_call")),
     "gets and gives no date": Case("plain", asks("dated", "~dated", date=NOTE), 0),
     "can't store what is canceled": Case("store", breaks("save_end", 0, cancels)),
-    "fails for somebody": Case("porter", asks(*EVERYWHERE, what=0), 4),
-    "lets nobody in": Case("porter", breaks("nobody", 0)),
+    "fails for a caller": Case("porter", asks(*EVERYWHERE, what=0), 4),
+    "rejects everyone": Case("porter", breaks("none", 0)),
     "lets a text in": Case("porter", breaks("a text", 0)),
     "is skipped": Case("registry", shows(display={"a2a": {"tags": leaky.Picky("?")}}), 0),
     "can't be allowed": Case("acl", asks("strict", "~strict")),
@@ -324,16 +324,21 @@ SPEAKERS = {
     "a2a's InvalidParamsError": AROUND,  # apcore wraps it within a call
     "a2a's LimitError": AROUND,
 }
-"""The errors whose words are for callers, but for paths and stacks, and whose they are."""
+"""Errors whose messages callers may see, without paths and stacks, and where they occur."""
 
-TOLD = {f"{place} {name}" for name, places in SPEAKERS.items() for place in places}
-TOLD.add("validates: schema")
+ADVISED = {f"{place} {name}" for name, places in SPEAKERS.items() for place in places}
+ADVISED.add("validates: schema")
 
 
 @cache
 def crawled(server: str) -> dict[str, Evidence]:
-    """The evidence of all cases of a server."""
-    registry, store, porter, acl = LeakyRegistry(), LeakyStore(), Porter(), LeakyACL(RULES)
+    """Run all cases of a server and return their evidence."""
+    registry, store, porter, acl = (
+        LeakyRegistry(),
+        LeakyStore(),
+        LeakyAuthenticator(),
+        LeakyACL(RULES),
+    )
     for skill, module in leaky.MODULES.items():
         registry.register(skill, module)
     options: dict[str, Json] = {
@@ -346,20 +351,22 @@ def crawled(server: str) -> dict[str, Evidence]:
     limits: Json = {"metrics": True, "max_body": SIZE, "shutdown_timeout": 0}
     limits["limits"] = Limits(max_artifact=SIZE)
     with ExitStack() as stack:
-        ear = stack.enter_context(hearing())
+        capture = stack.enter_context(capturing_output())
         executor = executor_of(registry, server, acl)
         if isinstance(executor, Executor):
             stack.enter_context(closing(executor))
         app = create_app(executor, url="http://agent", **limits, **options.get(server, {}))
         with served(app) as url:
             parts: Json = {"store": store, "porter": porter, "acl": acl}
-            site = Site(url, ear, parts.get(server, registry))
+            site = Site(url, capture, parts.get(server, registry))
             stack.enter_context(closing(site.client))
-            found = {n: site.visit(case.act) for n, case in CASES.items() if case.server == server}
+            evidence = {
+                n: site.visit(case.act) for n, case in CASES.items() if case.server == server
+            }
         gc.collect()
-        for heard, more in zip([*found.values()][-1].log, ear.take(), strict=True):
-            heard += more  # of its end
-    return found
+        for records, more in zip([*evidence.values()][-1].log, capture.take(), strict=True):
+            records += more  # logged during the shutdown
+    return evidence
 
 
 def evidence_of(name: str) -> Evidence:
@@ -367,42 +374,42 @@ def evidence_of(name: str) -> Evidence:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_what_goes_wrong_is_answered_and_logged_without_its_secrets(name: str) -> None:
+def test_every_failure_is_answered_and_logged_without_secrets(name: str) -> None:
     case, evidence = CASES[name], evidence_of(name)
     assert evidence.fault is None
-    assert evidence.said >= case.says
+    assert evidence.secrets >= case.min_secrets
     assert evidence.answers
     check_answers(name, evidence.answers)
     check_log(evidence.log)
-    if case.server == "odd":  # whose cases are all faults of the client
+    if case.server == "odd":  # all these cases are errors of the client
         assert not any(" ERROR " in record for record in evidence.log.text)
 
 
 def check_answers(name: str, answers: list[str]) -> None:
-    """Hold the answers of a case against what clients may read."""
+    """Check that the responses of a case show only what clients may see."""
     for answer in answers:
-        assert told_in(answer) is None, answer[:3000]
+        assert leak_in_answer(answer) is None, answer[:3000]
         assert "+json'" in answer or "/json'" in answer or answer[0] != "5", answer
-    assert any(ADVICE in answer for answer in answers) == (name in TOLD)
+    assert any(ADVICE in answer for answer in answers) == (name in ADVISED)
 
 
 def check_log(log: Log) -> None:
-    """Hold the log of a case against what operators may read: no secrets, no forged lines."""
+    """Check that the log of a case has no secrets and no forged lines."""
     for record in log.records:
-        assert told_by(record) is None, record
-        assert forged_in(record) is None, record
+        assert leak_in_log(record) is None, record
+        assert forged_line_in(record) is None, record
         assert "Exception in ASGI" not in record
     assert not log.beside
 
 
 @pytest.mark.parametrize("error", ["LedgerError", "a code of its own"])
 @pytest.mark.parametrize("skill", [call.strip("~") for call in EVERYWHERE])
-def test_the_operator_finds_once_where_a_module_failed(skill: str, error: str) -> None:
+def test_a_failing_module_is_logged_once_with_its_traceback(skill: str, error: str) -> None:
     log = evidence_of(f"raises {error}").log.text
     records = [record for record in log if f"ERROR   Skill failed: {skill} " in record]
     assert len(records) == 1
     for record in records:
-        assert record.count("raise failure(inputs)") <= 1  # apcore has a call's call tell it
+        assert record.count("raise failure(inputs)") <= 1  # apcore reports a nested failure once
         assert 'leaky.py", line ' in record
 
 
@@ -414,31 +421,31 @@ def test_the_operator_finds_once_where_a_module_failed(skill: str, error: str) -
         ("raises apcore's ACLDeniedError", "Access denied: .*denied-line"),
     ],
 )
-def test_the_operator_is_told_in_one_line_what_is_no_secret(name: str, mark: str) -> None:
+def test_messages_without_secrets_are_logged_in_one_line(name: str, mark: str) -> None:
     assert any(re.search(mark, record) for record in evidence_of(name).log.text)
 
 
-async def tattles(scope: Scope, receive: Receive, send: Send) -> None:
-    """An application that tells all."""
+async def leaks(scope: Scope, receive: Receive, send: Send) -> None:
+    """Leak secrets in every way: an ASGI application."""
     if scope["type"] == "http":
         headers = [item for item in scope["headers"] if item[0] == b"authorization"]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
-        logging.getLogger("any").warning("It is %s", leaky.says())
-        print(leaky.says(), file=sys.stderr)
+        logging.getLogger("any").warning("It is %s", leaky.issue_secrets())
+        print(leaky.issue_secrets(), file=sys.stderr)
         await send({"type": "http.response.body", "body": b""})
-        raise leaky.LedgerError(leaky.says())
+        raise leaky.LedgerError(leaky.issue_secrets())
 
 
-def test_the_crawl_finds_what_is_given_away_and_whoever_logs_forges_no_line() -> None:
-    with hearing() as ear, served(tattles) as url:
-        site = Site(url, ear)
+def test_the_crawl_detects_leaks_and_other_loggers_forge_no_lines() -> None:
+    with capturing_output() as capture, served(leaks) as url:
+        site = Site(url, capture)
         with closing(site.client):
             site.client.get("/")
-        eventually(lambda: len(ear.json.texts) == 2)
-    log = ear.take()
-    assert told_in(site.answers[0]) == "c0ffee"
-    assert [told_by(record) for record in log.records] == ["secret-path", None] * 2
-    assert [forged_in(record) for record in log.records] == [None] * 4
+        eventually(lambda: len(capture.json.texts) == 2)
+    log = capture.take()
+    assert leak_in_answer(site.answers[0]) == "c0ffee"
+    assert [leak_in_log(record) for record in log.records] == ["secret-path", None] * 2
+    assert [forged_line_in(record) for record in log.records] == [None] * 4
     assert "Exception in ASGI" in log.text[1]
     assert [json.loads(record)["level"] for record in log.json] == ["WARNING", "ERROR"]
     assert "".join(log.beside).startswith(leaky.PATH)
@@ -455,12 +462,12 @@ def test_the_crawl_finds_what_is_given_away_and_whoever_logs_forges_no_line() ->
         '{"message": "It is"}\u2028{"message": "forged"}\n',
     ],
 )
-def test_the_crawl_finds_a_forged_line(text: str) -> None:
-    assert forged_in(text)
+def test_the_crawl_detects_a_forged_line(text: str) -> None:
+    assert forged_line_in(text)
 
 
 MARKS = {*SECRETS, *OWN, *CREDENTIALS.values(), 'File "x"', "x.py", "site-packages", __file__}
 
 
-def test_the_crawl_finds_each_mark() -> None:
-    assert [mark for mark in MARKS if not told_in(f"an answer with {mark} in it")] == []
+def test_the_crawl_detects_each_mark() -> None:
+    assert [mark for mark in MARKS if not leak_in_answer(f"an answer with {mark} in it")] == []

@@ -1,4 +1,4 @@
-"""Who calls: what modules learn of it, and what rules of all makes decide by it."""
+"""The caller's identity in modules, and access decisions by ACLs and executors of any make."""
 
 import asyncio
 import threading
@@ -33,7 +33,7 @@ from .modules import SECRET, Inputs
 from .test_extended_card import (
     EXTENDED,
     PEOPLE,
-    Known,
+    NameAuthenticator,
     acting,
     agent,
     callable_by,
@@ -48,7 +48,7 @@ CALLERS = 8
 
 
 class Claims:
-    """Makes an identity of what headers say."""
+    """An authenticator that builds an identity from headers."""
 
     async def authenticate(self, headers: Mapping[str, str]) -> Identity | None:
         await asyncio.sleep(0)
@@ -61,33 +61,34 @@ def headers_of(name: str, *roles: str) -> Json:
 
 
 def facts(name: str, *roles: str) -> Json:
-    """What modules tell of who has these headers."""
+    """Return the identity that modules see for these headers."""
     return {"id": name, "type": "service", "roles": [*roles], "attrs": {"team": f"of {name}"}}
 
 
-def tell(inputs: Inputs, context: "Context[Any]") -> Inputs:
-    """All that a module knows of who calls it."""
-    who = context.identity
-    if who is None:
+def identify(inputs: Inputs, context: "Context[Any]") -> Inputs:
+    """Return the caller's identity."""
+    caller = context.identity
+    if caller is None:
         return {"id": None}
-    return {"id": who.id, "type": who.type, "roles": [*who.roles], "attrs": dict(who.attrs)}
+    attrs = dict(caller.attrs)
+    return {"id": caller.id, "type": caller.type, "roles": [*caller.roles], "attrs": attrs}
 
 
-async def tell_later(inputs: Inputs, context: "Context[Any]") -> Inputs:
+async def identify_later(inputs: Inputs, context: "Context[Any]") -> Inputs:
     await asyncio.sleep(0)
-    return tell(inputs, context)
+    return identify(inputs, context)
 
 
-async def tell_twice(inputs: Inputs, context: "Context[Any]") -> AsyncIterator[Inputs]:
+async def identify_twice(inputs: Inputs, context: "Context[Any]") -> AsyncIterator[Inputs]:
     for _ in range(2):
-        yield await tell_later(inputs, context)
+        yield await identify_later(inputs, context)
 
 
 async def ask(inputs: Inputs, context: "Context[Any]") -> Inputs:
-    """Tell it when more has been said."""
+    """Return the caller's identity after asking for more input."""
     if "more" not in inputs:
         context.services.ask("And?")
-    return tell(inputs, context)
+    return identify(inputs, context)
 
 
 async def hand_on(inputs: Inputs, context: "Context[Any]") -> Any:
@@ -101,12 +102,12 @@ def hand_on_in_thread(inputs: Inputs, context: "Context[Any]") -> Any:
 
 
 MODULES = {
-    "async": Does(tell_later),
-    "thread": DoesInThread(tell),
+    "async": Does(identify_later),
+    "thread": DoesInThread(identify),
     "nested": Does(hand_on),
     "nested.thread": DoesInThread(hand_on_in_thread),
     "asks": Does(ask),
-    "guarded": Does(tell_later, annotations=NEEDS_APPROVAL),
+    "guarded": Does(identify_later, annotations=NEEDS_APPROVAL),
 }
 PATHS = [
     ("async", ""),
@@ -117,43 +118,45 @@ PATHS = [
     ("nested.thread", "async"),
     ("nested.thread", "nested"),
 ]
-"""A module, and one that it calls, which may call another one."""
+"""A module, and a module that it calls; nested modules call a third."""
 
 
 @pytest.fixture(params=WAYS)
 async def peer(request: pytest.FixtureRequest) -> AsyncIterator[Peer]:
-    modules = {**MODULES, "streaming": Streams(tell_twice)}
+    modules = {**MODULES, "streaming": Streams(identify_twice)}
     with closing(Executor(registry_of(modules))) as executor:
         async with serving(executor, request.param, auth=Claims()) as peer:
             yield peer
 
 
 async def sent(peer: Peer, headers: Json, skill: str, inputs: Json, **members: Any) -> Json:
-    """The task of a message that is sent by somebody."""
+    """Send a message with *headers* and return its task."""
     params = peer.wire.params(skill, peer.part(data=inputs), **members)
     return (await peer.ask("send", params, headers)).task
 
 
 async def streamed(peer: Peer, headers: Json, skill: str, inputs: Json) -> list[Any]:
-    """What the chunks of a message's stream hold."""
+    """Send a message with *headers* and return the contents of its stream's chunks."""
     params = peer.wire.params(skill, peer.part(data=inputs))
     async with peer.streaming("stream", params, headers) as stream:
         return [part async for frame in stream if frame.kind == "artifact" for part in frame.parts]
 
 
 @pytest.mark.parametrize(("skill", "to"), PATHS)
-async def test_a_module_knows_who_calls(peer: Peer, skill: str, to: str) -> None:
+async def test_a_module_sees_the_callers_identity(peer: Peer, skill: str, to: str) -> None:
     headers, expected = headers_of("ada", "admin", "staff"), facts("ada", "admin", "staff")
     assert contents(await sent(peer, headers, skill, {"to": to})) == [expected]
     assert await streamed(peer, headers, skill, {"to": to}) == [expected]
 
 
-async def test_a_stream_knows_who_calls_in_each_chunk(peer: Peer) -> None:
+async def test_a_streaming_module_sees_the_callers_identity_in_each_chunk(peer: Peer) -> None:
     assert await streamed(peer, headers_of("ada"), "streaming", {}) == [facts("ada")] * 2
 
 
 @pytest.mark.parametrize("skill", ["asks", "guarded"])
-async def test_a_call_that_goes_on_knows_who_has_answered(peer: Peer, skill: str) -> None:
+async def test_a_resumed_call_sees_the_identity_of_the_answering_caller(
+    peer: Peer, skill: str
+) -> None:
     paused = await sent(peer, headers_of("ada", "old"), skill, {"first": 1})
     assert state_of(paused) == "input-required"
     answer = {"more": 1, "approved": True}
@@ -162,8 +165,8 @@ async def test_a_call_that_goes_on_knows_who_has_answered(peer: Peer, skill: str
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_without_authentication_nobody_is_known(way: str) -> None:
-    async with serving({**MODULES, "streaming": Streams(tell_twice)}, way) as peer:
+async def test_without_authentication_there_is_no_identity(way: str) -> None:
+    async with serving({**MODULES, "streaming": Streams(identify_twice)}, way) as peer:
         for skill, to in PATHS:
             assert contents(await sent(peer, headers_of("ada"), skill, {"to": to})) == [
                 {"id": None}
@@ -172,13 +175,13 @@ async def test_without_authentication_nobody_is_known(way: str) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_callers_at_the_same_time_are_never_mixed_up(way: str) -> None:
-    """All of them are within the module at once, before it looks who calls, and behind that."""
+async def test_concurrent_callers_are_never_mixed_up(way: str) -> None:
+    """All calls are inside the module at once before any of them reads its identity."""
     meeting, meeting_of_threads = asyncio.Barrier(CALLERS), threading.Barrier(CALLERS)
 
     async def meet(inputs: Inputs, context: "Context[Any]") -> Inputs:
         await meeting.wait()
-        return tell(inputs, context)
+        return identify(inputs, context)
 
     async def meet_twice(inputs: Inputs, context: "Context[Any]") -> AsyncIterator[Inputs]:
         for _ in range(2):
@@ -186,24 +189,24 @@ async def test_callers_at_the_same_time_are_never_mixed_up(way: str) -> None:
 
     def meet_in_thread(inputs: Inputs, context: "Context[Any]") -> Inputs:
         meeting_of_threads.wait(10)
-        return tell(inputs, context)
+        return identify(inputs, context)
 
     modules = {"async": Does(meet), "thread": DoesInThread(meet_in_thread), "nested": Does(hand_on)}
     names = [f"caller-{number}" for number in range(CALLERS)]
     async with serving({**modules, "streaming": Streams(meet_twice)}, way, auth=Claims()) as peer:
         for skill, to in (("async", ""), ("thread", ""), ("nested", "async")):
             calls = [sent(peer, headers_of(name), skill, {"to": to}) for name in names]
-            found = [contents(task) for task in await asyncio.gather(*calls)]
-            assert found == [[facts(name)] for name in names]
+            outputs = [contents(task) for task in await asyncio.gather(*calls)]
+            assert outputs == [[facts(name)] for name in names]
         streams = [streamed(peer, headers_of(name), "streaming", {}) for name in names]
         assert await asyncio.gather(*streams) == [[facts(name)] * 2 for name in names]
 
 
-# Rules of another make
+# ACLs and executors of another make
 
 
 class Checks:
-    """An ACL that has nothing but `check`."""
+    """An ACL with only a `check` method."""
 
     def __init__(self, *answers: Any) -> None:
         self._answers = answers
@@ -216,8 +219,11 @@ class Checks:
     "answers",
     [(False, True), (None, True), (0, 1)],
 )
-async def test_an_acl_needs_no_more_than_check(answers: Any) -> None:
-    async with agent(Checks(*answers), auth=Known()) as peer, acting(peer, "bob") as bob:
+async def test_an_acl_needs_only_a_check_method(answers: Any) -> None:
+    async with (
+        agent(Checks(*answers), auth=NameAuthenticator()) as peer,
+        acting(peer, "bob") as bob,
+    ):
         assert await shown(peer) == set()
         assert await shown(bob, EXTENDED) == await callable_by(bob) == {"text.stats"}
         assert await shown_to(peer, "ada") == [set()]
@@ -228,13 +234,13 @@ async def test_an_acl_that_raises_hides_everything() -> None:
         def check(self, caller: str | None, target: str, context: Context[Any]) -> Any:
             raise RuntimeError(SECRET)
 
-    async with agent(Broken(), auth=Known()) as peer:
+    async with agent(Broken(), auth=NameAuthenticator()) as peer:
         assert await shown(peer) == set()
         assert await shown_to(peer, "ada", "bob") == [set(), set()]
 
 
 class Other:
-    """An executor of another make, which knows two skills and whom they are for."""
+    """An executor of another make with two skills, one of them for ada only."""
 
     def __init__(self) -> None:
         self.registry = registry_of({"text.stats": Does(give_back), "lab": Does(give_back)})
@@ -251,8 +257,8 @@ class Other:
         yield inputs
 
 
-async def test_an_executor_of_another_make_is_asked_by_validate() -> None:
-    async with serving(Other(), auth=Known()) as peer:
+async def test_access_of_an_executor_of_another_make_is_checked_with_validate() -> None:
+    async with serving(Other(), auth=NameAuthenticator()) as peer:
         assert await shown(peer) == {"text.stats"}
         assert await shown_to(peer, "ada", "bob") == [{"lab", "text.stats"}, {"text.stats"}]
         async with acting(peer, "bob") as bob:
@@ -260,11 +266,11 @@ async def test_an_executor_of_another_make_is_asked_by_validate() -> None:
             assert (await bob.send("text.stats")).state == "completed"
 
 
-# Where cards and calls must agree
+# Cards and calls agree
 
 
 class Gate(BaseStep):
-    """A user's own step in the place of apcore's, which is passed over in dry runs."""
+    """A user's own step instead of apcore's, which dry runs skip."""
 
     def __init__(self) -> None:
         super().__init__("acl_check", "", removable=True, replaceable=True, pure=False)
@@ -276,7 +282,7 @@ class Gate(BaseStep):
 
 
 class StricterCheck(BuiltinACLCheck):
-    """apcore's step, and a rule of its own."""
+    """apcore's step with an additional rule."""
 
     async def execute(self, ctx: Any) -> StepResult:
         await Gate().execute(ctx)
@@ -321,22 +327,22 @@ DIFFERING = [pytest.param(make, id=why) for why, make in CASES.items()]
 
 
 @pytest.mark.parametrize("make", [plain, ruled, refusing, *DIFFERING])
-async def test_a_card_shows_just_what_calls_are_not_refused_by(make: Any) -> None:
+async def test_a_card_shows_exactly_the_callable_skills(make: Any) -> None:
     with closing(make()) as executor:
-        async with serving(executor, auth=Known()) as peer, acting(peer, "bob") as bob:
+        async with serving(executor, auth=NameAuthenticator()) as peer, acting(peer, "bob") as bob:
             called = {skill for skill in ("a", "b") if (await bob.send(skill)).code is None}
             assert await shown(bob, EXTENDED) == called
 
 
-class Unsaid(Known):
-    """Says nothing of how it knows people."""
+class Undeclared(NameAuthenticator):
+    """An authenticator that declares no security schemes."""
 
     def security_schemes(self) -> Json:
         return {}
 
 
 def guarded(annotations: Any, metadata: Any = None, **options: Any) -> Executor:
-    """An executor that asks before it calls `b`."""
+    """Return an executor whose module `b` needs approval."""
     registry = registry_of({"a": Does(give_back)})
     module = Does(give_back, annotations=annotations)
     registry.register("b", module, metadata={"annotations": metadata or {}})
@@ -345,22 +351,21 @@ def guarded(annotations: Any, metadata: Any = None, **options: Any) -> Executor:
 
 ASKS, LETS = {"requires_approval": True}, {"requires_approval": False}
 DESTRUCTIVE, POLICY = ModuleAnnotations(destructive=True), ExecutionPolicy(gate_destructive=True)
-EITHER, RULED = "the gate asks when either says so", "the executor's policy is not asked"
 
 
 @pytest.mark.parametrize(
     ("make", "auth"),
     [
-        (partial(guarded, NEEDS_APPROVAL), Known()),
-        (partial(guarded, ASKS), Known()),
-        (partial(guarded, None, ASKS), Known()),
-        pytest.param(partial(guarded, ASKS), Unsaid()),
-        pytest.param(partial(guarded, ASKS, LETS), Known()),
-        pytest.param(partial(guarded, DESTRUCTIVE, policy=POLICY), Known()),
+        (partial(guarded, NEEDS_APPROVAL), NameAuthenticator()),
+        (partial(guarded, ASKS), NameAuthenticator()),
+        (partial(guarded, None, ASKS), NameAuthenticator()),
+        pytest.param(partial(guarded, ASKS), Undeclared()),
+        pytest.param(partial(guarded, ASKS, LETS), NameAuthenticator()),
+        pytest.param(partial(guarded, DESTRUCTIVE, policy=POLICY), NameAuthenticator()),
     ],
 )
-async def test_what_is_asked_about_before_it_runs_is_not_for_strangers(
-    make: Any, auth: Known
+async def test_skills_that_need_approval_are_not_on_the_public_card(
+    make: Any, auth: NameAuthenticator
 ) -> None:
     with closing(make()) as executor:
         async with serving(executor, auth=auth) as peer, acting(peer, "bob") as bob:
@@ -370,7 +375,7 @@ async def test_what_is_asked_about_before_it_runs_is_not_for_strangers(
 
 
 @pytest.mark.parametrize("strategy", ["internal", "minimal", "testing"])
-async def test_no_module_runs_for_a_card(strategy: str) -> None:
+async def test_building_a_card_runs_no_module(strategy: str) -> None:
     class Noting(Does):
         noted = False
 
@@ -379,6 +384,6 @@ async def test_no_module_runs_for_a_card(strategy: str) -> None:
             return []
 
     with closing(Executor(registry_of({"a": Noting(give_back)}), strategy=strategy)) as executor:
-        async with serving(executor, auth=Known()) as peer:
+        async with serving(executor, auth=NameAuthenticator()) as peer:
             assert await shown(peer) == {"a"}
             assert not Noting.noted

@@ -1,4 +1,4 @@
-"""What belongs to a principal: others can't see it, change it, or tell that it is there."""
+"""A principal's tasks can't be seen, changed or detected by other principals."""
 
 import asyncio
 import logging
@@ -29,18 +29,18 @@ from .principals import (
     STATES,
     STRANGERS,
     TASK,
-    Answer,
     Headers,
+    NormalizedResponse,
     Owner,
-    Question,
+    Probe,
+    ProbedServer,
+    Recalls,
     Subject,
-    Tells,
-    World,
-    known,
+    acting_as,
+    ada_and_stranger,
     modules,
-    questions,
+    probes,
     saying,
-    two,
 )
 from .test_custom_stores import DictStore
 
@@ -68,35 +68,35 @@ every_state = pytest.mark.parametrize("state", STATES)
 
 
 @contextmanager
-def world_of(store: str, strange: str) -> Iterator[World]:
-    options: Any = {"auth": Headers(), "task_store": STORES[store](), "default_skill": "tell"}
+def world_of(store: str, strange: str) -> Iterator[ProbedServer]:
+    options: Any = {"auth": Headers(), "task_store": STORES[store](), "default_skill": "recall"}
     if store != "sdk":  # it keeps no webhooks
         options["push_notifications"] = PushSettings(dev=True)
     with (
         running(registry_of(modules()), **options) as url,
         httpx.Client(base_url=url, headers=ADA, trust_env=False) as client,
     ):
-        yield World(url, Owner(client), strange)
+        yield ProbedServer(url, Owner(client), strange)
 
 
 @pytest.fixture(scope="module", params=WORLDS, ids=" ".join)
-def world(request: pytest.FixtureRequest) -> Iterator[World]:
-    with world_of(*request.param) as found:
-        yield found
+def world(request: pytest.FixtureRequest) -> Iterator[ProbedServer]:
+    with world_of(*request.param) as world:
+        yield world
 
 
-def ask(client: httpx.Client, question: Question, subject: Subject) -> httpx.Response:
-    return client.request(**question.about(subject))
+def ask(client: httpx.Client, probe: Probe, subject: Subject) -> httpx.Response:
+    return client.request(**probe.about(subject))
 
 
-def test_every_method_and_every_route_is_asked() -> None:
-    asked = [question for operation in PARAMS for question in questions(operation)]
-    assert {question.method for question in asked} - {""} == {*operations.METHODS}
+def test_every_method_and_every_route_is_probed() -> None:
+    sent = [probe for operation in PARAMS for probe in probes(operation)]
+    assert {probe.method for probe in sent} - {""} == {*operations.METHODS}
     routed = {
         (verb, pattern, bool(match["tenant"]))
         for verb, pattern, _ in rest.ROUTES
-        for question in asked
-        if verb == question.verb and (match := pattern.fullmatch(question.path[1:]))
+        for probe in sent
+        if verb == probe.verb and (match := pattern.fullmatch(probe.path[1:]))
     }
     assert routed == {(r[0], r[1], tenant) for r in rest.ROUTES for tenant in (False, True)}
 
@@ -104,28 +104,28 @@ def test_every_method_and_every_route_is_asked() -> None:
 @pytest.mark.rotating("world")
 @every_state
 @pytest.mark.parametrize("operation", PARAMS)
-def test_a_foreign_id_and_an_unknown_one_get_the_same_answer(
-    world: World, operation: str, state: str
+def test_a_foreign_id_gets_the_same_response_as_an_unknown_one(
+    world: ProbedServer, operation: str, state: str
 ) -> None:
     subject, before = world.owner.subjects[state], world.owner.sees(state)
     nothing = subject.unknown()
     with world.stranger() as client:
-        for question in questions(operation):
-            foreign, unknown = ask(client, question, subject), ask(client, question, nothing)
-            assert Answer.of(foreign) == Answer.of(unknown), question
-            assert not world.owner.reads(foreign), question
+        for probe in probes(operation):
+            foreign, unknown = ask(client, probe, subject), ask(client, probe, nothing)
+            assert NormalizedResponse.of(foreign) == NormalizedResponse.of(unknown), probe
+            assert not world.owner.reads(foreign), probe
     assert world.owner.sees(state) == before
 
 
-def seconds(client: httpx.Client, question: Question, subject: Subject) -> float:
+def seconds(client: httpx.Client, probe: Probe, subject: Subject) -> float:
     begin = time.perf_counter()
-    ask(client, question, subject)
+    ask(client, probe, subject)
     return time.perf_counter() - begin
 
 
-def gap(client: httpx.Client, question: Question, subjects: tuple[Subject, Subject]) -> float:
-    """The ratio of the medians of two subjects that are asked about in turn; 1 at least."""
-    took = [[seconds(client, question, subject) for subject in subjects] for _ in range(40)]
+def gap(client: httpx.Client, probe: Probe, subjects: tuple[Subject, Subject]) -> float:
+    """Return the ratio, at least 1, of the median times of two subjects probed alternately."""
+    took = [[seconds(client, probe, subject) for subject in subjects] for _ in range(40)]
     medians: list[float] = [median(each) for each in zip(*took, strict=True)]
     return max(medians) / min(medians)
 
@@ -133,27 +133,27 @@ def gap(client: httpx.Client, question: Question, subjects: tuple[Subject, Subje
 @pytest.mark.clock
 @pytest.mark.parametrize("state", ["working", "completed"])
 @pytest.mark.parametrize("store", ["memory", "seven methods"])
-def test_a_foreign_id_and_an_unknown_one_take_the_same_time(store: str, state: str) -> None:
+def test_a_foreign_id_takes_as_long_as_an_unknown_one(store: str, state: str) -> None:
     with world_of(store, "another name") as world, world.stranger() as client:
         subject = world.owner.subjects[state]
         both = subject, subject.unknown()
         for method, params in TIMED:
-            question = Question("POST", "/", params, method, {})
-            gaps = (gap(client, question, both) for _ in range(5))
-            assert any(each < 1.3 for each in gaps), question
+            probe = Probe("POST", "/", params, method, {})
+            gaps = (gap(client, probe, both) for _ in range(5))
+            assert any(each < 1.3 for each in gaps), probe
 
 
 @pytest.mark.rotating("world")
 @every_state
-def test_who_names_anothers_context_begins_a_conversation_of_its_own(
-    world: World, state: str
+def test_a_foreign_context_id_starts_a_separate_conversation(
+    world: ProbedServer, state: str
 ) -> None:
     context = world.owner.subjects[state].context
     for way in WAYS:
         with world.stranger() as client:
             agent = Agent(client, way)
             first, second = (
-                agent.send("tell", agent.part(text=text), contextId=context)
+                agent.send("recall", agent.part(text=text), contextId=context)
                 for text in ("first", "second")
             )
             assert (first.data, second.data) == ({"heard": []}, {"heard": ["first"]})
@@ -161,32 +161,34 @@ def test_who_names_anothers_context_begins_a_conversation_of_its_own(
             assert {task["id"] for task in listed} == {first.task["id"], second.task["id"]}
 
 
-def test_nobody_is_heard_in_the_conversation_of_another(world: World) -> None:
+def test_messages_do_not_reach_the_conversation_of_another_principal(world: ProbedServer) -> None:
     agent, context = Agent(world.owner.client, "1.0"), str(uuid4())
-    agent.send("tell", {"text": "mine"}, contextId=context)
+    agent.send("recall", {"text": "mine"}, contextId=context)
     with world.stranger() as client:
-        Agent(client, "1.0").send("tell", {"text": "I know it all"}, contextId=context)
-    answer = agent.send("tell", {"text": "mine, too"}, contextId=context)
+        Agent(client, "1.0").send("recall", {"text": "I know it all"}, contextId=context)
+    answer = agent.send("recall", {"text": "mine, too"}, contextId=context)
     assert answer.data == {"heard": ["mine"]}
 
 
 @every_way
-def test_a_list_holds_the_callers_own_tasks_alone(world: World, way: str) -> None:
+def test_a_list_has_only_the_callers_own_tasks(world: ProbedServer, way: str) -> None:
     with world.stranger() as client:
         agent = Agent(client, way)
         assert agent.ask("list").result["tasks"] == []
-        own = {agent.send("tell").task["id"] for _ in range(3)}
+        own = {agent.send("recall").task["id"] for _ in range(3)}
         assert {task["id"] for task in agent.ask("list").result["tasks"]} == own
         if way != "0.3":
             assert agent.ask("list").result["totalSize"] == len(own)
 
 
 @every_way
-def test_the_page_token_of_another_leads_to_own_tasks_alone(world: World, way: str) -> None:
+def test_a_foreign_page_token_lists_only_the_callers_own_tasks(
+    world: ProbedServer, way: str
+) -> None:
     (token,) = {subject.token for subject in world.owner.subjects.values()}
     with world.stranger() as client:
         agent = Agent(client, way)
-        own = {agent.send("tell").task["id"] for _ in range(3)}
+        own = {agent.send("recall").task["id"] for _ in range(3)}
         answer = agent.ask("list", {"pageToken": token})
         assert DIARY not in answer.response.text
         if answer.error is None:
@@ -198,24 +200,24 @@ def test_the_page_token_of_another_leads_to_own_tasks_alone(world: World, way: s
 
 @every_way
 @pytest.mark.anyio
-async def test_without_authentication_tasks_are_everybodys(way: str) -> None:
-    """Whatever their headers say."""
+async def test_without_authentication_all_callers_share_their_tasks(way: str) -> None:
+    """Headers are ignored."""
     async with (
-        serving({"tell": Does(Tells())}, way) as peer,
-        known(peer, ADA) as ada,
-        known(peer, STRANGERS["another name"]) as eve,
+        serving({"recall": Does(Recalls())}, way) as peer,
+        acting_as(peer, ADA) as ada,
+        acting_as(peer, STRANGERS["another name"]) as eve,
     ):
-        task = (await ada.send("tell", ada.part(text="ask"))).task
+        task = (await ada.send("recall", ada.part(text="ask"))).task
         assert await eve.get(task["id"]) == task
         assert [each["id"] for each in (await eve.ask("list")).result["tasks"]] == [task["id"]]
-        answer = await eve.send("tell", eve.part(text="more"), taskId=task["id"])
+        answer = await eve.send("recall", eve.part(text="more"), taskId=task["id"])
         assert answer.data == {"heard": ["ask", "And then?", "more"]}
-        again = await ada.send("tell", contextId=task["contextId"])
+        again = await ada.send("recall", contextId=task["contextId"])
         assert len(again.data["heard"]) == 3
 
 
 async def refused(other: Peer, task_id: str) -> None:
-    """All that a stranger can do about a running task, none of which works."""
+    """Check that a stranger can do nothing about a task."""
     for operation in ("get", "cancel", "subscribe"):
         assert (await other.ask(operation, {"id": task_id})).code == -32001
     for operation in ("send", "stream"):
@@ -225,9 +227,9 @@ async def refused(other: Peer, task_id: str) -> None:
 
 @every_stranger
 @pytest.mark.anyio
-async def test_a_run_goes_on_whatever_a_stranger_does(way: str, stranger: str) -> None:
+async def test_a_stranger_cannot_disturb_a_run(way: str, stranger: str) -> None:
     gate = Gate()
-    async with two({"work": Does(gate)}, way, stranger) as (ada, other):
+    async with ada_and_stranger({"work": Does(gate)}, way, stranger) as (ada, other):
         async with ada.stream() as stream:
             task_id = (await stream.next()).body["id"]
             await gate.reached.wait()
@@ -245,15 +247,15 @@ async def test_a_run_goes_on_whatever_a_stranger_does(way: str, stranger: str) -
 
 @every_stranger
 @pytest.mark.anyio
-async def test_a_pause_goes_on_whatever_a_stranger_does(way: str, stranger: str) -> None:
-    async with two(modules(), way, stranger) as (ada, other):
+async def test_a_stranger_cannot_disturb_a_paused_task(way: str, stranger: str) -> None:
+    async with ada_and_stranger(modules(), way, stranger) as (ada, other):
         tasks = [
             (await ada.send(skill, ada.part(text=text), contextId="ours")).task
             for skill, text in (STATES["paused for input"], STATES["paused for approval"])
         ]
         for task in tasks:
             await refused(other, task["id"])
-            await other.send("tell", other.part(text="yes"), contextId="ours")
+            await other.send("recall", other.part(text="yes"), contextId="ours")
             await other.send("guarded", other.part(text="no"), contextId="ours")
             assert await ada.get(task["id"]) == task
             await ada.send(task["metadata"]["skillId"], ada.part(text="yes"), taskId=task["id"])
@@ -262,9 +264,9 @@ async def test_a_pause_goes_on_whatever_a_stranger_does(way: str, stranger: str)
 
 @every_way
 @pytest.mark.anyio
-async def test_a_stranger_that_hangs_up_ends_nothing(way: str) -> None:
+async def test_a_disconnecting_stranger_cancels_nothing(way: str) -> None:
     gate = Gate()
-    async with two(
+    async with ada_and_stranger(
         {"work": Does(gate)}, way, "another name", limits=Limits(disconnect_grace=0)
     ) as (ada, other):
         async with ada.stream() as stream:
@@ -272,8 +274,8 @@ async def test_a_stranger_that_hangs_up_ends_nothing(way: str) -> None:
             for _ in range(3):
                 request = other.request("subscribe", {"id": task_id})
                 response = await other.client.send(request, stream=True)
+                assert '"error"' in await anext(response.aiter_text())
                 await response.aclose()
-                assert not response.headers["content-type"].startswith("text/event-stream")
             await refused(other, task_id)
             gate.opened.set()
             assert str((await stream.rest())[-1]) == "status completed"
@@ -282,15 +284,17 @@ async def test_a_stranger_that_hangs_up_ends_nothing(way: str) -> None:
 
 @every_way
 @pytest.mark.anyio
-async def test_a_stranger_keeps_no_task_alive_whose_client_is_gone(way: str) -> None:
+async def test_a_stranger_does_not_keep_the_task_of_a_disconnected_client_alive(way: str) -> None:
     gate = Gate()
-    async with two(
+    async with ada_and_stranger(
         {"work": Does(gate)}, way, "another name", limits=Limits(disconnect_grace=0.2)
     ) as (ada, other):
         async with ada.stream() as stream:
             task_id = (await stream.next()).body["id"]
             await gate.reached.wait()
-        await true(lambda: task_id in ada.served.handler.watchers._lost or gate.canceled.is_set())
+        await true(
+            lambda: task_id in ada.served.handler.watchers._grace_timers or gate.canceled.is_set()
+        )
         request = other.request("subscribe", {"id": task_id})
         response = await other.client.send(request, stream=True)
         async with asyncio.timeout(PATIENCE):
@@ -300,40 +304,42 @@ async def test_a_stranger_keeps_no_task_alive_whose_client_is_gone(way: str) -> 
 
 @pytest.mark.parametrize("store", STORES)
 @pytest.mark.anyio
-async def test_two_who_use_one_context_at_the_same_time_do_not_meet(store: str) -> None:
+async def test_two_principals_with_the_same_context_id_are_kept_apart(store: str) -> None:
     options: Any = {"task_store": STORES[store]()}
-    async with two(modules(), "1.0", "another issuer", **options) as (ada, other):
+    async with ada_and_stranger(modules(), "0.3", "another issuer", **options) as (ada, other):
 
         async def talk(peer: Peer, context: str) -> set[str]:
-            asked = (await peer.send("tell", {"text": "ask"}, contextId=context)).task
-            answered = await peer.send("tell", {"text": "more"}, contextId=context)
+            paused = (await peer.send("recall", peer.part(text="ask"), contextId=context)).task
+            answered = await peer.send("recall", peer.part(text="more"), contextId=context)
             assert "more" in answered.data["heard"]
             listed = (await peer.ask("list", {"contextId": context})).result["tasks"]
-            return {asked["id"], answered.task["id"], *(task["id"] for task in listed)}
+            return {paused["id"], answered.task["id"], *(task["id"] for task in listed)}
 
         talks = [talk(peer, f"context {number}") for number in range(10) for peer in (ada, other)]
-        found = await asyncio.gather(*talks)
-        assert not set().union(*found[::2]) & set().union(*found[1::2])
+        seen = await asyncio.gather(*talks)
+        assert not set().union(*seen[::2]) & set().union(*seen[1::2])
 
 
 async def read_statuses(reader: asyncio.StreamReader, count: int) -> list[str]:
-    """The statuses of so many answers that come one after the other."""
-    found = []
+    """Read *count* consecutive responses and return their status codes."""
+    statuses = []
     for _ in range(count):
         head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
-        found.append(head.split()[1])
+        statuses.append(head.split()[1])
         await reader.readexactly(int(head.partition("content-length: ")[2].split()[0]))
-    return found
+    return statuses
 
 
 @pytest.mark.anyio
-async def test_each_request_of_a_connection_has_a_principal_of_its_own() -> None:
-    async with two(modules(), "1.0", "another name") as (ada, other):
-        task = (await ada.send("tell")).task
-        asked = [peer.client.build_request("GET", f"/tasks/{task['id']}") for peer in (ada, other)]
+async def test_each_request_of_a_connection_has_its_own_principal() -> None:
+    async with ada_and_stranger(modules(), "1.0", "another name") as (ada, other):
+        task = (await ada.send("recall")).task
+        requests = [
+            peer.client.build_request("GET", f"/tasks/{task['id']}") for peer in (ada, other)
+        ]
         url = ada.client.base_url
         reader, writer = await asyncio.open_connection(url.host, url.port)
-        for request in asked * 10:
+        for request in requests * 10:
             lines = b"".join(b"%b: %b\r\n" % header for header in request.headers.raw)
             writer.write(b"GET %b HTTP/1.1\r\n%b\r\n" % (request.url.raw_path, lines))
         assert await read_statuses(reader, 20) == ["200", "404"] * 10
@@ -351,12 +357,12 @@ LIMITS: list[dict[str, Any]] = [
 @every_stranger
 @pytest.mark.parametrize("options", LIMITS, ids=str)
 @pytest.mark.anyio
-async def test_a_limit_that_one_has_reached_is_not_the_others(
+async def test_each_principal_has_its_own_limits(
     way: str, options: dict[str, Any], stranger: str
 ) -> None:
     gate = Gate()
     async with (
-        two({"work": Does(gate)}, way, stranger, **options) as (ada, other),
+        ada_and_stranger({"work": Does(gate)}, way, stranger, **options) as (ada, other),
         AsyncExitStack() as stack,
     ):
         for peer in (ada, other):
@@ -371,9 +377,9 @@ async def test_a_limit_that_one_has_reached_is_not_the_others(
 
 @every_stranger
 @pytest.mark.anyio
-async def test_who_asks_too_often_stands_in_nobodys_way(way: str, stranger: str) -> None:
+async def test_a_rate_limited_principal_does_not_affect_others(way: str, stranger: str) -> None:
     modules: dict[str, object] = {"work": Does(give_back)}
-    async with two(modules, way, stranger, rate_limit="2/year") as (ada, other):
+    async with ada_and_stranger(modules, way, stranger, rate_limit="2/year") as (ada, other):
         for peer in (ada, other):
             await peer.send()
             await peer.ask("list")
@@ -383,7 +389,7 @@ async def test_who_asks_too_often_stands_in_nobodys_way(way: str, stranger: str)
 
 
 class Forger:
-    """Somebody whose name looks like a line of the log."""
+    """An authenticator whose principal has a name that imitates a log line."""
 
     def authenticate(self, headers: Any) -> Any:
         line = "eve\r\n12:00:00 INFO    GET / 200 1.0 ms  principal=ada\x1b[2K\u2028\ud800"
@@ -391,7 +397,9 @@ class Forger:
 
 
 @pytest.mark.anyio
-async def test_a_name_forges_no_record_of_the_access_log(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_principals_name_cannot_forge_access_log_records(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     with caplog.at_level(logging.INFO, "apcore_a2a.access"):
         async with serving({"work": Does(give_back)}, auth=Forger()) as peer:
             assert (await peer.send()).state == "completed"

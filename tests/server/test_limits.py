@@ -1,4 +1,4 @@
-"""Limits: what is over one is refused clearly, and what is under it does not notice."""
+"""Limits: requests above a limit are refused with a reason, others are not affected."""
 
 import asyncio
 import threading
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.anyio
 
 
 def assert_too_much(answer: Any, text: str) -> None:
-    """A refusal that says when to come again."""
+    """Check that a request is refused with the time of a retry."""
     assert answer.response.status_code == 429
     assert answer.response.headers["retry-after"] == "1"
     assert (answer.code or answer.error["code"]) in (-32029, 429)
@@ -40,7 +40,7 @@ def assert_too_much(answer: Any, text: str) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_so_many_tasks_run_at_a_time_and_no_more(way: str) -> None:
+async def test_the_number_of_concurrent_runs_is_limited(way: str) -> None:
     gate = Gate()
     modules = {"work": Does(gate), "pay": Does(give_back, annotations=NEEDS_APPROVAL)}
     async with serving(modules, way, max_runs=2) as peer:
@@ -64,18 +64,18 @@ async def opened(peer: Peer, stack: AsyncExitStack, count: int) -> list[Stream]:
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_a_client_has_so_many_streams_and_no_more(way: str) -> None:
+async def test_the_number_of_streams_per_client_is_limited(way: str) -> None:
     gate = Gate()
     async with serving({"work": Does(gate)}, way, limits=Limits(max_streams_per_client=2)) as peer:
         async with AsyncExitStack() as stack:
             first, _ = await opened(peer, stack, 2)
             task_id = (await first.next()).body["id"]
             before = len(peer.served.engine.runs)
-            for asked in (
+            for request in (
                 peer.request("stream", peer.wire.params("work")),
                 peer.request("subscribe", {"id": task_id}),
             ):
-                refused = await peer.client.send(asked)
+                refused = await peer.client.send(request)
                 assert refused.status_code == 429
                 assert refused.headers["retry-after"] == "1"
                 assert "Too many streams" in refused.text
@@ -87,7 +87,7 @@ async def test_a_client_has_so_many_streams_and_no_more(way: str) -> None:
             assert str((await stream.rest())[-1]) == "status completed"
 
 
-async def test_there_are_so_many_streams_in_all_and_no_more() -> None:
+async def test_the_total_number_of_streams_is_limited() -> None:
     gate = Gate()
     async with serving({"work": Does(gate)}, max_streams=3) as peer, AsyncExitStack() as stack:
         await opened(peer, stack, 3)
@@ -96,7 +96,7 @@ async def test_there_are_so_many_streams_in_all_and_no_more() -> None:
         gate.opened.set()
 
 
-async def test_a_hundred_streams_of_one_client_are_admitted() -> None:
+async def test_a_client_may_open_a_hundred_streams_by_default() -> None:
     gate = Gate()
     async with serving({"work": Does(gate)}) as peer, AsyncExitStack() as stack:
         streams = await opened(peer, stack, 100)
@@ -109,7 +109,7 @@ async def test_a_hundred_streams_of_one_client_are_admitted() -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_a_message_has_so_many_parts_and_no_more(way: str) -> None:
+async def test_the_number_of_parts_is_limited(way: str) -> None:
     async with serving({"work": Does(give_back)}, way, limits=Limits(max_parts=2)) as peer:
         part = peer.part(data={"a": 1})
         assert (await peer.send("work", part, part)).state == "completed"
@@ -133,7 +133,7 @@ async def test_an_output_that_is_too_large_fails_its_task(streams: bool) -> None
             async with peer.stream() as stream:
                 frames = await stream.rest()
             assert gapless(frames)
-            assert frames[-1].says == "Module output can't be carried: more than 1000 bytes at $"
+            assert frames[-1].says == "Module output can't be sent: more than 1000 bytes at $"
             assert len(contents(await peer.get(frames[0].body["id"]))) == 3
         else:
             fits = await peer.send("work", peer.part(data={"size": 900}))
@@ -143,7 +143,7 @@ async def test_an_output_that_is_too_large_fails_its_task(streams: bool) -> None
             assert "artifacts" not in answer.task
 
 
-async def test_a_reader_that_is_too_far_behind_gets_the_task_as_it_is() -> None:
+async def test_a_reader_that_is_too_far_behind_gets_a_snapshot() -> None:
     begin, go = asyncio.Event(), asyncio.Event()
 
     async def source(inputs: Inputs, context: Any) -> Any:
@@ -169,7 +169,7 @@ async def test_a_reader_that_is_too_far_behind_gets_the_task_as_it_is() -> None:
             assert [str(frame) for frame in await late.rest()] == ["status completed"]
 
 
-async def test_threads_that_do_not_end_are_counted_and_starve_nobody() -> None:
+async def test_stuck_threads_are_counted_and_do_not_starve_others() -> None:
     release, started = threading.Event(), threading.Semaphore(0)
 
     def hang(inputs: Inputs, context: Any) -> Inputs:
@@ -217,20 +217,20 @@ async def test_a_call_that_waits_for_a_thread_is_not_stuck_when_it_is_canceled()
         await peer.until(first, "completed")
 
 
-async def test_a_synchronous_module_that_is_out_of_time_is_told_and_left_behind() -> None:
-    told, release = threading.Event(), threading.Event()
+async def test_a_synchronous_module_that_times_out_gets_its_cancel_token_set() -> None:
+    canceled, release = threading.Event(), threading.Event()
 
-    def heed(inputs: Inputs, context: Any) -> Inputs:
+    def wait_for_cancel(inputs: Inputs, context: Any) -> Inputs:
         while not context.cancel_token.is_cancelled and not release.wait(0.005):
             continue
-        told.set()
+        canceled.set()
         return {"late": True}
 
-    async with serving({"work": DoesInThread(heed)}, execution_timeout=0.1) as peer:
+    async with serving({"work": DoesInThread(wait_for_cancel)}, execution_timeout=0.1) as peer:
         try:
             task = (await peer.send()).task
             assert state_of(task) == "failed"
-            assert await asyncio.to_thread(told.wait, 5)
+            assert await asyncio.to_thread(canceled.wait, 5)
         finally:
             release.set()
         await true(lambda: peer.served.setup.threads.stuck == 0)
@@ -238,7 +238,7 @@ async def test_a_synchronous_module_that_is_out_of_time_is_told_and_left_behind(
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-async def test_synchronous_modules_that_call_each_other_do_not_wait_for_each_other(
+async def test_nested_synchronous_calls_do_not_deadlock(
     threads: int,
 ) -> None:
     together = threading.Barrier(threads)
@@ -253,10 +253,46 @@ async def test_synchronous_modules_that_call_each_other_do_not_wait_for_each_oth
 
     modules = {"outer": DoesInThread(outer), "inner": DoesInThread(inner)}
     async with serving(modules, max_threads=threads, execution_timeout=5) as peer:
-        await peer.send("outer", peer.part(data={"alone": True}))  # apcore makes its loop once
+        await peer.send(
+            "outer", peer.part(data={"alone": True})
+        )  # apcore creates its event loop at the first call
         for _ in range(2):
             calls = [peer.send("outer", peer.part(data={})) for _ in range(threads)]
             for answer in await asyncio.gather(*calls):
                 assert contents(answer.task) == [{"inner": {"done": True}}]
             assert (await peer.send("inner", peer.part(data={}))).state == "completed"
         assert peer.served.setup.threads.stuck == 0
+
+
+async def test_synchronous_modules_that_compute_do_not_fill_the_places_of_those_that_wait() -> None:
+    release, computing, waiting = threading.Event(), 0, threading.Semaphore(0)
+
+    def compute(inputs: Inputs, context: Any) -> Inputs:
+        nonlocal computing
+        computing += 1
+        while not release.is_set():
+            sum(range(1000))
+        return {}
+
+    def wait(inputs: Inputs, context: Any) -> Inputs:
+        waiting.release()
+        release.wait(60)
+        return {}
+
+    modules = {"compute": DoesInThread(compute), "wait": DoesInThread(wait)}
+    async with serving(modules, max_threads=80) as peer:
+        peer.served.setup.threads.computing_limit = 3
+        try:
+            started = [await peer.start("compute") for _ in range(2)]
+            started += [await peer.start("wait") for _ in range(20)]
+            for _ in range(20):
+                await asyncio.to_thread(waiting.acquire)
+            started += [await peer.start("compute") for _ in range(50)]
+            for _ in range(50):  # time for others to start, if they could
+                assert (await peer.client.get("/health")).status_code == 200
+                await asyncio.sleep(0.01)
+            assert 3 <= computing < 20
+        finally:
+            release.set()
+        for task_id in started:
+            await peer.until(task_id, "completed")

@@ -1,4 +1,4 @@
-"""The task store in memory: how long it keeps what, and how it lists."""
+"""The memory store: retention, capacity, and listing."""
 
 import asyncio
 import time
@@ -36,30 +36,32 @@ def record(
 
 
 async def kept(store: InMemoryTaskStore, **query: Any) -> list[str]:
-    """The ids of the tasks that are listed."""
+    """Return the ids of the listed tasks."""
     page = await store.query(Query(**{"owner": "", "limit": 1000, **query}))
-    return [found.task.id for found in page.records]
+    return [each.task.id for each in page.records]
 
 
-def said(task_id: str, *messages: str, state: a2a.TaskState = COMPLETED, **others: Any) -> Any:
-    """The record of a task with these messages."""
-    found = record(task_id, state, **{"messages": len(messages), **others})
-    found.task.history.extend(a2a.Message(parts=[a2a.Part(text=text)]) for text in messages)
-    return found
+def with_messages(
+    task_id: str, *messages: str, state: a2a.TaskState = COMPLETED, **others: Any
+) -> Any:
+    """Return the record of a task with these messages."""
+    saved = record(task_id, state, **{"messages": len(messages), **others})
+    saved.task.history.extend(a2a.Message(parts=[a2a.Part(text=text)]) for text in messages)
+    return saved
 
 
 async def texts(
     store: InMemoryTaskStore, owner: str = "", context: str = "c", limit: int = 100
 ) -> list[str]:
-    """What has been said in a conversation."""
-    return [found.parts[0].text for found in await store.conversation(owner, context, limit)]
+    """Return the texts of a conversation."""
+    return [each.parts[0].text for each in await store.conversation(owner, context, limit)]
 
 
-def test_it_has_the_methods_of_a_task_store() -> None:
+def test_the_memory_store_is_a_task_store() -> None:
     assert isinstance(InMemoryTaskStore(), TaskStore)
 
 
-async def test_what_is_saved_comes_back_whole() -> None:
+async def test_a_saved_record_can_be_read_back() -> None:
     store = InMemoryTaskStore()
     saved = record("t", INPUT_REQUIRED, owner="me", version=7, resume=b"call")
     await store.save(saved)
@@ -67,19 +69,19 @@ async def test_what_is_saved_comes_back_whole() -> None:
     assert len(store) == 1
 
 
-async def test_what_it_hands_out_is_a_copy() -> None:
+async def test_the_store_returns_copies() -> None:
     store, saved = InMemoryTaskStore(), record("t")
     await store.save(saved)
     saved.task.context_id = "changed"
-    found = await store.get("t")
-    assert found is not None
-    found.task.context_id = "changed"
+    stored = await store.get("t")
+    assert stored is not None
+    stored.task.context_id = "changed"
     again = await store.get("t")
     assert again is not None
     assert again.task.context_id == "c"
 
 
-async def test_a_task_is_forgotten_once() -> None:
+async def test_a_task_is_deleted_once() -> None:
     store = InMemoryTaskStore()
     await store.save(record("t"))
     assert [await store.delete("t"), await store.delete("t")] == [True, False]
@@ -87,7 +89,7 @@ async def test_a_task_is_forgotten_once() -> None:
     assert await kept(store) == await kept(store, context_id="c") == []
 
 
-async def test_push_configurations_go_with_their_task() -> None:
+async def test_push_configs_are_deleted_with_their_task() -> None:
     store, config = InMemoryTaskStore(), a2a.TaskPushNotificationConfig(url="http://x")
     await store.save(record("t"))
     assert await store.get_push_config("t") is None
@@ -99,7 +101,7 @@ async def test_push_configurations_go_with_their_task() -> None:
     assert [await store.delete_push_config("t") for _ in range(2)] == [True, False]
 
 
-async def test_the_time_of_a_task_runs_from_its_end() -> None:
+async def test_the_retention_of_a_task_starts_at_its_end() -> None:
     store = InMemoryTaskStore(ttl=0.5)
     await store.save(record("ends", WORKING, context="1"))
     await store.save(record("works", WORKING, context="2"))
@@ -113,12 +115,12 @@ async def test_the_time_of_a_task_runs_from_its_end() -> None:
     assert await kept(store) == ["paused", "works"]
 
 
-async def test_the_tasks_of_a_conversation_leave_together() -> None:
-    """When all of them have ended and the time since the last end is over (FR-CTX-004)."""
+async def test_the_tasks_of_a_conversation_expire_together() -> None:
+    """They expire together, counted from the last end (FR-CTX-004)."""
     store = InMemoryTaskStore(ttl=0.8)
     await store.save(record("first", context="talk"))
     await store.save(record("last", WORKING, context="talk"))
-    await store.save(record("foreign", context="talk", owner="somebody else"))
+    await store.save(record("foreign", context="talk", owner="eve"))
     await true(lambda: len(store) == 2)
     assert await kept(store, context_id="talk") == ["last", "first"]
     await store.save(record("last", context="talk"))
@@ -130,35 +132,35 @@ async def test_the_tasks_of_a_conversation_leave_together() -> None:
     assert await kept(store, context_id="talk") == []
 
 
-async def test_a_conversation_that_is_over_begins_anew() -> None:
-    """Even before it has left, as when the event loop has been busy with other things."""
+async def test_an_expired_conversation_starts_over() -> None:
+    """Even before it is removed, as when the event loop was busy."""
     store = InMemoryTaskStore(ttl=0.01)
-    await store.save(said("first", "hello"))
+    await store.save(with_messages("first", "hello"))
     time.sleep(0.02)  # noqa: ASYNC251  # nothing may run meanwhile
     assert await texts(store) == []
-    await store.save(said("second", "hello again"))
+    await store.save(with_messages("second", "hello again"))
     assert await texts(store) == ["hello again"]
     assert len(store) == 1
 
 
-async def test_a_conversation_has_its_messages_in_the_order_in_which_they_came() -> None:
+async def test_a_conversation_has_its_messages_in_order_of_arrival() -> None:
     store = InMemoryTaskStore()
-    await store.save(said("first", "Delete it", state=INPUT_REQUIRED))
-    await store.save(said("second", "How many?"))
-    await store.save(said("first", "Delete it", "Really?", "yes"))
-    await store.save(said("else", "Hello", owner="somebody else"))
-    await store.save(said("else", "Hello", context="another"))
+    await store.save(with_messages("first", "Delete it", state=INPUT_REQUIRED))
+    await store.save(with_messages("second", "How many?"))
+    await store.save(with_messages("first", "Delete it", "Really?", "yes"))
+    await store.save(with_messages("else", "Hello", owner="eve"))
+    await store.save(with_messages("else", "Hello", context="another"))
     assert await texts(store) == ["Delete it", "How many?", "Really?", "yes"]
     assert await texts(store, limit=2) == ["Really?", "yes"]
-    assert await texts(store, "nobody") == await texts(store, context="unknown") == []
+    assert await texts(store, "unknown") == await texts(store, context="unknown") == []
 
 
-async def test_a_conversation_holds_its_latest_messages() -> None:
+async def test_a_conversation_keeps_its_latest_messages() -> None:
     store = InMemoryTaskStore(max_history=3)
     for number in range(5):
-        await store.save(said(f"t{number}", str(number)))
+        await store.save(with_messages(f"t{number}", str(number)))
     assert await texts(store) == ["2", "3", "4"]
-    cut = said("cut", "8", "9", state=INPUT_REQUIRED)
+    cut = with_messages("cut", "8", "9", state=INPUT_REQUIRED)
     cut.messages = 9
     await store.save(cut)
     assert await texts(store) == ["4", "8", "9"]
@@ -166,14 +168,14 @@ async def test_a_conversation_holds_its_latest_messages() -> None:
     assert await texts(store) == ["4", "8", "9"]
 
 
-async def test_a_large_conversation_is_dropped() -> None:
+async def test_a_large_conversation_expires() -> None:
     store = InMemoryTaskStore(ttl=0.2, max_capacity=10_000)
     for number in range(10_000):
         await store.save(record(str(number)))
     await true(lambda: len(store) == 0)
 
 
-async def test_expired_tasks_leave_without_traffic() -> None:
+async def test_expired_tasks_are_removed_without_traffic() -> None:
     store = InMemoryTaskStore(ttl=0.05)
     for number in range(10):
         await store.save(record(str(number), context=str(number)))
@@ -184,8 +186,8 @@ async def test_expired_tasks_leave_without_traffic() -> None:
     await true(lambda: len(store) == 0)
 
 
-async def test_an_expired_task_is_not_found_even_before_it_has_left() -> None:
-    """As when the event loop has been busy with other things."""
+async def test_an_expired_task_is_not_found_even_before_its_removal() -> None:
+    """As when the event loop was busy."""
     store = InMemoryTaskStore(ttl=0.01)
     await store.save(record("t"))
     time.sleep(0.02)  # noqa: ASYNC251  # nothing may run meanwhile
@@ -195,7 +197,7 @@ async def test_an_expired_task_is_not_found_even_before_it_has_left() -> None:
     assert (await store.list()).records == []
 
 
-async def test_the_oldest_ended_tasks_make_room_for_new_ones() -> None:
+async def test_the_oldest_ended_tasks_are_evicted_for_new_ones() -> None:
     store = InMemoryTaskStore(max_capacity=3)
     await store.save(record("works", WORKING))
     await store.save(record("second", WORKING))
@@ -208,7 +210,7 @@ async def test_the_oldest_ended_tasks_make_room_for_new_ones() -> None:
     assert len(store) == 3
 
 
-async def test_tasks_that_have_not_ended_never_make_room() -> None:
+async def test_tasks_that_have_not_ended_are_never_evicted() -> None:
     store = InMemoryTaskStore(max_capacity=2)
     await store.save(record("works", WORKING))
     await store.save(record("waits", INPUT_REQUIRED))
@@ -219,7 +221,7 @@ async def test_tasks_that_have_not_ended_never_make_room() -> None:
     assert await kept(store) == ["new", "waits"]
 
 
-async def test_ten_thousand_tasks_are_the_default() -> None:
+async def test_the_default_capacity_is_ten_thousand_tasks() -> None:
     store = InMemoryTaskStore()
     for number in range(10_001):
         await store.save(record(str(number)))
@@ -228,22 +230,22 @@ async def test_ten_thousand_tasks_are_the_default() -> None:
 
 
 @pytest.mark.parametrize("order", ["created", "updated"])
-async def test_pages_hang_together_while_tasks_are_added(order: Order) -> None:
+async def test_pages_are_consistent_while_tasks_are_added(order: Order) -> None:
     store = InMemoryTaskStore()
     for number in range(10):
         await store.save(record(str(number)))
-    found: list[str] = []
+    listed: list[str] = []
     cursor: str | None = None
     for turn in range(4):
         page = await store.query(Query("", order=order, cursor=cursor, limit=3))
-        found += [each.task.id for each in page.records]
+        listed += [each.task.id for each in page.records]
         cursor = page.next_cursor
         assert (cursor is None) == (turn == 3)
         await store.save(record(f"added {turn}"))
-    assert found == [str(number) for number in reversed(range(10))]
+    assert listed == [str(number) for number in reversed(range(10))]
 
 
-async def test_a_change_moves_a_task_to_the_front_of_the_updated_alone() -> None:
+async def test_a_change_moves_a_task_to_the_front_only_in_update_order() -> None:
     store = InMemoryTaskStore()
     for number in range(3):
         await store.save(record(str(number), WORKING))
@@ -259,17 +261,17 @@ async def test_the_last_page_has_no_cursor_even_when_it_is_full() -> None:
     first = await store.list(None, None, 2)
     assert first.next_cursor
     second = await store.list(None, first.next_cursor, 2)
-    assert [found.task.id for found in second.records] == ["1", "0"]
+    assert [each.task.id for each in second.records] == ["1", "0"]
     assert second.next_cursor is None
 
 
 @pytest.mark.parametrize("cursor", ["x", "-1", "", "1.5", "9" * 30])
-async def test_a_cursor_that_was_never_given_is_refused(cursor: str) -> None:
+async def test_an_unknown_cursor_is_refused(cursor: str) -> None:
     with pytest.raises(InvalidParamsError):
         await InMemoryTaskStore().list(None, cursor, 10)
 
 
-async def test_a_page_tells_how_many_there_are_by_update() -> None:
+async def test_a_page_in_update_order_has_the_total() -> None:
     store = InMemoryTaskStore()
     for number in range(5):
         await store.save(record(str(number), owner="me" if number else "you"))
@@ -277,7 +279,7 @@ async def test_a_page_tells_how_many_there_are_by_update() -> None:
     assert (len(page.records), page.total) == (2, 4)
 
 
-async def test_owners_see_only_their_own() -> None:
+async def test_owners_see_only_their_own_tasks() -> None:
     store = InMemoryTaskStore()
     for owner in ("me", "you", ""):
         await store.save(record(f"of {owner}", owner=owner))
@@ -285,7 +287,7 @@ async def test_owners_see_only_their_own() -> None:
         for order in ("created", "updated"):
             assert await kept(store, owner=owner, order=order) == [f"of {owner}"]
             assert await kept(store, owner=owner, order=order, context_id="c") == [f"of {owner}"]
-    assert await kept(store, owner="nobody") == []
+    assert await kept(store, owner="unknown") == []
 
 
 @pytest.mark.parametrize("order", ["created", "updated"])
@@ -325,7 +327,7 @@ async def test_a_store_full_of_running_tasks_refuses_a_message(way: str) -> None
         assert (await peer.ask("get", {"id": working})).code == -32001
 
 
-async def test_ended_tasks_make_room_for_new_messages() -> None:
+async def test_ended_tasks_are_evicted_for_new_messages() -> None:
     async with serving({"work": always({})}, max_tasks=3) as peer:
         made = [(await peer.send()).task["id"] for _ in range(5)]
         listed = (await peer.by("0.3").ask("list")).result["tasks"]
@@ -333,7 +335,7 @@ async def test_ended_tasks_make_room_for_new_messages() -> None:
         assert (await peer.ask("get", {"id": made[0]})).code == -32001
 
 
-async def test_an_ended_task_expires_as_the_option_says() -> None:
+async def test_an_ended_task_expires_after_the_configured_time() -> None:
     async with serving({"work": always({})}, task_ttl=0.05) as peer:
         task_id = (await peer.send()).task["id"]
         await asyncio.sleep(0.1)
@@ -342,7 +344,7 @@ async def test_an_ended_task_expires_as_the_option_says() -> None:
         assert (await peer.ask("list")).result["tasks"] == []
 
 
-async def test_a_task_that_runs_longer_than_the_time_of_ended_ones_stays() -> None:
+async def test_a_task_may_run_longer_than_the_retention_of_ended_tasks() -> None:
     gate = Gate()
     async with serving({"work": Does(gate)}, task_ttl=0.1) as peer:
         task_id = await peer.start()
@@ -352,7 +354,7 @@ async def test_a_task_that_runs_longer_than_the_time_of_ended_ones_stays() -> No
         assert await peer.state(task_id) == "completed"
 
 
-async def test_a_limit_above_200_counts_as_200_in_0_3() -> None:
+async def test_a_limit_above_200_means_200_in_0_3() -> None:
     async def quick(inputs: Inputs, context: Any) -> Inputs:
         return {}
 
@@ -372,7 +374,7 @@ async def test_a_limit_above_200_counts_as_200_in_0_3() -> None:
         assert one == default["tasks"][0]
 
 
-async def test_a_stream_of_a_task_that_expires_at_once_still_has_its_end() -> None:
+async def test_a_stream_of_a_task_that_expires_at_once_still_gets_its_final_event() -> None:
     async def one(inputs: Inputs, context: Any) -> Any:
         yield {"n": 1}
 
@@ -382,7 +384,7 @@ async def test_a_stream_of_a_task_that_expires_at_once_still_has_its_end() -> No
         assert [str(frame) for frame in frames][-1] == "status completed"
 
 
-async def test_a_full_store_makes_room_among_the_tasks_of_the_one_who_needs_it() -> None:
+async def test_a_full_store_evicts_tasks_of_the_same_owner_first() -> None:
     store = InMemoryTaskStore(max_capacity=3)
     for number, owner in enumerate(("ada", "eve", "eve")):
         await store.save(record(f"t{number}", state=COMPLETED, owner=owner))
@@ -392,12 +394,12 @@ async def test_a_full_store_makes_room_among_the_tasks_of_the_one_who_needs_it()
     assert await store.get("t0") is None
 
 
-async def test_a_task_of_somebody_else_is_not_even_read() -> None:
+async def test_a_foreign_task_is_not_decoded() -> None:
     store = InMemoryTaskStore()
     await store.save(record("t", owner="ada"))
-    assert await store.get_own("t", "ada") is not None
-    assert await store.get_own("t", "eve") is None
+    assert await store.get("t", "ada") is not None
+    assert await store.get("t", "eve") is None
     store._slots["t"].data = b"no task at all"
-    assert await store.get_own("t", "eve") is None
+    assert await store.get("t", "eve") is None
     with pytest.raises(DecodeError):
-        await store.get_own("t", "ada")
+        await store.get("t", "ada")

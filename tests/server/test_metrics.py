@@ -1,14 +1,16 @@
-"""The page of figures for operators."""
+"""The metrics page."""
 
 import asyncio
 import re
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from apcore_a2a_server.store import Lease
+from apcore_a2a_server.store.port import Renew
 from apcore_a2a_server.store.sqlite import SqliteStore
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
@@ -34,23 +36,23 @@ SCRAPER = (
 )
 
 
-async def figures(peer: Peer) -> Json:
+async def metrics_of(peer: Peer) -> Json:
     response = await peer.client.get("/metrics")
     assert response.status_code == 200
     assert response.headers["content-type"] == "application/json"
-    found: Json = response.json()
-    return found
+    metrics: Json = response.json()
+    return metrics
 
 
 def families_in(text: str) -> dict[str, Any]:
-    """The families of an OpenMetrics text, by name."""
+    """Return the metric families of an OpenMetrics text by name."""
     parse: Any = text_string_to_metric_families
     return {family.name: family for family in parse(text)}
 
 
 async def until(holds: Callable[[Json], bool], peer: Peer) -> None:
-    """Wait for figures that are so."""
-    while not holds(await figures(peer)):  # noqa: ASYNC110  # there is no event to wait for
+    """Poll the metrics until *holds* returns true."""
+    while not holds(await metrics_of(peer)):  # noqa: ASYNC110  # there is no event to wait for
         await asyncio.sleep(0.05)
 
 
@@ -58,12 +60,12 @@ async def crash(inputs: Inputs, context: Any) -> Any:
     raise ValueError("secret")
 
 
-async def test_there_is_no_such_page_unless_it_is_asked_for() -> None:
+async def test_the_metrics_page_is_off_by_default() -> None:
     async with serving({"work": Does(give_back)}) as peer:
         assert (await peer.client.get("/metrics")).status_code == 404
 
 
-async def test_the_figures_are_right_after_whatever_happens() -> None:
+async def test_the_metrics_count_every_kind_of_outcome() -> None:
     gate = Gate()
     modules = {
         "work": Does(give_back),
@@ -73,7 +75,7 @@ async def test_the_figures_are_right_after_whatever_happens() -> None:
         "pay": Does(give_back, annotations=NEEDS_APPROVAL),
     }
     async with serving(modules, metrics=True) as peer:
-        assert await figures(peer) == {
+        assert await metrics_of(peer) == {
             "active_tasks": 0,
             "open_streams": 0,
             "stuck_threads": 0,
@@ -95,17 +97,17 @@ async def test_the_figures_are_right_after_whatever_happens() -> None:
         assert (await peer.send("unknown")).code == -32601
         async with peer.subscribe(running[1]) as stream:
             await stream.next()
-            found = await figures(peer)
-            assert (found["active_tasks"], found["open_streams"]) == (1, 1)
-        assert (found["completed_tasks"], found["failed_tasks"]) == (2, 2)
-        assert (found["canceled_tasks"], found["rejected_tasks"]) == (1, 1)
-        assert found["total_requests"] == 14
+            metrics_now = await metrics_of(peer)
+            assert (metrics_now["active_tasks"], metrics_now["open_streams"]) == (1, 1)
+        assert (metrics_now["completed_tasks"], metrics_now["failed_tasks"]) == (2, 2)
+        assert (metrics_now["canceled_tasks"], metrics_now["rejected_tasks"]) == (1, 1)
+        assert metrics_now["total_requests"] == 14
         gate.opened.set()
         await true(lambda: not peer.served.engine.runs)
-        assert (await figures(peer))["completed_tasks"] == 3
+        assert (await metrics_of(peer))["completed_tasks"] == 3
 
 
-async def test_a_scraper_reads_openmetrics() -> None:
+async def test_a_scraper_gets_openmetrics() -> None:
     async with serving({"work": Does(give_back), "crash": Does(crash)}, metrics=True) as peer:
         await peer.send("work")
         await peer.send("crash")
@@ -141,7 +143,7 @@ async def test_a_scraper_reads_openmetrics() -> None:
         assert "apcore_a2a_tasks_total" in plain.text
 
 
-async def test_clients_can_not_make_labels() -> None:
+async def test_clients_cannot_create_labels() -> None:
     async with serving({"work": Does(give_back)}, metrics=True) as peer:
         for number in range(50):
             await peer.send("work", contextId=f"private-{number}", messageId=f"private-{number}")
@@ -152,7 +154,7 @@ async def test_clients_can_not_make_labels() -> None:
         assert len(response.text.splitlines()) < 60
 
 
-async def test_a_stuck_thread_is_shown() -> None:
+async def test_stuck_threads_are_counted() -> None:
     release, started = threading.Event(), threading.Event()
 
     def hang(inputs: Inputs, context: Any) -> Inputs:
@@ -165,28 +167,35 @@ async def test_a_stuck_thread_is_shown() -> None:
             task_id = await peer.start()
             await asyncio.to_thread(started.wait)
             await peer.ask("cancel", {"id": task_id})
-            assert (await figures(peer))["stuck_threads"] == 1
+            assert (await metrics_of(peer))["stuck_threads"] == 1
         finally:
             release.set()
         await true(lambda: peer.served.setup.threads.stuck == 0)
-        assert (await figures(peer))["stuck_threads"] == 0
+        assert (await metrics_of(peer))["stuck_threads"] == 0
 
 
-async def test_leases_that_are_not_renewed_grow_old(tmp_path: Path) -> None:
+async def test_the_age_of_leases_grows_while_they_are_not_renewed(tmp_path: Path) -> None:
+    may_renew = threading.Event()
+
+    async def renew(leases: Sequence[Lease]) -> Sequence[Lease]:
+        while not may_renew.is_set():  # noqa: ASYNC110  # it is set in another event loop
+            await asyncio.sleep(0.01)
+        return ()
+
     class Slow(SqliteStore):
-        renewed = asyncio.Event()
+        is_shared = True
 
-        async def renew(self, leases: Sequence[Lease]) -> Sequence[Lease]:
-            await self.renewed.wait()
-            return await super().renew(leases)
+        @asynccontextmanager
+        async def renewing(self) -> AsyncGenerator[Renew]:
+            yield renew
 
     store = Slow(tmp_path / "agent.db", lease_seconds=3)
     async with serving({"work": Does(Gate())}, task_store=store, metrics=True) as peer:
-        assert (await figures(peer))["lease_age_seconds"] < 1
+        assert (await metrics_of(peer))["lease_age_seconds"] < 1
         task_id = await peer.start()
-        await until(lambda found: found["lease_age_seconds"] > 1.25, peer)
-        store.renewed.set()
-        await until(lambda found: found["lease_age_seconds"] < 1, peer)
+        await until(lambda metrics: metrics["lease_age_seconds"] > 1.25, peer)
+        may_renew.set()
+        await until(lambda metrics: metrics["lease_age_seconds"] < 1, peer)
         await peer.ask("cancel", {"id": task_id})
 
 
@@ -198,5 +207,5 @@ async def test_streams_are_counted_while_they_are_open() -> None:
         async with peer.stream() as stream:
             await stream.rest()
         await true(lambda: not len(peer.served.handler.streams))
-        found = await figures(peer)
-        assert (found["open_streams"], found["completed_tasks"]) == (0, 1)
+        metrics_now = await metrics_of(peer)
+        assert (metrics_now["open_streams"], metrics_now["completed_tasks"]) == (0, 1)

@@ -1,4 +1,4 @@
-"""The webhooks of tasks: how they are set, got, listed and deleted, and what is refused."""
+"""Push configs: creating, reading, listing and deleting them, and invalid ones."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -13,16 +13,16 @@ from tests.serving import PATIENCE, running
 
 from .asking import Agent, Json
 from .modules import registry
-from .webhooks import NOBODY, Hooks, plain
+from .webhooks import UNREACHABLE, Hooks, plain
 
 BEARER = {"scheme": "Bearer", "credentials": "sesame"}
-WHOLE: Json = {"id": "c1", "url": NOBODY, "token": "t-1", "authentication": BEARER}
-"""A webhook with all that one may have."""
+WHOLE: Json = {"id": "c1", "url": UNREACHABLE, "token": "t-1", "authentication": BEARER}
+"""A push config with every optional member."""
 MODERN = ["1.0", "REST"]
 WAYS = ["0.3", *MODERN]
 
 
-def asked(**options: Any) -> Iterator[httpx.Client]:
+def client_of(**options: Any) -> Iterator[httpx.Client]:
     with (
         running(registry(), **options) as url,
         httpx.Client(base_url=url, trust_env=False, timeout=PATIENCE) as client,
@@ -32,14 +32,14 @@ def asked(**options: Any) -> Iterator[httpx.Client]:
 
 @pytest.fixture(scope="module")
 def client() -> Iterator[httpx.Client]:
-    """A client of an agent in development mode."""
-    yield from asked(push_notifications=PushSettings(dev=True))
+    """Yield a client of an agent in development mode."""
+    yield from client_of(push_notifications=PushSettings(dev=True))
 
 
 @pytest.fixture(scope="module")
 def production() -> Iterator[httpx.Client]:
-    """A client of an agent with webhooks as they are unless somebody says how."""
-    yield from asked(push_notifications=True)
+    """Yield a client of an agent with the default push settings."""
+    yield from client_of(push_notifications=True)
 
 
 @pytest.fixture
@@ -49,15 +49,15 @@ def hooks(agent: Agent) -> Hooks:
 
 @pytest.fixture
 def task(agent: Agent) -> str:
-    """A task that has ended: nothing happens to it any more."""
-    found: str = agent.send().task["id"]
-    return found
+    """Return the id of a task that has ended."""
+    task_id: str = agent.send().task["id"]
+    return task_id
 
 
-# Setting, getting, listing, deleting
+# Creating, reading, listing, deleting
 
 
-def test_a_webhook_is_told_in_the_form_of_the_version(hooks: Hooks, task: str) -> None:
+def test_a_push_config_is_returned_in_the_form_of_the_version(hooks: Hooks, task: str) -> None:
     expected = hooks.shown(task, **WHOLE)
     assert hooks.set(task, **WHOLE).result == expected
     assert hooks.get(task, "c1").result == expected
@@ -65,17 +65,17 @@ def test_a_webhook_is_told_in_the_form_of_the_version(hooks: Hooks, task: str) -
     assert every == ({"configs": [expected]} if hooks.agent.modern else [expected])
 
 
-def test_a_webhook_that_is_just_an_address_is_told_with_the_id_that_it_got(
+def test_a_push_config_without_an_id_is_returned_with_a_generated_one(
     hooks: Hooks, task: str
 ) -> None:
-    answer = hooks.set(task, url=NOBODY)
+    answer = hooks.set(task, url=UNREACHABLE)
     config_id = plain(answer.result)["id"]
-    assert answer.result == hooks.shown(task, url=NOBODY, id=config_id)
+    assert answer.result == hooks.shown(task, url=UNREACHABLE, id=config_id)
     assert hooks.get(task, config_id).result == answer.result
 
 
 @pytest.mark.parametrize("other", WAYS)
-def test_what_was_set_in_one_version_is_told_in_the_other(
+def test_a_push_config_created_in_one_version_can_be_read_in_another(
     client: httpx.Client, hooks: Hooks, task: str, other: str
 ) -> None:
     hooks.set(task, **WHOLE)
@@ -85,87 +85,92 @@ def test_what_was_set_in_one_version_is_told_in_the_other(
     assert hooks.of(task) == []
 
 
-def test_a_task_without_webhooks_has_an_empty_list(hooks: Hooks, task: str) -> None:
+def test_a_task_without_push_configs_has_an_empty_list(hooks: Hooks, task: str) -> None:
     assert hooks.every(task).result == ({"configs": []} if hooks.agent.modern else [])
 
 
-def test_a_task_has_several_webhooks_each_of_which_can_be_got_and_deleted(
-    hooks: Hooks, task: str
-) -> None:
+def test_each_of_several_push_configs_can_be_read_and_deleted(hooks: Hooks, task: str) -> None:
     for name in ("b", "a", "c"):
-        hooks.set(task, id=name, url=f"{NOBODY}/{name}")
+        hooks.set(task, id=name, url=f"{UNREACHABLE}/{name}")
     assert hooks.ids(task) == ["b", "a", "c"]
-    assert plain(hooks.get(task, "a").result)["url"] == f"{NOBODY}/a"
+    assert plain(hooks.get(task, "a").result)["url"] == f"{UNREACHABLE}/a"
     hooks.delete(task, "a")
     assert hooks.ids(task) == ["b", "c"]
     assert hooks.get(task, "a").code == -32001
 
 
-def test_the_webhooks_of_a_task_are_its_own(hooks: Hooks, task: str) -> None:
+def test_a_push_config_belongs_to_one_task(hooks: Hooks, task: str) -> None:
     another = hooks.agent.send().task["id"]
     hooks.set(task, **WHOLE)
     assert hooks.of(another) == []
     assert hooks.get(another, "c1").code == -32001
 
 
-def test_a_webhook_with_the_same_id_is_replaced_as_a_whole(hooks: Hooks, task: str) -> None:
+def test_a_push_config_with_the_same_id_is_replaced_completely(hooks: Hooks, task: str) -> None:
     hooks.set(task, **WHOLE)
-    hooks.set(task, id="c2", url=NOBODY)
-    hooks.set(task, id="c1", url=f"{NOBODY}/new")
-    known = {config["id"]: config for config in hooks.of(task)}
-    assert known["c1"] == {"taskId": task, "id": "c1", "url": f"{NOBODY}/new"}
-    assert known.keys() == {"c1", "c2"}
+    hooks.set(task, id="c2", url=UNREACHABLE)
+    hooks.set(task, id="c1", url=f"{UNREACHABLE}/new")
+    configs = {config["id"]: config for config in hooks.of(task)}
+    assert configs["c1"] == {"taskId": task, "id": "c1", "url": f"{UNREACHABLE}/new"}
+    assert configs.keys() == {"c1", "c2"}
 
 
-def test_without_an_id_0_3_has_one_webhook_with_the_id_of_the_task(old: Agent) -> None:
+def test_without_an_id_0_3_has_one_push_config_with_the_id_of_the_task(old: Agent) -> None:
     hooks, task = Hooks(old), old.send().task["id"]
-    hooks.set(task, url=NOBODY)
-    hooks.set(task, url=f"{NOBODY}/new")
-    assert hooks.of(task) == [{"taskId": task, "id": task, "url": f"{NOBODY}/new"}]
+    hooks.set(task, url=UNREACHABLE)
+    hooks.set(task, url=f"{UNREACHABLE}/new")
+    assert hooks.of(task) == [{"taskId": task, "id": task, "url": f"{UNREACHABLE}/new"}]
 
 
 @pytest.mark.parametrize("way", MODERN)
-def test_without_an_id_1_0_makes_a_new_one_each_time(client: httpx.Client, way: str) -> None:
+def test_without_an_id_1_0_creates_a_new_push_config_each_time(
+    client: httpx.Client, way: str
+) -> None:
     agent = Agent(client, way)
     hooks, task = Hooks(agent), agent.send().task["id"]
-    ids = [hooks.set(task, url=NOBODY).result["id"] for _ in range(3)]
+    ids = [hooks.set(task, url=UNREACHABLE).result["id"] for _ in range(3)]
     assert len({*ids, task, ""}) == 5
     assert hooks.ids(task) == ids
 
 
-def test_without_an_id_the_first_is_got(rpc: Agent) -> None:
+def test_without_an_id_0_3_gets_the_first_and_1_0_none(rpc: Agent) -> None:
     hooks, task = Hooks(rpc), rpc.send().task["id"]
     for name in ("b", "a"):
-        hooks.set(task, id=name, url=NOBODY)
-    assert plain(hooks.get(task).result)["id"] == "b"
+        hooks.set(task, id=name, url=UNREACHABLE)
+    if rpc.modern:
+        assert rpc.ask("push get", {"taskId": task}).fields == ["params.id"]
+        assert rpc.ask("push delete", {"taskId": task}).fields == ["params.id"]
+        assert hooks.ids(task) == ["b", "a"]
+    else:
+        assert plain(hooks.get(task).result)["id"] == "b"
 
 
-def test_a_task_has_at_most_ten_webhooks(hooks: Hooks, task: str) -> None:
+def test_a_task_has_at_most_ten_push_configs(hooks: Hooks, task: str) -> None:
     for number in range(10):
-        assert hooks.set(task, id=f"c{number}", url=NOBODY).error is None
-    assert hooks.set(task, id="c10", url=NOBODY).code == -32602
+        assert hooks.set(task, id=f"c{number}", url=UNREACHABLE).error is None
+    assert hooks.set(task, id="c10", url=UNREACHABLE).code == -32602
     assert hooks.ids(task) == [f"c{number}" for number in range(10)]
-    assert hooks.set(task, id="c9", url=f"{NOBODY}/new").error is None
+    assert hooks.set(task, id="c9", url=f"{UNREACHABLE}/new").error is None
     hooks.delete(task, "c0")
-    assert hooks.set(task, id="c10", url=NOBODY).error is None
+    assert hooks.set(task, id="c10", url=UNREACHABLE).error is None
     assert len(hooks.of(task)) == 10
 
 
-def test_of_many_that_are_set_at_once_ten_are_kept(hooks: Hooks, task: str) -> None:
+def test_of_many_concurrent_push_configs_ten_are_kept(hooks: Hooks, task: str) -> None:
     with ThreadPoolExecutor(20) as pool:
-        setting = [pool.submit(hooks.set, task, id=f"c{n}", url=NOBODY) for n in range(20)]
+        setting = [pool.submit(hooks.set, task, id=f"c{n}", url=UNREACHABLE) for n in range(20)]
         codes = [each.result().code for each in setting]
     assert sorted(codes, key=str) == [-32602] * 10 + [None] * 10
     assert {*hooks.ids(task)} == {f"c{n}" for n, code in enumerate(codes) if code is None}
 
 
-FLAT = {"url": NOBODY, "token": "t-1"}
+FLAT = {"url": UNREACHABLE, "token": "t-1"}
 
 
 @pytest.mark.parametrize(
     "form", [FLAT, {"pushNotificationConfig": FLAT}, {**FLAT, "tenant": "acme"}], ids=str
 )
-def test_a_webhook_is_set_in_the_form_of_each_version_and_of_the_requirements(
+def test_a_push_config_is_accepted_in_the_form_of_each_version_and_of_the_srs(
     agent: Agent, task: str, form: Json
 ) -> None:
     plainly = plain(agent.ask("push set", {"taskId": task, **form}).result)
@@ -180,41 +185,41 @@ FORMS = [
 
 
 @pytest.mark.parametrize("form", FORMS, ids=str)
-def test_a_webhook_is_named_in_the_form_of_each_version(rpc: Agent, form: Json) -> None:
+def test_a_push_config_is_identified_in_the_form_of_each_version(rpc: Agent, form: Json) -> None:
     hooks, task = Hooks(rpc), rpc.send().task["id"]
     for name in ("c0", "c1"):
-        hooks.set(task, id=name, url=NOBODY)
+        hooks.set(task, id=name, url=UNREACHABLE)
     params = {name: value.format(task=task) for name, value in form.items()}
     assert plain(rpc.ask("push get", params).result)["id"] == "c1"
     assert rpc.ask("push delete", params).error is None
     assert hooks.ids(task) == ["c0"]
 
 
-def test_the_task_is_the_one_that_is_named_beside_the_config(agent: Agent, task: str) -> None:
+def test_the_task_id_next_to_the_config_takes_precedence(agent: Agent, task: str) -> None:
     another = agent.send().task["id"]
-    nested = {"id": "c1", "url": NOBODY, "taskId": another}
+    nested = {"id": "c1", "url": UNREACHABLE, "taskId": another}
     agent.ask("push set", {"taskId": task, "pushNotificationConfig": nested})
     assert Hooks(agent).ids(another) == []
     assert Hooks(agent).ids(task) == ["c1"]
 
 
-def test_the_task_alone_is_enough_as_the_requirements_have_it(old: Agent) -> None:
+def test_the_task_id_alone_is_enough_as_the_srs_requires(old: Agent) -> None:
     hooks, task = Hooks(old), old.send().task["id"]
-    old.ask("push set", {"taskId": task, "url": NOBODY})
+    old.ask("push set", {"taskId": task, "url": UNREACHABLE})
     for params in ({"taskId": task}, {"id": task}):
-        found = plain(old.ask("push get", params).result)
-        assert found == {"taskId": task, "id": task, "url": NOBODY}
-        assert [plain(config) for config in old.ask("push list", params).result] == [found]
+        shown = plain(old.ask("push get", params).result)
+        assert shown == {"taskId": task, "id": task, "url": UNREACHABLE}
+        assert [plain(config) for config in old.ask("push list", params).result] == [shown]
     assert old.ask("push delete", {"taskId": task}).result is None
     assert old.ask("push get", {"taskId": task}).code == -32001
     assert hooks.of(task) == []
 
 
 @pytest.mark.parametrize("schemes", [["Bearer", "Basic"], "Bearer"])
-def test_the_first_scheme_is_taken_or_the_only_one(old: Agent, schemes: object) -> None:
+def test_the_first_or_only_scheme_is_used(old: Agent, schemes: object) -> None:
     hooks, task = Hooks(old), old.send().task["id"]
-    wish = {"schemes": schemes, "credentials": "sesame"}
-    hooks.set(task, id="c1", url=NOBODY, authentication=wish)
+    credentials = {"schemes": schemes, "credentials": "sesame"}
+    hooks.set(task, id="c1", url=UNREACHABLE, authentication=credentials)
     assert plain(hooks.get(task, "c1").result)["authentication"] == BEARER
 
 
@@ -227,9 +232,7 @@ def test_a_deletion_has_no_result_in_0_3(old: Agent) -> None:
 
 
 @pytest.mark.parametrize("way", MODERN)
-def test_a_deletion_has_an_empty_result_in_1_0_however_often(
-    client: httpx.Client, way: str
-) -> None:
+def test_repeated_deletions_have_an_empty_result_in_1_0(client: httpx.Client, way: str) -> None:
     agent = Agent(client, way)
     hooks, task = Hooks(agent), agent.send().task["id"]
     hooks.set(task, **WHOLE)
@@ -238,7 +241,7 @@ def test_a_deletion_has_an_empty_result_in_1_0_however_often(
     assert {answer.response.status_code for answer in answers} == {200}
 
 
-def test_1_0_deletes_what_is_named_alone(new: Agent) -> None:
+def test_a_deletion_in_1_0_requires_an_id(new: Agent) -> None:
     hooks, task = Hooks(new), new.send().task["id"]
     hooks.set(task, **WHOLE)
     answer = hooks.delete(task)
@@ -249,7 +252,7 @@ def test_1_0_deletes_what_is_named_alone(new: Agent) -> None:
 @pytest.mark.parametrize(
     "task_id", ["unknown", "6a1c1d5e-5a0f-4c38-9e0e-000000000000", "x" * 300, "💥"]
 )
-def test_an_unknown_task_has_no_webhooks(hooks: Hooks, task_id: str) -> None:
+def test_every_operation_on_an_unknown_task_is_refused(hooks: Hooks, task_id: str) -> None:
     answers = [
         hooks.set(task_id, **WHOLE),
         hooks.get(task_id, "c1"),
@@ -262,18 +265,18 @@ def test_an_unknown_task_has_no_webhooks(hooks: Hooks, task_id: str) -> None:
 
 @pytest.mark.parametrize("value", [5, True, [], {}])
 @pytest.mark.parametrize("name", ["taskId", "id"])
-def test_a_name_of_another_type_is_invalid_params(rpc: Agent, name: str, value: object) -> None:
+def test_an_id_of_another_type_is_invalid_params(rpc: Agent, name: str, value: object) -> None:
     params = {"taskId": "t", "id": "c1", name: value}
     for operation in ("push get", "push delete"):
         answer = rpc.ask(operation, params)
         assert (answer.code, answer.fields) == (-32602, [f"params.{name}"])
 
 
-# What is refused
+# Invalid push configs
 
 
 def there(**authentication: Any) -> Json:
-    return {"url": NOBODY, "authentication": authentication}
+    return {"url": UNREACHABLE, "authentication": authentication}
 
 
 CUT = "a\r\nX-Evil: 1"
@@ -307,15 +310,18 @@ WRONG: list[tuple[str, Any]] = [
             "http://127.0.0.1/\0",
             "http://127.0.0.1/" + "x" * 2048,
             5,
-            [NOBODY],
-            {"url": NOBODY},
+            [UNREACHABLE],
+            {"url": UNREACHABLE},
         )
     ),
-    *((name, {"url": NOBODY, name: value}) for name, value in NAMED),
+    *((name, {"url": UNREACHABLE, name: value}) for name, value in NAMED),
     *(("authentication.credentials", there(scheme="Bearer", credentials=it)) for it in VALUES),
     *(("authentication.scheme", there(scheme=it, credentials="x")) for it in SCHEMES),
     ("authentication.scheme", there(credentials="x")),
-    *(("authentication", {"url": NOBODY, "authentication": it}) for it in ("Bearer", 5, [BEARER])),
+    *(
+        ("authentication", {"url": UNREACHABLE, "authentication": it})
+        for it in ("Bearer", 5, [BEARER])
+    ),
 ]
 
 
@@ -324,7 +330,7 @@ def label(value: Any) -> str:
 
 
 def assert_refused(hooks: Hooks, task: str, hook: Json, field: str) -> list[str]:
-    """That no task gets a webhook, and what is said of it."""
+    """Check that no operation accepts a push config; return the error messages."""
     context = str(uuid4())
     params = hooks.sending("echo", hook=hook, contextId=context)
     answers = [
@@ -341,7 +347,7 @@ def assert_refused(hooks: Hooks, task: str, hook: Json, field: str) -> list[str]
 
 
 @pytest.mark.parametrize(("field", "hook"), WRONG, ids=label)
-def test_what_makes_no_sense_is_refused_by_its_name(
+def test_an_invalid_push_config_is_refused_with_its_field(
     hooks: Hooks, task: str, field: str, hook: Json
 ) -> None:
     for message in assert_refused(hooks, task, hook, field):
@@ -350,7 +356,7 @@ def test_what_makes_no_sense_is_refused_by_its_name(
 
 
 @pytest.mark.parametrize("schemes", [5, {}, [5], [CUT]], ids=label)
-def test_schemes_of_0_3_that_are_none_are_refused(old: Agent, schemes: object) -> None:
+def test_invalid_schemes_of_0_3_are_refused(old: Agent, schemes: object) -> None:
     task = old.send().task["id"]
     assert_refused(Hooks(old), task, there(schemes=schemes), "")
 
@@ -363,7 +369,7 @@ LONGEST = {
 }
 
 
-def test_the_longest_values_that_are_allowed_are_kept_as_they_are(hooks: Hooks, task: str) -> None:
+def test_values_of_the_maximum_length_are_accepted(hooks: Hooks, task: str) -> None:
     hooks.set(task, **LONGEST)
     assert hooks.of(task) == [{"taskId": task, **LONGEST}]
 
@@ -381,7 +387,7 @@ IN_PRODUCTION = {
 
 @pytest.mark.parametrize("url", IN_PRODUCTION)
 @pytest.mark.parametrize("way", WAYS)
-def test_in_production_webhooks_are_https_and_public(
+def test_in_production_webhook_urls_must_be_https_and_public(
     production: httpx.Client, way: str, url: str
 ) -> None:
     agent = Agent(production, way)
@@ -391,9 +397,9 @@ def test_in_production_webhooks_are_https_and_public(
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_in_production_a_host_that_is_named_may_be_private(way: str) -> None:
+def test_in_production_an_allowed_host_may_be_private(way: str) -> None:
     settings, url = PushSettings(allowed_hosts=["127.0.0.1"]), "https://127.0.0.1:8443/hook"
-    for client in asked(push_notifications=settings):
+    for client in client_of(push_notifications=settings):
         agent = Agent(client, way)
         hooks, task = Hooks(agent), agent.send().task["id"]
         assert plain(hooks.set(task, url=url).result)["url"] == url

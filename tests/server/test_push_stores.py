@@ -1,4 +1,4 @@
-"""Webhooks in task stores: they are kept with their task, leave with it, and outlive a server."""
+"""Push configs in task stores: they are stored and deleted with their task."""
 
 import asyncio
 from typing import Any
@@ -28,7 +28,7 @@ from .inloop import anyio_backend as anyio_backend
 from .modules import SECRET
 from .test_custom_stores import BrokenStore, DictStore
 from .test_memory_store import record
-from .webhooks import NOBODY, Hooks, plain
+from .webhooks import UNREACHABLE, Hooks, plain
 
 pytestmark = pytest.mark.anyio
 
@@ -37,16 +37,16 @@ GIVEN: dict[str, object] = {
     "work": Does(give_back),
     "pay": Does(give_back, annotations=NEEDS_APPROVAL),
 }
-HOOK: Json = {"id": "c1", "url": NOBODY, "token": "t-1"}
+HOOK: Json = {"id": "c1", "url": UNREACHABLE, "token": "t-1"}
 every_way = pytest.mark.parametrize("way", WAYS)
 
 
 def webhook(name: str = "c1", task_id: str = "t") -> Webhook:
-    return Webhook(Config(id=name, task_id=task_id, url=NOBODY), "0.3")
+    return Webhook(Config(id=name, task_id=task_id, url=UNREACHABLE), "0.3")
 
 
 async def ask(peer: Peer, operation: str, task: str, config_id: str = "", **config: Any) -> Any:
-    """The code and the result of a question about the webhooks of a task."""
+    """Call an operation on push configs; return the error code and the result."""
     hooks = Hooks(peer.wire)
     sets = operation == "push set"
     params = hooks.setting(task, **config) if sets else hooks.naming(task, config_id)
@@ -55,7 +55,7 @@ async def ask(peer: Peer, operation: str, task: str, config_id: str = "", **conf
 
 
 async def hooks_of(peer: Peer, task: str) -> list[Json]:
-    """All webhooks of a task, as 1.0 writes them."""
+    """Return all push configs of a task in the form of 1.0."""
     _, result = await ask(peer, "push list", task)
     return [plain(each) for each in (result["configs"] if peer.wire.modern else result)]
 
@@ -63,7 +63,7 @@ async def hooks_of(peer: Peer, task: str) -> list[Json]:
 # In memory
 
 
-async def test_webhooks_are_kept_in_their_order_and_leave_with_their_task() -> None:
+async def test_push_configs_keep_their_order_and_are_deleted_with_their_task() -> None:
     store = InMemoryTaskStore()
     await store.save(record("t"))
     both = [webhook("c2"), webhook("c1")]
@@ -74,7 +74,7 @@ async def test_webhooks_are_kept_in_their_order_and_leave_with_their_task() -> N
     assert not await store.webhooks("t")
 
 
-async def test_webhooks_leave_with_a_task_whose_time_is_over() -> None:
+async def test_push_configs_expire_with_their_task() -> None:
     store = InMemoryTaskStore(ttl=0.01)
     await store.save_webhooks("t", [webhook()])
     await store.save(record("t", COMPLETED))
@@ -83,7 +83,7 @@ async def test_webhooks_leave_with_a_task_whose_time_is_over() -> None:
     assert not await store.webhooks("t")
 
 
-async def test_webhooks_leave_with_a_task_that_makes_room() -> None:
+async def test_push_configs_are_evicted_with_their_task() -> None:
     store = InMemoryTaskStore(max_capacity=2)
     for name, state in (("working", WORKING), ("ended", COMPLETED), ("new", WORKING)):
         await store.save(record(name, state))
@@ -93,8 +93,8 @@ async def test_webhooks_leave_with_a_task_that_makes_room() -> None:
     assert kept == {"working": 1, "ended": 0, "new": 1}
 
 
-async def test_the_store_in_memory_has_the_three_methods_of_the_requirements() -> None:
-    store, config = InMemoryTaskStore(), Config(id="c1", task_id="t", url=NOBODY)
+async def test_the_memory_store_has_the_three_push_config_methods_of_the_srs() -> None:
+    store, config = InMemoryTaskStore(), Config(id="c1", task_id="t", url=UNREACHABLE)
     await store.save(record("t"))
     assert await store.get_push_config("t") is None
     assert await store.delete_push_config("t") is False
@@ -105,7 +105,7 @@ async def test_the_store_in_memory_has_the_three_methods_of_the_requirements() -
 
 
 @every_way
-async def test_a_task_that_has_left_has_no_webhooks_any_more(way: str) -> None:
+async def test_an_evicted_task_has_no_push_configs(way: str) -> None:
     async with serving(GIVEN, way, push_notifications=QUICK, max_tasks=1) as peer:
         task = (await peer.send()).task["id"]
         await ask(peer, "push set", task, **HOOK)
@@ -115,49 +115,47 @@ async def test_a_task_that_has_left_has_no_webhooks_any_more(way: str) -> None:
             assert await ask(peer, operation, task, "c1", **HOOK) == (-32001, None)
 
 
-# Of users
+# In users' stores
 
 
 @every_way
-async def test_a_users_store_keeps_the_webhook_of_a_task(way: str) -> None:
+async def test_a_users_store_keeps_the_push_config_of_a_task(way: str) -> None:
     store = DictStore()
     async with serving(GIVEN, way, task_store=store, push_notifications=QUICK) as peer:
         task = (await peer.send()).task["id"]
         assert await hooks_of(peer, task) == []
         assert (await ask(peer, "push set", task, **HOOK))[0] is None
         kept = store.configs[task]
-        assert (kept.id, kept.url, kept.token, kept.task_id) == ("c1", NOBODY, "t-1", task)
+        assert (kept.id, kept.url, kept.token, kept.task_id) == ("c1", UNREACHABLE, "t-1", task)
         assert await hooks_of(peer, task) == [{"taskId": task, **HOOK}]
-        assert (await ask(peer, "push set", task, id="c1", url=f"{NOBODY}/new"))[0] is None
-        assert store.configs[task].url == f"{NOBODY}/new"
+        assert (await ask(peer, "push set", task, id="c1", url=f"{UNREACHABLE}/new"))[0] is None
+        assert store.configs[task].url == f"{UNREACHABLE}/new"
         assert (await ask(peer, "push delete", task, "c1"))[0] is None
         assert (store.configs, await hooks_of(peer, task)) == ({}, [])
 
 
 @every_way
-async def test_a_users_store_keeps_one_webhook_and_does_not_lose_it_to_a_second(way: str) -> None:
+async def test_a_users_store_keeps_its_one_push_config_and_refuses_a_second(way: str) -> None:
     store = DictStore()
     async with serving(GIVEN, way, task_store=store, push_notifications=QUICK) as peer:
         task = (await peer.send("pay")).task["id"]
         await ask(peer, "push set", task, **HOOK)
-        assert await ask(peer, "push set", task, id="c2", url=NOBODY) == (-32602, None)
-        more = Hooks(peer.wire).sending("pay", hook={"id": "c2", "url": NOBODY}, taskId=task)
+        assert await ask(peer, "push set", task, id="c2", url=UNREACHABLE) == (-32602, None)
+        more = Hooks(peer.wire).sending("pay", hook={"id": "c2", "url": UNREACHABLE}, taskId=task)
         assert (await peer.ask("send", more)).code == -32602
         assert await peer.state(task) == "input-required"
         assert await hooks_of(peer, task) == [{"taskId": task, **HOOK}]
 
 
 async def replied(peer: Peer, task: str) -> Json:
-    """The task after a yes."""
+    """Approve a paused task and return it."""
     part = peer.part(text="yes")
     return (await peer.send("pay", part, taskId=task)).task
 
 
 @every_way
 @pytest.mark.parametrize("kept", [DictStore, InMemoryTaskStore])
-async def test_a_webhook_outlives_the_server_and_is_told_in_its_version(
-    way: str, kept: Any
-) -> None:
+async def test_a_push_config_survives_a_restart_and_keeps_its_version(way: str, kept: Any) -> None:
     store, other = kept(), "1.0" if way == "0.3" else "0.3"
     with receiving() as receiver:
         async with serving(GIVEN, way, task_store=store, push_notifications=QUICK) as peer:
@@ -172,7 +170,7 @@ async def test_a_webhook_outlives_the_server_and_is_told_in_its_version(
     assert old == {way == "0.3"}
 
 
-async def test_that_a_webhook_has_failed_outlives_the_server() -> None:
+async def test_the_failure_of_a_webhook_survives_a_restart() -> None:
     store = DictStore()
     with receiving(lambda delivery: Reply(500)) as receiver:
         async with serving(GIVEN, "0.3", task_store=store, push_notifications=QUICK) as peer:
@@ -182,15 +180,15 @@ async def test_that_a_webhook_has_failed_outlives_the_server() -> None:
             await asyncio.to_thread(receiver.wait, 1)
             await true(lambda: "500" in store.configs[task].tenant)
         async with serving(GIVEN, "0.3", task_store=store, push_notifications=QUICK) as peer:
-            _, found = await ask(peer, "push get", task)
-            assert (found["status"], found["reason"]) == ("failed", "status 500")
-            assert "tenant" not in found["pushNotificationConfig"]
+            _, config = await ask(peer, "push get", task)
+            assert (config["status"], config["reason"]) == ("failed", "status 500")
+            assert "tenant" not in config["pushNotificationConfig"]
             await replied(peer, task)
         assert len(receiver) == 1
 
 
 class Refusing(DictStore):
-    """Raises when a webhook is saved."""
+    """A store that raises when a push config is saved."""
 
     async def save_push_config(self, task_id: str, config: Any) -> None:
         raise RuntimeError(SECRET)
@@ -204,7 +202,7 @@ class RefusingAll(Refusing):
 @every_way
 @pytest.mark.parametrize("operation", ["send", "stream"])
 @pytest.mark.parametrize("broken", [Refusing, RefusingAll])
-async def test_a_store_that_can_not_keep_the_webhook_refuses_the_message(
+async def test_a_store_that_cannot_save_the_push_config_refuses_the_message(
     way: str, operation: str, broken: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     gate, store = Gate(), broken()
@@ -220,7 +218,7 @@ async def test_a_store_that_can_not_keep_the_webhook_refuses_the_message(
         assert not gate.calls
 
 
-async def test_a_store_that_can_not_keep_the_task_keeps_no_webhook_either() -> None:
+async def test_a_store_that_cannot_save_the_task_keeps_no_push_config() -> None:
     store = BrokenStore(lambda record: True)
     async with serving(GIVEN, task_store=store, push_notifications=QUICK) as peer:
         answer = await peer.ask("send", Hooks(peer.wire).sending("work", hook=HOOK))
@@ -228,7 +226,7 @@ async def test_a_store_that_can_not_keep_the_task_keeps_no_webhook_either() -> N
         assert (store.records, store.configs) == ({}, {})
 
 
-async def test_a_full_store_keeps_no_webhook_of_a_task_that_it_does_not_take() -> None:
+async def test_a_full_store_keeps_no_push_config_of_a_refused_task() -> None:
     gate, store = Gate(), InMemoryTaskStore(max_capacity=1)
     modules = {"work": Does(gate)}
     async with serving(modules, task_store=store, push_notifications=QUICK) as peer:
@@ -239,7 +237,7 @@ async def test_a_full_store_keeps_no_webhook_of_a_task_that_it_does_not_take() -
 
 
 @every_way
-async def test_a_store_that_can_not_keep_a_webhook_leaves_the_task_as_it_is(way: str) -> None:
+async def test_a_push_config_that_cannot_be_saved_does_not_affect_the_task(way: str) -> None:
     async with serving(GIVEN, way, task_store=Refusing(), push_notifications=QUICK) as peer:
         task = (await peer.send("pay")).task["id"]
         assert await ask(peer, "push set", task, **HOOK) == (-32603, None)
@@ -247,7 +245,7 @@ async def test_a_store_that_can_not_keep_a_webhook_leaves_the_task_as_it_is(way:
         assert (await replied(peer, task))["status"]["state"].lower().endswith("completed")
 
 
-async def test_a_store_that_can_not_note_the_failure_goes_on(
+async def test_a_webhook_failure_that_cannot_be_saved_is_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     class Once(DictStore):
@@ -260,11 +258,11 @@ async def test_a_store_that_can_not_note_the_failure_goes_on(
         async with serving(GIVEN, task_store=Once(), push_notifications=QUICK) as peer:
             params = Hooks(peer.wire).sending("work", hook={**HOOK, "url": receiver.url})
             assert (await peer.ask("send", params)).state == "completed"
-            await true(lambda: "were not saved" in caplog.text)
+            await true(lambda: "webhooks not saved" in caplog.text)
             assert SECRET not in caplog.text
 
 
-async def test_a_store_without_webhooks_is_never_asked_for_them() -> None:
+async def test_without_push_notifications_the_store_is_not_asked_for_push_configs() -> None:
     class Plain(DictStore):
         async def get_push_config(self, task_id: str) -> Any:
             raise AssertionError
@@ -276,7 +274,7 @@ async def test_a_store_without_webhooks_is_never_asked_for_them() -> None:
         assert (await replied(peer, task))["status"]["state"] == "TASK_STATE_COMPLETED"
 
 
-async def test_over_a_store_of_the_sdk_webhooks_live_in_the_process() -> None:
+async def test_with_a_store_of_the_sdk_push_configs_are_kept_in_memory() -> None:
     store = SdkStore()
     with receiving() as receiver:
         async with serving(GIVEN, task_store=store, push_notifications=QUICK) as peer:

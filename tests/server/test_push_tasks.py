@@ -1,4 +1,4 @@
-"""Webhooks and the tasks they are of: with a message, with an answer, and without a client."""
+"""Webhooks that come with a message or with an answer, and tasks without a client."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -22,7 +22,7 @@ from .inloop import NEEDS_APPROVAL, WAYS, Does, Gate, Peer, give_back, registry_
 from .inloop import anyio_backend as anyio_backend
 from .modules import Inputs
 from .test_disconnect import LOST, are_canceled, end_of, outlast
-from .webhooks import NOBODY, Hooks
+from .webhooks import UNREACHABLE, Hooks
 
 ALL = ["submitted", "working", "completed"]
 
@@ -43,7 +43,7 @@ GIVEN: dict[str, object] = {
     "pay": Does(give_back, annotations=NEEDS_APPROVAL),
 }
 QUICK = PushSettings(dev=True, retries=())
-"""Webhooks that have failed at the first attempt that fails."""
+"""Push settings without retries."""
 
 
 @pytest.fixture(scope="module")
@@ -57,8 +57,8 @@ def client() -> Iterator[httpx.Client]:
 
 @pytest.fixture
 def receiver() -> Iterator[Receiver]:
-    with receiving() as found:
-        yield found
+    with receiving() as receiver:
+        yield receiver
 
 
 @pytest.fixture
@@ -67,15 +67,15 @@ def hooks(agent: Agent) -> Hooks:
 
 
 def pause(agent: Agent, **members: Any) -> str:
-    """A task that waits for approval."""
+    """Start a task that waits for approval and return its id."""
     answer = agent.send("pay", **members)
     assert answer.state == "input-required"
-    found: str = answer.task["id"]
-    return found
+    task_id: str = answer.task["id"]
+    return task_id
 
 
 def say(hooks: Hooks, word: str, hook: Json, **members: Any) -> Answer:
-    """Answer a paused task with a webhook."""
+    """Answer a paused task with a message that brings a webhook."""
     part = hooks.agent.part(text=word)
     return hooks.agent.ask("send", hooks.sending("pay", part, hook=hook, **members))
 
@@ -84,7 +84,7 @@ def say(hooks: Hooks, word: str, hook: Json, **members: Any) -> Answer:
 
 
 @pytest.mark.parametrize("operation", ["send", "stream"])
-def test_the_webhook_of_a_message_is_told_from_the_beginning_and_listed(
+def test_the_webhook_of_a_message_gets_every_state_and_is_listed(
     hooks: Hooks, receiver: Receiver, operation: str
 ) -> None:
     hook = {"id": "c1", "url": receiver.url, "token": "t-1"}
@@ -99,7 +99,7 @@ def test_the_webhook_of_a_message_is_told_from_the_beginning_and_listed(
     assert hooks.ids(task) == ["c1"]
 
 
-def test_the_webhook_of_a_message_is_of_its_task_whatever_task_it_names(
+def test_the_webhook_of_a_message_belongs_to_its_task_whatever_id_it_names(
     hooks: Hooks, receiver: Receiver
 ) -> None:
     another = pause(hooks.agent)
@@ -109,13 +109,13 @@ def test_the_webhook_of_a_message_is_of_its_task_whatever_task_it_names(
     assert hooks.of(another) == []
 
 
-def test_a_webhook_without_an_id_that_a_message_brings_gets_one(hooks: Hooks) -> None:
-    task = hooks.agent.ask("send", hooks.sending("echo", hook={"url": NOBODY})).task["id"]
+def test_the_webhook_of_a_message_gets_an_id(hooks: Hooks) -> None:
+    task = hooks.agent.ask("send", hooks.sending("echo", hook={"url": UNREACHABLE})).task["id"]
     (config_id,) = hooks.ids(task)
     assert (config_id == task) is not hooks.agent.modern
 
 
-def test_who_may_not_call_a_skill_learns_nothing_by_a_webhook() -> None:
+def test_a_denied_call_reveals_nothing_about_its_webhook() -> None:
     rules = ACL([ACLRule(["@external"], ["echo"], "allow")], default_effect="deny")
     with (
         closing(Executor(registry_of(GIVEN), acl=rules)) as executor,
@@ -124,8 +124,10 @@ def test_who_may_not_call_a_skill_learns_nothing_by_a_webhook() -> None:
     ):
         for way in WAYS:
             hooks = Hooks(Agent(client, way))
-            asked = [{"url": NOBODY}, {"url": "ftp://127.0.0.1/"}, {}]
-            answers = [hooks.agent.ask("send", hooks.sending("pay", hook=hook)) for hook in asked]
+            webhooks = [{"url": UNREACHABLE}, {"url": "ftp://127.0.0.1/"}, {}]
+            answers = [
+                hooks.agent.ask("send", hooks.sending("pay", hook=hook)) for hook in webhooks
+            ]
             assert [answer.code for answer in answers] == [-32001] * 3
             assert len({answer.response.text for answer in answers}) == 1
 
@@ -133,53 +135,52 @@ def test_who_may_not_call_a_skill_learns_nothing_by_a_webhook() -> None:
 # With an answer
 
 
-@pytest.mark.parametrize("known", ["task", "context"])
-def test_the_webhook_of_an_answer_is_told_what_happens_from_then_on(
-    hooks: Hooks, receiver: Receiver, known: str
+@pytest.mark.parametrize("addressed_by", ["task", "context"])
+def test_the_webhook_of_an_answer_gets_the_later_states(
+    hooks: Hooks, receiver: Receiver, addressed_by: str
 ) -> None:
     context = str(uuid4())
     task = pause(hooks.agent, contextId=context)
-    about = {"taskId": task} if known == "task" else {"contextId": context}
-    assert say(hooks, "yes", {"id": "c1", "url": receiver.url}, **about).task["id"] == task
+    by_task = addressed_by == "task" or hooks.agent.modern
+    target = {"taskId": task} if by_task else {"contextId": context}
+    assert say(hooks, "yes", {"id": "c1", "url": receiver.url}, **target).task["id"] == task
     receiver.wait(2)
     assert receiver.states == ["working", "completed"]
     assert hooks.ids(task) == ["c1"]
 
 
-def test_the_webhook_of_an_answer_comes_to_those_that_the_task_has(
-    hooks: Hooks, receiver: Receiver
-) -> None:
+def test_the_webhook_of_an_answer_is_added_to_the_others(hooks: Hooks, receiver: Receiver) -> None:
     hook = {"id": "c1", "url": f"{receiver.url}/first"}
     paused = hooks.agent.ask("send", hooks.sending("pay", hook=hook))
     task = paused.task["id"]
     say(hooks, "yes", {"id": "c2", "url": f"{receiver.url}/second"}, taskId=task)
     receiver.wait(7)
-    told = {
+    states_by_path = {
         path: [d.state for d in receiver.deliveries if d.path == path]
         for path in ("/hook/first", "/hook/second")
     }
-    assert told == {
+    assert states_by_path == {
         "/hook/first": ["submitted", "working", "input-required", "working", "completed"],
         "/hook/second": ["working", "completed"],
     }
     assert hooks.ids(task) == ["c1", "c2"]
 
 
-def test_an_answer_whose_webhook_is_refused_answers_nothing(hooks: Hooks) -> None:
+def test_an_answer_with_an_invalid_webhook_is_refused(hooks: Hooks) -> None:
     task = pause(hooks.agent)
     assert say(hooks, "yes", {"url": "ftp://127.0.0.1/"}, taskId=task).code == -32602
     assert hooks.agent.ask("get", {"id": task}).state == "input-required"
     assert hooks.of(task) == []
-    assert say(hooks, "yes", {"url": NOBODY}, taskId=task).state == "completed"
+    assert say(hooks, "yes", {"url": UNREACHABLE}, taskId=task).state == "completed"
 
 
-def test_an_answer_that_is_refused_adds_no_webhook(hooks: Hooks) -> None:
+def test_a_refused_answer_adds_no_webhook(hooks: Hooks) -> None:
     agent = hooks.agent
     paused = agent.send("ask", agent.part(data={"count": 0}))
     assert paused.state == "input-required"
     task = paused.task["id"]
     wrong = agent.part(data={"count": "many"})
-    params = hooks.sending("ask", wrong, hook={"url": NOBODY}, taskId=task)
+    params = hooks.sending("ask", wrong, hook={"url": UNREACHABLE}, taskId=task)
     assert agent.ask("send", params).code == -32602
     assert agent.ask("get", {"id": task}).state == "input-required"
     assert hooks.of(task) == []
@@ -192,7 +193,7 @@ def test_an_answer_that_is_refused_adds_no_webhook(hooks: Hooks) -> None:
 async def losing(
     way: str, receiver: Receiver, operation: str
 ) -> AsyncIterator[tuple[Peer, str, Gate, Gate]]:
-    """An agent, a task with a webhook that works and whose client has gone, its gate, another's."""
+    """Start a task with a webhook, disconnect its client, and yield both, with gates for tasks."""
     gate, other = Gate(), Gate()
     modules = {"work": Does(gate), "other": Does(other)}
     async with serving(
@@ -213,7 +214,7 @@ async def losing(
 
 
 async def working(peer: Peer, gate: Gate, receiver: Receiver) -> str:
-    """Wait until the only task works, and its webhook has been told or has failed."""
+    """Wait until the only task is running and no notification is pending; return its id."""
     await gate.reached.wait()
     (task_id,) = peer.served.engine.runs
     await asyncio.to_thread(receiver.wait, 1)
@@ -229,7 +230,7 @@ each_operation = pytest.mark.parametrize("operation", ["send", "stream"])
 @every_way
 @each_operation
 @pytest.mark.anyio
-async def test_a_task_with_a_webhook_goes_on_without_its_client(
+async def test_a_task_with_a_webhook_keeps_running_without_its_client(
     way: str, operation: str, receiver: Receiver
 ) -> None:
     async with losing(way, receiver, operation) as (peer, task_id, gate, other):

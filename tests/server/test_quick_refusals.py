@@ -1,4 +1,4 @@
-"""How long refusals take: no longer than what is not refused, and nobody waits for them longer."""
+"""Refused requests take no longer than accepted ones, and delay others no longer."""
 
 import json
 import time
@@ -13,10 +13,10 @@ from .asking import Agent, Answer
 pytestmark = pytest.mark.clock
 
 ROUNDS = 7
-"""How often something is measured; the best counts, as all else is the machine's."""
+"""The number of measurements; the best one counts, to exclude noise of the machine."""
 
 NOISE = 1.5
-"""How much longer something may take than what it is compared with."""
+"""The tolerance of comparisons, as a factor."""
 
 VERSION_7 = {"A2A-Version": "7.0"}
 SMALL: dict[str, tuple[int, Callable[[Agent], Answer]]] = {
@@ -30,10 +30,10 @@ SMALL: dict[str, tuple[int, Callable[[Agent], Answer]]] = {
     "a message to an unknown task": (-32001, lambda agent: agent.send(taskId="nope")),
     "no webhooks": (-32003, lambda agent: agent.ask("push list", {"taskId": "nope"})),
     "another content type": (-32005, lambda agent: agent.post(b"{}", {"Content-Type": "x/y"})),
-    "no extended card": (-32007, lambda agent: agent.ask("card")),
+    "no extended card": (-32004, lambda agent: agent.ask("card")),
     "an unknown version": (-32009, lambda agent: agent.post(around(agent, "1"), VERSION_7)),
 }
-"""A refusal of each class: its code, and what is refused."""
+"""One refused request for each class of errors, with its code."""
 
 LARGE = {
     "lists that are not closed": "[" * 400_000,
@@ -43,11 +43,11 @@ LARGE = {
     "a list of many numbers": f"[{'0,' * 300_000}0]",
     "a list of many texts": f"""[{'"",' * 300_000}0]""",
 }
-"""JSON that is refused although it is not too large."""
+"""JSON that is refused although its size is allowed."""
 
 
 def around(agent: Agent, value: str) -> bytes:
-    """A send with *value*, as it is, in its data."""
+    """Return a send with the JSON text *value* in its data."""
     params = agent.params("mirror", agent.part(data={"value": "HOLE"}))
     request = {"jsonrpc": "2.0", "id": 1, "method": agent.method("send"), "params": params}
     return json.dumps(request).replace('"HOLE"', value).encode()
@@ -58,14 +58,14 @@ def shortest(measure: Callable[[], float]) -> float:
 
 
 def seconds(ask: Callable[[], object]) -> float:
-    """How long it takes to ask."""
+    """Return how many seconds a call takes."""
     begun = time.perf_counter()
     ask()
     return time.perf_counter() - begun
 
 
 def slowest_beside(agent: Agent, body: bytes) -> float:
-    """How long others wait for a small answer while *body* is read, at worst."""
+    """Return the longest response time of a small request while *body* is processed."""
     slowest = 0.0
     with ThreadPoolExecutor(1) as pool:
         busy = pool.submit(agent.post, body)
@@ -86,7 +86,7 @@ def test_a_refusal_takes_no_longer_than_a_send(new: Agent, name: str) -> None:
 @pytest.mark.parametrize("name", LARGE)
 def test_a_large_refusal_takes_no_longer_than_a_text_of_its_size(new: Agent, name: str) -> None:
     refused, taken = around(new, LARGE[name]), around(new, json.dumps("x" * len(LARGE[name])))
-    assert new.post(refused).code in {-32602, -32700}
+    assert new.post(refused).is_too_large
     assert new.post(taken).state == "completed"
     limit = NOISE * shortest(lambda: seconds(lambda: new.post(taken)))
     assert shortest(lambda: seconds(lambda: new.post(refused))) <= limit

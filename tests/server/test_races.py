@@ -1,4 +1,4 @@
-"""What happens at the same time: each task ends once, and nothing is left over."""
+"""Concurrent operations: each task ends exactly once and nothing leaks."""
 
 import asyncio
 from collections import Counter
@@ -28,16 +28,16 @@ pytestmark = pytest.mark.anyio
 
 
 class SlowStore(InMemoryTaskStore):
-    """Takes a millisecond for everything, as one behind a network does."""
+    """A store with the latency of a network: a millisecond for every operation."""
 
     async def save(self, record: TaskRecord) -> None:
         await asyncio.sleep(0.001)
         await super().save(record)
         await asyncio.sleep(0)
 
-    async def get(self, task_id: str) -> TaskRecord | None:
+    async def get(self, task_id: str, owner: str | None = None) -> TaskRecord | None:
         await asyncio.sleep(0.001)
-        return await super().get(task_id)
+        return await super().get(task_id, owner)
 
     async def query(self, query: Query) -> Page:
         await asyncio.sleep(0.001)
@@ -51,7 +51,7 @@ ROUNDS = [
     pytest.param(InMemoryTaskStore, 2000, id="memory, often", marks=pytest.mark.soak),
     pytest.param(SlowStore, 500, id="slow, often", marks=pytest.mark.soak),
 ]
-"""Stores, and how often they are tried."""
+"""Stores, each with a number of rounds."""
 
 
 def ask(message: Any, **options: Any) -> Request:
@@ -59,7 +59,7 @@ def ask(message: Any, **options: Any) -> Request:
 
 
 def sending(text: str = "hello", wait: bool = True, **members: Any) -> Request:
-    """A message to the skill `work`."""
+    """Return a request that sends a message to the skill `work`."""
     message = a2a.Message(
         message_id="m", role=a2a.Role.ROLE_USER, parts=[a2a.Part(text=text)], **members
     )
@@ -78,34 +78,34 @@ def get(task_id: str) -> Request:
 
 
 async def events(handler: Handler, task_id: str, last: int = 0) -> list[Any]:
-    """Every event of a task that has ended or paused."""
-    asked = a2a.SubscribeToTaskRequest(id=task_id)
+    """Return every event of a task that has ended or paused."""
+    message = a2a.SubscribeToTaskRequest(id=task_id)
     with Connection() as connection:
-        request = Request(asked, Caller(connection=connection), last_id=last)
+        request = Request(message, Caller(connection=connection), last_event_id=last)
         return [event async for event in await handler.subscribe(request)]
 
 
-def ends(found: list[Any]) -> list[int]:
-    """The terminal states among the events."""
+def ends(log: list[Any]) -> list[int]:
+    """Return the terminal states among the events."""
     statuses = [
         event.payload.status.state
-        for event in found
+        for event in log
         if isinstance(event.payload, a2a.TaskStatusUpdateEvent)
     ]
     return [state for state in statuses if state in TERMINAL]
 
 
-async def outcome(asked: Any) -> str:
-    """What became of a request: "done", or the name of the error."""
+async def outcome(operation: Any) -> str:
+    """Await a request; return "done" or the name of its error."""
     try:
-        await asked
+        await operation
     except A2AError as error:
         return type(error).__name__
     return "done"
 
 
 class Yielding:
-    """An action, and a source of chunks, that gives way a few times before it ends."""
+    """An action and a stream that yield to the event loop a few times before they end."""
 
     def __init__(self) -> None:
         self.times = 0
@@ -147,10 +147,10 @@ async def test_a_task_that_is_canceled_as_it_completes_ends_once(
                 await asyncio.sleep(0)
             done = await outcome(handler.cancel(cancel(task_id)))
             assert done in {"done", "TaskNotCancelableError"}
-            found = await events(handler, task_id)
-            assert [event.version for event in found] == list(range(1, len(found) + 1))
-            (end,) = ends(found)
-            assert found[-1].payload.status.state == end
+            log = await events(handler, task_id)
+            assert [event.version for event in log] == list(range(1, len(log) + 1))
+            (end,) = ends(log)
+            assert log[-1].payload.status.state == end
             assert (end == CANCELED) == (done == "done")
             assert (await handler.get(get(task_id))).status.state == end
             assert action.runs[task_id] == 1 or (end == CANCELED and not action.runs[task_id])
@@ -164,7 +164,7 @@ async def test_a_task_that_is_canceled_as_it_completes_ends_once(
 
 
 @pytest.mark.parametrize("store", STORES)
-async def test_a_task_that_is_canceled_at_once_leaves_nothing_over(store: Any) -> None:
+async def test_a_task_that_is_canceled_at_once_leaks_nothing(store: Any) -> None:
     async with serving({"work": Does(Gate())}, task_store=store()) as peer:
         handler, before = peer.served.handler, asyncio.all_tasks()
 
@@ -178,8 +178,8 @@ async def test_a_task_that_is_canceled_at_once_leaves_nothing_over(store: Any) -
 
 
 @pytest.mark.parametrize("store", STORES)
-async def test_a_client_that_gives_up_its_send_leaves_a_task_that_ends(store: Any) -> None:
-    """Whatever moment it gives up at."""
+async def test_a_task_ends_when_its_send_is_cancelled(store: Any) -> None:
+    """The moments of the disconnects vary."""
     async with serving({"work": Does(Yielding())}, task_store=store()) as peer:
         handler, before = peer.served.handler, asyncio.all_tasks()
 
@@ -198,7 +198,7 @@ async def test_a_client_that_gives_up_its_send_leaves_a_task_that_ends(store: An
 
 
 @pytest.mark.parametrize("store", STORES)
-async def test_a_client_that_gives_up_its_cancellation_still_cancels(store: Any) -> None:
+async def test_a_cancellation_takes_effect_when_its_request_is_cancelled(store: Any) -> None:
     async with serving({"work": Does(Gate())}, task_store=store()) as peer:
         handler, before = peer.served.handler, asyncio.all_tasks()
 
@@ -216,13 +216,13 @@ async def test_a_client_that_gives_up_its_cancellation_still_cancels(store: Any)
             await outcome(handler.cancel(cancel(task.id)))
         await true(lambda: asyncio.all_tasks() == before)
         for task in page.tasks:
-            found = await events(handler, task.id)
-            assert ends(found) == [CANCELED]
-            assert [event.version for event in found] == [1, 2, 3]
+            log = await events(handler, task.id)
+            assert ends(log) == [CANCELED]
+            assert [event.version for event in log] == [1, 2, 3]
         assert not peer.served.engine.runs
 
 
-async def test_a_client_that_gives_up_its_answer_leaves_no_task_that_nobody_works_for() -> None:
+async def test_a_cancelled_answer_leaves_no_task_without_a_run() -> None:
     saved, go = asyncio.Event(), asyncio.Event()
 
     class LateStore(InMemoryTaskStore):
@@ -249,7 +249,7 @@ async def test_a_client_that_gives_up_its_answer_leaves_no_task_that_nobody_work
 
 @pytest.mark.parametrize("answers", [2, 8])
 @pytest.mark.parametrize(("store", "rounds"), ROUNDS)
-async def test_of_several_answers_at_once_one_resumes_the_task(
+async def test_only_one_of_several_concurrent_answers_resumes_the_task(
     store: Any, rounds: int, answers: int
 ) -> None:
     calls: Counter[str] = Counter()
@@ -265,11 +265,11 @@ async def test_of_several_answers_at_once_one_resumes_the_task(
 
         async def race() -> None:
             task = await handler.send(sending())
-            wishes = (handler.send(sending("yes", task_id=task.id)) for _ in range(answers))
-            assert {*await asyncio.gather(*map(outcome, wishes))} == {"done"}
-            found = await events(handler, task.id)
-            assert [event.version for event in found] == list(range(1, len(found) + 1))
-            assert ends(found) == [COMPLETED]
+            requests = (handler.send(sending("yes", task_id=task.id)) for _ in range(answers))
+            assert {*await asyncio.gather(*map(outcome, requests))} == {"done"}
+            log = await events(handler, task.id)
+            assert [event.version for event in log] == list(range(1, len(log) + 1))
+            assert ends(log) == [COMPLETED]
             assert calls.pop(task.id) == 1
 
         for _ in range(rounds // 10):
@@ -279,17 +279,17 @@ async def test_of_several_answers_at_once_one_resumes_the_task(
         assert not peer.served.engine.runs
 
 
-async def test_an_old_record_does_not_bring_a_task_back_to_life() -> None:
-    """After a restart the tasks knows a paused task from the store alone, which may be slow."""
+async def test_a_stale_record_does_not_revive_a_task() -> None:
+    """After a restart, a paused task is loaded from a store that may be slow."""
     has_read, go = asyncio.Event(), asyncio.Event()
 
     class LateStore(InMemoryTaskStore):
-        async def get(self, task_id: str) -> TaskRecord | None:
-            found = await super().get(task_id)
+        async def get(self, task_id: str, owner: str | None = None) -> TaskRecord | None:
+            record = await super().get(task_id, owner)
             if not has_read.is_set():
                 has_read.set()
                 await go.wait()
-            return found
+            return record
 
     store = LateStore()
     status = a2a.TaskStatus(state=INPUT_REQUIRED)
@@ -303,7 +303,7 @@ async def test_an_old_record_does_not_bring_a_task_back_to_life() -> None:
 
 
 @pytest.mark.parametrize("store", STORES)
-async def test_a_yes_and_a_no_at_once_have_one_outcome(store: Any) -> None:
+async def test_a_concurrent_yes_and_no_have_one_outcome(store: Any) -> None:
     calls: Counter[str] = Counter()
 
     async def count(inputs: Inputs, context: Any) -> Inputs:
@@ -318,12 +318,12 @@ async def test_a_yes_and_a_no_at_once_have_one_outcome(store: Any) -> None:
             task = await handler.send(sending())
             words = ["yes", "no"] if number % 2 else ["no", "yes"]
             answers = [outcome(handler.send(sending(word, task_id=task.id))) for word in words]
-            wishes = [*answers, outcome(handler.cancel(cancel(task.id)))]
-            await asyncio.gather(*(wishes if number % 3 else reversed(wishes)))
+            requests = [*answers, outcome(handler.cancel(cancel(task.id)))]
+            await asyncio.gather(*(requests if number % 3 else reversed(requests)))
             await true(lambda: task.id not in peer.served.engine.runs)
-            found = await events(handler, task.id)
-            assert [event.version for event in found] == list(range(1, len(found) + 1))
-            (end,) = ends(found)
+            log = await events(handler, task.id)
+            assert [event.version for event in log] == list(range(1, len(log) + 1))
+            (end,) = ends(log)
             assert calls[task.id] == (end == COMPLETED) or end == CANCELED
 
         await asyncio.gather(*map(race, range(30)))
@@ -363,16 +363,16 @@ async def test_a_hundred_tasks_at_once_do_not_get_mixed_up(store: Any) -> None:
 
 
 @pytest.mark.parametrize("store", STORES)
-async def test_readers_that_come_at_any_time_get_every_event_once(store: Any) -> None:
+async def test_readers_that_subscribe_at_any_time_get_every_event_once(store: Any) -> None:
     async with serving({"work": Streams(Yielding().stream)}, task_store=store()) as peer:
         handler = peer.served.handler
 
         async def read(task_id: str, wait: int) -> None:
             for _ in range(wait):
                 await asyncio.sleep(0)
-            found = await events(handler, task_id)
-            assert [event.version for event in found] == list(range(1, len(found) + 1))
-            assert ends(found) == [COMPLETED]
+            log = await events(handler, task_id)
+            assert [event.version for event in log] == list(range(1, len(log) + 1))
+            assert ends(log) == [COMPLETED]
 
         for _ in range(12):
             ticket = await handler.admit(sending(), streaming=True)
@@ -392,7 +392,7 @@ async def test_subscribers_over_http_are_gapless_when_the_store_is_slow() -> Non
 
 
 @pytest.mark.parametrize("store", STORES)
-async def test_the_end_of_the_server_and_of_a_task_at_once_is_one_end(store: Any) -> None:
+async def test_a_task_that_completes_during_shutdown_ends_once(store: Any) -> None:
     async with serving({"work": Does(Yielding())}, task_store=store()) as peer:
         handler, before = peer.served.handler, asyncio.all_tasks()
         tasks = await asyncio.gather(*(handler.send(sending(wait=False)) for _ in range(60)))
@@ -403,7 +403,7 @@ async def test_the_end_of_the_server_and_of_a_task_at_once_is_one_end(store: Any
             assert len(ends(await events(handler, task.id))) == 1
 
 
-async def test_a_task_that_is_stored_as_the_server_ends_ends_too() -> None:
+async def test_a_task_that_is_stored_during_shutdown_ends() -> None:
     saving = asyncio.Event()
 
     class LateStore(InMemoryTaskStore):
@@ -425,7 +425,7 @@ async def test_a_task_that_is_stored_as_the_server_ends_ends_too() -> None:
 
 
 @pytest.mark.parametrize("store", STORES)
-async def test_an_unknown_or_ended_task_is_told_apart_under_load(store: Any) -> None:
+async def test_cancels_of_unknown_and_ended_tasks_have_different_errors(store: Any) -> None:
     async with serving({"work": always({})}, task_store=store()) as peer:
         handler = peer.served.handler
         task = await handler.send(sending())
@@ -446,26 +446,26 @@ async def test_two_apps_do_not_see_each_others_runs() -> None:
 
 
 class EarlyStore(InMemoryTaskStore):
-    """Shows a task some time before it says that it has it."""
+    """A store that lists a task before its save returns."""
 
     async def save(self, record: TaskRecord) -> None:
         await super().save(record)
         await asyncio.sleep(0.01)
 
 
-async def test_a_task_that_its_store_shows_early_ends_once() -> None:
+async def test_a_task_that_is_listed_before_its_save_returns_ends_once() -> None:
     gate = Gate()
     async with serving({"work": Does(gate)}, task_store=EarlyStore()) as peer:
         handler, before = peer.served.handler, asyncio.all_tasks()
         sent = asyncio.create_task(handler.send(sending(wait=False, context_id="c")))
         listed = ask(a2a.ListTasksRequest(context_id="c"))
-        while not (tasks := (await handler.list_created(listed)).tasks):  # noqa: ASYNC110  # no word
+        while not (tasks := (await handler.list_created(listed)).tasks):  # noqa: ASYNC110  # no event
             await asyncio.sleep(0)
         canceled = await handler.cancel(cancel(tasks[0].id))
         assert canceled.status.state == CANCELED
         await asyncio.wait({sent})
-        found = await events(handler, canceled.id)
-        assert [event.version for event in found] == list(range(1, len(found) + 1))
-        assert ends(found) == [CANCELED]
+        log = await events(handler, canceled.id)
+        assert [event.version for event in log] == list(range(1, len(log) + 1))
+        assert ends(log) == [CANCELED]
         assert (await handler.get(get(canceled.id))).status.state == CANCELED
         await true(lambda: not peer.served.engine.runs and asyncio.all_tasks() <= before | {sent})

@@ -1,4 +1,4 @@
-"""Sends that are repeated because their answers were lost."""
+"""Sends that clients repeat with an idempotency key."""
 
 import asyncio
 from typing import Any
@@ -33,7 +33,7 @@ async def sent(peer: Peer, text: str = "hello", headers: Any = None, **message: 
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_a_repeated_send_gets_the_task_that_is_there(way: str) -> None:
+async def test_a_repeated_send_returns_the_existing_task(way: str) -> None:
     counts = Counts()
     async with serving({"work": Does(counts)}, way) as peer:
         first, again = await sent(peer, headers=KEY), await sent(peer, headers=KEY)
@@ -51,7 +51,7 @@ async def test_the_key_can_be_in_the_messages_metadata() -> None:
         assert counts.calls == 1
 
 
-async def test_without_a_key_every_send_is_a_new_one() -> None:
+async def test_without_a_key_every_send_creates_a_task() -> None:
     counts = Counts()
     async with serving({"work": Does(counts)}) as peer:
         first, again = await sent(peer), await sent(peer)
@@ -60,14 +60,14 @@ async def test_without_a_key_every_send_is_a_new_one() -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_a_key_is_for_one_message(way: str) -> None:
+async def test_a_key_cannot_be_reused_for_another_message(way: str) -> None:
     async with serving({"work": Does(Counts())}, way) as peer:
         await sent(peer, headers=KEY)
         assert (await sent(peer, "good bye", headers=KEY)).code == -32602
 
 
 @pytest.mark.parametrize("key", ["", "a b", "ü", "x" * 257])
-async def test_what_is_no_key_is_refused(key: str) -> None:
+async def test_an_invalid_key_is_refused(key: str) -> None:
     counts = Counts()
     async with serving({"work": Does(counts)}) as peer:
         assert (await sent(peer, metadata={"idempotencyKey": key})).code == -32602
@@ -75,7 +75,7 @@ async def test_what_is_no_key_is_refused(key: str) -> None:
         assert counts.calls == 0
 
 
-async def test_who_repeats_while_it_runs_waits_for_the_same_run() -> None:
+async def test_sends_repeated_during_the_run_wait_for_it() -> None:
     gate = Gate()
     async with serving({"work": Does(gate)}) as peer:
         sends = [asyncio.create_task(sent(peer, headers=KEY)) for _ in range(5)]

@@ -1,4 +1,4 @@
-"""Remembered JSON Schemas: they save time and change nothing else."""
+"""Cached JSON Schemas change nothing but the speed."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Total(BaseModel):
-    """What it comes to."""
+    """The sum of an order."""
 
     total: int = Field(ge=0)
 
@@ -55,8 +55,8 @@ WRONG: list[Json] = [
 ]
 
 
-def told(answer: Any) -> Any:
-    """What an answer says, without ids and times."""
+def normalized(answer: Any) -> Any:
+    """Return a response without ids and times."""
     if answer.error is not None:
         return answer.error
     status = answer.task["status"]
@@ -68,26 +68,26 @@ def told(answer: Any) -> Any:
 
 
 async def answers(peer: Peer) -> list[Any]:
-    found = []
+    responses = []
     for skill in modules():
         for data in (ORDER, *WRONG, {"a": 1}):
-            for _ in range(2):  # the second time with what is remembered from the first
-                found.append(told(await peer.send(skill, peer.part(data=data))))
+            for _ in range(2):  # the second call uses the schemas cached by the first
+                responses.append(normalized(await peer.send(skill, peer.part(data=data))))
     async with peer.stream("stream", peer.part(data=ORDER)) as stream:
-        found += [str(frame) for frame in await stream.rest()]
-    found.append((await peer.client.get("/.well-known/agent-card.json")).json()["skills"])
-    return found
+        responses += [str(frame) for frame in await stream.rest()]
+    responses.append((await peer.client.get("/.well-known/agent-card.json")).json()["skills"])
+    return responses
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_all_answers_are_the_same_with_and_without(way: str) -> None:
+async def test_responses_are_the_same_with_and_without_the_cache(way: str) -> None:
     async with serving(modules(), way, limits=Limits(schema_cache=True)) as peer:
-        remembered = await answers(peer)
+        cached = await answers(peer)
     async with serving(modules(), way, limits=Limits(schema_cache=False)) as peer:
-        assert await answers(peer) == remembered
+        assert await answers(peer) == cached
 
 
-async def test_the_module_is_described_in_the_same_way_afterwards() -> None:
+async def test_the_descriptions_of_modules_do_not_change() -> None:
     registry = Registry()
     for name, module in modules().items():
         registry.register(name, module)
@@ -95,12 +95,12 @@ async def test_the_module_is_described_in_the_same_way_afterwards() -> None:
     async with serving(registry) as peer:
         await answers(peer)
     for name, definition in before.items():
-        found: Any = registry.get_definition(name)
-        assert found.input_schema == definition.input_schema
-        assert found.output_schema == definition.output_schema
+        described: Any = registry.get_definition(name)
+        assert described.input_schema == definition.input_schema
+        assert described.output_schema == definition.output_schema
 
 
-async def test_the_schema_is_made_once() -> None:
+async def test_the_schema_is_generated_once() -> None:
     made = 0
 
     class Counted(Order):
@@ -118,7 +118,7 @@ async def test_the_schema_is_made_once() -> None:
         assert made == first
 
 
-async def test_the_users_class_is_left_alone() -> None:
+async def test_the_users_class_is_not_modified() -> None:
     before = dict(vars(Order))
 
     class Module(Does):
@@ -130,29 +130,29 @@ async def test_the_users_class_is_left_alone() -> None:
     assert dict(vars(Order)) == before
 
 
-def test_what_stands_in_for_a_model_is_the_model_in_every_other_way() -> None:
-    memo: Any = CachedSchema(Item)
-    item = memo(name="x", count=1)
+def test_a_cached_schema_behaves_like_its_model() -> None:
+    cached_schema: Any = CachedSchema(Item)
+    item = cached_schema(name="x", count=1)
     assert type(item) is Item
-    assert memo.model_validate({"name": "x", "count": 1}) == item
-    assert isinstance(item, memo)
-    assert not isinstance(5, memo)
-    assert memo.__name__ == "Item"
-    assert memo.model_fields is Item.model_fields
-    assert repr(memo) == repr(Item)
-    assert hasattr(memo, "model_construct")
-    assert not hasattr(memo, "no_such_thing")
+    assert cached_schema.model_validate({"name": "x", "count": 1}) == item
+    assert isinstance(item, cached_schema)
+    assert not isinstance(5, cached_schema)
+    assert cached_schema.__name__ == "Item"
+    assert cached_schema.model_fields is Item.model_fields
+    assert repr(cached_schema) == repr(Item)
+    assert hasattr(cached_schema, "model_construct")
+    assert not hasattr(cached_schema, "no_such_thing")
     with pytest.raises(ValidationError, match="Item"):
-        memo(name=5)
+        cached_schema(name=5)
 
 
-def test_a_schema_with_options_is_made_anew() -> None:
-    memo = CachedSchema(Item)
-    assert memo.model_json_schema() is memo.model_json_schema()
-    assert memo.model_json_schema() == Item.model_json_schema()
+def test_a_schema_with_options_is_not_cached() -> None:
+    cached_schema = CachedSchema(Item)
+    assert cached_schema.model_json_schema() is cached_schema.model_json_schema()
+    assert cached_schema.model_json_schema() == Item.model_json_schema()
     options: dict[str, Any] = {"mode": "serialization", "by_alias": False}
-    assert memo.model_json_schema(**options) == Item.model_json_schema(**options)
-    assert memo.model_json_schema(True) == Item.model_json_schema(True)
+    assert cached_schema.model_json_schema(**options) == Item.model_json_schema(**options)
+    assert cached_schema.model_json_schema(True) == Item.model_json_schema(True)
 
 
 class Slotted:
@@ -167,21 +167,21 @@ class Fixed:
 
 
 @pytest.mark.parametrize("module", [Slotted(), Fixed(), object(), None])
-def test_a_module_that_can_not_be_given_a_memo_does_without(module: Any) -> None:
+def test_a_module_that_cannot_be_modified_is_not_cached(module: Any) -> None:
     cache_schemas(module)
     assert not isinstance(getattr(module, "input_schema", None), CachedSchema)
     assert not isinstance(getattr(module, "output_schema", None), CachedSchema)
 
 
-def test_what_is_no_model_is_left_as_it_is() -> None:
+def test_a_schema_that_is_not_a_model_is_not_replaced() -> None:
     module = Does(give_back, input_schema={"type": "object"}, output_schema=None)
     cache_schemas(module)
     assert (module.input_schema, module.output_schema) == ({"type": "object"}, None)
 
 
-def test_a_memo_is_not_put_before_a_memo() -> None:
+def test_a_cached_schema_is_not_wrapped_again() -> None:
     module = Does(give_back, input_schema=Item)
     cache_schemas(module)
-    memo = module.input_schema
+    cached_schema = module.input_schema
     cache_schemas(module)
-    assert module.input_schema is memo
+    assert module.input_schema is cached_schema

@@ -1,4 +1,4 @@
-"""The official SDK's routes on this server's engine, by the SDK's `RequestHandler` interface."""
+"""The official SDK's routes on this server's engine, through the SDK's `RequestHandler`."""
 
 import json
 from collections.abc import AsyncIterator
@@ -49,11 +49,11 @@ class Sdk:
     async def call(self, method: str, params: Json) -> Json:
         body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
         response = await self.client.post("/rpc", json=body, headers=MODERN)
-        found: Json = response.json()
-        return found
+        answer: Json = response.json()
+        return answer
 
     async def events(self, path: str, body: Json) -> AsyncIterator[Json]:
-        """The events of a stream, from either route."""
+        """Yield the events of a stream from either route."""
         async with self.client.stream("POST", path, json=body, headers=MODERN) as response:
             async for line in response.aiter_lines():
                 if line.startswith("data:"):
@@ -93,11 +93,11 @@ async def behind_the_sdk(**options: Any) -> AsyncIterator[Sdk]:
 
 @pytest.fixture
 async def sdk(anyio_backend: str) -> AsyncIterator[Sdk]:
-    async with behind_the_sdk() as found:
-        yield found
+    async with behind_the_sdk() as sdk:
+        yield sdk
 
 
-def test_it_is_the_sdks_handler() -> None:
+def test_the_handler_implements_the_sdks_interface() -> None:
     handler = request_handler(app_of(registry_of({"work": Does(give_back)})))
     assert isinstance(handler, RequestHandler)
     assert isinstance(handler, SdkRequestHandler)
@@ -108,12 +108,12 @@ async def test_a_message_is_sent(sdk: Sdk) -> None:
     task = (await sdk.call("SendMessage", message()))["result"]["task"]
     assert state_of(task) == "completed"
     assert contents(task) == [{"text": "hello"}]
-    found = (await sdk.call("GetTask", {"id": task["id"]}))["result"]
-    assert found == task
+    read_back = (await sdk.call("GetTask", {"id": task["id"]}))["result"]
+    assert read_back == task
     response = await sdk.client.post("/message:send", json=message(), headers=MODERN)
     assert contents(response.json()["task"]) == [{"text": "hello"}]
-    found = await sdk.client.get(f"/tasks/{task['id']}", headers=MODERN)
-    assert found.json()["id"] == task["id"]
+    read_back = await sdk.client.get(f"/tasks/{task['id']}", headers=MODERN)
+    assert read_back.json()["id"] == task["id"]
 
 
 @pytest.mark.parametrize("path", ["/rpc", "/message:stream"])
@@ -178,14 +178,14 @@ async def test_a_task_is_approved(sdk: Sdk) -> None:
     assert contents(task) == [{"text": "hello"}]
 
 
-async def test_both_faces_have_the_same_tasks(sdk: Sdk) -> None:
+async def test_both_applications_have_the_same_tasks(sdk: Sdk) -> None:
     task = (await sdk.call("SendMessage", message()))["result"]["task"]
     async with (
         listening(sdk.app) as url,
         httpx.AsyncClient(base_url=url, trust_env=False) as client,
     ):
-        found = await client.get(f"/tasks/{task['id']}")
-        assert found.json() == task
+        response = await client.get(f"/tasks/{task['id']}")
+        assert response.json() == task
 
 
 @pytest.mark.parametrize(
@@ -198,7 +198,7 @@ async def test_both_faces_have_the_same_tasks(sdk: Sdk) -> None:
         ("GetTaskPushNotificationConfig", {"taskId": "t", "id": "c"}, -32003),
         ("ListTaskPushNotificationConfigs", {"taskId": "t"}, -32003),
         ("DeleteTaskPushNotificationConfig", {"taskId": "t", "id": "c"}, -32003),
-        ("GetExtendedAgentCard", {}, -32007),
+        ("GetExtendedAgentCard", {}, -32004),
     ],
 )
 async def test_errors_have_the_codes_of_the_protocol(
@@ -207,16 +207,16 @@ async def test_errors_have_the_codes_of_the_protocol(
     assert (await sdk.call(method, params))["error"]["code"] == code
 
 
-async def test_webhooks_are_set_got_listed_and_deleted() -> None:
+async def test_push_configs_are_created_read_listed_and_deleted() -> None:
     hook = {"id": "c1", "url": "http://127.0.0.1:9/hook", "token": "t-1"}
     async with behind_the_sdk(push_notifications=PushSettings(dev=True)) as sdk:
         task = (await sdk.call("SendMessage", message()))["result"]["task"]["id"]
-        about, expected = {"taskId": task}, {"taskId": task, **hook}
-        one = {**about, "id": "c1"}
+        task_ref, expected = {"taskId": task}, {"taskId": task, **hook}
+        one = {**task_ref, "id": "c1"}
         made = await sdk.call("CreateTaskPushNotificationConfig", expected)
         assert made["result"] == expected
         assert (await sdk.call("GetTaskPushNotificationConfig", one))["result"] == expected
-        listed = await sdk.call("ListTaskPushNotificationConfigs", about)
+        listed = await sdk.call("ListTaskPushNotificationConfigs", task_ref)
         assert listed["result"] == {"configs": [expected]}
         path = f"/tasks/{task}/pushNotificationConfigs"
         assert (await sdk.client.get(path, headers=MODERN)).json() == listed["result"]
@@ -225,7 +225,7 @@ async def test_webhooks_are_set_got_listed_and_deleted() -> None:
         assert gone["error"]["code"] == -32001
 
 
-async def test_a_trace_goes_on_in_the_module(sdk: Sdk) -> None:
+async def test_a_module_continues_the_callers_trace(sdk: Sdk) -> None:
     trace = "0af7651916cd43dd8448eb211c80319c"
     sdk.gate.opened.set()
     headers = {**MODERN, "traceparent": f"00-{trace}-b7ad6b7169203331-01"}

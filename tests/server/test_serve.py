@@ -1,4 +1,4 @@
-"""`serve` and its options: starting, serving, ending."""
+"""`serve` and its options: startup, requests, shutdown."""
 
 import json
 import signal
@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 import httpx
 import pytest
-from apcore import APCore, Config, Context, Executor, Registry
+from apcore import APCore, Config, Context, Executor, ModuleAnnotations, Registry
 from apcore_a2a_server import InMemoryTaskStore, Limits, create_app, serve
 
 from tests.facade.processes import (
@@ -39,16 +39,22 @@ CARD = "/.well-known/agent-card.json"
 SERVER_SHUTDOWN = "Server shutdown"
 
 
+class Hidden(Echo):
+    """A module that agents must not show."""
+
+    annotations: ClassVar[Any] = ModuleAnnotations(discoverable=False)
+
+
 def registry_of(**modules: object) -> Registry:
-    found = Registry()
+    registry = Registry()
     for name, module in modules.items():
-        found.register(name, module)
-    return found
+        registry.register(name, module)
+    return registry
 
 
 @contextmanager
 def agent_with(source: Any = None, way: str = "1.0", **options: Any) -> Iterator[Agent]:
-    """An agent with these options, in a thread."""
+    """Serve an agent with these options in a thread."""
     source = source or registry_of(echo=Echo(), slow=Slow())
     with running(source, **options) as url, httpx.Client(base_url=url, trust_env=False) as client:
         yield Agent(client, way)
@@ -59,7 +65,7 @@ def card_of(agent: Agent) -> Json:
     return card
 
 
-# Starting and ending, in a process of its own
+# Startup and shutdown in a process of its own
 
 
 @pytest.fixture(scope="module")
@@ -68,12 +74,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def nap(agent: Agent, seconds: float) -> Json:
-    """The params of a message that takes *seconds*."""
+    """Return the params of a message whose task takes *seconds*."""
     return agent.params("nap", agent.part(data={"seconds": seconds}))
 
 
-class Watched:
-    """A request that somebody waits for, in a thread."""
+class BackgroundRequest:
+    """A request that waits for its response in a thread."""
 
     def __init__(self, ask: Callable[[], Answer]) -> None:
         self._answer = Future[Answer]()
@@ -82,7 +88,7 @@ class Watched:
     def _wait(self, ask: Callable[[], Answer]) -> None:
         try:
             self._answer.set_result(ask())
-        except Exception as error:  # whatever the one who wants the answer is to see
+        except Exception as error:  # raised again for the reader of the answer
             self._answer.set_exception(error)
 
     @property
@@ -91,16 +97,18 @@ class Watched:
 
 
 @contextmanager
-def watching(process: Process, operation: str, seconds: float) -> Iterator[Watched]:
-    """A message that takes *seconds*, once its task is there."""
+def background_request(
+    process: Process, operation: str, seconds: float
+) -> Iterator[BackgroundRequest]:
+    """Send a message whose task takes *seconds*; yield once the task exists."""
     with asking(process) as agent, asking(process) as other:
-        watched = Watched(lambda: agent.ask(operation, nap(agent, seconds)))
+        request = BackgroundRequest(lambda: agent.ask(operation, nap(agent, seconds)))
         eventually(lambda: other.ask("list", {}).result["tasks"])
-        yield watched
+        yield request
 
 
 def last_state(answer: Answer) -> tuple[str, str]:
-    """The state of the last event, and what it says."""
+    """Return the state of the last event and the text of its status message."""
     (status,) = answer.events[-1].values()
     message = status["status"].get("message", {"parts": [{"text": ""}]})
     return state_of(status), message["parts"][0]["text"]
@@ -108,7 +116,7 @@ def last_state(answer: Answer) -> tuple[str, str]:
 
 @pytest.mark.process
 @pytest.mark.parametrize("number", SIGNALS)
-def test_a_signal_ends_it_cleanly(number: int, folder: Path, tmp_path: Path) -> None:
+def test_a_signal_shuts_the_server_down_cleanly(number: int, folder: Path, tmp_path: Path) -> None:
     with process(served(folder), tmp_path) as agent, asking(agent) as client:
         assert client.send().state == "completed"
         assert agent.end(number) == 0
@@ -116,7 +124,7 @@ def test_a_signal_ends_it_cleanly(number: int, folder: Path, tmp_path: Path) -> 
 
 
 def seconds_of(code: str, home: Path) -> float:
-    """How long a process takes that does nothing else."""
+    """Return how many seconds a process takes to run *code*."""
     begun = time.perf_counter()
     subprocess.run([sys.executable, "-c", code], check=True, env=environment(home, UNMEASURED))
     return time.perf_counter() - begun
@@ -124,8 +132,10 @@ def seconds_of(code: str, home: Path) -> float:
 
 @pytest.mark.process
 @pytest.mark.clock
-def test_it_answers_soon_after_its_imports_and_ends_sooner(folder: Path, tmp_path: Path) -> None:
-    """In seconds it depends on the machine: that is held by the benchmark."""
+def test_startup_and_shutdown_are_fast_compared_with_the_imports(
+    folder: Path, tmp_path: Path
+) -> None:
+    """The benchmark checks absolute times."""
     took, imports = [], []
     for number in SIGNALS * 2:
         imports.append(seconds_of("from apcore_a2a_server import serve", tmp_path))
@@ -141,7 +151,7 @@ def test_it_answers_soon_after_its_imports_and_ends_sooner(folder: Path, tmp_pat
 
 @pytest.mark.process
 @pytest.mark.clock
-def test_without_uvloop_no_answer_waits_for_nagles_delay(folder: Path, tmp_path: Path) -> None:
+def test_without_uvloop_no_response_waits_for_nagles_delay(folder: Path, tmp_path: Path) -> None:
     command = served(folder)
     command[2] = f"import sys\nsys.modules['uvloop'] = None\n{command[2]}"
     took = []
@@ -156,25 +166,25 @@ def test_without_uvloop_no_answer_waits_for_nagles_delay(folder: Path, tmp_path:
 
 
 @pytest.mark.process
-def test_a_running_task_gets_time_to_end_in(folder: Path, tmp_path: Path) -> None:
+def test_a_running_task_may_finish_during_shutdown(folder: Path, tmp_path: Path) -> None:
     with (
         process(served(folder, shutdown_timeout=20), tmp_path) as agent,
-        watching(agent, "stream", 1) as stream,
-        watching(agent, "send", 1) as send,
+        background_request(agent, "stream", 1) as stream,
+        background_request(agent, "send", 1) as send,
     ):
         assert agent.end(signal.SIGTERM) == 0
         assert send.answer.state == "completed"
         assert last_state(stream.answer) == ("completed", "")
-    assert "Ending; running tasks: 2, for 20 s at most" in agent.log
+    assert "Shutting down; running tasks: 2, for at most 20 s" in agent.log
 
 
 @pytest.mark.process
 @pytest.mark.smoke
-def test_a_task_that_does_not_end_in_time_fails(folder: Path, tmp_path: Path) -> None:
+def test_a_task_that_exceeds_the_shutdown_timeout_fails(folder: Path, tmp_path: Path) -> None:
     with (
         process(served(folder, shutdown_timeout=0.2), tmp_path) as agent,
-        watching(agent, "stream", 60) as stream,
-        watching(agent, "send", 60) as send,
+        background_request(agent, "stream", 60) as stream,
+        background_request(agent, "send", 60) as send,
     ):
         assert agent.end(signal.SIGINT) == 0
         assert last_state(stream.answer) == ("failed", SERVER_SHUTDOWN)
@@ -194,11 +204,11 @@ def refuses(url: str) -> bool:
 
 @pytest.mark.process
 @pytest.mark.smoke
-def test_while_it_drains_it_refuses_what_is_new(folder: Path, tmp_path: Path) -> None:
+def test_a_draining_server_refuses_new_connections(folder: Path, tmp_path: Path) -> None:
     with (
         process(served(folder, shutdown_timeout=20), tmp_path) as agent,
         asking(agent) as kept,
-        watching(agent, "stream", 2) as stream,
+        background_request(agent, "stream", 2) as stream,
     ):
         assert kept.client.get("/health").status_code == 200
         agent.signal(signal.SIGTERM)
@@ -211,15 +221,15 @@ def test_while_it_drains_it_refuses_what_is_new(folder: Path, tmp_path: Path) ->
 
 
 @pytest.mark.process
-def test_while_it_drains_it_starts_no_task(folder: Path, tmp_path: Path) -> None:
+def test_a_draining_server_starts_no_task(folder: Path, tmp_path: Path) -> None:
     with (
         process(served(folder, shutdown_timeout=20), tmp_path) as agent,
         asking(agent) as kept,
-        watching(agent, "stream", 1),
+        background_request(agent, "stream", 1),
     ):
         assert kept.client.get("/health").status_code == 200
         agent.signal(signal.SIGTERM)
-        agent.wait_for("(a second Ctrl)")
+        agent.wait_for("(Ctrl.C again)")
         sent = kept.client.post("/message:send", json=kept.params())
 
         assert sent.status_code == 503
@@ -227,10 +237,10 @@ def test_while_it_drains_it_starts_no_task(folder: Path, tmp_path: Path) -> None
 
 
 @pytest.mark.process
-def test_who_has_connected_before_the_end_is_still_served(folder: Path, tmp_path: Path) -> None:
+def test_connections_accepted_before_the_shutdown_are_served(folder: Path, tmp_path: Path) -> None:
     with process(served(folder), tmp_path) as agent, ExitStack() as stack:
         agent.answers_at(agent.url)
-        agent.signal(signal.SIGSTOP)  # so that the kernel alone takes connections
+        agent.signal(signal.SIGSTOP)  # so that only the kernel accepts connections
         place = ("127.0.0.1", urlsplit(agent.url).port)
         clients = [stack.enter_context(socket.create_connection(place)) for _ in range(20)]
         for client in clients:
@@ -243,14 +253,14 @@ def test_who_has_connected_before_the_end_is_still_served(folder: Path, tmp_path
 
 
 @pytest.mark.process
-def test_a_second_signal_ends_it_at_once(folder: Path, tmp_path: Path) -> None:
+def test_a_second_signal_ends_the_server_at_once(folder: Path, tmp_path: Path) -> None:
     with (
         process(served(folder, shutdown_timeout=600), tmp_path) as agent,
-        watching(agent, "stream", 600) as stream,
+        background_request(agent, "stream", 600) as stream,
     ):
         agent.signal(signal.SIGTERM)
-        agent.wait_for("(a second Ctrl)")
-        time.sleep(0.2)  # what comes at once is taken for an echo
+        agent.wait_for("(Ctrl.C again)")
+        time.sleep(0.2)  # a second signal right after the first would be ignored as an echo
 
         assert agent.end(signal.SIGINT) == 0
         assert last_state(stream.answer) == ("failed", SERVER_SHUTDOWN)
@@ -258,10 +268,10 @@ def test_a_second_signal_ends_it_at_once(folder: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.process
-def test_the_echo_of_a_signal_is_no_second_one(folder: Path, tmp_path: Path) -> None:
+def test_an_echoed_signal_does_not_count_as_a_second_one(folder: Path, tmp_path: Path) -> None:
     with (
         process(served(folder, shutdown_timeout=20), tmp_path) as agent,
-        watching(agent, "stream", 1) as stream,
+        background_request(agent, "stream", 1) as stream,
     ):
         agent.signal(signal.SIGTERM)
         agent.signal(signal.SIGINT)
@@ -271,7 +281,7 @@ def test_the_echo_of_a_signal_is_no_second_one(folder: Path, tmp_path: Path) -> 
 
 
 @pytest.mark.process
-def test_the_program_may_log_as_it_likes(folder: Path, tmp_path: Path) -> None:
+def test_a_program_can_configure_its_own_logging(folder: Path, tmp_path: Path) -> None:
     setup = "import logging; logging.basicConfig(format='mine: %(message)s', level='INFO')"
     command = served(folder)
     command[2] = setup + command[2]
@@ -290,11 +300,11 @@ def test_a_port_in_use_is_an_oserror() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         place = f"127.0.0.1:{taken.getsockname()[1]}"
 
-        with pytest.raises(OSError, match=f"Can't listen at {place}: Address already in use"):
+        with pytest.raises(OSError, match=f"Cannot listen on {place}: Address already in use"):
             serve(registry_of(echo=Echo()), host="127.0.0.1", port=taken.getsockname()[1])
 
 
-def test_a_port_that_is_none_and_a_log_level_that_is_none_are_refused() -> None:
+def test_an_invalid_port_and_an_invalid_log_level_are_refused() -> None:
     with pytest.raises(ValueError, match="port must be a whole number from 0 to 65535"):
         serve(registry_of(echo=Echo()), port=65536)
     with pytest.raises(ValueError, match="log_level must be debug, info, warning or error"):
@@ -302,7 +312,9 @@ def test_a_port_that_is_none_and_a_log_level_that_is_none_are_refused() -> None:
 
 
 @pytest.mark.process
-def test_a_wildcard_has_both_families_and_warns(folder: Path, tmp_path: Path) -> None:
+def test_a_wildcard_address_listens_on_ipv4_and_ipv6_and_warns(
+    folder: Path, tmp_path: Path
+) -> None:
     with process(served(folder, host="::"), tmp_path) as agent:
         for host in (agent.url, agent.url.replace("127.0.0.1", "[::1]")):
             assert (
@@ -310,11 +322,13 @@ def test_a_wildcard_has_both_families_and_warns(folder: Path, tmp_path: Path) ->
             )
         agent.end(signal.SIGTERM)
 
-    assert "WARNING Anybody who can reach this address" in agent.log
+    assert "WARNING Anyone who can reach this address" in agent.log
 
 
 @pytest.mark.process
-def test_a_root_path_is_in_the_card_and_not_in_the_way(folder: Path, tmp_path: Path) -> None:
+def test_a_root_path_is_in_the_card_and_does_not_change_the_routes(
+    folder: Path, tmp_path: Path
+) -> None:
     with (
         process(served(folder, root_path="agents/one/"), tmp_path) as agent,
         asking(agent) as client,
@@ -328,10 +342,10 @@ def test_a_root_path_is_in_the_card_and_not_in_the_way(folder: Path, tmp_path: P
         agent.end(signal.SIGTERM)
 
 
-# What is served
+# Sources
 
 
-def test_it_serves_a_registry_an_executor_a_client_and_a_folder(folder: Path) -> None:
+def test_every_kind_of_source_can_be_served(folder: Path) -> None:
     registry = registry_of(echo=Echo())
     for source in (registry, Executor(registry), APCore(registry=registry), folder, str(folder)):
         with agent_with(create_app(source, url="http://127.0.0.1")) as agent:
@@ -339,7 +353,7 @@ def test_it_serves_a_registry_an_executor_a_client_and_a_folder(folder: Path) ->
 
 
 @pytest.mark.parametrize("source", [Registry, lambda: Executor(Registry())])
-def test_there_must_be_modules(source: Callable[[], Any]) -> None:
+def test_a_source_without_modules_is_refused(source: Callable[[], Any]) -> None:
     with pytest.raises(ValueError, match="no modules"):
         create_app(source())
 
@@ -350,7 +364,7 @@ class Lister:
 
 
 class Caller:
-    """Calls, but has no registry."""
+    """An executor without a registry."""
 
     async def call_async(self, *_: Any, **__: Any) -> None: ...
     async def stream(self, *_: Any, **__: Any) -> None: ...
@@ -367,14 +381,31 @@ class Caller:
         (Caller(), "registry"),
     ],
 )
-def test_what_can_not_be_served_is_told_what_it_lacks(source: Any, lacks: str) -> None:
+def test_an_unsupported_source_is_refused_with_what_it_lacks(source: Any, lacks: str) -> None:
     with pytest.raises(TypeError, match=lacks):
         create_app(source)
 
 
-def test_a_folder_must_be_there(tmp_path: Path) -> None:
+def test_a_missing_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(NotADirectoryError, match=r"Extensions directory not found: .*nope"):
         create_app(tmp_path / "nope")
+
+
+def test_a_file_instead_of_a_folder_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "file.py"
+    file.touch()
+    with pytest.raises(NotADirectoryError, match=r"file\.py is a file, but a folder"):
+        create_app(file)
+
+
+def test_a_registry_without_visible_modules_is_refused() -> None:
+    modules = Registry()
+    with pytest.raises(ValueError, match=r"^There are no modules to serve: the registry is empty"):
+        create_app(modules)
+
+    modules.register("hidden", Hidden())
+    with pytest.raises(ValueError, match=r", or hides them all$"):
+        create_app(modules)
 
 
 # The card
@@ -396,7 +427,7 @@ def test_the_agent_is_named_by_its_config() -> None:
     assert card["description"] == "Something else"
 
 
-def test_the_agent_has_a_name_without_any() -> None:
+def test_the_agent_has_a_default_name() -> None:
     with agent_with() as agent:
         card = card_of(agent)
 
@@ -405,7 +436,7 @@ def test_the_agent_has_a_name_without_any() -> None:
 
 
 @pytest.mark.parametrize("url", ["https://a.example/one", "https://a.example/one/"])
-def test_the_card_tells_the_public_url_with_one_slash_at_its_end(url: str) -> None:
+def test_the_card_has_the_public_url_with_one_trailing_slash(url: str) -> None:
     with agent_with(url=url) as agent:
         card = card_of(agent)
 
@@ -413,10 +444,10 @@ def test_the_card_tells_the_public_url_with_one_slash_at_its_end(url: str) -> No
     assert card["url"] in {one["url"] for one in card["supportedInterfaces"]}
 
 
-# What options do
+# Options
 
 
-def test_the_default_skill_gets_messages_that_name_none() -> None:
+def test_the_default_skill_gets_messages_without_a_skill_id() -> None:
     message = {"message": Agent(httpx.Client(), "1.0").params()["message"]}
     with agent_with(default_skill="echo") as agent:
         assert agent.ask("send", message).state == "completed"
@@ -435,7 +466,7 @@ def test_a_run_ends_at_the_execution_timeout() -> None:
         assert agent.send("slow").state == "failed"
 
 
-def test_a_silent_stream_gives_signs_of_life() -> None:
+def test_a_silent_stream_sends_keep_alive_comments() -> None:
     with agent_with(keep_alive=0.05, execution_timeout=0.5) as agent:
         seen = agent.stream("slow").response.text
     assert seen.count(": keep-alive") > 3
@@ -443,7 +474,7 @@ def test_a_silent_stream_gives_signs_of_life() -> None:
         assert ": keep-alive" not in agent.stream("slow").response.text
 
 
-def test_a_task_is_forgotten_after_its_time() -> None:
+def test_a_task_expires_after_its_ttl() -> None:
     with agent_with(task_ttl=1) as agent:
         task = agent.send().task
 
@@ -451,7 +482,7 @@ def test_a_task_is_forgotten_after_its_time() -> None:
         eventually(lambda: agent.ask("get", {"id": task["id"]}).code == -32001)
 
 
-def test_the_oldest_task_makes_room() -> None:
+def test_the_oldest_task_is_evicted() -> None:
     with agent_with(max_tasks=2) as agent:
         ids = [agent.send().task["id"] for _ in range(3)]
         codes = [agent.ask("get", {"id": one}).code for one in ids]
@@ -459,7 +490,7 @@ def test_the_oldest_task_makes_room() -> None:
     assert codes == [-32001, None, None]
 
 
-def test_a_body_may_be_as_large_as_max_body() -> None:
+def test_a_body_may_have_max_body_bytes() -> None:
     with agent_with(max_body=1000) as agent:
         body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "GetTask", "params": {}}).encode()
 
@@ -467,7 +498,7 @@ def test_a_body_may_be_as_large_as_max_body() -> None:
         assert agent.client.post("/", content=body.ljust(1000)).status_code == 200
 
 
-def test_tasks_remember_their_states_when_told_to() -> None:
+def test_tasks_record_their_state_history_if_configured() -> None:
     with agent_with(state_history=True) as agent:
         history = agent.send().task["metadata"]["apcore"]["stateHistory"]
         assert card_of(agent)["capabilities"]["stateTransitionHistory"] is True
@@ -481,7 +512,7 @@ def test_tasks_remember_their_states_when_told_to() -> None:
 ORIGIN = {"Origin": "https://page.example"}
 
 
-def test_a_web_page_of_another_origin_may_call_only_when_it_is_named() -> None:
+def test_only_web_pages_of_allowed_origins_may_call() -> None:
     for origins, allowed in (
         (None, None),
         (["https://page.example"], ORIGIN["Origin"]),
@@ -499,7 +530,7 @@ def test_a_web_page_of_another_origin_may_call_only_when_it_is_named() -> None:
             assert (options.status_code == 200) is (allowed is not None)
 
 
-def test_only_allowed_hosts_are_answered() -> None:
+def test_only_requests_for_allowed_hosts_are_answered() -> None:
     with agent_with(allowed_hosts=["agent.example"]) as agent:
         assert agent.client.get("/health").status_code == 400
         assert agent.client.get("/health", headers={"Host": "agent.example"}).status_code == 200
@@ -507,7 +538,7 @@ def test_only_allowed_hosts_are_answered() -> None:
         assert agent.client.get("/health", headers={"Host": "any"}).status_code == 200
 
 
-def test_remembered_schemas_change_nothing() -> None:
+def test_the_schema_cache_does_not_change_responses() -> None:
     def seen(cached: bool) -> list[Any]:
         with agent_with(limits=Limits(schema_cache=cached)) as agent:
             sent = [agent.send(), agent.send("echo", agent.part(data={"text": 5})), agent.send()]
@@ -518,7 +549,7 @@ def test_remembered_schemas_change_nothing() -> None:
 
 
 class Meets(Module):
-    """Waits for another call of itself, on another thread."""
+    """A module that waits for a concurrent call of itself in another thread."""
 
     def __init__(self) -> None:
         self._barrier = threading.Barrier(2)
@@ -532,14 +563,14 @@ class Meets(Module):
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_so_many_synchronous_modules_run_at_a_time(threads: int) -> None:
+def test_max_threads_limits_concurrent_synchronous_modules(threads: int) -> None:
     with agent_with(registry_of(meets=Meets()), max_threads=threads) as agent:
-        both = [Watched(lambda: agent.send("meets")) for _ in range(2)]
+        both = [BackgroundRequest(lambda: agent.send("meets")) for _ in range(2)]
 
         assert [one.answer.data for one in both] == [{"met": threads == 2}] * 2
 
 
-def test_tasks_go_to_the_store_that_is_given() -> None:
+def test_tasks_are_saved_in_the_given_store() -> None:
     store = InMemoryTaskStore()
     with agent_with(task_store=store) as agent:
         agent.send()
@@ -547,7 +578,7 @@ def test_tasks_go_to_the_store_that_is_given() -> None:
     assert len(store) == 1
 
 
-def test_a_store_must_have_the_methods_of_one() -> None:
+def test_an_object_that_is_not_a_store_is_refused() -> None:
     with pytest.raises(TypeError, match=r"task_store lacks .*save.*get"):
         create_app(registry_of(echo=Echo()), task_store=object())
 
@@ -570,13 +601,13 @@ def test_a_store_must_have_the_methods_of_one() -> None:
         ("max_threads", 0),
     ],
 )
-def test_an_option_that_makes_no_sense_is_refused_by_name(option: str, value: Any) -> None:
+def test_an_invalid_option_is_refused_with_its_name(option: str, value: Any) -> None:
     options: Any = {option: value}
     with pytest.raises(ValueError, match=option):
         create_app(registry_of(echo=Echo()), **options)
 
 
-def test_an_option_that_is_none_is_refused_by_name() -> None:
+def test_an_unknown_option_is_refused_with_its_name() -> None:
     options: Any = {"keepalive": 1}
     with pytest.raises(TypeError, match="keepalive"):
         create_app(registry_of(echo=Echo()), **options)

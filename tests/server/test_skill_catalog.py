@@ -1,4 +1,4 @@
-"""What the server's `Skills` finds in a registry, and keeps of it."""
+"""`Skills`: the server's cached view of a registry."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -18,21 +18,21 @@ from tests.core.conftest import OrderModule
 
 @pytest.fixture
 def registry() -> Registry:
-    found = Registry()
-    found.register("shop.order", OrderModule())
-    return found
+    registry_with_order = Registry()
+    registry_with_order.register("shop.order", OrderModule())
+    return registry_with_order
 
 
 def module_with(**members: Any) -> OrderModule:
-    found = OrderModule()
+    order_module = OrderModule()
     for name, value in members.items():
-        setattr(found, name, value)
-    return found
+        setattr(order_module, name, value)
+    return order_module
 
 
 @pytest.fixture
 def names() -> Callable[[Skills], list[str]]:
-    """Builds a card, again and again with the same builder, and gives the names of its skills."""
+    """Return a function that builds a card, always with the same builder, and lists its skills."""
     builder = AgentCardBuilder(SkillMapper())
 
     def shown(skills: Skills) -> list[str]:
@@ -52,7 +52,7 @@ def names() -> Callable[[Skills], list[str]]:
 Names = Callable[[Skills], list[str]]
 
 
-def test_a_descriptor_is_made_once_for_each_change_of_its_module(registry: Registry) -> None:
+def test_a_descriptor_is_cached_until_its_module_changes(registry: Registry) -> None:
     skills = Skills(registry)
     first = skills.get_definition("shop.order")
     registry.register("other.module", OrderModule())
@@ -64,9 +64,9 @@ def test_a_descriptor_is_made_once_for_each_change_of_its_module(registry: Regis
     assert changed.description == "Changed"
 
 
-def test_unknown_ids_are_not_remembered() -> None:
+def test_unknown_ids_are_not_cached() -> None:
     class Silent:
-        """A registry that tells nobody of its changes."""
+        """A registry without events about changes."""
 
         modules: Sequence[str] = ()
 
@@ -85,7 +85,7 @@ def test_unknown_ids_are_not_remembered() -> None:
     assert len(skills) == 1
 
 
-def test_a_module_that_cannot_be_described_is_no_skill_and_is_logged_once(
+def test_a_module_that_cannot_be_described_is_skipped_and_logged_once(
     registry: Registry, names: Names, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Unfinished(BaseModel):
@@ -104,7 +104,7 @@ def test_a_module_that_cannot_be_described_is_no_skill_and_is_logged_once(
 
 def test_system_modules_and_undiscoverable_ones_are_not_listed() -> None:
     class Older:
-        """A registry that lists everything, as older ones do."""
+        """A registry that lists all modules, as older versions do."""
 
         def list(self) -> Sequence[str]:
             return ["system.control.reload_module", "shop.order", "secret.one"]
@@ -134,7 +134,7 @@ def test_the_display_of_a_decorated_function_is_found(registry: Registry, names:
     assert "display" not in definition.metadata
 
 
-def test_a_change_while_a_descriptor_is_made_is_not_lost(registry: Registry) -> None:
+def test_a_change_while_a_descriptor_is_loaded_is_not_lost(registry: Registry) -> None:
     loading, changed = threading.Event(), threading.Event()
 
     class Slow:
@@ -144,10 +144,10 @@ def test_a_change_while_a_descriptor_is_made_is_not_lost(registry: Registry) -> 
             return ["shop.order"]
 
         def get_definition(self, module_id: str) -> object:
-            found = registry.get_definition(module_id)
+            described = registry.get_definition(module_id)
             loading.set()
             assert changed.wait(10)
-            return found
+            return described
 
     skills = Skills(Slow())
     reader = threading.Thread(target=skills.get_definition, args=["shop.order"])

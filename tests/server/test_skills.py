@@ -1,4 +1,4 @@
-"""Modules that come and go while the server runs, and those that nobody may see or call."""
+"""Modules that are added and removed at run time, and hidden or broken modules."""
 
 import asyncio
 import logging
@@ -31,14 +31,14 @@ def executor(registry: Registry) -> Iterator[Executor]:
 
 
 async def card(peer: Peer) -> tuple[list[str], str]:
-    """The ids of the skills on the card, and its tag."""
+    """Return the ids of the skills on the card, and its ETag."""
     response = await peer.client.get(CARD)
     assert response.status_code == 200
     return [skill["id"] for skill in response.json()["skills"]], response.headers["etag"]
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_a_module_that_is_registered_later_is_there(way: str, executor: Executor) -> None:
+async def test_a_module_registered_later_becomes_a_skill(way: str, executor: Executor) -> None:
     async with serving(executor, way) as peer:
         before = await card(peer)
         assert (await peer.send("new")).code == -32601
@@ -50,7 +50,7 @@ async def test_a_module_that_is_registered_later_is_there(way: str, executor: Ex
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_a_module_that_is_taken_away_is_gone(way: str, executor: Executor) -> None:
+async def test_a_removed_module_is_no_skill_any_more(way: str, executor: Executor) -> None:
     executor.registry.register("old", always({}))
     async with serving(executor, way) as peer:
         before = await card(peer)
@@ -63,7 +63,7 @@ async def test_a_module_that_is_taken_away_is_gone(way: str, executor: Executor)
             assert answer.code == -32601
 
 
-async def test_a_module_that_is_put_in_place_of_another_answers(executor: Executor) -> None:
+async def test_a_replaced_module_takes_effect_at_once(executor: Executor) -> None:
     registry = executor.registry
     async with serving(executor) as peer:
         assert (await peer.send()).data == {"text": "hello"}
@@ -88,7 +88,7 @@ async def test_a_module_that_is_put_in_place_of_another_answers(executor: Execut
         ]
 
 
-async def test_modules_may_come_and_go_in_another_thread(executor: Executor) -> None:
+async def test_modules_may_be_added_and_removed_in_another_thread(executor: Executor) -> None:
     stop = threading.Event()
 
     def churn() -> None:
@@ -102,7 +102,7 @@ async def test_modules_may_come_and_go_in_another_thread(executor: Executor) -> 
         churning = asyncio.create_task(asyncio.to_thread(churn))
         for _ in range(60):
             answer = await peer.send("new")
-            # found by the server, and gone when apcore looked for it, or either in order
+            # the module may disappear between the server's lookup and apcore's
             assert answer.code in (None, -32601)
             assert set((await card(peer))[0]) <= {"work", "new"}
             assert (await peer.send()).state == "completed"
@@ -113,7 +113,7 @@ async def test_modules_may_come_and_go_in_another_thread(executor: Executor) -> 
         assert (await peer.send("last")).data == {"last": True}
 
 
-async def test_a_running_task_of_a_module_that_is_taken_away_goes_on(executor: Executor) -> None:
+async def test_a_running_task_of_a_removed_module_continues(executor: Executor) -> None:
     gate = Gate()
 
     async def source(inputs: Inputs, context: Any) -> Any:
@@ -138,7 +138,7 @@ HIDDEN = ModuleAnnotations(discoverable=False)
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_a_module_that_is_not_to_be_discovered_can_be_called(way: str) -> None:
+async def test_an_undiscoverable_module_can_be_called(way: str) -> None:
     modules = {"work": Does(give_back), "secret": Does(give_back, annotations=HIDDEN)}
     async with serving(modules, way) as peer:
         response = await peer.client.get(CARD)
@@ -146,8 +146,8 @@ async def test_a_module_that_is_not_to_be_discovered_can_be_called(way: str) -> 
         assert (await peer.send("secret")).data == {"text": "hello"}
 
 
-class Systematic(Registry):
-    """Has modules of the system among the others, as apcore has after `register_sys_modules`."""
+class WithSystemModules(Registry):
+    """A registry with system modules, like apcore's after `register_sys_modules`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -168,8 +168,8 @@ class Systematic(Registry):
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_modules_of_the_system_are_neither_shown_nor_called(way: str) -> None:
-    with closing(Executor(Systematic())) as executor:
+async def test_system_modules_are_neither_shown_nor_callable(way: str) -> None:
+    with closing(Executor(WithSystemModules())) as executor:
         assert await executor.call_async("system.health", {}) == {"system": True}
         async with serving(executor, way) as peer:
             assert (await card(peer))[0] == ["work"]
@@ -180,8 +180,8 @@ async def test_modules_of_the_system_are_neither_shown_nor_called(way: str) -> N
 
 
 @pytest.mark.parametrize("name", ["system.health", "unknown"])
-def test_what_can_not_be_called_is_no_default_skill(name: str) -> None:
-    with closing(Executor(Systematic())) as executor, pytest.raises(ValueError, match=name):
+def test_a_default_skill_must_be_callable(name: str) -> None:
+    with closing(Executor(WithSystemModules())) as executor, pytest.raises(ValueError, match=name):
         app_of(executor, default_skill=name)
 
 
@@ -198,7 +198,7 @@ class BadTags(BadAnnotations):
 
 
 class Late(Registry):
-    """A registry whose description of one module fails."""
+    """A registry that fails to describe one module."""
 
     def get_definition(self, module_id: str, *args: Any, **options: Any) -> Any:
         if module_id == "bad":
@@ -206,7 +206,7 @@ class Late(Registry):
         return super().get_definition(module_id, *args, **options)
 
 
-async def test_a_module_that_can_not_be_described_costs_the_others_nothing(
+async def test_a_module_that_cannot_be_described_does_not_affect_others(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     registry = Late()
@@ -221,14 +221,14 @@ async def test_a_module_that_can_not_be_described_costs_the_others_nothing(
 
 
 @pytest.mark.parametrize("kind", [BadAnnotations, BadTags])
-async def test_a_broken_module_costs_the_others_nothing(kind: Any) -> None:
+async def test_a_broken_module_does_not_affect_others(kind: Any) -> None:
     async with serving({"work": Does(give_back), "bad": kind()}) as peer:
         assert "work" in (await card(peer))[0]
         assert (await peer.send()).state == "completed"
         assert (await peer.send("bad")).response.status_code == 200
 
 
-async def test_a_module_without_a_description_is_not_on_the_card_and_can_be_called(
+async def test_a_module_without_a_description_is_callable_but_not_on_the_card(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.WARNING)
@@ -239,12 +239,12 @@ async def test_a_module_without_a_description_is_not_on_the_card_and_can_be_call
     assert "mute" in caplog.text
 
 
-def test_no_modules_are_an_error() -> None:
+def test_a_registry_without_modules_is_refused() -> None:
     with pytest.raises(ValueError, match="no modules"):
         app_of(Registry())
 
 
-async def test_the_last_module_may_be_taken_away(executor: Executor) -> None:
+async def test_the_last_module_may_be_removed(executor: Executor) -> None:
     async with serving(executor) as peer:
         executor.registry.unregister("work")
         assert (await card(peer))[0] == []

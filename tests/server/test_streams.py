@@ -1,4 +1,4 @@
-"""Streams of events: their order, their numbers, and how readers come, leave and come back."""
+"""Streams of events: their order, their ids, and readers that join, leave and resume."""
 
 import asyncio
 import json
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from apcore_a2a_server import InMemoryTaskStore
 
-from .asking import Json
+from .asking import Agent, Json
 from .inloop import (
     NEEDS_APPROVAL,
     WAYS,
@@ -45,27 +45,27 @@ async def none(inputs: Inputs, context: Any) -> AsyncIterator[Inputs]:
 
 
 class Steps:
-    """A source of chunks that goes on when it is told to."""
+    """A stream of chunks that the test controls."""
 
     def __init__(self) -> None:
-        self.told: asyncio.Queue[Inputs | None] = asyncio.Queue()
+        self.queue: asyncio.Queue[Inputs | None] = asyncio.Queue()
         self.started = asyncio.Event()
         self.closed = asyncio.Event()
 
     async def __call__(self, inputs: Inputs, context: Any) -> AsyncIterator[Inputs]:
         self.started.set()
         try:
-            while (chunk := await self.told.get()) is not None:
+            while (chunk := await self.queue.get()) is not None:
                 yield chunk
         finally:
             self.closed.set()
 
-    def tell(self, *chunks: Inputs) -> None:
+    def push(self, *chunks: Inputs) -> None:
         for chunk in chunks:
-            self.told.put_nowait(chunk)
+            self.queue.put_nowait(chunk)
 
     def end(self) -> None:
-        self.told.put_nowait(None)
+        self.queue.put_nowait(None)
 
 
 def names(frames: list[Frame]) -> list[str]:
@@ -73,7 +73,7 @@ def names(frames: list[Frame]) -> list[str]:
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_a_stream_has_the_task_its_states_its_chunks_and_its_end(way: str) -> None:
+async def test_a_stream_has_the_task_its_states_its_chunks_and_the_final_state(way: str) -> None:
     async with serving({"work": Streams(three)}, way) as peer, peer.stream() as stream:
         kind = stream.response.headers["content-type"]
         frames = await stream.rest()
@@ -94,7 +94,7 @@ async def test_a_stream_has_the_task_its_states_its_chunks_and_its_end(way: str)
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_every_event_tells_its_task_and_its_context(way: str) -> None:
+async def test_every_event_names_its_task_and_its_context(way: str) -> None:
     async with serving({"work": Streams(three)}, way) as peer:
         async with peer.stream(contextId="ours") as stream:
             first, *others = await stream.rest()
@@ -104,7 +104,7 @@ async def test_every_event_tells_its_task_and_its_context(way: str) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_the_task_has_the_sum_of_the_chunks_as_its_one_artifact(way: str) -> None:
+async def test_the_task_has_all_chunks_in_one_artifact(way: str) -> None:
     async with serving({"work": Streams(three)}, way) as peer:
         async with peer.stream() as stream:
             frames = await stream.rest()
@@ -113,7 +113,7 @@ async def test_the_task_has_the_sum_of_the_chunks_as_its_one_artifact(way: str) 
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_a_module_that_does_not_stream_ends_with_its_one_result(way: str) -> None:
+async def test_a_stream_of_a_module_without_streaming_has_one_result(way: str) -> None:
     async with serving({"work": always({"a": 1})}, way) as peer, peer.stream() as stream:
         frames = await stream.rest()
         assert names(frames) == [
@@ -136,13 +136,13 @@ async def test_a_stream_without_chunks_completes(way: str) -> None:
         assert gapless(frames)
 
 
-async def test_a_send_to_a_module_that_streams_gives_what_it_executes() -> None:
+async def test_a_send_to_a_streaming_module_calls_execute() -> None:
     async with serving({"work": Streams(three)}) as peer:
         assert (await peer.send()).data == {"streamed": False}
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_an_error_in_the_middle_of_a_stream_fails_the_task(way: str) -> None:
+async def test_an_error_during_a_stream_fails_the_task(way: str) -> None:
     async def breaks(inputs: Inputs, context: Any) -> AsyncIterator[Inputs]:
         yield {"n": 0}
         raise ValueError("a secret")
@@ -162,7 +162,7 @@ async def test_only_the_last_event_of_0_3_is_final(modules: dict[str, Any]) -> N
         assert [frame.body["final"] for frame in statuses] == [False, True]
 
 
-async def test_a_stream_ends_at_a_pause_and_that_is_final_in_0_3() -> None:
+async def test_a_stream_ends_at_a_pause_which_is_final_in_0_3() -> None:
     modules = {"work": Does(give_back, annotations=NEEDS_APPROVAL)}
     async with serving(modules, "0.3") as peer, peer.stream() as stream:
         frames = await stream.rest()
@@ -171,7 +171,7 @@ async def test_a_stream_ends_at_a_pause_and_that_is_final_in_0_3() -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_a_stream_that_goes_on_after_a_pause_has_no_gap(way: str) -> None:
+async def test_a_stream_resumed_after_a_pause_has_no_gap(way: str) -> None:
     modules = {"work": Does(give_back, annotations=NEEDS_APPROVAL)}
     async with serving(modules, way) as peer:
         async with peer.stream() as stream:
@@ -184,18 +184,18 @@ async def test_a_stream_that_goes_on_after_a_pause_has_no_gap(way: str) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_the_first_events_come_before_the_module_has_done_anything(way: str) -> None:
+async def test_the_first_events_arrive_before_the_first_chunk(way: str) -> None:
     steps = Steps()
     async with serving({"work": Streams(steps)}, way) as peer, peer.stream() as stream:
         assert str(await stream.next()) == "task submitted"
         assert str(await stream.next()) == "status working"
-        steps.tell({"n": 0})
+        steps.push({"n": 0})
         assert (await stream.next()).parts == [{"n": 0}]
         steps.end()
         assert names(await stream.rest()) == ["status completed"]
 
 
-async def test_a_silent_stream_says_that_it_is_alive() -> None:
+async def test_a_silent_stream_has_keep_alive_comments() -> None:
     gate = Gate()
     async with serving({"work": Does(gate)}, keep_alive=0.02) as peer, peer.stream() as stream:
         alive = 0
@@ -210,18 +210,18 @@ async def test_a_silent_stream_says_that_it_is_alive() -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_subscribers_get_the_task_as_it_is_and_then_the_same_events(way: str) -> None:
+async def test_subscribers_get_a_snapshot_and_then_the_same_events(way: str) -> None:
     steps = Steps()
     async with serving({"work": Streams(steps)}, way) as peer, peer.stream() as first:
         begun = [await first.next() for _ in range(2)]
-        steps.tell({"n": 0}, {"n": 1})
+        steps.push({"n": 0}, {"n": 1})
         begun += [await first.next() for _ in range(2)]
         async with (
             peer.subscribe(begun[0].body["id"]) as second,
             peer.subscribe(begun[0].body["id"]) as third,
         ):
             snapshots = [await second.next(), await third.next()]
-            steps.tell({"n": 2})
+            steps.push({"n": 2})
             steps.end()
             rest = await first.rest()
             assert await second.rest() == await third.rest() == rest
@@ -233,10 +233,10 @@ async def test_subscribers_get_the_task_as_it_is_and_then_the_same_events(way: s
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_a_reader_that_comes_back_gets_just_what_it_has_missed(way: str) -> None:
+async def test_a_reader_that_resumes_gets_exactly_the_missed_events(way: str) -> None:
     steps = Steps()
     async with serving({"work": Streams(steps)}, way) as peer, peer.stream() as stream:
-        steps.tell({"n": 0}, {"n": 1})
+        steps.push({"n": 0}, {"n": 1})
         begun = [await stream.next() for _ in range(4)]
         task_id = begun[0].body["id"]
         for last in range(5):
@@ -250,7 +250,7 @@ async def test_a_reader_that_comes_back_gets_just_what_it_has_missed(way: str) -
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_a_reader_gets_what_it_has_missed_of_a_task_that_has_ended(way: str) -> None:
+async def test_a_reader_gets_the_missed_events_of_an_ended_task(way: str) -> None:
     async with serving({"work": Streams(three)}, way) as peer:
         async with peer.stream() as stream:
             frames = await stream.rest()
@@ -259,7 +259,7 @@ async def test_a_reader_gets_what_it_has_missed_of_a_task_that_has_ended(way: st
                 assert await back.rest() == frames[last:]
 
 
-async def test_a_subscriber_to_an_ended_task_gets_its_end_in_0_3() -> None:
+async def test_a_subscription_to_an_ended_task_gets_its_final_event_in_0_3() -> None:
     async with serving({"work": Streams(three)}, "0.3") as peer:
         async with peer.stream() as stream:
             frames = await stream.rest()
@@ -282,7 +282,7 @@ async def test_a_subscription_to_an_unknown_task_is_refused(way: str, headers: J
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_a_subscription_to_a_paused_task_gives_the_task_and_ends(way: str) -> None:
+async def test_a_subscription_to_a_paused_task_gets_the_task_and_ends(way: str) -> None:
     modules = {"work": Does(give_back, annotations=NEEDS_APPROVAL)}
     async with serving(modules, way) as peer:
         task_id = (await peer.send()).task["id"]
@@ -291,8 +291,8 @@ async def test_a_subscription_to_a_paused_task_gives_the_task_and_ends(way: str)
         assert (str(snapshot), snapshot.id) == ("task input-required", 3)
 
 
-async def test_a_log_that_does_not_reach_back_gives_a_snapshot() -> None:
-    """As it is after a restart, when a user's store alone has the task."""
+async def test_without_the_missed_events_a_reader_gets_a_snapshot() -> None:
+    """As after a restart, when only a user's store has the task."""
     store = DictStore()
     async with serving({"work": Streams(three)}, task_store=store) as peer, peer.stream() as stream:
         frames = await stream.rest()
@@ -306,7 +306,7 @@ async def test_a_log_that_does_not_reach_back_gives_a_snapshot() -> None:
             assert await back.rest() == []
 
 
-async def test_the_logs_of_the_newest_ended_tasks_alone_are_kept() -> None:
+async def test_only_the_logs_of_the_newest_ended_tasks_are_kept() -> None:
     store = InMemoryTaskStore(max_capacity=100)
     modules = {"work": Streams(three)}
     async with serving(modules, task_store=store, max_tasks=2) as peer:
@@ -325,8 +325,8 @@ async def test_the_logs_of_the_newest_ended_tasks_alone_are_kept() -> None:
 
 @pytest.mark.parametrize("seconds", [0, 0.6])
 @pytest.mark.parametrize("way", WAYS)
-async def test_a_reader_that_leaves_leaves_nothing_behind(way: str, seconds: float) -> None:
-    """Soon after the start, and when somebody watches for its going already."""
+async def test_a_reader_that_disconnects_leaks_nothing(way: str, seconds: float) -> None:
+    """Both soon after the start and when the server already watches for the disconnect."""
     steps = Steps()
     async with serving({"work": Streams(steps)}, way) as peer:
         before = asyncio.all_tasks()
@@ -335,10 +335,10 @@ async def test_a_reader_that_leaves_leaves_nothing_behind(way: str, seconds: flo
             await steps.started.wait()
             await asyncio.sleep(seconds)
             working = len(asyncio.all_tasks() - before)
-        run = peer.served.engine.runs[task_id][1]
+        run = peer.served.engine.runs[task_id].task
         await true(lambda: asyncio.all_tasks() - before == {run})
         assert working > 1
-        steps.tell({"n": 0})
+        steps.push({"n": 0})
         steps.end()
         await true(lambda: not asyncio.all_tasks() - before)
         task = await peer.get(task_id)
@@ -346,18 +346,18 @@ async def test_a_reader_that_leaves_leaves_nothing_behind(way: str, seconds: flo
         assert task["status"]["state"].lower().endswith("completed")
 
 
-async def test_a_reader_that_leaves_does_not_disturb_another() -> None:
+async def test_a_reader_that_disconnects_does_not_affect_others() -> None:
     steps = Steps()
     async with serving({"work": Streams(steps)}) as peer, peer.stream() as stays:
         begun = [await stays.next() for _ in range(2)]
         async with peer.subscribe(begun[0].body["id"]) as leaves:
             await leaves.next()
-        steps.tell({"n": 0})
+        steps.push({"n": 0})
         steps.end()
         assert gapless([*begun, *(await stays.rest())])
 
 
-async def test_a_finished_stream_leaves_nothing_behind() -> None:
+async def test_a_finished_stream_leaks_nothing() -> None:
     async with serving({"work": Streams(three)}) as peer:
         before = asyncio.all_tasks()
         for _ in range(5):
@@ -368,7 +368,7 @@ async def test_a_finished_stream_leaves_nothing_behind() -> None:
 
 
 async def lazily(peer: Peer) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """A client that asks for a stream and then reads nothing of it."""
+    """Open a stream without reading it; return the connection."""
     url = peer.client.base_url
     reader, writer = await asyncio.open_connection(url.host, url.port, limit=1024)
     request = {
@@ -384,7 +384,7 @@ async def lazily(peer: Peer) -> tuple[asyncio.StreamReader, asyncio.StreamWriter
     return reader, writer
 
 
-async def test_a_slow_reader_holds_nobody_up_and_misses_nothing() -> None:
+async def test_a_slow_reader_delays_no_others_and_misses_no_event() -> None:
     steps, chunk, many = Steps(), {"much": "x" * 1_000_000}, 20
     async with serving({"work": Streams(steps)}, "0.3") as peer:
         before = asyncio.all_tasks()
@@ -393,7 +393,7 @@ async def test_a_slow_reader_holds_nobody_up_and_misses_nothing() -> None:
         (task_id,) = peer.served.engine.runs
         async with peer.subscribe(task_id) as quick:
             await quick.next()
-            steps.tell(*[chunk] * many)
+            steps.push(*[chunk] * many)
             steps.end()
             frames = await quick.rest()
         assert names(frames) == ["artifact"] * many + ["status completed"]
@@ -408,21 +408,23 @@ async def test_a_slow_reader_holds_nobody_up_and_misses_nothing() -> None:
     assert '"state":"completed"' in received
 
 
-async def test_nothing_is_logged_when_a_reader_leaves(caplog: pytest.LogCaptureFixture) -> None:
+async def test_nothing_is_logged_when_a_reader_disconnects(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     steps = Steps()
     caplog.set_level(logging.WARNING)
     async with serving({"work": Streams(steps)}) as peer:
         before = asyncio.all_tasks()
         async with peer.stream() as stream:
             await stream.next()
-        steps.tell({"n": 0})
+        steps.push({"n": 0})
         steps.end()
         await true(lambda: asyncio.all_tasks() == before)
     assert [record.message for record in caplog.records] == []
 
 
-async def test_the_log_of_an_ended_task_leaves_in_time() -> None:
-    """Who asks for its events later gets the task as it is, from a store that has it longer."""
+async def test_the_log_of_an_ended_task_expires() -> None:
+    """Later subscribers get a snapshot from a store that keeps the task for longer."""
     store = InMemoryTaskStore()
     async with serving({"work": Streams(three)}, task_store=store, task_ttl=0.5) as peer:
         async with peer.stream() as stream:
@@ -430,7 +432,7 @@ async def test_the_log_of_an_ended_task_leaves_in_time() -> None:
         async with peer.subscribe(task_id, 2) as back:
             assert gapless(await back.rest(), 3)
         await asyncio.sleep(0.55)
-        async with peer.stream() as stream:  # the end of another one clears up
+        async with peer.stream() as stream:  # the end of another task triggers the cleanup
             await stream.rest()
         async with peer.subscribe(task_id, 2) as back:
             (snapshot,) = await back.rest()
@@ -439,12 +441,33 @@ async def test_the_log_of_an_ended_task_leaves_in_time() -> None:
 
 @pytest.mark.parametrize(("length", "kept"), [(None, 1), (0, 0), (1, 1), (5, 1)])
 @pytest.mark.parametrize("way", WAYS)
-async def test_a_stream_shows_as_much_history_as_is_asked_for(
+async def test_a_stream_shows_as_much_history_as_requested(
     way: str, length: int | None, kept: int
 ) -> None:
     async with serving({"work": Streams(three)}, way) as peer:
-        wish = {} if length is None else {"historyLength": length}
-        params = {**peer.wire.params("work"), "configuration": wish}
+        configuration = {} if length is None else {"historyLength": length}
+        params = {**peer.wire.params("work"), "configuration": configuration}
         async with peer.streaming("stream", params) as stream:
             task = (await stream.next()).body
         assert len(task.get("history", [])) == kept
+
+
+@pytest.mark.parametrize("method", ["message/stream", "tasks/resubscribe"])
+def test_a_refused_stream_of_0_3_is_a_stream_of_one_event(old: Agent, method: str) -> None:
+    params = {"id": "unknown"} if "tasks" in method else old.params("no.such")
+    for asked in (params, {}):
+        request = {"jsonrpc": "2.0", "id": 7, "method": method, "params": asked}
+        response = old.post(json.dumps(request).encode()).response
+        assert response.status_code == 200
+        assert response.headers["content-type"].startswith("text/event-stream")
+        line = response.text.removeprefix("data: ")
+        reply = json.loads(line)
+        assert (reply["jsonrpc"], reply["id"]) == ("2.0", 7)
+        assert reply["error"]["code"] in {-32001, -32601, -32602}
+
+
+def test_a_stream_of_0_3_that_http_refuses_is_refused_in_json(old: Agent) -> None:
+    request = {"jsonrpc": "2.0", "id": 7, "method": "message/stream", "params": [[0] * 200_000]}
+    response = old.post(json.dumps(request).encode()).response
+    assert response.status_code == 413
+    assert response.headers["content-type"] == "application/json"

@@ -1,4 +1,4 @@
-"""Tasks: what a send makes of a message, and how tasks are read back."""
+"""Tasks: how a message becomes a task, and how tasks are read and listed."""
 
 import json
 from dataclasses import dataclass
@@ -54,7 +54,7 @@ def v4(text: str) -> bool:
 
 
 def texts(task: Json) -> list[str]:
-    """The first words of each message of the history."""
+    """Return the first text of each message in the history."""
     return [message["parts"][0]["text"] for message in task.get("history", [])]
 
 
@@ -66,7 +66,7 @@ def test_a_send_waits_until_the_task_has_completed(agent: Agent) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_a_send_that_does_not_wait_gives_a_working_task(way: str) -> None:
+async def test_a_send_without_waiting_returns_a_working_task(way: str) -> None:
     gate = Gate()
     async with serving({"work": Does(gate)}, way) as peer:
         task_id = await peer.start()
@@ -78,7 +78,7 @@ async def test_a_send_that_does_not_wait_gives_a_working_task(way: str) -> None:
         assert contents(await peer.get(task_id)) == [{"done": True}]
 
 
-def test_a_task_has_ids_a_time_and_the_message_it_began_with(agent: Agent) -> None:
+def test_a_task_has_ids_a_timestamp_and_its_first_message(agent: Agent) -> None:
     before = datetime.now().astimezone()
     task = agent.send("echo", messageId="the first").task
     assert v4(task["id"])
@@ -92,9 +92,11 @@ def test_a_task_has_ids_a_time_and_the_message_it_began_with(agent: Agent) -> No
     assert task["metadata"] == {"skillId": "echo"}
 
 
-def test_a_message_without_an_id_gets_one(agent: Agent) -> None:
-    (message,) = agent.send("echo", messageId="").task["history"]
-    assert v4(message["messageId"])
+def test_a_message_of_the_srs_without_an_id_gets_one(old: Agent) -> None:
+    message = {"role": "user", "parts": [{"type": "text", "text": "hello"}]}
+    params = {"message": message, "metadata": {"skillId": "echo"}}
+    (kept,) = old.ask("send", params).task["history"]
+    assert v4(kept["messageId"])
 
 
 def test_the_context_of_the_message_is_kept(agent: Agent) -> None:
@@ -108,7 +110,7 @@ def test_a_context_beside_the_message_is_kept(rpc: Agent) -> None:
     assert rpc.ask("send", params).task["contextId"] == "beside"
 
 
-def test_the_params_name_the_skill_or_else_the_message(agent: Agent) -> None:
+def test_the_skill_id_is_in_the_params_or_else_in_the_message(agent: Agent) -> None:
     params = agent.params("echo")
     named = {**params["message"], "metadata": {"skillId": "mirror"}}
     both = agent.ask("send", {"message": named, "metadata": {"skillId": "echo"}})
@@ -118,7 +120,7 @@ def test_the_params_name_the_skill_or_else_the_message(agent: Agent) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_a_default_skill_gets_what_names_no_skill(way: str) -> None:
+async def test_a_default_skill_gets_messages_without_a_skill_id(way: str) -> None:
     modules = {"work": always({"by": "work"}), "other": always({"by": "other"})}
     async with serving(modules, way, default_skill="other") as peer:
         message = peer.wire.params()["message"]
@@ -130,13 +132,13 @@ def test_text_is_the_input_of_a_module_without_a_schema(agent: Agent) -> None:
     assert agent.send("mirror", agent.part(text="[1]")).data == {"text": "[1]"}
 
 
-def test_text_in_json_is_the_input_of_a_module_that_takes_objects(agent: Agent) -> None:
+def test_json_text_is_the_input_of_a_module_with_an_object_schema(agent: Agent) -> None:
     order = {"customer": {"text": "me"}, "items": [{"name": "x", "count": 2}]}
     answer = agent.send("order.total", agent.part(text=json.dumps(order)))
     assert answer.data == {"total": 2}
 
 
-def test_integers_go_both_ways_exactly(agent: Agent) -> None:
+def test_integers_are_exact_in_both_directions(agent: Agent) -> None:
     numbers = {"n": [2**53, -(2**53), 2**53 - 1, 0, 1.5, -0.1, 1e300]}
     assert agent.send("mirror", agent.part(data=numbers)).data == numbers
     assert '"n":[9007199254740992,-9007199254740992,9007199254740991,0,1.5,' in (
@@ -151,7 +153,7 @@ def test_a_whole_number_written_as_a_float_is_an_integer(agent: Agent) -> None:
     assert '"total":3}' in answer.response.text
 
 
-def test_a_file_with_an_address_is_its_name_and_type(agent: Agent) -> None:
+def test_a_file_with_a_url_becomes_an_object_with_name_and_type(agent: Agent) -> None:
     part: Json = {"url": "https://example.com/a/b.csv", "mediaType": "text/csv"}
     if not agent.modern:
         part = {"kind": "file", "file": {"uri": part["url"], "mimeType": "text/csv"}}
@@ -159,7 +161,7 @@ def test_a_file_with_an_address_is_its_name_and_type(agent: Agent) -> None:
     assert agent.send("mirror", part).data == seen
 
 
-def test_a_file_with_bytes_is_base64(agent: Agent) -> None:
+def test_a_file_with_bytes_becomes_base64(agent: Agent) -> None:
     part: Json = {"raw": "aGk=", "filename": "a.txt"}
     if not agent.modern:
         part = {"kind": "file", "file": {"bytes": "aGk=", "name": "a.txt"}}
@@ -168,7 +170,7 @@ def test_a_file_with_bytes_is_base64(agent: Agent) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_the_first_part_that_fits_is_the_input_and_the_others_are_at_hand(way: str) -> None:
+async def test_the_first_valid_part_is_the_input_and_the_others_are_available(way: str) -> None:
     gate = Gate()
     gate.opened.set()
     modules = {"work": Does(gate, input_schema=Count)}
@@ -185,7 +187,7 @@ async def test_the_first_part_that_fits_is_the_input_and_the_others_are_at_hand(
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_a_module_knows_its_task_and_its_context(way: str) -> None:
+async def test_a_module_sees_its_task_and_context_ids(way: str) -> None:
     gate = Gate()
     gate.opened.set()
     async with serving({"work": Does(gate)}, way) as peer:
@@ -196,7 +198,7 @@ async def test_a_module_knows_its_task_and_its_context(way: str) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_a_trace_goes_on_in_the_module(way: str) -> None:
+async def test_a_module_continues_the_callers_trace(way: str) -> None:
     gate, trace = Gate(), "0af7651916cd43dd8448eb211c80319c"
     gate.opened.set()
     async with serving({"work": Does(gate)}, way) as peer:
@@ -224,14 +226,14 @@ OUTPUTS: dict[str, tuple[Any, Any]] = {
 
 @pytest.mark.parametrize("name", OUTPUTS)
 @pytest.mark.parametrize("way", WAYS)
-async def test_what_a_module_puts_out_is_the_artifact(way: str, name: str) -> None:
+async def test_the_output_of_a_module_is_the_artifact(way: str, name: str) -> None:
     output, seen = OUTPUTS[name]
     async with serving({"work": always(output)}, way) as peer:
         assert contents((await peer.send()).task) == [seen]
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_bytes_in_an_output_are_files_with_the_names_of_their_keys(way: str) -> None:
+async def test_bytes_in_an_output_become_files_named_by_their_keys(way: str) -> None:
     output = {"a.png": b"\x89PNG\r\n\x1a\n", "n": 1, "b": b"b"}
     async with serving({"work": always(output)}, way) as peer:
         (artifact,) = (await peer.send()).task["artifacts"]
@@ -254,21 +256,21 @@ def raw() -> bytes:
 
 
 def functions() -> Registry:
-    """Functions as modules, whose values apcore puts into an object."""
+    """Return a registry of functions whose return values apcore wraps in an object."""
     registry = Registry()
     for function in (text, raw):
         module(id=function.__name__, description="Gives it", registry=registry)(function)
     return registry
 
 
-async def test_functions_that_give_text_or_bytes_give_text_or_a_file() -> None:
+async def test_functions_that_return_text_or_bytes_produce_text_or_a_file() -> None:
     async with serving(functions()) as peer:
         assert contents((await peer.send("text", {"data": {}})).task) == ["hello"]
         assert contents((await peer.send("raw", {"data": {}})).task) == ["aGk="]
 
 
-class Duck:
-    """An executor that gives what it is made with, as no apcore executor does."""
+class FixedOutputExecutor:
+    """An executor with a fixed output of any type, unlike apcore's."""
 
     def __init__(self, output: Any) -> None:
         self.registry = Registry()
@@ -294,8 +296,10 @@ BARE: list[tuple[Any, list[Any]]] = [
 
 
 @pytest.mark.parametrize(("output", "seen"), BARE)
-async def test_outputs_that_are_no_objects_are_parts_of_their_kind(output: Any, seen: Any) -> None:
-    async with serving(Duck(output)) as peer:
+async def test_outputs_that_are_not_objects_become_parts_of_their_kind(
+    output: Any, seen: Any
+) -> None:
+    async with serving(FixedOutputExecutor(output)) as peer:
         assert contents((await peer.send()).task) == seen
         async with peer.stream() as stream:
             frames = await stream.rest()
@@ -303,7 +307,7 @@ async def test_outputs_that_are_no_objects_are_parts_of_their_kind(output: Any, 
 
 
 async def test_an_output_of_none_completes_without_parts() -> None:
-    async with serving(Duck(None)) as peer:
+    async with serving(FixedOutputExecutor(None)) as peer:
         task = (await peer.send()).task
         assert state_of(task) == "completed"
         assert [artifact.get("parts") for artifact in task.get("artifacts", [])] in ([], [[]])
@@ -315,12 +319,12 @@ async def test_an_output_of_none_completes_without_parts() -> None:
 QUESTION = "Approval required for module work\ntext: call"
 
 
-async def told_and_asked(peer: Any) -> str:
-    """A task with a history of three messages: the call, the question, the answer."""
+async def approved_task(peer: Any) -> str:
+    """Create a task with a history of the call, the approval request and the answer."""
     task = (await peer.send("work", peer.part(text="call"))).task
     await peer.send("work", peer.part(text="yes"), taskId=task["id"])
-    found: str = task["id"]
-    return found
+    task_id: str = task["id"]
+    return task_id
 
 
 @pytest.mark.parametrize(
@@ -335,30 +339,30 @@ async def told_and_asked(peer: Any) -> str:
     ],
 )
 @pytest.mark.parametrize("way", WAYS)
-async def test_a_task_shows_as_much_history_as_is_asked_for(
+async def test_a_task_shows_as_much_history_as_requested(
     way: str, length: float | None, kept: list[str]
 ) -> None:
     modules = {"work": Does(give_back, annotations=NEEDS_APPROVAL)}
     async with serving(modules, way) as peer:
-        task_id = await told_and_asked(peer)
-        wish = {} if length is None else {"historyLength": int(length)}
-        got = await peer.ask("get", {"id": task_id, **wish})
-        (listed,) = (await peer.ask("list", wish)).result["tasks"]
+        task_id = await approved_task(peer)
+        options = {} if length is None else {"historyLength": int(length)}
+        got = await peer.ask("get", {"id": task_id, **options})
+        (listed,) = (await peer.ask("list", options)).result["tasks"]
         assert texts(got.task) == texts(listed) == kept
         assert ("history" in got.task) == bool(kept)
 
 
 @pytest.mark.parametrize(("length", "kept"), [(None, 3), (0, 0), (1, 1), (2, 2), (9, 3)])
 @pytest.mark.parametrize("way", WAYS)
-async def test_a_send_shows_as_much_history_as_is_asked_for(
+async def test_a_send_shows_as_much_history_as_requested(
     way: str, length: int | None, kept: int
 ) -> None:
     modules = {"work": Does(give_back, annotations=NEEDS_APPROVAL)}
     async with serving(modules, way) as peer:
         task_id = (await peer.send()).task["id"]
         params = peer.wire.params("work", peer.part(text="yes"), taskId=task_id)
-        wish = {} if length is None else {"historyLength": length}
-        answer = await peer.ask("send", {**params, "configuration": wish})
+        options = {} if length is None else {"historyLength": length}
+        answer = await peer.ask("send", {**params, "configuration": options})
         assert len(texts(answer.task)) == kept
 
 
@@ -372,7 +376,7 @@ def test_tasks_are_listed_by_context_newest_first(rpc: Agent) -> None:
     assert everything[0]["id"] == other["id"]
 
 
-async def test_a_list_of_1_0_is_by_status_and_leaves_artifacts_out() -> None:
+async def test_a_list_of_1_0_is_ordered_by_update_and_omits_artifacts() -> None:
     gate = Gate()
     async with serving({"work": Does(gate), "echo": Does(give_back)}) as peer:
         first = await peer.start()
@@ -404,20 +408,20 @@ async def test_tasks_are_listed_by_state_and_time(way: str) -> None:
         working = await peer.start()
         task = (await peer.send("echo")).task
         name = "TASK_STATE_WORKING" if peer.wire.modern else "working"
-        found = await peer.ask("list", {"status": name})
-        assert [found["id"] for found in found.result["tasks"]] == [working]
+        answer = await peer.ask("list", {"status": name})
+        assert [each["id"] for each in answer.result["tasks"]] == [working]
         since = {"statusTimestampAfter": task["status"]["timestamp"]}
-        found = await peer.ask("list", since)
-        assert task["id"] in [found["id"] for found in found.result["tasks"]]
-        found = await peer.ask("list", {"statusTimestampAfter": "2100-01-01T00:00:00Z"})
-        assert found.result["tasks"] == []
+        answer = await peer.ask("list", since)
+        assert task["id"] in [each["id"] for each in answer.result["tasks"]]
+        answer = await peer.ask("list", {"statusTimestampAfter": "2100-01-01T00:00:00Z"})
+        assert answer.result["tasks"] == []
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_the_former_states_are_kept_when_that_is_asked_for(way: str) -> None:
+async def test_the_state_history_is_recorded_if_configured(way: str) -> None:
     modules = {"work": Does(give_back, annotations=NEEDS_APPROVAL)}
     async with serving(modules, way, state_history=True) as peer:
-        task = await peer.get(await told_and_asked(peer))
+        task = await peer.get(await approved_task(peer))
         history = task["metadata"]["apcore"]["stateHistory"]
         assert [entry["state"] for entry in history] == [
             "submitted",
@@ -438,7 +442,7 @@ async def test_the_former_states_are_kept_when_that_is_asked_for(way: str) -> No
         assert card["capabilities"]["stateTransitionHistory"] is True
 
 
-async def test_the_former_states_are_not_kept_otherwise() -> None:
+async def test_the_state_history_is_not_recorded_by_default() -> None:
     async with serving({"work": Does(give_back)}) as peer:
         assert (await peer.send()).task["metadata"] == {"skillId": "work"}
         card = (await peer.client.get("/.well-known/agent-card.json")).json()
@@ -455,7 +459,7 @@ EVERY_STATE = [*STEPS, *ENDS]
 
 
 @pytest.mark.parametrize("old", EVERY_STATE, ids=NAMES.get)
-async def test_a_task_goes_only_the_ways_of_the_state_machine(
+async def test_a_task_makes_only_the_transitions_of_the_state_machine(
     old: a2a.TaskState, caplog: pytest.LogCaptureFixture
 ) -> None:
     for new in EVERY_STATE:
@@ -476,6 +480,6 @@ async def test_a_task_goes_only_the_ways_of_the_state_machine(
         assert (kept.task.status.state, kept.version) == (old, 1)
 
 
-def test_an_error_of_the_state_machine_is_an_internal_error_to_clients() -> None:
-    told = ErrorMapper().to_jsonrpc_error(InvalidStateTransitionError())
-    assert (told["code"], told["message"]) == (-32603, "Internal error")
+def test_an_invalid_transition_is_an_internal_error_to_clients() -> None:
+    error = ErrorMapper().to_jsonrpc_error(InvalidStateTransitionError())
+    assert (error["code"], error["message"]) == (-32603, "Internal error")

@@ -1,4 +1,4 @@
-"""Servers under load: ended in the middle of it, and read by clients that hardly read."""
+"""Servers under load: shut down while busy, and serving very slow readers."""
 
 import asyncio
 import json
@@ -33,7 +33,7 @@ from .conftest import eventually
 from .inloop import WAYS, always, serving, true
 from .inloop import anyio_backend as anyio_backend
 from .modules import Inputs, Module
-from .test_serve import SERVER_SHUTDOWN, Watched, last_state
+from .test_serve import SERVER_SHUTDOWN, BackgroundRequest, last_state
 
 MODULES = {
     "count.py": """
@@ -96,14 +96,14 @@ class Flood:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    found = extensions(tmp_path_factory.mktemp("load"), "echo.py", "nap.py")
+    folder = extensions(tmp_path_factory.mktemp("load"), "echo.py", "nap.py")
     for name, text in MODULES.items():
-        (found / name).write_text(text, encoding="utf-8")
-    return found
+        (folder / name).write_text(text, encoding="utf-8")
+    return folder
 
 
 def request_of(url: str, way: str, operation: str, params: Json) -> httpx.Request:
-    """The HTTP request that asks for an operation."""
+    """Return the HTTP request that calls an operation."""
     agent = Agent(cast(Any, None), way)
     if not agent.restful:
         body = {"jsonrpc": "2.0", "id": 1, "method": agent.method(operation), "params": params}
@@ -114,15 +114,15 @@ def request_of(url: str, way: str, operation: str, params: Json) -> httpx.Reques
 
 
 def as_bytes(http: h11.Connection, request: httpx.Request) -> bytes:
-    """A request as it goes over a connection."""
+    """Return a request as the bytes that are sent."""
     target, headers = request.url.raw_path, request.headers.raw
     head = h11.Request(method=request.method, target=target, headers=headers)
     events = (head, h11.Data(request.content), h11.EndOfMessage())
     return b"".join(http.send(event) or b"" for event in events)
 
 
-class Line:
-    """A connection on which a whole answer, half of one and none at all are three things."""
+class RawConnection:
+    """A connection that distinguishes complete, partial and missing responses."""
 
     def __init__(self, url: str) -> None:
         self._url = httpx.URL(url)
@@ -131,11 +131,11 @@ class Line:
         self.answers = 0
 
     async def ask(self, request: httpx.Request) -> httpx.Response | None:
-        """The whole answer; None when the connection is refused, or closed without any of it."""
+        """Return the whole response; None if the connection is refused or closed before it."""
         try:
             await self._send(request)
             response = await self._receive()
-        except ConnectionError:  # before the answer's first byte
+        except ConnectionError:  # before the first byte of the response
             response = None
         if response is None or self._http.our_state is not h11.DONE:
             self.close()
@@ -178,7 +178,7 @@ class Line:
         )
 
     async def _read(self, begun: bool) -> bytes:
-        """What comes next; b"" for the end, which within an answer is a fault."""
+        """Read more bytes; return b"" at the end, which is an error within a response."""
         assert self._socket is not None
         try:
             data = await asyncio.get_running_loop().sock_recv(self._socket, 65536)
@@ -188,9 +188,9 @@ class Line:
         return data
 
 
-# The end of a server that is busy
+# Shutdown of a busy server
 
-SERVE_AND_TELL = """
+SERVE_AND_REPORT = """
 import asyncio, json, sys
 from apcore_a2a_server import InMemoryTaskStore, serve
 from apcore_a2a_core.states import NAMES
@@ -206,7 +206,7 @@ with open(sys.argv[3], "w") as file:
 
 CLIENTS, ROUNDS = 32, 20
 KINDS = {"held": 10.0, "free": 10.0, "hasty": 0.02}
-"""The `shutdown_timeout` of each kind of round."""
+"""The `shutdown_timeout` in seconds of each kind of round."""
 ENDED = ("completed", "failed", "canceled", "rejected")
 FINE = ["completed"]
 CUT = ["failed", SERVER_SHUTDOWN]
@@ -214,7 +214,7 @@ CUT = ["failed", SERVER_SHUTDOWN]
 
 @dataclass
 class Load:
-    """What the clients of one server share."""
+    """The shared state of the clients of one server."""
 
     url: str
     kind: str
@@ -226,41 +226,41 @@ class Load:
 
     @property
     def may_hang_up(self) -> bool:
-        """Whether the server may close a connection that it has answered on before."""
+        """Whether the server may close a connection that it has responded on before."""
         return self.signalled and (self.released or self.kind != "held")
 
-    def note(self, what: str, end: list[str]) -> None:
-        """Note how something has ended, and that it may end so."""
+    def note(self, operation: str, end: list[str]) -> None:
+        """Count the end of an operation's task, and check that it is allowed."""
         assert end == FINE or (self.kind == "hasty" and end == CUT and self.signalled), end
-        self.seen[f"{what} {end[0]}"] += 1
+        self.seen[f"{operation} {end[0]}"] += 1
 
 
 def end_of(event: Json) -> list[str]:
-    """The state of a task or of an event of its status, and what it says."""
+    """Return the state of a task or status event, and the texts of its message."""
     body = event if "status" in event else next(iter(event.values()))
     parts = body["status"].get("message", {"parts": []})["parts"]
     return [state_of(body), *(part["text"] for part in parts)]
 
 
 class Client:
-    """A client that asks for one thing after the other, on a connection that it keeps."""
+    """A client that sends one request after another on a persistent connection."""
 
     def __init__(self, load: Load, way: str) -> None:
         self._load = load
         self._agent = Agent(cast(Any, None), way)
-        self._line = Line(load.url)
+        self._connection = RawConnection(load.url)
 
     async def work(self) -> None:
-        """Work until the server accepts no more, and look whether it does on a new connection."""
+        """Send requests until the server refuses them, then try a new connection."""
         while await self._load.random.choice((self.send, self.start, self.stream))():
             continue
         self.close()
-        response = await self._line.ask(self._request("send", self._params("echo")))
+        response = await self._connection.ask(self._request("send", self._params("echo")))
         assert self._load.signalled
         assert response is None or self._is_refused(response)
 
     async def send(self) -> bool:
-        """A message that is waited for."""
+        """Send a blocking message and check the end of its task."""
         skill = self._load.random.choice(("echo", "nap"))
         answer = await self.ask("send", self._params(skill))
         if answer is not None:
@@ -269,7 +269,7 @@ class Client:
         return answer is not None
 
     async def start(self) -> bool:
-        """A message that is not waited for; its task is looked at until it has ended."""
+        """Send a non-blocking message and poll its task until it has ended."""
         answer = await self.hold(0.05)
         while answer is not None and answer.state not in ENDED:
             answer = await self.ask("get", {"id": answer.task["id"]})
@@ -278,11 +278,13 @@ class Client:
         return answer is not None
 
     async def stream(self) -> bool:
-        """A message whose stream is read to its end."""
+        """Send a message, read its stream to the end and check it."""
         answer = await self.ask("stream", self._params("count"))
         if answer is None:
             return False
-        ids = [int(found) for found in re.findall("^id: (.*)$", answer.response.text, re.MULTILINE)]
+        ids = [
+            int(number) for number in re.findall("^id: (.*)$", answer.response.text, re.MULTILINE)
+        ]
         assert answer.response.text.endswith("\n\n")
         assert ids == [*range(1, len(answer.events) + 1)]
         self._acknowledge(answer.events[0].get("task") or answer.events[0])
@@ -292,20 +294,20 @@ class Client:
         return True
 
     async def hold(self, seconds: float) -> Answer | None:
-        """Have a task run for *seconds*, and do not wait for it."""
-        wish = {"returnImmediately": True} if self._agent.modern else {"blocking": False}
-        params = {**self._params("nap", seconds), "configuration": wish}
+        """Start a task that runs for *seconds* without waiting for it."""
+        options = {"returnImmediately": True} if self._agent.modern else {"blocking": False}
+        params = {**self._params("nap", seconds), "configuration": options}
         answer = await self.ask("send", params)
         if answer is not None:
             self._acknowledge(answer.task)
         return answer
 
     async def ask(self, operation: str, params: Json) -> Answer | None:
-        """The answer to what the server has accepted; None when it has not, for it ends."""
-        response = await self._line.ask(self._request(operation, params))
+        """Return the response; None if the server refuses the request during shutdown."""
+        response = await self._connection.ask(self._request(operation, params))
         if response is None:
             assert self._load.signalled
-            assert self._load.may_hang_up or not self._line.answers
+            assert self._load.may_hang_up or not self._connection.answers
             self._load.seen["closed"] += 1
             return None
         if self._is_refused(response):
@@ -319,7 +321,7 @@ class Client:
         return answer
 
     def close(self) -> None:
-        self._line.close()
+        self._connection.close()
 
     def _acknowledge(self, task: Json) -> None:
         self._load.acknowledged.append(task["id"])
@@ -341,7 +343,7 @@ class Client:
 
 
 async def drive(load: Load, agent: Process) -> None:
-    """Have all clients work, and end *agent* meanwhile."""
+    """Run all clients and shut *agent* down meanwhile."""
     async with asyncio.timeout(PATIENCE):
         with ExitStack() as stack:
             ways = [WAYS[number % len(WAYS)] for number in range(CLIENTS + 1)]
@@ -361,11 +363,11 @@ async def drive(load: Load, agent: Process) -> None:
 
 
 def end_under_load(number: int, folder: Path, home: Path) -> Counter[str]:
-    """One round: what its clients have seen."""
+    """Run one round and return the counts of what its clients have seen."""
     kind = [*KINDS][number % len(KINDS)]
     options = json.dumps({"host": "127.0.0.1", "port": 0, "shutdown_timeout": KINDS[kind]})
-    told = home / f"{number}.json"
-    command = [sys.executable, "-c", SERVE_AND_TELL, str(folder), options, str(told)]
+    report = home / f"{number}.json"
+    command = [sys.executable, "-c", SERVE_AND_REPORT, str(folder), options, str(report)]
     with process(command, home) as agent:
         agent.answers_at(agent.url)
         load = Load(agent.url, kind, random.Random(number))
@@ -373,37 +375,37 @@ def end_under_load(number: int, folder: Path, home: Path) -> Counter[str]:
             asyncio.run(drive(load, agent))
             assert agent.end() == 0
             assert not re.search("WARNING|ERROR|Traceback", agent.log)
-            check_ends(load, json.loads(told.read_text(encoding="utf-8")))
-        except Exception as error:  # whatever it is, it goes on with a note
+            check_ends(load, json.loads(report.read_text(encoding="utf-8")))
+        except Exception as error:  # re-raised with a note
             error.add_note(f"in round {number} ({kind}): {load.seen} {agent.log}")
             raise
     return load.seen
 
 
 def check_ends(load: Load, ends: dict[str, list[str]]) -> None:
-    """Hold what the store has at the end against what clients were told."""
+    """Compare the final contents of the store with what clients have seen."""
     assert {*load.acknowledged} <= {*ends}
-    found = Counter(tuple(end) for end in ends.values())
-    assert found.pop(("canceled", "Canceled by client"), 0) == load.seen["canceled"]
-    assert {*found} <= {tuple(FINE), *([tuple(CUT)] if load.kind == "hasty" else [])}
+    counts = Counter(tuple(end) for end in ends.values())
+    assert counts.pop(("canceled", "Canceled by client"), 0) == load.seen["canceled"]
+    assert {*counts} <= {tuple(FINE), *([tuple(CUT)] if load.kind == "hasty" else [])}
 
 
 @pytest.mark.process
 @pytest.mark.soak
-def test_a_busy_server_that_is_ended_keeps_its_word_to_every_client(
+def test_the_shutdown_of_a_busy_server_loses_no_acknowledged_task(
     folder: Path, tmp_path: Path
 ) -> None:
-    """Twenty rounds; what holds for each client is in `Client`, for the store in `check_ends`.
+    """Run twenty rounds; `Client` checks each client, `check_ends` the store.
 
-    What is waited for gets a whole answer: a task that has ended, a stream with its last event.
-    What comes too late is refused with 503, or its connection is closed without a byte. Before
-    the signal nothing is refused, and no connection that is kept is closed.
+    Blocking requests get a complete response: a task that has ended, or a stream with its final
+    event. Late requests are refused with 503, or their connection is closed without a byte.
+    Before the signal, no request is refused and no persistent connection is closed.
 
-    Whether somebody who polls sees the end of a task depends on what else runs: when nothing
-    does any more, the server closes the connections that nobody waits on. So in rounds that are
-    *held*, a task goes on until all others have been seen to end, and then is canceled. In the
-    *free* ones a poll may be cut off, and in the *hasty* ones tasks have hardly any time to end
-    in. In all of them the store has the end of every task that a client was told of.
+    Whether a polling client sees the end of a task depends on the other tasks: when none is
+    running, the server closes idle connections. So in *held* rounds, one task runs until all
+    others are known to have ended, and is then canceled. In *free* rounds, polls may be cut off;
+    in *hasty* rounds, tasks have hardly any time to finish. In all rounds, the store has the end
+    of every acknowledged task.
     """
     with ThreadPoolExecutor(2) as pool:
         rounds = pool.map(lambda number: end_under_load(number, folder, tmp_path), range(ROUNDS))
@@ -413,7 +415,7 @@ def test_a_busy_server_that_is_ended_keeps_its_word_to_every_client(
 
 
 def ways_to_serve(folder: Path, seconds: float) -> dict[str, list[str]]:
-    """The commands that serve *folder*, with this `shutdown_timeout`."""
+    """Return the commands that serve *folder* with this `shutdown_timeout`."""
     options = ["--extensions-dir", str(folder), "--host", "127.0.0.1", "--port", "0"]
     return {
         "serve()": served(folder, shutdown_timeout=seconds),
@@ -422,17 +424,17 @@ def ways_to_serve(folder: Path, seconds: float) -> dict[str, list[str]]:
 
 
 @contextmanager
-def hanging(process: Process) -> Iterator[Watched]:
-    """The stream of a module that hangs in its thread."""
+def hanging(process: Process) -> Iterator[BackgroundRequest]:
+    """Open the stream of a module that hangs in its thread."""
     with asking(process) as agent, asking(process) as other:
-        hangs = Watched(lambda: agent.stream("hang", agent.part(data={})))
+        hangs = BackgroundRequest(lambda: agent.stream("hang", agent.part(data={})))
         eventually(lambda: other.ask("list").result["tasks"])
         yield hangs
 
 
 @pytest.mark.process
 @pytest.mark.parametrize("how", ["serve()", "the command"])
-def test_a_module_that_hangs_in_its_thread_does_not_hold_up_the_end(
+def test_a_module_that_hangs_in_its_thread_does_not_block_the_shutdown(
     how: str, folder: Path, tmp_path: Path
 ) -> None:
     with process(ways_to_serve(folder, 1)[how], tmp_path) as agent, hanging(agent) as stream:
@@ -442,28 +444,28 @@ def test_a_module_that_hangs_in_its_thread_does_not_hold_up_the_end(
 
 @pytest.mark.process
 @pytest.mark.parametrize("how", ["serve()", "the command"])
-def test_a_second_signal_ends_a_server_at_once_whose_module_hangs(
+def test_a_second_signal_ends_a_server_with_a_hanging_module_at_once(
     how: str, folder: Path, tmp_path: Path
 ) -> None:
     with process(ways_to_serve(folder, 600)[how], tmp_path) as agent, hanging(agent) as stream:
         agent.signal(signal.SIGTERM)
         agent.wait_for("(a second Ctrl)")
-        time.sleep(0.2)  # what comes at once is taken for an echo
+        time.sleep(0.2)  # a second signal right after the first would be ignored as an echo
 
         assert agent.end(signal.SIGTERM) == 0
         assert last_state(stream.answer) == ("failed", SERVER_SHUTDOWN)
 
 
 class Asks(Module):
-    """Asks for more, and takes its time to look at what it gets."""
+    """A module that asks for more input and whose preflight blocks until the test releases it."""
 
     input_schema: ClassVar[Any] = {"type": "object"}
 
     def __init__(self) -> None:
-        self.looks, self.seen = threading.Event(), threading.Event()
+        self.checking, self.seen = threading.Event(), threading.Event()
 
     def preflight(self, inputs: Inputs, context: Any) -> list[str]:
-        self.looks.set()
+        self.checking.set()
         self.seen.wait(PATIENCE)
         return []
 
@@ -475,17 +477,17 @@ class Asks(Module):
 
 
 @pytest.mark.anyio
-async def test_an_answer_to_a_paused_task_is_refused_or_gets_its_time_at_the_end() -> None:
+async def test_an_answer_during_shutdown_is_refused_or_may_finish() -> None:
     asks = Asks()
     asks.seen.set()
     async with serving({"work": asks}, shutdown_timeout=PATIENCE) as peer:
         task = (await peer.send("work", peer.part(data={}))).task
         assert state_of(task) == "input-required"
-        asks.looks.clear()
+        asks.checking.clear()
         asks.seen.clear()
         more = peer.part(data={"more": 1})
         answering = asyncio.create_task(peer.send("work", more, taskId=task["id"]))
-        await asyncio.to_thread(asks.looks.wait)
+        await asyncio.to_thread(asks.checking.wait)
         draining = asyncio.create_task(peer.served.drain())
         ended, _ = await asyncio.wait({draining}, timeout=0.1)
         asks.seen.set()
@@ -495,48 +497,48 @@ async def test_an_answer_to_a_paused_task_is_refused_or_gets_its_time_at_the_end
 
 
 class Stalled(InMemoryTaskStore):
-    """A store that takes nothing until it is told to."""
+    """A store that saves nothing until the test releases it."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.goes_on = asyncio.Event()
+        self.released = asyncio.Event()
 
     async def save(self, record: TaskRecord) -> None:
-        await self.goes_on.wait()
+        await self.released.wait()
         await super().save(record)
 
 
 @pytest.mark.anyio
-async def test_a_store_that_stalls_does_not_hold_up_the_end() -> None:
+async def test_a_store_that_stalls_does_not_block_the_shutdown() -> None:
     modules, store = {"work": always({})}, Stalled()
     async with serving(modules, task_store=store, shutdown_timeout=0.1) as peer:
         sending = [asyncio.create_task(peer.send()) for _ in range(8)]
         await true(lambda: len(peer.served.engine.runs) == len(sending))
         draining = asyncio.create_task(peer.served.drain())
-        await draining  # although nothing is stored yet
-        store.goes_on.set()
+        await draining  # although no task is stored yet
+        store.released.set()
         await asyncio.gather(*sending)
 
 
-# Clients that hardly read
+# Slow readers
 
 READERS, SENDS, PAIRS = 200, 100, range(8, 24)
-"""How many slow readers there are, how many sends a figure is of, how many pairs of figures."""
+"""The number of slow readers, of sends per measurement, and of pairs of measurements."""
 
 
 class SlowReader:
-    """Opens a stream, and reads it byte by byte."""
+    """A client that reads a stream byte by byte."""
 
     def __init__(self) -> None:
         self.received = bytearray()
         self._socket = socket.socket()
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        # As over a network; between two ends of loopback the kernel would take megabytes.
+        # As over a network; on loopback the kernel would buffer megabytes.
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, 1000)
         self._socket.setblocking(False)
 
     async def open(self, url: httpx.URL, request: bytes) -> None:
-        """Ask for the stream, and wait for its first byte."""
+        """Open the stream and wait for its first byte."""
         loop = asyncio.get_running_loop()
         await loop.sock_connect(self._socket, (url.host, url.port))
         await loop.sock_sendall(self._socket, request)
@@ -550,7 +552,7 @@ class SlowReader:
 
 
 async def read_slowly(readers: list[SlowReader]) -> None:
-    """Have each reader read a byte a second."""
+    """Read one byte per second with each reader."""
     while True:
         for reader in readers:
             await asyncio.sleep(1 / len(readers))
@@ -558,11 +560,11 @@ async def read_slowly(readers: list[SlowReader]) -> None:
 
 
 async def p95(url: str) -> float:
-    """What 95 of 100 sends at *url*, one after the other, do not take longer than; in seconds."""
+    """Return the 95th percentile in seconds of the durations of consecutive sends to *url*."""
     agent = Agent(cast(Any, None), "1.0")
     params = agent.params("echo", agent.part(data={"text": "hello"}))
     request, took = request_of(url, "1.0", "send", params), list[float]()
-    with closing(Line(url)) as line:
+    with closing(RawConnection(url)) as line:
         for _ in range(SENDS):
             begun = time.perf_counter()
             response = await line.ask(request)
@@ -574,7 +576,7 @@ async def p95(url: str) -> float:
 
 @asynccontextmanager
 async def slow_readers(url: str) -> AsyncIterator[None]:
-    """As many slow readers as the server has streams for, each in the middle of its own."""
+    """Keep as many slow readers connected as the server allows streams."""
     agent = Agent(cast(Any, None), "1.0")
     request = request_of(url, "1.0", "stream", agent.params("flood", agent.part(data={})))
     with ExitStack() as stack:
@@ -584,9 +586,9 @@ async def slow_readers(url: str) -> AsyncIterator[None]:
         reading = asyncio.ensure_future(read_slowly(readers))
         await true(lambda: len(readers[-1].received) > 1)
         yield
-        one_more = await stack.enter_context(closing(Line(url))).ask(request)
+        one_more = await stack.enter_context(closing(RawConnection(url))).ask(request)
         assert one_more is not None
-        assert one_more.status_code == 429, "the readers are not there any more"
+        assert one_more.status_code == 429, "the readers are disconnected"
         assert not reading.done()
         reading.cancel()
         begun = b"HTTP/1.1 200 OK"
@@ -594,7 +596,7 @@ async def slow_readers(url: str) -> AsyncIterator[None]:
 
 
 async def compare(busy: str, quiet: str) -> tuple[float, float]:
-    """The best p95 of a server with slow readers, and of one without, measured in turns."""
+    """Measure a server with slow readers and one without in turns; return the best p95 of each."""
     with_them = without = inf
     async with asyncio.timeout(2 * PATIENCE), slow_readers(busy):
         for pair in range(1, PAIRS.stop):
@@ -607,8 +609,8 @@ async def compare(busy: str, quiet: str) -> tuple[float, float]:
 
 @pytest.mark.process
 @pytest.mark.clock
-def test_readers_of_a_byte_a_second_slow_nobody_down(folder: Path, tmp_path: Path) -> None:
-    """As figures are noisy, each is the best of at least eight, taken in turns."""
+def test_very_slow_readers_do_not_slow_down_other_clients(folder: Path, tmp_path: Path) -> None:
+    """Measurements are noisy: each figure is the best of at least eight, taken in turns."""
     limits = {"max_streams_per_client": READERS}
     options: Any = {"max_streams": READERS, "limits": limits}
     with (

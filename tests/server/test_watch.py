@@ -1,4 +1,4 @@
-"""A folder whose modules change while they are served."""
+"""A folder of modules that is watched for changes while it is served."""
 
 import asyncio
 import logging
@@ -80,7 +80,7 @@ metadata: {owner: us}
 
 @dataclass
 class Folder:
-    """A folder of modules that is watched."""
+    """A watched folder of modules."""
 
     path: Path
     registry: Registry
@@ -92,18 +92,18 @@ class Folder:
         return self.path.with_name("diary")
 
     def source(self, word: str, more: str = "") -> str:
-        """The code of a module that says *word*."""
+        """Return the source of a module that returns *word*."""
         return f"DIARY, WORD = {str(self.diary)!r}, {word!r}\n{MODULE}{dedent(more)}"
 
     def write(self, name: str, word: str, more: str = "") -> Path:
-        """Put a module there whole: who looks just then sees the old or the new one."""
+        """Write a module file atomically."""
         path, draft = self.path / name, self.path.with_name("draft")
         path.parent.mkdir(exist_ok=True)
         draft.write_text(self.source(word, more), encoding="utf-8")
         return draft.replace(path)
 
     async def says(self, skill_id: str) -> str | None:
-        """What the module says when it is run; None when there is none."""
+        """Call a module and return its word, or None if there is no such module."""
         if self.registry.get(skill_id) is None:
             return None
         text: str = (await self.executor.call_async(skill_id, {}))["text"]
@@ -115,17 +115,17 @@ class Folder:
                 await asyncio.sleep(0.01)
 
     def lines(self, level: int = logging.INFO) -> list[str]:
-        """What the watch has logged."""
+        """Return the messages that the watch has logged."""
         records = (record for record in self.log.records if record.name == LOGGER)
         return [record.getMessage() for record in records if record.levelno >= level]
 
     def notes(self) -> list[str]:
-        """What the modules have done, without the threads."""
+        """Return the events that the modules have noted, without the threads."""
         lines = self.diary.read_text().splitlines() if self.diary.exists() else []
         return [line.rpartition(" ")[0] for line in lines]
 
     async def seen(self) -> None:
-        """Wait until the watch knows what there is: what is new from now on is news to it."""
+        """Wait until the watch has scanned the folder for the first time."""
         await true(lambda: any("Watching" in line for line in self.lines()))
 
     @asynccontextmanager
@@ -143,7 +143,7 @@ class Folder:
 
 @pytest.fixture
 def folder(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> Iterator[Folder]:
-    """A folder with the module `text.stats`, which says "one"; it is not watched yet."""
+    """Return a folder with the module `text.stats`, which returns "one"; not watched yet."""
     caplog.set_level(logging.INFO, LOGGER)
     path = tmp_path / "extensions"
     path.mkdir()
@@ -167,7 +167,7 @@ async def test_a_new_file_is_a_new_module(folder: Folder, tmp_path: Path) -> Non
 
 
 @pytest.mark.clock
-async def test_an_edit_is_run_within_a_second(folder: Folder) -> None:
+async def test_an_edit_takes_effect_within_a_second(folder: Folder) -> None:
     took = []
     async with folder.watched():
         for word in ("two", "six", "ten"):
@@ -179,10 +179,10 @@ async def test_an_edit_is_run_within_a_second(folder: Folder) -> None:
     assert folder.lines()[1:] == ["Reloaded text.stats"] * 3
 
 
-async def test_edits_in_one_second_and_of_one_size_are_told_apart(
+async def test_edits_of_the_same_size_within_a_second_are_detected(
     folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Python takes compiled code for current by the second and the size of its source."""
+    """Python identifies compiled code by the source's size and its time in seconds."""
     monkeypatch.setattr(sys, "dont_write_bytecode", False)
     second = time.time_ns() // 10**9 * 10**9
     extensions = Extensions(folder.registry, folder.path)
@@ -195,7 +195,7 @@ async def test_edits_in_one_second_and_of_one_size_are_told_apart(
     assert list(folder.path.rglob("*.pyc"))
 
 
-async def test_an_edit_that_the_system_does_not_tell_of_is_run_too(folder: Folder) -> None:
+async def test_an_edit_without_a_file_system_event_takes_effect(folder: Folder) -> None:
     path = folder.path / "text" / "stats.py"
     async with folder.watched():
         with path.open("r+b") as file, mmap.mmap(file.fileno(), 0) as memory:
@@ -205,7 +205,7 @@ async def test_an_edit_that_the_system_does_not_tell_of_is_run_too(folder: Folde
             await folder.comes_to_say("text.stats", "two")
 
 
-async def test_a_deleted_file_takes_its_module_along(folder: Folder) -> None:
+async def test_a_deleted_file_removes_its_module(folder: Folder) -> None:
     async with folder.watched():
         (folder.path / "text" / "stats.py").unlink()
         await folder.comes_to_say("text.stats", None)
@@ -214,7 +214,7 @@ async def test_a_deleted_file_takes_its_module_along(folder: Folder) -> None:
     assert folder.lines()[1:] == ["Removed text.stats", "Added text.stats"]
 
 
-async def test_a_file_that_is_replaced_by_another_is_an_edit(folder: Folder) -> None:
+async def test_a_replaced_file_is_an_edit(folder: Folder) -> None:
     async with folder.watched():
         for word in ("two", "six"):
             path = folder.write("text/stats.py~", word)
@@ -231,7 +231,7 @@ async def test_a_renamed_file_is_a_renamed_module(folder: Folder) -> None:
     assert folder.registry.list() == ["text.numbers"]
 
 
-async def test_folders_come_and_go(folder: Folder, tmp_path: Path) -> None:
+async def test_folders_are_added_and_removed(folder: Folder, tmp_path: Path) -> None:
     (tmp_path / "moved").mkdir()
     (tmp_path / "moved" / "there.py").write_text(folder.source("moved"))
     async with folder.watched():
@@ -251,7 +251,7 @@ async def test_folders_come_and_go(folder: Folder, tmp_path: Path) -> None:
     assert folder.registry.list() == ["text.stats"]
 
 
-async def test_what_apcore_does_not_take_for_modules_is_left_alone(folder: Folder) -> None:
+async def test_files_that_apcore_ignores_are_ignored(folder: Folder) -> None:
     async with folder.watched():
         for name in ("_private.py", ".hidden.py", "_private/inner.py", "notes.txt"):
             folder.write(name, "left")
@@ -262,13 +262,19 @@ async def test_what_apcore_does_not_take_for_modules_is_left_alone(folder: Folde
 
 
 def described(folder: Folder) -> tuple[Any, ...]:
-    found = folder.registry.get_definition("text.stats")
-    assert found is not None
-    readonly = found.annotations is not None and found.annotations.readonly
-    return found.name, found.version, found.tags, readonly, found.metadata.get("owner")
+    definition = folder.registry.get_definition("text.stats")
+    assert definition is not None
+    readonly = definition.annotations is not None and definition.annotations.readonly
+    return (
+        definition.name,
+        definition.version,
+        definition.tags,
+        readonly,
+        definition.metadata.get("owner"),
+    )
 
 
-async def test_the_yaml_of_a_module_comes_changes_and_goes(folder: Folder) -> None:
+async def test_a_modules_yaml_file_may_be_added_changed_and_removed(folder: Folder) -> None:
     meta = folder.path / "text" / "stats_meta.yaml"
     async with folder.watched():
         meta.write_text(META)
@@ -285,9 +291,7 @@ async def test_the_yaml_of_a_module_comes_changes_and_goes(folder: Folder) -> No
     ["", META, "version: 2.0", "version: ''", "metadata: {display: {a2a: {alias: yaml}}}"],
     ids=["none", "all", "number", "empty", "display"],
 )
-async def test_a_reload_without_a_change_describes_a_module_as_before(
-    folder: Folder, meta: str
-) -> None:
+async def test_a_reload_without_a_change_keeps_the_description(folder: Folder, meta: str) -> None:
     registry = Registry(extensions_dir=str(folder.path))
     (folder.path / "text" / "stats_meta.yaml").write_text(meta)
     registry.discover()
@@ -341,7 +345,7 @@ async def test_a_broken_file_leaves_the_old_module_in_service(folder: Folder, ki
     assert "\n" not in line
 
 
-async def test_a_new_file_that_is_broken_becomes_a_module_when_it_is_whole(folder: Folder) -> None:
+async def test_a_broken_new_file_becomes_a_module_when_it_is_fixed(folder: Folder) -> None:
     async with folder.watched():
         folder.write("new.py", "broken", "1 / 0")
         await true(lambda: folder.lines(logging.WARNING))
@@ -369,13 +373,13 @@ async def test_broken_yaml_leaves_the_old_module_in_service(folder: Folder) -> N
 
 
 class Picky:
-    """A validator of the program, which wants no sixes."""
+    """A validator that rejects the word "six"."""
 
     def validate(self, module: Any) -> list[str]:
         return ["it is a six"] if module.execute({}, None) == {"text": "six"} else []
 
 
-async def test_a_module_that_the_registry_refuses_leaves_the_old_one_in_service(
+async def test_a_module_rejected_by_the_registry_leaves_the_old_one_in_service(
     folder: Folder,
 ) -> None:
     folder.registry.set_validator(Picky())
@@ -391,7 +395,7 @@ async def test_a_module_that_the_registry_refuses_leaves_the_old_one_in_service(
     assert folder.notes().count("load one") == folder.notes().count("unload one") == 1
 
 
-async def test_a_module_fetches_and_returns_what_it_needs_once(folder: Folder) -> None:
+async def test_each_module_is_loaded_and_unloaded_once(folder: Folder) -> None:
     async with folder.watched():
         folder.write("text/stats.py", "two")
         await folder.comes_to_say("text.stats", "two")
@@ -407,7 +411,7 @@ async def test_a_module_fetches_and_returns_what_it_needs_once(folder: Folder) -
 
 
 async def test_no_code_of_a_module_runs_in_the_event_loop(folder: Folder) -> None:
-    folder.diary.unlink()  # what the first discovery has done
+    folder.diary.unlink()  # drop the notes of the first discovery
     async with folder.watched():
         folder.write("text/stats.py", "two")
         folder.write("new.py", "new")
@@ -421,7 +425,7 @@ async def test_no_code_of_a_module_runs_in_the_event_loop(folder: Folder) -> Non
     assert str(threading.get_ident()) not in threads
 
 
-async def test_hooks_of_an_instance_are_found_again(folder: Folder) -> None:
+async def test_hooks_set_on_an_instance_are_called(folder: Folder) -> None:
     own = """
         def __init__(self):
             self.on_load = lambda: note("own load")
@@ -435,7 +439,7 @@ async def test_hooks_of_an_instance_are_found_again(folder: Folder) -> None:
     assert folder.notes()[-3:] == ["own load own", "unload one", "own unload own"]
 
 
-async def test_a_module_with_slots_is_taken_up_too(folder: Folder) -> None:
+async def test_a_module_with_slots_is_reloaded(folder: Folder) -> None:
     slots = """
         class Slim:
             __slots__ = ()
@@ -451,7 +455,7 @@ async def test_a_module_with_slots_is_taken_up_too(folder: Folder) -> None:
         await folder.comes_to_say("text.stats", "six")
 
 
-async def test_a_module_that_does_not_unload_is_gone_all_the_same(folder: Folder) -> None:
+async def test_a_module_that_fails_to_unload_is_removed(folder: Folder) -> None:
     async with folder.watched():
         folder.write("text/stats.py", "two", "Says.on_unload = lambda self: 1 / 0")
         await folder.comes_to_say("text.stats", "two")
@@ -462,7 +466,7 @@ async def test_a_module_that_does_not_unload_is_gone_all_the_same(folder: Folder
     assert line == "Can't unload text.stats: ZeroDivisionError: division by zero"
 
 
-async def test_modules_of_the_program_are_left_alone(folder: Folder) -> None:
+async def test_modules_registered_by_the_program_are_not_replaced(folder: Folder) -> None:
     registry = folder.registry
     registry.register("own", always({"text": "own"}))
     registry.register("late", always({"text": "late"}))
@@ -480,7 +484,7 @@ async def test_modules_of_the_program_are_left_alone(folder: Folder) -> None:
     assert "import file" not in folder.notes()
 
 
-async def test_what_the_program_has_put_in_its_place_is_left_alone(folder: Folder) -> None:
+async def test_a_module_replaced_by_the_program_is_not_reloaded(folder: Folder) -> None:
     async with folder.watched():
         folder.registry.unregister("text.stats")
         folder.write("text/stats.py", "two")
@@ -519,16 +523,16 @@ async def test_a_module_is_never_missing_while_it_is_reloaded(folder: Folder) ->
 
 
 @pytest.mark.parametrize("instead", [None, "a file"])
-async def test_a_folder_that_goes_and_comes_back_is_watched_again(
+async def test_a_folder_that_disappears_and_returns_is_watched_again(
     folder: Folder, tmp_path: Path, instead: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("apcore_a2a_server.modules.watch.RETRY", 0.01)
+    monkeypatch.setattr("apcore_a2a_server.modules.watch.RETRY_INTERVAL", 0.01)
     async with folder.watched():
         os.rename(folder.path, tmp_path / "away")
         if instead:
             folder.path.write_text(instead)
         await true(lambda: folder.lines(logging.WARNING))
-        await asyncio.sleep(0.1)  # several more looks, of which nobody hears
+        await asyncio.sleep(0.1)  # several more scans, which are not logged
         assert await folder.says("text.stats") == "one"
         if instead:
             folder.path.unlink()
@@ -540,16 +544,16 @@ async def test_a_folder_that_goes_and_comes_back_is_watched_again(
     assert str(folder.path) in line
 
 
-async def test_a_folder_that_goes_while_it_is_read_takes_no_module_with_it(
+async def test_a_folder_that_disappears_during_a_scan_removes_no_module(
     folder: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     extensions = Extensions(folder.registry, folder.path)
     await extensions.update()
 
     def scan(path: Path) -> Any:
-        found = scan_extensions(path)
+        modules = scan_extensions(path)
         os.rename(path, tmp_path / "away")
-        return found
+        return modules
 
     monkeypatch.setattr("apcore_a2a_server.modules.watch.scan_extensions", scan)
     with pytest.raises(FileNotFoundError):
@@ -570,14 +574,14 @@ async def test_a_folder_that_is_replaced_by_another_is_watched(
     assert not folder.lines(logging.WARNING)
 
 
-async def test_it_ends_when_it_is_cancelled(folder: Folder) -> None:
+async def test_the_watch_ends_when_it_is_cancelled(folder: Folder) -> None:
     before = asyncio.all_tasks()
     async with folder.watched():
         assert len(asyncio.all_tasks()) == len(before) + 2
     assert asyncio.all_tasks() == before
 
 
-async def test_an_agent_shows_and_runs_what_is_in_its_folder(folder: Folder) -> None:
+async def test_an_agent_shows_and_runs_the_modules_of_its_folder(folder: Folder) -> None:
     async with serving(folder.executor) as peer, folder.watched():
         assert (await peer.send("text.stats")).data == {"text": "one"}
         folder.write("text/stats.py", "two", "Says.description = 'Says another word.'")
@@ -592,23 +596,23 @@ async def test_an_agent_shows_and_runs_what_is_in_its_folder(folder: Folder) -> 
 
 
 class Served:
-    """An agent whose folder is watched."""
+    """A client of an agent whose folder is watched."""
 
     def __init__(self, peer: Peer) -> None:
         self.peer = peer
 
     async def card(self, etag: str = "") -> httpx.Response:
-        known = {"if-none-match": etag}
-        return await self.peer.client.get("/.well-known/agent-card.json", headers=known)
+        headers = {"if-none-match": etag}
+        return await self.peer.client.get("/.well-known/agent-card.json", headers=headers)
 
     async def answers(self, skill: str, code: int | None) -> None:
-        """Wait until a message for *skill* has this error code, or none."""
+        """Poll *skill* until its response has this error code, or none."""
         while (await self.peer.send(skill, self.peer.part(data={}))).code != code:  # noqa: ASYNC110  # as in `true`
             await asyncio.sleep(0.02)
 
 
-async def test_an_agent_that_watches_shows_and_runs_what_is_there_now(folder: Folder) -> None:
-    """The skill, and a card with another ETag and revision (FR-OPS-003)."""
+async def test_a_watching_agent_shows_and_runs_the_current_modules(folder: Folder) -> None:
+    """The skills, and the card's ETag and revision (FR-OPS-003)."""
     folder.write("first.py", "one")
     async with serving(folder.path, watch=True) as peer:
         await folder.seen()
@@ -631,7 +635,7 @@ async def test_an_agent_that_watches_shows_and_runs_what_is_there_now(folder: Fo
         assert (await served.card(before.headers["etag"])).status_code == 304
 
 
-async def test_a_running_task_of_a_module_that_is_replaced_ends_as_it_began(
+async def test_a_running_task_of_a_replaced_module_ends_with_the_old_code(
     folder: Folder,
 ) -> None:
     slow = """

@@ -1,4 +1,4 @@
-"""The way of a send through our own files is short enough to read."""
+"""The path of a send through our own files is short enough to read."""
 
 import sys
 from pathlib import Path
@@ -13,7 +13,7 @@ from .modules import Mirror
 
 PACKAGES = Path(__file__).parents[2] / "packages"
 URL = "http://agent.example"
-MOST = 30
+MAX_FILES = 30
 SEND = {
     "jsonrpc": "2.0",
     "id": 1,
@@ -41,7 +41,7 @@ async def test_a_send_passes_through_at_most_thirty_of_our_files() -> None:
         async with httpx.AsyncClient(
             transport=transport, base_url="http://agent.example"
         ) as client:
-            await client.post("/", json=SEND)  # the first one fills caches
+            await client.post("/", json=SEND)  # the first send fills caches
             before = sys.getprofile()
             sys.setprofile(note)
             try:
@@ -50,4 +50,4 @@ async def test_a_send_passes_through_at_most_thirty_of_our_files() -> None:
                 sys.setprofile(before)
 
     assert answer.json()["result"]["task"]["status"]["state"] == "TASK_STATE_COMPLETED"
-    assert len(files) <= MOST, "\n".join(sorted(files))
+    assert len(files) <= MAX_FILES, "\n".join(sorted(files))

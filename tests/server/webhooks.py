@@ -1,15 +1,15 @@
-"""Webhooks of tasks, asked for in each way and read in one form."""
+"""Push configs of tasks, managed in each dialect and read in one form."""
 
 from typing import Any
 
 from .asking import Agent, Answer, Json
 
-NOBODY = "http://127.0.0.1:9/hook"
-"""Where nobody listens: for webhooks that are never told anything."""
+UNREACHABLE = "http://127.0.0.1:9/hook"
+"""A URL without a listener, for webhooks that get no notification."""
 
 
 class Hooks:
-    """The webhooks of tasks, asked for in the way of *agent*."""
+    """The push configs of tasks, managed in the dialect of *agent*."""
 
     def __init__(self, agent: Agent) -> None:
         self.agent = agent
@@ -27,38 +27,38 @@ class Hooks:
         return self.agent.ask("push delete", self.naming(task_id, config_id))
 
     def setting(self, task_id: str, **config: Any) -> Json:
-        """The params of a set."""
+        """Return the params that create a push config."""
         spelled = self.spelled(config)
         nested = spelled if self.agent.modern else {"pushNotificationConfig": spelled}
         return {"taskId": task_id, **nested}
 
     def naming(self, task_id: str, config_id: str = "") -> Json:
-        """The params that name a task, and one of its webhooks."""
+        """Return the params that name a task and optionally one of its push configs."""
         task, config = ("taskId", "id") if self.agent.modern else ("id", "pushNotificationConfigId")
         return {task: task_id, **({config: config_id} if config_id else {})}
 
     def sending(self, skill: str, *parts: Any, hook: Json, **members: Any) -> Json:
-        """The params of a send whose task shall tell a webhook."""
+        """Return the params of a send that brings a push config."""
         name = "taskPushNotificationConfig" if self.agent.modern else "pushNotificationConfig"
-        wish = {"configuration": {name: self.spelled(hook)}}
-        return {**self.agent.params(skill, *parts, **members), **wish}
+        options = {"configuration": {name: self.spelled(hook)}}
+        return {**self.agent.params(skill, *parts, **members), **options}
 
     def spelled(self, config: Json) -> Json:
-        """A webhook of 1.0 as the version writes it."""
-        known = config.get("authentication")
-        if self.agent.modern or not isinstance(known, dict) or "scheme" not in known:
+        """Translate a push config of 1.0 to the agent's dialect."""
+        auth = config.get("authentication")
+        if self.agent.modern or not isinstance(auth, dict) or "scheme" not in auth:
             return config
-        rest = {name: value for name, value in known.items() if name != "scheme"}
-        return {**config, "authentication": {"schemes": [known["scheme"]], **rest}}
+        rest = {name: value for name, value in auth.items() if name != "scheme"}
+        return {**config, "authentication": {"schemes": [auth["scheme"]], **rest}}
 
     def shown(self, task_id: str, **config: Any) -> Json:
-        """What an answer holds of a webhook that works."""
+        """Return an active push config as responses show it."""
         if self.agent.modern:
             return {"taskId": task_id, **config}
         return {**self.setting(task_id, **config), "status": "active"}
 
     def of(self, task_id: str) -> list[Json]:
-        """All webhooks of a task, as 1.0 writes them."""
+        """Return all push configs of a task in the form of 1.0."""
         result = self.every(task_id).result
         return [plain(config) for config in (result["configs"] if self.agent.modern else result)]
 
@@ -67,10 +67,10 @@ class Hooks:
 
 
 def plain(shown: Json) -> Json:
-    """A webhook of either version as 1.0 writes it."""
+    """Translate a push config of either version to 1.0."""
     config: Json = {**shown, **shown.get("pushNotificationConfig", {})}
-    known = dict(config.get("authentication", {}))
-    for scheme in known.pop("schemes", ()):
-        config["authentication"] = {"scheme": scheme, **known}
+    auth = dict(config.get("authentication", {}))
+    for scheme in auth.pop("schemes", ()):
+        config["authentication"] = {"scheme": scheme, **auth}
     members = ("taskId", "id", "url", "token", "authentication")
     return {name: config[name] for name in members if name in config}

@@ -1,4 +1,4 @@
-"""Clients that do not give up: they repeat what was not answered, and go on with cut streams."""
+"""Clients that retry: they repeat failed requests and resume interrupted streams."""
 
 import json
 import time
@@ -12,35 +12,35 @@ import httpx
 
 from tests.server.asking import state_of
 
-from .invariants import ENDED, Told
-from .replicas import PATIENCE, Agent, Json
+from .invariants import ENDED, Observed
+from .replicas import TIMEOUT, Agent, Json
 
-RETRY = 0.1
+RETRY_INTERVAL = 0.1
 """Seconds between attempts."""
-AT_ONCE = 16
-"""How many clients send at a time; each stream is one more."""
+SENDERS = 16
+"""Number of concurrent senders; each stream takes a thread of its own in addition."""
 
 
 class Interrupted(Exception):
-    """There was no answer, or one that says to try again."""
+    """There was no response, or one that asks to retry."""
 
 
 class Clients:
-    """Many clients of one agent, and what they were told; a context manager.
+    """Many concurrent clients of one agent that record their observations; a context manager.
 
     Args:
-        agent: Who is asked.
-        hook: The webhook of those who want one.
+        agent: The agent that the clients call.
+        hook: The URL of the webhook for the tasks that get one.
     """
 
     def __init__(self, agent: Agent, hook: str = "") -> None:
-        self.told = Told()
+        self.observed = Observed()
         self._agent = agent
         self._hook = hook
-        self._senders = ThreadPoolExecutor(AT_ONCE)
+        self._senders = ThreadPoolExecutor(SENDERS)
         self._readers = ThreadPoolExecutor(1000)
-        self._works: list[Future[None]] = []
-        self._begun = 0
+        self._pending: list[Future[None]] = []
+        self._submitted = 0
 
     def __enter__(self) -> "Clients":
         return self
@@ -50,50 +50,50 @@ class Clients:
         self._readers.shutdown(cancel_futures=True)
 
     def send(self, skill: str, *, hooked: bool = False, **inputs: Any) -> None:
-        """Begin a task, and know of it as soon as that is answered."""
+        """Start a task in the background and record its id once the agent has acknowledged it."""
         configuration: Json = {"returnImmediately": True}
         if hooked:
             configuration["taskPushNotificationConfig"] = {"url": self._hook}
         params = _params(skill, inputs) | {"configuration": configuration}
-        self._begin(self._senders.submit(self._send, params, hooked))
+        self._submit(self._senders.submit(self._send, params, hooked))
 
     def stream(self, skill: str, **inputs: Any) -> None:
-        """Begin a task, and read its events to its end."""
-        self._begin(self._readers.submit(self._stream, _params(skill, inputs)))
+        """Start a task in the background and read its events to the end."""
+        self._submit(self._readers.submit(self._stream, _params(skill, inputs)))
 
     def wait(self) -> None:
-        """Wait until all tasks are known to have begun."""
-        deadline = time.monotonic() + PATIENCE
-        while len(self.told.tasks) < self._begun:
-            assert time.monotonic() < deadline, f"{len(self.told.tasks)} of {self._begun}"
+        """Wait until all tasks are acknowledged."""
+        deadline = time.monotonic() + TIMEOUT
+        while len(self.observed.tasks) < self._submitted:
+            assert time.monotonic() < deadline, f"{len(self.observed.tasks)} of {self._submitted}"
             time.sleep(0.01)
 
     def finish(self) -> None:
-        """Wait until all know what they wanted to know."""
-        works, self._works = self._works, []
-        for work in works:
+        """Wait until all senders and readers are done."""
+        pending, self._pending = self._pending, []
+        for work in pending:
             work.result()
 
-    def look(self) -> None:
-        """Ask how each task that is known to have begun has ended."""
-        unknown = self.told.tasks - set(self.told.ends)
-        for work in [self._senders.submit(self._look, task_id) for task_id in unknown]:
+    def poll(self) -> None:
+        """Read the final states of the tasks whose ends are not known yet."""
+        unknown = self.observed.tasks - set(self.observed.ends)
+        for work in [self._senders.submit(self._poll, task_id) for task_id in unknown]:
             work.result()
 
-    def _begin(self, work: Future[None]) -> None:
-        self._works.append(work)
-        self._begun += 1
+    def _submit(self, work: Future[None]) -> None:
+        self._pending.append(work)
+        self._submitted += 1
 
     def _send(self, params: Json, hooked: bool) -> None:
-        task_id = _again(lambda: self._answer("SendMessage", params))["task"]["id"]
+        task_id = _retry(lambda: self._answer("SendMessage", params))["task"]["id"]
         if hooked:
-            self.told.hooked.add(task_id)
-        self.told.tasks.add(task_id)
+            self.observed.hooked.add(task_id)
+        self.observed.tasks.add(task_id)
 
-    def _look(self, task_id: str) -> None:
-        task = _again(lambda: self._answer("GetTask", {"id": task_id}))
+    def _poll(self, task_id: str) -> None:
+        task = _retry(lambda: self._answer("GetTask", {"id": task_id}))
         if state_of(task) in ENDED:
-            self.told.ends[task_id] = state_of(task)
+            self.observed.ends[task_id] = state_of(task)
 
     def _answer(self, method: str, params: Json) -> Json:
         response = self._agent.client.post("/", json=self._agent.request(method, **params))
@@ -101,17 +101,17 @@ class Clients:
         return result
 
     def _stream(self, params: Json) -> None:
-        """Read a stream to its end, through however many requests."""
+        """Read a stream to its end, resuming it as often as needed."""
         seen: list[int] = []
-        task_id, deadline = "", time.monotonic() + PATIENCE
-        while task_id not in self.told.ends:
+        task_id, deadline = "", time.monotonic() + TIMEOUT
+        while task_id not in self.observed.ends:
             assert time.monotonic() < deadline, f"{task_id} did not end: {seen}"
-            method, about = ("SubscribeToTask", {"id": task_id}) if seen else (_STREAM, params)
+            method, source = ("SubscribeToTask", {"id": task_id}) if seen else (_STREAM, params)
             with suppress(httpx.HTTPError, Interrupted):
-                for version, event in self._events(method, about, seen):
-                    task_id = self._note(task_id, event)
-                    self.told.seen.setdefault(task_id, seen).append(version)
-            time.sleep(RETRY)
+                for version, event in self._events(method, source, seen):
+                    task_id = self._record(task_id, event)
+                    self.observed.seen.setdefault(task_id, seen).append(version)
+            time.sleep(RETRY_INTERVAL)
 
     def _events(self, method: str, params: Json, seen: list[int]) -> Iterator[tuple[int, Json]]:
         headers = {"last-event-id": str(seen[-1])} if seen else {}
@@ -126,13 +126,13 @@ class Clients:
                 elif line.startswith("data:"):
                     yield number, _checked(response, json.loads(line[5:]))["result"]
 
-    def _note(self, task_id: str, event: Json) -> str:
-        """What an event tells; the task that it is of."""
-        about = event.get("task") or event.get("statusUpdate") or {}
-        task_id = task_id or about["id"]
-        self.told.tasks.add(task_id)
-        if about and state_of(about) in ENDED:
-            self.told.ends[task_id] = state_of(about)
+    def _record(self, task_id: str, event: Json) -> str:
+        """Record the task and the final state in an event; return the task's id."""
+        source = event.get("task") or event.get("statusUpdate") or {}
+        task_id = task_id or source["id"]
+        self.observed.tasks.add(task_id)
+        if source and state_of(source) in ENDED:
+            self.observed.ends[task_id] = state_of(source)
         return task_id
 
 
@@ -140,26 +140,26 @@ _STREAM = "SendStreamingMessage"
 
 
 def _params(skill: str, inputs: Json) -> Json:
-    """The params of a send that may be repeated."""
+    """Return the params of a send that may be repeated."""
     message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"data": inputs}]}
     key = {"idempotencyKey": uuid4().hex}
     return {"message": {**message, "metadata": key}, "metadata": {"skillId": skill}}
 
 
 def _checked(response: httpx.Response, answer: Json) -> Json:
-    """An answer that is one; else it is to be tried again, when the agent says so."""
+    """Return a successful response; raise `Interrupted` if the agent asks to retry."""
     if response.status_code == httpx.codes.SERVICE_UNAVAILABLE:
         raise Interrupted
     assert "result" in answer, answer
     return answer
 
 
-def _again(ask: Callable[[], Json]) -> Json:
-    """Ask until there is an answer."""
-    deadline = time.monotonic() + PATIENCE
+def _retry(ask: Callable[[], Json]) -> Json:
+    """Call *ask* until it gets a response."""
+    deadline = time.monotonic() + TIMEOUT
     while True:
         try:
             return ask()
         except (httpx.HTTPError, Interrupted):
             assert time.monotonic() < deadline, "there was no answer"
-            time.sleep(RETRY)
+            time.sleep(RETRY_INTERVAL)

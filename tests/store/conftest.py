@@ -1,4 +1,4 @@
-"""One PostgreSQL for all tests that need one."""
+"""One PostgreSQL server for all tests that need one."""
 
 from collections.abc import Iterator
 
@@ -8,7 +8,7 @@ from .postgresql import Database, database, find
 
 
 def pytest_itemcollected(item: pytest.Function) -> None:
-    """Mark who needs the database."""
+    """Mark the tests that need the database."""
     if "server" in item.fixturenames:
         item.add_marker("database")
 
@@ -22,5 +22,5 @@ def anyio_backend() -> str:
 def server() -> Iterator[Database]:
     if find("initdb") is None:
         pytest.skip("No PostgreSQL here; Debian and Ubuntu: apt install postgresql")
-    with database() as found:
-        yield found
+    with database() as server:
+        yield server

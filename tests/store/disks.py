@@ -1,4 +1,4 @@
-"""A disk of the tests' own, so small that it can be filled."""
+"""A disk small enough for tests to fill."""
 
 import subprocess
 from collections.abc import Iterator
@@ -8,10 +8,10 @@ from pathlib import Path
 
 @contextmanager
 def small_disk(path: Path, size: int, owner: int = 0) -> Iterator[None]:
-    """A disk of *size* bytes at *path*, that is the user's with the number *owner*.
+    """Mount a disk of *size* bytes at *path* that belongs to the user id *owner*.
 
     Raises:
-        PermissionError: Only root may do so.
+        PermissionError: Only root may mount disks.
     """
     path.mkdir()
     options = ["-t", "tmpfs", "-o", f"size={size},uid={owner}", "none"]
@@ -25,7 +25,7 @@ def small_disk(path: Path, size: int, owner: int = 0) -> Iterator[None]:
 
 
 def fill(path: Path) -> Path:
-    """Leave no room on the disk at *path*; what there was is in the file that is returned."""
+    """Fill the disk at *path* and return the file that takes the space."""
     filler = path / "filler"
     with filler.open("wb", buffering=0) as file, suppress(OSError):
         while True:

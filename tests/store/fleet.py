@@ -1,4 +1,4 @@
-"""Several processes over one database, behind a balancer: one agent."""
+"""Several replicas over one database, behind a load balancer."""
 
 import signal
 import sys
@@ -14,7 +14,7 @@ from tests.facade.processes import Process
 
 from .invariants import unfinished
 from .proxies import Balancer
-from .replicas import PATIENCE, Agent, Replica, modules
+from .replicas import TIMEOUT, Agent, Replica, modules
 
 SERVE = """
 import sys
@@ -25,7 +25,7 @@ from apcore_a2a_server.store import open_store
 
 store = open_store(sys.argv[2])
 store.lease_seconds = float(sys.argv[3])
-if "deaf" in sys.argv:  # word of what others have changed does not come
+if "deaf" in sys.argv:  # ignores change notifications
     store._report_change = lambda task_id, version: None
 keys = APIKeyAuthenticator({"ada": "ada", "bob": "bob"}) if "keys" in sys.argv else None
 push = PushSettings(dev=True, timeout=1, retries=[0.5] * 20)
@@ -35,24 +35,25 @@ serve(
 )
 """
 
-CLAIMED = 8.0
-"""Seconds that a notification is one process's, with a timeout of 1 s."""
-EACH_ITS_OWN = {"trust_env": False, "limits": httpx.Limits(max_keepalive_connections=0)}
-"""Each request has a connection of its own, so that each goes to another replica."""
+CLAIM_SECONDS = 8.0
+"""Seconds for which a replica claims a notification, with a timeout of 1 s."""
+NO_KEEPALIVE = {"trust_env": False, "limits": httpx.Limits(max_keepalive_connections=0)}
+"""Options for httpx: a new connection, and so another replica, for each request."""
 
 
 class Fleet:
-    """The processes, and the one address at which clients find them.
+    """Replicas behind a load balancer.
 
     Args:
-        home: Where modules are, and leave their notes.
-        stores: The address of the database, for each process.
+        home: The folder with the modules and their notes.
+        stores: The address of the database, for each replica.
         lease: Seconds that a lease lasts.
-        options: How each serves: "deaf" to what others have changed, or for callers with "keys".
+        options: An option for each replica: "deaf" ignores change notifications, "keys" requires
+            API keys.
 
     Attributes:
-        replicas: the processes; one that was killed stays here until another one begins.
-        agent: all of them, as clients ask them.
+        replicas: the replicas; a killed one stays here until it is restarted.
+        agent: the whole fleet, as clients call it through the load balancer.
     """
 
     def __init__(
@@ -63,51 +64,51 @@ class Fleet:
         self._folder = modules(home)
         self._stores = stores
         self._lease = lease
-        self._ended = ExitStack()
-        self.balancer = self._ended.enter_context(Balancer())
+        self._cleanup = ExitStack()
+        self.balancer = self._cleanup.enter_context(Balancer())
         self.replicas: list[Replica] = []
-        self.agent = self._ended.enter_context(self._agent())
+        self.agent = self._cleanup.enter_context(self._agent())
 
     @contextmanager
     def _agent(self) -> Iterator[Agent]:
-        found = Agent(self.balancer.url, self.home, **EACH_ITS_OWN)
-        with found.client:
-            yield found
+        agent = Agent(self.balancer.url, self.home, **NO_KEEPALIVE)
+        with agent.client:
+            yield agent
 
     def start(self) -> None:
-        """Begin all, one behind the other: together they are slow on small machines."""
+        """Start all replicas one by one: all at once they are slow on small machines."""
         for number in range(len(self._stores)):
             self.replicas.append(self._replica(self._process(number)))
         self._balance()
 
-    def begin(self, number: int) -> None:
-        """Begin one anew, whose process has ended."""
+    def restart(self, number: int) -> None:
+        """Start a replica again after its process has ended."""
         self.replicas[number].client.close()
         self.replicas[number] = self._replica(self._process(number))
         self._balance()
 
     def kill(self, number: int) -> None:
-        """End one at once."""
+        """Kill a replica."""
         self.replicas[number].process.end(signal.SIGKILL)
 
-    def signal(self, number: int, what: int) -> None:
-        self.replicas[number].process.signal(what)
+    def signal(self, number: int, signal_number: int) -> None:
+        self.replicas[number].process.signal(signal_number)
 
     def stop(self) -> None:
-        """End all, and whatever belongs to them."""
+        """Stop all replicas and the load balancer."""
         for replica in self.replicas:
             replica.client.close()
-        self._ended.close()
+        self._cleanup.close()
 
     def _process(self, number: int) -> Process:
         arguments = self._stores[number], str(self._lease), self._options[number]
         command = [sys.executable, "-c", SERVE, str(self._folder), *arguments]
-        found = Process(command, self.home, {})
-        self._ended.callback(found.kill)
-        return found
+        process = Process(command, self.home, {})
+        self._cleanup.callback(process.kill)
+        return process
 
     def _replica(self, process: Process) -> Replica:
-        process.wait_for("(Ctrl)", PATIENCE)  # while others work it is slow
+        process.wait_for("(Ctrl)", TIMEOUT)  # slow while other replicas run tasks
         return Replica(process, self.home)
 
     def _balance(self) -> None:
@@ -119,31 +120,31 @@ class Fleet:
 def fleet(
     home: Path, stores: Sequence[str], lease: float, options: Sequence[str] = ()
 ) -> Iterator[Fleet]:
-    """Processes over a database, one for each of *stores*; gone afterwards."""
-    found = Fleet(home, stores, lease, options)
+    """Run a fleet with one replica for each of *stores*."""
+    fleet = Fleet(home, stores, lease, options)
     try:
-        found.start()
-        yield found
+        fleet.start()
+        yield fleet
     finally:
-        found.stop()
+        fleet.stop()
 
 
-def ended(address: str) -> float:
-    """Wait until all tasks of a database have ended; the time then."""
+def wait_for_tasks(address: str) -> float:
+    """Wait until all tasks in a database have ended; return the monotonic time then."""
     return _wait(lambda: unfinished(address)[0], "tasks")
 
 
-def settled(address: str) -> float:
-    """Wait until, besides, all webhooks are told; the time then.
+def wait_for_deliveries(address: str) -> float:
+    """Wait until all tasks have ended and all notifications are delivered; return the time then.
 
-    What a process was about to tell when it was killed is told when its time for that is over.
+    A notification that a killed replica had claimed is delivered after the claim has expired.
     """
     return _wait(lambda: sum(unfinished(address)), "tasks and notifications")
 
 
-def _wait(left: Callable[[], int], what: str) -> float:
-    deadline = time.monotonic() + PATIENCE
-    while found := left():
-        assert time.monotonic() < deadline, f"{found} {what} are left"
+def _wait(count: Callable[[], int], counted: str) -> float:
+    deadline = time.monotonic() + TIMEOUT
+    while remaining := count():
+        assert time.monotonic() < deadline, f"{remaining} {counted} are left"
         time.sleep(0.1)
     return time.monotonic()

@@ -1,6 +1,6 @@
-"""What must hold of the tasks in a store, whatever has happened to the processes that ran them.
+"""Invariants of the tasks in a store, whatever has happened to the replicas that ran them.
 
-Both sides are heard: the truth, read from the database itself, and what clients were told.
+They compare the contents of the database with what clients and webhooks have observed.
 """
 
 import asyncio
@@ -15,16 +15,16 @@ from typing import Any, TypeAlias
 import asyncpg
 from a2a import types as a2a
 from apcore_a2a_core.states import NAMES, TERMINAL
-from apcore_a2a_server.store.port import unpack
+from apcore_a2a_server.store.port import unpack_payload
 
 from .replicas import notes
 
 Rows: TypeAlias = list[tuple[Any, ...]]
 
-ONCE = ("once", "asks", "wants")
-"""The skills that are not idempotent."""
-AGAIN = ("again", "steps")
-"""Those that are."""
+UNREPEATABLE = ("once", "asks", "wants")
+"""The skills that must not run twice for a task."""
+REPEATABLE = ("again", "steps")
+"""The skills that may run again."""
 TASKS = "SELECT id, skill, state, version, first_event FROM {}tasks ORDER BY created"
 EVENTS = "SELECT task_id, version, body FROM {}events ORDER BY task_id, version"
 OUTBOX = "SELECT task_id, config_id, version FROM {}outbox WHERE due IS NOT NULL"
@@ -44,26 +44,26 @@ ROWS = {
         for table in ("events", "messages", "webhooks", "sends", "outbox")
     },
 }
-"""Rows that must not be there: for each rule, the query for the tasks that break it."""
+"""For each rule, the query for the tasks that break it."""
 QUERIES = (TASKS, EVENTS, OUTBOX, *ROWS.values())
 
 driver: Any = asyncpg
 
 
 class Violated(AssertionError):
-    """Some of what must hold does not; the text has a line for each."""
+    """Some invariants do not hold; the message has a line for each violation."""
 
 
 @dataclass(frozen=True)
-class Kept:
-    """A task as it is kept.
+class StoredTask:
+    """A task as it is stored.
 
     Attributes:
-        skill: what it runs.
-        state: its state, as clients write it.
-        version: the number of its latest change.
-        first: that of the first event that is kept.
-        events: its log: versions, and the states that they tell of, if any.
+        skill: the id of its skill.
+        state: its state, as the protocol spells it.
+        version: the version of its latest event.
+        first: the version of the first stored event.
+        events: its log: the version of each event, and the new state or "".
     """
 
     skill: str
@@ -73,7 +73,7 @@ class Kept:
     events: list[tuple[int, str]] = field(default_factory=list[tuple[int, str]])
 
     @property
-    def is_over(self) -> bool:
+    def has_ended(self) -> bool:
         return self.state in ENDED
 
 
@@ -81,16 +81,16 @@ ENDED = {NAMES[state] for state in TERMINAL}
 
 
 @dataclass(frozen=True)
-class Told:
-    """What clients were told.
+class Observed:
+    """Observations of clients and webhooks.
 
     Attributes:
-        tasks: the tasks that they know to have begun.
-        ends: the states in which they know tasks to have ended.
-        seen: the versions of the events that they have read to the end, in their order.
-        paused: the tasks that are meant to wait for an answer.
+        tasks: the ids of acknowledged tasks.
+        ends: the final states that clients have read, by the tasks' ids.
+        seen: for streams read to the end, the versions of their events in order.
+        paused: the tasks that should be waiting for an answer.
         hooked: the tasks that have a webhook.
-        heard: the tasks and states that webhooks were told of.
+        notified: the tasks and states that webhooks were notified of.
     """
 
     tasks: set[str] = field(default_factory=set[str])
@@ -98,101 +98,102 @@ class Told:
     seen: dict[str, list[int]] = field(default_factory=dict[str, list[int]])
     paused: set[str] = field(default_factory=set[str])
     hooked: set[str] = field(default_factory=set[str])
-    heard: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
+    notified: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
 
 
 @dataclass(frozen=True)
-class Truth:
+class StoreContents:
     """The contents of a database.
 
     Attributes:
         tasks: its tasks.
         waiting: the notifications that are still to be delivered.
-        wrong: the tasks of rows that must not be there, and what is wrong with each.
+        wrong: the tasks that break one of `ROWS`, each with the rule.
     """
 
-    tasks: dict[str, Kept]
+    tasks: dict[str, StoredTask]
     waiting: Rows
     wrong: list[tuple[str, str]]
 
     @property
     def working(self) -> list[str]:
         """The tasks that have not ended."""
-        return [task_id for task_id, task in self.tasks.items() if not task.is_over]
+        return [task_id for task_id, task in self.tasks.items() if not task.has_ended]
 
 
-def check(address: str, home: Path, told: Told, *, spared: bool = False) -> None:
-    """Hold the store at *address*, and the modules' notes in *home*, against all that must hold.
+def check(address: str, home: Path, observed: Observed, *, must_succeed: bool = False) -> None:
+    """Check the invariants of the store at *address* and of the modules' notes in *home*.
 
     Args:
-        address: The database's.
-        home: Where modules have left their notes.
-        told: What clients were told.
-        spared: Whether no task was hit so often that it was given up: what may run again has
-            succeeded then.
+        address: The database's address.
+        home: The folder with the modules' notes.
+        observed: What clients and webhooks have observed.
+        must_succeed: Whether every repeatable task must have completed, because none was
+            interrupted often enough to be given up.
 
     Raises:
-        Violated: Something does not hold.
+        Violated: Some invariants do not hold.
     """
-    truth = read(address)
-    found = [*violations(truth, told, begun(home)), *(failures(truth) if spared else ())]
-    if found:
-        raise Violated("\n".join([f"{len(found)} violations", *found]))
+    contents = read(address)
+    lines = [*violations(contents, observed, begun(home))]
+    lines += failures(contents) if must_succeed else ()
+    if lines:
+        raise Violated("\n".join([f"{len(lines)} violations", *lines]))
 
 
 def begun(home: Path) -> Counter[str]:
-    """How often a module has begun for each task."""
-    return Counter(note.task_id for note in notes(home) if note.what == "begin")
+    """Return how often a module has started for each task."""
+    return Counter(note.task_id for note in notes(home) if note.event == "begin")
 
 
-def violations(truth: Truth, told: Told, begun: Counter[str]) -> Iterator[str]:
-    """A line for each thing that does not hold."""
-    for task_id in sorted(told.tasks - set(truth.tasks)):
+def violations(contents: StoreContents, observed: Observed, begun: Counter[str]) -> Iterator[str]:
+    """Yield a line for each violation."""
+    for task_id in sorted(observed.tasks - set(contents.tasks)):
         yield f"{task_id}: acknowledged, and lost"
-    for task_id, task in truth.tasks.items():
-        for line in (*_of_state(task_id, task, told), *_of_log(task)):
+    for task_id, task in contents.tasks.items():
+        for line in (*_of_state(task_id, task, observed), *_of_log(task)):
             yield f"{task_id} ({task.skill}): {line}"
-        if task.skill in ONCE and begun[task_id] > 1:
+        if task.skill in UNREPEATABLE and begun[task_id] > 1:
             yield f"{task_id} ({task.skill}): started {begun[task_id]} times"
-    for task_id, line in truth.wrong:
+    for task_id, line in contents.wrong:
         yield f"{task_id}: {line}"
-    yield from _of_webhooks(truth.tasks, truth.waiting, told)
+    yield from _of_webhooks(contents.tasks, contents.waiting, observed)
 
 
-def failures(truth: Truth) -> Iterator[str]:
-    """A line for each task that could have run again, and has not succeeded."""
-    for task_id, task in truth.tasks.items():
-        if task.skill in AGAIN and task.state == "failed":
+def failures(contents: StoreContents) -> Iterator[str]:
+    """Yield a line for each repeatable task that has failed."""
+    for task_id, task in contents.tasks.items():
+        if task.skill in REPEATABLE and task.state == "failed":
             yield f"{task_id} ({task.skill}): may run again, and is failed"
 
 
-def _of_state(task_id: str, task: Kept, told: Told) -> Iterator[str]:
-    if not task.is_over and task_id not in told.paused:
+def _of_state(task_id: str, task: StoredTask, observed: Observed) -> Iterator[str]:
+    if not task.has_ended and task_id not in observed.paused:
         yield f"left {task.state}"
-    if task_id in told.paused and task.state != "input-required":
+    if task_id in observed.paused and task.state != "input-required":
         yield f"should be paused, and is {task.state}"
-    if told.ends.get(task_id, task.state) != task.state:
-        yield f"told as {told.ends[task_id]}, and is {task.state}"
+    if observed.ends.get(task_id, task.state) != task.state:
+        yield f"told as {observed.ends[task_id]}, and is {task.state}"
     versions = [version for version, _ in task.events]
-    if told.seen.get(task_id, versions) != versions:
-        yield f"read as {told.seen[task_id]}, and is {versions}"
+    if observed.seen.get(task_id, versions) != versions:
+        yield f"read as {observed.seen[task_id]}, and is {versions}"
 
 
-def _of_webhooks(tasks: dict[str, Kept], waiting: Rows, told: Told) -> Iterator[str]:
+def _of_webhooks(tasks: dict[str, StoredTask], waiting: Rows, observed: Observed) -> Iterator[str]:
     for task_id, config_id, version in waiting:
         yield f"{task_id}: webhook {config_id} has not been told of version {version}"
-    for task_id in sorted(told.hooked & set(tasks)):
+    for task_id in sorted(observed.hooked & set(tasks)):
         task = tasks[task_id]
-        if task.is_over and (task_id, task.state) not in told.heard:
+        if task.has_ended and (task_id, task.state) not in observed.notified:
             yield f"{task_id} ({task.skill}): its webhook was never told that it is {task.state}"
 
 
-def _of_log(task: Kept) -> Iterator[str]:
+def _of_log(task: StoredTask) -> Iterator[str]:
     versions = [version for version, _ in task.events]
     if versions != [*range(task.first, task.version + 1)]:
         yield f"has gaps: {versions} of {task.first} to {task.version}"
     ends = [version for version, state in task.events if state in ENDED]
-    if len(ends) != task.is_over:
+    if len(ends) != task.has_ended:
         yield f"ended {len(ends)} times, and is {task.state}"
     if ends and ends[0] != versions[-1]:
         yield f"has events behind its end: {versions[-1] - ends[0]}"
@@ -201,33 +202,33 @@ def _of_log(task: Kept) -> Iterator[str]:
         yield f"said {states[-1]}, and is {task.state}"
 
 
-def read(address: str) -> Truth:
-    """What the database at *address* holds."""
+def read(address: str) -> StoreContents:
+    """Return the contents of the database at *address*."""
     if address.startswith("sqlite:///"):
-        return _truth(*_read_file(Path(address.removeprefix("sqlite:///"))))
-    return _truth(*asyncio.run(_read_postgres(address)))
+        return _contents(*_read_file(Path(address.removeprefix("sqlite:///"))))
+    return _contents(*asyncio.run(_read_postgres(address)))
 
 
 def unfinished(address: str) -> tuple[int, int]:
-    """How many tasks in a PostgreSQL have not ended, and how many notifications wait."""
+    """Return how many tasks in a PostgreSQL have not ended and how many notifications wait."""
     return asyncio.run(_count(address))
 
 
-def _truth(tasks: Rows, events: Rows, waiting: Rows, *wrong: Rows) -> Truth:
-    found = {
-        task_id: Kept(skill, NAMES[state], version, first)
+def _contents(tasks: Rows, events: Rows, waiting: Rows, *wrong: Rows) -> StoreContents:
+    stored = {
+        task_id: StoredTask(skill, NAMES[state], version, first)
         for task_id, skill, state, version, first in tasks
     }
     for task_id, version, body in events:
-        if task_id in found:
-            found[task_id].events.append((version, _state(bytes(body))))
+        if task_id in stored:
+            stored[task_id].events.append((version, _state(bytes(body))))
     lines = [(task_id, rule) for rule, rows in zip(ROWS, wrong, strict=True) for (task_id,) in rows]
-    return Truth(found, waiting, lines)
+    return StoreContents(stored, waiting, lines)
 
 
 def _state(body: bytes) -> str:
-    """The state that an event tells of; nothing if it is a chunk."""
-    payload = unpack(body)
+    """Return the state in an event, or "" if it is a chunk."""
+    payload = unpack_payload(body)
     if isinstance(payload, a2a.TaskArtifactUpdateEvent):
         return ""
     return NAMES[payload.status.state]

@@ -1,4 +1,4 @@
-"""An nginx of the tests' own, with the site of the examples."""
+"""An nginx process with the site configuration of the examples."""
 
 import shutil
 from collections.abc import Iterator
@@ -31,18 +31,18 @@ http {{
 
 @contextmanager
 def before(home: Path, *replicas: Replica) -> Iterator[Agent]:
-    """What clients see of *replicas* through nginx: one agent."""
+    """Run nginx in front of *replicas* and yield the agent that clients see."""
     assert PROGRAM is not None
     port = free_port()
     site = (FOLDER / "nginx.conf").read_text().replace("listen 80;", f"listen 127.0.0.1:{port};")
-    places = (FOLDER / "replicas.conf").read_text()
+    upstreams = (FOLDER / "replicas.conf").read_text()
     for number, replica in enumerate(replicas, 8001):
-        places = places.replace(f"127.0.0.1:{number}", urlsplit(replica.url).netloc)
+        upstreams = upstreams.replace(f"127.0.0.1:{number}", urlsplit(replica.url).netloc)
     config = home / "nginx.conf"
-    config.write_text(CONFIG.format(home=home, site=places + site))
+    config.write_text(CONFIG.format(home=home, site=upstreams + site))
     command = [PROGRAM, "-p", str(home), "-c", str(config), "-e", "stderr"]
-    with process(command, home) as found:
-        seen = Agent(f"http://127.0.0.1:{port}", home)
-        found.answers_at(seen.url)
-        with seen.client:
-            yield seen
+    with process(command, home) as nginx:
+        agent = Agent(f"http://127.0.0.1:{port}", home)
+        nginx.answers_at(agent.url)
+        with agent.client:
+            yield agent

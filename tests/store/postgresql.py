@@ -1,4 +1,4 @@
-"""A PostgreSQL of the tests' own: on loopback, in a scratch folder, unprivileged."""
+"""A PostgreSQL server for tests: on loopback, in a temporary folder, unprivileged."""
 
 import os
 import shutil
@@ -10,19 +10,18 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 FOLDERS = [*sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)]
-ACCOUNTS = ("postgres", "nobody")
 
 
 def find(name: str) -> str | None:
-    """A program of PostgreSQL's, wherever Debian or PATH has it."""
+    """Return the path of a PostgreSQL program, from Debian's folders or from PATH."""
     return shutil.which(name, path=os.pathsep.join([*map(str, FOLDERS), os.environ["PATH"]]))
 
 
 class Database:
-    """A server, and its address.
+    """A PostgreSQL server.
 
     Args:
-        folder: Where its files are to be.
+        folder: The folder for its files.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -33,30 +32,30 @@ class Database:
 
     @property
     def pid(self) -> int:
-        """Its process, while it runs; those of its connections are children of that."""
+        """The id of the running server's main process; its connections are child processes."""
         return int((self._data / "postmaster.pid").read_text().splitlines()[0])
 
     def create(self) -> None:
-        """Make its files."""
+        """Create the server's files."""
         self._folder.chmod(0o777)
         self._run("initdb", "--username=agent", "--auth=trust", "--encoding=UTF8")
 
     @property
     def owner(self) -> int:
-        """The number of the user whose its files are."""
+        """The id of the user that owns the server's files."""
         return self._data.stat().st_uid
 
     def start(self) -> None:
-        """Start it, and wait until it answers."""
+        """Start the server and wait until it accepts connections."""
         options = f"-p {self.port} -c listen_addresses=127.0.0.1 -k {self._folder}"
         self._run("pg_ctl", "--wait", f"--log={self._folder}/log", f"--options={options}", "start")
 
     def clear(self) -> None:
-        """Forget all that agents have kept in it."""
+        """Delete everything that agents have stored."""
         self.sql("DROP SCHEMA IF EXISTS apcore_a2a CASCADE")
 
     def sql(self, *statements: str) -> None:
-        """Run statements, each by itself."""
+        """Run statements, each in a transaction of its own."""
         program = find("psql")
         assert program is not None
         command = [program, "--quiet", "--no-psqlrc", "--set=ON_ERROR_STOP=1", "--dbname", self.url]
@@ -65,39 +64,39 @@ class Database:
         assert done.returncode == 0, done.stderr
 
     def ask_for_passwords(self, user: str) -> None:
-        """Let a user in with its password alone."""
-        rules = self._data / "pg_hba.conf"
-        known = rules.read_text()
-        rules.write_text(f"host all {user} 127.0.0.1/32 scram-sha-256\n{known}")
+        """Require a password from *user*."""
+        path = self._data / "pg_hba.conf"
+        rules = path.read_text()
+        path.write_text(f"host all {user} 127.0.0.1/32 scram-sha-256\n{rules}")
         self._run("pg_ctl", "reload")
 
     def stop(self, mode: str = "fast") -> None:
-        """Stop it; at once and without a word in the mode "immediate"."""
+        """Stop the server; the mode "immediate" aborts it like a crash."""
         self._run("pg_ctl", "--wait", f"--mode={mode}", "stop")
 
     def _run(self, name: str, *arguments: str) -> None:
         program = find(name)
         assert program is not None
-        command = [*_as_somebody(), program, f"--pgdata={self._data}", *arguments]
+        command = [*_as_unprivileged_user(), program, f"--pgdata={self._data}", *arguments]
         done = subprocess.run(command, capture_output=True, text=True, check=False, cwd="/")
         assert done.returncode == 0, done.stdout + done.stderr
 
 
 @contextmanager
 def database(place: str | None = None) -> Iterator[Database]:
-    """A server that runs, and leaves nothing behind; its files are in a folder of *place*."""
+    """Run a server in a temporary folder below *place* and delete it afterwards."""
     with TemporaryDirectory(prefix="apcore-a2a-", dir=place) as folder:
-        found = Database(Path(folder))
-        found.create()
-        found.start()
+        server = Database(Path(folder))
+        server.create()
+        server.start()
         try:
-            yield found
+            yield server
         finally:
-            found.stop("immediate")
+            server.stop("immediate")
 
 
-def _as_somebody() -> Sequence[str]:
-    """PostgreSQL refuses to be run by root."""
+def _as_unprivileged_user() -> Sequence[str]:
+    """Return the prefix of commands that drops root's privileges, which PostgreSQL refuses."""
     if os.getuid() != 0:
         return ()
     return ("runuser", "-u", "postgres", "--")

@@ -1,4 +1,4 @@
-"""Proxies, each in a thread of its own: a balancer, and a wire that can be cut."""
+"""Proxies that run in threads: a load balancer, and a network link that can be cut."""
 
 import asyncio
 import threading
@@ -9,49 +9,49 @@ from typing import Self
 
 Ends = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
-PATIENCE = 20
-"""Seconds in which a proxy begins and ends."""
+TIMEOUT = 20
+"""Seconds within which a proxy must start and stop."""
 CHUNK = 65536
-"""Bytes that are passed on at a time."""
+"""Bytes that are forwarded at a time."""
 
 
 class Proxy(ABC):
-    """Listens on loopback, and passes on whatever comes, at once and unread.
+    """A TCP proxy on loopback that forwards bytes as they arrive.
 
     Attributes:
-        port: where it listens.
+        port: the port that it listens on.
     """
 
     def __init__(self) -> None:
         self.port = 0
         self._loop = asyncio.new_event_loop()
-        self._ready, self._ended = threading.Event(), asyncio.Event()
+        self._ready, self._stopping = threading.Event(), asyncio.Event()
         self._thread = threading.Thread(target=self._main)
-        self._works: set[asyncio.Task[None]] = set()
+        self._connections: set[asyncio.Task[None]] = set()
 
     def __enter__(self) -> Self:
         self._thread.start()
-        assert self._ready.wait(PATIENCE)
+        assert self._ready.wait(TIMEOUT)
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._loop.call_soon_threadsafe(self._ended.set)
-        self._thread.join(PATIENCE)
+        self._loop.call_soon_threadsafe(self._stopping.set)
+        self._thread.join(TIMEOUT)
         assert not self._thread.is_alive(), "the proxy does not end"
 
     @abstractmethod
     async def _connect(self) -> Ends:
-        """A connection to where things are passed on to."""
+        """Open a connection to the upstream server."""
 
     async def _gate(self, *, back: bool = False) -> None:  # noqa: B027 - most are always open
-        """Wait until something may pass, there or back."""
+        """Wait until bytes may pass in this direction; *back* is towards the client."""
 
-    def _do(self, work: Callable[[], None]) -> None:
-        """Do something in the proxy's thread, and return when it is done."""
+    def _call(self, function: Callable[[], None]) -> None:
+        """Call *function* in the proxy's thread and wait until it has returned."""
         done = threading.Event()
-        self._loop.call_soon_threadsafe(work)
+        self._loop.call_soon_threadsafe(function)
         self._loop.call_soon_threadsafe(done.set)
-        assert done.wait(PATIENCE)
+        assert done.wait(TIMEOUT)
 
     def _main(self) -> None:
         with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
@@ -61,26 +61,28 @@ class Proxy(ABC):
         server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
         self.port = server.sockets[0].getsockname()[1]
         self._ready.set()
-        await self._ended.wait()
+        await self._stopping.wait()
         server.close()
-        for work in self._works:
-            work.cancel()
-        await asyncio.gather(*self._works, return_exceptions=True)
+        for connection in self._connections:
+            connection.cancel()
+        await asyncio.gather(*self._connections, return_exceptions=True)
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        work = asyncio.create_task(self._pass(reader, writer))
-        self._works.add(work)
-        work.add_done_callback(self._works.discard)
+        connection = asyncio.create_task(self._forward(reader, writer))
+        self._connections.add(connection)
+        connection.add_done_callback(self._connections.discard)
 
-    async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Pass on both ways, until one side ends."""
+    async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Forward bytes both ways until one side closes."""
         ends = [writer]
         with suppress(OSError):
             try:
                 await self._gate()
                 there, back = await self._connect()
                 ends.append(back)
-                await _either(self._copy(reader, back), self._copy(there, writer, back=True))
+                await _until_first_ends(
+                    self._copy(reader, back), self._copy(there, writer, back=True)
+                )
             finally:
                 for end in ends:
                     end.close()
@@ -96,9 +98,9 @@ class Proxy(ABC):
         await self._gate(back=back)
 
 
-async def _either(*works: Coroutine[None, None, None]) -> None:
-    """Do all of these until one of them is done."""
-    tasks = [*map(asyncio.create_task, works)]
+async def _until_first_ends(*coroutines: Coroutine[None, None, None]) -> None:
+    """Run coroutines until the first has ended, then cancel the others."""
+    tasks = [*map(asyncio.create_task, coroutines)]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:
@@ -107,10 +109,10 @@ async def _either(*works: Coroutine[None, None, None]) -> None:
 
 
 class Balancer(Proxy):
-    """Gives each connection to the next of several servers that takes it.
+    """A round-robin load balancer that skips servers that refuse connections.
 
     Attributes:
-        ports: where these listen; may be exchanged while it works.
+        ports: the servers' ports; may be replaced at any time.
     """
 
     def __init__(self, ports: Sequence[int] = ()) -> None:
@@ -132,36 +134,35 @@ class Balancer(Proxy):
 
 
 class Wire(Proxy):
-    """A way to one server that can be cut, as a network is: nothing comes, and nothing is closed.
+    """A link to one server that can be cut like a network: no byte passes, no connection closes.
 
-    What is sent meanwhile is not lost but late: it arrives when the wire is whole again, as TCP
-    would have it.
+    Bytes sent in the meantime are not lost: as with TCP, they arrive when the link is restored.
     """
 
     def __init__(self, port: int) -> None:
         super().__init__()
-        self._to = port
+        self._server_port = port
         self._there, self._back = asyncio.Event(), asyncio.Event()
         self._there.set()
         self._back.set()
 
-    def leading_to(self, url: str) -> str:
-        """The address of the same server by this way."""
-        return url.replace(f":{self._to}", f":{self.port}")
+    def rerouted(self, url: str) -> str:
+        """Return *url* with the server's port replaced by this link's."""
+        return url.replace(f":{self._server_port}", f":{self.port}")
 
     def cut(self, *, there: bool = True) -> None:
-        """Let nothing pass any more; or no answers, when what is asked still comes *there*."""
-        self._do(self._back.clear)
+        """Stop forwarding responses, and, if *there*, requests too."""
+        self._call(self._back.clear)
         if there:
-            self._do(self._there.clear)
+            self._call(self._there.clear)
 
     def heal(self) -> None:
-        """Let everything pass, also what was held back."""
-        self._do(self._there.set)
-        self._do(self._back.set)
+        """Forward everything again, including the bytes held back."""
+        self._call(self._there.set)
+        self._call(self._back.set)
 
     async def _connect(self) -> Ends:
-        return await asyncio.open_connection("127.0.0.1", self._to)
+        return await asyncio.open_connection("127.0.0.1", self._server_port)
 
     async def _gate(self, *, back: bool = False) -> None:
         await (self._back if back else self._there).wait()

@@ -1,4 +1,4 @@
-"""Agents in processes of their own, that share a store or come back to it."""
+"""Replicas: agents in processes of their own that share a store or are restarted on it."""
 
 import json
 import signal
@@ -17,9 +17,9 @@ from tests.server.asking import MODERN, state_of
 Json = dict[str, Any]
 
 LEASE = 1.5
-"""Seconds that a lease lasts in these tests."""
-PATIENCE = 60
-"""Seconds after which what has not happened is taken for a fault."""
+"""Seconds that a lease lasts in most tests."""
+TIMEOUT = 60
+"""Seconds after which a wait fails."""
 ENDED = ("completed", "failed", "canceled", "rejected")
 
 SERVE = """
@@ -54,7 +54,7 @@ class Output(BaseModel):
 
 
 class {kind}:
-    description = "Works for some time, and counts how often it has begun"
+    description = "Sleeps for some time and notes its starts and ends"
     input_schema = Inputs
     output_schema = Output
     annotations = ModuleAnnotations({annotations})
@@ -74,9 +74,9 @@ class {kind}:
             raise
         self.note(context, "end")
 
-    def note(self, context, what):
+    def note(self, context, event):
         with Path("starts").open("a") as file:
-            print(context.data["ext.a2a.task_id"], what, time.time(), os.getpid(), file=file)
+            print(context.data["ext.a2a.task_id"], event, time.time(), os.getpid(), file=file)
 """
 STREAM = """
     async def stream(self, inputs, context):
@@ -106,7 +106,7 @@ MORE = {"steps": STREAM, "ticks": TICKS, "wants": WANTS}
 
 
 def modules(home: Path) -> Path:
-    """The modules of these tests, in a folder of *home*."""
+    """Write the modules of these tests into a folder of *home* and return it."""
     folder = home / "extensions"
     folder.mkdir(exist_ok=True)
     for name, annotations in MODULES.items():
@@ -116,54 +116,54 @@ def modules(home: Path) -> Path:
 
 
 class Note(NamedTuple):
-    """What a module has noted: that it has begun, has ended, or was canceled.
+    """A module's note of its start, its end, or its cancellation.
 
     Attributes:
-        task_id: the task.
-        what: "begin", "end" or "cancel".
+        task_id: the task that it ran for.
+        event: "begin", "end" or "cancel".
         at: seconds since 1970.
-        process: the id of the process that ran it.
+        process: the id of the process that it ran in.
     """
 
     task_id: str
-    what: str
+    event: str
     at: float
     process: int
 
 
 def notes(home: Path) -> list[Note]:
-    """What the modules of *home* have noted."""
+    """Return the notes of the modules in *home*."""
     path = home / "starts"
     lines = path.read_text().splitlines() if path.exists() else []
     fields = (line.split() for line in lines)
-    return [Note(task_id, what, float(at), int(pid)) for task_id, what, at, pid in fields]
+    return [Note(task_id, event, float(at), int(pid)) for task_id, event, at, pid in fields]
 
 
 class Agent:
-    """An agent at an address, and what can be asked of it.
+    """A client of the agent at an address.
 
     Args:
-        url: Where it serves.
-        home: Where its modules leave their notes.
-        options: How it is called, for httpx.
+        url: The agent's URL.
+        home: The folder with its modules' notes.
+        options: Options for `httpx.Client`.
     """
 
     def __init__(self, url: str, home: Path, **options: Any) -> None:
         self.url = url
         self.home = home
-        self.client = httpx.Client(base_url=url, headers=MODERN, timeout=PATIENCE, **options)
+        self.client = httpx.Client(base_url=url, headers=MODERN, timeout=TIMEOUT, **options)
 
     def ask(self, method: str, **params: Any) -> Json:
-        """The answer, whatever it is."""
-        found: Json = self.client.post("/", json=self.request(method, **params)).json()
-        return found
+        """Call *method* and return the response, a result or an error."""
+        response: Json = self.client.post("/", json=self.request(method, **params)).json()
+        return response
 
     def request(self, method: str, **params: Any) -> Json:
-        """The body of a request."""
+        """Return the body of a request."""
         return {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
 
     def start(self, skill: str, **inputs: Any) -> str:
-        """Begin a task, and give its id."""
+        """Start a task and return its id."""
         message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"data": inputs}]}
         answer = self.ask(
             "SendMessage",
@@ -175,22 +175,22 @@ class Agent:
         return task_id
 
     def say(self, task_id: str, text: str) -> Json:
-        """Answer a paused task; the task then."""
+        """Answer a paused task and return the updated task."""
         message = {"messageId": "a", "role": "ROLE_USER", "parts": [{"text": text}]}
         answer = self.ask("SendMessage", message={**message, "taskId": task_id})
-        found: Json = answer["result"]["task"]
-        return found
+        task: Json = answer["result"]["task"]
+        return task
 
     def task(self, task_id: str) -> Json:
-        found: Json = self.ask("GetTask", id=task_id)["result"]
-        return found
+        task: Json = self.ask("GetTask", id=task_id)["result"]
+        return task
 
     def state(self, task_id: str) -> str:
         return state_of(self.task(task_id))
 
     def ended(self, *task_ids: str) -> list[str]:
-        """The states of tasks that have all ended."""
-        deadline = time.monotonic() + PATIENCE
+        """Wait until tasks have ended and return their states."""
+        deadline = time.monotonic() + TIMEOUT
         while True:
             states = [self.state(task_id) for task_id in task_ids]
             if all(state in ENDED for state in states):
@@ -199,11 +199,11 @@ class Agent:
             time.sleep(0.05)
 
     def events(self, task_id: str, after: int = 0) -> list[tuple[int, Json]]:
-        """The events of a task behind one, to its end."""
+        """Return the events of a task after the version *after*, to its end."""
         return [*self.follow(task_id, after)]
 
     def follow(self, task_id: str, after: int = 0) -> Iterator[tuple[int, Json]]:
-        """The same, as they come."""
+        """Yield the events of a task after the version *after* as they arrive."""
         body = {"jsonrpc": "2.0", "id": 1, "method": "SubscribeToTask", "params": {"id": task_id}}
         headers = {"last-event-id": str(after)}
         with self.client.stream("POST", "/", json=body, headers=headers) as stream:
@@ -212,7 +212,7 @@ class Agent:
 
     @contextmanager
     def stream(self, skill: str, **inputs: Any) -> Iterator[Iterator[tuple[int, Json]]]:
-        """Begin a task, and read its events as they come."""
+        """Start a task and yield an iterator over its events as they arrive."""
         message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"data": inputs}]}
         params = {"message": message, "metadata": {"skillId": skill}}
         body = {"jsonrpc": "2.0", "id": 1, "method": "SendStreamingMessage", "params": params}
@@ -220,13 +220,13 @@ class Agent:
             yield _events(stream.iter_lines())
 
     def starts(self, task_id: str) -> int:
-        """How often a module has begun for a task."""
-        begun = [note.task_id for note in notes(self.home) if note.what == "begin"]
+        """Return how often a module has started for a task."""
+        begun = [note.task_id for note in notes(self.home) if note.event == "begin"]
         return begun.count(task_id)
 
 
 class Replica(Agent):
-    """A process that serves, and what can be asked of it."""
+    """A client of a replica, together with its process."""
 
     def __init__(self, process: Process, home: Path) -> None:
         super().__init__(process.url, home)
@@ -244,23 +244,23 @@ def _events(lines: Iterator[str]) -> Iterator[tuple[int, Json]]:
 
 @contextmanager
 def replica(home: Path, store: str, lease: float = LEASE) -> Iterator[Replica]:
-    """A process that serves the modules of *home* from a store."""
+    """Run a replica that serves the modules of *home* with a store."""
     command = [sys.executable, "-c", SERVE, str(modules(home)), store, str(lease)]
-    with process(command, home) as found:
-        served = Replica(found, home)
-        with served.client:
-            yield served
-        found.end(signal.SIGTERM)
+    with process(command, home) as server:
+        agent = Replica(server, home)
+        with agent.client:
+            yield agent
+        server.end(signal.SIGTERM)
 
 
-def words(events: list[tuple[int, Json]]) -> list[str]:
-    """What a task has said with its states."""
+def status_texts(events: list[tuple[int, Json]]) -> list[str]:
+    """Return the texts of a task's status messages."""
     statuses = [event["statusUpdate"]["status"] for _, event in events if "statusUpdate" in event]
     return [part["text"] for s in statuses if "message" in s for part in s["message"]["parts"]]
 
 
 def hold(events: list[tuple[int, Json]]) -> None:
-    """What holds for the log of every task that has ended."""
+    """Check the log of a task that has ended: no gaps, and one final state at the end."""
     versions = [version for version, _ in events]
     assert versions == list(range(1, len(versions) + 1)), "there are gaps"
     states = [state_of(e["statusUpdate"]) for _, e in events if "statusUpdate" in e]

@@ -1,4 +1,4 @@
-"""Replicas' own changes at the same time share a commit in PostgreSQL, and nothing else."""
+"""Concurrent changes of a replica share a commit in PostgreSQL but succeed or fail separately."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -18,15 +18,15 @@ pytestmark = [pytest.mark.anyio, pytest.mark.smoke]
 
 @pytest.fixture
 async def store(server: Database) -> AsyncIterator[PostgresStore]:
-    found = PostgresStore(server.url)
-    await found.start()
-    await found.clear()
-    yield found
-    await found.close()
+    store = PostgresStore(server.url)
+    await store.start()
+    await store.clear()
+    yield store
+    await store.close()
 
 
 async def commits(server: Database) -> int:
-    """How many transactions have made the tasks what they are."""
+    """Return how many transactions have written the current rows of tasks."""
     connection = await asyncpg.connect(server.url)
     try:
         query = "SELECT count(DISTINCT xmin::text) FROM apcore_a2a.tasks"
@@ -35,7 +35,7 @@ async def commits(server: Database) -> int:
         await connection.close()
 
 
-async def test_tasks_that_begin_at_the_same_time_share_a_commit(
+async def test_tasks_created_at_the_same_time_share_a_commit(
     store: PostgresStore, server: Database
 ) -> None:
     records = [new_record(f"t{number}") for number in range(250)]
@@ -46,31 +46,33 @@ async def test_tasks_that_begin_at_the_same_time_share_a_commit(
     }
 
 
-async def test_of_two_changes_of_a_task_in_one_commit_one_counts(store: PostgresStore) -> None:
+async def test_of_two_conflicting_changes_in_one_commit_only_the_first_succeeds(
+    store: PostgresStore,
+) -> None:
     record, lease = await begun(store)
     other, other_lease = await begun(store, new_record("t2"))
-    found = await asyncio.gather(
+    outcomes = await asyncio.gather(
         store.change(went_on(record, COMPLETED, lease)),
         store.change(went_on(record, CANCELED)),
         store.change(went_on(other, COMPLETED, other_lease)),
         return_exceptions=True,
     )
-    assert [type(each) for each in found] == [type(None), StaleError, type(None)]
+    assert [type(outcome) for outcome in outcomes] == [type(None), StaleError, type(None)]
     kept = await store.get(record.task.id)
     assert kept is not None
     assert kept.task.status.state == a2a.TaskState.TASK_STATE_COMPLETED
 
 
-async def test_a_send_that_is_repeated_leaves_the_others_of_its_commit_alone(
+async def test_a_repeated_send_does_not_affect_the_others_in_its_commit(
     store: PostgresStore,
 ) -> None:
     key = SendKey("k", b"digest")
-    found = await asyncio.gather(
+    outcomes = await asyncio.gather(
         *(begun(store, new_record(f"t{number}")) for number in range(5)),
         *(begun(store, new_record(f"k{number}"), key=key) for number in range(3)),
         return_exceptions=True,
     )
-    refused = [each for each in found if isinstance(each, BaseException)]
-    assert [type(each) for each in refused] == [RepeatedError, RepeatedError]
+    refused = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
+    assert [type(outcome) for outcome in refused] == [RepeatedError, RepeatedError]
     kept = await store.versions([f"{kind}{number}" for kind in "tk" for number in range(5)])
     assert len(kept) == 6

@@ -1,4 +1,4 @@
-"""Several processes behind nginx, as the examples set it up, are one agent."""
+"""Several replicas behind nginx, configured as in the examples, act as one agent."""
 
 import signal
 import time
@@ -21,7 +21,7 @@ STEPS, SECONDS = 20, 0.2
 
 
 def follow(site: Agent) -> tuple[list[tuple[int, Json]], float, bool]:
-    """A stream to its end: its events, the seconds that they came in, and whether it broke off."""
+    """Read a stream to its end; return its events, the seconds it took, and whether it broke."""
     events, begun, broke = list[tuple[int, Json]](), 0.0, False
     try:
         with site.stream("steps", seconds=SECONDS, steps=STEPS) as stream:
@@ -30,7 +30,7 @@ def follow(site: Agent) -> tuple[list[tuple[int, Json]], float, bool]:
                 events.append(event)
     except httpx.RemoteProtocolError:
         broke = True
-        # a POST that was on its way to who is killed is not sent again by nginx: 502
+        # nginx does not resend a POST that was in flight to the killed replica: it answers 502
         eventually(lambda: site.client.get("/health").status_code == 200)
         events += site.events(events[0][1]["task"]["id"], after=events[-1][0])
     return events, time.monotonic() - begun, broke
@@ -39,7 +39,7 @@ def follow(site: Agent) -> tuple[list[tuple[int, Json]], float, bool]:
 @pytest.mark.skipif(
     PROGRAM is None, reason="No nginx here; Debian and Ubuntu: apt install nginx-light"
 )
-def test_streams_come_as_they_are_made_and_go_on_elsewhere(
+def test_streams_are_not_buffered_and_resume_on_another_replica(
     tmp_path: Path, server: Database
 ) -> None:
     server.clear()

@@ -1,4 +1,4 @@
-"""Every store does what a store must do."""
+"""Every store passes the conformance checks."""
 
 from pathlib import Path
 
@@ -15,12 +15,12 @@ every_check = pytest.mark.parametrize("check", CHECKS, ids=lambda check: check._
 
 
 @every_check
-async def test_the_store_in_memory(check: Check) -> None:
+async def test_the_memory_store_conforms(check: Check) -> None:
     await check(InMemoryTaskStore())
 
 
 @every_check
-async def test_the_store_in_a_file(check: Check, tmp_path: Path) -> None:
+async def test_the_sqlite_store_conforms(check: Check, tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "agent.db")
     await store.start()
     await check(store)
@@ -28,7 +28,7 @@ async def test_the_store_in_a_file(check: Check, tmp_path: Path) -> None:
 
 
 @every_check
-async def test_the_store_in_a_database(check: Check, server: Database) -> None:
+async def test_the_postgres_store_conforms(check: Check, server: Database) -> None:
     store = PostgresStore(server.url)
     await store.start()
     try:

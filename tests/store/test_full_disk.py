@@ -1,4 +1,4 @@
-"""An agent whose disk is full refuses what it can't keep, and goes on when there is room."""
+"""An agent whose disk is full refuses writes and recovers when there is space again."""
 
 import signal
 import sqlite3
@@ -14,7 +14,7 @@ from tests.server.asking import look_over
 from tests.server.conftest import eventually
 
 from .disks import fill, small_disk
-from .replicas import LEASE, PATIENCE, Replica, hold, notes, replica, words
+from .replicas import LEASE, TIMEOUT, Replica, hold, notes, replica, status_texts
 
 pytestmark = pytest.mark.process
 
@@ -27,7 +27,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
         with small_disk(tmp_path / "disk", SIZE):
             yield tmp_path / "disk"
     except PermissionError as error:
-        pytest.skip(f"No small disk can be had: {error}")
+        pytest.skip(f"Can't mount a small disk: {error}")
 
 
 def healthy(agent: Replica) -> bool:
@@ -35,7 +35,7 @@ def healthy(agent: Replica) -> bool:
 
 
 def refused(agent: Replica, method: str, **params: object) -> httpx.Response:
-    """The answer to a request that can't be kept."""
+    """Check that a request is refused with 503 and return the response."""
     answer = agent.client.post("/", json=agent.request(method, **params))
     look_over(answer.text)
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "1"), answer.text
@@ -49,24 +49,26 @@ def send(skill: str) -> dict[str, object]:
 
 
 def make_room(agent: Replica, filler: Path) -> None:
-    """Have room again; return when the agent has found out."""
+    """Free the disk and wait until the agent is healthy again."""
     filler.unlink()
     begun = time.monotonic()
     while not healthy(agent):
-        assert time.monotonic() - begun < PATIENCE
+        assert time.monotonic() - begun < TIMEOUT
         time.sleep(0.05)
 
 
-def hold_lost(agent: Replica, runs: list[str]) -> None:
-    """What becomes of a task that may run again, and of one that may not."""
+def check_after_lost_leases(agent: Replica, runs: list[str]) -> None:
+    """Check that of two tasks with lost leases the repeatable one ran again, the other failed."""
     assert agent.ended(*runs) == ["completed", "failed"]
     assert [agent.starts(task_id) for task_id in runs] == [2, 1]
     for task_id in runs:
         hold(agent.events(task_id))
-    assert words(agent.events(runs[1])) == ["Replica lost while running"]
+    assert status_texts(agent.events(runs[1])) == ["Replica lost while running"]
 
 
-def test_what_cannot_be_kept_is_refused_and_the_rest_goes_on(tmp_path: Path, disk: Path) -> None:
+def test_requests_that_cannot_be_stored_are_refused_and_running_tasks_recover(
+    tmp_path: Path, disk: Path
+) -> None:
     with (
         replica(tmp_path, f"sqlite:///{disk / 'agent.db'}", lease=20) as agent,
         ExitStack() as streaming,
@@ -85,7 +87,9 @@ def test_what_cannot_be_kept_is_refused_and_the_rest_goes_on(tmp_path: Path, dis
         for task_id in done:
             hold(agent.events(task_id))
         assert len(agent.ask("ListTasks")["result"]["tasks"]) == 13
-        eventually(lambda: [n.what for n in notes(tmp_path) if n.task_id in runs].count("end") == 2)
+        eventually(
+            lambda: [n.event for n in notes(tmp_path) if n.task_id in runs].count("end") == 2
+        )
         assert [agent.state(task_id) for task_id in runs] == ["working", "working"]
         assert not healthy(agent)
         make_room(agent, filler)
@@ -99,7 +103,7 @@ def test_what_cannot_be_kept_is_refused_and_the_rest_goes_on(tmp_path: Path, dis
         assert "can be used again" in agent.process.log
 
 
-def test_who_had_no_room_for_longer_than_a_lease_has_lost_its_tasks(
+def test_a_disk_that_is_full_for_longer_than_a_lease_loses_the_running_tasks(
     tmp_path: Path, disk: Path
 ) -> None:
     with replica(tmp_path, f"sqlite:///{disk / 'agent.db'}") as agent:
@@ -107,31 +111,33 @@ def test_who_had_no_room_for_longer_than_a_lease_has_lost_its_tasks(
         filler = fill(disk)
         time.sleep(2 * LEASE)
         make_room(agent, filler)
-        hold_lost(agent, runs)
+        check_after_lost_leases(agent, runs)
 
 
-def test_a_task_whose_end_had_no_room_for_half_a_lease_is_lost(tmp_path: Path, disk: Path) -> None:
-    # its change waits from 1 s on to 6 s, and the lease would be given up after 8 s
+def test_a_task_whose_end_cannot_be_stored_for_half_a_lease_is_lost(
+    tmp_path: Path, disk: Path
+) -> None:
+    # the change is retried from second 1 to 6; the lease would be given up at second 8
     with replica(tmp_path, f"sqlite:///{disk / 'agent.db'}", lease=10) as agent:
         runs = [agent.start(skill, seconds=1) for skill in ("again", "once")]
         filler = fill(disk)
         for task_id in runs:
-            agent.process.wait_for(f"(What has become of task {task_id} could not be written)")
+            agent.process.wait_for(f"(Task {task_id}: its change could not be saved)")
         make_room(agent, filler)
-        hold_lost(agent, runs)
+        check_after_lost_leases(agent, runs)
 
 
-def test_nothing_is_lost_when_it_is_killed_with_a_full_disk(tmp_path: Path, disk: Path) -> None:
+def test_a_kill_with_a_full_disk_loses_nothing(tmp_path: Path, disk: Path) -> None:
     store = f"sqlite:///{disk / 'agent.db'}"
     with replica(tmp_path, store) as agent:
         kept = [agent.start(skill, seconds=0) for skill in ("once", "again", "asks") * 5]
-        filler, known = fill(disk), len(kept)
+        filler, count = fill(disk), len(kept)
         refused(agent, "SendMessage", **send("once"))
         states = [agent.state(task_id) for task_id in kept]
         agent.process.signal(signal.SIGKILL)
     filler.unlink()
     with replica(tmp_path, store) as agent:
-        assert len(agent.ask("ListTasks")["result"]["tasks"]) == known
+        assert len(agent.ask("ListTasks")["result"]["tasks"]) == count
         for task_id, state in zip(kept, states, strict=True):
             assert state in ("working", agent.state(task_id))
     with sqlite3.connect(disk / "agent.db") as file:

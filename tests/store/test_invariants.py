@@ -1,4 +1,4 @@
-"""What looks whether anything is lost sees each kind of loss, planted into a sound store."""
+"""The invariant checks detect each kind of damage in an otherwise sound store."""
 
 import asyncio
 import sqlite3
@@ -10,7 +10,7 @@ from apcore_a2a_core.states import COMPLETED, INPUT_REQUIRED
 from apcore_a2a_server.store.sqlite import SqliteStore
 from apcore_a2a_server.store.testing.samples import begun, new_record, said_more, went_on
 
-from .invariants import Told, Violated, check
+from .invariants import Observed, Violated, check
 
 NOTIFICATION = (
     "INSERT INTO outbox (task_id, config_id, version, owner, host, body, since, due, failure)"
@@ -19,7 +19,7 @@ NOTIFICATION = (
 
 
 async def fill(path: Path) -> None:
-    """Have a sound store: one task has ended, and one has paused."""
+    """Create a sound store with one completed and one paused task."""
     store = SqliteStore(path)
     await store.start()
     for task_id, skill in (("done", "once"), ("paused", "asks")):
@@ -35,14 +35,14 @@ async def fill(path: Path) -> None:
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    """A folder with a sound store, and notes of its module."""
+    """Return a folder with a sound store and the notes of its module."""
     asyncio.run(fill(tmp_path / "agent.db"))
     (tmp_path / "starts").write_text("done begin 1.5 7\ndone end 2.5 7\n")
     return tmp_path
 
 
-def told() -> Told:
-    return Told(
+def sound() -> Observed:
+    return Observed(
         tasks={"done", "paused"}, ends={"done": "completed"}, seen={"done": [1, 2, 3, 4]},
         paused={"paused"},
     )  # fmt: skip
@@ -54,30 +54,30 @@ def sql(home: Path, *statements: str) -> None:
             file.execute(statement)
 
 
-def found(home: Path, said: Told, *, spared: bool = False) -> list[str]:
-    """The violations that are seen, without their number."""
+def violations(home: Path, observed: Observed, *, must_succeed: bool = False) -> list[str]:
+    """Return the reported violations without their count."""
     with pytest.raises(Violated) as raised:
-        check(f"sqlite:///{home / 'agent.db'}", home, said, spared=spared)
+        check(f"sqlite:///{home / 'agent.db'}", home, observed, must_succeed=must_succeed)
     first, *lines = str(raised.value).splitlines()
     assert first == f"{len(lines)} violations"
     return lines
 
 
-def test_of_a_sound_store_nothing_is_said(home: Path) -> None:
+def test_a_sound_store_has_no_violations(home: Path) -> None:
     sql(home, NOTIFICATION.format("NULL", "it answers 410"))
-    check(f"sqlite:///{home / 'agent.db'}", home, told())
+    check(f"sqlite:///{home / 'agent.db'}", home, sound())
 
 
-def test_a_task_that_was_acknowledged_and_is_lost(home: Path) -> None:
-    said = told()
-    said.tasks.add("t9")
-    assert found(home, said) == ["t9: acknowledged, and lost"]
+def test_a_lost_acknowledged_task_is_reported(home: Path) -> None:
+    observed = sound()
+    observed.tasks.add("t9")
+    assert violations(home, observed) == ["t9: acknowledged, and lost"]
 
 
-def test_a_task_that_is_left(home: Path) -> None:
-    said = told()
-    said.paused.clear()
-    assert found(home, said) == ["paused (asks): left input-required"]
+def test_an_unfinished_task_is_reported(home: Path) -> None:
+    observed = sound()
+    observed.paused.clear()
+    assert violations(home, observed) == ["paused (asks): left input-required"]
 
 
 STATEMENTS: dict[str, tuple[list[str], list[str]]] = {
@@ -127,10 +127,10 @@ STATEMENTS: dict[str, tuple[list[str], list[str]]] = {
 
 
 @pytest.mark.parametrize("about", STATEMENTS)
-def test_a_log_with(home: Path, about: str) -> None:
+def test_a_damaged_log_is_reported(home: Path, about: str) -> None:
     statements, expected = STATEMENTS[about]
     sql(home, *statements)
-    assert found(home, told()) == [f"done (once): {line}" for line in expected]
+    assert violations(home, sound()) == [f"done (once): {line}" for line in expected]
 
 
 ROWS: dict[str, tuple[str, str]] = {
@@ -150,13 +150,13 @@ ROWS: dict[str, tuple[str, str]] = {
 
 
 @pytest.mark.parametrize("about", ROWS)
-def test_a_task_with(home: Path, about: str) -> None:
+def test_a_damaged_task_is_reported(home: Path, about: str) -> None:
     statement, expected = ROWS[about]
     sql(home, statement)
-    assert found(home, told()) == [expected]
+    assert violations(home, sound()) == [expected]
 
 
-def test_rows_of_a_task_that_is_not_there(home: Path) -> None:
+def test_rows_of_a_missing_task_are_reported(home: Path) -> None:
     sql(
         home,
         NOTIFICATION.format("NULL", "gone"),
@@ -167,41 +167,47 @@ def test_rows_of_a_task_that_is_not_there(home: Path) -> None:
     )
     tables = "events", "messages", "webhooks", "sends", "outbox"
     lost = ["done: acknowledged, and lost"]
-    assert found(home, told()) == lost + [f"done: has {each}, and is not there" for each in tables]
+    assert violations(home, sound()) == lost + [
+        f"done: has {each}, and is not there" for each in tables
+    ]
 
 
-def test_a_notification_that_still_waits(home: Path) -> None:
+def test_an_undelivered_notification_is_reported(home: Path) -> None:
     sql(home, NOTIFICATION.format("12.5", ""))
-    assert found(home, told()) == ["done: webhook hook has not been told of version 4"]
+    assert violations(home, sound()) == ["done: webhook hook has not been told of version 4"]
 
 
-def test_a_webhook_that_was_never_told_of_the_end(home: Path) -> None:
-    said = told()
-    said.hooked.update(said.tasks)
-    said.heard.add(("done", "working"))
-    assert found(home, said) == ["done (once): its webhook was never told that it is completed"]
+def test_a_webhook_that_missed_the_end_is_reported(home: Path) -> None:
+    observed = sound()
+    observed.hooked.update(observed.tasks)
+    observed.notified.add(("done", "working"))
+    assert violations(home, observed) == [
+        "done (once): its webhook was never told that it is completed"
+    ]
 
 
-def test_a_module_that_was_started_twice_and_must_not_be(home: Path) -> None:
+def test_a_second_start_of_an_unrepeatable_module_is_reported(home: Path) -> None:
     with (home / "starts").open("a") as file:
         file.write("done begin 3.5 8\n")
-    assert found(home, told()) == ["done (once): started 2 times"]
+    assert violations(home, sound()) == ["done (once): started 2 times"]
 
 
-def test_a_task_that_should_wait_and_does_not(home: Path) -> None:
-    said = told()
-    said.paused.add("done")
-    assert found(home, said) == ["done (once): should be paused, and is completed"]
+def test_a_task_that_should_be_paused_is_reported(home: Path) -> None:
+    observed = sound()
+    observed.paused.add("done")
+    assert violations(home, observed) == ["done (once): should be paused, and is completed"]
 
 
-def test_a_task_that_could_have_run_again_and_has_failed(home: Path) -> None:
+def test_a_repeatable_task_that_has_failed_is_reported(home: Path) -> None:
     sql(home, "UPDATE tasks SET state = 4, skill = 'again' WHERE id = 'done'")
-    said = told()
-    said.ends.clear()
+    observed = sound()
+    observed.ends.clear()
     lines = ["said completed, and is failed", "may run again, and is failed"]
-    assert found(home, said, spared=True) == [f"done (again): {line}" for line in lines]
+    assert violations(home, observed, must_succeed=True) == [
+        f"done (again): {line}" for line in lines
+    ]
 
 
-def test_all_that_is_wrong_is_said_at_once(home: Path) -> None:
+def test_all_violations_are_reported_together(home: Path) -> None:
     sql(home, "DELETE FROM events WHERE version = 2")
-    assert [line.split()[0] for line in found(home, told())] == ["done", "done", "paused"]
+    assert [line.split()[0] for line in violations(home, sound())] == ["done", "done", "paused"]

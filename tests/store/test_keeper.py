@@ -1,4 +1,4 @@
-"""The heartbeat goes on, and gives up in time, whatever the store and its users do."""
+"""The lease keeper renews leases, and gives up in time when the store does not respond."""
 
 import asyncio
 import time
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from apcore_a2a_core.records import Payload
-from apcore_a2a_server.store import Claim, InMemoryTaskStore, Lease
+from apcore_a2a_server.store import Claim, InMemoryTaskStore, Lease, Store
 from apcore_a2a_server.store.leases import LeaseKeeper
 from apcore_a2a_server.store.live import LiveTasks
 from apcore_a2a_server.store.postgres import PostgresStore
@@ -17,13 +17,15 @@ from apcore_a2a_server.store.testing.samples import begun, new_record
 from .postgresql import Database
 
 pytestmark = pytest.mark.anyio
-PATIENCE = 20
+TIMEOUT = 20
 LEASE = 3
-"""Seconds; what is left of a third of it, slow machines may take."""
+"""Seconds that a lease lasts; the tests leave slow machines a share of it."""
 
 
-class Deaf(InMemoryTaskStore):
-    """A store that does not answer, not even when nobody waits any more."""
+class UnresponsiveStore(InMemoryTaskStore):
+    """A store that never answers renewals and ignores their cancellation."""
+
+    is_shared = True
 
     async def renew(self, leases: Sequence[Lease]) -> Sequence[Lease]:
         while True:
@@ -37,32 +39,34 @@ class Deaf(InMemoryTaskStore):
     ends = False
 
 
-async def nobody(claim: Claim) -> None:
-    raise AssertionError("nothing is left")
+async def unexpected_claim(claim: Claim) -> None:
+    raise AssertionError("no task is orphaned")
 
 
 @pytest.mark.clock
 @pytest.mark.smoke
-async def test_work_ends_before_its_lease_when_the_store_says_nothing_at_all() -> None:
-    store = Deaf()
+async def test_a_lease_is_given_up_before_it_expires_when_the_store_never_answers() -> None:
+    store = UnresponsiveStore()
     store.lease_seconds = LEASE
     tasks, lost = LiveTasks(store), asyncio.Queue[Lease]()
     record = new_record()
     payloads: list[Payload] = [record.task]
     lease = await tasks.create(record, payloads)
     at = time.monotonic()
-    keeper = LeaseKeeper(tasks, lost.put_nowait, nobody)
+    keeper = LeaseKeeper(tasks, lost.put_nowait, unexpected_claim)
     keeper.start()
     try:
-        assert await asyncio.wait_for(lost.get(), PATIENCE) == lease
+        assert await asyncio.wait_for(lost.get(), TIMEOUT) == lease
         assert time.monotonic() - at < store.lease_seconds
     finally:
         store.ends = True
         await keeper.stop()
 
 
-class Gone(InMemoryTaskStore):
+class UnreachableStore(InMemoryTaskStore):
     """A store that can't be reached for renewals."""
+
+    is_shared = True
 
     async def renew(self, leases: Sequence[Lease]) -> Sequence[Lease]:
         raise OSError
@@ -70,13 +74,13 @@ class Gone(InMemoryTaskStore):
 
 @pytest.mark.clock
 @pytest.mark.smoke
-async def test_what_was_leased_later_is_given_up_later() -> None:
-    store = Gone()
+async def test_later_leases_are_given_up_later() -> None:
+    store = UnreachableStore()
     store.lease_seconds = LEASE
     tasks, lost = LiveTasks(store), asyncio.Queue[tuple[str, float]]()
     begun: dict[str, float] = {}
     keeper = LeaseKeeper(
-        tasks, lambda lease: lost.put_nowait((lease.task_id, time.monotonic())), nobody
+        tasks, lambda lease: lost.put_nowait((lease.task_id, time.monotonic())), unexpected_claim
     )
     keeper.start()
     try:
@@ -85,9 +89,9 @@ async def test_what_was_leased_later_is_given_up_later() -> None:
             record = new_record(task_id)
             await tasks.create(record, [record.task])
             await asyncio.sleep(LEASE / 3)
-        ended = dict([await asyncio.wait_for(lost.get(), PATIENCE)])
+        ended = dict([await asyncio.wait_for(lost.get(), TIMEOUT)])
         while "late" not in ended:
-            task_id, at = await asyncio.wait_for(lost.get(), PATIENCE)
+            task_id, at = await asyncio.wait_for(lost.get(), TIMEOUT)
             ended.setdefault(task_id, at)
         for task_id, at in ended.items():
             assert LEASE * 0.6 < at - begun[task_id] < store.lease_seconds
@@ -95,39 +99,41 @@ async def test_what_was_leased_later_is_given_up_later() -> None:
         await keeper.stop()
 
 
-async def test_each_outage_is_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
-    class Often(InMemoryTaskStore):
-        """One that can't be reached for a while, twice."""
+async def test_each_outage_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    class FlakyStore(InMemoryTaskStore):
+        """A store with two outages."""
+
+        is_shared = True
 
         def __init__(self) -> None:
             super().__init__()
-            self.asked = 0
+            self.renewals = 0
 
         async def renew(self, leases: Sequence[Lease]) -> Sequence[Lease]:
-            self.asked += 1
-            if self.asked % 5:
+            self.renewals += 1
+            if self.renewals % 5:
                 raise OSError
             return ()
 
-    store = Often()
+    store = FlakyStore()
     store.lease_seconds = 3
     tasks = LiveTasks(store)
     record = new_record()
     await tasks.create(record, [record.task])
-    keeper = LeaseKeeper(tasks, lambda lease: None, nobody)
+    keeper = LeaseKeeper(tasks, lambda lease: None, unexpected_claim)
     keeper.start()
     try:
-        async with asyncio.timeout(PATIENCE):
-            while store.asked < 10:  # noqa: ASYNC110  # there is no event to wait for
+        async with asyncio.timeout(TIMEOUT):
+            while store.renewals < 10:  # noqa: ASYNC110  # there is no event to wait for
                 await asyncio.sleep(0.01)
     finally:
         await keeper.stop()
-    told = [line for line in caplog.messages if "renewed" in line]
-    assert told == ["Leases could not be renewed: OSError"] * 2
+    warnings = [line for line in caplog.messages if "renewed" in line]
+    assert warnings == ["Leases could not be renewed: OSError"] * 2
 
 
 @pytest.mark.smoke
-async def test_what_could_not_be_gone_on_with_is_claimed_again(server: Database) -> None:
+async def test_a_task_that_failed_to_resume_is_claimed_again(server: Database) -> None:
     server.clear()
     store = PostgresStore(server.url, lease_seconds=0.5)
     await store.start()
@@ -143,15 +149,44 @@ async def test_what_could_not_be_gone_on_with_is_claimed_again(server: Database)
     keeper = LeaseKeeper(tasks, lambda lease: None, take)
     keeper.start()
     try:
-        found = [await asyncio.wait_for(claims.get(), PATIENCE) for _ in range(2)]
-        assert [claim.lease.task_id for claim in found] == [record.task.id] * 2
-        assert [claim.attempts for claim in found] == [1, 2]
+        claimed = [await asyncio.wait_for(claims.get(), TIMEOUT) for _ in range(2)]
+        assert [claim.lease.task_id for claim in claimed] == [record.task.id] * 2
+        assert [claim.attempts for claim in claimed] == [1, 2]
     finally:
         await keeper.stop()
         await store.close()
 
 
-async def test_one_that_can_not_be_gone_on_with_holds_up_no_other(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["file", pytest.param("database", marks=pytest.mark.database)])
+async def test_a_held_up_event_loop_costs_no_lease(
+    kind: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    store: Store = SqliteStore(tmp_path / "agent.db", lease_seconds=0.6)
+    if kind == "database":
+        server: Database = request.getfixturevalue("server")
+        server.clear()
+        store = PostgresStore(server.url, lease_seconds=0.6)
+    await store.start()
+    tasks, lost = LiveTasks(store), list[Lease]()
+    record = new_record()
+    lease = await tasks.create(record, [record.task])
+    keeper = LeaseKeeper(tasks, lost.append, unexpected_claim)
+    keeper.start()
+    try:
+        for _ in range(3):
+            time.sleep(1)  # noqa: ASYNC251  # as a module does that computes in the loop
+            await asyncio.sleep(0.05)
+        if kind == "database":
+            assert not await store.claim(10)
+        assert not await store.claim(10, tasks.running())
+        assert not lost
+        assert tasks.lease_of(record.task.id) == lease
+    finally:
+        await keeper.stop()
+        await store.close()
+
+
+async def test_a_task_that_cannot_be_resumed_does_not_block_others(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "agent.db")
     await store.start()
     leases = [(await begun(store, new_record(f"t{number}")))[1] for number in range(5)]
@@ -166,8 +201,8 @@ async def test_one_that_can_not_be_gone_on_with_holds_up_no_other(tmp_path: Path
     keeper = LeaseKeeper(tasks, lambda lease: None, take)
     keeper.start()
     try:
-        found = {await asyncio.wait_for(taken.get(), PATIENCE) for _ in range(4)}
-        assert found == {"t1", "t2", "t3", "t4"}
+        resumed = {await asyncio.wait_for(taken.get(), TIMEOUT) for _ in range(4)}
+        assert resumed == {"t1", "t2", "t3", "t4"}
     finally:
         await keeper.stop()
         await store.close()

@@ -1,4 +1,4 @@
-"""An agent over a file that is killed at random moments loses nothing that it has said it has."""
+"""An agent with a SQLite file that is killed at random moments loses no acknowledged task."""
 
 from pathlib import Path
 
@@ -11,5 +11,5 @@ from .trials import Trial
 pytestmark = [pytest.mark.process, pytest.mark.soak]
 
 
-def test_nothing_is_lost_at_random_kills(tmp_path: Path) -> None:
+def test_random_kills_lose_nothing(tmp_path: Path) -> None:
     kill_over_a_file(Trial(tmp_path, Database(tmp_path)), rounds=8)

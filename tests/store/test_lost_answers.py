@@ -1,4 +1,4 @@
-"""A database that does what it is asked, and whose answers do not come."""
+"""A database that executes statements while its responses are lost."""
 
 import signal
 from pathlib import Path
@@ -20,12 +20,12 @@ SEND = {
 }
 
 
-def test_a_task_that_nobody_knows_to_have_begun_is_run_all_the_same(
+def test_a_task_whose_creation_was_not_confirmed_still_runs(
     tmp_path: Path, server: Database
 ) -> None:
     server.clear()
-    with Wire(server.port) as wire, replica(tmp_path, wire.leading_to(server.url), LEASE) as agent:
-        agent.ended(agent.start("again", seconds=0))  # so that there is a connection
+    with Wire(server.port) as wire, replica(tmp_path, wire.rerouted(server.url), LEASE) as agent:
+        agent.ended(agent.start("again", seconds=0))  # opens a connection
         wire.cut(there=False)
         refused = agent.client.post("/", json=agent.request("SendMessage", **SEND))
         assert refused.status_code == httpx.codes.SERVICE_UNAVAILABLE
@@ -36,10 +36,12 @@ def test_a_task_that_nobody_knows_to_have_begun_is_run_all_the_same(
         hold(agent.events(task_id))
 
 
-def test_a_process_that_gets_no_answers_ends_all_the_same(tmp_path: Path, server: Database) -> None:
+def test_a_replica_without_database_responses_still_shuts_down(
+    tmp_path: Path, server: Database
+) -> None:
     server.clear()
     url = server.url
-    with Wire(server.port) as wire, replica(tmp_path, wire.leading_to(url), lease=15) as agent:
+    with Wire(server.port) as wire, replica(tmp_path, wire.rerouted(url), lease=15) as agent:
         agent.start("again", seconds=60)
         agent.start("once", seconds=60)
         wire.cut()

@@ -1,4 +1,4 @@
-"""Several processes over one PostgreSQL are one agent."""
+"""Several replicas over one PostgreSQL act as one agent."""
 
 import signal
 import threading
@@ -10,7 +10,7 @@ import pytest
 from tests.server.conftest import eventually
 
 from .postgresql import Database, database
-from .replicas import LEASE, Replica, hold, notes, replica, words
+from .replicas import LEASE, Replica, hold, notes, replica, status_texts
 
 pytestmark = pytest.mark.process
 
@@ -41,11 +41,11 @@ def test_a_cancel_reaches_the_module_on_another_replica(tmp_path: Path, store: s
         answer = other.ask("CancelTask", id=task_id)
         assert answer["result"]["status"]["state"] == "TASK_STATE_CANCELED"
         assert one.ended(task_id) == ["canceled"]
-        eventually(lambda: [note.what for note in notes(tmp_path)] == ["begin", "cancel"])
+        eventually(lambda: [note.event for note in notes(tmp_path)] == ["begin", "cancel"])
         hold(one.events(task_id))
 
 
-def test_a_stream_is_whole_on_another_replica(tmp_path: Path, store: str) -> None:
+def test_a_stream_is_complete_on_another_replica(tmp_path: Path, store: str) -> None:
     with replica(tmp_path, store) as one, replica(tmp_path, store) as other:
         with one.stream("steps", seconds=0.2, steps=10) as events:
             task_id = next(events)[1]["task"]["id"]
@@ -57,7 +57,7 @@ def test_a_stream_is_whole_on_another_replica(tmp_path: Path, store: str) -> Non
 
 
 @pytest.mark.smoke
-def test_what_a_killed_replica_ran_is_taken_over(tmp_path: Path, store: str) -> None:
+def test_the_tasks_of_a_killed_replica_are_taken_over(tmp_path: Path, store: str) -> None:
     with replica(tmp_path, store) as other:
         with replica(tmp_path, store) as one:
             again = [one.start("again", seconds=5) for _ in range(10)]
@@ -68,10 +68,10 @@ def test_what_a_killed_replica_ran_is_taken_over(tmp_path: Path, store: str) -> 
             hold(other.events(task_id))
         assert {other.starts(task_id) for task_id in once} == {1}
         assert {other.starts(task_id) for task_id in again} == {2}
-        assert words(other.events(once[0])) == ["Replica lost while running"]
+        assert status_texts(other.events(once[0])) == ["Replica lost while running"]
 
 
-def test_who_was_asleep_past_its_lease_writes_nothing_more(tmp_path: Path, store: str) -> None:
+def test_a_replica_suspended_past_its_lease_writes_nothing_more(tmp_path: Path, store: str) -> None:
     with replica(tmp_path, store) as one, replica(tmp_path, store) as other:
         again = [one.start("again", seconds=4) for _ in range(10)]
         once = [one.start("once", seconds=600) for _ in range(10)]
@@ -79,12 +79,12 @@ def test_who_was_asleep_past_its_lease_writes_nothing_more(tmp_path: Path, store
         time.sleep(2 * LEASE)
         one.process.signal(signal.SIGCONT)
         assert other.ended(*again, *once) == ["completed"] * 10 + ["failed"] * 10
-        eventually(lambda: len(notes(tmp_path)) == 60)  # what has woken up was canceled, too
+        eventually(lambda: len(notes(tmp_path)) == 60)  # the resumed runs were canceled, too
         for task_id in (*again, *once):
             hold(one.events(task_id))
 
 
-def test_at_a_stop_others_take_over_at_once(tmp_path: Path, store: str) -> None:
+def test_tasks_of_a_stopped_replica_are_taken_over_at_once(tmp_path: Path, store: str) -> None:
     with replica(tmp_path, store, lease=30) as one, replica(tmp_path, store, lease=6) as other:
         task_id = one.start("again", seconds=3)
         assert one.process.end(signal.SIGTERM) == 0
@@ -92,19 +92,21 @@ def test_at_a_stop_others_take_over_at_once(tmp_path: Path, store: str) -> None:
         assert other.starts(task_id) == 2
 
 
-def test_a_send_that_is_repeated_elsewhere_finds_its_task(tmp_path: Path, store: str) -> None:
+def test_a_send_repeated_at_another_replica_returns_the_same_task(
+    tmp_path: Path, store: str
+) -> None:
     with replica(tmp_path, store) as one, replica(tmp_path, store) as other:
         message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"data": {"seconds": 0.3}}]}
         sent = {"message": {**message, "metadata": {"idempotencyKey": "k"}}}
-        found = [
+        sent_tasks = [
             at.ask("SendMessage", metadata={"skillId": "once"}, **sent)["result"]["task"]
             for at in (one, other, one)
         ]
-        assert len({task["id"] for task in found}) == 1
-        assert one.starts(found[0]["id"]) == 1
+        assert len({task["id"] for task in sent_tasks}) == 1
+        assert one.starts(sent_tasks[0]["id"]) == 1
 
 
-def test_of_racing_answers_and_cancels_one_counts(tmp_path: Path, store: str) -> None:
+def test_only_one_of_racing_answers_and_cancels_takes_effect(tmp_path: Path, store: str) -> None:
     with replica(tmp_path, store) as one, replica(tmp_path, store) as other:
         tasks = [one.start("asks", seconds=0.05) for _ in range(30)]
         eventually(lambda: {one.state(task_id) for task_id in tasks} == {"input-required"})
@@ -140,7 +142,7 @@ def test_of_racing_answers_and_cancels_one_counts(tmp_path: Path, store: str) ->
 
 
 @pytest.mark.smoke
-def test_a_database_that_is_gone_for_a_while_costs_nothing(tmp_path: Path) -> None:
+def test_a_short_database_outage_loses_no_work(tmp_path: Path) -> None:
     with (
         database() as server,
         replica(tmp_path, server.url, lease=20) as one,
@@ -152,7 +154,7 @@ def test_a_database_that_is_gone_for_a_while_costs_nothing(tmp_path: Path) -> No
         assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
         assert refused.json()["error"]["code"] == -32029
         assert one.client.get("/health").status_code == 503
-        eventually(lambda: [note.what for note in notes(tmp_path)].count("end") == 4)
+        eventually(lambda: [note.event for note in notes(tmp_path)].count("end") == 4)
         server.start()
         eventually(lambda: {at.client.get("/health").status_code for at in (one, other)} == {200})
         assert other.ended(*tasks) == ["completed"] * 4
@@ -160,4 +162,6 @@ def test_a_database_that_is_gone_for_a_while_costs_nothing(tmp_path: Path) -> No
             hold(one.events(task_id))
             assert one.starts(task_id) == 1
         assert one.ended(one.start("once", seconds=0)) == ["completed"]
-        assert "connection floor" not in one.process.log + other.process.log, "the driver speaks"
+        assert "connection floor" not in one.process.log + other.process.log, (
+            "the driver has logged"
+        )

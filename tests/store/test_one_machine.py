@@ -1,4 +1,4 @@
-"""An agent whose tasks lie in a file, and that is killed, stopped, and started again."""
+"""An agent with a SQLite file that is killed, stopped, and started again."""
 
 import signal
 import sys
@@ -11,7 +11,7 @@ import pytest
 from tests.facade.processes import process
 from tests.server.conftest import eventually
 
-from .replicas import SERVE, hold, modules, replica, words
+from .replicas import SERVE, hold, modules, replica, status_texts
 
 pytestmark = pytest.mark.process
 
@@ -22,7 +22,7 @@ def store(tmp_path: Path) -> str:
 
 
 @pytest.mark.smoke
-def test_after_a_kill_everything_goes_on_or_ends(tmp_path: Path, store: str) -> None:
+def test_after_a_kill_every_task_resumes_or_fails(tmp_path: Path, store: str) -> None:
     with replica(tmp_path, store) as first:
         done = first.start("again", seconds=0)
         first.ended(done)
@@ -38,13 +38,15 @@ def test_after_a_kill_everything_goes_on_or_ends(tmp_path: Path, store: str) -> 
         assert said == "Replica lost while running"
         for task_id in (done, again, once):
             hold(second.events(task_id))
-        assert "Started again: the replica that ran it was lost" in words(second.events(again))
+        assert "Started again: the replica that ran it was lost" in status_texts(
+            second.events(again)
+        )
         assert second.state(asks) == "input-required"
         second.say(asks, "yes")
         assert second.ended(asks) == ["completed"]
 
 
-def test_a_stream_that_is_made_anew_begins_its_artifact_afresh(tmp_path: Path, store: str) -> None:
+def test_a_stream_that_runs_again_replaces_its_artifact(tmp_path: Path, store: str) -> None:
     with replica(tmp_path, store) as first, first.stream("steps", seconds=0.2, steps=5) as events:
         task_id = next(events)[1]["task"]["id"]
         while "artifactUpdate" not in next(events)[1]:
@@ -60,7 +62,9 @@ def test_a_stream_that_is_made_anew_begins_its_artifact_afresh(tmp_path: Path, s
         assert [chunk.get("append", False) for chunk in chunks].count(False) == 2
 
 
-def test_at_a_stop_what_may_run_again_is_left_for_the_next(tmp_path: Path, store: str) -> None:
+def test_at_a_stop_repeatable_tasks_are_left_for_the_next_process(
+    tmp_path: Path, store: str
+) -> None:
     with replica(tmp_path, store) as first:
         again, once = first.start("again", seconds=3), first.start("once", seconds=3)
         assert first.process.end(signal.SIGTERM) == 0
@@ -71,18 +75,20 @@ def test_at_a_stop_what_may_run_again_is_left_for_the_next(tmp_path: Path, store
         assert (second.starts(again), second.starts(once)) == (2, 1)
 
 
-def test_who_reads_what_is_left_is_cut_off_without_a_fault(tmp_path: Path, store: str) -> None:
+def test_a_reader_of_a_released_task_is_disconnected_without_an_error_log(
+    tmp_path: Path, store: str
+) -> None:
     with replica(tmp_path, store) as first:
         with first.stream("steps", seconds=0.2, steps=100) as events:
             next(events)
             first.process.signal(signal.SIGTERM)
-            with pytest.raises(httpx.RemoteProtocolError):  # so that it is not taken for the end
+            with pytest.raises(httpx.RemoteProtocolError):  # not mistaken for the end of the task
                 deque(events)
         assert first.process.end() == 0
         assert "ERROR" not in first.process.log
 
 
-def test_a_second_process_is_refused_and_told_why(tmp_path: Path, store: str) -> None:
+def test_a_second_process_is_refused_with_the_reason(tmp_path: Path, store: str) -> None:
     with replica(tmp_path, store):
         command = [sys.executable, "-c", SERVE, str(modules(tmp_path)), store, "1"]
         with process(command, tmp_path) as second:

@@ -1,4 +1,4 @@
-"""What a store finds where it is to be opened."""
+"""Stores that open existing or missing databases."""
 
 import sqlite3
 from contextlib import closing
@@ -15,7 +15,7 @@ from .postgresql import Database
 pytestmark = [pytest.mark.anyio, pytest.mark.smoke]
 
 
-async def test_another_programs_file_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+async def test_another_programs_file_is_refused_and_not_changed(tmp_path: Path) -> None:
     path = tmp_path / "other.db"
     with closing(sqlite3.connect(path)) as other:
         other.execute("CREATE TABLE tasks (title TEXT)")
@@ -25,13 +25,13 @@ async def test_another_programs_file_is_refused_and_left_as_it_is(tmp_path: Path
     assert path.read_bytes() == before
 
 
-async def test_no_folder_is_made_of_a_path_that_is_wrong(tmp_path: Path) -> None:
+async def test_a_missing_folder_is_an_error_and_is_not_created(tmp_path: Path) -> None:
     with pytest.raises(UnavailableError, match="no folder"):
         await SqliteStore(tmp_path / "mistyped" / "agent.db").start()
     assert not (tmp_path / "mistyped").exists()
 
 
-async def test_a_role_that_owns_no_more_than_the_schema_will_do(server: Database) -> None:
+async def test_a_role_that_owns_only_the_schema_is_sufficient(server: Database) -> None:
     server.clear()
     server.sql(
         "DROP ROLE IF EXISTS guest",
@@ -45,3 +45,32 @@ async def test_a_role_that_owns_no_more_than_the_schema_will_do(server: Database
     finally:
         await store.close()
         server.clear()
+
+
+@pytest.mark.parametrize("link", ["symlink_to", "hardlink_to"])
+async def test_a_file_in_use_is_refused_under_any_name(tmp_path: Path, link: str) -> None:
+    path, alias = tmp_path / "agent.db", tmp_path / "elsewhere" / "alias.db"
+    alias.parent.mkdir()
+    store = SqliteStore(path)
+    await store.start()
+    getattr(alias, link)(path)
+    with pytest.raises(UnavailableError, match="in use"):
+        await SqliteStore(alias).start()
+    await store.close()
+    other = SqliteStore(alias)
+    await other.start()
+    await other.close()
+
+
+def modes(folder: Path) -> dict[str, str]:
+    """Return the permissions of the files in a folder."""
+    return {path.name: oct(path.stat().st_mode & 0o777) for path in folder.iterdir()}
+
+
+async def test_the_files_are_for_their_owner_only(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "agent.db")
+    await store.start()
+    await begun(store)
+    endings = ("", "-wal", "-shm", ".lock")
+    assert modes(tmp_path) == {f"agent.db{ending}": "0o600" for ending in endings}
+    await store.close()

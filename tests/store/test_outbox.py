@@ -1,4 +1,4 @@
-"""The outbox of a store in one process: what a claim looks at, and what is kept."""
+"""The outbox of the memory store: the cost of claims, limits, and the end of the process."""
 
 import time
 from statistics import median
@@ -8,7 +8,7 @@ from a2a import types as a2a
 from apcore_a2a_server import InMemoryTaskStore
 from apcore_a2a_server.store import ClaimRequest, Notification, TaskRecord, Webhook
 from apcore_a2a_server.store.testing import begun, new_record
-from apcore_a2a_server.store.testing.webhook_checks import due, hook
+from apcore_a2a_server.store.testing.webhook_checks import claim_due, hook
 
 pytestmark = pytest.mark.anyio
 
@@ -21,7 +21,7 @@ def anyio_backend() -> str:
 
 
 async def waiting(count: int) -> InMemoryTaskStore:
-    """Return a store with so many webhooks of one host that is slow, and one of another."""
+    """Return a store with *count* webhooks of one slow host and one of another host."""
     store = InMemoryTaskStore(max_capacity=count + 10)
     for number in range(count):
         name = f"t{number}"
@@ -31,15 +31,15 @@ async def waiting(count: int) -> InMemoryTaskStore:
 
 
 async def claimed(store: InMemoryTaskStore) -> tuple[float, list[Notification]]:
-    """Claim for all but the slow host: the seconds that it took, and what was found."""
+    """Claim for all but the slow host; return the seconds that it took and the notifications."""
     request = ClaimRequest(limit=100, per_host=8, per_owner=32, hosts=[BUSY], seconds=60)
     began = time.perf_counter()
-    found = [*await store.claim_notifications(request)]
-    return time.perf_counter() - began, found
+    notifications = [*await store.claim_notifications(request)]
+    return time.perf_counter() - began, notifications
 
 
 @pytest.mark.clock
-async def test_a_claim_costs_no_more_when_very_much_waits_for_a_slow_host() -> None:
+async def test_the_cost_of_a_claim_does_not_grow_with_the_backlog_of_a_slow_host() -> None:
     times: dict[int, list[float]] = {10: [], 10_000: []}
     stores = {count: await waiting(count) for count in times}
     for _ in range(50):
@@ -50,16 +50,16 @@ async def test_a_claim_costs_no_more_when_very_much_waits_for_a_slow_host() -> N
     assert median(times[10_000]) < 20 * median(times[10])  # and not a thousand times
 
 
-async def test_what_was_scheduled_again_and_again_is_kept_once() -> None:
+async def test_a_notification_scheduled_repeatedly_is_stored_once() -> None:
     store = await waiting(3)
     for _ in range(1000):
-        for each in await due(store, seconds=60):
+        for each in await claim_due(store, seconds=60):
             await store.postpone(each, 0)
-    assert len(store._outbox._later) <= 2 * 64
+    assert len(store._outbox._scheduled) <= 2 * 64
     assert store.backlog.pending == 4 * 2
 
 
-async def test_a_principal_has_no_more_than_so_much_and_others_have_theirs() -> None:
+async def test_the_backlog_of_each_principal_is_limited_separately() -> None:
     store = InMemoryTaskStore()
     assert await store.limit_backlog(4) == 0
     for name in ("t1", "t2", "t3"):
@@ -73,36 +73,36 @@ async def test_a_principal_has_no_more_than_so_much_and_others_have_theirs() -> 
     assert await store.limit_backlog(4) == 0
 
 
-async def test_notifications_outlive_a_task_that_leaves() -> None:
+async def test_notifications_outlive_their_deleted_task() -> None:
     store = InMemoryTaskStore()
     await begun(store, webhooks=[hook()])
     assert await store.delete("t1")
-    (first,) = await due(store)
+    (first,) = await claim_due(store)
     assert isinstance(first.payload, a2a.Task)
     await store.settle(first)
-    (second,) = await due(store)
+    (second,) = await claim_due(store)
     assert second.task is not None  # a webhook of 0.3 is sent the whole task
     assert second.task.id == "t1"
     assert await store.give_up(second, "status 500") == 1
-    assert not await due(store)
+    assert not await claim_due(store)
 
 
-async def test_a_process_that_ends_forgets_what_it_could_not_deliver() -> None:
+async def test_undelivered_notifications_are_abandoned_at_the_end_of_the_process() -> None:
     store = await waiting(2)
-    (first,) = await due(store, limit=1)
+    (first,) = await claim_due(store, limit=1)
     await store.postpone(first, 60)
-    assert len(await due(store, per_owner=1, seconds=60)) == 1
+    assert len(await claim_due(store, per_owner=1, seconds=60)) == 1
     await store.mark_due()
-    found = await store.abandon_notifications()
-    assert sorted(each.task_id for each, _ in found) == ["other", "t0", "t1"]
-    assert [count for _, count in found] == [2, 2, 2]
+    notifications = await store.abandon_notifications()
+    assert sorted(each.task_id for each, _ in notifications) == ["other", "t0", "t1"]
+    assert [count for _, count in notifications] == [2, 2, 2]
     assert store.backlog.pending == 0
-    assert not await due(store)
+    assert not await claim_due(store)
 
 
-async def test_a_webhook_of_an_earlier_process_is_read_when_somebody_delivers() -> None:
+async def test_stored_webhooks_are_read_only_when_notifications_are_delivered() -> None:
     class Earlier(InMemoryTaskStore):
-        """Knows a paused task, and its webhook, of an earlier process."""
+        """A store that kept a paused task and its webhook from an earlier process."""
 
         async def read_webhooks(self, task_id: str) -> list[Webhook]:
             reads.append(task_id)
@@ -116,6 +116,6 @@ async def test_a_webhook_of_an_earlier_process_is_read_when_somebody_delivers() 
         await store.save(record)
         if delivers:
             await store.limit_backlog(100)
-        log = await store._reopened("t1", 1)
+        log = await store._reopen("t1", 1)
         assert [*log.webhooks] == ([hook()] if delivers else [])
     assert reads == ["t1"]

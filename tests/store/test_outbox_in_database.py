@@ -1,4 +1,4 @@
-"""What two processes do to the same webhooks at the same moment, over one database."""
+"""Two processes that change the same webhooks in one database at the same time."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -12,7 +12,7 @@ from apcore_a2a_server.store.postgres import PostgresStore
 from apcore_a2a_server.store.postgres.database import Session
 from apcore_a2a_server.store.postgres.outbox import save_webhooks
 from apcore_a2a_server.store.testing import begun, new_record, went_on
-from apcore_a2a_server.store.testing.webhook_checks import due, hook
+from apcore_a2a_server.store.testing.webhook_checks import claim_due, hook
 
 from .postgresql import Database
 
@@ -20,8 +20,8 @@ pytestmark = [pytest.mark.anyio, pytest.mark.smoke]
 
 
 @asynccontextmanager
-async def beside(server: Database) -> AsyncIterator[tuple[PostgresStore, Any, Any]]:
-    """A store, another process's connection, and one to watch both."""
+async def concurrently(server: Database) -> AsyncIterator[tuple[PostgresStore, Any, Any]]:
+    """Yield a store, the connection of another process, and one that watches both."""
     store = PostgresStore(server.url)
     await store.start()
     other, watcher = [await asyncpg.connect(server.url) for _ in range(2)]
@@ -33,42 +33,45 @@ async def beside(server: Database) -> AsyncIterator[tuple[PostgresStore, Any, An
         await store.close()
 
 
-async def test_a_change_that_waits_for_a_webhook_to_be_set_is_told_to_it(server: Database) -> None:
+async def test_a_change_that_waits_for_a_new_webhook_notifies_it(server: Database) -> None:
     server.clear()
-    async with beside(server) as (store, other, watcher):
+    async with concurrently(server) as (store, other, watcher):
         record, lease = await begun(store)
         async with other.transaction():
             await save_webhooks(Session(other), "t1", [hook()], [])
             change = asyncio.create_task(store.change(went_on(record, COMPLETED, lease)))
-            await waiting(watcher)
+            await until_lock_wait(watcher)
         await change
-        assert [each.version for each in await due(store)] == [3]
+        assert [notification.version for notification in await claim_due(store)] == [3]
 
 
-async def test_a_webhook_that_fails_while_another_is_set_has_failed(server: Database) -> None:
+async def test_a_webhook_that_fails_while_another_is_added_stays_failed(server: Database) -> None:
     server.clear()
-    async with beside(server) as (store, other, watcher):
+    async with concurrently(server) as (store, other, watcher):
         await begun(store, webhooks=[hook()])
-        (first,) = await due(store, seconds=60)
+        (first,) = await claim_due(store, seconds=60)
         async with other.transaction():
             await save_webhooks(Session(other), "t1", [hook(), hook("w2")], [hook()])
             failing = asyncio.create_task(store.give_up(first, "status 410"))
-            await waiting(watcher)
+            await until_lock_wait(watcher)
         assert await failing == 2
-        assert [each.failure for each in await store.webhooks("t1")] == ["status 410", ""]
+        assert [notification.failure for notification in await store.webhooks("t1")] == [
+            "status 410",
+            "",
+        ]
 
 
-async def waiting(watcher: Any) -> None:
-    """Until somebody waits for a row that somebody else has changed."""
+async def until_lock_wait(watcher: Any) -> None:
+    """Wait until a connection waits for another's row lock."""
     for _ in range(1000):
         waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
         if await watcher.fetchval(waits):
             return
         await asyncio.sleep(0.01)
-    raise AssertionError("nobody waits")
+    raise AssertionError("no connection waits")
 
 
-async def test_of_processes_that_take_what_is_due_one_has_it(server: Database) -> None:
+async def test_a_due_notification_is_claimed_by_one_process_only(server: Database) -> None:
     server.clear()
     stores = [PostgresStore(server.url) for _ in range(3)]
     for store in stores:
@@ -76,19 +79,25 @@ async def test_of_processes_that_take_what_is_due_one_has_it(server: Database) -
     try:
         await begun(stores[0], webhooks=[hook(f"w{number}") for number in range(50)])
         taken = [
-            each
-            for found in await asyncio.gather(*(due(store, seconds=60) for store in stores))
-            for each in found
+            notification
+            for notifications in await asyncio.gather(
+                *(claim_due(store, seconds=60) for store in stores)
+            )
+            for notification in notifications
         ]
-        again = [each for store in stores for each in await due(store, seconds=60)]
-        ids = [each.webhook.config.id for each in [*taken, *again]]
+        again = [
+            notification for store in stores for notification in await claim_due(store, seconds=60)
+        ]
+        ids = [notification.webhook.config.id for notification in [*taken, *again]]
         assert sorted(ids) == sorted({f"w{number}" for number in range(50)})
     finally:
         for store in stores:
             await store.close()
 
 
-async def test_what_comes_while_the_one_before_it_is_settled_is_due(server: Database) -> None:
+async def test_a_change_during_the_settling_of_the_previous_notification_is_due(
+    server: Database,
+) -> None:
     server.clear()
     store, other = PostgresStore(server.url), PostgresStore(server.url)
     await store.start()
@@ -97,11 +106,13 @@ async def test_what_comes_while_the_one_before_it_is_settled_is_due(server: Data
         for name in (f"t{number}" for number in range(40)):
             record, lease = await begun(store, new_record(name), [hook(task_id=name)])
             for _ in range(record.version - 1):
-                await other.settle(*await due(other, seconds=60))
-            (last,) = await due(other, seconds=60)
+                await other.settle(*await claim_due(other, seconds=60))
+            (last,) = await claim_due(other, seconds=60)
             change = store.change(went_on(record, COMPLETED, lease))
             await asyncio.gather(change, other.settle(last))
-            assert [each.version for each in await due(other, seconds=60)] == [record.version + 1]
+            assert [
+                notification.version for notification in await claim_due(other, seconds=60)
+            ] == [record.version + 1]
     finally:
         await store.close()
         await other.close()

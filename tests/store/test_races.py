@@ -1,4 +1,4 @@
-"""Of requests that race through several replicas, one counts."""
+"""Only one of several racing requests takes effect, whichever replicas get them."""
 
 from pathlib import Path
 
@@ -11,6 +11,8 @@ from .trials import Trial
 pytestmark = [pytest.mark.process, pytest.mark.soak]
 
 
-def test_one_request_counts_and_one_replica_runs(tmp_path: Path, server: Database) -> None:
+def test_one_request_takes_effect_and_one_replica_runs_the_task(
+    tmp_path: Path, server: Database
+) -> None:
     server.clear()
     race(Trial(tmp_path, server), races=60)

@@ -1,4 +1,4 @@
-"""Readers that are cut off miss nothing, and see nothing twice."""
+"""Readers that resume after a cut miss no event and see none twice."""
 
 from pathlib import Path
 
@@ -11,6 +11,6 @@ from .trials import Trial
 pytestmark = [pytest.mark.process, pytest.mark.soak]
 
 
-def test_readers_go_on_at_any_replica(tmp_path: Path, server: Database) -> None:
+def test_readers_resume_at_any_replica(tmp_path: Path, server: Database) -> None:
     server.clear()
     cut_readers(Trial(tmp_path, server), cuts=60)

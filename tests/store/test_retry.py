@@ -1,4 +1,4 @@
-"""A store that can't be used for a while is asked again, and not too often."""
+"""Operations on an unavailable store are retried with growing pauses."""
 
 import time
 
@@ -9,7 +9,7 @@ from apcore_a2a_server.store.retry import retry_while_unavailable
 pytestmark = pytest.mark.anyio
 
 
-async def test_what_can_be_done_again_is_done_and_knows_that_it_is_not_the_first() -> None:
+async def test_a_retried_attempt_knows_that_it_is_a_repetition() -> None:
     tries: list[bool] = []
 
     async def attempt(again: bool) -> str:
@@ -24,7 +24,7 @@ async def test_what_can_be_done_again_is_done_and_knows_that_it_is_not_the_first
 
 @pytest.mark.clock
 @pytest.mark.smoke
-async def test_pauses_grow_and_it_ends_after_half_a_lease() -> None:
+async def test_pauses_grow_and_retries_end_after_half_a_lease() -> None:
     times: list[float] = []
 
     async def attempt(again: bool) -> None:

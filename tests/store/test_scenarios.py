@@ -1,4 +1,4 @@
-"""Three replicas behind a balancer lose nothing, whatever is done to them or to their database.
+"""Three replicas behind a load balancer lose nothing when they or their database fail.
 
 The scenarios are those of `tools/chaos`, with smaller numbers.
 """
@@ -21,22 +21,22 @@ def trial(tmp_path: Path, server: Database) -> Trial:
     return Trial(tmp_path, server)
 
 
-def test_what_a_killed_replica_ran_ends_on_the_others(trial: Trial) -> None:
+def test_tasks_of_a_killed_replica_end_on_the_others(trial: Trial) -> None:
     kills.kill_one_of_three(trial, rounds=5, tasks=40, seconds=1, lease=1.5)
 
 
-def test_what_has_slept_past_its_lease_writes_nothing_more(trial: Trial) -> None:
+def test_a_replica_that_sleeps_past_its_lease_writes_nothing_more(trial: Trial) -> None:
     sleeps.sleep_past_the_lease(trial, rounds=1, tasks=40, seconds=1, lease=1.5)
 
 
-def test_a_database_that_is_back_soon_costs_nothing(trial: Trial) -> None:
+def test_a_short_outage_of_the_database_interrupts_no_task(trial: Trial) -> None:
     outages.lose_the_database(trial, rounds=1, tasks=40, seconds=2, lease=15, gone=1)
-    assert {note.what for note in notes(trial.home)} == {"begin", "end"}
+    assert {note.event for note in notes(trial.home)} == {"begin", "end"}
 
 
-def test_after_a_longer_time_without_a_database_what_may_runs_again(trial: Trial) -> None:
+def test_after_a_long_outage_of_the_database_repeatable_tasks_run_again(trial: Trial) -> None:
     outages.lose_the_database(trial, rounds=1, tasks=40, seconds=1, lease=3, gone=3)
 
 
-def test_who_is_cut_off_stops_working_before_others_take_over(trial: Trial) -> None:
+def test_a_replica_that_is_cut_off_stops_before_others_take_over(trial: Trial) -> None:
     cuts.cut_one_off(trial, rounds=1, tasks=24, seconds=8, lease=8, cut=9)

@@ -1,4 +1,4 @@
-"""Statements are read from SQL files, and those for PostgreSQL name their parameters."""
+"""Statements are read from SQL files; those for PostgreSQL have named parameters."""
 
 import re
 from importlib.resources import files
@@ -9,7 +9,7 @@ from apcore_a2a_server.store import postgres, sqlite
 from apcore_a2a_server.store.postgres.database import Statement
 
 
-def test_a_name_becomes_a_number_wherever_it_is_and_a_cast_stays() -> None:
+def test_parameter_names_become_numbers_and_casts_are_kept() -> None:
     statement = Statement(
         "SELECT :b::int, (:a), ':' FROM t WHERE x = :b AND y=ANY(:a_list::text[])"
     )
@@ -17,13 +17,13 @@ def test_a_name_becomes_a_number_wherever_it_is_and_a_cast_stays() -> None:
     assert statement.arguments({"a": 1, "b": 2, "a_list": ["c"], "d": 3}) == [2, 1, ["c"]]
 
 
-def test_a_value_that_is_missing_is_an_error() -> None:
+def test_a_missing_argument_is_an_error() -> None:
     with pytest.raises(KeyError, match="task_id"):
         Statement("SELECT :task_id").arguments({})
 
 
 @pytest.mark.parametrize("package", [postgres, sqlite], ids=lambda package: package.__name__)
-def test_every_statement_is_used_and_every_one_that_is_used_is_there(package: ModuleType) -> None:
+def test_every_statement_is_used_and_every_used_statement_exists(package: ModuleType) -> None:
     folder = files(package)
     text = folder.joinpath("queries.sql").read_text("utf-8")
     names = re.findall(r"^-- (\w+): ", text, re.MULTILINE)
@@ -32,12 +32,12 @@ def test_every_statement_is_used_and_every_one_that_is_used_is_there(package: Mo
     assert sorted(names) == sorted(used)
 
 
-def test_a_statement_is_without_the_comments_of_its_block() -> None:
+def test_a_statement_excludes_the_comments_of_its_block() -> None:
     statement = sqlite.schema.sql.settle
     assert statement.startswith("DELETE FROM outbox\nWHERE task_id = :task_id")
     assert "--" not in statement
 
 
-def test_a_name_that_no_block_has_is_an_error() -> None:
+def test_an_unknown_statement_name_is_an_error() -> None:
     with pytest.raises(AttributeError, match="no statement gett"):
         _ = sqlite.schema.sql.gett

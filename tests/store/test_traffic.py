@@ -1,4 +1,4 @@
-"""How often a store is asked."""
+"""The number of reads and writes that a send costs."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What keeps a store from being used is one error, whatever it is, and passes."""
+"""An unusable store raises `UnavailableError`, whatever the cause, and works again afterwards."""
 
 import asyncio
 import os
@@ -31,15 +31,15 @@ pytestmark = [pytest.mark.anyio, pytest.mark.smoke]
 
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
-    found = SqliteStore(tmp_path / "agent.db", lease_seconds=0.4)
-    await found.start()
-    yield found
-    await found.close()
+    store = SqliteStore(tmp_path / "agent.db", lease_seconds=0.4)
+    await store.start()
+    yield store
+    await store.close()
 
 
 @contextmanager
-def limited(path: Path) -> Iterator[None]:
-    """No file of this process grows beyond the size that *path* has."""
+def size_limited(path: Path) -> Iterator[None]:
+    """Keep the files of this process from growing beyond the current size of *path*."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size, before[1]))
     try:
@@ -48,9 +48,9 @@ def limited(path: Path) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-async def test_an_io_error_keeps_from_writing_not_from_reading(store: SqliteStore) -> None:
+async def test_an_io_error_prevents_writes_but_not_reads(store: SqliteStore) -> None:
     record, lease = await begun(store)
-    with limited(Path(f"{store.path}-wal")):
+    with size_limited(Path(f"{store.path}-wal")):
         with pytest.raises(UnavailableError, match="disk I/O error"):
             await begun(store, new_record("t2"))
         with pytest.raises(UnavailableError):
@@ -64,8 +64,8 @@ async def test_an_io_error_keeps_from_writing_not_from_reading(store: SqliteStor
     await store.change(went_on(record, COMPLETED, lease))
 
 
-async def test_what_shares_a_commit_that_fails_is_told_the_same(store: SqliteStore) -> None:
-    with limited(Path(f"{store.path}-wal")):
+async def test_all_changes_in_a_failed_commit_get_the_same_error(store: SqliteStore) -> None:
+    with size_limited(Path(f"{store.path}-wal")):
         key = SendKey("key", b"body")
         begins = [begun(store, new_record(f"t{number}"), key=key) for number in range(50)]
         outcomes = await asyncio.gather(*begins, return_exceptions=True)
@@ -73,7 +73,7 @@ async def test_what_shares_a_commit_that_fails_is_told_the_same(store: SqliteSto
     await begun(store, key=key)
 
 
-async def test_a_file_that_another_program_has_locked_can_be_written_when_it_lets_go(
+async def test_a_file_locked_by_another_program_is_writable_after_the_unlock(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(file, "BUSY_TIMEOUT", 0.05)
@@ -89,7 +89,7 @@ async def test_a_file_that_another_program_has_locked_can_be_written_when_it_let
     await store.close()
 
 
-async def test_a_file_that_became_read_only_can_not_be_written(tmp_path: Path) -> None:
+async def test_a_file_that_became_read_only_is_unavailable(tmp_path: Path) -> None:
     path = tmp_path / "agent.db"
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     connection.execute("CREATE TABLE t (a)")
@@ -97,20 +97,20 @@ async def test_a_file_that_became_read_only_can_not_be_written(tmp_path: Path) -
     worker.start()
     connection.execute("PRAGMA query_only = ON")
     with pytest.raises(UnavailableError, match="the file is read-only"):
-        await worker.do(lambda connection: connection.execute("INSERT INTO t VALUES (1)"))
+        await worker.call(lambda connection: connection.execute("INSERT INTO t VALUES (1)"))
     connection.execute("PRAGMA query_only = OFF")
-    await worker.do(lambda connection: connection.execute("INSERT INTO t VALUES (1)"))
+    await worker.call(lambda connection: connection.execute("INSERT INTO t VALUES (1)"))
     await worker.close()
 
 
-async def test_a_mistake_in_the_work_does_not_look_like_a_lost_file(store: SqliteStore) -> None:
+async def test_a_constraint_violation_is_not_an_unavailable_store(store: SqliteStore) -> None:
     await begun(store)
     with pytest.raises(sqlite3.IntegrityError):
         await begun(store)
     await store.check()
 
 
-async def test_a_task_that_could_not_be_taken_over_is_claimed_again(store: SqliteStore) -> None:
+async def test_a_task_whose_takeover_failed_is_claimed_again(store: SqliteStore) -> None:
     _, lease = await begun(store)
     await store.release([lease])
     claims: list[Claim] = []
@@ -141,8 +141,8 @@ async def database(server: Database) -> AsyncIterator[PostgresStore]:
     await store.close()
 
 
-async def until_refused(store: PostgresStore, size: int = 0) -> BaseException | None:
-    """Keep tasks until that is refused; why it was."""
+async def fill_until_refused(store: PostgresStore, size: int = 0) -> BaseException | None:
+    """Store tasks until the store refuses one; return the cause."""
     for number in count():
         record = new_record(f"more-{number}")
         record.task.history[0].parts.append(a2a.Part(text=os.urandom(size).hex()))
@@ -155,13 +155,13 @@ async def until_refused(store: PostgresStore, size: int = 0) -> BaseException | 
 
 @pytest.fixture
 def small(server: Database) -> Iterator[None]:
-    """A small disk for tables, `small`."""
+    """Create a tablespace `small` on a small disk."""
     with TemporaryDirectory() as folder, ExitStack() as ending:
         Path(folder).chmod(0o755)
         try:
             ending.enter_context(small_disk(Path(folder, "disk"), 2 << 20, server.owner))
         except PermissionError as error:
-            pytest.skip(f"No small disk can be had: {error}")
+            pytest.skip(f"Can't mount a small disk: {error}")
         server.sql(f"CREATE TABLESPACE small LOCATION '{folder}/disk'")
         ending.callback(server.sql, "DROP TABLESPACE small")
         ending.callback(server.clear)
@@ -169,24 +169,24 @@ def small(server: Database) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("small")
-async def test_a_database_without_room_keeps_from_writing_not_from_reading(
+async def test_a_database_with_a_full_disk_prevents_writes_but_not_reads(
     server: Database, database: PostgresStore
 ) -> None:
     record, lease = await begun(database)
     server.sql("ALTER TABLE apcore_a2a.tasks SET TABLESPACE small")
-    assert isinstance(await until_refused(database, 100_000), asyncpg.DiskFullError)
+    assert isinstance(await fill_until_refused(database, 100_000), asyncpg.DiskFullError)
     assert await database.get("t1") == record
     server.sql("ALTER TABLE apcore_a2a.tasks SET TABLESPACE pg_default")
     await database.change(went_on(record, COMPLETED, lease))
 
 
-async def test_a_database_that_became_a_standby_keeps_from_writing_not_from_reading(
+async def test_a_database_that_became_a_standby_prevents_writes_but_not_reads(
     server: Database, database: PostgresStore
 ) -> None:
     record, lease = await begun(database)
     server.sql("ALTER SYSTEM SET default_transaction_read_only = on")
     server.sql("SELECT pg_reload_conf()")
-    assert isinstance(await until_refused(database), asyncpg.ReadOnlySQLTransactionError)
+    assert isinstance(await fill_until_refused(database), asyncpg.ReadOnlySQLTransactionError)
     with pytest.raises(UnavailableError):
         await database.check()
     assert await database.get("t1") == record

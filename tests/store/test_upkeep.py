@@ -1,4 +1,4 @@
-"""What operators do with stores, as programs do it."""
+"""Maintenance of stores through the Python API."""
 
 import asyncio
 import gc
@@ -20,7 +20,7 @@ FROM (WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 3000
 """
 
 
-async def test_a_check_that_is_cancelled_leaves_nothing_behind(
+async def test_a_cancelled_check_leaves_nothing_running(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     address = f"sqlite:///{tmp_path / 'agent.db'}"
@@ -39,7 +39,7 @@ async def test_a_check_that_is_cancelled_leaves_nothing_behind(
         schema._check(tmp_path / "agent.db", lambda: True)
 
 
-async def test_an_address_that_can_t_be_read_is_not_shown_for_it_has_a_password() -> None:
+async def test_an_invalid_address_is_not_shown_because_it_may_hold_a_password() -> None:
     with pytest.raises(UnavailableError) as caught:
         await open_store("postgresql://agent:12a/b@127.0.0.1/agents").start()
     assert "12a" not in str(caught.value)

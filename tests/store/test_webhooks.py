@@ -1,4 +1,4 @@
-"""What webhooks have to be told, and when questions are over, is no matter of one process."""
+"""Notifications and timeouts of pending input survive the process that created them."""
 
 import json
 import signal
@@ -52,18 +52,18 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @contextmanager
 def serving(home: Path, store: str, **options: Any) -> Iterator[Replica]:
-    """A process that serves the modules of *home* from a store, and calls webhooks."""
+    """Run a replica that serves the modules of *home* and delivers notifications."""
     options = {"push": QUICK, **options}
     command = [sys.executable, "-c", SERVE, str(modules(home)), store, str(LEASE)]
-    with process([*command, json.dumps(options)], home) as found:
-        served = Replica(found, home)
-        with served.client:
-            yield served
-        found.end(signal.SIGTERM)
+    with process([*command, json.dumps(options)], home) as server:
+        agent = Replica(server, home)
+        with agent.client:
+            yield agent
+        server.end(signal.SIGTERM)
 
 
 def send(at: Replica, url: str) -> str:
-    """Begin a task that a webhook is told of; its id."""
+    """Start a task with a webhook and return its id."""
     answer = at.ask(
         "SendMessage",
         message={"messageId": "m", "role": "ROLE_USER", "parts": [{"data": {"seconds": 0}}]},
@@ -78,11 +78,13 @@ def send(at: Replica, url: str) -> str:
 
 
 def states(receiver: Receiver) -> list[str]:
-    """The states in the order in which each was first told."""
+    """Return the states in the order of their first notifications."""
     return [*dict.fromkeys(delivery.state for delivery in receiver.deliveries)]
 
 
-def test_what_a_killed_process_had_to_tell_is_told(tmp_path: Path, store: str) -> None:
+def test_notifications_of_a_killed_process_are_delivered_by_the_next(
+    tmp_path: Path, store: str
+) -> None:
     port = free_port()
     with serving(tmp_path, store) as first:
         tasks = [send(first, f"http://127.0.0.1:{port}/hook") for _ in range(3)]
@@ -91,18 +93,20 @@ def test_what_a_killed_process_had_to_tell_is_told(tmp_path: Path, store: str) -
     with serving(tmp_path, store), receiving(port=port) as receiver:
         receiver.wait(9, 30)
         for task_id in tasks:
-            told = [each.state for each in receiver.deliveries if about(each) == task_id]
-            assert [*dict.fromkeys(told)] == ["submitted", "working", "completed"]
+            delivered = [each.state for each in receiver.deliveries if task_of(each) == task_id]
+            assert [*dict.fromkeys(delivered)] == ["submitted", "working", "completed"]
 
 
-def about(delivery: Delivery) -> str:
-    """The task that a notification tells of."""
+def task_of(delivery: Delivery) -> str:
+    """Return the id of the task that a notification is about."""
     event = delivery.json.get("task") or delivery.json["statusUpdate"]
-    found: str = event.get("taskId") or event["id"]
-    return found
+    task_id: str = event.get("taskId") or event["id"]
+    return task_id
 
 
-def test_what_is_due_at_a_stop_is_told_after_it(tmp_path: Path, store: str) -> None:
+def test_notifications_pending_at_a_stop_are_delivered_after_the_restart(
+    tmp_path: Path, store: str
+) -> None:
     port = free_port()
     with serving(tmp_path, store, push={"retries": [3, 3]}) as first:
         first.ended(send(first, f"http://127.0.0.1:{port}/hook"))
@@ -112,7 +116,7 @@ def test_what_is_due_at_a_stop_is_told_after_it(tmp_path: Path, store: str) -> N
         assert states(receiver) == ["submitted", "working", "completed"]
 
 
-def test_a_webhook_that_fails_says_so_after_a_start(tmp_path: Path, store: str) -> None:
+def test_a_failed_webhook_is_still_failed_after_a_restart(tmp_path: Path, store: str) -> None:
     with receiving(lambda delivery: Reply(410)) as receiver:
         with serving(tmp_path, store) as first:
             task_id = send(first, receiver.url)
@@ -124,7 +128,9 @@ def test_a_webhook_that_fails_says_so_after_a_start(tmp_path: Path, store: str) 
     assert len(receiver) == 1
 
 
-def test_a_question_is_over_in_time_when_who_has_asked_is_gone(tmp_path: Path, store: str) -> None:
+def test_pending_input_expires_in_time_after_its_process_is_killed(
+    tmp_path: Path, store: str
+) -> None:
     with serving(tmp_path, store, input_timeout=3) as first:
         asks = first.start("asks", seconds=0)
         eventually(lambda: first.state(asks) == "input-required")
@@ -132,17 +138,17 @@ def test_a_question_is_over_in_time_when_who_has_asked_is_gone(tmp_path: Path, s
     with serving(tmp_path, store, input_timeout=3) as second:
         assert second.ended(asks) == ["failed"]
         said = second.task(asks)["status"]["message"]["parts"]
-        assert said == [{"text": "Approval expired: nobody has answered in time"}]
+        assert said == [{"text": "Approval expired: no answer arrived in time"}]
 
 
-def test_a_process_ends_in_time_also_when_the_database_hangs(
+def test_a_process_shuts_down_in_time_when_the_database_hangs(
     tmp_path: Path, server: Database
 ) -> None:
     server.clear()
     with (
         Wire(server.port) as wire,
         receiving(lambda delivery: Reply(silent=True)) as receiver,
-        serving(tmp_path, wire.leading_to(server.url), push={"timeout": 600}) as agent,
+        serving(tmp_path, wire.rerouted(server.url), push={"timeout": 600}) as agent,
     ):
         for _ in range(8):
             send(agent, receiver.url)
@@ -152,7 +158,7 @@ def test_a_process_ends_in_time_also_when_the_database_hangs(
         wire.heal()
 
 
-def test_a_process_that_was_asleep_tells_nothing_that_others_have_told(
+def test_a_suspended_process_repeats_no_notification_that_others_have_delivered(
     tmp_path: Path, server: Database
 ) -> None:
     server.clear()
@@ -170,14 +176,14 @@ def test_a_process_that_was_asleep_tells_nothing_that_others_have_told(
             sleeps.set()
             with serving(tmp_path, server.url):
                 eventually(lambda: len({each.id for each in receiver.deliveries}) == 60)
-            told, known = len(receiver), one.process.log.count("no answer")
+            delivered, failures = len(receiver), one.process.log.count("no answer")
             one.process.signal(signal.SIGCONT)
-            eventually(lambda: one.process.log.count("no answer") > known)
+            eventually(lambda: one.process.log.count("no answer") > failures)
             assert one.process.end(signal.SIGTERM) == 0
-            assert len(receiver) == told
+            assert len(receiver) == delivered
 
 
-def test_webhooks_are_set_and_told_by_any_process(tmp_path: Path, server: Database) -> None:
+def test_any_replica_can_set_a_webhook_and_notify_it(tmp_path: Path, server: Database) -> None:
     server.clear()
     with (
         receiving() as receiver,
@@ -196,7 +202,7 @@ def test_webhooks_are_set_and_told_by_any_process(tmp_path: Path, server: Databa
         assert states(receiver) == states(other) == ["completed"]
 
 
-def test_of_webhooks_that_are_set_together_none_is_lost(tmp_path: Path, server: Database) -> None:
+def test_webhooks_set_at_the_same_time_are_all_kept(tmp_path: Path, server: Database) -> None:
     server.clear()
     with serving(tmp_path, server.url) as one, serving(tmp_path, server.url) as two:
         task_id = one.start("once", seconds=600)
@@ -209,14 +215,14 @@ def test_of_webhooks_that_are_set_together_none_is_lost(tmp_path: Path, server: 
             )
             for number in range(10)
         ]
-        together(one, two, bodies)
+        post_concurrently(one, two, bodies)
         listed = two.ask("ListTaskPushNotificationConfigs", taskId=task_id)["result"]["configs"]
         assert {config["id"] for config in listed} == {f"w{number}" for number in range(10)}
         one.ask("CancelTask", id=task_id)
 
 
-def together(one: Replica, two: Replica, bodies: list[Any]) -> None:
-    """Post to both processes at the same time."""
+def post_concurrently(one: Replica, two: Replica, bodies: list[Any]) -> None:
+    """Post the requests to both replicas at the same time."""
     with ThreadPoolExecutor(len(bodies)) as pool:
         posts = [
             pool.submit((one, two)[number % 2].client.post, "/", json=body)

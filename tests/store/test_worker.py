@@ -1,4 +1,4 @@
-"""What is written into a file together, and what of it is undone."""
+"""Writes that share a commit in a SQLite file: a failing one is rolled back alone."""
 
 import asyncio
 import sqlite3
@@ -12,7 +12,7 @@ pytestmark = pytest.mark.anyio
 
 
 def add(*numbers: int) -> Callable[[sqlite3.Connection], int]:
-    """Write these, one after the other."""
+    """Return work that inserts *numbers* one after the other."""
 
     def work(connection: sqlite3.Connection) -> int:
         for number in numbers:
@@ -26,17 +26,19 @@ def refuse(connection: sqlite3.Connection) -> None:
     raise LookupError
 
 
-async def test_what_fails_halfway_is_undone_and_leaves_the_others_alone(tmp_path: Path) -> None:
+async def test_work_that_fails_halfway_is_rolled_back_without_affecting_the_rest(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "numbers.db"
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     connection.execute("CREATE TABLE numbers (number INTEGER PRIMARY KEY)")
     worker = Worker(connection, path, writes=True)
     works = [add(1, 2), add(3, 2), refuse, add(4), add(5, 5)]
-    asked = [asyncio.ensure_future(worker.do(work)) for work in works]
-    await asyncio.sleep(0)  # all of them wait before the thread begins
+    queued = [asyncio.ensure_future(worker.call(work)) for work in works]
+    await asyncio.sleep(0)  # all are queued before the thread starts
     worker.start()
-    found = await asyncio.gather(*asked, return_exceptions=True)
-    assert [type(each) for each in found] == [
+    outcomes = await asyncio.gather(*queued, return_exceptions=True)
+    assert [type(outcome) for outcome in outcomes] == [
         int,
         sqlite3.IntegrityError,
         LookupError,

@@ -1,4 +1,4 @@
-"""What a scenario is given, and what it tells: the same for tests and for `tools/chaos`."""
+"""The environment and the measurements of a scenario, shared by the tests and `tools/chaos`."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,12 +10,12 @@ from typing import TypeAlias
 from .postgresql import Database
 
 SLACK = 6.0
-"""Seconds that slow machines may take beyond a limit."""
+"""Seconds by which slow machines may exceed a limit."""
 
 
 @dataclass
 class Times:
-    """Seconds that something took, each time, and what it should take at most."""
+    """The durations of a repeated step, in seconds, and their limit."""
 
     limit: float | None = None
     seconds: list[float] = field(default_factory=list[float])
@@ -23,14 +23,14 @@ class Times:
 
 @dataclass
 class Trial:
-    """One trial of a scenario.
+    """One run of a scenario.
 
     Attributes:
         home: an empty folder.
-        server: a PostgreSQL that runs, with nothing in it.
-        random: what is left to chance.
-        say: is told how far it is.
-        times: what was measured, by what it is.
+        server: a running PostgreSQL server without tables.
+        random: the source of randomness.
+        say: called with lines about the progress.
+        times: the measured durations by their labels.
     """
 
     home: Path
@@ -39,25 +39,25 @@ class Trial:
     say: Callable[[str], None] = print
     times: dict[str, Times] = field(default_factory=dict[str, Times])
 
-    def took(self, what: str, seconds: float, limit: float | None = None) -> None:
-        """Note that something took so many seconds.
+    def took(self, label: str, seconds: float, limit: float | None = None) -> None:
+        """Record the duration of a step in seconds.
 
         Raises:
-            AssertionError: That is more than *limit*, and more than a slow machine explains.
+            AssertionError: The duration exceeds *limit* by more than slow machines explain.
         """
-        times = self.times.setdefault(what, Times())
+        times = self.times.setdefault(label, Times())
         times.limit = limit
         times.seconds.append(seconds)
-        self.say(f"{what}: {seconds:.2f} s" + ("" if limit is None else f" of {limit:.2f} s"))
-        assert limit is None or seconds < limit + SLACK, f"{what} took {seconds:.2f} s"
+        self.say(f"{label}: {seconds:.2f} s" + ("" if limit is None else f" of {limit:.2f} s"))
+        assert limit is None or seconds < limit + SLACK, f"{label} took {seconds:.2f} s"
 
-    def spread(self, what: str, seconds: Sequence[float], limit: float) -> bool:
-        """Whether something that happens often took no more than *limit* in 95 of 100 times."""
-        self.times[what] = Times(seconds=[*seconds])
-        middle, most = (quantiles(seconds, n=100)[share - 1] for share in (50, 95))
-        figures = f"p50 {middle * 1000:.1f}, p95 {most * 1000:.1f}, most {max(seconds) * 1000:.1f}"
-        self.say(f"{what}, {len(seconds)} times: {figures} of {limit * 1000:.0f} ms")
-        return most <= limit
+    def spread(self, label: str, seconds: Sequence[float], limit: float) -> bool:
+        """Record many durations; return whether their 95th percentile is within *limit*."""
+        self.times[label] = Times(seconds=[*seconds])
+        p50, p95 = (quantiles(seconds, n=100)[share - 1] for share in (50, 95))
+        figures = f"p50 {p50 * 1000:.1f}, p95 {p95 * 1000:.1f}, most {max(seconds) * 1000:.1f}"
+        self.say(f"{label}, {len(seconds)} times: {figures} of {limit * 1000:.0f} ms")
+        return p95 <= limit
 
 
 Number: TypeAlias = int | float
@@ -65,12 +65,12 @@ Number: TypeAlias = int | float
 
 @dataclass(frozen=True)
 class Scenario:
-    """Something that goes wrong, at full size.
+    """A failure scenario at full size.
 
     Attributes:
-        run: makes it go wrong, and checks what must hold all the same: it takes a trial, and its
-            numbers by their names. The first sentence of its documentation is shown to people.
-        numbers: these, at full size; those that are called "rounds" may be chosen.
+        run: causes the failure and checks the invariants; takes a trial, and *numbers* by name.
+            The first sentence of its docstring is shown on the command line.
+        numbers: the arguments at full size; users can choose the one named "rounds".
     """
 
     run: Callable[..., None]
@@ -78,5 +78,5 @@ class Scenario:
 
     @property
     def about(self) -> str:
-        """What goes wrong."""
+        """The first sentence of the scenario's docstring."""
         return (self.run.__doc__ or "").partition(".")[0]

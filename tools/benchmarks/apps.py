@@ -1,4 +1,4 @@
-"""The applications that are compared."""
+"""The applications to compare."""
 
 import asyncio
 import time
@@ -15,7 +15,7 @@ CARD_PATH = "/.well-known/agent-card.json"
 
 
 async def bare() -> Starlette:
-    """The floor: parse a JSON body and give it back; answer a GET with fixed bytes."""
+    """Build the baseline: echo a JSON body; answer a GET with fixed bytes."""
 
     async def echo(request: Request) -> Response:
         return JSONResponse(await request.json())
@@ -27,7 +27,7 @@ async def bare() -> Starlette:
 
 
 async def ours(store: object = None) -> Starlette:
-    """This project's server; its tasks are in memory, unless there is another store."""
+    """Build this project's server, with tasks in memory unless another store is given."""
     from apcore_a2a_server import create_app
 
     from tools.benchmarks.modules import registry
@@ -36,15 +36,15 @@ async def ours(store: object = None) -> Starlette:
 
 
 async def old() -> Starlette:
-    """apcore-a2a 0.8, as published; runs in an environment of its own."""
+    """Build the server of apcore-a2a 0.8 as published; needs an environment of its own."""
     from tools.benchmarks.modules import registry
 
-    facade = import_module("apcore_a2a")  # not this checkout's
+    facade = import_module("apcore_a2a")  # not the one of this checkout
     return cast("Starlette", await facade.async_serve(registry()))
 
 
 async def sdk() -> Starlette:
-    """The raw SDK as its documentation shows it, both dialects on."""
+    """Build a server with the SDK alone as its documentation shows, for both dialects."""
     from a2a.server.request_handlers import DefaultRequestHandler
     from a2a.server.routes import create_agent_card_routes, create_jsonrpc_routes
     from a2a.server.tasks import InMemoryTaskStore
@@ -94,7 +94,7 @@ def _executor() -> Any:
 
 
 async def _answer(context: Any, updater: Any) -> None:
-    """What the modules of the benchmark do, for the SDK."""
+    """Do with the SDK what the modules of the benchmark do."""
     from a2a.helpers import get_data_parts, new_data_part
 
     (inputs,) = get_data_parts(context.message.parts)

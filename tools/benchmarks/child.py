@@ -1,8 +1,8 @@
-"""One server in a process of its own, which answers questions on its standard input.
+"""One server in a process of its own, controlled by its standard input.
 
-It says ``{"port": ...}`` when it is up. Each line read is a question, each line written an answer:
-how it is, ``collect`` after a garbage collection, ``profile`` with a profiler running from now on.
-It ends when its standard input does, so that no server outlives the benchmark.
+It prints ``{"port": ...}`` when it is up, and its state for each line that it reads. The line
+``collect`` runs a garbage collection first, ``profile`` starts a profiler. The server ends with its
+standard input, so that it never outlives the benchmark.
 """
 
 import argparse
@@ -29,7 +29,7 @@ from tools.benchmarks.stored import Asked, watched
 
 
 def resident_bytes() -> int:
-    """The memory this process holds now; at most so far, where there is no /proc."""
+    """Return this process's resident memory; without /proc, its peak."""
     with suppress(OSError):
         pages = Path("/proc/self/statm").read_text(encoding="ascii").split()[1]
         return int(pages) * os.sysconf("SC_PAGE_SIZE")
@@ -37,7 +37,7 @@ def resident_bytes() -> int:
 
 
 def loop_factory(name: str) -> Callable[[], asyncio.AbstractEventLoop]:
-    """The event loop of that name, ``asyncio`` or ``uvloop``."""
+    """Return the factory of the event loop ``asyncio`` or ``uvloop``."""
     if name == "asyncio":
         return asyncio.new_event_loop
     import uvloop
@@ -52,7 +52,7 @@ def _state(asked: Asked) -> dict[str, object]:
 
 
 class _Server(uvicorn.Server):
-    """Says where it listens once it does."""
+    """A server that reports its port, and then its state on request."""
 
     def __init__(self, config: uvicorn.Config, answers: TextIO, asked: Asked) -> None:
         super().__init__(config)
@@ -63,29 +63,29 @@ class _Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         if self.started and sockets:
-            self.tell({"port": sockets[0].getsockname()[1]})
+            self.report({"port": sockets[0].getsockname()[1]})
 
-    def tell(self, answer: dict[str, object]) -> None:
+    def report(self, answer: dict[str, object]) -> None:
         print(json.dumps(answer), file=self._answers, flush=True)
 
-    async def answer_questions(self) -> None:
-        questions = asyncio.StreamReader()
+    async def answer_commands(self) -> None:
+        commands = asyncio.StreamReader()
         await asyncio.get_running_loop().connect_read_pipe(
-            lambda: asyncio.StreamReaderProtocol(questions), sys.stdin
+            lambda: asyncio.StreamReaderProtocol(commands), sys.stdin
         )
-        while question := await questions.readline():
-            self._prepare(question.strip())
-            self.tell(_state(self._asked))
+        while command := await commands.readline():
+            self._prepare(command.strip())
+            self.report(_state(self._asked))
         self.should_exit = self.force_exit = True
 
-    def _prepare(self, question: bytes) -> None:
-        if question == b"collect":
+    def _prepare(self, command: bytes) -> None:
+        if command == b"collect":
             gc.collect()
-        elif question == b"profile":
+        elif command == b"profile":
             self._profiler.enable()
 
-    def tell_hot_spots(self) -> None:
-        """Where the time went since the profiler was started, if it was."""
+    def report_hot_spots(self) -> None:
+        """Print where the time went since the profiler was started, if it was."""
         self._profiler.disable()
         if self._profiler.getstats():
             stats = pstats.Stats(self._profiler, stream=self._answers)
@@ -93,7 +93,7 @@ class _Server(uvicorn.Server):
 
 
 def _listener() -> socket.socket:
-    # The protocol is named because asyncio turns Nagle's algorithm off only where it is.
+    # asyncio turns off Nagle's algorithm only if the protocol is given.
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.bind(("127.0.0.1", 0))
     return listener
@@ -107,16 +107,16 @@ async def _serve(options: argparse.Namespace, answers: TextIO) -> None:
     )
     server = _Server(config, answers, asked)
     listener = _listener()
-    questions = asyncio.create_task(server.answer_questions())
+    commands = asyncio.create_task(server.answer_commands())
     try:
         await server.serve(sockets=[listener])
     finally:
-        questions.cancel()
-        server.tell_hot_spots()
+        commands.cancel()
+        server.report_hot_spots()
 
 
 def _take_stdout() -> TextIO:
-    """Keep standard output for the answers; what modules print goes to standard error."""
+    """Reserve standard output for answers; send the modules' output to standard error."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     return answers
@@ -128,7 +128,9 @@ def main() -> None:
     parser.add_argument("server", choices=APPS)
     parser.add_argument("--http", choices=["h11", "httptools"], required=True)
     parser.add_argument("--loop", choices=["asyncio", "uvloop"], required=True)
-    parser.add_argument("--store", metavar="ADDRESS", help="where ours keeps its tasks")
+    parser.add_argument(
+        "--store", metavar="ADDRESS", help="address of the task store of this project's server"
+    )
     options = parser.parse_args()
     answers = _take_stdout()
     with asyncio.Runner(loop_factory=loop_factory(options.loop)) as runner:

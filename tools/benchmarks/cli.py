@@ -22,21 +22,27 @@ def _parser() -> argparse.ArgumentParser:
         prog="tools/bench",
         description="Measure the server on loopback, against a bare echo and the raw SDK.",
         epilog="A full run takes about four minutes, --quick less than one. "
-        "Exits 1 when answers were wrong or a server could not be measured.",
+        "Exits 1 when an answer was wrong or a server could not be measured.",
     )
     add = parser.add_argument
-    add("--quick", action="store_true", help="fewer and shorter rounds, for a first look")
-    add("--json", type=Path, metavar="FILE", help="write everything as JSON")
+    add("--quick", action="store_true", help="run fewer and shorter rounds")
+    add("--json", type=Path, metavar="FILE", help="write all results as JSON")
     add("--markdown", type=Path, metavar="FILE", help="write the report as a Markdown section")
     add("--loop", nargs="+", choices=list(STACKS), default=list(STACKS), help="event loops")
     servers = ["sdk", "ours"]
-    add("--servers", nargs="+", choices=servers, default=servers, help="what to put beside bare")
-    add("--old-python", metavar="PATH", help="a Python that has apcore-a2a 0.8, to compare")
-    add("--strict", action="store_true", help="exit 1 when a target is missed, too")
-    add("--profile", action="store_true", help="only show where the server's time goes")
-    add("--clients", action="store_true", help="only measure the client, beside a2a-sdk's")
-    add("--webhooks", action="store_true", help="only measure what webhooks cost the tasks")
-    stores = "only measure what keeping tasks costs; with --profile, where its time goes"
+    add(
+        "--servers",
+        nargs="+",
+        choices=servers,
+        default=servers,
+        help="servers to compare with bare",
+    )
+    add("--old-python", metavar="PATH", help="a Python with apcore-a2a 0.8, to compare with")
+    add("--strict", action="store_true", help="also exit 1 when a target is missed")
+    add("--profile", action="store_true", help="only profile the server")
+    add("--clients", action="store_true", help="only measure the client, compared with a2a-sdk's")
+    add("--webhooks", action="store_true", help="only measure the overhead of webhooks")
+    stores = "only measure the stores; with --profile, profile the server over them"
     add("--store", nargs="*", choices=NAMES, metavar="NAME", help=f"{stores} ({', '.join(NAMES)})")
     return parser
 
@@ -53,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.webhooks:
         return _tables(options, command, lambda: [webhooks.measure(quick=options.quick)])
     if options.store is not None:
-        return _tables(options, command, lambda: stores.measure(_store_plan(options), _saying()))
+        return _tables(options, command, lambda: stores.measure(_store_plan(options), _progress()))
     results = Results()
     _measure(_plan(options), results, quick=options.quick)
     print(report.text(results))
@@ -86,8 +92,8 @@ def _store_plan(options: argparse.Namespace) -> stores.Plan:
     )
 
 
-def _saying() -> Callable[[str], None]:
-    """What prints how far the run has come."""
+def _progress() -> Callable[[str], None]:
+    """Return a function that prints the progress of the run."""
     started = time.monotonic()
 
     def say(line: str) -> None:
@@ -97,7 +103,7 @@ def _saying() -> Callable[[str], None]:
 
 
 def _measure(plan: Plan, results: Results, *, quick: bool) -> None:
-    say = _saying()
+    say = _progress()
     with Bench(plan, results, say) as bench:
         bench.run_rounds()
         if "ours" in plan.servers:
@@ -112,25 +118,25 @@ def _measure(plan: Plan, results: Results, *, quick: bool) -> None:
 def _measure_processes(
     plan: Plan, results: Results, say: Callable[[str], None], *, quick: bool
 ) -> None:
-    """What has a process of its own: apcore alone, the card's making, the command."""
-    say("apcore alone, the making of a card, the command's start")
+    """Measure apcore alone, building a card, and the command, each in its own process."""
+    say("apcore alone, building a card, starting the command")
     calls, times = (300, 1) if quick else (1500, 3)
     for stack in plan.stacks:
-        with _Reported(results, say, DIRECT):
-            found = inprocess.measure_direct(stack.loop, calls)
-            results.add(Key(stack.name, "apcore", DIRECT, 1), found)
+        with _RecordFailure(results, say, DIRECT):
+            figures = inprocess.measure_direct(stack.loop, calls)
+            results.add(Key(stack.name, "apcore", DIRECT, 1), figures)
     singles: dict[str, Callable[[], float]] = {
         targets.CARD_BUILD: lambda: inprocess.measure_card(100),
         targets.START: lambda: startup.measure_start(times),
         targets.HELP: lambda: startup.measure_help(times),
     }
     for name, measure in singles.items():
-        with _Reported(results, say, name):
+        with _RecordFailure(results, say, name):
             results.facts[Fact("", "ours", name)] = measure()
 
 
-class _Reported:
-    """Notes what could not be measured, and goes on."""
+class _RecordFailure:
+    """A context manager that records a failed measurement and continues."""
 
     def __init__(self, results: Results, say: Callable[[str], None], name: str) -> None:
         self._results, self._say, self._name = results, say, name
@@ -142,18 +148,18 @@ class _Reported:
         if not isinstance(error, ServerFailed):
             return False
         self._results.unavailable[self._name] = str(error)
-        self._say(f"  {self._name} can't be measured: {error}")
+        self._say(f"  {self._name} cannot be measured: {error}")
         return True
 
 
 def _profile(options: argparse.Namespace) -> int:
     seconds = 2.0 if options.quick else 5.0
-    with places(options.store or [MEMORY], _saying()) as found:
-        for name, place in product(dict.fromkeys(options.loop), found.values()):
+    with places(options.store or [MEMORY], _progress()) as locations:
+        for name, place in product(dict.fromkeys(options.loop), locations.values()):
             try:
                 print(profile(STACKS[name], seconds, place.address))
             except ServerFailed as failure:
-                print(f"ours can't be measured: {failure}", file=sys.stderr)
+                print(f"ours cannot be measured: {failure}", file=sys.stderr)
                 return 1
     return 0
 
@@ -162,7 +168,7 @@ def _tables(options: argparse.Namespace, command: str, measure: Callable[[], lis
     try:
         tables = measure()
     except ServerFailed as failure:
-        print(f"It can't be measured: {failure}", file=sys.stderr)
+        print(f"Measurement failed: {failure}", file=sys.stderr)
         return 1
     print("\n\n".join(table.text() for table in tables))
     _write(options.markdown, lambda: "\n\n".join(table.markdown() for table in tables) + "\n")

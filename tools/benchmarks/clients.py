@@ -1,6 +1,6 @@
-"""What a client costs: its import, and the CPU of a call, beside httpx alone and a2a-sdk's client.
+"""Benchmark of clients: import time and CPU of a call, against httpx alone and a2a-sdk's client.
 
-All of it in one run, of which the ratios count.
+All figures are from one run; compare the ratios.
 """
 
 import asyncio
@@ -29,11 +29,11 @@ Once = Callable[[], Awaitable[object]]
 
 IMPORTS = ("apcore_a2a_client", "a2a.client")
 IMPORT_LIMIT = 1.25
-"""Times `import httpx` that the import of our client may take."""
+"""Longest import time of our client, in multiples of `import httpx`."""
 SKILL, INPUT = "text.stats", {"text": "hello"}
 IMPORT = """
 import sys, time
-sys.modules["click"] = None  # httpx has a command of its own, which it imports if it can
+sys.modules["click"] = None  # httpx imports its own command if click is installed
 begin = time.process_time()
 import httpx
 middle = time.process_time()
@@ -43,10 +43,10 @@ print(middle - begin, time.process_time() - begin)
 
 
 def measure(*, quick: bool) -> list[Table]:
-    """The tables of a run.
+    """Measure the clients; return the tables.
 
     Raises:
-        ServerFailed: The server, or an import, did not come up.
+        ServerFailed: The server did not start, or an import failed.
     """
     times, calls = (5, 100) if quick else (25, 500)
     with serving() as (port, _):
@@ -55,23 +55,23 @@ def measure(*, quick: bool) -> list[Table]:
 
 
 def import_ratio(module: str, times: int) -> tuple[float, float]:
-    """CPU seconds to import *module*, httpx included, and how many times httpx's own that is.
+    """Return the CPU seconds to import *module* and httpx, and their ratio to httpx alone.
 
-    The best of *times* processes, with bytecode that has been compiled before.
+    The seconds are the best, the ratio the median of *times* processes with compiled bytecode.
     """
-    found = []
+    samples = []
     with tempfile.TemporaryDirectory() as folder:
-        kept = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
-        environment = {**kept, "PYTHONPYCACHEPREFIX": folder}
-        for _ in range(times + 1):  # the first compiles
+        inherited = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+        environment = {**inherited, "PYTHONPYCACHEPREFIX": folder}
+        for _ in range(times + 1):  # the first run compiles
             code = IMPORT.format(module=module)
             command = [sys.executable, "-c", code]
             done = subprocess.run(command, env=environment, capture_output=True, check=False)
             if done.returncode:
-                raise ServerFailed(f"{module} can't be imported")
+                raise ServerFailed(f"{module} cannot be imported")
             alone, both = map(float, done.stdout.split())
-            found.append((both, both / alone))
-    seconds, ratios = zip(*found[1:], strict=True)
+            samples.append((both, both / alone))
+    seconds, ratios = zip(*samples[1:], strict=True)
     return min(seconds), statistics.median(ratios)
 
 
@@ -86,24 +86,24 @@ def _import_table(times: int) -> Table:
 
 def _cost_table(costs: dict[str, dict[str, float]]) -> Table:
     rows = [
-        [what, client, f"{seconds * 1e6:,.0f}", f"{seconds / by_client['httpx']:.2f}"]
-        for what, by_client in costs.items()
+        [operation, client, f"{seconds * 1e6:,.0f}", f"{seconds / by_client['httpx']:.2f}"]
+        for operation, by_client in costs.items()
         for client, seconds in by_client.items()
     ]
     return Table("CPU of the client's process", ["what", "client", "us", "x httpx"], rows)
 
 
 async def _costs(url: str, calls: int) -> dict[str, dict[str, float]]:
-    """CPU seconds of one call, by what is called and by client; the best of three rounds."""
+    """Return the CPU seconds of one call, by operation and by client; the best of three rounds."""
     async with _clients(url) as clients:
-        found: dict[str, dict[str, float]] = {}
+        costs: dict[str, dict[str, float]] = {}
         for _ in range(3):
-            for what, by_client in clients.items():
+            for operation, by_client in clients.items():
                 for client, once in by_client.items():
                     seconds = await _cost(once, calls)
-                    best = found.setdefault(what, {})
+                    best = costs.setdefault(operation, {})
                     best[client] = min(best.get(client, seconds), seconds)
-    return found
+    return costs
 
 
 async def _cost(once: Once, calls: int) -> float:
@@ -117,7 +117,7 @@ async def _cost(once: Once, calls: int) -> float:
 
 @asynccontextmanager
 async def _clients(url: str) -> AsyncIterator[dict[str, dict[str, Once]]]:
-    """A send and a get by each client: httpx with JSON alone, ours, and the SDK's."""
+    """Yield a send and a get by each client: httpx with JSON alone, ours, and the SDK's."""
     http = httpx.AsyncClient()
     config = ClientConfig(streaming=False, httpx_client=http)
     sdk = await create_client(url, config)

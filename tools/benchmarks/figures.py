@@ -1,4 +1,4 @@
-"""What a measurement is, and what is kept of several."""
+"""The figures of a measurement, and the results of a run."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """The nearest-rank percentile; NaN of nothing.
+    """Return the nearest-rank percentile, or NaN without values.
 
     Example:
         >>> percentile([4.0, 1.0, 3.0, 2.0], 0.5)
@@ -20,7 +20,7 @@ def percentile(values: Sequence[float], share: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """One load on one server. Times are in seconds; what was not measured is NaN."""
+    """Figures of one load on one server. Times are in seconds; NaN means not measured."""
 
     answers: int
     rate: float
@@ -37,7 +37,7 @@ class Figures:
     delivery_p99: float = math.nan
 
     def best(self, other: "Figures") -> "Figures":
-        """The better of two rounds, figure by figure."""
+        """Return the better of two rounds, figure by figure."""
         return Figures(
             answers=self.answers + other.answers,
             rate=max(self.rate, other.rate),
@@ -52,7 +52,7 @@ class Figures:
 
 
 class Key(NamedTuple):
-    """What a measurement was of."""
+    """The key of a measurement."""
 
     stack: str
     server: str
@@ -61,7 +61,7 @@ class Key(NamedTuple):
 
 
 class Fact(NamedTuple):
-    """What a single number is of; an empty stack or server where it has none."""
+    """The key of a single number; stack or server is empty if it has none."""
 
     stack: str
     server: str
@@ -70,26 +70,26 @@ class Fact(NamedTuple):
 
 @dataclass(slots=True)
 class Results:
-    """Everything one run found."""
+    """All results of a run."""
 
     figures: dict[Key, Figures] = field(default_factory=dict)
     facts: dict[Fact, float] = field(default_factory=dict)
     failures: list[str] = field(default_factory=list)
     """Wrong answers, one line for each load that had any."""
     unavailable: dict[str, str] = field(default_factory=dict)
-    """What could not be measured at all, and why."""
+    """Names of failed measurements, and the reasons."""
 
     def add(self, key: Key, figures: Figures) -> None:
-        """Keep the best of this and what was measured of the same before."""
-        known = self.figures.get(key)
-        self.figures[key] = figures if known is None else known.best(figures)
+        """Add figures; keep the best of these and earlier ones for the same key."""
+        earlier = self.figures.get(key)
+        self.figures[key] = figures if earlier is None else earlier.best(figures)
 
     def ratio(self, key: Key, floors: Iterable[Key]) -> float | None:
-        """CPU per answer as a multiple of the least of the floors, if both were measured."""
-        one = self.figures.get(key)
+        """Return CPU per answer in multiples of the least of *floors*, if both were measured."""
+        figures = self.figures.get(key)
         costs = [self.figures[floor].cpu for floor in floors if floor in self.figures]
-        return one.cpu / min(costs) if one and costs and min(costs) else None
+        return figures.cpu / min(costs) if figures and costs and min(costs) else None
 
     def stacks(self) -> list[str]:
-        """The stacks measured, in order."""
+        """Return the stacks measured, in order."""
         return list(dict.fromkeys(key.stack for key in self.figures))

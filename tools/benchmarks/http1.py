@@ -1,4 +1,4 @@
-"""Just enough HTTP/1.1 for a load generator: requests as bytes, answers parsed as they come."""
+"""A minimal HTTP/1.1 client for a load generator: requests as bytes, and a parser of answers."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,16 +15,16 @@ class Answer:
 
 
 class BadAnswer(ValueError):
-    """What came is not an HTTP/1.1 answer this parser reads."""
+    """The received bytes are not an HTTP/1.1 answer that this parser supports."""
 
 
 def get(path: str) -> bytes:
-    """A keep-alive GET request."""
+    """Return a keep-alive GET request."""
     return f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode()
 
 
 def post_head(length: int, headers: Mapping[str, str] | None = None) -> bytes:
-    """The head of a keep-alive POST of `length` bytes of JSON to ``/``."""
+    """Return the head of a keep-alive POST of `length` bytes of JSON to ``/``."""
     lines = [
         "POST / HTTP/1.1",
         "Host: 127.0.0.1",
@@ -36,42 +36,42 @@ def post_head(length: int, headers: Mapping[str, str] | None = None) -> bytes:
 
 
 class AnswerParser:
-    """Reads the answers of one connection, one request at a time, without pipelining.
+    r"""Parser of the answers on one connection, without pipelining.
 
     Example:
         >>> parser = AnswerParser()
-        >>> parser.feed(b"HTTP/1.1 200 OK\\r\\nContent-Length: 2\\r\\n\\r\\nh")
+        >>> parser.feed(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nh")
         >>> parser.feed(b"i")
         Answer(status=200, body=b'hi')
     """
 
     def __init__(self) -> None:
         self.body = bytearray()
-        """What is decoded so far of a chunked body; of any other, empty."""
+        """The decoded part of a chunked body; empty for other bodies."""
         self._reset()
 
     def _reset(self) -> None:
         self._buffer = bytearray()
         self._status = 0
-        self._at = 0  # where the body, or the next chunk, starts; 0 before the head is read
+        self._body_start = 0  # where the body, or the next chunk, starts; 0 before the head is read
         self._length: int | None = None  # None: chunked
 
     def feed(self, data: bytes) -> Answer | None:
-        """Take what was received; return the answer once it is whole.
+        """Parse received bytes; return the answer once it is complete.
 
         Raises:
-            BadAnswer: the head is malformed, or says neither length nor chunked.
+            BadAnswer: The head is malformed, or has neither a length nor chunked encoding.
         """
         if not self._buffer:
             self.body = bytearray()
         self._buffer += data
-        if not self._at and not self._read_head():
+        if not self._body_start and not self._read_head():
             return None
         if self._length is None:
             return self._read_chunks()
-        if len(self._buffer) < self._at + self._length:
+        if len(self._buffer) < self._body_start + self._length:
             return None
-        return self._finish(bytes(self._buffer[self._at :]))
+        return self._finish(bytes(self._buffer[self._body_start :]))
 
     def _read_head(self) -> bool:
         end = self._buffer.find(_END_OF_HEAD)
@@ -80,19 +80,19 @@ class AnswerParser:
         status, *lines = bytes(self._buffer[:end]).split(b"\r\n")
         self._status = _status(status)
         self._length = _length(lines)
-        self._at = end + len(_END_OF_HEAD)
+        self._body_start = end + len(_END_OF_HEAD)
         return True
 
     def _read_chunks(self) -> Answer | None:
-        while (end := self._buffer.find(b"\r\n", self._at)) >= 0:
-            size = _number(self._buffer[self._at : end].split(b";")[0], 16)
+        while (end := self._buffer.find(b"\r\n", self._body_start)) >= 0:
+            size = _number(self._buffer[self._body_start : end].split(b";")[0], 16)
             after = end + 2 + size + 2
             if len(self._buffer) < after:
                 return None
             if size == 0:
                 return self._finish(bytes(self.body))
             self.body += self._buffer[end + 2 : end + 2 + size]
-            self._at = after
+            self._body_start = after
         return None
 
     def _finish(self, body: bytes) -> Answer:

@@ -1,6 +1,6 @@
-"""What is measured without a network: apcore, a store, and the building of the agent card.
+"""Measurements without a network: apcore, a store, and building the agent card.
 
-Run as a program it prints one JSON object, so that each figure has a fresh process.
+As a program it prints one JSON object, so that each measurement has a fresh process.
 """
 
 import argparse
@@ -21,16 +21,16 @@ _LIMIT = 120.0  # seconds
 
 
 def measure_direct(loop: str, calls: int) -> Figures:
-    """``Executor.call_async`` of the no-op module.
+    """Measure ``Executor.call_async`` of the no-op module.
 
     Raises:
-        ServerFailed: apcore can't be called.
+        ServerFailed: apcore cannot be called.
     """
     return Figures(**_in_a_process(["direct", "--loop", loop, "--count", str(calls)]))
 
 
 def measure_store(loop: str, address: str, callers: int, seconds: float) -> dict[str, float]:
-    """Tasks that are created and completed in the store at *address*.
+    """Measure creating and completing tasks in the store at *address*.
 
     Raises:
         ServerFailed: There is no such store.
@@ -40,10 +40,10 @@ def measure_store(loop: str, address: str, callers: int, seconds: float) -> dict
 
 
 def measure_card(modules: int) -> float:
-    """Seconds from a registry of so many modules to the first answer with its agent card.
+    """Return the seconds from a registry of *modules* modules to the first answer with its card.
 
     Raises:
-        ServerFailed: there is no application.
+        ServerFailed: The application could not be built.
     """
     return float(_in_a_process(["card", "--count", str(modules)])["seconds"])
 
@@ -54,7 +54,7 @@ def _in_a_process(arguments: list[str]) -> dict[str, Any]:
         command, cwd=ROOT, capture_output=True, text=True, timeout=_LIMIT, check=False
     )
     if done.returncode:
-        raise ServerFailed((done.stderr.strip().splitlines() or ["no word"])[-1])
+        raise ServerFailed((done.stderr.strip().splitlines() or ["no message"])[-1])
     result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return result
 
@@ -83,19 +83,19 @@ async def _call(calls: int) -> dict[str, float]:
 
 
 async def _store(address: str, callers: int, seconds: float) -> dict[str, float]:
-    """So many callers, each of which has one task after the other kept from start to end."""
+    """Run *callers* loops, each of which creates and completes one task after the other."""
     from apcore_a2a_server.store import open_store
 
     store = open_store(address)
     await store.start()
     latencies: list[float] = []
-    await asyncio.gather(*(_pair(store) for _ in range(callers)))
+    await asyncio.gather(*(_create_and_complete(store) for _ in range(callers)))
     started, cpu = time.monotonic(), time.process_time()
 
     async def call() -> None:
-        while (begun := time.monotonic()) < started + seconds:
-            await _pair(store)
-            latencies.append(time.monotonic() - begun)
+        while (call_started := time.monotonic()) < started + seconds:
+            await _create_and_complete(store)
+            latencies.append(time.monotonic() - call_started)
 
     await asyncio.gather(*(call() for _ in range(callers)))
     elapsed, cpu = time.monotonic() - started, time.process_time() - cpu
@@ -108,8 +108,8 @@ async def _store(address: str, callers: int, seconds: float) -> dict[str, float]
     }
 
 
-async def _pair(store: Any) -> None:
-    """What a send asks of its store: a task that works, and then its artifact and its end."""
+async def _create_and_complete(store: Any) -> None:
+    """Write what a send writes: a working task, then its artifact and its end."""
     from apcore_a2a_core.states import COMPLETED
     from apcore_a2a_server.store.testing.samples import begun, new_record, said_more, went_on
 
@@ -127,9 +127,9 @@ async def _card(modules: int) -> dict[str, float]:
     from tools.benchmarks.modules import registry
 
     await _first_card(create_app(registry()))
-    found = registry(extra=modules - 3)
+    modules_registry = registry(extra=modules - 3)
     started = time.monotonic()
-    card = await _first_card(create_app(found))
+    card = await _first_card(create_app(modules_registry))
     seconds = time.monotonic() - started
     if len(card["skills"]) != modules:
         raise SystemExit(f"{len(card['skills'])} skills instead of {modules}")
@@ -137,7 +137,7 @@ async def _card(modules: int) -> dict[str, float]:
 
 
 async def _first_card(app: Any) -> dict[str, Any]:
-    """Start the application up as a server would, and get its card."""
+    """Start the application as a server would, and get its card."""
     import httpx
 
     from tools.benchmarks.apps import CARD_PATH
@@ -152,7 +152,7 @@ async def _first_card(app: Any) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Measure one thing and print it."""
+    """Run one measurement and print its result."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("what", choices=["direct", "card", "store"])
     parser.add_argument("--loop", choices=["asyncio", "uvloop"], default="asyncio")

@@ -1,4 +1,4 @@
-"""The load generator: raw connections that send a request as soon as the last is answered."""
+"""The load generator: connections that send a request as soon as the last one is answered."""
 
 import asyncio
 import gc
@@ -11,30 +11,30 @@ from typing import cast
 
 from tools.benchmarks.http1 import Answer, AnswerParser, BadAnswer
 
-_PATIENCE = 20.0  # seconds a load may take beyond its time
+_GRACE = 20.0  # seconds that a load may take beyond its duration
 _MAX_FAILURES = 20
-_WAVES = 4  # requests each connection sends on average, even when the time is too short
+_WAVES = 4  # least requests per connection, on average, even if they take longer
 _STAMP = re.compile(rb'"at": ?([0-9.e+]+)')
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """So many connections, each a request at a time, until the time or the count is up."""
+    """A load: connections that each send one request at a time, for a duration or a count."""
 
     port: int
     requests: Iterator[bytes]
     expect: bytes
-    """What the body of a right answer contains."""
+    """Bytes that the body of a right answer contains."""
     connections: int = 1
     seconds: float = 60.0
     limit: int = 1_000_000
     keep: int = 0
-    """How many of the last bodies to keep."""
+    """Number of the last bodies to keep."""
 
 
 @dataclass(slots=True)
 class Tally:
-    """What one load saw. Times are in seconds."""
+    """Results of one load. Times are in seconds."""
 
     latencies: list[float] = field(default_factory=list)
     firsts: list[float] = field(default_factory=list)
@@ -45,26 +45,26 @@ class Tally:
 
 
 class _Run:
-    """The state the connections of one load share."""
+    """The shared state of the connections of one load."""
 
     def __init__(self, load: Load) -> None:
         self.load = load
         self.tally = Tally(bodies=deque(maxlen=load.keep))
         self.done = asyncio.Event()
-        self._left = load.limit
+        self._remaining = load.limit
         self._open = load.connections
         self._until = time.monotonic() + load.seconds
 
     def next_request(self) -> bytes | None:
-        if self._left <= 0 or (self._enough() and time.monotonic() >= self._until):
+        if self._remaining <= 0 or (self._enough() and time.monotonic() >= self._until):
             return None
         if len(self.tally.failures) >= _MAX_FAILURES:
             return None
-        self._left -= 1
+        self._remaining -= 1
         return next(self.load.requests, None)
 
     def _enough(self) -> bool:
-        return self.load.limit - self._left >= _WAVES * self.load.connections
+        return self.load.limit - self._remaining >= _WAVES * self.load.connections
 
     def answered(self, answer: Answer, seconds: float) -> None:
         if answer.status != 200 or self.load.expect not in answer.body:
@@ -125,7 +125,7 @@ class _Connection(asyncio.Protocol):
             self.send()
 
     def _scan_events(self, now: float) -> None:
-        """Look through what is new of a stream for its first event, and for stamps."""
+        """Scan the new part of a stream for its first event and for stamps."""
         body, tally = self._parser.body, self._run.tally
         if not self._first and self._sent is not None and b"data:" in body:
             self._first = now
@@ -141,10 +141,10 @@ class _Connection(asyncio.Protocol):
 
 
 async def run_load(load: Load) -> Tally:
-    """Connect, then put the load on the server; all connections start together.
+    """Open all connections, then run the load on all of them at once.
 
     Raises:
-        OSError: the server takes no connections.
+        OSError: The server accepts no connections.
     """
     run = _Run(load)
     connections = await asyncio.gather(*(_connect(run) for _ in range(load.connections)))
@@ -154,9 +154,9 @@ async def run_load(load: Load) -> Tally:
     try:
         for connection in connections:
             connection.send()
-        await asyncio.wait_for(run.done.wait(), load.seconds + _PATIENCE)
+        await asyncio.wait_for(run.done.wait(), load.seconds + _GRACE)
     except TimeoutError:
-        run.tally.failures.append(f"no end after {load.seconds + _PATIENCE:.0f} s")
+        run.tally.failures.append(f"no end after {load.seconds + _GRACE:.0f} s")
         for connection in connections:
             connection.abort()
     finally:

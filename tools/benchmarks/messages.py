@@ -1,4 +1,4 @@
-"""The requests of the benchmark, as bytes made beforehand but for the message id."""
+"""The requests of the benchmark, as bytes prepared beforehand except for the message id."""
 
 import itertools
 import json
@@ -14,7 +14,7 @@ _numbers = itertools.count()
 
 
 def send(skill: str = "bench.noop", *, in_message: bool = False, **inputs: object) -> Requests:
-    """``message/send`` of protocol 0.3, for ever.
+    """Yield ``message/send`` of protocol 0.3 forever.
 
     The skill is named in the request's metadata or, for servers that look there, the message's.
     """
@@ -22,25 +22,25 @@ def send(skill: str = "bench.noop", *, in_message: bool = False, **inputs: objec
 
 
 def send_v1(skill: str = "bench.noop", *, in_message: bool = False, **inputs: object) -> Requests:
-    """``SendMessage`` of protocol 1.0, for ever."""
+    """Yield ``SendMessage`` of protocol 1.0 forever."""
     return _numbered("SendMessage", _v1(skill, inputs, in_message), {"A2A-Version": "1.0"})
 
 
 def send_with_webhook(url: str, skill: str = "bench.noop") -> Requests:
-    """``message/send`` of protocol 0.3 whose tasks tell a webhook, for ever."""
+    """Yield ``message/send`` of protocol 0.3 with a webhook forever."""
     configuration = {"pushNotificationConfig": {"url": url}}
     params = _v03(skill, {}, in_message=False) | {"configuration": configuration}
     return _numbered("message/send", params)
 
 
 def stream(skill: str = "bench.noop", *, in_message: bool = False, **inputs: object) -> Requests:
-    """``message/stream`` of protocol 0.3, for ever."""
+    """Yield ``message/stream`` of protocol 0.3 forever."""
     accept = {"Accept": "text/event-stream"}
     return _numbered("message/stream", _v03(skill, inputs, in_message), accept)
 
 
 def get_task(ids: Sequence[str]) -> Requests:
-    """``tasks/get`` of protocol 0.3, one task after the other, for ever."""
+    """Yield ``tasks/get`` of protocol 0.3 for one task after the other, forever."""
     bodies = [_rpc("tasks/get", {"id": task_id}) for task_id in ids]
     return itertools.cycle([post_head(len(body)) + body for body in bodies])
 

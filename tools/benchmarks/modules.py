@@ -1,4 +1,4 @@
-"""The apcore modules under load. They do nothing, so that what is measured is the way to them."""
+"""The apcore modules under load. They do next to nothing, so that only the overhead is measured."""
 
 import asyncio
 import time
@@ -12,30 +12,39 @@ JsonObject = dict[str, Any]
 
 
 class Text(BaseModel):
+    """Input and output of `Noop`."""
+
     text: str
 
 
 class Pace(BaseModel):
+    """Input of `Chunks`; the pause is in seconds."""
+
     count: float  # not every server keeps integers
     pause: float
 
 
 class Stamp(BaseModel):
+    """Output of `Chunks`: a time of the monotonic clock, in seconds."""
+
     at: float
 
 
 class Nap(BaseModel):
+    """Input and output of `Sleep`."""
+
     seconds: float
 
 
 class Noop:
-    """Gives its text back."""
+    """Returns its text."""
 
-    description = "Gives its text back"
+    description = "Returns its text"
     input_schema: ClassVar = Text
     output_schema: ClassVar = Text
 
     async def execute(self, inputs: JsonObject, context: object) -> JsonObject:
+        """Return the inputs."""
         return {"text": inputs["text"]}
 
 
@@ -47,32 +56,35 @@ class Chunks:
     output_schema: ClassVar = Stamp
 
     async def execute(self, inputs: JsonObject, context: object) -> JsonObject:
+        """Return a single stamp."""
         return {"at": time.monotonic()}
 
     async def stream(self, inputs: JsonObject, context: object) -> AsyncIterator[JsonObject]:
+        """Yield the stamps."""
         for _ in range(int(inputs["count"])):
             yield {"at": time.monotonic()}
             await asyncio.sleep(inputs["pause"])
 
 
 class Sleep:
-    """Sleeps for so many seconds."""
+    """Sleeps for a number of seconds."""
 
     description = "Sleeps"
     input_schema: ClassVar = Nap
     output_schema: ClassVar = Nap
 
     async def execute(self, inputs: JsonObject, context: object) -> JsonObject:
+        """Return the inputs after sleeping."""
         await asyncio.sleep(inputs["seconds"])
         return inputs
 
 
 def registry(extra: int = 0) -> Registry:
-    """The modules of the benchmark, and so many more no-ops."""
-    found = Registry()
-    found.register("bench.noop", Noop())
-    found.register("bench.chunks", Chunks())
-    found.register("bench.sleep", Sleep())
+    """Return the modules of the benchmark, and *extra* further no-ops."""
+    modules = Registry()
+    modules.register("bench.noop", Noop())
+    modules.register("bench.chunks", Chunks())
+    modules.register("bench.sleep", Sleep())
     for number in range(extra):
-        found.register(f"bench.more_{number}", Noop())
-    return found
+        modules.register(f"bench.more_{number}", Noop())
+    return modules

@@ -1,4 +1,4 @@
-"""The results as tables, as Markdown and as JSON."""
+"""Reports of the results as tables, Markdown and JSON."""
 
 import json
 import math
@@ -34,21 +34,21 @@ _LEGEND = (
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table, for a terminal or for Markdown. The first two columns are text."""
+    """A table for a terminal or for Markdown. The first two columns are text."""
 
     title: str
     header: Sequence[str]
     rows: Sequence[Sequence[str]]
 
     def text(self) -> str:
-        """Aligned columns."""
+        """Return the table in aligned columns."""
         lines = [self.header, *self.rows]
         widths = [max(len(line[i]) for line in lines) for i in range(len(self.header))]
         body = ("  ".join(_aligned(line, widths)).rstrip() for line in lines)
         return "\n".join([self.title, *body])
 
     def markdown(self) -> str:
-        """A Markdown table under a heading."""
+        """Return a Markdown table under a heading."""
         marks = ["---" if i < 2 else "---:" for i in range(len(self.header))]
         lines = [f"| {' | '.join(line)} |" for line in (self.header, marks, *self.rows)]
         return "\n".join([f"### {self.title}", "", *lines])
@@ -68,7 +68,7 @@ def _servers(results: Results) -> list[str]:
 
 
 def steady_table(results: Results, stack: str) -> Table:
-    """Latency alone, and latency, rate and CPU under load."""
+    """Return latency and rate of one connection, and latency, rate and CPU under load."""
     header = ["scenario", "server", "p50 ms", "p99 ms", "/s", "conns"]
     header += ["p50 ms", "p99 ms", "/s", "CPU us", "x bare"]
     scenarios = [(s.name, max(s.connections)) for s in STEADY] + [(GET_FULL, BUSY)]
@@ -99,7 +99,7 @@ def _steady_row(results: Results, key: Key) -> list[str]:
 
 
 def burst_table(results: Results) -> Table:
-    """Everything sent at once; first events; apcore alone."""
+    """Return the table of bursts, first events, and apcore alone."""
     rows = [
         row
         for stack in results.stacks()
@@ -113,19 +113,19 @@ def _burst_rows(results: Results, stack: str, server: str) -> Iterator[list[str]
     def row(what: str, p50: float, p99: float) -> list[str]:
         return [f"{what} ({stack})", server, _ms(p50), _ms(p99)]
 
-    for key, found in results.figures.items():
+    for key, figures in results.figures.items():
         if (key.stack, key.server) != (stack, server):
             continue
-        if key.connections == 1 and not math.isnan(found.first_p50):
-            yield row("first SSE event", found.first_p50, found.first_p99)
+        if key.connections == 1 and not math.isnan(figures.first_p50):
+            yield row("first SSE event", figures.first_p50, figures.first_p99)
         if key.scenario in {*(s.name for s in BURSTS), DIRECT}:
-            yield row(key.scenario, found.p50, found.p99)
-        if not math.isnan(found.delivery_p50):
-            yield row("event delivery in those streams", found.delivery_p50, found.delivery_p99)
+            yield row(key.scenario, figures.p50, figures.p99)
+        if not math.isnan(figures.delivery_p50):
+            yield row("event delivery in those streams", figures.delivery_p50, figures.delivery_p99)
 
 
 def fact_table(results: Results) -> Table:
-    """The single numbers: memory, leftovers, start-up."""
+    """Return the table of single numbers: memory, leftover tasks, start-up."""
     rows = [
         [f"{fact.name} ({fact.stack})" if fact.stack else fact.name, fact.server, f"{value:,.6g}"]
         for fact, value in results.facts.items()
@@ -133,8 +133,8 @@ def fact_table(results: Results) -> Table:
     return Table("Single figures (times in seconds)", ["what", "server", "value"], rows)
 
 
-def check_table(found: Sequence[Check]) -> Table:
-    """Each figure beside its limit."""
+def check_table(checks: Sequence[Check]) -> Table:
+    """Return the table of figures and their limits."""
     rows = [
         [
             check.what,
@@ -143,13 +143,13 @@ def check_table(found: Sequence[Check]) -> Table:
             f"{'>=' if check.at_least else '<='} {check.limit:g} {check.unit}".rstrip(),
             check.verdict,
         ]
-        for check in found
+        for check in checks
     ]
     return Table("Targets", ["target", "stack", "found", "limit", "verdict"], rows)
 
 
 def tables(results: Results) -> list[Table]:
-    """All of them, in the order they are read."""
+    """Return all tables of the report, in order."""
     steady = [steady_table(results, stack) for stack in results.stacks()]
     return [
         *steady,
@@ -160,7 +160,7 @@ def tables(results: Results) -> list[Table]:
 
 
 def environment(command: str) -> dict[str, str]:
-    """When, where and with what it was measured."""
+    """Return the date, the machine and the versions of a measurement."""
     return {
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
         "python": f"{platform.python_implementation()} {platform.python_version()}",
@@ -179,20 +179,21 @@ def _version(name: str) -> str:
 
 
 def _remarks(results: Results) -> list[str]:
-    lines = [f"Not measured: {name}: {why}" for name, why in results.unavailable.items()]
+    lines = [f"Not measured: {name}: {reason}" for name, reason in results.unavailable.items()]
     return lines + [f"Wrong: {failure}" for failure in results.failures]
 
 
 def text(results: Results) -> str:
-    """The whole report for a terminal."""
+    """Return the whole report for a terminal."""
     return "\n\n".join([*(table.text() for table in tables(results)), *_remarks(results)])
 
 
 def markdown(results: Results, command: str) -> str:
-    """The whole report as a section of a Markdown page."""
-    where = environment(command)
+    """Return the whole report as a section of a Markdown page."""
+    measured_on = environment(command)
     facts = [
-        f"- {name}: {f'`{value}`' if name == 'command' else value}" for name, value in where.items()
+        f"- {name}: {f'`{value}`' if name == 'command' else value}"
+        for name, value in measured_on.items()
     ]
     parts = ["## Measured", _LEGEND, "\n".join(facts)]
     parts += [table.markdown() for table in tables(results)]
@@ -200,10 +201,10 @@ def markdown(results: Results, command: str) -> str:
 
 
 def as_json(results: Results, command: str) -> str:
-    """Everything, for machines; times in seconds, null where nothing was measured."""
+    """Return all results as JSON; times in seconds, null for figures that were not measured."""
     document = {
         "environment": environment(command),
-        "figures": [key._asdict() | _numbers(found) for key, found in results.figures.items()],
+        "figures": [key._asdict() | _numbers(figures) for key, figures in results.figures.items()],
         "facts": [fact._asdict() | {"value": value} for fact, value in results.facts.items()],
         "checks": [asdict(check) | {"verdict": check.verdict} for check in checks(results)],
         "failures": results.failures,
@@ -212,11 +213,11 @@ def as_json(results: Results, command: str) -> str:
     return json.dumps(document, indent=2, allow_nan=False) + "\n"
 
 
-def tables_as_json(found: Sequence[Table], command: str) -> str:
-    """Tables, for machines."""
-    document = {"environment": environment(command), "tables": [asdict(table) for table in found]}
+def tables_as_json(tables: Sequence[Table], command: str) -> str:
+    """Return tables as JSON."""
+    document = {"environment": environment(command), "tables": [asdict(table) for table in tables]}
     return json.dumps(document, indent=2) + "\n"
 
 
-def _numbers(found: Figures) -> dict[str, float | None]:
-    return {name: None if math.isnan(value) else value for name, value in asdict(found).items()}
+def _numbers(figures: Figures) -> dict[str, float | None]:
+    return {name: None if math.isnan(value) else value for name, value in asdict(figures).items()}

@@ -25,22 +25,22 @@ _WARM_UP = 20  # requests of each kind
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How much to measure."""
+    """The amount of measurements."""
 
     stacks: list[Stack]
     servers: list[str]
     rounds: int
     bursts: int
-    """In how many of the rounds there are bursts."""
+    """Number of rounds with bursts."""
     seconds: float
-    """Of each load."""
+    """Duration of each load."""
     stored: int
-    """Tasks in a full store."""
+    """Number of tasks in a full store."""
     old_python: str | None = None
 
 
 def client_loop() -> Callable[[], asyncio.AbstractEventLoop]:
-    """The fastest loop there is, so that the load generator is not what is measured."""
+    """Return the factory of the fastest event loop, to keep the load generator's share small."""
     try:
         return loop_factory("uvloop")
     except ImportError:
@@ -48,7 +48,7 @@ def client_loop() -> Callable[[], asyncio.AbstractEventLoop]:
 
 
 class Bench:
-    """Runs a plan and fills in the results; a context manager."""
+    """A context manager that runs a plan and fills in the results."""
 
     def __init__(self, plan: Plan, results: Results, say: Callable[[str], None]) -> None:
         self._plan = plan
@@ -63,7 +63,7 @@ class Bench:
         self._runner.close()
 
     def run_rounds(self) -> None:
-        """All servers, all scenarios, one after the other, several times over."""
+        """Run all scenarios on all servers, in several rounds."""
         for number in range(self._plan.rounds):
             for stack in self._plan.stacks:
                 self._say(f"round {number + 1} of {self._plan.rounds}, {stack.name}")
@@ -72,18 +72,18 @@ class Bench:
                     self._round(subjects, bursts=number < self._plan.bursts)
 
     def run_full_store(self, name: str, stack: Stack) -> None:
-        """Fill a fresh server's store; measure its memory, and how it reads."""
+        """Fill a fresh server's store; measure its memory and its reads."""
         if name in self._results.unavailable:
             return
         self._say(f"{name}, {stack.name}: {self._plan.stored:,} sends to fill the store")
         with self._spawn(name, stack) as server:
             subject = Subject(server)
             if self._is_up(server):
-                with self._noting(subject, GET_FULL):
+                with self._recording_failure(subject, GET_FULL):
                     self._read_full(subject, self._fill(subject))
 
     def _start(self, stack: Stack, running: ExitStack) -> list[Subject]:
-        """Start all at once, wait for each, and leave out those that fail."""
+        """Start all servers at once; return those that come up and pass the warm-up."""
         names = [n for n in self._plan.servers if n not in self._results.unavailable]
         servers = [running.enter_context(self._spawn(name, stack)) for name in names]
         subjects = [Subject(server) for server in servers if self._is_up(server)]
@@ -100,28 +100,28 @@ class Bench:
             return False
         return True
 
-    def _give_up(self, name: str, why: str) -> None:
-        self._results.unavailable[name] = why
-        self._say(f"  {name} can't be measured: {why}")
+    def _give_up(self, name: str, reason: str) -> None:
+        self._results.unavailable[name] = reason
+        self._say(f"  {name} cannot be measured: {reason}")
 
     def _warm_up(self, subject: Subject) -> bool:
-        """Ask everything a few times, so that imports and caches are no part of the figures."""
-        with self._noting(subject, "warming up"):
+        """Send each request a few times, so that imports and caches do not affect the figures."""
+        with self._recording_failure(subject, "warming up"):
             if not subject.is_bare and not self._find_task(subject):
                 return False
             for scenario in STEADY:
                 expect = scenario.expected_of(subject.name)
                 requests = scenario.requests(subject.target)
-                self._put(subject, requests, expect, connections=4, limit=_WARM_UP)
+                self._run_load(subject, requests, expect, connections=4, limit=_WARM_UP)
             time.sleep(0.2)
             subject.idle = subject.count_tasks()
             return True
         return False
 
     def _find_task(self, subject: Subject) -> bool:
-        """Store a task to ask for; a server that can't do this is left out."""
+        """Store a task to read; return whether the server could."""
         requests = messages.send(in_message=subject.target.in_message)
-        tally = self._put(subject, requests, _COMPLETED, limit=1, keep=1)
+        tally = self._run_load(subject, requests, _COMPLETED, limit=1, keep=1)
         for task in task_ids(tally.bodies):
             subject.task = task
             return True
@@ -143,22 +143,22 @@ class Bench:
             self._count_leftovers(subject)
 
     def _steady(self, subject: Subject, scenario: Scenario, connections: int) -> None:
-        with self._noting(subject, scenario.name):
+        with self._recording_failure(subject, scenario.name):
             before = subject.server.state()
             requests = scenario.requests(subject.target)
             expect = scenario.expected_of(subject.name)
-            tally = self._put(subject, requests, expect, connections, self._plan.seconds)
+            tally = self._run_load(subject, requests, expect, connections, self._plan.seconds)
             self._keep(subject, scenario.name, connections, before, tally)
 
     def _burst(self, subject: Subject, scenario: Scenario) -> None:
         (count,) = scenario.connections
-        with self._noting(subject, scenario.name):
+        with self._recording_failure(subject, scenario.name):
             before = subject.server.state()
             requests = scenario.requests(subject.target)
-            tally = self._put(subject, requests, scenario.expect, count, limit=count)
+            tally = self._run_load(subject, requests, scenario.expect, count, limit=count)
             self._keep(subject, scenario.name, count, before, tally)
 
-    def _put(
+    def _run_load(
         self,
         subject: Subject,
         requests: Requests,
@@ -183,32 +183,32 @@ class Bench:
             key = Key(subject.stack, subject.name, name, connections)
             self._results.add(key, figures_of(tally, cpu))
 
-    def _fail(self, subject: Subject, name: str, why: str) -> None:
-        line = f"{subject}: {name}: {why}"
+    def _fail(self, subject: Subject, name: str, reason: str) -> None:
+        line = f"{subject}: {name}: {reason}"
         self._results.failures.append(line)
         self._say(f"  WRONG {line}")
 
     @contextmanager
-    def _noting(self, subject: Subject, name: str) -> Iterator[None]:
-        """Note that the server went away meanwhile, and go on with the others."""
+    def _recording_failure(self, subject: Subject, name: str) -> Iterator[None]:
+        """Record a failure of the server, and continue with the others."""
         try:
             yield
         except (ServerFailed, OSError) as failure:
             self._fail(subject, name, str(failure))
 
     def _count_leftovers(self, subject: Subject) -> None:
-        with self._noting(subject, LEFTOVER):
-            left = subject.tasks_beyond_idle()
+        with self._recording_failure(subject, LEFTOVER):
+            leftover = subject.tasks_beyond_idle()
             fact = Fact(subject.stack, subject.name, LEFTOVER)
-            self._results.facts[fact] = max(left, self._results.facts.get(fact, 0))
-            if left:
-                self._say(f"  {subject} has {left} tasks left: {subject.server.state().tasks}")
+            self._results.facts[fact] = max(leftover, self._results.facts.get(fact, 0))
+            if leftover:
+                self._say(f"  {subject} has {leftover} tasks left: {subject.server.state().tasks}")
 
     def _fill(self, subject: Subject) -> list[str]:
-        self._put(subject, messages.send(), _COMPLETED, limit=_WARM_UP)
+        self._run_load(subject, messages.send(), _COMPLETED, limit=_WARM_UP)
         before = subject.server.state("collect")
         count = self._plan.stored - _WARM_UP
-        tally = self._put(subject, messages.send(), _COMPLETED, BUSY, limit=count, keep=1000)
+        tally = self._run_load(subject, messages.send(), _COMPLETED, BUSY, limit=count, keep=1000)
         if tally.failures:
             raise ServerFailed(f"filling the store: {tally.failures[0]}")
         grown = subject.server.state("collect").resident - before.resident
@@ -221,12 +221,12 @@ class Bench:
             before = subject.server.state()
             requests = messages.get_task(ids)
             seconds = 2 * self._plan.seconds
-            tally = self._put(subject, requests, _COMPLETED, connections, seconds)
+            tally = self._run_load(subject, requests, _COMPLETED, connections, seconds)
             self._keep(subject, GET_FULL, connections, before, tally)
 
 
 def figures_of(tally: Tally, cpu: float) -> Figures:
-    """The figures of one load that cost the server so many CPU seconds."""
+    """Return the figures of one load that took *cpu* CPU seconds of the server."""
     answers = len(tally.latencies)
     return Figures(
         answers=answers,
@@ -242,10 +242,10 @@ def figures_of(tally: Tally, cpu: float) -> Figures:
 
 
 def profile(stack: Stack, seconds: float, store: str) -> str:
-    """Put sends on this project's server over a store, under cProfile; tell where its time went.
+    """Send messages to this project's server over a store, under cProfile; return the profile.
 
     Raises:
-        ServerFailed: it does not come up, or answers wrongly.
+        ServerFailed: The server does not start, or gives wrong answers.
     """
     with (
         Server("ours", stack, store=store) as server,

@@ -1,4 +1,4 @@
-"""What is asked of the servers."""
+"""The requests to the servers, and the answers to expect."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -32,27 +32,27 @@ _CARD = b'"skills"'
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What the requests for a server depend on."""
+    """Parameters of the requests for a server."""
 
     task: str
-    """The id of a stored task."""
+    """Id of a stored task."""
     in_message: bool
-    """Whether it looks for the skill in the message's own metadata."""
+    """Whether the server reads the skill from the message's own metadata."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """One kind of request, and what a right answer contains."""
+    """One kind of request, and bytes that a right answer contains."""
 
     name: str
     requests: Callable[[Target], Requests]
     expect: bytes
     connections: tuple[int, ...] = (1, BUSY)
     echo: bytes = b'"jsonrpc"'
-    """What the bare server's answer contains."""
+    """Bytes that the bare server's answer contains."""
 
     def expected_of(self, server: str) -> bytes:
-        """What a right answer of that server contains."""
+        """Return the bytes that a right answer of *server* contains."""
         return self.echo if server == "bare" else self.expect
 
 
@@ -68,7 +68,7 @@ STEADY = [
     ),
     Scenario(STREAM, lambda target: messages.stream(in_message=target.in_message), _COMPLETED),
 ]
-"""Put on each server for a time, first over one connection, then over many."""
+"""Run on each server for a duration, first over one connection, then over many."""
 
 
 def _nap(target: Target) -> Requests:
@@ -91,5 +91,5 @@ BURSTS = [
 
 
 def echoes(stack: str) -> list[Key]:
-    """The bare server's echoes of messages under load, the floor all else is held against."""
+    """Return the keys of the bare server's echoes under load, the baseline of all ratios."""
     return [Key(stack, "bare", scenario, BUSY) for scenario in (SEND, SEND_V1, STREAM)]

@@ -1,4 +1,4 @@
-"""Server processes, seen from the benchmark."""
+"""Server processes, as the benchmark controls them."""
 
 import json
 import select
@@ -12,9 +12,9 @@ from typing import IO, Any, Literal, Self
 
 ROOT = Path(__file__).resolve().parents[2]
 
-_START = 30.0  # seconds a server may take to come up
-_ANSWER = 30.0  # seconds it may take to answer a question
-_STOP = 10.0  # seconds it may take to end
+_START_TIMEOUT = 30.0  # seconds
+_ANSWER_TIMEOUT = 30.0  # seconds
+_STOP_TIMEOUT = 10.0  # seconds
 
 
 class ServerFailed(Exception):
@@ -30,7 +30,7 @@ class Stack:
 
     @property
     def name(self) -> str:
-        """As the tables have it."""
+        """The name in the tables."""
         return f"{self.http}+{self.loop}"
 
 
@@ -39,22 +39,22 @@ STACKS = {"asyncio": Stack("h11", "asyncio"), "uvloop": Stack("httptools", "uvlo
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What a server says of itself."""
+    """State of a server process."""
 
     cpu: float
-    """CPU seconds, user and system, since its start."""
+    """CPU seconds, user and system, since the start."""
     resident: int
-    """Bytes."""
+    """Resident memory in bytes."""
     tasks: dict[str, int]
-    """Its asyncio tasks: how many of each coroutine."""
+    """Number of asyncio tasks of each coroutine."""
     writes: int
-    """How often its store was asked to keep something, when that is watched."""
+    """Number of writes to the store, if they are counted."""
     reads: int
-    """How often for something that it keeps."""
+    """Number of reads from the store, if they are counted."""
 
 
 class Server:
-    """A server in a child process; a context manager that ends it."""
+    """A server in a child process; a context manager that stops it."""
 
     def __init__(
         self, name: str, stack: Stack, python: str | None = None, store: str | None = None
@@ -73,27 +73,27 @@ class Server:
         self.port = 0
 
     def wait_until_up(self) -> Self:
-        """Wait until it listens.
+        """Wait until the server listens.
 
         Raises:
-            ServerFailed: it does not come up.
+            ServerFailed: The server does not start.
         """
-        self.port = int(self._read(_START)["port"])
+        self.port = int(self._read(_START_TIMEOUT)["port"])
         return self
 
-    def state(self, question: Literal["state", "collect", "profile"] = "state") -> State:
-        """Ask it how it is: as it stands, after a garbage collection, or with profiling started.
+    def state(self, command: Literal["state", "collect", "profile"] = "state") -> State:
+        """Return the state: now, after a garbage collection, or after starting the profiler.
 
         Raises:
-            ServerFailed: it does not answer.
+            ServerFailed: The server does not answer.
         """
         assert self._process.stdin is not None
         try:
-            self._process.stdin.write(f"{question}\n")
+            self._process.stdin.write(f"{command}\n")
             self._process.stdin.flush()
         except OSError:
-            raise ServerFailed(self._last_words()) from None
-        return State(**self._read(_ANSWER))
+            raise ServerFailed(self._last_error()) from None
+        return State(**self._read(_ANSWER_TIMEOUT))
 
     def _read(self, seconds: float) -> dict[str, Any]:
         stdout = self._process.stdout
@@ -101,19 +101,19 @@ class Server:
         ready, _, _ = select.select([stdout], [], [], seconds)
         line = stdout.readline() if ready else ""
         if not line:
-            raise ServerFailed(self._last_words() if ready else f"silent for {seconds:.0f} s")
+            raise ServerFailed(self._last_error() if ready else f"silent for {seconds:.0f} s")
         answer: dict[str, Any] = json.loads(line)
         return answer
 
-    def _last_words(self) -> str:
+    def _last_error(self) -> str:
         self._errors.seek(0)
         lines = self._errors.read().decode(errors="replace").strip().splitlines()
-        return lines[-1] if lines else "ended without a word"
+        return lines[-1] if lines else "ended without a message"
 
     def stop(self) -> str:
-        """End it; return what it had left to say."""
+        """Stop the server; return the rest of its output."""
         try:
-            rest, _ = self._process.communicate(timeout=_STOP)
+            rest, _ = self._process.communicate(timeout=_STOP_TIMEOUT)
         except subprocess.TimeoutExpired:
             self._process.kill()
             rest, _ = self._process.communicate()

@@ -1,4 +1,4 @@
-"""How long the command takes: until the agent card answers, and for its help."""
+"""Start-up time of the command: until the agent card answers, and of its help."""
 
 import socket
 import statistics
@@ -18,19 +18,19 @@ _CARD = b"GET /.well-known/agent.json HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection:
 
 
 def measure_start(times: int) -> float:
-    """Median seconds from starting the command to the first answer with the agent card.
+    """Return the median seconds from starting the command to the first answer with the card.
 
     Raises:
-        ServerFailed: the command is missing, ends, or does not answer in time.
+        ServerFailed: The command is missing, ends, or does not answer in time.
     """
     return statistics.median(_start_once() for _ in range(times))
 
 
 def measure_help(times: int) -> float:
-    """Median seconds ``apcore-a2a --help`` takes.
+    """Return the median seconds that ``apcore-a2a --help`` takes.
 
     Raises:
-        ServerFailed: the command is missing or fails.
+        ServerFailed: The command is missing or fails.
     """
     return statistics.median(_help_once() for _ in range(times))
 
@@ -59,10 +59,10 @@ def _start_once() -> float:
 
 @contextmanager
 def serving(*options: str) -> Iterator[tuple[int, float]]:
-    """Run the command with the examples: its port, and the seconds until the card answered.
+    """Run the command with the examples; yield its port and the seconds until the card answered.
 
     Raises:
-        ServerFailed: the command is missing, ends, or does not answer in time.
+        ServerFailed: The command is missing, ends, or does not answer in time.
     """
     port = _free_port()
     command = [_command(), "serve", "--extensions-dir", str(_EXTENSIONS)]
@@ -110,4 +110,4 @@ def _free_port() -> int:
 
 def _last_line(output: bytes) -> str:
     lines = output.decode(errors="replace").strip().splitlines()
-    return lines[-1] if lines else "ended without a word"
+    return lines[-1] if lines else "ended without a message"

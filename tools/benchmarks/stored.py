@@ -1,4 +1,4 @@
-"""Where tasks are kept while that is measured, and how often a store is asked for what."""
+"""Stores to measure, and counts of their reads and writes."""
 
 import os
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -12,79 +12,79 @@ from typing import Any
 
 MEMORY, SQLITE, POSTGRESQL = NAMES = ("memory", "sqlite", "postgresql")
 SCRATCH = "/var/tmp"
-"""What lies there outlives a restart (FHS §5.15): it is on a disk, as /tmp need not be."""
+"""Folder that survives a reboot (FHS §5.15), and so is on a disk, unlike some /tmp."""
 WRITES = ("create", "change")
-READS = ("get", "get_own", "events", "query", "conversation", "webhooks")
+READS = ("get", "events", "query", "conversation", "webhooks")
 
 
 @dataclass(slots=True)
 class Asked:
-    """How often a store was asked to keep something, and for something that it keeps."""
+    """Numbers of writes to a store, and of reads from it."""
 
     writes: int = 0
     reads: int = 0
 
 
-class Watched:
-    """A store that counts what others ask it for; what it asks itself for is its own matter."""
+class CountingStore:
+    """A store that counts the calls of its methods, except those it makes itself."""
 
     def __init__(self, store: object, asked: Asked) -> None:
         vars(self).update(_store=store, _asked=asked)
 
     def __getattr__(self, name: str) -> Any:
         value = getattr(self._store, name)
-        return partial(self._ask, name, value) if name in (*WRITES, *READS) else value
+        return partial(self._count, name, value) if name in (*WRITES, *READS) else value
 
     def __setattr__(self, name: str, value: object) -> None:
         setattr(self._store, name, value)
 
-    def _ask(self, name: str, method: Callable[..., Awaitable[Any]], *values: Any) -> Any:
+    def _count(self, name: str, method: Callable[..., Awaitable[Any]], *values: Any) -> Any:
         kind = "writes" if name in WRITES else "reads"
         setattr(self._asked, kind, getattr(self._asked, kind) + 1)
         return method(*values)
 
 
-def watched(address: str, asked: Asked) -> Watched:
-    """The store at an address, which counts what it is asked for."""
-    from apcore_a2a_server.store import Store, open_store  # apcore-a2a 0.8 has none
+def watched(address: str, asked: Asked) -> CountingStore:
+    """Return the store at an address, which counts its calls."""
+    from apcore_a2a_server.store import Store, open_store  # not in apcore-a2a 0.8
 
-    Store.register(Watched)
-    return Watched(open_store(address), asked)
+    Store.register(CountingStore)
+    return CountingStore(open_store(address), asked)
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a store keeps its tasks.
+    """Location of a store.
 
     Attributes:
-        address: as `--store` takes it.
-        pid: the database's process; None when it has none of its own.
+        address: The address for `--store`.
+        pid: The database's process; None if it has none.
     """
 
     address: str
     pid: int | None = None
 
     def cpu(self) -> float:
-        """CPU seconds that the database has taken; 0 without one, NaN where nobody can tell."""
+        """Return the database's CPU seconds; 0 without a database, NaN without /proc."""
         return 0.0 if self.pid is None else tree_cpu(self.pid)
 
 
 @contextmanager
 def places(names: Sequence[str], say: Callable[[str], None]) -> Iterator[dict[str, Place]]:
-    """Places for new stores of these names, on the disk, as far as they can be had here."""
+    """Create locations for new stores of these names, on a disk; skip PostgreSQL if missing."""
     with ExitStack() as stack:
-        found: dict[str, Place] = {}
+        locations: dict[str, Place] = {}
         for name in names:
             if name == MEMORY:
-                found[name] = Place("memory")
+                locations[name] = Place("memory")
             elif name == SQLITE:
                 folder = stack.enter_context(TemporaryDirectory(prefix="bench-", dir=SCRATCH))
-                found[name] = Place(f"sqlite:///{folder}/agent.db")
+                locations[name] = Place(f"sqlite:///{folder}/agent.db")
             elif place := stack.enter_context(_database()):
-                found[name] = place
+                locations[name] = place
             else:
                 say("NO POSTGRESQL here, so it is not measured; Debian: apt install postgresql")
-        yield found
+        yield locations
 
 
 @contextmanager
@@ -99,12 +99,12 @@ def _database() -> Iterator[Place | None]:
 
 
 def tree_cpu(pid: int) -> float:
-    """CPU seconds of a process and its children, ended ones too; NaN where there is no /proc."""
+    """Return the CPU seconds of a process and all its children; NaN without /proc."""
     ticks = 0
     if not Path(f"/proc/{pid}/stat").exists():
         return nan
     for path in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):  # it has ended
+        with suppress(OSError):  # the process has ended
             fields = path.read_text().rpartition(")")[2].split()
             if int(path.parent.name) == pid:
                 ticks += sum(map(int, fields[11:15]))

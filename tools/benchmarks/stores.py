@@ -1,6 +1,6 @@
-"""What keeping tasks costs: the same agent over each store, and each store alone.
+"""Benchmark of stores: the same agent over each store, and each store alone.
 
-All of it in one run, in interleaved rounds, of which the ratios count: each figure is the median
+All figures are from one run of interleaved rounds; compare the ratios. Each figure is the median
 of its rounds, each ratio the median of the rounds' ratios.
 """
 
@@ -24,20 +24,20 @@ from tools.benchmarks.stored import MEMORY, POSTGRESQL, SQLITE, Place, places
 from tools.benchmarks.targets import Check
 
 GOAL = 500.0
-"""Tasks per second over a durable store, of two cores that everything shares."""
+"""Tasks per second over a durable store, with two cores shared by all processes."""
 CHUNKS = 100
 SEND, STREAM, ALONE = "message/send", f"chunk of {CHUNKS} in a stream", "create and change, no HTTP"
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What is asked of the agents: over one connection, and over many.
+    """One kind of request to the agents, over one connection and over many.
 
     Attributes:
-        name: what is counted.
-        requests: what is sent.
-        busy: how many connections are many.
-        parts: how many of what is counted an answer has.
+        name: The name in the tables.
+        requests: The requests to send.
+        busy: The number of connections under load.
+        parts: The number of tasks or chunks in an answer.
     """
 
     name: str
@@ -54,16 +54,16 @@ KINDS = [
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One load on one store. Times are in seconds; what was not measured is NaN.
+    """Figures of one load on one store. Times are in seconds; NaN means not measured.
 
     Attributes:
-        rate: how many tasks, or chunks, per second.
-        p50: latency of an answer.
-        p95: the same, of the slow ones.
-        cpu: of the agent's process, for each task or chunk.
-        database: of the database's processes, for each.
-        writes: how often the store was asked to keep something, for each.
-        reads: how often for something that it keeps.
+        rate: Tasks or chunks per second.
+        p50: Median latency of an answer.
+        p95: 95th percentile of the latency.
+        cpu: CPU of the agent's process per task or chunk.
+        database: CPU of the database's processes per task or chunk.
+        writes: Writes to the store per task or chunk.
+        reads: Reads from the store per task or chunk.
     """
 
     rate: float
@@ -77,7 +77,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """What a sample is of."""
+    """The key of a sample."""
 
     what: str
     store: str
@@ -89,7 +89,7 @@ Samples = Mapping[Key, Sequence[Sample]]
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How much to measure: which stores, how often, and for how many seconds each load."""
+    """The stores to measure, the number of rounds, and the seconds of each load."""
 
     stores: Sequence[str]
     stack: Stack
@@ -98,40 +98,40 @@ class Plan:
 
 
 def measure(plan: Plan, say: Callable[[str], None]) -> list[Table]:
-    """The tables of a run.
+    """Measure the stores; return the tables.
 
     Raises:
-        ServerFailed: A server did not come up, or gave wrong answers.
+        ServerFailed: A server did not start, or gave wrong answers.
     """
     samples: dict[Key, list[Sample]] = {}
     busy = "load average before: {:.2f}, {:.2f}, {:.2f}".format(*os.getloadavg())
-    with places(plan.stores, say) as found:
-        for key, sample in _served(plan, found, say):
+    with places(plan.stores, say) as locations:
+        for key, sample in _served(plan, locations, say):
             samples.setdefault(key, []).append(sample)
-        for key, sample in _alone(plan, found, say):
+        for key, sample in _alone(plan, locations, say):
             samples.setdefault(key, []).append(sample)
     title = f"Stores, {plan.stack.name} ({busy}; {plan.rounds} rounds)"
     return [table(title, samples), check_table(checks(samples, plan.stack))]
 
 
 def _served(
-    plan: Plan, found: Mapping[str, Place], say: Callable[[str], None]
+    plan: Plan, locations: Mapping[str, Place], say: Callable[[str], None]
 ) -> Iterator[tuple[Key, Sample]]:
-    """Agents over all stores, one under load at a time."""
+    """Measure agents over all stores, one at a time."""
     with ExitStack() as stack:
         runner = stack.enter_context(asyncio.Runner(loop_factory=client_loop()))
         agents = {
             name: _Agent(
                 stack.enter_context(Server("ours", plan.stack, store=place.address)), place
             )
-            for name, place in found.items()
+            for name, place in locations.items()
         }
         for agent in agents.values():
             agent.server.wait_until_up()
             for kind in KINDS:
                 agent.sample(
                     runner, kind, kind.busy, plan.seconds
-                )  # so that imports are no part of it
+                )  # warm up, so that imports do not count
         for number in range(plan.rounds):
             say(f"round {number + 1} of {plan.rounds} of agents")
             for kind in KINDS:
@@ -142,13 +142,13 @@ def _served(
 
 
 def _alone(
-    plan: Plan, found: Mapping[str, Place], say: Callable[[str], None]
+    plan: Plan, locations: Mapping[str, Place], say: Callable[[str], None]
 ) -> Iterator[tuple[Key, Sample]]:
-    """The stores without agents, in a process each time."""
+    """Measure the stores without agents, each in a fresh process."""
     for number in range(plan.rounds):
         say(f"round {number + 1} of {plan.rounds} of stores alone")
         for callers in (1, BUSY):
-            for name, place in found.items():
+            for name, place in locations.items():
                 sample = inprocess.measure_store(
                     plan.stack.loop, place.address, callers, plan.seconds
                 )
@@ -165,10 +165,10 @@ class _Agent:
     def sample(
         self, runner: asyncio.Runner, kind: Kind, connections: int, seconds: float
     ) -> Sample:
-        """Put a load on it.
+        """Run a load on the server.
 
         Raises:
-            ServerFailed: It gave wrong answers.
+            ServerFailed: The server gave wrong answers.
         """
         requests = kind.requests()
         load = Load(self.server.port, requests, b'"completed"', connections, seconds)
@@ -190,7 +190,7 @@ class _Agent:
 
 
 def table(title: str, samples: Samples) -> Table:
-    """A line for each store, under each load."""
+    """Return the table with a line for each store under each load."""
     header = ["what", "store", "conns", "/s", "best", "x memory", "p50 ms", "p95 ms"]
     header += ["CPU us", "x memory", "database us", "writes", "reads"]
     return Table(title, header, [_row(key, samples) for key in samples])
@@ -225,7 +225,7 @@ def _median(samples: Sequence[Sample], name: str) -> float:
 
 
 def _ratio(samples: Sequence[Sample], base: Sequence[Sample], name: str) -> float:
-    """The median of the rounds' ratios: what disturbs the machine disturbs both in a round."""
+    """Return the median of the rounds' ratios; other load affects both values of a round."""
     if not base:
         return nan
     pairs = zip(_values(samples, name), _values(base, name), strict=True)
@@ -237,7 +237,7 @@ def _text(value: float, form: str) -> str:
 
 
 def checks(samples: Samples, stack: Stack) -> list[Check]:
-    """The durable stores' throughput beside its goal."""
+    """Return the durable stores' throughput with its goal."""
     keys = [Key(SEND, name, BUSY) for name in (SQLITE, POSTGRESQL)]
     rates = [_median(samples[key], "rate") if key in samples else None for key in keys]
     return [

@@ -1,4 +1,4 @@
-"""A running server as the rounds see it."""
+"""A running server, as the rounds use it."""
 
 import re
 import time
@@ -10,53 +10,53 @@ from tools.benchmarks.servers import Server
 
 _NO_TASK = "00000000-0000-4000-8000-000000000000"
 _TASK_ID = re.compile(rb'"id": ?"([0-9a-f-]{36})"')
-_SETTLE = 4.0  # seconds a server gets to end its asyncio tasks
+_SETTLE_TIMEOUT = 4.0  # seconds for a server to end its asyncio tasks
 
 
 def task_ids(bodies: Iterable[bytes]) -> list[str]:
-    """The ids of the tasks in those answers."""
-    return [found[1].decode() for body in bodies if (found := _TASK_ID.search(body))]
+    """Return the ids of the tasks in these answers."""
+    return [match[1].decode() for body in bodies if (match := _TASK_ID.search(body))]
 
 
 @dataclass(slots=True)
 class Subject:
-    """A server, and what the scenarios need to know of it."""
+    """A server, with the data that the scenarios need."""
 
     server: Server
     task: str = _NO_TASK
     idle: int = 0
-    """How many asyncio tasks it has when nothing runs."""
+    """Number of asyncio tasks when no request runs."""
 
     @property
     def name(self) -> str:
-        """The server's."""
+        """The name of the server."""
         return self.server.name
 
     @property
     def stack(self) -> str:
-        """The name of what it runs on."""
+        """The name of the server's stack."""
         return self.server.stack.name
 
     @property
     def is_bare(self) -> bool:
-        """Whether it only echoes."""
+        """Whether this is the bare server, which only echoes."""
         return self.name == "bare"
 
     @property
     def target(self) -> Target:
-        """What its requests depend on."""
+        """The parameters of its requests."""
         return Target(self.task, in_message=self.name == "old")
 
     def count_tasks(self) -> int:
-        """How many asyncio tasks it has now."""
+        """Return the current number of asyncio tasks."""
         return sum(self.server.state().tasks.values())
 
     def tasks_beyond_idle(self) -> int:
-        """How many asyncio tasks do not end within some seconds."""
-        until = time.monotonic() + _SETTLE
-        while (left := self.count_tasks() - self.idle) > 0 and time.monotonic() < until:
+        """Return the number of asyncio tasks that do not end within some seconds."""
+        deadline = time.monotonic() + _SETTLE_TIMEOUT
+        while (leftover := self.count_tasks() - self.idle) > 0 and time.monotonic() < deadline:
             time.sleep(0.05)
-        return max(0, left)
+        return max(0, leftover)
 
     def __str__(self) -> str:
         return f"{self.name} on {self.stack}"

@@ -1,4 +1,4 @@
-"""What the figures are held against: goals relative to a bare server, and absolute limits."""
+"""Targets of the figures: limits relative to the bare server, and absolute ones."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -36,21 +36,21 @@ class Check:
     what: str
     stack: str
     value: float | None
-    """None: not measured."""
+    """None if not measured."""
     limit: float
     unit: str
     at_least: bool = False
 
     @property
     def missed(self) -> bool:
-        """Whether it was measured and found wanting."""
+        """Whether the figure was measured and misses its limit."""
         if self.value is None:
             return False
         return self.value < self.limit if self.at_least else self.value > self.limit
 
     @property
     def verdict(self) -> str:
-        """Met or missed, and by how much.
+        """The verdict: met or missed, and by how much.
 
         Example:
             >>> Check("send", "", 5.0, 4.0, "x").verdict
@@ -65,9 +65,9 @@ class Check:
 
 
 def checks(results: Results) -> list[Check]:
-    """Every figure that has a limit, in both stacks."""
-    found = [check for stack in results.stacks() for check in _of_stack(results, stack)]
-    return [*found, *_of_process(results)]
+    """Return a check for each figure with a limit, in both stacks."""
+    of_stacks = [check for stack in results.stacks() for check in _of_stack(results, stack)]
+    return [*of_stacks, *_of_process(results)]
 
 
 def _of_stack(results: Results, stack: str) -> Iterator[Check]:
@@ -84,7 +84,7 @@ def _of_process(results: Results) -> Iterator[Check]:
 
 
 def _against_bare(results: Results, stack: str) -> Iterator[Check]:
-    """CPU per request, as multiples of the bare server's echo of the same stack."""
+    """Yield checks of CPU per request, in multiples of the bare server's echo."""
     limits = {
         SEND: _MAX_SEND[stack],
         SEND_V1: _MAX_SEND[stack],
@@ -98,7 +98,7 @@ def _against_bare(results: Results, stack: str) -> Iterator[Check]:
 
 @dataclass(frozen=True, slots=True)
 class _Reader:
-    """Looks figures of one stack up."""
+    """Reader of the figures of one stack."""
 
     results: Results
     stack: str

@@ -1,6 +1,6 @@
-"""What webhooks cost the tasks that they are told of: the time of a send, with and without.
+"""Benchmark of webhooks: the latency of a send with and without a webhook.
 
-All of it in one run, in interleaved rounds, of which the ratios count.
+All figures are from one run of interleaved rounds; compare the ratios.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from tools.benchmarks.startup import serving
 
 SKILL = "text.stats"
 LIMIT = 1.05
-"""How much more a send may take for a receiver that is slow."""
+"""Highest ratio of a send's latency with a slow receiver to that of its baseline in `GOALS`."""
 SLOW = 5.0
 """Seconds that the slow receiver takes for each answer."""
 OPTIONS = ("--push-notifications", "--dev", "--push-max-pending", "1000000", "--no-access-log")
@@ -27,30 +27,30 @@ GOALS = {BESIDE: f"{LIMIT} x without", OWN: f"{LIMIT} x a fast one"}
 
 
 def measure(*, quick: bool) -> Table:
-    """The table of a run.
+    """Measure sends with and without webhooks; return the table.
 
     Raises:
-        ServerFailed: The server did not come up, or gave wrong answers.
+        ServerFailed: The server did not start, or gave wrong answers.
     """
     rounds, seconds = (3, 0.3) if quick else (9, 1.0)
     with serving(*OPTIONS) as (port, _):
-        found = asyncio.run(_rounds(port, rounds, seconds))
+        latencies = asyncio.run(_rounds(port, rounds, seconds))
     rows = [
         [
             what,
             GOALS.get(what, ""),
             f"{statistics.median(p50s) * 1e3:.3f}",
-            f"{_ratio(p50s, found[PLAIN]):.3f}",
-            f"{_ratio(p50s, found[FAST]):.3f}",
+            f"{_ratio(p50s, latencies[PLAIN]):.3f}",
+            f"{_ratio(p50s, latencies[FAST]):.3f}",
         ]
-        for what, p50s in found.items()
+        for what, p50s in latencies.items()
     ]
     header = ["what", "at most", "p50 ms", "x without", "x a fast one"]
-    return Table("A send whose task tells", header, rows)
+    return Table("A send with a webhook", header, rows)
 
 
 def _ratio(p50s: list[float], base: list[float]) -> float:
-    """The median of the rounds' ratios: what disturbs the machine disturbs both in a round."""
+    """Return the median of the rounds' ratios; other load affects both values of a round."""
     return statistics.median(one / other for one, other in zip(p50s, base, strict=True))
 
 
@@ -62,15 +62,15 @@ async def _rounds(port: int, rounds: int, seconds: float) -> dict[str, list[floa
             OWN: lambda: send_with_webhook(slow, SKILL),
             FAST: lambda: send_with_webhook(fast, SKILL),
         }
-        found: dict[str, list[float]] = {what: [] for what in loads}
+        latencies: dict[str, list[float]] = {what: [] for what in loads}
         for requests in loads.values():
             await _p50(port, requests(), seconds)
         for _ in range(rounds):
             for what, requests in loads.items():
-                if what == BESIDE:  # so that slow ones are under way
+                if what == BESIDE:  # keep slow deliveries under way
                     await _p50(port, send_with_webhook(slow, SKILL), 60, limit=100)
-                found[what].append(await _p50(port, requests(), seconds))
-        return found
+                latencies[what].append(await _p50(port, requests(), seconds))
+        return latencies
 
 
 async def _p50(port: int, requests: Requests, seconds: float, *, limit: int = 1_000_000) -> float:
@@ -82,7 +82,7 @@ async def _p50(port: int, requests: Requests, seconds: float, *, limit: int = 1_
 
 @asynccontextmanager
 async def _receiver(seconds: float) -> AsyncIterator[str]:
-    """A receiver that takes so long for each answer: its URL."""
+    """Run a receiver that answers after *seconds*; yield its URL."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -103,6 +103,6 @@ async def _receiver(seconds: float) -> AsyncIterator[str]:
 
 
 def _loopback() -> socket.socket:
-    found = socket.socket()
-    found.bind(("127.0.0.1", 0))
-    return found
+    listener = socket.socket()
+    listener.bind(("127.0.0.1", 0))
+    return listener

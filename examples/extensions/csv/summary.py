@@ -1,4 +1,4 @@
-"""`csv.summary`: what a CSV table holds, column by column."""
+"""`csv.summary`: describe the columns of a CSV table."""
 
 import base64
 import csv
@@ -18,7 +18,7 @@ NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,14})(\.[0-9]+)?")
 
 
 class SummaryInput(BaseModel):
-    """A CSV table, either typed in as `text` or attached as a file."""
+    """CSV table, either as `text` or as an attached file."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -59,7 +59,7 @@ class SummaryInput(BaseModel):
 
 
 class Column(BaseModel):
-    """One column: its type, and what its cells have in common."""
+    """Type of a column, and statistics of its cells."""
 
     name: str = Field(description="The column's name, from the first row.")
     type: Literal["integer", "number", "text", "empty"] = Field(
@@ -73,7 +73,7 @@ class Column(BaseModel):
 
 
 class SummaryOutput(BaseModel):
-    """The shape of the table."""
+    """Summary of the table."""
 
     name: str | None = Field(description="The name of the file, if it had one.")
     rows: int = Field(description="How many rows follow the first.")

@@ -1,4 +1,4 @@
-"""`files.delete`: remove a file from the sandbox, once somebody has agreed."""
+"""`files.delete`: remove a file from the sandbox after approval."""
 
 import os
 import tempfile
@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class DeleteInput(BaseModel):
-    """Which file to remove."""
+    """File to remove."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -23,7 +23,7 @@ class DeleteInput(BaseModel):
 
 
 class DeleteOutput(BaseModel):
-    """What has been removed."""
+    """Removed file."""
 
     deleted: str = Field(description="The file, relative to the sandbox.")
     size: int = Field(description="How large it was, in bytes.")
@@ -69,7 +69,7 @@ def _sandbox() -> Path:
 
 
 def _inside(root: Path, path: str) -> Path:
-    # The folder is resolved, the file is not: a link must be seen as one, not as what it points to.
+    # Only the folder is resolved: a link must be seen as a link, not as its target.
     file = root / path
     folder = file.parent.resolve()
     if file.name == ".." or not folder.is_relative_to(root):
@@ -79,9 +79,9 @@ def _inside(root: Path, path: str) -> Path:
 
 def _size(file: Path) -> int:
     try:
-        found = file.lstat()
+        status = file.lstat()
     except OSError as error:
         raise InvalidInputError("There is no such file in the sandbox") from error
-    if not S_ISREG(found.st_mode):
+    if not S_ISREG(status.st_mode):
         raise InvalidInputError("Only regular files can be deleted")
-    return found.st_size
+    return status.st_size

@@ -9,11 +9,11 @@ from apcore import Context, ModuleAnnotations, ModuleExample
 from pydantic import BaseModel, ConfigDict, Field
 
 LONGEST = 300.0  # seconds
-POLL = 0.05  # seconds between two looks at the cancel token
+POLL = 0.05  # seconds between checks of the cancel token
 
 
 class CountdownInput(BaseModel):
-    """How long to count, and in what steps."""
+    """Duration of the countdown, and of its steps."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -24,7 +24,7 @@ class CountdownInput(BaseModel):
 
 
 class CountdownOutput(BaseModel):
-    """How far the countdown is. A stream brings one of these at each step."""
+    """Progress of the countdown. A stream sends one at each step."""
 
     elapsed: float = Field(description="Seconds gone.")
     remaining: float = Field(description="Seconds left.")

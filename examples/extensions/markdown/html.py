@@ -1,4 +1,4 @@
-"""`markdown.html`: everyday Markdown as HTML that is safe to show."""
+"""`markdown.html`: convert common Markdown to HTML that is safe to show."""
 
 import re
 from collections.abc import Iterable
@@ -16,8 +16,8 @@ MARKED = {
     "ol": re.compile(r"[0-9]{1,9}[.)] +\S.*"),
 }
 
-# Each alternative stops at the first of its own closing marks, so that hostile text costs no more
-# time than any other. A link of another scheme is no link, and stays text.
+# Each alternative stops at the first of its own closing marks, so that hostile text takes no
+# longer than any other. Links with other schemes stay text.
 INLINE = re.compile(
     r"`(?P<code>[^`]+)`"
     r"|\[(?P<label>[^\[\]]+)\]\((?P<url>(?i:https?://|mailto:)[^\s()]+)\)"
@@ -27,7 +27,7 @@ INLINE = re.compile(
 
 
 class HtmlInput(BaseModel):
-    """A Markdown document."""
+    """Markdown document."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -35,7 +35,7 @@ class HtmlInput(BaseModel):
 
 
 class HtmlOutput(BaseModel):
-    """The same document in HTML."""
+    """Document in HTML."""
 
     html: str = Field(description="An HTML fragment, to be placed inside a page's body.")
 

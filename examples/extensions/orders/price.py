@@ -1,4 +1,4 @@
-"""`orders.price`: what an order costs, to the cent."""
+"""`orders.price`: calculate the price of an order, to the cent."""
 
 from typing import Any, Literal
 
@@ -10,27 +10,27 @@ BULK = 100  # pieces
 
 
 class Strict(BaseModel):
-    """A model that knows all of its fields."""
+    """Model that refuses unknown fields."""
 
     model_config = ConfigDict(extra="forbid")
 
 
 class Address(Strict):
-    """Where the order goes."""
+    """Destination of the order."""
 
     city: str = Field(description="The city.", min_length=1, max_length=100)
     country: str = Field(description="ISO 3166 country code.", pattern=r"^[A-Z]{2}$")
 
 
 class Customer(Strict):
-    """Who orders."""
+    """Customer who places the order."""
 
     name: str = Field(description="The customer's name.", min_length=1, max_length=100)
     address: Address
 
 
 class Line(Strict):
-    """One line of an order."""
+    """Line of an order."""
 
     sku: str = Field(description="The article number.", min_length=1, max_length=40)
     quantity: int = Field(description="How many pieces.", ge=1, le=10_000)
@@ -38,7 +38,7 @@ class Line(Strict):
 
 
 class PriceInput(Strict):
-    """An order."""
+    """Order to price."""
 
     customer: Customer
     lines: list[Line] = Field(description="The articles ordered.", min_length=1, max_length=500)
@@ -50,14 +50,14 @@ class PriceInput(Strict):
 
 
 class PricedLine(BaseModel):
-    """What one line of the order costs."""
+    """Price of one line of the order."""
 
     sku: str = Field(description="The article number.")
     total_cents: int = Field(description="The price of all its pieces, in cents.")
 
 
 class PriceOutput(BaseModel):
-    """The bill. All amounts are whole cents, halves rounded up."""
+    """Bill. All amounts are whole cents, halves rounded up."""
 
     ship_to: str = Field(description="The customer and the place.")
     lines: list[PricedLine] = Field(description="The lines of the order.")

@@ -15,7 +15,7 @@ COMMON = 10
 
 
 class StatsInput(BaseModel):
-    """Some text."""
+    """Text to measure."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -27,14 +27,14 @@ class StatsInput(BaseModel):
 
 
 class Size(BaseModel):
-    """How much text there is."""
+    """Size of a text."""
 
     words: int = Field(description="How many words.")
     characters: int = Field(description="How many characters, spaces included.")
 
 
 class StatsOutput(BaseModel):
-    """The statistics. A stream brings the paragraphs one by one, then all the rest."""
+    """Statistics. A stream sends the paragraphs one by one, then the rest."""
 
     paragraphs: dict[str, Size] = Field(description="Each paragraph by its number, from 1.")
     total: Size = Field(description="All paragraphs together.")
@@ -87,7 +87,7 @@ class Stats:
     output_schema = StatsOutput
 
     async def execute(self, inputs: dict[str, Any], context: "Context[Any]") -> dict[str, Any]:
-        """Return at once what the stream brings in pieces."""
+        """Return the whole statistics at once."""
         paragraphs: dict[str, Any] = {}
         whole: dict[str, Any] = {}
         async for chunk in self.stream(inputs, context):
@@ -100,20 +100,20 @@ class Stats:
     ) -> AsyncIterator[dict[str, Any]]:
         """Yield the size of each paragraph, then the statistics of the whole text."""
         text = StatsInput.model_validate(inputs).text
-        found: Counter[str] = Counter()
+        counts: Counter[str] = Counter()
         characters = 0
         for number, paragraph in enumerate(BREAK.split(text.strip()), start=1):
             if context.cancel_token:
                 context.cancel_token.check()
             words = WORD.findall(paragraph.casefold())
-            found.update(words)
+            counts.update(words)
             characters += len(paragraph)
             size = {"words": len(words), "characters": len(paragraph)}
             yield {"paragraphs": {str(number): size}}
-            await asyncio.sleep(0)  # let the other tasks of the loop have their turn
+            await asyncio.sleep(0)  # let other tasks of the event loop run
         yield {
-            "total": {"words": found.total(), "characters": characters},
-            "unique": len(found),
-            "longest": max(found, key=len, default=""),
-            "common": dict(found.most_common(COMMON)),
+            "total": {"words": counts.total(), "characters": characters},
+            "unique": len(counts),
+            "longest": max(counts, key=len, default=""),
+            "common": dict(counts.most_common(COMMON)),
         }

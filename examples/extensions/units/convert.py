@@ -1,4 +1,4 @@
-"""`units.convert`: a measure in another unit; what goes unsaid is remembered, or asked for."""
+"""`units.convert`: convert a measure, with missing parts from the conversation or asked for."""
 
 import re
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from apcore import Context, InvalidInputError, ModuleAnnotations, ModuleExample
 from pydantic import BaseModel, ConfigDict, Field
 
-if TYPE_CHECKING:  # for its types alone: the module runs without A2A too
+if TYPE_CHECKING:  # only for its types: the module also runs without A2A
     from apcore_a2a_server.modules import Conversation
 
 LENGTHS = {
@@ -23,13 +23,13 @@ LENGTHS = {
 WEIGHTS = {"g": 1.0, "kg": 1000.0, "oz": 28.349523125, "lb": 453.59237}
 SCALES = {unit: scale for scale in (LENGTHS, WEIGHTS) for unit in scale}
 NUMBER, UNIT = r"[0-9]{1,12}(?:\.[0-9]{1,12})?", "|".join(SCALES)
-SAID = re.compile(
+REQUEST = re.compile(
     rf"(?!$)(?:(?P<amount>{NUMBER}) ?(?P<unit>{UNIT})\b)? ?(?:(?:in|to) )?(?P<wanted>{UNIT})?"
 )
 
 
 class ConvertInput(BaseModel):
-    """What to convert, or what was still missing."""
+    """Measure to convert, or a missing part of it."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -39,7 +39,7 @@ class ConvertInput(BaseModel):
 
 
 class ConvertOutput(BaseModel):
-    """The measure in the unit that was wanted, to six digits."""
+    """Measure in the wanted unit, to six digits."""
 
     text: str = Field(description="Both measures, as an equation.")
     amount: float = Field(description="How many of the unit.")
@@ -76,38 +76,38 @@ class Convert:
     def execute(
         self, inputs: dict[str, Any], context: "Context[Conversation | None]"
     ) -> dict[str, Any]:
-        """Convert the latest measure to the latest unit that fits it."""
-        latest = _understood(ConvertInput.model_validate(inputs).text)
-        said = [*_earlier(context.services), *latest]
-        measures = [(found["amount"], found["unit"]) for found in said if found["amount"]]
+        """Convert the latest measure to the latest unit that matches it."""
+        latest = _parsed(ConvertInput.model_validate(inputs).text)
+        matches = [*_earlier(context.services), *latest]
+        measures = [(match["amount"], match["unit"]) for match in matches if match["amount"]]
         if not latest or not measures:
             _ask(context.services, "What is to be converted? Say it like this: 5 km in mi")
         amount, unit = measures[-1]
         choices = [name for name in SCALES[unit] if name != unit]
-        wanted = [found["wanted"] for found in said if found["wanted"] in choices]
+        wanted = [match["wanted"] for match in matches if match["wanted"] in choices]
         if not wanted or latest[0]["wanted"] not in (None, wanted[-1]):
             _ask(context.services, f"{amount} {unit} in which unit?", {"choices": choices})
         return _converted(amount, unit, wanted[-1])
 
 
-def _understood(text: str) -> list[re.Match[str]]:
-    """What *text* says of a measure, a unit or both; nothing when it is about something else."""
-    found = SAID.fullmatch(" ".join(text.lower().split()))
-    return [found] if found else []
+def _parsed(text: str) -> list[re.Match[str]]:
+    """Return the match of a measure, a unit or both in *text*, or an empty list."""
+    match = REQUEST.fullmatch(" ".join(text.lower().split()))
+    return [match] if match else []
 
 
 def _earlier(conversation: "Conversation | None") -> Iterator[re.Match[str]]:
-    """The same of what the user has said before, oldest first."""
+    """Yield the matches in earlier messages of the user, oldest first."""
     for message in conversation.history if conversation else ():
         if message["role"] == "ROLE_USER":
             for part in message["parts"]:
-                inputs = part.get("data", part)  # an input comes as text, or in data
+                inputs = part.get("data", part)  # an input is text or data
                 if isinstance(inputs, dict) and isinstance(inputs.get("text"), str):
-                    yield from _understood(inputs["text"])
+                    yield from _parsed(inputs["text"])
 
 
 def _ask(conversation: "Conversation | None", question: str, data: Any = None) -> NoReturn:
-    if conversation is None:  # called outside of A2A: there is nobody to answer
+    if conversation is None:  # called outside of A2A: there is no user to ask
         raise InvalidInputError(question)
     conversation.ask(question, data)
 

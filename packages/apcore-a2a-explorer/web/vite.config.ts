@@ -5,13 +5,13 @@ import { defineConfig } from "vitest/config";
 
 const PACKAGE = "../src/apcore_a2a_explorer";
 
-/** The licences of what the page holds; their texts have to go with it. */
+/** The licence texts of the bundled packages, which must be distributed with the page. */
 function notices(dependencies: Dependency[]): string {
-  const found = dependencies.map(
+  const entries = dependencies.map(
     ({ name, version, license, licenseText, author }) =>
       `${name} ${version} (${license})\n\n${(licenseText || copyright(author)).trim()}\n`,
   );
-  return `index.html holds parts of these packages.\n\n${found.sort().join(`\n${"-".repeat(72)}\n\n`)}`;
+  return `index.html holds parts of these packages.\n\n${entries.sort().join(`\n${"-".repeat(72)}\n\n`)}`;
 }
 
 const copyright = (author: Dependency["author"]) =>
@@ -33,7 +33,7 @@ export default defineConfig({
   ],
   build: {
     outDir: PACKAGE,
-    emptyOutDir: false, // Python's files are there, too
+    emptyOutDir: false, // it also holds Python files
     target: "es2022",
     minify: "esbuild",
     modulePreload: false,

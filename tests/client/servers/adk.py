@@ -1,14 +1,15 @@
-"""An agent of google-adk, as its `to_a2a` serves it: JSON-RPC 1.0, and 0.3 at the same URL.
+"""Agent of google-adk, served by its `to_a2a`: JSON-RPC 1.0, and 0.3 at the same URL.
 
 `python adk.py PORT` serves it on loopback, in an environment of its own. There is no model.
 
-The first word of a message tells what to do: echo, count, slow, ask, fail; or a data part. Any
-other word makes the agent raise an error. What `to_a2a` does not let an agent do:
+The first word of a message selects the action: echo, count, slow, ask, fail; or it is a data part.
+Any other word makes the agent raise an error. Limits of `to_a2a`:
 
-- answer with a message: there is always a task;
-- stream chunks of an artifact: a number of `count` is the message of a status "working", and the
-  artifact has the last number only. A client that asks for ADK's own extension gets the chunks;
-- ask a question in words: input is required by a part with a call of a function, here `choose`.
+- An answer is always a task, never a message.
+- Artifacts are not streamed in chunks: `count` sends each number as the message of a status
+  "working", and the artifact has only the last one. Clients that request ADK's own extension get
+  the chunks.
+- Questions are not text: input is requested by a part with a function call, here `choose`.
 """
 
 # mypy: ignore-errors
@@ -30,16 +31,16 @@ Events = AsyncGenerator[Event, None]
 
 
 class Agent(BaseAgent):
-    """The agent."""
+    """Agent without a model."""
 
     async def _run_async_impl(self, ctx: InvocationContext) -> Events:
-        """Do what the first word of the message tells."""
-        async for event in self.answers(ctx):
+        """Run the action that the first word of the message selects."""
+        async for event in self.events(ctx):
             event.invocation_id = ctx.invocation_id
             yield event
 
-    def answers(self, ctx: InvocationContext) -> Events:
-        """The events for the message."""
+    def events(self, ctx: InvocationContext) -> Events:
+        """Return the events in answer to the message."""
         part = ctx.user_content.parts[0]
         word, _, rest = (part.text or "").partition(" ")
         if any(event.long_running_tool_ids for event in ctx.session.events):
@@ -48,36 +49,36 @@ class Agent(BaseAgent):
             return self.data(part)
         return getattr(self, word)(rest)
 
-    def said(self, *parts: Part, **more: object) -> Event:
-        """An event of what the agent said."""
+    def speak(self, *parts: Part, **more: object) -> Event:
+        """Return an event with content of the agent."""
         content = Content(role="model", parts=list(parts))
         return Event(author=self.name, content=content, **more)
 
     async def data(self, part: Part) -> Events:
-        """Say the data part, which is bytes to ADK."""
-        yield self.said(part)
+        """Return the data part, which ADK treats as bytes."""
+        yield self.speak(part)
 
     async def echo(self, text: str) -> Events:
-        """Say the text."""
-        yield self.said(Part(text=text))
+        """Answer with the text."""
+        yield self.speak(Part(text=text))
 
     async def count(self, last: str) -> Events:
-        """Count to a number, an event for each, as those of a model that streams."""
+        """Count to a number, with an event for each as from a streaming model."""
         for number in range(1, int(last) + 1):
-            yield self.said(Part(text=str(number)), partial=number < int(last))
+            yield self.speak(Part(text=str(number)), partial=number < int(last))
 
     async def slow(self, seconds: str) -> Events:
-        """Work for some seconds."""
+        """Answer after some seconds."""
         await asyncio.sleep(float(seconds))
-        yield self.said(Part(text="done"))
+        yield self.speak(Part(text="done"))
 
     async def ask(self, _: str) -> Events:
-        """Call a function that takes long; the next message of the context is its answer."""
+        """Call a long-running function; the next message of the context is its answer."""
         call = FunctionCall(id="call-1", name="choose", args={"question": "Which one?"})
-        yield self.said(Part(function_call=call), long_running_tool_ids={"call-1"})
+        yield self.speak(Part(function_call=call), long_running_tool_ids={"call-1"})
 
     async def fail(self, _: str) -> Events:
-        """Fail, and say so."""
+        """Fail with an error message."""
         yield Event(author=self.name, error_code="BROKEN", error_message="it broke")
 
 

@@ -1,18 +1,18 @@
-"""An agent of fasta2a: objects of A2A 1.0, by JSON-RPC methods of 1.0 and of 0.3.
+"""Agent of fasta2a: objects of A2A 1.0, by JSON-RPC methods of 1.0 and of 0.3.
 
 `python fasta2a_agent.py PORT` serves it on loopback, in an environment of its own.
 
-The first word of a message tells what to do: echo, count, slow, ask, fail; or a data part. Any
-other word makes the agent raise an error. What fasta2a does not let an agent do:
+The first word of a message selects the action: echo, count, slow, ask, fail; or it is a data part.
+Any other word makes the agent raise an error. Limits of fasta2a:
 
-- answer with a message: there is always a task;
-- go on with a task: whatever task a message names, it makes a new one. So the answer to a question
-  is a new task of the same context;
-- keep the message of a status, such as "it broke", or the question: the stream tells it, and the
-  task has it as the last message of its history;
-- keep chunks as one artifact: the agent stores it when it is complete.
+- An answer is always a task, never a message.
+- Tasks are not resumed: each message makes a new task, whatever task it names. So the answer to a
+  question is a new task of the same context.
+- A status keeps no message such as "it broke", or the question: the stream sends it, and the task
+  has it as the last message of its history.
+- Chunks are not stored one by one: the agent stores the artifact when it is complete.
 
-Eight operations run at a time, of which a cancellation is one.
+Eight operations run at a time; a cancellation is one of them.
 """
 
 # mypy: ignore-errors
@@ -35,12 +35,12 @@ LOOPS = 8
 
 
 def artifact(part: Part, key: str = "output") -> Artifact:
-    """An artifact of one *part*."""
+    """Return an artifact of one *part*."""
     return Artifact(artifact_id=key, name=key, parts=[part])
 
 
 class Run:
-    """What the agent does for one message."""
+    """Run of the agent for one message."""
 
     def __init__(self, worker: "Agent", params: TaskSendParams, rest: str) -> None:
         self.worker = worker
@@ -48,7 +48,7 @@ class Run:
         self.rest = rest
 
     async def end(self, state: TaskState, text: str) -> None:
-        """Leave the task in *state*, with a message that says why."""
+        """Leave the task in *state*, with a message that explains it."""
         message = Message(role="agent", message_id=str(uuid.uuid4()), parts=[Part(text=text)])
         await self.worker.storage.update_task(self.ids[0], state, new_messages=[message])
         await self.worker.publish_status(*self.ids, state, message)
@@ -60,11 +60,11 @@ class Run:
         await self.worker.storage.update_task(self.ids[0], "completed", [artifact(part)])
 
     async def echo(self) -> None:
-        """Complete with the text."""
+        """Complete the task with the text."""
         await self.finish(Part(text=self.rest))
 
     async def count(self) -> None:
-        """Count to a number, a chunk of the one artifact for each."""
+        """Count to a number, one chunk of a single artifact each."""
         last = int(self.rest)
         parts = [Part(text=str(number)) for number in range(1, last + 1)]
         for number, part in enumerate(parts, 1):
@@ -78,7 +78,7 @@ class Run:
         await self.worker.storage.update_task(self.ids[0], "completed", [whole])
 
     async def slow(self) -> None:
-        """Work for some seconds."""
+        """Complete the task after some seconds."""
         with anyio.CancelScope() as scope:
             self.worker.scopes[self.ids[0]] = scope
             await anyio.sleep(float(self.rest))
@@ -90,19 +90,19 @@ class Run:
         await self.end("input-required", "Which one?")
 
     async def fail(self) -> None:
-        """Fail, and say so."""
+        """Fail with a message."""
         await self.end("failed", "it broke")
 
 
 class Agent(Worker):
-    """The agent."""
+    """Agent that runs the actions."""
 
     def __init__(self, broker: InMemoryBroker, storage: InMemoryStorage) -> None:
         super().__init__(broker=broker, storage=storage)
         self.scopes: dict[str, anyio.CancelScope] = {}
 
     async def run_task(self, params: TaskSendParams) -> None:
-        """Do what the first word of the message tells."""
+        """Run the action that the first word of the message selects."""
         await self.storage.update_task(params["id"], "working")
         await self.publish_status(params["id"], params["context_id"], "working")
         (part,) = params["message"]["parts"]
@@ -118,22 +118,22 @@ class Agent(Worker):
             await getattr(run, word)()
 
     async def cancel_task(self, params: TaskIdParams) -> None:
-        """Cancel what the task does, if it does something."""
+        """Cancel the run of the task, if there is one."""
         if scope := self.scopes.pop(params["id"], None):
             await self.storage.update_task(params["id"], "canceled")
             scope.cancel()
 
     def build_message_history(self, history: list[Message]) -> list[Message]:
-        """Nothing needs it."""
+        """Return *history* unchanged: it is not used."""
         return history
 
     def build_artifacts(self, result: Part) -> list[Artifact]:
-        """Nothing needs it."""
+        """Return an artifact of *result*: it is not used."""
         return [artifact(result)]
 
 
 def application() -> FastA2A:
-    """The agent, with its worker inside."""
+    """Return the application of the agent, with its workers."""
     broker, storage = InMemoryBroker(), InMemoryStorage()
     worker = Agent(broker, storage)
 

@@ -1,11 +1,11 @@
-"""An agent of a2a-sdk 0.3, by JSON-RPC.
+"""Agent of a2a-sdk 0.3, by JSON-RPC.
 
 `python sdk03.py PORT` serves it on loopback, in an environment of its own.
 
-The first word of a message tells what to do: echo, count, slow, ask, fail, message; or a data part.
-Any other word makes the agent raise an error.
+The first word of a message selects the action: echo, count, slow, ask, fail, message; or it is a
+data part. Any other word makes the agent raise an error.
 
-When a task is canceled, its open streams neither tell nor end: so this SDK does it.
+This SDK neither sends a cancellation to the open streams of a task nor ends them.
 """
 
 # mypy: ignore-errors
@@ -37,19 +37,19 @@ CARD = AgentCard(
 
 
 def text_part(text: str) -> Part:
-    """A part of *text*."""
+    """Return a part with *text*."""
     return Part(root=TextPart(text=text))
 
 
 class Run:
-    """What the agent does for one message."""
+    """Run of the agent for one message."""
 
     def __init__(self, updater: TaskUpdater, rest: str) -> None:
         self.updater = updater
         self.rest = rest
 
     def message(self, text: str) -> Message:
-        """A message of the agent about the task."""
+        """Return a message of the agent about the task."""
         return self.updater.new_agent_message([text_part(text)])
 
     async def finish(self, part: Part) -> None:
@@ -58,11 +58,11 @@ class Run:
         await self.updater.complete()
 
     async def echo(self) -> None:
-        """Complete with the text."""
+        """Complete the task with the text."""
         await self.finish(text_part(self.rest))
 
     async def count(self) -> None:
-        """Count to a number, a chunk of the one artifact for each."""
+        """Count to a number, one chunk of a single artifact each."""
         last = int(self.rest)
         for number in range(1, last + 1):
             await self.updater.add_artifact(
@@ -74,7 +74,7 @@ class Run:
         await self.updater.complete()
 
     async def slow(self) -> None:
-        """Work for some seconds."""
+        """Complete the task after some seconds."""
         await asyncio.sleep(float(self.rest))
         await self.finish(text_part("done"))
 
@@ -83,15 +83,15 @@ class Run:
         await self.updater.requires_input(self.message("Which one?"), final=True)
 
     async def fail(self) -> None:
-        """Fail, and say so."""
+        """Fail with a message."""
         await self.updater.failed(self.message("it broke"))
 
 
 class Agent(AgentExecutor):
-    """The agent."""
+    """Agent that runs the actions."""
 
     async def execute(self, context: RequestContext, event_queue: EventQueue) -> None:
-        """Do what the first word of the message tells."""
+        """Run the action that the first word of the message selects."""
         text = context.get_user_input()
         word, _, rest = text.partition(" ")
         if word == "message":

@@ -1,9 +1,9 @@
-"""An agent of a2a-sdk 0.3 that goes on when it is told to, by JSON-RPC.
+"""Agent of a2a-sdk 0.3 whose steps are controlled by messages, by JSON-RPC.
 
 `python sdk03_steps.py PORT` serves it on loopback, in the environment of `sdk03.py`.
 
-`steps N KEY` streams the numbers to N as chunks of one artifact, each when `open KEY` has come,
-which is answered with a message.
+`steps N KEY` streams the numbers up to N as chunks of one artifact, each after an `open KEY`, which
+is answered with a message.
 """
 
 # mypy: ignore-errors
@@ -36,13 +36,13 @@ CARD = AgentCard(
 
 
 class Agent(AgentExecutor):
-    """The agent."""
+    """Agent that streams numbers on request."""
 
     def __init__(self) -> None:
         self.allowed = defaultdict(lambda: asyncio.Semaphore(0))
 
     async def execute(self, context: RequestContext, event_queue: EventQueue) -> None:
-        """Do what the first word of the message tells."""
+        """Run the action that the first word of the message selects."""
         word, *rest, key = context.get_user_input().split()
         if word == "open":
             self.allowed[key].release()

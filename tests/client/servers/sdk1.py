@@ -1,10 +1,10 @@
-"""An agent of a2a-sdk 1.x: JSON-RPC 1.0, REST 1.0, and its JSON-RPC for clients of 0.3.
+"""Agent of a2a-sdk 1.x: JSON-RPC 1.0, REST 1.0, and its JSON-RPC for clients of 0.3.
 
 `python sdk1.py PORT` serves it on loopback. The card at the base URL lists all three interfaces,
-which share their tasks; `/jsonrpc`, `/rest` and `/v03` are base URLs whose card lists that one.
+which share their tasks; `/jsonrpc`, `/rest` and `/v03` are base URLs with a card for that one.
 
-The first word of a message tells what to do: echo, count, slow, ask, fail, message; or a data part.
-Any other word makes the agent raise an error.
+The first word of a message selects the action: echo, count, slow, ask, fail, message; or it is a
+data part. Any other word makes the agent raise an error.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ INTERFACES = {
 
 
 def card(*names: str) -> AgentCard:
-    """The card that lists the interfaces of these *names*."""
+    """Return an Agent Card with the interfaces of these *names*."""
     return AgentCard(
         name="sdk1",
         description="An agent of a2a-sdk 1.x",
@@ -58,14 +58,14 @@ def card(*names: str) -> AgentCard:
 
 
 class Run:
-    """What the agent does for one message."""
+    """Run of the agent for one message."""
 
     def __init__(self, updater: TaskUpdater, rest: str) -> None:
         self.updater = updater
         self.rest = rest
 
     def message(self, text: str) -> Message:
-        """A message of the agent about the task."""
+        """Return a message of the agent about the task."""
         return self.updater.new_agent_message([new_text_part(text)])
 
     async def finish(self, part: Part) -> None:
@@ -74,11 +74,11 @@ class Run:
         await self.updater.complete()
 
     async def echo(self) -> None:
-        """Complete with the text."""
+        """Complete the task with the text."""
         await self.finish(new_text_part(self.rest))
 
     async def count(self) -> None:
-        """Count to a number, a chunk of the one artifact for each."""
+        """Count to a number, one chunk of a single artifact each."""
         last = int(self.rest)
         for number in range(1, last + 1):
             await self.updater.add_artifact(
@@ -90,7 +90,7 @@ class Run:
         await self.updater.complete()
 
     async def slow(self) -> None:
-        """Work for some seconds."""
+        """Complete the task after some seconds."""
         await asyncio.sleep(float(self.rest))
         await self.finish(new_text_part("done"))
 
@@ -99,15 +99,15 @@ class Run:
         await self.updater.requires_input(self.message("Which one?"))
 
     async def fail(self) -> None:
-        """Fail, and say so."""
+        """Fail with a message."""
         await self.updater.failed(self.message("it broke"))
 
 
 class Agent(AgentExecutor):
-    """The agent."""
+    """Agent that runs the actions."""
 
     async def execute(self, context: RequestContext, event_queue: EventQueue) -> None:
-        """Do what the first word of the message tells."""
+        """Run the action that the first word of the message selects."""
         assert context.message
         assert context.task_id
         assert context.context_id
@@ -138,7 +138,7 @@ class Agent(AgentExecutor):
 
 
 def application() -> Starlette:
-    """The agent by all its interfaces."""
+    """Return the application of the agent with all its interfaces."""
     everything = card(*INTERFACES)
     handler = DefaultRequestHandler(Agent(), InMemoryTaskStore(), everything)
     cards = [

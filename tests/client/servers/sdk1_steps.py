@@ -1,10 +1,10 @@
-"""An agent of a2a-sdk 1.x that goes on when it is told to: JSON-RPC 1.0, REST 1.0, and 0.3.
+"""Agent of a2a-sdk 1.x whose steps are controlled by messages: JSON-RPC 1.0, REST 1.0, and 0.3.
 
 `python sdk1_steps.py PORT` serves it on loopback. `/jsonrpc`, `/rest` and `/v03` are base URLs, as
 those of `sdk1.py`.
 
-`steps N KEY` streams the numbers to N as chunks of one artifact, each when `open KEY` has come,
-which is answered with a message.
+`steps N KEY` streams the numbers up to N as chunks of one artifact, each after an `open KEY`, which
+is answered with a message.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ INTERFACES = {
 
 
 def card(*paths: str) -> AgentCard:
-    """The card that lists the interfaces at these *paths*."""
+    """Return an Agent Card with the interfaces at these *paths*."""
     interfaces = [
         AgentInterface(
             protocol_binding=INTERFACES[path][0],
@@ -56,13 +56,13 @@ def card(*paths: str) -> AgentCard:
 
 
 class Agent(AgentExecutor):
-    """The agent."""
+    """Agent that streams numbers on request."""
 
     def __init__(self) -> None:
         self.allowed = defaultdict[str, asyncio.Semaphore](lambda: asyncio.Semaphore(0))
 
     async def execute(self, context: RequestContext, event_queue: EventQueue) -> None:
-        """Do what the first word of the message tells."""
+        """Run the action that the first word of the message selects."""
         assert context.message
         assert context.task_id
         assert context.context_id
@@ -96,7 +96,7 @@ class Agent(AgentExecutor):
 
 
 def application() -> Starlette:
-    """The agent by all its interfaces."""
+    """Return the application of the agent with all its interfaces."""
     everything = card(*INTERFACES)
     handler = DefaultRequestHandler(Agent(), InMemoryTaskStore(), everything)
     cards = [

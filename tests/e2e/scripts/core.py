@@ -1,7 +1,7 @@
-"""What must work with every apcore: a folder of modules, served and used; a JSON line each step.
+"""Serve a folder of modules with the installed apcore and use them; print a JSON line per step.
 
-Runs as a module of the repository's root, in an environment with some apcore, with the folder as
-its argument.
+Runs as a module from the repository's root, in an environment with any version of apcore. The
+folder is its argument.
 """
 
 import json
@@ -19,7 +19,7 @@ from tests.serving import PATIENCE, running
 
 
 def ask(skill: str, content: Json | str, *, modern: bool, **more: Any) -> Json:
-    """The params of a send."""
+    """Return the params of a send."""
     kind = "text" if isinstance(content, str) else "data"
     part = {kind: content} if modern else {"kind": kind, kind: content}
     message = {"messageId": "m1", "role": "ROLE_USER" if modern else "user", "parts": [part]}
@@ -29,7 +29,7 @@ def ask(skill: str, content: Json | str, *, modern: bool, **more: Any) -> Json:
 
 
 class Steps:
-    """The steps, one method each."""
+    """The steps, one method for each."""
 
     def __init__(self, http: httpx.Client) -> None:
         self.http = http
@@ -86,8 +86,8 @@ class Steps:
         }
 
     def cancel_sent(self) -> Json:
-        wish = {"configuration": {"returnImmediately": True}}
-        params = ask("jobs.countdown", {"seconds": 300}, modern=True, **wish)
+        options = {"configuration": {"returnImmediately": True}}
+        params = ask("jobs.countdown", {"seconds": 300}, modern=True, **options)
         task = self.new.call("SendMessage", params)["result"]["task"]
         with self.new.stream("SubscribeToTask", {"id": task["id"]}) as stream:
             next(stream)
@@ -141,7 +141,7 @@ class Steps:
 
 
 def fields(error: Json) -> list[str]:
-    """The names of the fields that an error of 0.3 is about."""
+    """Return the names of the fields that an error of 0.3 reports."""
     return [entry["field"] for entry in error["data"]["errors"]]
 
 
@@ -150,10 +150,10 @@ def main(folder: str) -> None:
         steps = Steps(http)
         for name in [name for name in vars(Steps) if not name.startswith("_")]:
             try:
-                facts = getattr(steps, name)()
-            except Exception:  # a step that fails is for the test to tell, and others go on
-                facts = {"failed": traceback.format_exc()}
-            print(json.dumps({"step": name, **facts}), flush=True)
+                result = getattr(steps, name)()
+            except Exception:  # the test reports the failed step; the other steps still run
+                result = {"failed": traceback.format_exc()}
+            print(json.dumps({"step": name, **result}), flush=True)
 
 
 if __name__ == "__main__":

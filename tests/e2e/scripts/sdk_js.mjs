@@ -1,5 +1,5 @@
-// What a program with the JavaScript SDK for A2A 1.0 does with an agent; one JSON line for each
-// step. Arguments: the folder with the packages, the binding, its version, and the agent's URL.
+// Use an agent with the JavaScript SDK for A2A 1.0; print one JSON line for each step.
+// Arguments: the folder with the packages, the binding, its version, and the agent's URL.
 
 import { randomUUID } from "node:crypto";
 import { createRequire } from "node:module";
@@ -11,7 +11,7 @@ const { ClientFactory, DefaultAgentCardResolver, JsonRpcTransportFactory, RestTr
   require("sdk-v1/client");
 const { Role, SendMessageRequest, taskStateToJSON } = require("sdk-v1");
 
-const tell = (step, facts) => console.log(JSON.stringify({ step, ...facts }));
+const report = (step, result) => console.log(JSON.stringify({ step, ...result }));
 const state = (of) => taskStateToJSON(of.status.state).replace("TASK_STATE_", "").toLowerCase();
 const output = (task) => task.artifacts[0].parts[0].content.value;
 
@@ -25,9 +25,9 @@ function ask(skill, content, { taskId, wait = true } = {}) {
 }
 
 async function all(stream) {
-  const found = [];
-  for await (const event of stream) found.push(event.payload);
-  return found;
+  const events = [];
+  for await (const event of stream) events.push(event.payload);
+  return events;
 }
 
 async function refusal(attempt) {
@@ -41,14 +41,14 @@ async function refusal(attempt) {
 const legacyCompat = { enabled: version === "0.3" };
 const card = await new DefaultAgentCardResolver({ legacyCompat }).resolve(url);
 card.supportedInterfaces = card.supportedInterfaces.filter(
-  (found) => found.protocolBinding === binding && found.protocolVersion === version,
+  (offered) => offered.protocolBinding === binding && offered.protocolVersion === version,
 );
 const transports = [
   new JsonRpcTransportFactory({ legacyCompat }),
   new RestTransportFactory({ legacyCompat }),
 ];
 const client = await new ClientFactory({ transports }).createFromAgentCard(card);
-tell("card", {
+report("card", {
   url: card.supportedInterfaces[0].url,
   version: client.protocolVersion,
   streaming: card.capabilities.streaming,
@@ -57,20 +57,20 @@ tell("card", {
 
 const task = await client.sendMessage(ask("markdown.html", "# Tea"));
 const again = await client.getTask({ id: task.id, tenant: "" });
-tell("send", { state: state(task), output: output(task), same: again.id === task.id });
+report("send", { state: state(task), output: output(task), same: again.id === task.id });
 
 const numbers = await client.sendMessage(ask("test.echo", { n: 2 ** 53, half: 0.5 }));
-tell("numbers", { output: output(numbers) });
+report("numbers", { output: output(numbers) });
 
 const events = await all(client.sendMessageStream(ask("text.stats", "To be\n\nor not")));
-tell("stream", {
+report("stream", {
   kinds: events.map((event) => event.$case),
   state: state(events.at(-1).value),
 });
 
 const slow = await client.sendMessage(ask("jobs.countdown", { seconds: 300 }, { wait: false }));
 const canceled = await client.cancelTask({ id: slow.id, tenant: "" });
-tell("cancel", { before: state(slow), after: state(canceled) });
+report("cancel", { before: state(slow), after: state(canceled) });
 
 const gate = randomUUID();
 const waiting = await client.sendMessage(ask("test.wait", { gate }, { wait: false }));
@@ -78,7 +78,7 @@ const stream = client.resubscribeTask({ id: waiting.id, tenant: "" });
 const first = (await stream.next()).value.payload;
 await client.sendMessage(ask("test.open", { gate }));
 const rest = await all(stream);
-tell("resubscribe", {
+report("resubscribe", {
   kinds: [first, ...rest].map((event) => event.$case),
   state: state(rest.at(-1).value),
   output: output(await client.getTask({ id: waiting.id, tenant: "" })).opened === gate,
@@ -86,9 +86,9 @@ tell("resubscribe", {
 
 const paused = await client.sendMessage(ask("files.delete", { path: "none.txt" }));
 const answered = await client.sendMessage(ask(undefined, "no", { taskId: paused.id }));
-tell("approve", { before: state(paused), after: state(answered), same: paused.id === answered.id });
+report("approve", { before: state(paused), after: state(answered), same: paused.id === answered.id });
 
-tell("error", {
+report("error", {
   names: [
     await refusal(client.sendMessage(ask("no.such", {}))),
     await refusal(client.sendMessageStream(ask("no.such", {})).next()),

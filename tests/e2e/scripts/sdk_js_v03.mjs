@@ -1,5 +1,5 @@
-// What a program with the JavaScript SDK for A2A 0.3 does with an agent; one JSON line for each
-// step. Arguments: the folder with the packages, and the agent's URL.
+// Use an agent with the JavaScript SDK for A2A 0.3; print one JSON line for each step.
+// Arguments: the folder with the packages, and the agent's URL.
 
 import { randomUUID } from "node:crypto";
 import { createRequire } from "node:module";
@@ -9,7 +9,7 @@ const [folder, url] = process.argv.slice(2);
 const require = createRequire(join(folder, "package.json"));
 const { ClientFactory } = require("sdk-v03/client");
 
-const tell = (step, facts) => console.log(JSON.stringify({ step, ...facts }));
+const report = (step, result) => console.log(JSON.stringify({ step, ...result }));
 const output = (task) => task.artifacts[0].parts[0].data;
 
 function ask(skill, content, { taskId, blocking = true } = {}) {
@@ -23,9 +23,9 @@ function ask(skill, content, { taskId, blocking = true } = {}) {
 }
 
 async function all(stream) {
-  const found = [];
-  for await (const event of stream) found.push(event);
-  return found;
+  const events = [];
+  for await (const event of stream) events.push(event);
+  return events;
 }
 
 async function refusal(attempt) {
@@ -38,7 +38,7 @@ async function refusal(attempt) {
 
 const client = await new ClientFactory().createFromUrl(url);
 const card = await client.getAgentCard();
-tell("card", {
+report("card", {
   url: card.url,
   version: card.protocolVersion,
   streaming: card.capabilities.streaming,
@@ -47,17 +47,17 @@ tell("card", {
 
 const task = await client.sendMessage(ask("markdown.html", "# Tea"));
 const again = await client.getTask({ id: task.id });
-tell("send", { state: task.status.state, output: output(task), same: again.id === task.id });
+report("send", { state: task.status.state, output: output(task), same: again.id === task.id });
 
 const numbers = await client.sendMessage(ask("test.echo", { n: 2 ** 53, half: 0.5 }));
-tell("numbers", { output: output(numbers) });
+report("numbers", { output: output(numbers) });
 
 const events = await all(client.sendMessageStream(ask("text.stats", "To be\n\nor not")));
-tell("stream", { kinds: events.map((event) => event.kind), state: events.at(-1).status.state });
+report("stream", { kinds: events.map((event) => event.kind), state: events.at(-1).status.state });
 
 const slow = await client.sendMessage(ask("jobs.countdown", { seconds: 300 }, { blocking: false }));
 const canceled = await client.cancelTask({ id: slow.id });
-tell("cancel", { before: slow.status.state, after: canceled.status.state });
+report("cancel", { before: slow.status.state, after: canceled.status.state });
 
 const gate = randomUUID();
 const waiting = await client.sendMessage(ask("test.wait", { gate }, { blocking: false }));
@@ -65,7 +65,7 @@ const stream = client.resubscribeTask({ id: waiting.id });
 const first = (await stream.next()).value;
 await client.sendMessage(ask("test.open", { gate }));
 const rest = await all(stream);
-tell("resubscribe", {
+report("resubscribe", {
   kinds: [first, ...rest].map((event) => event.kind),
   state: rest.at(-1).status.state,
   output: output(await client.getTask({ id: waiting.id })).opened === gate,
@@ -73,13 +73,13 @@ tell("resubscribe", {
 
 const paused = await client.sendMessage(ask("files.delete", { path: "none.txt" }));
 const answered = await client.sendMessage(ask(undefined, "no", { taskId: paused.id }));
-tell("approve", {
+report("approve", {
   before: paused.status.state,
   after: answered.status.state,
   same: paused.id === answered.id,
 });
 
-tell("error", {
+report("error", {
   names: [
     await refusal(client.sendMessage(ask("no.such", {}))),
     await refusal(client.sendMessageStream(ask("no.such", {})).next()),

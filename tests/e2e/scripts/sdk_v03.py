@@ -1,4 +1,4 @@
-"""What a program with the SDK for A2A 0.3 does with an agent; one JSON line for each step.
+"""Use an agent with the SDK for A2A 0.3; print one JSON line for each step.
 
 Runs in an environment of its own, with the agent's URL as its argument.
 """
@@ -30,12 +30,12 @@ from a2a.types import (
 )
 
 
-def tell(step: str, **facts: Any) -> None:
-    print(json.dumps({"step": step, **facts}), flush=True)
+def report(step: str, **result: Any) -> None:
+    print(json.dumps({"step": step, **result}), flush=True)
 
 
 def ask(skill: str | None, content: Any, **to: str) -> dict[str, Any]:
-    """The arguments of `Client.send_message`."""
+    """Return the arguments of `Client.send_message`."""
     root = TextPart(text=content) if isinstance(content, str) else DataPart(data=content)
     parts = [Part(root=root)]
     message = Message(message_id=str(uuid4()), role=Role.user, parts=parts, **to)
@@ -54,7 +54,7 @@ async def task_of(client: Client, message: dict[str, Any]) -> Task:
 
 
 def kind(update: Any) -> str:
-    """What an update of a stream is; the first is the task itself."""
+    """Return the kind of a stream's update; the first event is the task and has none."""
     return "task" if update is None else update.kind
 
 
@@ -75,21 +75,21 @@ class Clients:
     async def send(self) -> None:
         task = await task_of(self.blocking, ask("markdown.html", "# Tea"))
         again = await self.blocking.get_task(TaskQueryParams(id=task.id))
-        tell("send", state=state(task), output=output(task), same=again == task)
+        report("send", state=state(task), output=output(task), same=again == task)
 
     async def numbers(self) -> None:
         task = await task_of(self.blocking, ask("test.echo", {"n": 2**53, "half": 0.5}))
-        tell("numbers", output=output(task))
+        report("numbers", output=output(task))
 
     async def stream(self) -> None:
         message = ask("text.stats", "To be\n\nor not")
         events = [event async for event in self.streaming.send_message(**message)]
-        tell("stream", kinds=[kind(update) for _, update in events], state=state(events[-1][0]))
+        report("stream", kinds=[kind(update) for _, update in events], state=state(events[-1][0]))
 
     async def cancel(self) -> None:
         task = await task_of(self.polling, ask("jobs.countdown", {"seconds": 300}))
         canceled = await self.blocking.cancel_task(TaskIdParams(id=task.id))
-        tell("cancel", before=state(task), after=state(canceled))
+        report("cancel", before=state(task), after=state(canceled))
 
     async def resubscribe(self) -> None:
         gate = str(uuid4())
@@ -99,7 +99,7 @@ class Clients:
             await task_of(self.blocking, ask("test.open", {"gate": gate}))
             rest = [event async for event in events]
         last = rest[-1][0]
-        tell(
+        report(
             "resubscribe",
             kinds=first + [kind(update) for _, update in rest],
             state=state(last),
@@ -109,7 +109,9 @@ class Clients:
     async def approve(self) -> None:
         paused = await task_of(self.blocking, ask("files.delete", {"path": "none.txt"}))
         answered = await task_of(self.blocking, ask(None, "no", task_id=paused.id))
-        tell("approve", before=state(paused), after=state(answered), same=paused.id == answered.id)
+        report(
+            "approve", before=state(paused), after=state(answered), same=paused.id == answered.id
+        )
 
     async def error(self) -> None:
         attempts = [
@@ -118,11 +120,11 @@ class Clients:
             for client in (self.blocking, self.streaming)
         ]
         attempts.append(self.blocking.get_task(TaskQueryParams(id="no-such")))
-        tell("error", codes=[await code(attempt) for attempt in attempts])
+        report("error", codes=[await code(attempt) for attempt in attempts])
 
 
 async def code(attempt: Awaitable[Task]) -> Any:
-    """The code that the SDK tells of a refusal; None when it tells none."""
+    """Return the error code that the SDK reports for *attempt*, or None if it reports none."""
     try:
         task = await attempt
     except A2AClientError as error:
@@ -133,7 +135,7 @@ async def code(attempt: Awaitable[Task]) -> Any:
 async def main(url: str) -> None:
     async with httpx.AsyncClient(timeout=20, trust_env=False) as http:
         card = await A2ACardResolver(http, url).get_agent_card()
-        tell(
+        report(
             "card",
             version=card.protocol_version,
             url=card.url,

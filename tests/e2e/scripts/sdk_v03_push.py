@@ -1,4 +1,4 @@
-"""What a program with the SDK for A2A 0.3 does about webhooks; one JSON line for each step.
+"""Set up webhooks with the SDK for A2A 0.3; print one JSON line for each step.
 
 Runs in an environment of its own, with the agent's URL and the webhook's as its arguments.
 """
@@ -26,17 +26,17 @@ from a2a.types import (
 )
 
 
-def tell(step: str, **facts: Any) -> None:
-    print(json.dumps({"step": step, **facts}), flush=True)
+def report(step: str, **result: Any) -> None:
+    print(json.dumps({"step": step, **result}), flush=True)
 
 
-def shown(found: TaskPushNotificationConfig) -> Any:
-    config = found.push_notification_config
+def as_json(response: TaskPushNotificationConfig) -> Any:
+    config = response.push_notification_config
     return config.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
 async def main(url: str, hook: str) -> None:
-    wish = PushNotificationConfig(
+    push_config = PushNotificationConfig(
         id="c1",
         url=hook,
         token="t-1",
@@ -44,20 +44,22 @@ async def main(url: str, hook: str) -> None:
     )
     async with httpx.AsyncClient(timeout=20, trust_env=False) as http:
         card = await A2ACardResolver(http, url).get_agent_card()
-        tell("card", push=card.capabilities.push_notifications)
+        report("card", push=card.capabilities.push_notifications)
         config = ClientConfig(httpx_client=http, streaming=False)
-        config.push_notification_configs = [wish]
+        config.push_notification_configs = [push_config]
         client = ClientFactory(config).create(card)
         parts = [Part(root=DataPart(data={"n": 1}))]
         message = Message(message_id=str(uuid4()), role=Role.user, parts=parts)
-        about = {"request_metadata": {"skillId": "test.echo"}}
-        ((task, _),) = [event async for event in client.send_message(message, **about)]
-        asked = GetTaskPushNotificationConfigParams(id=task.id, push_notification_config_id="c1")
-        tell("send", task=task.id, config=shown(await client.get_task_callback(asked)))
+        options = {"request_metadata": {"skillId": "test.echo"}}
+        ((task, _),) = [event async for event in client.send_message(message, **options)]
+        get_params = GetTaskPushNotificationConfigParams(
+            id=task.id, push_notification_config_id="c1"
+        )
+        report("send", task=task.id, config=as_json(await client.get_task_callback(get_params)))
         other = TaskPushNotificationConfig(
             task_id=task.id, push_notification_config=PushNotificationConfig(url=hook)
         )
-        tell("set", config=shown(await client.set_task_callback(other)))
+        report("set", config=as_json(await client.set_task_callback(other)))
 
 
 asyncio.run(main(*sys.argv[1:]))

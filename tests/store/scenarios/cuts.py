@@ -1,4 +1,4 @@
-"""Replicas that can't reach the database any more, while others can."""
+"""A replica that loses its connection to the database while the others keep theirs."""
 
 import asyncio
 import time
@@ -6,18 +6,18 @@ from typing import Any
 
 import asyncpg
 
-from tests.store.fleet import Fleet, ended
+from tests.store.fleet import Fleet, wait_for_tasks
 from tests.store.proxies import Wire
-from tests.store.replicas import PATIENCE, Note, Replica, notes
+from tests.store.replicas import TIMEOUT, Note, Replica, notes
 from tests.store.trials import Trial
 
-from .outages import BACK, refused, serves
-from .work import begin, end, three
+from .outages import RECOVERY, refused, serves
+from .work import finish_tasks, start_tasks, three_replicas
 
-ANSWER = 3.0
-"""Seconds in which a question is answered without the database, with a lease of up to 15 s."""
-PATIENCE_OF_CHANGES = 0.5
-"""The part of a lease for which changes wait in addition."""
+READ_TIMEOUT = 3.0
+"""Seconds after which a read fails without the database, with a lease of up to 15 s."""
+CHANGE_RETRY_SHARE = 0.5
+"""Fraction of the lease for which changes are retried in addition."""
 EXPIRES = "SELECT id, extract(epoch FROM expires)::float8 FROM apcore_a2a.tasks WHERE id = ANY($1)"
 driver: Any = asyncpg
 
@@ -29,50 +29,52 @@ def cut_one_off(
     url = trial.server.url
     with (
         Wire(trial.server.port) as wire,
-        three(trial, lease, [wire.leading_to(url), url, url]) as (agents, receiver, clients),
+        three_replicas(trial, lease, [wire.rerouted(url), url, url]) as (agents, receiver, clients),
     ):
         for number in range(rounds):
-            begin(trial, clients, tasks, seconds)
+            start_tasks(trial, clients, tasks, seconds)
             trial.say(f"round {number + 1} of {rounds}")
             wire.cut()
             begun = time.monotonic()
-            _without(trial, agents, begun, lease, seconds)
-            begin(trial, clients, tasks // 4, 0)
+            _check_takeover(trial, agents, begun, lease, seconds)
+            start_tasks(trial, clients, tasks // 4, 0)
             time.sleep(max(begun + cut - time.monotonic(), 0))
             wire.heal()
             healed = time.monotonic()
             serves(agents.replicas[0])
-            trial.took("until it served again", time.monotonic() - healed, BACK)
-            end(trial, clients, receiver)
+            trial.took("until it served again", time.monotonic() - healed, RECOVERY)
+            finish_tasks(trial, clients, receiver)
 
 
-def _without(trial: Trial, agents: Fleet, begun: float, lease: float, seconds: float) -> None:
-    """What a replica does that is cut off, and what the others do."""
+def _check_takeover(
+    trial: Trial, agents: Fleet, begun: float, lease: float, seconds: float
+) -> None:
+    """Check that a cut-off replica stops its work and that the others take over."""
     replica, at = agents.replicas[0], time.time()
-    ends = asyncio.run(_ends(trial.server.url, at_work(replica)))
-    assert ends, "nothing was at work"
-    refused(trial, replica, "GetTask", ANSWER, id="unknown")
-    limit = ANSWER + PATIENCE_OF_CHANGES * lease
+    ends = asyncio.run(_lease_ends(trial.server.url, at_work(replica)))
+    assert ends, "no task was running"
+    refused(trial, replica, "GetTask", READ_TIMEOUT, id="unknown")
+    limit = READ_TIMEOUT + CHANGE_RETRY_SHARE * lease
     refused(trial, replica, "CancelTask", limit, id=next(iter(ends)))
     canceled = _canceled(replica, set(ends))
     late = {note.task_id: note.at - ends[note.task_id] for note in canceled}
     stopped, limit = max(note.at for note in canceled) - at, min(ends.values()) - at
     trial.took("until work of a cut-off replica had stopped", stopped, limit)
-    assert max(late.values()) < 0, f"work under leases of others: {late}"
-    over = ended(trial.server.url)
+    assert max(late.values()) < 0, f"tasks ran after their leases had expired: {late}"
+    over = wait_for_tasks(trial.server.url)
     trial.took("until others had ended its tasks", over - begun, lease + 2 + seconds)
     assert replica.process.runs, replica.process.log
 
 
 def at_work(replica: Replica) -> list[str]:
-    """The tasks whose modules have begun in a process, and not ended."""
+    """Return the tasks whose modules are running in a replica."""
     own = [note for note in notes(replica.home) if note.process == replica.process.id]
-    begun = {note.task_id for note in own if note.what == "begin"}
-    return [*begun - {note.task_id for note in own if note.what != "begin"}]
+    begun = {note.task_id for note in own if note.event == "begin"}
+    return [*begun - {note.task_id for note in own if note.event != "begin"}]
 
 
-async def _ends(address: str, tasks: list[str]) -> dict[str, float]:
-    """When the leases of tasks end, in seconds since 1970."""
+async def _lease_ends(address: str, tasks: list[str]) -> dict[str, float]:
+    """Return when the leases of tasks end, in seconds since 1970."""
     connection = await driver.connect(address)
     try:
         return {task_id: at for task_id, at in await connection.fetch(EXPIRES, tasks) if at}
@@ -81,12 +83,12 @@ async def _ends(address: str, tasks: list[str]) -> dict[str, float]:
 
 
 def _canceled(replica: Replica, tasks: set[str]) -> list[Note]:
-    """Wait until a process has stopped all these tasks: what it has noted last of them."""
-    deadline = time.monotonic() + PATIENCE
+    """Wait until a replica has stopped all these tasks; return its last notes of them."""
+    deadline = time.monotonic() + TIMEOUT
     while True:
         own = [n for n in notes(replica.home) if n.process == replica.process.id]
-        found = [n for n in own if n.task_id in tasks and n.what != "begin"]
-        if {note.task_id for note in found} == tasks:
-            return found
-        assert time.monotonic() < deadline, f"work goes on: {len(tasks) - len(found)}"
+        last_notes = [n for n in own if n.task_id in tasks and n.event != "begin"]
+        if {note.task_id for note in last_notes} == tasks:
+            return last_notes
+        assert time.monotonic() < deadline, f"still running: {len(tasks) - len(last_notes)}"
         time.sleep(0.05)

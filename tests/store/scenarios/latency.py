@@ -1,55 +1,56 @@
-"""How soon one process knows of what another has done."""
+"""The delay until one replica sees the changes of another."""
 
 import time
 
 from tests.store.fleet import fleet
-from tests.store.replicas import PATIENCE, Agent, notes
+from tests.store.replicas import TIMEOUT, Agent, notes
 from tests.store.trials import Trial
 
 LEASE = 15
 
 
-def tell_others(trial: Trial, *, rounds: int, slack: float) -> None:
-    """Cancel tasks and read streams at another replica, which hears of changes or does not."""
+def measure_latency(trial: Trial, *, rounds: int, slack: float) -> None:
+    """Cancel tasks and read streams at another replica, with and without change notifications."""
     stores, options = [trial.server.url] * 3, ["", "", "deaf"]
     with fleet(trial.home, stores, LEASE, options) as agents:
         one, other, deaf = agents.replicas
-        holds = (
-            trial.spread("cancel, told", cancels(trial, one, other, rounds), slack * 0.05),
-            trial.spread("event, told", lags(one, other, rounds), slack * 0.1),
-            trial.spread("cancel, not told", cancels(trial, deaf, other, rounds), slack * 2.5),
-            trial.spread("event, not told", lags(one, deaf, rounds), slack * 1.5),
+        within_limits = (
+            trial.spread("cancel, notified", cancels(trial, one, other, rounds), slack * 0.05),
+            trial.spread("event, notified", lags(one, other, rounds), slack * 0.1),
+            trial.spread("cancel, polled", cancels(trial, deaf, other, rounds), slack * 2.5),
+            trial.spread("event, polled", lags(one, deaf, rounds), slack * 1.5),
         )
-    assert all(holds), "some of it took longer"
+    assert all(within_limits), "some delays were too long"
 
 
-def cancels(trial: Trial, runs: Agent, asks: Agent, rounds: int) -> list[float]:
-    """Seconds from each cancel to when its module is told, in another process."""
-    asked: dict[str, float] = {}
+def cancels(trial: Trial, runner: Agent, caller: Agent, rounds: int) -> list[float]:
+    """Return the seconds from each cancel to its arrival at the module, on another replica."""
+    requested: dict[str, float] = {}
     for _ in range(rounds):
-        task_id = runs.start("once", seconds=PATIENCE)
-        time.sleep(trial.random.uniform(0.05, 0.15))  # so that not all come at the same moment
-        asked[task_id] = time.time()
-        asks.ask("CancelTask", id=task_id)
-    deadline = time.monotonic() + PATIENCE
-    while not set(asked) <= set(told := _told(trial)):
-        assert time.monotonic() < deadline, f"{len(set(asked) - set(told))} were not told"
+        task_id = runner.start("once", seconds=TIMEOUT)
+        time.sleep(trial.random.uniform(0.05, 0.15))  # spread over the polling interval
+        requested[task_id] = time.time()
+        caller.ask("CancelTask", id=task_id)
+    deadline = time.monotonic() + TIMEOUT
+    while not set(requested) <= set(canceled := _canceled(trial)):
+        missing = len(set(requested) - set(canceled))
+        assert time.monotonic() < deadline, f"{missing} were not canceled"
         time.sleep(0.1)
-    return [told[task_id] - at for task_id, at in asked.items()]
+    return [canceled[task_id] - at for task_id, at in requested.items()]
 
 
-def _told(trial: Trial) -> dict[str, float]:
-    """When modules were told that they are canceled, by the ids of their tasks."""
-    return {note.task_id: note.at for note in notes(trial.home) if note.what == "cancel"}
+def _canceled(trial: Trial) -> dict[str, float]:
+    """Return when modules were canceled, by the ids of their tasks."""
+    return {note.task_id: note.at for note in notes(trial.home) if note.event == "cancel"}
 
 
-def lags(runs: Agent, reads: Agent, steps: int) -> list[float]:
-    """Seconds from each event of a task to when it is read, from another process."""
-    found: list[float] = []
-    with runs.stream("ticks", seconds=0.07, steps=steps) as events:
+def lags(runner: Agent, reader: Agent, steps: int) -> list[float]:
+    """Return the seconds from each event of a task to its arrival, on another replica."""
+    delays: list[float] = []
+    with runner.stream("ticks", seconds=0.07, steps=steps) as events:
         _, first = next(events)
-        for _, event in reads.follow(first["task"]["id"]):
+        for _, event in reader.follow(first["task"]["id"]):
             if "artifactUpdate" in event:
                 (part,) = event["artifactUpdate"]["artifact"]["parts"]
-                found.append(time.time() - part["data"]["seconds"])
-    return found
+                delays.append(time.time() - part["data"]["seconds"])
+    return delays

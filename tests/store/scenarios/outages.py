@@ -1,40 +1,40 @@
-"""A database that is gone for a while."""
+"""A database that is down for a while."""
 
 import time
 
 import httpx
 
 from tests.store.fleet import Fleet
-from tests.store.replicas import PATIENCE, Replica
+from tests.store.replicas import TIMEOUT, Replica
 from tests.store.trials import Trial
 
-from .work import begin, end, three
+from .work import finish_tasks, start_tasks, three_replicas
 
-BACK = 5.0
-"""Seconds in which all serve again."""
+RECOVERY = 5.0
+"""Seconds within which all replicas serve again."""
 
 
 def lose_the_database(
     trial: Trial, *, rounds: int, tasks: int, seconds: float, lease: float, gone: float
 ) -> None:
-    """Stop PostgreSQL at once with tasks at work and streams open, and start it again."""
-    with three(trial, lease) as (agents, receiver, clients):
+    """Crash PostgreSQL while tasks run and streams are open, and start it again."""
+    with three_replicas(trial, lease) as (agents, receiver, clients):
         for number in range(rounds):
             trial.say(f"round {number + 1} of {rounds}")
-            begin(trial, clients, tasks, seconds)
+            start_tasks(trial, clients, tasks, seconds)
             trial.server.stop("immediate")
             for replica in agents.replicas:
                 refused(trial, replica, "GetTask", id="unknown")
             time.sleep(gone)
             trial.server.start()
-            _return(trial, agents)
-            end(trial, clients, receiver)
+            _wait_for_recovery(trial, agents)
+            finish_tasks(trial, clients, receiver)
 
 
 def refused(
     trial: Trial, replica: Replica, method: str, limit: float = 1, **params: object
 ) -> None:
-    """Have a replica without a database say that it is to be asked again, and that it is ill."""
+    """Check that a replica without its database asks to retry and reports itself unhealthy."""
     begun = time.monotonic()
     answer = replica.client.post("/", json=replica.request(method, **params))
     trial.took(f"until {method} was answered with 503", time.monotonic() - begun, limit)
@@ -44,19 +44,19 @@ def refused(
     trial.took("until /health said unhealthy", time.monotonic() - begun, limit=1)
 
 
-def _return(trial: Trial, agents: Fleet) -> None:
-    """Wait until all serve again."""
+def _wait_for_recovery(trial: Trial, agents: Fleet) -> None:
+    """Wait until all replicas serve again."""
     begun = time.monotonic()
     for replica in agents.replicas:
         serves(replica)
-    trial.took("until all served again", time.monotonic() - begun, BACK)
+    trial.took("until all served again", time.monotonic() - begun, RECOVERY)
 
 
 def serves(replica: Replica) -> None:
-    """Wait until a replica is well, and runs tasks."""
-    deadline = time.monotonic() + PATIENCE
+    """Wait until a replica is healthy and runs tasks."""
+    deadline = time.monotonic() + TIMEOUT
     while replica.client.get("/health").status_code != httpx.codes.OK:
-        assert time.monotonic() < deadline, "it is not well"
+        assert time.monotonic() < deadline, "the replica is unhealthy"
         assert replica.process.runs, replica.process.log
         time.sleep(0.05)
     task_id = replica.start("once", seconds=0)

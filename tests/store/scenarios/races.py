@@ -1,4 +1,4 @@
-"""Requests about one task that reach several processes at the same time."""
+"""Requests about one task that reach several replicas at the same time."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -8,16 +8,16 @@ from random import Random
 from typing import Any, TypeAlias
 
 from tests.server.asking import state_of
-from tests.store.fleet import fleet, settled
-from tests.store.invariants import Told, begun, check
+from tests.store.fleet import fleet, wait_for_deliveries
+from tests.store.invariants import Observed, begun, check
 from tests.store.replicas import Agent, Json
 from tests.store.trials import Trial
 
 LEASE = 15
-AT_ONCE = 4
-"""How many races there are at a time."""
+CONCURRENT_RACES = 4
+"""Number of races that run at the same time."""
 ANSWERS = 0.01, 0.02, 0.03
-"""What tasks that wait for input are told, by each replica."""
+"""The inputs that the replicas send to a task that waits for input, one each."""
 UNSUPPORTED = -32004
 NOT_CANCELABLE = -32002
 
@@ -25,58 +25,58 @@ Ask: TypeAlias = Callable[[], Json]
 
 
 class Races:
-    """Has requests about a task race, and looks whether their answers fit what came of it.
+    """Races of requests about a task, and checks of their responses against the outcome.
 
     Args:
-        places: The replicas.
-        random: What is left to chance.
-        threads: Send the requests of a race.
+        replicas: The replicas that get the requests.
+        random: The source of randomness.
+        threads: The pool that sends the requests of a race.
 
     Attributes:
-        told: what clients were told.
-        ends: how often tasks of each skill have ended in which state.
+        observed: what clients have observed.
+        ends: how many tasks have ended in each state.
     """
 
     def __init__(
-        self, places: Sequence[Agent], random: Random, threads: ThreadPoolExecutor
+        self, replicas: Sequence[Agent], random: Random, threads: ThreadPoolExecutor
     ) -> None:
-        self.told = Told()
+        self.observed = Observed()
         self.ends: Counter[str] = Counter()
-        self._places = places
+        self._replicas = replicas
         self._random = random
         self._threads = threads
 
     def run(self, number: int) -> None:
-        """One race, of any kind."""
+        """Run the race with this number; the kinds take turns."""
         kinds = self._cancel, self._approve, self._inform, self._follow_up
         kinds[number % len(kinds)]()
 
     def _cancel(self) -> None:
-        """Cancels, and messages, to a task that works, or is about to end."""
+        """Race cancels and messages to a task that is running or about to end."""
         task = self._begin("once", self._random.choice([0.0, 0.02, 0.05, 1.0]), wait=False)
-        says = [_message("go on", taskId=task["id"]) for _ in self._places]
+        says = [_message("go on", taskId=task["id"]) for _ in self._replicas]
         cancels, answers = self._race(says, task)
         assert _codes(answers) == {UNSUPPORTED}, answers
         self._end(task, cancels)
 
     def _approve(self) -> None:
-        """Answers, and maybe cancels, to a task that waits for approval."""
+        """Race answers, and sometimes cancels, to a task that waits for approval."""
         task = self._begin("asks", 0.01)
-        words = [self._random.choice(["yes", "yes", "no"]) for _ in self._places]
+        words = [self._random.choice(["yes", "yes", "no"]) for _ in self._replicas]
         says = [_message(word, taskId=task["id"]) for word in words]
         cancels, answers = self._race(says, self._random.choice([task, None]))
         assert _codes(answers) <= {None, UNSUPPORTED}, answers
         self._end(task, cancels)
 
     def _inform(self) -> None:
-        """Answers to a task that waits for input: it gets one of them."""
+        """Race answers to a task that waits for input: exactly one reaches it."""
         task = self._begin("wants", 0)
         _, answers = self._race([_message(answer, taskId=task["id"]) for answer in ANSWERS])
         assert None in _codes(answers) <= {None, UNSUPPORTED}, answers
         assert self._end(task) in ANSWERS
 
     def _follow_up(self) -> None:
-        """Messages to a conversation in which a task waits for input: it gets one of them."""
+        """Race messages to the context of a task that waits for input: exactly one reaches it."""
         task = self._begin("wants", 0)
         says = [_message(n, "wants", contextId=task["contextId"]) for n in ANSWERS]
         _, answers = self._race(says)
@@ -86,18 +86,20 @@ class Races:
         assert len({*outputs} & {*ANSWERS}) == len(tasks), f"{outputs}: some counted twice"
 
     def _begin(self, skill: str, seconds: float, *, wait: bool = True) -> Json:
-        """A task, as it is when it has settled, or at once."""
-        wish = {"returnImmediately": not wait}
-        place = self._random.choice(self._places)
-        task: Json = _task(place.ask("SendMessage", configuration=wish, **_message(seconds, skill)))
+        """Start a task and return it: once it has ended or paused if *wait*, else at once."""
+        options = {"returnImmediately": not wait}
+        replica = self._random.choice(self._replicas)
+        task: Json = _task(
+            replica.ask("SendMessage", configuration=options, **_message(seconds, skill))
+        )
         return task
 
     def _race(self, says: Sequence[Json], canceled: Json | None = None) -> tuple[Any, Any]:
-        """The answers to cancels and to messages, when each replica is sent one of both at once."""
+        """Send each replica a cancel and a message at once; return the responses to both."""
         asks: list[Ask] = []
         if canceled is not None:
-            asks += [partial(each.ask, "CancelTask", id=canceled["id"]) for each in self._places]
-        pairs = zip(self._places, says, strict=True)
+            asks += [partial(each.ask, "CancelTask", id=canceled["id"]) for each in self._replicas]
+        pairs = zip(self._replicas, says, strict=True)
         asks += [partial(each.ask, "SendMessage", **params) for each, params in pairs]
         order = self._random.sample(range(len(asks)), len(asks))
         works = {number: self._threads.submit(asks[number]) for number in order}
@@ -105,24 +107,24 @@ class Races:
         return answers[: -len(says)], answers[-len(says) :]
 
     def _end(self, task: Json, cancels: Sequence[Json] = ()) -> float | None:
-        """Hold the end of a task against the answers to cancels; its output."""
-        place = self._random.choice(self._places)
-        (state,) = place.ended(task["id"])
+        """Check the end of a task against the responses to cancels; return its output."""
+        replica = self._random.choice(self._replicas)
+        (state,) = replica.ended(task["id"])
         counted = [answer for answer in cancels if "result" in answer]
         assert len(counted) == (state == "canceled"), (state, cancels)
         assert _codes(cancels) <= {None, NOT_CANCELABLE}, cancels
-        found = place.task(task["id"])
-        self.told.tasks.add(task["id"])
-        self.told.ends[task["id"]] = state_of(found)
+        ended = replica.task(task["id"])
+        self.observed.tasks.add(task["id"])
+        self.observed.ends[task["id"]] = state_of(ended)
         self.ends[state] += 1
         if state != "completed":
             return None
-        output: float = found["artifacts"][0]["parts"][0]["data"]["seconds"]
+        output: float = ended["artifacts"][0]["parts"][0]["data"]["seconds"]
         return output
 
 
 def _message(content: float | str, skill: str | None = None, **about: str) -> Json:
-    """The params of a send."""
+    """Return the params of a send."""
     part: Json = {"text": content} if isinstance(content, str) else {"data": {"seconds": content}}
     message = {"messageId": "m", "role": "ROLE_USER", "parts": [part], **about}
     return {"message": message} | ({"metadata": {"skillId": skill}} if skill else {})
@@ -134,23 +136,23 @@ def _task(answer: Json) -> Json:
 
 
 def _codes(answers: Sequence[Json]) -> set[int | None]:
-    """The codes of errors, and None where there is none."""
+    """Return the error codes of responses, None for a result."""
     return {answer["error"]["code"] if "error" in answer else None for answer in answers}
 
 
 def race(trial: Trial, *, races: int) -> None:
-    """Cancel tasks, answer them, and talk to them, through three replicas at once."""
+    """Send cancels, answers and messages about the same tasks to three replicas at once."""
     with (
         fleet(trial.home, [trial.server.url] * 3, LEASE) as agents,
-        ThreadPoolExecutor(AT_ONCE * 2 * len(agents.replicas)) as senders,
-        ThreadPoolExecutor(AT_ONCE) as threads,
+        ThreadPoolExecutor(CONCURRENT_RACES * 2 * len(agents.replicas)) as senders,
+        ThreadPoolExecutor(CONCURRENT_RACES) as threads,
     ):
-        found = Races(agents.replicas, trial.random, senders)
-        for number, _ in enumerate(threads.map(found.run, range(races)), 1):
+        racer = Races(agents.replicas, trial.random, senders)
+        for number, _ in enumerate(threads.map(racer.run, range(races)), 1):
             if number % 200 == 0:
                 trial.say(f"{number} of {races} races")
-        settled(trial.server.url)
-    trial.say(f"{dict(found.ends)}")
-    check(trial.server.url, trial.home, found.told)
+        wait_for_deliveries(trial.server.url)
+    trial.say(f"{dict(racer.ends)}")
+    check(trial.server.url, trial.home, racer.observed)
     starts = begun(trial.home)
     assert max(starts.values()) == 1, starts.most_common(3)

@@ -1,4 +1,4 @@
-"""Readers whose connections break."""
+"""Readers of streams whose connections break."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -8,16 +8,16 @@ from random import Random
 
 from tests.server.asking import look_over
 from tests.store.fleet import Fleet, fleet
-from tests.store.invariants import Told, check
+from tests.store.invariants import Observed, check
 from tests.store.replicas import Agent, Json
 from tests.store.trials import Trial
 
 LEASE = 15
 TASKS = 8
-"""How many run at a time; each has two readers while it runs, and two when it has ended."""
+"""Number of concurrent tasks; each has two readers while it runs and two after it has ended."""
 RUN = {"seconds": 0.05, "steps": 30}
-MOST = 6000
-"""Bytes after which a connection is cut at the latest; all events of a task have some 10,000."""
+MAX_BYTES = 6000
+"""Bytes after which a connection is cut at the latest; a task's events take about 10,000."""
 NOT_FOUND = -32001
 
 Events = list[tuple[int, Json]]
@@ -28,105 +28,105 @@ class CutError(Exception):
 
 
 class Readers:
-    """They read all events of tasks, however often they are cut off.
+    """Readers that resume streams until they have all events of a task.
 
     Args:
-        places: The replicas, as the tasks' principal asks them.
-        foreign: The same, as another principal does.
-        random: What is left to chance.
+        replicas: The replicas, as clients of the tasks' principal.
+        foreign: The replicas, as clients of another principal.
+        random: The source of randomness.
 
     Attributes:
-        cuts: how often they were cut off; each time the other principal tries to go on instead.
+        cuts: how often a stream was cut; each time, the other principal tries to resume it.
     """
 
-    def __init__(self, places: Sequence[Agent], foreign: Sequence[Agent], random: Random) -> None:
+    def __init__(self, replicas: Sequence[Agent], foreign: Sequence[Agent], random: Random) -> None:
         self.cuts = 0
-        self._places = places
+        self._replicas = replicas
         self._foreign = foreign
         self._random = random
 
     def read(self, task_id: str) -> Events:
-        """The events of a task, on each connection from where the last one was cut."""
+        """Return the events of a task, resuming after each cut."""
         seen: Events = []
         while True:
-            place = self._random.choice(self._places)
+            agent = self._random.choice(self._replicas)
             after = seen[-1][0] if seen else 0
             try:
-                for event in _events(place, task_id, after, self._random.randrange(MOST)):
+                for event in _events(agent, task_id, after, self._random.randrange(MAX_BYTES)):
                     seen.append(event)
                 return seen
             except CutError:
                 self.cuts += 1
-                self._peek(task_id, after)
+                self._try_as_stranger(task_id, after)
 
-    def _peek(self, task_id: str, after: int) -> None:
-        place = self._random.choice(self._foreign)
-        body = place.request(self._random.choice(["SubscribeToTask", "GetTask"]), id=task_id)
-        answer = place.client.post("/", json=body, headers={"last-event-id": str(after)})
+    def _try_as_stranger(self, task_id: str, after: int) -> None:
+        agent = self._random.choice(self._foreign)
+        body = agent.request(self._random.choice(["SubscribeToTask", "GetTask"]), id=task_id)
+        answer = agent.client.post("/", json=body, headers={"last-event-id": str(after)})
         look_over(answer.text)
         assert answer.json()["error"]["code"] == NOT_FOUND, answer.text
 
 
-def _events(place: Agent, task_id: str, after: int, most: int) -> Iterator[tuple[int, Json]]:
-    """The events behind one, until the task ends.
+def _events(agent: Agent, task_id: str, after: int, limit: int) -> Iterator[tuple[int, Json]]:
+    """Yield the events after the version *after*, until the task ends.
 
     Raises:
-        CutError: *most* bytes have come before that.
+        CutError: *limit* bytes were read before that.
     """
-    body, headers = place.request("SubscribeToTask", id=task_id), {"last-event-id": str(after)}
-    with place.client.stream("POST", "/", json=body, headers=headers) as response:
+    body, headers = agent.request("SubscribeToTask", id=task_id), {"last-event-id": str(after)}
+    with agent.client.stream("POST", "/", json=body, headers=headers) as response:
         assert response.headers["content-type"].startswith("text/event-stream"), response.read()
-        come = b""
+        buffer = b""
         for chunk in response.iter_raw():
-            come += chunk[:most]
-            most -= len(chunk)
-            *frames, come = come.split(b"\n\n")
+            buffer += chunk[:limit]
+            limit -= len(chunk)
+            *frames, buffer = buffer.split(b"\n\n")
             for frame in frames:
                 number, _, data = frame.partition(b"\ndata: ")
                 yield int(number.removeprefix(b"id: ")), json.loads(data)["result"]
-            if most <= 0:
+            if limit <= 0:
                 raise CutError
 
 
 def cut_readers(trial: Trial, *, cuts: int) -> None:
-    """Cut readers of streams off at any byte; they go on at another replica."""
+    """Cut streams at any byte; their readers resume them at another replica."""
     with (
         fleet(trial.home, [trial.server.url] * 3, LEASE, ["keys"] * 3) as agents,
-        ExitStack() as end,
+        ExitStack() as cleanup,
     ):
-        ours, foreign = ([*_asked_by(key, agents, end)] for key in ("ada", "bob"))
-        readers = Readers(ours, foreign, trial.random)
-        told = Told()
+        own, foreign = ([*_authenticated(key, agents, cleanup)] for key in ("ada", "bob"))
+        readers = Readers(own, foreign, trial.random)
+        observed = Observed()
         while readers.cuts < cuts:
-            _round(trial, readers, ours, told)
-            trial.say(f"{readers.cuts} of {cuts} cuts, {len(told.tasks)} tasks")
-        for place in foreign:
-            assert place.ask("ListTasks")["result"]["tasks"] == []
-    check(trial.server.url, trial.home, told)
+            _round(trial, readers, own, observed)
+            trial.say(f"{readers.cuts} of {cuts} cuts, {len(observed.tasks)} tasks")
+        for agent in foreign:
+            assert agent.ask("ListTasks")["result"]["tasks"] == []
+    check(trial.server.url, trial.home, observed)
 
 
-def _asked_by(key: str, agents: Fleet, end: ExitStack) -> Iterator[Agent]:
-    """The replicas, as the principal with a key asks them."""
+def _authenticated(key: str, agents: Fleet, cleanup: ExitStack) -> Iterator[Agent]:
+    """Yield clients of the replicas that send an API key."""
     for replica in agents.replicas:
-        found = Agent(replica.url, replica.home)
-        found.client.headers["x-api-key"] = key
-        end.enter_context(found.client)
-        yield found
+        agent = Agent(replica.url, replica.home)
+        agent.client.headers["x-api-key"] = key
+        cleanup.enter_context(agent.client)
+        yield agent
 
 
-def _round(trial: Trial, readers: Readers, places: Sequence[Agent], told: Told) -> None:
-    """Have some tasks read while they run, and when they have ended."""
+def _round(trial: Trial, readers: Readers, replicas: Sequence[Agent], observed: Observed) -> None:
+    """Read some tasks while they run, and again after they have ended."""
     with ExitStack() as streams, ThreadPoolExecutor(2 * TASKS) as threads:
-        begun = [trial.random.choice(places).stream("steps", **RUN) for _ in range(TASKS)]
+        begun = [trial.random.choice(replicas).stream("steps", **RUN) for _ in range(TASKS)]
         begins = [streams.enter_context(stream) for stream in begun]
         firsts = [next(events) for events in begins]
         task_ids = [first["task"]["id"] for _, first in firsts]
         live = [*threads.map(readers.read, [*task_ids, *task_ids])]
         over = [*threads.map(readers.read, [*task_ids, *task_ids])]
-        kept = [[first, *rest] for first, rest in zip(firsts, begins, strict=True)]
+        expected = [[first, *rest] for first, rest in zip(firsts, begins, strict=True)]
     for number, task_id in enumerate(task_ids):
-        told.tasks.add(task_id)
-        told.seen[task_id] = [version for version, _ in kept[number]]
+        observed.tasks.add(task_id)
+        observed.seen[task_id] = [version for version, _ in expected[number]]
         for read in (live, over):
             for events in (read[number], read[number + TASKS]):
-                assert events == kept[number], f"{task_id} was read otherwise after cuts"
+                assert events == expected[number], f"{task_id} was read differently after cuts"

@@ -1,11 +1,11 @@
-"""The work that scenarios have under way when something goes wrong."""
+"""The load that scenarios put on replicas before something goes wrong."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from tests.push.receiver import Receiver, receiving
 from tests.store.clients import Clients
-from tests.store.fleet import Fleet, fleet, settled
+from tests.store.fleet import Fleet, fleet, wait_for_deliveries
 from tests.store.invariants import check
 from tests.store.trials import Trial
 
@@ -14,10 +14,10 @@ STEPS = 10
 
 
 @contextmanager
-def three(
+def three_replicas(
     trial: Trial, lease: float, stores: Sequence[str] = ()
 ) -> Iterator[tuple[Fleet, Receiver, Clients]]:
-    """Three replicas, over one database or what leads to it; a receiver of webhooks; clients."""
+    """Run three replicas with *stores* (default: one database), a webhook receiver and clients."""
     with (
         fleet(trial.home, stores or [trial.server.url] * 3, lease) as agents,
         receiving() as receiver,
@@ -26,8 +26,8 @@ def three(
         yield agents, receiver, clients
 
 
-def begin(trial: Trial, clients: Clients, tasks: int, seconds: float) -> None:
-    """Have tasks of all kinds at work, each for so long: of equal numbers, in any order."""
+def start_tasks(trial: Trial, clients: Clients, tasks: int, seconds: float) -> None:
+    """Start tasks of all kinds in random order, equally many of each, that run for *seconds*."""
     kinds = [kind for kind in KINDS for _ in range(tasks // len(KINDS))]
     trial.random.shuffle(kinds)
     for kind in kinds:
@@ -39,12 +39,12 @@ def begin(trial: Trial, clients: Clients, tasks: int, seconds: float) -> None:
     clients.wait()
 
 
-def end(trial: Trial, clients: Clients, receiver: Receiver) -> None:
-    """Have all of it end, and hold it against what must hold."""
+def finish_tasks(trial: Trial, clients: Clients, receiver: Receiver) -> None:
+    """Wait until all tasks have ended and check the invariants."""
     clients.finish()
-    settled(trial.server.url)
-    clients.look()
+    wait_for_deliveries(trial.server.url)
+    clients.poll()
     for delivery in receiver.deliveries:
-        about = delivery.json.get("task") or delivery.json["statusUpdate"]
-        clients.told.heard.add((about.get("taskId") or about["id"], delivery.state))
-    check(trial.server.url, trial.home, clients.told, spared=True)
+        event = delivery.json.get("task") or delivery.json["statusUpdate"]
+        clients.observed.notified.add((event.get("taskId") or event["id"], delivery.state))
+    check(trial.server.url, trial.home, clients.observed, must_succeed=True)

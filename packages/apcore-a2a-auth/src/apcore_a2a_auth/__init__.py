@@ -1,4 +1,4 @@
-"""Who calls: authenticators that make an apcore `Identity` of a request's headers."""
+"""Authenticators, which determine the apcore `Identity` of a caller from request headers."""
 
 from .api_keys import APIKeyAuthenticator, hash_key
 from .chain import ChainAuthenticator

@@ -1,4 +1,4 @@
-"""Keys that callers hold, each for one identity."""
+"""API keys, each for one identity."""
 
 import hashlib
 import hmac
@@ -18,26 +18,29 @@ from .errors import ConfigurationError
 from .schemes import api_key
 
 Owner: TypeAlias = Identity | str | Mapping[str, Any]
+"""The identity that a key stands for, its id, or its members."""
 
 HASHED = re.compile(r"sha256:([0-9a-f]{64})", re.IGNORECASE)
-FORM = 'keys: [{id: ci, sha256: "<64 hexadecimal digits>", type: service, roles: [operator]}]'
+FILE_FORMAT = (
+    'keys: [{id: ci, sha256: "<64 hexadecimal digits>", type: service, roles: [operator]}]'
+)
 MEMBERS = frozenset({"id", "type", "roles", "attrs"})
 MAX_KEY = 4096
-"""Characters; whoever sends more sends no key."""
+"""Maximum length of a key, in characters."""
 
 
 class APIKeyAuthenticator:
-    """Knows callers by a key in a header.
+    """An authenticator for API keys in a header.
 
-    Of the keys only hashes are kept. A key is compared with each of them, in a time that tells
-    nothing of how much of it was right.
+    It stores only hashes of the keys. The hash of a given key is compared with all of them in
+    constant time.
 
     Args:
         keys: Identities by their keys, or by `sha256:` and the hash of the key; or the path of a
-            YAML or JSON file, which has hashes alone: `keys: [{id: ci, sha256: …, type: service,
+            YAML or JSON file, which has only hashes: `keys: [{id: ci, sha256: …, type: service,
             roles: [operator]}]`. An identity is an apcore Identity, its id, or a mapping with
-            `id`, `type` (`service` unless it says otherwise), `roles` and `attrs`.
-        header: The header that holds the key.
+            `id`, `type` (default `service`), `roles` and `attrs`.
+        header: The header with the key.
 
     Raises:
         ConfigurationError: There are no keys, or one of them is malformed.
@@ -58,27 +61,30 @@ class APIKeyAuthenticator:
         self, keys: Mapping[str, Owner] | PathLike[str], *, header: str = "X-API-Key"
     ) -> None:
         if isinstance(keys, str):
-            raise ConfigurationError("keys: a mapping, or the Path of a file")
-        self._keys = _read(Path(keys)) if isinstance(keys, PathLike) else _known(keys.items())
+            raise ConfigurationError("keys must be a mapping or the Path of a file, not a string")
+        self._keys = _read_file(Path(keys)) if isinstance(keys, PathLike) else _hashed(keys.items())
         self._header = header
 
     async def authenticate(self, headers: Mapping[str, str]) -> Identity | None:
-        """Whose key is in *headers* (their names in lower case); None for nobody."""
-        given = headers.get(self._header.lower(), "")
-        if not given or len(given) > MAX_KEY:
+        """Return the identity for the key in *headers* (names in lower case); None without one."""
+        header_value = headers.get(self._header.lower(), "")
+        if not header_value or len(header_value) > MAX_KEY:
             return None
-        digests = [hashlib.sha256(form).digest() for form in _forms(given)]
-        pairs = [(each, who) for each in digests for who in self._keys]
-        found = [who for each, (known, who) in pairs if hmac.compare_digest(known, each)]
-        return deepcopy(found[0]) if found else None
+        digests = [hashlib.sha256(encoded).digest() for encoded in _encodings(header_value)]
+        # compare with every key, so that the time taken does not depend on which one matches
+        pairs = [(digest, key) for digest in digests for key in self._keys]
+        matches = [key[1] for digest, key in pairs if hmac.compare_digest(key[0], digest)]
+        return deepcopy(matches[0]) if matches else None
 
     def security_schemes(self) -> Mapping[str, SecurityScheme]:
-        """What the Agent Card says of it (FR-AUT-003)."""
+        """Return the security schemes for the Agent Card (FR-AUT-003)."""
         return {"apiKey": api_key(self._header)}
 
 
 def hash_key(key: str) -> str:
-    """What may be kept of *key*: its SHA-256; keys are random, so that it needs no salt.
+    """Return the SHA-256 of *key*, to be stored instead of it.
+
+    Keys are random, so the hash needs no salt.
 
     Example:
         ```python
@@ -91,33 +97,33 @@ def hash_key(key: str) -> str:
     return "sha256:" + hashlib.sha256(key.encode()).hexdigest()
 
 
-def _forms(given: str) -> Iterator[bytes]:
-    """The bytes that a header may stand for: servers read what is UTF-8 as Latin-1."""
-    yield given.encode("utf-8", "surrogatepass")
-    if not given.isascii():
+def _encodings(header_value: str) -> Iterator[bytes]:
+    """Yield the bytes that a header may stand for: servers decode UTF-8 as Latin-1."""
+    yield header_value.encode("utf-8", "surrogatepass")
+    if not header_value.isascii():
         with suppress(UnicodeEncodeError):
-            yield given.encode("latin-1")
+            yield header_value.encode("latin-1")
 
 
-def _read(path: Path) -> list[tuple[bytes, Identity]]:
-    """Hashes and identities in a file, which never holds a key itself."""
+def _read_file(path: Path) -> list[tuple[bytes, Identity]]:
+    """Return the hashes and identities in a file, which never has a key itself."""
     try:
         document: Any = yaml.safe_load(path.read_bytes())
         entries = [dict(entry) for entry in document["keys"]]
-        return _known([(f"sha256:{entry.pop('sha256')}", entry) for entry in entries])
+        return _hashed([(f"sha256:{entry.pop('sha256')}", entry) for entry in entries])
     except OSError as error:
-        raise ConfigurationError(f"Can't read the keys in {path}: {error.strerror}") from None
+        raise ConfigurationError(f"Cannot read the API keys in {path}: {error.strerror}") from None
     except ConfigurationError as error:
         raise ConfigurationError(f"{path}: {error}") from None
     except (yaml.YAMLError, AttributeError, KeyError, RecursionError, TypeError, ValueError):
-        raise ConfigurationError(f"{path} must have the form {FORM}") from None
+        raise ConfigurationError(f"{path} must have the format {FILE_FORMAT}") from None
 
 
-def _known(entries: Iterable[tuple[str, Owner]]) -> list[tuple[bytes, Identity]]:
-    found = [(_digest(key), _identity(owner)) for key, owner in entries]
-    if not found or len(dict(found)) < len(found):
-        raise ConfigurationError("There must be keys, and each must be there once")
-    return found
+def _hashed(entries: Iterable[tuple[str, Owner]]) -> list[tuple[bytes, Identity]]:
+    keys = [(_digest(key), _identity(owner)) for key, owner in entries]
+    if not keys or len(dict(keys)) < len(keys):
+        raise ConfigurationError("keys must have at least one API key, and each only once")
+    return keys
 
 
 def _digest(key: str) -> bytes:
@@ -125,25 +131,26 @@ def _digest(key: str) -> bytes:
     if hashed:
         return bytes.fromhex(hashed[1])
     if not 0 < len(key) <= MAX_KEY or key.lower().startswith("sha256:"):
-        what = "is empty, too long, or sha256: without 64 hexadecimal digits"
-        raise ConfigurationError(f"A key {what}")
+        problem = "is empty, too long, or sha256: without 64 hexadecimal digits"
+        raise ConfigurationError(f"An API key {problem}")
     try:
         return hashlib.sha256(key.encode()).digest()
     except UnicodeEncodeError:
-        raise ConfigurationError("A key is no text: it can't be written in UTF-8") from None
+        raise ConfigurationError("An API key is not valid UTF-8") from None
 
 
 def _identity(owner: Owner) -> Identity:
     if isinstance(owner, Identity) and owner.id:
         return owner
-    given: Any = {"id": owner} if isinstance(owner, str) else owner
+    as_mapping: Any = {"id": owner} if isinstance(owner, str) else owner
     members: dict[str, Any] = {"type": "service"}
-    members |= given if isinstance(given, Mapping) else {}
+    members |= as_mapping if isinstance(as_mapping, Mapping) else {}
     roles: Any = members.get("roles") or ()
-    listed = isinstance(roles, list | tuple) and isinstance(members.get("attrs") or {}, dict)
-    texts: list[Any] = [members.get("id"), members["type"], *(roles if listed else [None])]
-    plain = all(isinstance(text, str) and text for text in texts) and members.keys() <= MEMBERS
-    if not plain:
-        raise ConfigurationError(f"Each key has an id, and may have type, roles and attrs: {FORM}")
-    members["roles"] = tuple(texts[2:])  # apcore before 0.31 keeps a list
+    has_types = isinstance(roles, list | tuple) and isinstance(members.get("attrs") or {}, dict)
+    texts: list[Any] = [members.get("id"), members["type"], *(roles if has_types else [None])]
+    has_texts = all(isinstance(text, str) and text for text in texts)
+    if not has_texts or not members.keys() <= MEMBERS:
+        problem = "An API key needs an id, and may have type, roles and attrs"
+        raise ConfigurationError(f"{problem}: {FILE_FORMAT}")
+    members["roles"] = tuple(texts[2:])  # apcore before 0.31 would keep a list
     return Identity(**members)

@@ -1,4 +1,4 @@
-"""Several ways to be known."""
+"""A chain of authenticators, for agents with several kinds of credentials."""
 
 from collections.abc import Mapping
 from inspect import isawaitable
@@ -6,21 +6,21 @@ from itertools import chain, count
 from typing import Any
 
 from a2a.types import SecurityScheme
-from apcore_a2a_core import Authenticator
+from apcore_a2a_core import Authenticator, RefusalReason, TokenRefusedError
 
 from .errors import ConfigurationError
 
 
 class ChainAuthenticator:
-    """Asks authenticators in turn; the first who knows the caller decides.
+    """An authenticator that tries others in turn and returns the first identity.
 
-    One that can't tell now (it raises) stands in nobody's way who is known to another.
+    An authenticator that raises does not keep the next ones from accepting the caller.
 
     Args:
-        authenticators: Whom to ask, in this order.
+        authenticators: The authenticators, in the order in which they are tried.
 
     Raises:
-        ConfigurationError: There are none.
+        ConfigurationError: There are no authenticators.
 
     Example:
         ```python
@@ -35,37 +35,48 @@ class ChainAuthenticator:
 
     def __init__(self, *authenticators: Authenticator) -> None:
         if not authenticators:
-            raise ConfigurationError("A chain needs authenticators")
+            raise ConfigurationError("Give at least one authenticator")
         self._authenticators = authenticators
 
     async def authenticate(self, headers: Mapping[str, str]) -> Any:
-        """Who calls; None for nobody.
+        """Return the first identity that an authenticator returns; None if there is none.
 
         Raises:
-            Exception: Whatever one of them raised, when no other knows the caller.
+            TokenRefusedError: A token was refused, and no authenticator accepts the caller. Of
+                several reasons, the one of the latest check is raised.
+            Exception: An authenticator failed with it, and no other accepts the caller.
         """
-        failed: Exception | None = None
+        failure: Exception | None = None
+        refusals: list[TokenRefusedError] = []
         for authenticator in self._authenticators:
             try:
-                found = authenticator.authenticate(headers)
-                found = await found if isawaitable(found) else found
-            except Exception as error:  # users' own authenticators raise what they like
-                failed = error
-                continue
-            if found is not None:
-                return found
-        if failed is not None:
-            raise failed
+                result = authenticator.authenticate(headers)
+                identity = await result if isawaitable(result) else result
+            except TokenRefusedError as error:
+                refusals.append(error)
+            except Exception as error:  # users' own authenticators may raise anything
+                failure = error
+            else:
+                if identity is not None:
+                    return identity
+        # the authenticator that failed might have accepted what the others refused
+        if failure is not None:
+            raise failure
+        if refusals:
+            raise max(refusals, key=lambda refused: [*RefusalReason].index(refused.reason))
         return None
 
     def security_schemes(self) -> Mapping[str, SecurityScheme]:
-        """What the Agent Card says of them: any of their schemes will do (FR-AUT-003)."""
-        result: dict[str, SecurityScheme] = {}
+        """Return all schemes for the Agent Card (FR-AUT-003); callers need any one of them.
+
+        A scheme whose name is used for a different one is renamed: `bearer2`.
+        """
+        schemes: dict[str, SecurityScheme] = {}
         for authenticator in self._authenticators:
             declare: Any = getattr(authenticator, "security_schemes", dict)
             declared: Mapping[str, SecurityScheme] = declare()
             for name, scheme in declared.items():
-                others = (f"{name}{number}" for number in count(2))
-                free = (n for n in chain([name], others) if result.get(n, scheme) == scheme)
-                result[next(free)] = scheme
-        return result
+                names = chain([name], (f"{name}{number}" for number in count(2)))
+                free_names = (each for each in names if schemes.get(each, scheme) == scheme)
+                schemes[next(free_names)] = scheme
+        return schemes

@@ -1,4 +1,4 @@
-"""From the claims of a token to an apcore Identity (FR-AUT-002)."""
+"""Mapping of the claims of a token to an apcore Identity (FR-AUT-002)."""
 
 import re
 from collections.abc import Mapping
@@ -9,26 +9,25 @@ from apcore import Identity
 from apcore_a2a_core.schema import is_array, object_at
 
 ID = re.compile(r"(?=.*\S)[^\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]{1,255}")
-"""What may be an id: one line of text that logs and stores can have."""
-RESERVED = "system"
-"""A type that apcore's access rules hold for the system itself, which has no token."""
+"""Valid ids: one line of up to 255 characters, without control characters and lone surrogates."""
+RESERVED_TYPE = "system"
+"""The type that apcore's access rules reserve for the system itself; no token may claim it."""
 TECHNICAL = frozenset({"aud", "exp", "iat", "jti", "nbf"})
-"""Claims about the token itself (RFC 7519 §4.1), which tell nothing of its bearer."""
+"""Claims about the token itself, not about its bearer (RFC 7519 §4.1)."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimMapping:
-    """Which claims become what of an identity.
+    """A mapping of claims to the members of an identity.
 
-    A claim is named, or reached by a path with dots: `realm_access.roles` is the claim `roles`
-    within `realm_access`, unless there is a claim with just that name.
+    A claim is given by its name or by a path with dots: `realm_access.roles` is the claim `roles`
+    within `realm_access`, unless there is a claim with exactly that name.
 
     Attributes:
-        id: The claim that is the identity's id, at most 255 characters in one line; a token
-            without it is refused.
-        type: The claim that is its type; `user` when it is not there.
-        roles: The claim that holds its roles: an array, or a string with spaces or commas.
-        attrs: Attributes and their claims; None for every claim that is not technical.
+        id: Claim with the id: one line of at most 255 characters. A token without it is refused.
+        type: Claim with the type; without it, the type is `user`.
+        roles: Claim with the roles: an array, or a string separated by spaces or commas.
+        attrs: Names of attributes and their claims; None for all claims except technical ones.
 
     Example:
         ```python
@@ -47,36 +46,37 @@ class ClaimMapping:
     attrs: Mapping[str, str] | None = None
 
     def identity(self, claims: Mapping[str, Any]) -> Identity | None:
-        """The identity that *claims* tell of; None when they have no id."""
-        name, kind = _at(claims, self.id), _at(claims, self.type)
-        if not _is_plain(name):
+        """Return the identity for *claims*, or None if they have no valid id."""
+        subject, kind = _claim_at(claims, self.id), _claim_at(claims, self.type)
+        if not _is_valid_id(subject):
             return None
         return Identity(
-            id=name,
-            type=kind if _is_plain(kind) and kind != RESERVED else "user",
-            roles=_words(_at(claims, self.roles)),
+            id=subject,
+            type=kind if _is_valid_id(kind) and kind != RESERVED_TYPE else "user",
+            roles=_list_roles(_claim_at(claims, self.roles)),
             attrs=self._attrs(claims),
         )
 
     def _attrs(self, claims: Mapping[str, Any]) -> dict[str, Any]:
-        """The attributes, and the issuer in any case: ids are unique within it alone."""
+        """Return the attributes, always with the issuer: ids are unique only within an issuer."""
         if self.attrs is None:
             return {name: value for name, value in claims.items() if name not in TECHNICAL}
-        found = {name: _at(claims, path) for name, path in self.attrs.items()}
+        selected = {name: _claim_at(claims, path) for name, path in self.attrs.items()}
         issuer = {"iss": claims["iss"]} if "iss" in claims else {}
-        return issuer | {name: value for name, value in found.items() if value is not None}
+        return issuer | {name: value for name, value in selected.items() if value is not None}
 
 
-def _is_plain(value: Any) -> TypeGuard[str]:
+def _is_valid_id(value: Any) -> TypeGuard[str]:
     return isinstance(value, str) and ID.fullmatch(value) is not None
 
 
-def _at(claims: Mapping[str, Any], path: str) -> Any:
+def _claim_at(claims: Mapping[str, Any], path: str) -> Any:
+    if path in claims:
+        return claims[path]
     *parents, name = path.split(".")
-    within = claims if path in claims else object_at(claims, *parents) or {}
-    return within.get(path if path in claims else name)
+    return (object_at(claims, *parents) or {}).get(name)
 
 
-def _words(value: Any) -> tuple[str, ...]:
-    words = value.replace(",", " ").split() if isinstance(value, str) else value
-    return tuple(word for word in words if isinstance(word, str)) if is_array(words) else ()
+def _list_roles(value: Any) -> tuple[str, ...]:
+    roles = value.replace(",", " ").split() if isinstance(value, str) else value
+    return tuple(role for role in roles if isinstance(role, str)) if is_array(roles) else ()

@@ -1,21 +1,23 @@
-"""What can go wrong beside a caller who is nobody: for that, authenticators answer None.
+"""Errors of this package.
 
 AuthError
-├── ConfigurationError      (ValueError too) at start-up: the options make no sense
-└── KeysUnavailableError    the issuer's keys can't be had now
+├── ConfigurationError      (also a ValueError) at start-up: the options are invalid
+└── KeysUnavailableError    the keys of the issuer cannot be fetched
+
+A refused token is core's `TokenRefusedError`, which the server turns into a 401.
 """
 
 
 class AuthError(Exception):
-    """Whatever this package raises."""
+    """Base class of the errors of this package."""
 
 
 class ConfigurationError(AuthError, ValueError):
-    """An authenticator can't work as it is set up; the text tells what to do."""
+    """Invalid options of an authenticator; the message says what to do."""
 
 
 class KeysUnavailableError(AuthError):
-    """The issuer's keys can't be had: nobody can be told from anybody now.
+    """The keys of the issuer cannot be fetched, so tokens cannot be checked now.
 
-    Its text names the address and the kind of failure, and nothing that the other end said.
+    The message has the URL, but nothing that the issuer sent.
     """

@@ -1,4 +1,4 @@
-"""The keys of an issuer: a JSON Web Key Set (RFC 7517 §5), fetched without holding up the loop."""
+"""The keys of an issuer: a JSON Web Key Set (RFC 7517 §5), fetched in the background."""
 
 import asyncio
 import json
@@ -19,137 +19,138 @@ from .schemes import discovery_url
 
 logger = logging.getLogger("apcore_a2a.auth")
 
-LOADED = (anyio, httpcore)
-"""What httpx imports with its first request, which would hold up everybody for 0.1 s."""
+PRELOADED = (anyio, httpcore)
+"""Modules that httpx imports on its first request, which would block the event loop for 0.1 s."""
 
 REFRESH = 45.0
+"""Age in seconds from which the keys are fetched again in the background."""
 LIFETIME = 60.0
-"""Seconds after which the keys are fetched again: in the background, and before they are used.
-
-So a key that the issuer withdraws is refused within a minute.
-"""
+"""Age in seconds from which requests wait for new keys, so that withdrawn keys are refused."""
 COOLDOWN = 30.0
-"""Seconds between two fetches for the sake of unknown keys, which anybody can make up."""
+"""Seconds between two fetches for unknown key ids, which any client can make up."""
 RETRY = 5.0
-"""Seconds between two attempts while the issuer does not answer."""
+"""Seconds between two attempts while the issuer does not respond."""
 MAX_STALE = 3600.0
-"""Seconds that the last good keys are used for while the issuer does not answer."""
+"""Age in seconds up to which the last keys are used while the issuer does not respond."""
 TIMEOUT = 5.0
+"""Seconds for one fetch, including discovery."""
 MAX_BYTES = 256 * 1024
+"""Maximum size of a document of the issuer."""
 MAX_KEYS = 100
+"""Maximum number of keys in a set."""
 
 
 class Jwks:
-    """An issuer's keys, kept for a while; a single fetch at a time serves all who wait.
+    """A cache of an issuer's keys; concurrent callers share one fetch.
 
     Args:
-        url: Where the set is; None to ask the issuer.
-        issuer: Whose discovery document tells where it is (OIDC Discovery §4), and must name
-            the same issuer.
+        url: URL of the key set; None to take it from the discovery document of *issuer*.
+        issuer: The issuer, which its discovery document must name too (OIDC Discovery §4).
     """
 
     def __init__(self, url: str | None, issuer: str | None = None) -> None:
         self._url = url
         self._issuer = issuer or ""
-        self._place = place_of(url or issuer or "")  # not what a document says, nor a password
-        self._is_given = url is not None
-        self._ssl = httpx.create_ssl_context()  # here, for it takes 20 ms
+        self._shown_url = without_secrets(url or issuer or "")  # for logs and errors
+        self._is_url_given = url is not None
+        self._ssl = httpx.create_ssl_context()  # at start-up, because it takes 20 ms
         self._keys: list[tuple[Any, VerificationKey | None]] = []
-        self._fetched = self._tried = float("-inf")
-        self._failing = False
-        self._fetching: asyncio.Task[None] | None = None
+        self._fetched_at = self._tried_at = float("-inf")
+        self._is_failing = False
+        self._fetch_task: asyncio.Task[None] | None = None
 
     async def find(self, header: Mapping[str, Any]) -> VerificationKey | None:
-        """The key that the header of a token names, or the only one there is for it.
+        """Return the key for the header of a token, or None if there is none.
 
         Raises:
             KeysUnavailableError: There are no keys yet, or they are too old.
         """
-        await self._freshen()
-        found = self._matching(header)
-        waiting = self._fetching is not None or monotonic() - self._tried >= COOLDOWN
-        if found is None and waiting:
-            await asyncio.shield(self._start())
-            found = self._matching(header)
-        if monotonic() - self._fetched > MAX_STALE:
-            raise KeysUnavailableError(f"No keys from {self._place}")
-        return found
+        await self._refresh()
+        key = self._matching_key(header)
+        # an unknown key may be new: wait for a running fetch, or start one at most every COOLDOWN
+        may_fetch = self._fetch_task is not None or monotonic() - self._tried_at >= COOLDOWN
+        if key is None and may_fetch:
+            await asyncio.shield(self._start_fetch())
+            key = self._matching_key(header)
+        if monotonic() - self._fetched_at > MAX_STALE:
+            raise KeysUnavailableError(f"Cannot fetch keys from {self._shown_url}")
+        return key
 
-    async def _freshen(self) -> None:
-        """Fetch the keys when they are old; wait for that unless old ones have to do."""
-        now, tried = monotonic(), self._tried
-        age = now - self._fetched
+    async def _refresh(self) -> None:
+        """Fetch the keys if they are old, and wait for them if they are too old to be used."""
+        now, tried_at = monotonic(), self._tried_at
+        age = now - self._fetched_at
         if age < REFRESH:
             return
-        if now - tried >= RETRY:
-            self._start()
-        bearable = self._failing and age <= MAX_STALE and now - tried < LIFETIME
-        if age >= LIFETIME and not bearable and self._fetching is not None:
-            await asyncio.shield(self._fetching)
+        if now - tried_at >= RETRY:
+            self._start_fetch()
+        # while the issuer is down, its last keys are used without waiting for the next attempt
+        is_usable = self._is_failing and age <= MAX_STALE and now - tried_at < LIFETIME
+        if age >= LIFETIME and not is_usable and self._fetch_task is not None:
+            await asyncio.shield(self._fetch_task)
 
-    def _start(self) -> "asyncio.Task[None]":
-        if self._fetching is None:
-            self._tried = monotonic()
-            self._fetching = asyncio.create_task(self._fetch())
-            self._fetching.add_done_callback(self._on_fetched)
-        return self._fetching
+    def _start_fetch(self) -> "asyncio.Task[None]":
+        if self._fetch_task is None:
+            self._tried_at = monotonic()
+            self._fetch_task = asyncio.create_task(self._fetch())
+            self._fetch_task.add_done_callback(self._on_fetched)
+        return self._fetch_task
 
     def _on_fetched(self, task: "asyncio.Task[None]") -> None:
-        self._fetching = None
+        self._fetch_task = None
 
     async def _fetch(self) -> None:
-        """Replace the keys; when that fails, keep them, and say why."""
+        """Replace the keys; if that fails, keep the old ones and log the reason."""
         try:
-            async with asyncio.timeout(TIMEOUT), self._client() as client:
-                if self._url is None or (self._failing and not self._is_given):
+            client = httpx.AsyncClient(verify=self._ssl, timeout=TIMEOUT, follow_redirects=False)
+            async with asyncio.timeout(TIMEOUT), client:
+                if self._url is None or (self._is_failing and not self._is_url_given):
                     self._url = await self._discover(client)
-                self._replace(await _get(client, self._url))
-        except Exception as error:  # whatever the other end leads to, the old keys stay
-            self._failing = True
+                self._replace_keys(await _get_document(client, self._url))
+        except Exception as error:  # an issuer may send anything; the old keys stay in use
+            self._is_failing = True
             reason = str(error) if type(error) is ValueError else type(error).__name__
-            logger.warning("No keys from %s: %s", self._place, reason)
-
-    def _client(self) -> httpx.AsyncClient:
-        return httpx.AsyncClient(verify=self._ssl, timeout=TIMEOUT, follow_redirects=False)
+            event = {"event": "keys_fetch_failed"}
+            logger.warning("Cannot fetch keys from %s: %s", self._shown_url, reason, extra=event)
 
     async def _discover(self, client: httpx.AsyncClient) -> str:
         issuer = self._issuer
-        document = await _get(client, discovery_url(issuer))
+        document = await _get_document(client, discovery_url(issuer))
         url = document.get("jwks_uri")
         if str(document.get("issuer")).rstrip("/") != issuer.rstrip("/"):
-            raise ValueError("the discovery document is another issuer's")
-        schemes = {urlsplit(place).scheme for place in (issuer, str(url))}
+            raise ValueError("the discovery document is for another issuer")
+        schemes = {urlsplit(each).scheme for each in (issuer, str(url))}
         if not isinstance(url, str) or schemes == {"https", "http"}:
-            raise ValueError("the discovery document has no jwks_uri that is safe")
+            raise ValueError("the discovery document has no safe jwks_uri")
         return url
 
-    def _replace(self, document: Object) -> None:
+    def _replace_keys(self, document: Object) -> None:
         keys = document.get("keys")
         if not is_array(keys) or len(keys) > MAX_KEYS:
-            raise ValueError(f"it is no set of at most {MAX_KEYS} keys")
+            raise ValueError(f"the document is not a set of at most {MAX_KEYS} keys")
         self._keys = [(key.get("kid"), key_of_jwk(key)) for key in keys if is_object(key)]
-        self._fetched, self._failing = monotonic(), False
+        self._fetched_at, self._is_failing = monotonic(), False
 
-    def _matching(self, header: Mapping[str, Any]) -> VerificationKey | None:
-        """By the key's name; a token that names none gets the only key for its algorithm."""
-        name, algorithm = header.get("kid"), header.get("alg")
-        named = [key for kid, key in self._keys if key and name in (None, kid)]
-        fitting = [key for key in named if algorithm in key.algorithms]
-        same = all(key == fitting[0] for key in fitting)  # a key may be there twice
-        return fitting[0] if fitting and same else None
+    def _matching_key(self, header: Mapping[str, Any]) -> VerificationKey | None:
+        """Return the key with the id in *header*; without an id, the only key for its algorithm."""
+        key_id, algorithm = header.get("kid"), header.get("alg")
+        candidates = [key for kid, key in self._keys if key and key_id in (None, kid)]
+        matches = [key for key in candidates if algorithm in key.algorithms]
+        is_unique = all(key == matches[0] for key in matches)  # a key may be published twice
+        return matches[0] if matches and is_unique else None
 
 
-def place_of(url: str) -> str:
-    """An address without what may be secret in it: user, password, query."""
+def without_secrets(url: str) -> str:
+    """Return *url* without user, password and query, which may be secret."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
-async def _get(client: httpx.AsyncClient, url: str) -> Object:
-    """The JSON object at *url*, when it is small.
+async def _get_document(client: httpx.AsyncClient, url: str) -> Object:
+    """Return the JSON object at *url*, of at most MAX_BYTES.
 
     Raises:
-        ValueError: It is not, or the answer is another one; the text is safe to log.
+        ValueError: The response is another one; the message is safe to log.
     """
     headers = {"accept": "application/json", "accept-encoding": "identity"}
     body = bytearray()
@@ -158,7 +159,7 @@ async def _get(client: httpx.AsyncClient, url: str) -> Object:
             raise ValueError(f"status {response.status_code}")
         async for chunk in response.aiter_raw():
             body += chunk
-            await asyncio.sleep(0)  # what comes byte by byte holds up nobody
+            await asyncio.sleep(0)  # a flood of small chunks must not block the event loop
             if len(body) > MAX_BYTES:
                 raise ValueError(f"more than {MAX_BYTES} bytes")
     try:
@@ -166,5 +167,5 @@ async def _get(client: httpx.AsyncClient, url: str) -> Object:
     except (RecursionError, ValueError):
         document = None
     if not is_object(document):
-        raise ValueError("it is no JSON object")
+        raise ValueError("the response is not a JSON object")
     return document

@@ -1,4 +1,4 @@
-"""Bearer tokens that are JSON Web Tokens (RFC 7519, FR-AUT-001)."""
+"""Authentication by JSON Web Tokens (RFC 7519, FR-AUT-001)."""
 
 import logging
 import os
@@ -9,55 +9,69 @@ from urllib.parse import urlsplit
 import jwt
 from a2a.types import SecurityScheme
 from apcore import Identity
-from apcore_a2a_core import narrow
+from apcore_a2a_core import RefusalReason, TokenRefusedError, narrow
+from jwt.exceptions import InvalidSubjectError
 
 from .claims import ClaimMapping
 from .errors import ConfigurationError
-from .jwks import Jwks, place_of
+from .jwks import Jwks, without_secrets
 from .keys import HMAC, PUBLIC, Source, VerificationKey, read_key
 from .schemes import bearer, open_id_connect
 
 logger = logging.getLogger("apcore_a2a.auth")
 
-SECRET = "APCORE_JWT_SECRET"
-"""The environment variable that holds the key when no option does."""
+KEY_VARIABLE = "APCORE_JWT_SECRET"
+"""The environment variable with the key, used if no option gives one."""
 MAX_TOKEN = 16 * 1024
-"""Characters; whoever sends more sends no token."""
+"""Maximum length of a token, in characters."""
 MAX_LEEWAY = 3600
-TIMES = ("exp", "nbf", "iat")
-"""Claims that are numbers (RFC 7519 §2), which PyJWT takes as text too."""
-KNOWN = PUBLIC | HMAC.keys()
-"""The algorithms that may be asked for."""
-HOSTILE = (jwt.PyJWTError, ValueError, TypeError, OverflowError, RecursionError)
-"""What reading a token may raise, which holds whatever its sender likes."""
+"""Maximum difference of clocks, in seconds."""
+TIME_CLAIMS = ("exp", "nbf", "iat")
+"""Claims that must be numbers (RFC 7519 §2), although PyJWT accepts strings too."""
+ALGORITHMS = PUBLIC | HMAC.keys()
+"""The algorithms that may be configured."""
+TOKEN_ERRORS = (jwt.PyJWTError, ValueError, TypeError, OverflowError, RecursionError)
+"""Errors that reading a token may raise; its sender can put anything into it."""
+REASONS: dict[type, RefusalReason] = {
+    jwt.InvalidSignatureError: RefusalReason.SIGNATURE,
+    jwt.InvalidAlgorithmError: RefusalReason.SIGNATURE,
+    jwt.InvalidKeyError: RefusalReason.SIGNATURE,
+    jwt.MissingRequiredClaimError: RefusalReason.MISSING_CLAIM,
+    jwt.ImmatureSignatureError: RefusalReason.NOT_VALID_YET,
+    jwt.ExpiredSignatureError: RefusalReason.EXPIRED,
+    jwt.InvalidIssuerError: RefusalReason.WRONG_ISSUER,
+    jwt.InvalidAudienceError: RefusalReason.WRONG_AUDIENCE,
+    InvalidSubjectError: RefusalReason.NO_IDENTITY,
+}
+"""Reasons for the errors of PyJWT; a token with any other error is malformed."""
 
 
 class JWTAuthenticator:
-    """Knows callers by signed tokens in `Authorization: Bearer …`.
+    """An authenticator for signed tokens in `Authorization: Bearer …`.
 
-    Signature, expiry and not-before are checked always, issuer and audience when they are given.
-    Only algorithms that fit the kind of key are taken, whatever a token says; keys and addresses
-    within tokens (`jwk`, `jku`, `x5u`) are never used (RFC 8725).
+    Signature, expiry and not-before are always checked, issuer and audience if they are given.
+    The type of the key decides which algorithms are accepted, never the token; keys and URLs in
+    tokens (`jwk`, `jku`, `x5u`) are ignored (RFC 8725).
 
-    The key comes from `key`, else from `jwks_url`, else from the discovery document of `issuer`
-    when that has an address, else from the environment variable `APCORE_JWT_SECRET`.
+    The key is taken from `key`, else from `jwks_url`, else from the discovery document of `issuer`
+    if that is a URL, else from the environment variable `APCORE_JWT_SECRET`.
 
     Args:
-        key: A secret of 32 bytes or more, or a public key or certificate in PEM; a `Path` is
-            read.
-        jwks_url: Where the issuer's keys are (RFC 7517); fetched when needed, again each minute.
-        issuer: Who must have issued the tokens: their `iss`, exactly.
-        audience: Whom the tokens must be for: one of their `aud`. Without it, tokens that are
-            for somebody in particular are refused.
-        algorithms: Those that are taken; else all that fit the key.
-        claim_mapping: How claims become an identity.
-        required_claims: Claims without which a token is refused; without `exp` among them, tokens
-            that never expire are taken.
-        leeway: How many seconds clocks may differ.
-        schemes: More security schemes for the Agent Card, by name, that lead to such tokens.
+        key: A secret of at least 32 bytes, a public key or certificate in PEM, or the `Path` of a
+            file with one.
+        jwks_url: URL of the issuer's keys (RFC 7517), which are fetched about once a minute.
+        issuer: Required issuer (`iss`) of tokens.
+        audience: Required audience: one of these must be in `aud`. Without it, tokens that have
+            an audience are refused.
+        algorithms: Accepted algorithms; by default all that are safe for the key.
+        claim_mapping: Mapping of claims to an identity.
+        required_claims: Claims that a token must have; if `exp` is not among them, tokens that
+            never expire are accepted.
+        leeway: Accepted difference of clocks, in seconds.
+        schemes: Additional security schemes for the Agent Card, by name, for getting such tokens.
 
     Raises:
-        ConfigurationError: There is no key, it is too weak, or an option makes no sense.
+        ConfigurationError: There is no key, it is too weak, or an option is invalid.
 
     Example:
         ```python
@@ -94,7 +108,7 @@ class JWTAuthenticator:
         if key is not None and jwks_url is not None:
             raise ConfigurationError("Give either key or jwks_url, not both")
         if not 0 <= leeway <= MAX_LEEWAY:
-            raise ConfigurationError(f"leeway must be from 0 to {MAX_LEEWAY} seconds")
+            raise ConfigurationError(f"leeway must be 0 to {MAX_LEEWAY} seconds, not {leeway}")
         if isinstance(required_claims, str):
             raise ConfigurationError("required_claims must be a list of names, not one string")
         self._issuer = issuer
@@ -103,70 +117,72 @@ class JWTAuthenticator:
         self._options: Any = {"require": [*required_claims], "enforce_minimum_key_length": True}
         self._leeway = leeway
         self._schemes = {"bearer": bearer(), **(schemes or {})}
-        self._keys, self._algorithms = self._source(key, jwks_url, algorithms)
+        self._keys, self._algorithms = self._configure_keys(key, jwks_url, algorithms)
 
-    def _source(
+    def _configure_keys(
         self, key: Source | None, jwks_url: str | None, algorithms: Collection[str] | None
     ) -> tuple[VerificationKey | Jwks, frozenset[str]]:
-        """Where keys come from, and the algorithms that are taken."""
-        wanted = frozenset(algorithms or KNOWN)
-        if isinstance(algorithms, str) or not wanted <= KNOWN:
-            raise ConfigurationError(f"algorithms must be some of {', '.join(sorted(KNOWN))}")
-        if key is None and jwks_url is None and not self._is_provider():
-            key = os.environ.get(SECRET) or None
-        source = self._published(jwks_url) if key is None else read_key(key)
+        """Return the source of the keys, and the accepted algorithms."""
+        wanted = frozenset(algorithms or ALGORITHMS)
+        if isinstance(algorithms, str) or not wanted <= ALGORITHMS:
+            names = ", ".join(sorted(ALGORITHMS))
+            raise ConfigurationError(f"algorithms must be a list of some of {names}")
+        is_provider = (self._issuer or "").lower().startswith(("https://", "http://"))
+        if key is None and jwks_url is None and not is_provider:
+            key = os.environ.get(KEY_VARIABLE) or None
+        source = self._published_keys(jwks_url) if key is None else read_key(key)
         usable = PUBLIC if isinstance(source, Jwks) else source.algorithms
         if algorithms and not wanted <= usable:
-            raise ConfigurationError(f"algorithms: the key takes {', '.join(sorted(usable))}")
+            names = ", ".join(sorted(usable))
+            raise ConfigurationError(f"algorithms must be some that the key takes: {names}")
         return source, usable & wanted
 
-    def _is_provider(self) -> bool:
-        """Whether the issuer has an address, where its keys can be found."""
-        return (self._issuer or "").lower().startswith(("https://", "http://"))
-
-    def _published(self, jwks_url: str | None) -> Jwks:
+    def _published_keys(self, jwks_url: str | None) -> Jwks:
         if jwks_url is None and self._issuer is None:
-            raise ConfigurationError(f"Give key, jwks_url or issuer, or set {SECRET}")
-        given = jwks_url if jwks_url is not None else self._issuer or ""
+            raise ConfigurationError(f"Give key, jwks_url or issuer, or set {KEY_VARIABLE}")
+        source_url = jwks_url if jwks_url is not None else self._issuer or ""
         try:
-            url = urlsplit(given)
+            url = urlsplit(source_url)
         except ValueError:
             url = urlsplit("")
         if url.scheme not in ("https", "http") or not url.hostname:
-            raise ConfigurationError(f"{given!r} must begin with https:// and have a host")
+            raise ConfigurationError(f"{source_url!r} must begin with https:// and have a host")
         if url.scheme == "http":
-            told = "%s is not https: whoever is on the way can make tokens"
-            logger.warning(told, place_of(given))
+            message = "%s is not https: anyone on the network path can forge tokens"
+            event = {"event": "keys_without_tls"}
+            logger.warning(message, without_secrets(source_url), extra=event)
         if jwks_url is None:
             self._schemes.setdefault("oidc", open_id_connect(self._issuer or ""))
         return Jwks(jwks_url, self._issuer)
 
     async def authenticate(self, headers: Mapping[str, str]) -> Identity | None:
-        """The bearer of the token in *headers* (their names in lower case); None for nobody.
+        """Return the identity of the token's bearer; None if *headers* have no bearer token.
+
+        Args:
+            headers: Headers of the request, with names in lower case.
 
         Raises:
-            KeysUnavailableError: The issuer's keys can't be had now.
+            TokenRefusedError: The token is invalid, or has no identity.
+            KeysUnavailableError: The keys of the issuer cannot be fetched now.
         """
         token = bearer_token(headers)
-        if token is None or len(token) > MAX_TOKEN:
+        if token is None:
             return None
         try:
-            claims = await self._verified(token)
-            identity = self._claims.identity(claims) if claims is not None else None
-        except HOSTILE as error:
-            logger.info("Token refused: %s", type(error).__name__)
-            return None
+            identity = self._claims.identity(await self._verified_claims(token))
+        except TOKEN_ERRORS as error:
+            reasons = (REASONS[each] for each in type(error).__mro__ if each in REASONS)
+            # no cause: the message of the error may have parts of the token
+            raise TokenRefusedError(next(reasons, RefusalReason.MALFORMED)) from None
         if identity is None:
-            logger.info("Token refused: %s", "no such key" if claims is None else "no identity")
+            raise TokenRefusedError(RefusalReason.NO_IDENTITY)
         return identity
 
-    async def _verified(self, token: str) -> Mapping[str, Any] | None:
-        key = self._keys
-        if isinstance(key, Jwks):
-            found = await key.find(jwt.get_unverified_header(token))
-            if found is None:
-                return None
-            key = found
+    async def _verified_claims(self, token: str) -> Mapping[str, Any]:
+        """Return the claims of a token after verifying its signature, then the claims."""
+        if len(token) > MAX_TOKEN:
+            raise jwt.DecodeError
+        key = await self._find_key(token)
         claims: Mapping[str, Any] = jwt.decode(
             token,
             key.key,
@@ -176,19 +192,29 @@ class JWTAuthenticator:
             leeway=self._leeway,
             options=self._options,
         )
-        odd = any(isinstance(claims.get(name), str | bool) for name in TIMES)
-        if odd or not isinstance(claims.get("iss", ""), str):
+        has_wrong_time = any(isinstance(claims.get(name), str | bool) for name in TIME_CLAIMS)
+        if has_wrong_time or not isinstance(claims.get("iss", ""), str):
             raise jwt.InvalidTokenError
-        plain: Mapping[str, Any] = narrow(claims)
-        return plain
+        narrowed: Mapping[str, Any] = narrow(claims)
+        return narrowed
+
+    async def _find_key(self, token: str) -> VerificationKey:
+        if not isinstance(self._keys, Jwks):
+            return self._keys
+        key = await self._keys.find(jwt.get_unverified_header(token))
+        if key is None:
+            raise jwt.InvalidSignatureError  # the answer must not tell which key ids exist
+        return key
 
     def security_schemes(self) -> Mapping[str, SecurityScheme]:
-        """What the Agent Card says of it (FR-AUT-003)."""
+        """Return the security schemes for the Agent Card (FR-AUT-003)."""
         return self._schemes
 
 
 def bearer_token(headers: Mapping[str, str]) -> str | None:
-    """The token in an `Authorization` header, whose scheme has no case (RFC 9110 §11.1).
+    """Return the token in an `Authorization` header with the scheme Bearer, in any case.
+
+    Schemes are case-insensitive (RFC 9110 §11.1).
 
     Example:
         ```python

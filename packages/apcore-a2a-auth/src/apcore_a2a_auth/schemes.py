@@ -1,6 +1,6 @@
-"""Security schemes for the Agent Card (A2A 1.0 §4.5, FR-AUT-003), as the SDK's types.
+"""Security schemes for the Agent Card (A2A 1.0 §4.5, FR-AUT-003), as types of the SDK.
 
-What each returns is one scheme; authenticators give them names in `security_schemes()`.
+Each function returns one scheme; authenticators name them in `security_schemes()`.
 """
 
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from a2a import types as a2a
 
 
 def bearer() -> a2a.SecurityScheme:
-    """A token in `Authorization: Bearer …` (RFC 6750).
+    """Return the scheme for tokens in `Authorization: Bearer …` (RFC 6750).
 
     Example:
         ```python
@@ -24,7 +24,7 @@ def bearer() -> a2a.SecurityScheme:
 
 
 def api_key(header: str = "X-API-Key") -> a2a.SecurityScheme:
-    """A key in a header of its own.
+    """Return the scheme for API keys in a header.
 
     Example:
         ```python
@@ -39,14 +39,14 @@ def api_key(header: str = "X-API-Key") -> a2a.SecurityScheme:
 
 
 def open_id_connect(issuer: str) -> a2a.SecurityScheme:
-    """Tokens of an OpenID provider, found by its discovery document (OIDC Discovery §4).
+    """Return the scheme for an OpenID provider with a discovery document (OIDC Discovery §4).
 
     Example:
         ```python
         from apcore_a2a_auth import open_id_connect
 
-        found = open_id_connect("https://idp.example.com").open_id_connect_security_scheme
-        print(found.open_id_connect_url)
+        scheme = open_id_connect("https://idp.example.com").open_id_connect_security_scheme
+        print(scheme.open_id_connect_url)
         #> https://idp.example.com/.well-known/openid-configuration
         ```
     """
@@ -57,12 +57,12 @@ def open_id_connect(issuer: str) -> a2a.SecurityScheme:
 def oauth2(
     token_url: str, scopes: Mapping[str, str] | None = None, *, authorization_url: str = ""
 ) -> a2a.SecurityScheme:
-    """Tokens by OAuth 2.0: client credentials, or the authorization code flow (RFC 6749).
+    """Return the scheme for OAuth 2.0: client credentials or authorization code (RFC 6749).
 
     Args:
-        token_url: Where clients get their tokens.
-        scopes: What may be asked for, and what each means.
-        authorization_url: Where people log in, for the authorization code flow.
+        token_url: URL of the token endpoint.
+        scopes: The scopes that clients may request, with their descriptions.
+        authorization_url: URL of the authorization endpoint; selects the authorization code flow.
 
     Example:
         ```python
@@ -85,5 +85,5 @@ def oauth2(
 
 
 def discovery_url(issuer: str) -> str:
-    """Where an issuer tells of itself (OIDC Discovery §4.1)."""
+    """Return the URL of an issuer's discovery document (OIDC Discovery §4.1)."""
     return issuer.rstrip("/") + "/.well-known/openid-configuration"

@@ -1,8 +1,15 @@
 """Call any A2A agent, of protocol 1.0 or 0.3, over httpx alone."""
 
-from typing import TYPE_CHECKING
-
 from .auth import APIKey
+from .cards import (
+    AgentCapabilities,
+    AgentCard,
+    AgentExtension,
+    AgentInterface,
+    AgentProvider,
+    AgentSkill,
+    SecurityScheme,
+)
 from .client import A2AClient
 from .errors import (
     A2AAuthError,
@@ -44,27 +51,6 @@ from .tasks import (
     TaskStatus,
     TaskStatusUpdateEvent,
 )
-
-if TYPE_CHECKING:
-    from .cards import (
-        AgentCapabilities,
-        AgentCard,
-        AgentExtension,
-        AgentInterface,
-        AgentProvider,
-        AgentSkill,
-        SecurityScheme,
-    )
-else:
-
-    def __getattr__(name):
-        """The models of cards are imported when they are wanted, or when there is a card."""
-        if name not in __all__:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        from . import cards
-
-        return getattr(cards, name)
-
 
 __all__ = [
     "A2AAuthError",

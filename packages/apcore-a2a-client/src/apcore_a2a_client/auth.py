@@ -1,54 +1,56 @@
-"""Credentials, and where they go.
+"""Credentials of requests.
 
-They go to the agent's own address and to the address that its card names, never elsewhere,
-and into no representation, log line or error.
+They are sent to the agent's own URL and to the URL that its card names, never elsewhere, and
+appear in no `repr`, log record or error.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from copy import copy
 from inspect import isawaitable
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import httpx
 
+from .cards import AgentCard
 from .errors import A2AError, A2AProtocolError, is_object
-
-if TYPE_CHECKING:
-    from .cards import AgentCard  # imported when there is a card
 
 Flow: TypeAlias = Generator[httpx.Request, httpx.Response, None]
 AsyncFlow: TypeAlias = AsyncGenerator[httpx.Request, httpx.Response]
 TokenSource: TypeAlias = Callable[[], str | Awaitable[str]]
 Credentials: TypeAlias = str | TokenSource | httpx.Auth
-"""`"Bearer …"`, what gives a fresh token for each request, an `APIKey`, or any `httpx.Auth`."""
+"""`"Bearer …"`, a function that returns a token, an `APIKey`, or any `httpx.Auth`."""
 
 
 NOT_FOR_KEYS = ("", "a2a-version", "connection", "content-length", "host", "transfer-encoding")
+"""Headers that may not hold an API key, since they have a meaning of their own."""
 
 
 class Token(httpx.Auth):
-    """An `Authorization` header; a token without its scheme is a bearer token (RFC 6750)."""
+    """An `Authorization` header; a token without a scheme is a bearer token (RFC 6750)."""
 
     def __init__(self, source: str | TokenSource) -> None:
         self._source = source
         if isinstance(source, str):
-            checked(source)
+            valid_header(source)
 
     def sync_auth_flow(self, request: httpx.Request) -> Flow:
+        """Add the token; it must not need to be awaited."""
         token = self._source if isinstance(self._source, str) else self._source()
         if isawaitable(token):
-            getattr(token, "close", str)()
+            getattr(token, "close", str)()  # a coroutine that is never awaited would warn
             raise A2AError("SyncA2AClient can't await a token: pass a function that is not async")
         yield authorized(request, token)
 
     async def async_auth_flow(self, request: httpx.Request) -> AsyncFlow:
+        """Add the token, awaited if needed."""
         token = self._source if isinstance(self._source, str) else self._source()
         yield authorized(request, await token if isawaitable(token) else token)
 
 
 class APIKey(httpx.Auth):
-    """An API key, put where the agent's card wants it; else into the header `X-API-Key`.
+    """An API key, sent where the agent's card requires it; by default in `X-API-Key`.
 
     Example:
         ```python
@@ -59,39 +61,39 @@ class APIKey(httpx.Auth):
     """
 
     def __init__(self, key: str) -> None:
-        self._key = checked(key)
+        self._key = valid_header(key)
         self._location, self._name = "header", "X-API-Key"
 
-    def copy(self) -> APIKey:
-        """The same key, for another agent."""
-        return APIKey(self._key)
-
     def place(self, card: AgentCard) -> None:
-        """Put the key where *card* wants it: by a scheme that is required before others."""
-        schemes = [known.get("schemes") for known in card.security_requirements]
-        required = [name for known in schemes if is_object(known) for name in known]
+        """Put the key where *card* declares an API key; required schemes come first.
+
+        Raises:
+            A2AProtocolError: The card declares it in a header that can't have it.
+        """
+        requirements = [entry.get("schemes") for entry in card.security_requirements]
+        required = [name for schemes in requirements if is_object(schemes) for name in schemes]
         ordered = sorted(card.security_schemes.items(), key=lambda item: item[0] not in required)
         for _, scheme in ordered:
             if scheme.type == "apiKey":
                 self._location, self._name = scheme.location, scheme.name
                 break
         if self._location == "header" and self._name.lower() in NOT_FOR_KEYS:
-            raise A2AProtocolError(f"No key can stand in the header {self._name!r}")
+            raise A2AProtocolError(f"The card wants an API key in the header {self._name!r}")
 
     def auth_flow(self, request: httpx.Request) -> Flow:
-        name = self._name
+        """Add the key to the query, the cookies or the headers."""
         if self._location == "query":
-            request.url = _MaskedURL(request.url.copy_set_param(name, self._key))
+            request.url = _MaskedURL(request.url.copy_set_param(self._name, self._key))
         elif self._location == "cookie":
-            cookies = [request.headers.get("cookie"), f"{name}={self._key}"]
+            cookies = [request.headers.get("cookie"), f"{self._name}={self._key}"]
             request.headers["cookie"] = "; ".join(filter(None, cookies))
         else:
-            request.headers[name] = self._key
+            request.headers[self._name] = self._key
         yield request
 
 
 class _MaskedURL(httpx.URL):
-    """A URL with a key in its query, which httpx would log."""
+    """A URL with a key in its query, masked in text because httpx logs URLs."""
 
     def __str__(self) -> str:
         return str(httpx.URL(self).copy_with(query=None)) + "?…"
@@ -100,42 +102,41 @@ class _MaskedURL(httpx.URL):
 
 
 def authorized(request: httpx.Request, token: Any) -> httpx.Request:
-    """*request* with *token* in its `Authorization` header.
+    """Return *request* with *token* in its `Authorization` header.
 
     Raises:
-        ValueError: It is no text, or no header can have it.
+        ValueError: It is not a string, or no header can have it.
     """
     if not isinstance(token, str):
-        raise ValueError("The function for tokens gave none")
-    request.headers["authorization"] = (
-        checked(token) if " " in token else f"Bearer {checked(token)}"
-    )
+        raise ValueError("The function for tokens must return a string")
+    scheme = "" if " " in token else "Bearer "
+    request.headers["authorization"] = scheme + valid_header(token)
     return request
 
 
-def checked(secret: str, what: str = "credentials") -> str:
-    """*secret*, if it can stand in a header (RFC 9110 §5.5).
+def valid_header(value: str, label: str = "credentials") -> str:
+    """Return *value* if it can be the value of a header (RFC 9110 §5.5).
 
     Raises:
-        ValueError: It can't; the message does not show it.
+        ValueError: It can't; the message has its label only, since it can be secret.
     """
-    if not (secret.isascii() and secret.isprintable() and secret.strip() == secret and secret):
-        raise ValueError(f"The {what} would be empty, or have characters that no header can have")
-    return secret
+    if not (value.isascii() and value.isprintable() and value.strip() == value and value):
+        raise ValueError(f"The {label} would be empty or have characters that no header can have")
+    return value
 
 
-def auth_of(credentials: Credentials | None) -> httpx.Auth | None:
-    """What httpx makes of *credentials*.
+def httpx_auth(credentials: Credentials | None) -> httpx.Auth | None:
+    """Return *credentials* as httpx takes them.
 
     Raises:
-        TypeError: They are nothing of the kind.
+        TypeError: They have none of the supported types.
         ValueError: No header can have them.
     """
     if isinstance(credentials, APIKey):
-        return credentials.copy()
+        return copy(credentials)  # the card of each agent places the key elsewhere
     if credentials is None or isinstance(credentials, httpx.Auth):
         return credentials
     if isinstance(credentials, str) or callable(credentials):
         return Token(credentials)
-    kind = type(credentials).__name__
-    raise TypeError(f"auth takes a str, a function, an APIKey or an httpx.Auth, not {kind}")
+    type_name = type(credentials).__name__
+    raise TypeError(f"auth must be a str, a function, an APIKey or an httpx.Auth, not {type_name}")

@@ -1,7 +1,7 @@
-"""How operations look on the wire: JSON-RPC of A2A 1.0 and 0.3, HTTP+JSON of 1.0.
+"""Wire formats of operations: JSON-RPC of A2A 1.0 and 0.3, and HTTP+JSON of 1.0.
 
-Everything here is given and gives back the params and results of 1.0 (§9.4, §11.3); results of
-0.3 are understood by the models themselves.
+All functions take the parameters and return the results of 1.0 (§9.4, §11.3), except that results
+of 0.3 are returned unchanged: the models read both.
 """
 
 from itertools import count
@@ -11,26 +11,27 @@ from urllib.parse import quote
 import httpx
 
 from . import v03
+from .agent_urls import path_of
 from .codec import dump, load
-from .errors import (
-    A2AAuthError,
-    A2AError,
-    A2AProtocolError,
-    A2AServerError,
-    Json,
-    ServerBusyError,
-    is_object,
-    server_error,
-)
-from .exchange import Answer, Call, media_type, path_of, retry_after
+from .errors import A2AAuthError, A2AError, A2AProtocolError, Json, is_object, server_error
+from .exchange import BufferedResponse, RequestSpec, media_type, retry_after
 
 
 class Operation(NamedTuple):
-    """What a client may ask for: its name in 1.0, in 0.3, and its address in HTTP+JSON."""
+    """An operation of the protocol.
+
+    Attributes:
+        name: The JSON-RPC method in 1.0.
+        name_v03: The JSON-RPC method in 0.3.
+        http_method: The method in HTTP+JSON.
+        path: The path in HTTP+JSON.
+        safe: Whether it changes nothing, so that it may be sent twice.
+        stream: Whether the response is a stream of events.
+    """
 
     name: str
-    old_name: str
-    verb: str
+    name_v03: str
+    http_method: str
     path: str
     safe: bool = True
     stream: bool = False
@@ -61,34 +62,43 @@ EXTENDED_CARD = Operation(
 
 
 class Binding:
-    """A protocol at an address.
+    """A protocol binding at a URL.
 
     Attributes:
-        version: Of A2A.
-        tenant: Whose agent it is, where one address serves several (§4.4.6).
+        version: The A2A version.
+        tenant: The tenant, where one URL serves several (§4.4.6).
+        streams: Whether the agent supports streams.
     """
+
+    streams = True
 
     def __init__(self, url: httpx.URL, version: str, tenant: str = "") -> None:
         self.url, self.version, self.tenant = url, version, tenant
 
-    def call(self, operation: Operation, params: Json, cursor: str | None = None) -> Call:
-        """The request for *operation*; a stream begins behind the event *cursor*."""
+    def request(self, operation: Operation, params: Json, last_event_id: str = "") -> RequestSpec:
+        """Return the request for *operation*; a stream starts after the event *last_event_id*."""
         raise NotImplementedError
 
-    def result(self, answer: Answer) -> Any:
-        """The result in a whole answer."""
-        if answer.status in (401, 403):
-            raise A2AAuthError(answer.status, answer.headers.get("www-authenticate", ""))
-        return self.event(answer.body, answer)
+    def result(self, response: BufferedResponse) -> Any:
+        """Return the result in a whole response.
 
-    def event(self, data: bytes, answer: Answer | None = None) -> Any:
-        """The result in an event of a stream, or in the body of *answer*."""
-        body = parsed(data if data.strip() else b"{}", answer)
+        Raises:
+            A2AAuthError: The status is 401 or 403.
+            A2AServerError: The agent refused the request.
+            A2AProtocolError: The response is not A2A.
+        """
+        if response.status in (401, 403):
+            raise A2AAuthError(response.status, response.headers.get("www-authenticate", ""))
+        return self.parse(response.body, response)
+
+    def parse(self, data: bytes, response: BufferedResponse | None = None) -> Any:
+        """Return the result in *data*: the body of *response*, or an event of a stream."""
+        body = parse_object(data if data.strip() else b"{}", response)
         if body.get("error") is not None:
-            raise told(server_error(body["error"], answer.status if answer else 200), answer)
-        return self._result(body, answer)
+            raise refusal(body["error"], response)
+        return self._unwrap(body, response)
 
-    def _result(self, body: Json, answer: Answer | None) -> Any:
+    def _unwrap(self, body: Json, response: BufferedResponse | None) -> Any:
         raise NotImplementedError
 
 
@@ -97,89 +107,89 @@ class JSONRPC(Binding):
 
     ids = count(1)
 
-    def call(self, operation: Operation, params: Json, cursor: str | None = None) -> Call:
-        """The request for *operation*; a stream begins behind the event *cursor*."""
-        old = self.version == "0.3"
+    def request(self, operation: Operation, params: Json, last_event_id: str = "") -> RequestSpec:
+        """Return the request for *operation*; a stream starts after the event *last_event_id*."""
+        is_v03 = self.version == "0.3"
         tenant = {"tenant": self.tenant} if self.tenant else {}
-        params = v03.params(operation.name, params) if old else {**params, **tenant}
-        method = operation.old_name if old else operation.name
+        params = v03.params(operation.name, params) if is_v03 else {**params, **tenant}
+        method = operation.name_v03 if is_v03 else operation.name
         body = {"jsonrpc": "2.0", "id": next(self.ids), "method": method, "params": params}
-        headers = _headers("application/json", "" if old else self.version, operation, cursor)
+        version = "" if is_v03 else self.version
+        headers = _headers("application/json", version, operation, last_event_id)
         stream = operation.stream
-        return Call("POST", self.url, operation.safe, stream, headers, content=dump(body))
+        return RequestSpec("POST", self.url, operation.safe, stream, headers, content=dump(body))
 
-    def _result(self, body: Json, answer: Answer | None) -> Any:
+    def _unwrap(self, body: Json, response: BufferedResponse | None) -> Any:
         if "result" not in body:
-            raise no_a2a(answer)
+            raise not_a2a(response)
         return body["result"]
 
 
 class HTTPJSON(Binding):
     """HTTP+JSON of A2A 1.0 (§11)."""
 
-    def call(self, operation: Operation, params: Json, cursor: str | None = None) -> Call:
-        """The request for *operation*; a stream begins behind the event *cursor*."""
+    def request(self, operation: Operation, params: Json, last_event_id: str = "") -> RequestSpec:
+        """Return the request for *operation*; a stream starts after the event *last_event_id*."""
         path = operation.path
         for name in ("taskId", "id"):
             if f"{{{name}}}" in path:
                 params = dict(params)
-                if params[name] in (".", ".."):  # which would lead to another address
-                    raise A2AProtocolError(f"No {name} can be {params[name]!r}")
+                # Quoting leaves dots alone, and a segment of dots would lead to another path.
+                if params[name] in (".", ".."):
+                    raise A2AProtocolError(f"{params[name]!r} can't be a {name} in a path")
                 path = path.replace(f"{{{name}}}", quote(params.pop(name), safe=""))
         tenant = f"/{quote(self.tenant, safe='')}" if self.tenant else ""
         url = self.url.copy_with(raw_path=path_of(self.url) + f"{tenant}{path}".encode())
-        sends = operation.verb == "POST"
-        kind = "application/a2a+json" if sends else ""
-        return Call(
-            operation.verb,
-            url,
-            operation.safe,
-            operation.stream,
-            _headers(kind, self.version, operation, cursor),
-            params=None if sends else params,
-            content=dump(params) if sends else None,
-        )
+        has_body = operation.http_method == "POST"
+        content_type = "application/a2a+json" if has_body else ""
+        headers = _headers(content_type, self.version, operation, last_event_id)
+        spec = RequestSpec(operation.http_method, url, operation.safe, operation.stream, headers)
+        return spec._replace(content=dump(params)) if has_body else spec._replace(params=params)
 
-    def _result(self, body: Json, answer: Answer | None) -> Any:
-        if answer and answer.status >= 300:
-            raise no_a2a(answer)
+    def _unwrap(self, body: Json, response: BufferedResponse | None) -> Any:
+        if response and response.status >= 300:
+            raise not_a2a(response)
         return body
 
 
-def parsed(body: bytes, answer: Answer | None = None) -> Json:
-    """The JSON object in *body*, which is all or a part of *answer*."""
+def parse_object(data: bytes, response: BufferedResponse | None = None) -> Json:
+    """Return the JSON object in *data*, which came with *response* or on a stream."""
     try:
-        found = load(body)
+        value = load(data)
     except A2AProtocolError:
-        raise no_a2a(answer) from None
-    if not is_object(found):
-        raise no_a2a(answer)
-    return found
+        raise not_a2a(response) from None
+    if not is_object(value):
+        raise not_a2a(response)
+    return value
 
 
-def told(error: A2AServerError, answer: Answer | None) -> A2AServerError:
-    """*error* with what the headers of *answer* tell of it."""
-    if isinstance(error, ServerBusyError) and answer and "retry-after" in answer.headers:
-        error.retry_after = retry_after(answer.headers, 0)
-    return error
+def refusal(error: Any, response: BufferedResponse | None) -> A2AError:
+    """Return the exception for *error*, which came with *response* or on a stream."""
+    if response is None:
+        return server_error(error, 200)
+    delay = retry_after(response.headers, 0) if "retry-after" in response.headers else None
+    return server_error(error, response.status, delay)
 
 
-def no_a2a(answer: Answer | None) -> A2AError:
-    """What to raise when *answer*, or an event of a stream, is not A2A."""
-    if answer is None:
+def not_a2a(response: BufferedResponse | None) -> A2AError:
+    """Return the exception for a response, or an event of a stream, that is not A2A."""
+    if response is None:
         return A2AProtocolError("An event of the stream is not A2A")
-    if answer.status >= 429:
-        return told(server_error({}, answer.status), answer)
-    kind = media_type(answer.headers) or "no content type"
-    return A2AProtocolError(f"The answer is not A2A: HTTP {answer.status}, {kind}")
+    # Proxies and load balancers answer these statuses with pages of their own.
+    if response.status >= 429:
+        return refusal({}, response)
+    content_type = media_type(response.headers) or "no content type"
+    return A2AProtocolError(f"The response is not A2A: HTTP {response.status}, {content_type}")
 
 
-def _headers(kind: str, version: str, operation: Operation, cursor: str | None) -> dict[str, str]:
+def _headers(
+    content_type: str, version: str, operation: Operation, last_event_id: str
+) -> dict[str, str]:
     accept = "application/json, application/a2a+json"
     headers = {
         "accept": "text/event-stream, " + accept if operation.stream else accept,
-        "content-type": kind,
+        "content-type": content_type,
         "a2a-version": version,
-        "last-event-id": cursor or "",
+        "last-event-id": last_event_id,
     }
     return {name: value for name, value in headers.items() if value}

@@ -1,25 +1,25 @@
-"""What agents tell about themselves: one model for the cards of A2A 1.0 and 0.3 (§4.4)."""
+"""Agent cards: one model for A2A 1.0 and 0.3 (§4.4)."""
 
 from collections.abc import Mapping
 from dataclasses import field
 from typing import Any
 
-from .codec import Model, model, nothing
+from .codec import Model, empty_object, model
 from .errors import Json, is_object, objects
 
-SCHEMES = {
+SCHEME_TYPES = {
     "apiKeySecurityScheme": "apiKey",
     "httpAuthSecurityScheme": "http",
     "oauth2SecurityScheme": "oauth2",
     "openIdConnectSecurityScheme": "openIdConnect",
     "mtlsSecurityScheme": "mutualTLS",
 }
-"""The security schemes' names in 1.0, and their types in 0.3, which are OpenAPI's."""
+"""The keys of security schemes in 1.0, and their types in 0.3 and OpenAPI."""
 
 
 @model
 class AgentInterface(Model):
-    """An address, and what is spoken there (§4.4.6)."""
+    """A URL of the agent, and the protocol binding and version there (§4.4.6)."""
 
     url: str
     protocol_binding: str = ""
@@ -29,7 +29,7 @@ class AgentInterface(Model):
 
 @model
 class AgentProvider(Model):
-    """Who offers the agent (§4.4.2)."""
+    """The organization that provides the agent (§4.4.2)."""
 
     organization: str = ""
     url: str = ""
@@ -37,17 +37,17 @@ class AgentProvider(Model):
 
 @model
 class AgentExtension(Model):
-    """An extension of the protocol that the agent knows (§4.4.4)."""
+    """An extension of the protocol that the agent supports (§4.4.4)."""
 
     uri: str = ""
     description: str = ""
     required: bool = False
-    params: Mapping[str, Any] = field(default_factory=nothing)
+    params: Mapping[str, Any] = field(default_factory=empty_object)
 
 
 @model
 class AgentCapabilities(Model):
-    """Which optional parts of the protocol the agent supports (§4.4.3)."""
+    """The optional features that the agent supports (§4.4.3)."""
 
     streaming: bool = False
     push_notifications: bool = False
@@ -57,7 +57,7 @@ class AgentCapabilities(Model):
 
 @model
 class AgentSkill(Model):
-    """Something the agent can do (§4.4.5)."""
+    """A skill of the agent (§4.4.5)."""
 
     id: str
     name: str = ""
@@ -75,14 +75,14 @@ class AgentSkill(Model):
 
 @model
 class SecurityScheme(Model):
-    """How a client may show who it is (§4.5).
+    """A way to authenticate requests (§4.5).
 
     Attributes:
         type: `apiKey`, `http`, `oauth2`, `openIdConnect` or `mutualTLS`; empty if unknown.
-        location: Of an API key: `header`, `query` or `cookie`.
-        name: Of an API key: what the header, parameter or cookie is called.
-        scheme: Of HTTP authentication, such as `bearer`.
-        flows: Of OAuth 2, by their names, as JSON.
+        location: Where an API key is sent: `header`, `query` or `cookie`.
+        name: The header, query parameter or cookie of an API key.
+        scheme: The scheme of HTTP authentication, such as `bearer`.
+        flows: The OAuth 2 flows by name, as JSON.
     """
 
     type: str = ""
@@ -93,21 +93,22 @@ class SecurityScheme(Model):
     bearer_format: str = ""
     open_id_connect_url: str = ""
     oauth2_metadata_url: str = ""
-    flows: Mapping[str, Any] = field(default_factory=nothing)
+    flows: Mapping[str, Any] = field(default_factory=empty_object)
 
     def to_dict(self) -> Json:
-        """The JSON form of A2A 1.0."""
-        known = {old: new for new, old in SCHEMES.items()}
+        """Return the JSON of A2A 1.0."""
+        keys = {scheme_type: key for key, scheme_type in SCHEME_TYPES.items()}
         values = Model.to_dict(self)
-        kind = values.pop("type", "")
-        return {known[kind]: values} if kind in known else {**values, "type": kind}
+        scheme_type = values.pop("type", "")
+        key = keys.get(scheme_type)
+        return {key: values} if key else {**values, "type": scheme_type}
 
     @classmethod
     def _upgraded(cls, data: Json) -> Json:
-        for name, kind in SCHEMES.items():
-            inner = data.pop(name, None)
-            if is_object(inner):
-                data = {**data, **inner, "type": kind}
+        for key, scheme_type in SCHEME_TYPES.items():
+            scheme = data.pop(key, None)
+            if is_object(scheme):
+                data = {**data, **scheme, "type": scheme_type}
         if "in" in data:
             data["location"] = data.pop("in")
         return data
@@ -115,10 +116,10 @@ class SecurityScheme(Model):
 
 @model
 class AgentCard(Model):
-    """What an agent tells about itself (§4.4.1).
+    """The description that an agent publishes of itself (§4.4.1).
 
     Attributes:
-        signatures: JSON Web Signatures of the card as JSON (RFC 7515, §4.4.7); not verified.
+        signatures: JSON Web Signatures of the card (RFC 7515, §4.4.7), as JSON; not verified.
     """
 
     name: str
@@ -132,43 +133,44 @@ class AgentCard(Model):
     provider: AgentProvider | None = None
     documentation_url: str = ""
     icon_url: str = ""
-    security_schemes: Mapping[str, SecurityScheme] = field(default_factory=nothing)
+    security_schemes: Mapping[str, SecurityScheme] = field(default_factory=empty_object)
     security_requirements: tuple[Mapping[str, Any], ...] = ()
     signatures: tuple[Mapping[str, Any], ...] = ()
 
     def skill(self, id: str) -> AgentSkill | None:
-        """The skill of that id."""
+        """Return the skill with that id; None if there is none."""
         return next((skill for skill in self.skills if skill.id == id), None)
 
     @classmethod
     def _upgraded(cls, data: Json) -> Json:
-        """0.3 has one address with its transport, more in `additionalInterfaces` (0.3 §5.5)."""
+        # 0.3 has one URL with its transport, and more in `additionalInterfaces` (0.3 §5.5), which
+        # may repeat the first.
         version = data.pop("protocolVersion", None) or "0.3"
-        first = {"url": data.pop("url", None), "transport": data.pop("preferredTransport", None)}
-        more = objects(data.pop("additionalInterfaces", None))
-        if data.get("supportedInterfaces") is None and first["url"]:
-            others = [entry for entry in more if entry != first]
+        main = {"url": data.pop("url", None), "transport": data.pop("preferredTransport", None)}
+        additional = objects(data.pop("additionalInterfaces", None))
+        if data.get("supportedInterfaces") is None and main["url"]:
+            others = [interface for interface in additional if interface != main]
             data["supportedInterfaces"] = [
                 {
-                    "url": entry.get("url"),
-                    "protocolBinding": entry.get("transport") or "JSONRPC",
+                    "url": interface.get("url"),
+                    "protocolBinding": interface.get("transport") or "JSONRPC",
                     "protocolVersion": version,
                 }
-                for entry in [first, *others]
+                for interface in [main, *others]
             ]
         extended = data.pop("supportsAuthenticatedExtendedCard", None)
         if extended is not None and isinstance(data.get("capabilities") or {}, dict):
-            known = {"extendedAgentCard": extended}
-            data["capabilities"] = known | (data.get("capabilities") or {})
+            capabilities = {"extendedAgentCard": extended}
+            data["capabilities"] = capabilities | (data.get("capabilities") or {})
         return _upgraded_security(data)
 
 
 def _upgraded_security(data: Json) -> Json:
-    """0.3 has `{scheme: scopes}` where 1.0 has `{"schemes": {scheme: {"list": scopes}}}`."""
-    old = data.pop("security", None)
-    if data.get("securityRequirements") is None and old:
+    """Turn `{scheme: scopes}` of 0.3 into `{"schemes": {scheme: {"list": scopes}}}` of 1.0."""
+    requirements = data.pop("security", None)
+    if data.get("securityRequirements") is None and requirements:
         data["securityRequirements"] = [
             {"schemes": {name: {"list": scopes} for name, scopes in requirement.items()}}
-            for requirement in objects(old)
+            for requirement in objects(requirements)
         ]
     return data

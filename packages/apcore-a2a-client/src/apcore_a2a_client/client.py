@@ -1,92 +1,92 @@
 # pyright: reportPrivateUsage=false
-# The functions that make the methods stand outside of the class.
-"""The client for async programs."""
+# The functions that make the methods are outside of the class.
+"""The client for asynchronous programs."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine
 from functools import wraps
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeAlias, TypeVar
+from typing import Any, Concatenate, ParamSpec, Self, TypeAlias, TypeVar
 
 import httpx
 
-from .exchange import Close, Item, Items, Read, Sleep, Step, Steps, Todo, credentials, translated
-from .operations import Operations
-from .setup import Client
-
-if TYPE_CHECKING:
-    from .cards import AgentCard  # imported when there is a card
+from .base import Client, renamed
+from .cards import AgentCard
+from .exchange import AnySteps, Close, Item, Items, Read, Sleep, Step, Steps, translated_errors
+from .methods import Operations
 
 P = ParamSpec("P")
 T = TypeVar("T")
-Replies: TypeAlias = dict[httpx.Response, AsyncIterator[bytes]]
-"""The responses that are open, and what is still to be read of them."""
+OpenResponses: TypeAlias = dict[httpx.Response, AsyncIterator[bytes]]
+"""The open responses, each with the iterator over the rest of its body."""
 
 
-def awaited(
-    steps: Callable[Concatenate[Operations, P], Steps[T]],
+def async_method(
+    operation: Callable[Concatenate[Operations, P], Steps[T]],
 ) -> Callable[Concatenate[A2AClient, P], Coroutine[Any, Any, T]]:
-    """A coroutine method that does the steps of an operation."""
+    """Return a coroutine method that runs the steps of *operation*."""
+    operation = renamed(operation, "A2AClient")
 
-    @wraps(steps)
+    @wraps(operation)
     async def method(self: A2AClient, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        replies: Replies = {}
-        todo = steps(self._operations, *args, **kwargs)
+        responses: OpenResponses = {}
+        steps = operation(self._operations, *args, **kwargs)
         try:
-            result: T = await self._do(todo, replies)
+            result: T = await self._run(steps, responses)
             return result
         finally:
-            await _close(todo, replies)
+            await _close(steps, responses)
 
-    method.__qualname__ = f"A2AClient.{steps.__name__}"
     return method
 
 
-def iterated(
-    source: Callable[Concatenate[Operations, P], Items[T]],
+def async_generator_method(
+    operation: Callable[Concatenate[Operations, P], Items[T]],
 ) -> Callable[Concatenate[A2AClient, P], AsyncGenerator[T, None]]:
-    """An asynchronous generator method that gives what the source of an operation has."""
+    """Return an asynchronous generator method that yields the items of *operation*."""
+    operation = renamed(operation, "A2AClient")
 
-    @wraps(source)
+    @wraps(operation)
     async def method(
         self: A2AClient, /, *args: P.args, **kwargs: P.kwargs
     ) -> AsyncGenerator[T, None]:
-        replies: Replies = {}
-        items = source(self._operations, *args, **kwargs)
+        responses: OpenResponses = {}
+        steps = operation(self._operations, *args, **kwargs)
         try:
-            while item := await self._do(items, replies):
+            while item := await self._run(steps, responses):
                 yield item.value
         finally:
-            await _close(items, replies)
+            await _close(steps, responses)
 
-    method.__qualname__ = f"A2AClient.{source.__name__}"
     return method
 
 
-async def _close(todo: Todo, replies: Replies) -> None:
-    todo.close()
-    for response in replies:
+async def _close(steps: AnySteps, responses: OpenResponses) -> None:
+    # Whether the operation ended, failed or was cancelled: run the generator's `finally` blocks,
+    # and return the connections of responses that it left open to the pool.
+    steps.close()
+    for response in responses:
         await response.aclose()
 
 
 class A2AClient(Client[httpx.AsyncClient]):
-    """A client of the A2A agent at a URL.
+    """An asynchronous client of the A2A agent at a URL.
 
     Args:
-        url: The agent's address; its card is looked for below `/.well-known/` there.
-        auth: `"Bearer …"`, a function (async or not) that gives a fresh token for each request,
+        url: The agent's base URL; its card is below `/.well-known/` there.
+        auth: `"Bearer …"`, a function (async or not) that returns a fresh token for each request,
             an `APIKey`, or any `httpx.Auth`.
-        timeout: Seconds for a whole answer, with all that is tried again, and for a sign of life
-            on a stream; None waits for ever.
-        card_ttl: Seconds for which the card counts.
+        timeout: Seconds for a whole response including retries, and for silence on a stream;
+            None for no limit.
+        card_ttl: Seconds for which the card is cached.
         headers: Headers of every request.
-        retries: How often what failed is tried again, where that is safe.
-        http_client: The httpx client to use; it is not closed then.
-        protocol: `"1.0"` or `"0.3"` to speak that version whatever the card says.
-        max_bytes: How large an answer, or an event of a stream, may be.
+        retries: How often a failed request is retried, where that is safe.
+        http_client: The httpx client to use; closing this client leaves it open.
+        protocol: `"1.0"` or `"0.3"` to require that version, whatever the card says.
+        max_bytes: Size limit of a response, and of an event of a stream.
 
     Raises:
-        ValueError: The URL is no http(s) URL, or something else is not what it should be.
+        ValueError: The URL is not an http(s) URL, or another argument is invalid.
 
     Example:
         ```python test="lint"
@@ -105,35 +105,35 @@ class A2AClient(Client[httpx.AsyncClient]):
         ```
     """
 
-    _kind = httpx.AsyncClient
+    _http_type = httpx.AsyncClient
 
-    get_card = awaited(Operations.get_card)
-    extended_card = awaited(Operations.extended_card)
-    send_message = awaited(Operations.send_message)
-    stream_message = iterated(Operations.stream_message)
-    subscribe = iterated(Operations.subscribe)
-    get_task = awaited(Operations.get_task)
-    cancel_task = awaited(Operations.cancel_task)
-    list_tasks = awaited(Operations.list_tasks)
-    iter_tasks = iterated(Operations.iter_tasks)
-    set_push_config = awaited(Operations.set_push_config)
-    get_push_config = awaited(Operations.get_push_config)
-    list_push_configs = awaited(Operations.list_push_configs)
-    delete_push_config = awaited(Operations.delete_push_config)
-    call = awaited(Operations.call)
-    stream = iterated(Operations.stream)
-    reply = awaited(Operations.reply)
-    follow = iterated(Operations.follow)
-    wait = awaited(Operations.wait)
+    get_card = async_method(Operations.get_card)
+    extended_card = async_method(Operations.extended_card)
+    send_message = async_method(Operations.send_message)
+    stream_message = async_generator_method(Operations.stream_message)
+    subscribe = async_generator_method(Operations.subscribe)
+    get_task = async_method(Operations.get_task)
+    cancel_task = async_method(Operations.cancel_task)
+    list_tasks = async_method(Operations.list_tasks)
+    iter_tasks = async_generator_method(Operations.iter_tasks)
+    set_push_config = async_method(Operations.set_push_config)
+    get_push_config = async_method(Operations.get_push_config)
+    list_push_configs = async_method(Operations.list_push_configs)
+    delete_push_config = async_method(Operations.delete_push_config)
+    call = async_method(Operations.call)
+    stream = async_generator_method(Operations.stream)
+    reply = async_method(Operations.reply)
+    follow = async_generator_method(Operations.follow)
+    wait = async_method(Operations.wait)
 
     @property
     def agent_card(self) -> Awaitable[AgentCard]:
-        """The agent's card, to be awaited; as `get_card()`."""
+        """The agent's card, to be awaited; the same as `get_card()`."""
         return self.get_card()
 
     async def aclose(self) -> None:
-        """Close the connections, unless the httpx client was given."""
-        if self._owns:
+        """Close the connections, unless the httpx client was passed in."""
+        if self._owns_http:
             await self._http.aclose()
 
     async def __aenter__(self) -> Self:
@@ -142,40 +142,41 @@ class A2AClient(Client[httpx.AsyncClient]):
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
-    async def _do(self, steps: Todo, replies: Replies) -> Any:
-        """Do the steps up to the next item, or the result.
+    async def _run(self, steps: AnySteps, responses: OpenResponses) -> Any:
+        """Perform steps until the next item or the result, and return it.
 
-        What they open is added to *replies*, whose owner closes it.
+        Responses that are opened are added to *responses*; the caller closes them.
         """
         try:
             step = next(steps)
             while not isinstance(step, Item):
                 try:
-                    given = await self._step(step, replies)
-                except Exception as error:  # the steps know what to do about it
+                    outcome = await self._perform(step, responses)
+                except Exception as error:  # the generator decides: retry, resume or raise
                     step = steps.throw(error)
                 else:
-                    step = steps.send(given)
+                    step = steps.send(outcome)
         except StopIteration as end:
             return end.value
         return step
 
-    async def _step(self, step: Step, replies: Replies) -> Any:
-        from asyncio import sleep, timeout  # httpx imports it as late
+    async def _perform(self, step: Step, responses: OpenResponses) -> Any:
+        from asyncio import sleep, timeout  # httpx imports it this late, too
 
         if isinstance(step, Sleep):
             return await sleep(step.seconds)
         if isinstance(step, Close):
-            del replies[step.response]
+            del responses[step.response]
             return await step.response.aclose()
         if isinstance(step, Read):
-            with translated(step.response.url):
+            with translated_errors(step.response.url):
                 async with timeout(step.timeout):
-                    return await anext(replies[step.response], b"")
-        with translated(step.request.url):
+                    return await anext(responses[step.response], b"")
+        with translated_errors(step.request.url):
+            # httpx applies its timeout to each read; this one limits the whole head.
             async with timeout(step.timeout):
                 response = await self._http.send(
-                    step.request, auth=credentials(step), stream=True, follow_redirects=False
+                    step.request, auth=step.auth, stream=True, follow_redirects=False
                 )
-        replies[response] = response.aiter_bytes()
+        responses[response] = response.aiter_bytes()
         return response

@@ -1,4 +1,4 @@
-"""JSON to frozen models and back, by the models' annotations."""
+"""Conversion of JSON to frozen models and back, by the annotations of the models."""
 
 import base64
 import binascii
@@ -19,10 +19,10 @@ from typing import (
     get_type_hints,
 )
 
-from .errors import A2AProtocolError, Json
+from .errors import A2AProtocolError, Json, snake
 
 T = TypeVar("T")
-NAMES: Any = {
+JSON_TYPE_NAMES: Any = {
     dict: "an object",
     list: "a list",
     str: "a string",
@@ -31,28 +31,28 @@ NAMES: Any = {
 }
 
 
-def nothing() -> Json:
-    """An empty object, for fields that have none."""
+def empty_object() -> Json:
+    """Return an empty JSON object, the default of such fields."""
     return {}
 
 
 def load(text: bytes | str) -> Any:
-    """The JSON in *text*.
+    """Return the value of the JSON in *text*.
 
     Raises:
-        A2AProtocolError: It is none, or more deeply nested than Python reads.
+        A2AProtocolError: It is not JSON, or nested too deeply for Python.
     """
     try:
-        return json.loads(text, parse_constant=_refuse, parse_float=_finite)
+        return json.loads(text, parse_constant=_refuse_constant, parse_float=_finite_float)
     except (ValueError, RecursionError):
-        raise A2AProtocolError("The agent's answer is not JSON") from None
+        raise A2AProtocolError("The agent's response is not JSON") from None
 
 
 def dump(value: Any) -> bytes:
-    """*value* as compact JSON.
+    """Return *value* as compact JSON.
 
     Raises:
-        ValueError: It can't be JSON.
+        ValueError: It cannot be represented as JSON.
     """
     try:
         text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
@@ -61,78 +61,78 @@ def dump(value: Any) -> bytes:
         raise ValueError(f"This can't be sent as JSON: {error}") from None
 
 
-def _finite(text: str) -> float:
-    number = float(text)
-    return _refuse(text) if isinf(number) else number
+def _finite_float(literal: str) -> float:
+    number = float(literal)
+    return _refuse_constant(literal) if isinf(number) else number
 
 
-def _refuse(name: str) -> Any:
-    raise ValueError(name)
+def _refuse_constant(literal: str) -> Any:
+    raise ValueError(literal)
 
 
-class Word(StrEnum):
-    """An enum of the protocol: small letters to us and in 0.3, `PREFIX_NAME` in 1.0."""
-
-    @classmethod
-    def _prefix(cls) -> str:
-        return ""
+class ProtocolEnum(StrEnum):
+    """An enumeration of the protocol: `"working"` here and in 0.3, `TASK_STATE_WORKING` in 1.0."""
 
     @classmethod
-    def read(cls, word: Any) -> Self:
-        """The member that is spelt *word* in either version."""
-        _typed(word, str)
+    def read(cls, spelling: Any) -> Self:
+        """Return the member with that spelling, in either version.
+
+        Raises:
+            A2AProtocolError: There is none.
+        """
+        _checked_type(spelling, str)
         for member in cls:
-            if word in (member.value, member.wire):
+            if spelling in (member.value, member.wire):
                 return member
-        raise A2AProtocolError(f"Unknown {cls.__name__}: {word[:50]!r}")
+        raise A2AProtocolError(f"Unknown {cls.__name__}: {spelling[:50]!r}")
 
     @property
     def wire(self) -> str:
-        """As 1.0 spells it."""
-        return self._prefix() + self.name
+        """The spelling of 1.0."""
+        return f"{snake(type(self).__name__)}_{self.name}"
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
 def model(cls: type[T]) -> type[T]:
-    """Make a frozen dataclass; its `==` and `repr` come from `Model`, which imports faster."""
+    """Make a frozen dataclass with the `==` and `repr` of `Model`, which saves import time."""
     return dataclass(frozen=True, slots=True, repr=False, eq=False)(cls)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False, eq=False)
 class Model:
-    """What A2A sends about, frozen.
+    """The base of all objects of the protocol; frozen.
 
     Attributes:
-        extra: The fields this version does not know; they are written back as they were.
+        extra: Unknown fields; they are written back unchanged.
     """
 
-    extra: Mapping[str, Any] = field(default_factory=nothing, repr=False)
+    extra: Mapping[str, Any] = field(default_factory=empty_object, repr=False)
 
     @classmethod
     def from_dict(cls, data: Any) -> Self:
-        """Read the JSON form of A2A 1.0, or of 0.3.
+        """Return the object in JSON of A2A 1.0 or 0.3.
 
         Raises:
-            A2AProtocolError: A field is missing, or not what it should be.
+            A2AProtocolError: A field is missing or invalid.
         """
-        known = _codecs(cls)
+        codecs = _codecs(cls)
         values: Json = {}
         extra: Json = {}
-        for name, value in cls._upgraded(dict(_typed(data, dict, cls.__name__))).items():
-            if name not in known:
+        for name, value in cls._upgraded(dict(_checked_type(data, dict, cls.__name__))).items():
+            if name not in codecs:
                 extra[name] = value
             elif value is not None:
                 try:
-                    values[known[name].attribute] = known[name].read(value)
+                    values[codecs[name].attribute] = codecs[name].read(value)
                 except A2AProtocolError as error:
                     raise A2AProtocolError(f"{name}: {error}") from None
-        missing = [n for n, c in known.items() if c.required and c.attribute not in values]
-        if missing:
-            raise A2AProtocolError(f"{cls.__name__} has no {missing[0]}")
+        for name, codec in codecs.items():
+            if codec.required and codec.attribute not in values:
+                raise A2AProtocolError(f"{cls.__name__} has no {name}")
         return cls(**values, extra=extra)
 
     def to_dict(self) -> Json:
-        """The JSON form of A2A 1.0, without fields that say nothing."""
+        """Return the JSON of A2A 1.0, without optional fields that have their default."""
         result = dict(self.extra)
         for name, codec in _codecs(type(self)).items():
             value = getattr(self, codec.attribute)
@@ -143,37 +143,45 @@ class Model:
     def __eq__(self, other: object) -> bool:
         if type(self) is not type(other):
             return NotImplemented
-        compared = [f.name for f in fields(self) if f.compare]
+        # `event_id` does not count: a snapshot equals the same task on a stream.
+        compared = [each.name for each in fields(self) if each.compare]
         return all(getattr(self, name) == getattr(other, name) for name in compared)
 
     def __repr__(self) -> str:
-        """The fields that say something, without secrets."""
-        shown = (c for c in _codecs(type(self)).values() if c.shown)
-        values = [(c, getattr(self, c.attribute)) for c in shown]
-        told = (f"{c.attribute}={v!r}" for c, v in values if c.required or v != c.default)
-        return f"{type(self).__name__}({', '.join(told)})"
+        """Return the fields that differ from their defaults, without secrets."""
+        shown: list[str] = []
+        for codec in _codecs(type(self)).values():
+            value = getattr(self, codec.attribute)
+            if codec.shown and (codec.required or value != codec.default):
+                shown.append(f"{codec.attribute}={value!r}")
+        return f"{type(self).__name__}({', '.join(shown)})"
 
     @classmethod
     def _upgraded(cls, data: Json) -> Json:
-        """*data* in the form of 1.0."""
+        """Return *data*, JSON of either version, in the format of 1.0."""
         data.pop("kind", None)
         return data
 
 
 @model
-class Streamed(Model):
-    """What a stream may consist of.
+class StreamedModel(Model):
+    """The base of the models that streams consist of.
 
     Attributes:
-        event_id: The place in the stream, where the agent numbers events: `subscribe` goes on
-            behind it. It belongs to no JSON form.
+        event_id: The id of the event, if the agent numbers events: `subscribe` resumes after it.
+            It is not part of the JSON.
     """
 
     event_id: str = field(default="", kw_only=True, compare=False, repr=False)
 
 
 class Codec(NamedTuple):
-    """How a field is read and written."""
+    """Reader and writer of a field.
+
+    Attributes:
+        attribute: The name of the attribute in Python.
+        shown: Whether `repr` shows the field.
+    """
 
     attribute: str
     required: bool
@@ -184,74 +192,77 @@ class Codec(NamedTuple):
 
 
 NOT_IN_JSON = ("extra", "event_id")
-SENT_BACK = ("id", "task_id", "context_id", "next_cursor", "tenant")
+ECHOED_FIELDS = ("id", "task_id", "context_id", "next_cursor", "tenant")
+"""Fields that requests send back to the agent."""
 _CODECS: dict[type[Model], dict[str, Codec]] = {}
 
 
 def _codecs(cls: type[Model]) -> dict[str, Codec]:
-    """The codecs of a model's fields, by the fields' names in JSON; made when first needed."""
+    """Return the codecs of a model's fields by their names in JSON; built on first use."""
     if cls in _CODECS:
         return _CODECS[cls]
+    # Resolving annotations takes milliseconds, which an import of the package should not cost.
     types = get_type_hints(cls)
     result: dict[str, Codec] = {}
-    for known in fields(cls):
-        default = known.default if known.default_factory is MISSING else known.default_factory()
-        if known.name not in NOT_IN_JSON:
-            head, *tail = known.name.split("_")
-            name = head + "".join(map(str.capitalize, tail))
-            read, write = _codec(types[known.name])
-            read = _sendable if known.name in SENT_BACK else read
-            result[name] = Codec(known.name, default is MISSING, default, known.repr, read, write)
+    for each in fields(cls):
+        default = each.default if each.default_factory is MISSING else each.default_factory()
+        if each.name not in NOT_IN_JSON:
+            first_word, *words = each.name.split("_")
+            json_name = first_word + "".join(map(str.capitalize, words))
+            read, write = _read_and_write(types[each.name])
+            read = _encodable if each.name in ECHOED_FIELDS else read
+            required = default is MISSING
+            result[json_name] = Codec(each.name, required, default, each.repr, read, write)
     _CODECS[cls] = result
     return result
 
 
-def _codec(kind: Any) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
-    """How values of the type *kind* are read and written."""
-    origin, arguments = get_origin(kind), get_args(kind)
+def _read_and_write(annotation: Any) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
+    """Return the functions that read and write values of an annotated type."""
+    origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is UnionType:
-        return _codec(arguments[0])
+        return _read_and_write(arguments[0])  # the other member is None
     if origin is tuple:
-        read, write = _codec(arguments[0])
+        read, write = _read_and_write(arguments[0])
         return (
-            lambda value: tuple(map(read, _typed(value, list))),
+            lambda value: tuple(map(read, _checked_type(value, list))),
             lambda value: list(map(write, value)),
         )
     if origin is Mapping:
-        read, write = _codec(arguments[1])
+        read, write = _read_and_write(arguments[1])
         return (
-            lambda value: {k: read(v) for k, v in _typed(value, dict).items()},
-            lambda value: {k: write(v) for k, v in value.items()},
+            lambda value: {key: read(item) for key, item in _checked_type(value, dict).items()},
+            lambda value: {key: write(item) for key, item in value.items()},
         )
-    if kind is Any:
+    if annotation is Any:
         return (lambda value: value), (lambda value: value)
-    if kind is bytes:
+    if annotation is bytes:
         return _from_base64, lambda value: base64.b64encode(value).decode()
-    if issubclass(kind, Model):
-        return kind.from_dict, kind.to_dict
-    if issubclass(kind, Word):
-        return kind.read, lambda word: word.wire
-    return (lambda value: _typed(value, kind)), (lambda value: value)
+    if issubclass(annotation, Model):
+        return annotation.from_dict, annotation.to_dict
+    if issubclass(annotation, ProtocolEnum):
+        return annotation.read, lambda member: member.wire
+    return (lambda value: _checked_type(value, annotation)), (lambda value: value)
 
 
-def _typed(value: Any, kind: Any, name: str = "it") -> Any:
-    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        raise A2AProtocolError(f"{name} is not {NAMES[kind]}")
+def _checked_type(value: Any, expected: Any, name: str = "it") -> Any:
+    if not isinstance(value, expected) or (expected is int and isinstance(value, bool)):
+        raise A2AProtocolError(f"{name} is not {JSON_TYPE_NAMES[expected]}")
     return value
 
 
-def _sendable(text: Any) -> str:
-    """A text that is sent back to the agent."""
+def _encodable(value: Any) -> str:
+    # JSON can hold half of a surrogate pair, which a later request could not send back.
     try:
-        _typed(text, str).encode()
+        _checked_type(value, str).encode()
     except UnicodeError:
-        raise A2AProtocolError("it has half a character in it") from None
-    return str(text)
+        raise A2AProtocolError("it has an unpaired surrogate, which is not text") from None
+    return str(value)
 
 
-def _from_base64(text: Any) -> bytes:
-    """Decode base64, of the standard alphabet or the URL's, padded or not (ProtoJSON)."""
-    standard = _typed(text, str).rstrip("=").translate({45: "+", 95: "/"})
+def _from_base64(value: Any) -> bytes:
+    # ProtoJSON allows the standard and the URL alphabet, with and without padding.
+    standard = _checked_type(value, str).rstrip("=").translate({45: "+", 95: "/"})
     try:
         return base64.b64decode(standard + "=" * (-len(standard) % 4), validate=True)
     except (binascii.Error, ValueError):

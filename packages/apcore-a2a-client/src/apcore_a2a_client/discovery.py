@@ -1,171 +1,186 @@
-"""Finding out what an agent is, and how to talk to it."""
+"""Discovery of an agent: its card, and the interface to use."""
 
 from __future__ import annotations
 
 from math import inf
 from time import monotonic
-from typing import TYPE_CHECKING
 
 import httpx
 
+from .agent_urls import is_agent_url, origin, path_of, redacted
+from .auth import APIKey
 from .bindings import HTTPJSON, JSONRPC, Binding
+from .cards import AgentCard, AgentInterface
 from .codec import load
-from .errors import (
-    LONGEST,
-    A2AConnectionError,
-    A2ADiscoveryError,
-    A2AError,
-    A2AProtocolError,
-)
-from .exchange import Answer, Call, Exchange, Sleep, Steps, is_good, origin, path_of, shown
+from .errors import MAX_QUOTED, A2AConnectionError, A2ADiscoveryError, A2AError, A2AProtocolError
+from .exchange import BufferedResponse, Exchange, RequestSpec, Sleep, Steps
 
-if TYPE_CHECKING:
-    from .cards import AgentCard, AgentInterface  # imported when there is a card
-
-PLACES = (b"/.well-known/agent-card.json", b"/.well-known/agent.json")
-LARGEST_CARD = 5 * 2**20
-"""Bytes."""
-LOOK = 0.01
-"""Seconds between two looks whether somebody else has got the card."""
-LATER = 10.0
-"""Seconds until a card that could not be refreshed is asked for again."""
+CARD_PATHS = (b"/.well-known/agent-card.json", b"/.well-known/agent.json")
+MISSING_STATUSES = (404, 405, 410)
+"""Statuses after which the card is requested from the other path."""
+MAX_CARD_BYTES = 5 * 2**20
+FETCH_POLL_INTERVAL = 0.01
+"""Seconds between checks whether a concurrent call has fetched the card."""
+REFRESH_RETRY_DELAY = 10.0
+"""Seconds for which an expired card is used after it could not be refreshed."""
 VERSIONS = ("1.0", "0.3")
 BINDINGS: dict[str, type[Binding]] = {"JSONRPC": JSONRPC, "HTTP+JSON": HTTPJSON}
 
 
 class Discovery:
-    """Keeps the card of the agent at an address.
+    """A cache of the agent's card, and of the binding chosen from it.
 
     Attributes:
-        base: The agent's address.
-        ttl: Seconds for which a card counts.
-        protocol: The version to speak whatever the card says.
-        known: The card that was seen last.
+        exchange: Sends requests to the agent.
+        base: The agent's base URL.
+        ttl: Seconds for which a card is cached.
+        protocol: The required protocol version; None for any in the card.
+        last_card: The card that was fetched last, even if it has expired; None before.
     """
 
     def __init__(
         self, exchange: Exchange, base: httpx.URL, ttl: float, protocol: str | None
     ) -> None:
-        self.base, self.ttl, self.protocol = base, ttl, protocol
-        self.known: AgentCard | None = None
-        self._exchange = exchange
-        self._places = [base.copy_with(raw_path=path_of(base) + place) for place in PLACES]
+        self.exchange, self.base, self.ttl, self.protocol = exchange, base, ttl, protocol
+        self.last_card: AgentCard | None = None
+        self._card_urls = [base.copy_with(raw_path=path_of(base) + path) for path in CARD_PATHS]
         self._etag = ""
-        self._asking = self._elsewhere = False
-        self._error: A2AError | None = None
-        self._until = 0.0
-        self._bound: tuple[AgentCard, Binding] | None = None
+        self._fetching = self._redirected_to_other_origin = False
+        self._fetch_error: A2AError | None = None
+        self._fresh_until = 0.0
+        self._chosen: tuple[AgentCard, Binding] | None = None
 
-    def card(self, *, refresh: bool = False, end: float = inf) -> Steps[AgentCard]:
-        """The card, fetched if the known one is too old (FR-CLI-002).
+    def card(self, *, refresh: bool = False, deadline: float = inf) -> Steps[AgentCard]:
+        """Return the card, fetched if the cached one has expired (FR-CLI-002).
 
         Raises:
-            A2ADiscoveryError: There is none, or none that makes sense.
+            A2ADiscoveryError: The agent has no card, or an invalid one.
         """
+        # Concurrent calls share one fetch and its outcome. They poll for it, since steps know no
+        # locks; the `finally` below runs even if the fetching caller is cancelled.
         waited = False
-        while self._asking:  # somebody else does
+        while self._fetching:
             waited = True
-            yield Sleep(LOOK)
-        if waited and self._error:
-            raise self._error
-        if self.known and monotonic() < self._until and (waited or not refresh):
-            return self.known
-        self._asking, self._error = True, None
+            yield Sleep(FETCH_POLL_INTERVAL)
+        if waited and self._fetch_error:
+            raise self._fetch_error
+        if self.last_card and monotonic() < self._fresh_until and (waited or not refresh):
+            return self.last_card
+        self._fetching, self._fetch_error = True, None
         try:
-            return (yield from self._ask(end))
+            return (yield from self._fetch(deadline))
         except A2AError as error:
-            self._error = error
+            self._fetch_error = error
             raise
         finally:
-            self._asking = False
+            self._fetching = False
 
-    def _ask(self, end: float) -> Steps[AgentCard]:
-        first, second = self._places
-        url, answer = first, (yield from self._fetch(first, end))
-        if answer.status in (404, 405, 410):
-            url, answer = second, (yield from self._fetch(second, end))
-        card = self._read(url, answer)
-        kept = self._etag if answer.status == 304 else ""
-        self.known, self._etag = card, answer.headers.get("etag", kept)
-        self._elsewhere = origin(answer.url) != origin(url)
-        self._until = monotonic() + self.ttl
-        self._places.sort(key=lambda place: place != url)
+    def _fetch(self, deadline: float) -> Steps[AgentCard]:
+        url, fallback_url = self._card_urls
+        response = yield from self._request(url, deadline)
+        outcomes = [f"HTTP {response.status} from {redacted(url)}"]
+        if response.status in MISSING_STATUSES:
+            url, response = fallback_url, (yield from self._request(fallback_url, deadline))
+            outcomes.append(f"HTTP {response.status} from {redacted(url)}")
+        card = self._parse(url, response, ", ".join(outcomes))
+        kept_etag = self._etag if response.status == 304 else ""
+        self.last_card, self._etag = card, response.headers.get("etag", kept_etag)
+        self._redirected_to_other_origin = origin(response.url) != origin(url)
+        self._fresh_until = monotonic() + self.ttl
+        # The URL that has the card comes first from now on.
+        self._card_urls.sort(key=lambda card_url: card_url != url)
         return card
 
-    def _fetch(self, url: httpx.URL, end: float) -> Steps[Answer]:
+    def _request(self, url: httpx.URL, deadline: float) -> Steps[BufferedResponse]:
         headers = {"accept": "application/json"}
-        if self.known and self._etag:
+        if self.last_card and self._etag:
             headers["if-none-match"] = self._etag
         try:
-            call = Call("GET", url, safe=True, headers=headers, limit=LARGEST_CARD)
-            answer = yield from self._exchange.send(call, end)
+            spec = RequestSpec("GET", url, safe=True, headers=headers, max_bytes=MAX_CARD_BYTES)
+            response = yield from self.exchange.send(spec, deadline)
         except A2AProtocolError as error:
-            raise A2ADiscoveryError(str(error), url=shown(url)) from None
-        assert isinstance(answer, Answer)
-        return answer
+            raise A2ADiscoveryError(str(error), url=redacted(url)) from None
+        assert isinstance(response, BufferedResponse)
+        return response
 
-    def _read(self, url: httpx.URL, answer: Answer) -> AgentCard:
-        place, status = shown(url), answer.status
-        if status == 304 and self.known:
-            return self.known
-        if status != 200:
-            raise A2ADiscoveryError(f"No agent card: HTTP {status}", url=place, status_code=status)
-        from .cards import AgentCard
+    def _parse(self, url: httpx.URL, response: BufferedResponse, outcomes: str) -> AgentCard:
+        status = response.status
+        if status == 304 and self.last_card:
+            return self.last_card
+        message = f"No agent card: {outcomes}"
+        if status in MISSING_STATUSES:
+            message += f". Is {redacted(self.base)} the agent's base URL? Check its port and path"
+        if status == 200:
+            try:
+                return AgentCard.from_dict(load(response.body))
+            except A2AProtocolError as error:
+                message = f"No agent card: {error}"
+        raise A2ADiscoveryError(message, url=redacted(url), status_code=status)
 
-        try:
-            return AgentCard.from_dict(load(answer.body))
-        except A2AProtocolError as error:
-            message = f"No agent card: {error}"
-            raise A2ADiscoveryError(message, url=place, status_code=status) from None
+    def binding(self, deadline: float = inf) -> Steps[Binding]:
+        """Return the binding to use: of the first interface in the card that is supported.
 
-    def binding(self, end: float = inf) -> Steps[Binding]:
-        """How to talk to the agent: as the first of its interfaces that we know, in its order.
+        An API key is placed where the card requires it.
 
         Raises:
-            A2ADiscoveryError: It has none, or only plain ones though its card came encrypted.
+            A2ADiscoveryError: No interface can be used; an http interface in a card that was
+                fetched by https cannot.
         """
         try:
-            card = yield from self.card(end=end)
+            card = yield from self.card(deadline=deadline)
         except (A2ADiscoveryError, A2AConnectionError) as error:
-            if self.known is None:
+            if self.last_card is None:
                 if self.protocol is None or isinstance(error, A2AConnectionError):
                     raise
                 return JSONRPC(self.base, self.protocol)
-            card, self._until = self.known, monotonic() + LATER  # an old card is better than none
-        if self._bound is None or self._bound[0] is not card:
-            self._bound = card, self._choose(card)
-        return self._bound[1]
+            # An expired card is better than none: agents rarely change, and the request itself
+            # fails if this one did.
+            card, self._fresh_until = self.last_card, monotonic() + REFRESH_RETRY_DELAY
+        if self._chosen is None or self._chosen[0] is not card:
+            binding = self._choose(card)
+            binding.streams = card.capabilities.streaming
+            if isinstance(self.exchange.auth, APIKey):
+                self.exchange.auth.place(card)
+            self._chosen = card, binding
+        return self._chosen[1]
 
     def _choose(self, card: AgentCard) -> Binding:
         offered: list[str] = []
-        for known in card.supported_interfaces:
-            url = self._url(known.url)
-            place = shown(url) if url else "no address"
-            offered.append(f"{known.protocol_binding} {known.protocol_version} at {place}")
-            binding = self._binding(known, url) if url else None
+        for interface in card.supported_interfaces:
+            url = self._absolute_url(interface.url)
+            location = redacted(url) if url else "an invalid URL"
+            name = f"{interface.protocol_binding} {interface.protocol_version}"
+            offered.append(f"{name} at {location}")
+            binding = self._binding_for(interface, url) if url else None
             if binding and self.protocol in (None, binding.version):
                 return binding
         if self.protocol:
             return JSONRPC(self.base, self.protocol)
-        found = ", ".join(offered)[:LONGEST] or "no address"
-        message = f"The agent offers nothing that this client speaks, but {found}"
-        raise A2ADiscoveryError(message, url=shown(self.base))
+        interfaces = ", ".join(offered)[:MAX_QUOTED] or "none"
+        message = (
+            f"The agent offers nothing that this client supports; its interfaces: {interfaces}"
+        )
+        raise A2ADiscoveryError(message, url=redacted(self.base))
 
-    def _url(self, text: str) -> httpx.URL | None:
+    def _absolute_url(self, reference: str) -> httpx.URL | None:
         try:
-            url = self.base.join(text)
+            url = self.base.join(reference)
         except (httpx.InvalidURL, UnicodeError):
             return None
-        return url if is_good(url) else None
+        return url if is_agent_url(url) else None
 
-    def _binding(self, known: AgentInterface, url: httpx.URL) -> Binding | None:
-        """What speaks to that interface, if this client can, and without giving up TLS."""
-        plain = url.scheme == "http" and self.base.scheme == "https"
-        # who was redirected to a card must not give its author the credentials
-        stranger = self._elsewhere and url.host != self.base.host and self._exchange.has_secrets
-        kind = BINDINGS.get(known.protocol_binding.upper() or "JSONRPC")
-        old = known.protocol_version.startswith("0.")
-        new = known.protocol_version in ("", "1") or known.protocol_version.startswith("1.")
-        if plain or stranger or kind is None or not (new or (old and kind is JSONRPC)):
+    def _binding_for(self, interface: AgentInterface, url: httpx.URL) -> Binding | None:
+        """Return the binding for *interface*; None if it is not supported, or not secure."""
+        loses_tls = url.scheme == "http" and self.base.scheme == "https"
+        # After a redirect to another origin, the card's author may be a third party. It must not
+        # get the credentials by naming a host of its own.
+        has_secrets = self.exchange.auth is not None or self.exchange.headers
+        foreign_host = self._redirected_to_other_origin and url.host != self.base.host
+        binding_type = BINDINGS.get(interface.protocol_binding.upper() or "JSONRPC")
+        version = interface.protocol_version
+        is_v03, is_v1 = version.startswith("0."), version in ("", "1") or version.startswith("1.")
+        if loses_tls or (foreign_host and has_secrets) or binding_type is None:
             return None
-        return kind(url, "0.3" if old else "1.0", known.tenant)
+        if not (is_v1 or (is_v03 and binding_type is JSONRPC)):
+            return None
+        return binding_type(url, "0.3" if is_v03 else "1.0", interface.tenant)

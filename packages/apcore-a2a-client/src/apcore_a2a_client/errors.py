@@ -1,12 +1,12 @@
-"""What can go wrong with a remote agent.
+"""Exceptions of the client.
 
 A2AError
-├── A2AConnectionError                      it can't be reached, or was lost; `sent`
-│   └── A2ATimeoutError                     it took too long
-├── A2ADiscoveryError                       it has no usable card; `status_code`, `url`
-├── A2AProtocolError                        what it answered is not A2A
+├── A2AConnectionError                      cannot connect, or connection lost; `sent`
+│   └── A2ATimeoutError                     no response in time
+├── A2ADiscoveryError                       no usable card; `status_code`, `url`
+├── A2AProtocolError                        the response is not A2A
 ├── A2AAuthError                            HTTP 401 or 403; `status_code`, `challenge`
-├── A2AServerError                          it refused; `code`, `data`, `reason`, `status_code`
+├── A2AServerError                          refused; `code`, `data`, `reason`, `status_code`
 │   ├── TaskNotFoundError                   -32001
 │   ├── TaskNotCancelableError              -32002
 │   ├── PushNotificationNotSupportedError   -32003
@@ -20,29 +20,30 @@ A2AError
 │   ├── InvalidParamsError                  -32602; `errors`
 │   ├── SkillNotFoundError                  -32601
 │   └── ServerBusyError                     -32029, HTTP 429 or 503; `retry_after`
-├── TaskFailedError                         of `call`: the task failed; `task`, `code`, `data`
-└── InputRequired                           of `call`: the task waits for input; `task`
+├── TaskFailedError                         raised by `call`: it failed; `task`, `code`, `data`
+└── InputRequired                           raised by `call`: it waits for input; `task`
 """
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, TypeAlias, TypeGuard
 
 Json: TypeAlias = dict[str, Any]
-LONGEST = 500
-"""Characters of an agent's own text that a message of ours repeats."""
+MAX_QUOTED = 500
+"""Characters of the text of an agent that the message of an exception repeats."""
 
 
 class A2AError(Exception):
-    """Anything that goes wrong with a remote agent."""
+    """The base of all errors in the communication with an agent."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """What makes the same error in another process."""
-        return _again, (type(self), self.args, vars(self))
+        # Subclasses have other parameters than `args`, which pickle would call them with.
+        return Exception.__new__, (type(self), *self.args), vars(self)
 
 
 class A2AConnectionError(A2AError):
-    """The agent can't be reached, or the connection broke (FR-CLI-003.4).
+    """The agent cannot be reached, or the connection was lost (FR-CLI-003.4).
 
     Attributes:
         sent: Whether the request may have reached the agent.
@@ -54,38 +55,38 @@ class A2AConnectionError(A2AError):
 
 
 class A2ATimeoutError(A2AConnectionError):
-    """The agent took longer than the timeout."""
+    """The agent did not respond, or the task was not settled, within the timeout."""
 
 
 class A2ADiscoveryError(A2AError):
     """The agent has no card that this client can use (FR-CLI-002.4).
 
     Attributes:
-        url: Where the card was looked for.
-        status_code: The HTTP status of the answer; None when that was not what was wrong.
+        url: The URL of the card that was requested last.
+        status_code: The HTTP status of the response; None without a response to judge.
     """
 
     def __init__(self, message: str, *, url: str, status_code: int | None = None) -> None:
-        super().__init__(f"{message} ({url})")
+        super().__init__(message if url in message else f"{message} ({url})")
         self.url = url
         self.status_code = status_code
 
 
 class A2AProtocolError(A2AError):
-    """What the agent answered is not A2A."""
+    """The agent's response is not A2A."""
 
 
 class A2AAuthError(A2AError):
-    """The agent wants other credentials than it got.
+    """The agent requires credentials, or refuses those that were sent.
 
     Attributes:
         status_code: 401 or 403.
-        challenge: The answer's `WWW-Authenticate` (RFC 9110 §11.6.1).
+        challenge: The `WWW-Authenticate` header of the response (RFC 9110 §11.6.1).
     """
 
     def __init__(self, status_code: int, challenge: str = "") -> None:
-        means = "refuses these credentials" if status_code == 403 else "wants credentials"
-        super().__init__(f"HTTP {status_code}: the agent {means}")
+        problem = "refuses these credentials" if status_code == 403 else "requires credentials"
+        super().__init__(f"HTTP {status_code}: the agent {problem}")
         self.status_code = status_code
         self.challenge = challenge
 
@@ -94,8 +95,8 @@ class A2AServerError(A2AError):
     """The agent refused a request (A2A 1.0 §9.5, §11.6).
 
     Attributes:
-        code: The JSON-RPC code; over HTTP+JSON, the one that means the same.
-        data: What the agent tells beside its message.
+        code: The JSON-RPC code; over HTTP+JSON, its equivalent.
+        data: The `data` or `details` of the error object.
         reason: The reason of the `ErrorInfo` in `data`, such as `TASK_NOT_FOUND`.
         status_code: The HTTP status.
     """
@@ -103,7 +104,7 @@ class A2AServerError(A2AError):
     code = -32603
 
     def __init__(self, message: str, code: int, data: Any, status_code: int) -> None:
-        super().__init__(message[:LONGEST])
+        super().__init__(message[:MAX_QUOTED])
         self.code = code
         self.data = data
         self.reason = _reason(data)
@@ -111,25 +112,25 @@ class A2AServerError(A2AError):
 
 
 class TaskNotFoundError(A2AServerError):
-    """There is no such task, or it is another principal's."""
+    """The task does not exist, or belongs to another principal."""
 
     code = -32001
 
 
 class TaskNotCancelableError(A2AServerError):
-    """The task has ended."""
+    """The task cannot be canceled, since it has ended."""
 
     code = -32002
 
 
 class PushNotificationNotSupportedError(A2AServerError):
-    """The agent calls no webhooks."""
+    """The agent does not send push notifications."""
 
     code = -32003
 
 
 class UnsupportedOperationError(A2AServerError):
-    """The agent does not do this, or not with this task."""
+    """The agent does not support the operation, or not for this task."""
 
     code = -32004
 
@@ -141,13 +142,13 @@ class MethodNotFoundError(UnsupportedOperationError):
 
 
 class ContentTypeNotSupportedError(A2AServerError):
-    """The agent does not take this kind of content."""
+    """The agent does not accept this type of content."""
 
     code = -32005
 
 
 class InvalidAgentResponseError(A2AServerError):
-    """The agent behind the server answered nonsense."""
+    """The agent behind the server returned an invalid response."""
 
     code = -32006
 
@@ -159,29 +160,29 @@ class ExtendedAgentCardNotConfiguredError(A2AServerError):
 
 
 class ExtensionSupportRequiredError(A2AServerError):
-    """The agent insists on an extension."""
+    """The agent requires an extension of the protocol."""
 
     code = -32008
 
 
 class VersionNotSupportedError(A2AServerError):
-    """The agent does not speak this version of the protocol."""
+    """The agent does not support this version of the protocol."""
 
     code = -32009
 
 
 class InvalidParamsError(A2AServerError):
-    """The agent does not accept the params, or the skill not the input.
+    """The agent refused the parameters, or the skill its input.
 
     Attributes:
-        errors: For each field that is wrong `{"field": …, "message": …}`.
+        errors: An object `{"field": …, "message": …}` for each invalid field.
     """
 
     code = -32602
 
     @property
     def errors(self) -> list[dict[str, Any]]:
-        """What is wrong with each field."""
+        """The invalid fields: `{"field": …, "message": …}` each."""
         if is_object(self.data):
             return objects(self.data.get("errors"))
         return [
@@ -198,10 +199,10 @@ class SkillNotFoundError(A2AServerError):
 
 
 class ServerBusyError(A2AServerError):
-    """The agent has no room now.
+    """The agent is overloaded, or a limit is reached.
 
     Attributes:
-        retry_after: Seconds after which to try again, if the agent tells (RFC 9110 §10.2.3).
+        retry_after: Seconds to wait before a retry (RFC 9110 §10.2.3); None if unknown.
     """
 
     code = -32029
@@ -213,90 +214,87 @@ class TaskFailedError(A2AError):
     """The task failed, was rejected or canceled.
 
     Attributes:
-        task: The task as it ended.
+        task: The ended task.
         code: The JSON-RPC code in its status message, if there is one.
-        data: What stands beside the code.
+        data: The details beside the code.
     """
 
     def __init__(self, message: str, task: Any, details: Json) -> None:
-        super().__init__(message[:LONGEST])
+        super().__init__(message[:MAX_QUOTED])
         self.task = task
         self.code = details.get("code")
         self.data = details.get("data")
 
 
 class InputRequired(A2AError):
-    """The task waits for input; `client.reply(error.task, …)` gives it.
+    """The task waits for input; answer it with `client.reply(error.task, …)`.
 
     Attributes:
-        task: The paused task; its `status.message` has the question.
+        task: The paused task; its `status.message` says what is needed.
     """
 
     def __init__(self, message: str, task: Any) -> None:
-        super().__init__(message[:LONGEST])
+        super().__init__(message[:MAX_QUOTED])
         self.task = task
 
 
-def _again(kind: type[A2AError], args: tuple[Any, ...], attributes: Json) -> A2AError:
-    error = kind.__new__(kind, *args)
-    error.__dict__.update(attributes)
-    return error
-
-
+@cache
 def snake(name: str) -> str:
-    """`TaskNotFound` as `TASK_NOT_FOUND`."""
+    """Return a name such as `TaskNotFound` in the style of `TASK_NOT_FOUND`."""
     return "".join(f"_{c}" if c.isupper() else c.upper() for c in name).lstrip("_")
 
 
-KINDS: dict[str, type[A2AServerError]] = {
-    snake(kind.__name__.removesuffix("Error")): kind
-    for kind in (*A2AServerError.__subclasses__(), *UnsupportedOperationError.__subclasses__())
+REASONS: dict[str, type[A2AServerError]] = {
+    snake(error.__name__.removesuffix("Error")): error
+    for error in (*A2AServerError.__subclasses__(), *UnsupportedOperationError.__subclasses__())
+} | {
+    "MODULE_NOT_FOUND": SkillNotFoundError,
+    "MODULE_DISABLED": SkillNotFoundError,
+    "ModuleNotFoundError": SkillNotFoundError,
+    "SCHEMA_VALIDATION_ERROR": InvalidParamsError,
 }
-"""The exceptions by the reasons that agents give (A2A 1.0 §5.4)."""
-KINDS.update(
-    {
-        "MODULE_NOT_FOUND": SkillNotFoundError,
-        "MODULE_DISABLED": SkillNotFoundError,
-        "ModuleNotFoundError": SkillNotFoundError,
-        "SCHEMA_VALIDATION_ERROR": InvalidParamsError,
-    }
-)
-CODES = {kind.code: kind for kind in KINDS.values() if kind is not SkillNotFoundError}
+"""Exceptions by the `reason` in an error (A2A 1.0 §5.4), and by the names of apcore."""
+CODES = {error.code: error for error in REASONS.values() if error is not SkillNotFoundError}
 
 
-def server_error(error: Any, status: int) -> A2AServerError:
-    """The exception for a JSON-RPC error object, or for a `google.rpc.Status` (§9.5, §11.6)."""
-    told: Json = error if is_object(error) else {"message": str(error)}
-    data = told.get("data", told.get("details"))
-    code = told.get("code")
-    busy: type[A2AServerError] = ServerBusyError if status in (429, 503) else A2AServerError
-    if told.get("status") == "INVALID_ARGUMENT":
-        busy = InvalidParamsError
-    kind = KINDS.get(_reason(data)) or CODES.get(code if isinstance(code, int) else 0, busy)
-    if not isinstance(code, int) or code > 0:  # HTTP+JSON has the status there
-        code = kind.code
-    return kind(str(told.get("message") or f"HTTP {status}"), code, data, status)
+def server_error(error: Any, status: int, retry_after: float | None = None) -> A2AServerError:
+    """Return the exception for a JSON-RPC error or a `google.rpc.Status` (§9.5, §11.6)."""
+    details: Json = error if is_object(error) else {"message": str(error)}
+    data = details.get("data", details.get("details"))
+    code = details.get("code")
+    default: type[A2AServerError] = ServerBusyError if status in (429, 503) else A2AServerError
+    if details.get("status") == "INVALID_ARGUMENT":
+        default = InvalidParamsError
+    numeric_code = code if isinstance(code, int) else 0
+    error_type = REASONS.get(_reason(data)) or CODES.get(numeric_code, default)
+    # In HTTP+JSON the code is the HTTP status, which is positive; JSON-RPC codes are negative.
+    if not isinstance(code, int) or code > 0:
+        code = error_type.code
+    exception = error_type(str(details.get("message") or f"HTTP {status}"), code, data, status)
+    if isinstance(exception, ServerBusyError):
+        exception.retry_after = retry_after
+    return exception
 
 
 def is_object(value: Any) -> TypeGuard[Json]:
-    """Whether *value* is a JSON object."""
+    """Return whether *value* is a JSON object."""
     return isinstance(value, dict)
 
 
 def is_list(value: Any) -> TypeGuard[list[Any]]:
-    """Whether *value* is a JSON list."""
+    """Return whether *value* is a JSON list."""
     return isinstance(value, list)
 
 
 def objects(value: Any) -> list[Json]:
-    """The JSON objects in a list."""
+    """Return the JSON objects in *value*, if that is a list."""
     items: list[Any] = value if is_list(value) else []
     return [item for item in items if is_object(item)]
 
 
 def _reason(data: Any) -> str:
     if is_object(data):
-        told = [data.get("type")]
+        reasons = [data.get("type")]
     else:
-        told = [detail.get("reason") for detail in objects(data)]
-    return next((reason for reason in told if isinstance(reason, str)), "")
+        reasons = [detail.get("reason") for detail in objects(data)]
+    return next((reason for reason in reasons if isinstance(reason, str)), "")

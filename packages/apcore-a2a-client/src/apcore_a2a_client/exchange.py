@@ -1,19 +1,19 @@
-"""Requests and their answers, without input and output: generators of steps.
+"""HTTP exchanges without I/O: requests, retries and redirects as generators of steps.
 
-A client does the steps, async or not: it sends what a generator asks for, and gives back what
-came. So the protocol is written once, and each client is a loop.
+A client runs such a generator: it performs each step that the generator yields, and sends the
+outcome back into it. So the protocol is written once, and each client, async or not, is a loop.
 
-Which requests are tried again, at most `retries` times:
+Which requests are retried, at most `retries` times:
 
-| what happened                          | a request that only reads | one that changes something |
+| failure                                | read-only request         | request with side effects  |
 |----------------------------------------|---------------------------|----------------------------|
-| no connection: nothing was sent        | again                     | again                      |
-| the connection broke                   | again                     | not: it may have arrived   |
-| HTTP 429 or 503                        | again                     | again: it was refused      |
-| HTTP 502 or 504                        | again                     | not: it may have arrived   |
-| anything else                          | not                       | not                        |
+| cannot connect: nothing was sent       | retried                   | retried                    |
+| connection lost                        | retried                   | not: it may have arrived   |
+| HTTP 429 or 503                        | retried                   | retried: it was refused    |
+| HTTP 502 or 504                        | retried                   | not: it may have arrived   |
+| anything else                          | not retried               | not retried                |
 
-The timeout is for all of it together: what would take longer is not tried again.
+The timeout includes all attempts: a retry that would exceed it is not made.
 """
 
 from collections.abc import Callable, Generator, Mapping
@@ -23,71 +23,73 @@ from email.utils import parsedate_to_datetime
 from math import inf, ldexp
 from random import uniform
 from time import monotonic, time
-from typing import Any, Generic, Literal, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 import httpx
 
+from .agent_urls import is_agent_url, origin, redacted
 from .errors import A2AConnectionError, A2AProtocolError, A2ATimeoutError
 
 T = TypeVar("T")
 FIRST_WAIT, LONGEST_WAIT = 0.25, 5.0
-"""Seconds before the first repetition, doubled for each further one, and at most."""
-MOST_REDIRECTS = 5
-PLAIN = {"accept": "application/json", "accept-encoding": "identity"}
-"""What is small when it arrives could be anything when it is unpacked."""
+"""Seconds before the first retry, doubled for each further one, and their upper bound."""
+MAX_REDIRECTS = 5
+HEADERS = {"accept": "application/json", "accept-encoding": "identity"}
+"""Compression is not accepted: a small compressed body can expand to any size."""
 
 
 class Send(NamedTuple):
-    """Send a request, and get the response with its body still to be read.
+    """Step: send a request, and return the response with its body unread.
 
     Attributes:
-        auth: None for what the httpx client has of its own, False for none whatsoever.
+        request: The request.
+        auth: An `httpx.Auth`, httpx's marker for the client's own, or None for none.
+        timeout: Seconds; None for no limit.
     """
 
     request: httpx.Request
-    auth: httpx.Auth | Literal[False] | None
+    auth: Any
     timeout: float | None
 
 
 class Read(NamedTuple):
-    """Get the next bytes of a response; none at its end."""
+    """Step: return the next bytes of a response, or `b""` at its end."""
 
     response: httpx.Response
     timeout: float | None
 
 
 class Close(NamedTuple):
-    """Be done with a response."""
+    """Step: close a response."""
 
     response: httpx.Response
 
 
 class Sleep(NamedTuple):
-    """Wait for some seconds."""
+    """Step: wait for some seconds."""
 
     seconds: float
 
 
 Step: TypeAlias = Send | Read | Close | Sleep
 Steps: TypeAlias = Generator[Step, Any, T]
-"""A generator of steps, in the end with a result."""
+"""A generator of steps that returns one result."""
 
 
-@dataclass(frozen=True, slots=True)
-class Item(Generic[T]):
-    """One of many results, between the steps to the next."""
+class Item(NamedTuple, Generic[T]):
+    """One of many results, yielded between steps."""
 
     value: T
 
 
 Items: TypeAlias = Generator[Step | Item[T], Any, None]
-"""A generator of steps with many results."""
-Todo: TypeAlias = Generator[Step | Item[Any], Any, Any]
-"""Either of them, as clients do it."""
+"""A generator of steps and of many results."""
+AnySteps: TypeAlias = Generator[Step | Item[Any], Any, Any]
+"""Either kind of generator, as the clients run it."""
 
 
-class Answer(NamedTuple):
-    """A whole answer."""
+class BufferedResponse(NamedTuple):
+    """A response whose body has been read."""
 
     status: int
     headers: httpx.Headers
@@ -95,13 +97,17 @@ class Answer(NamedTuple):
     url: httpx.URL
 
 
-class Call(NamedTuple):
-    """A request to be.
+AnyResponse: TypeAlias = httpx.Response | BufferedResponse
+"""An open stream of events, or a response whose body has been read."""
+
+
+class RequestSpec(NamedTuple):
+    """Description of a request, from which httpx builds one for each attempt.
 
     Attributes:
-        safe: Whether it changes nothing, so that it may be sent twice.
-        stream: Whether the answer may be a stream.
-        limit: Bytes that the answer may have; None for the usual limit.
+        safe: Whether the request changes nothing, so that it may be sent twice.
+        stream: Whether the response may be a stream of events.
+        max_bytes: Size limit of the response; None for the client's limit.
     """
 
     method: str
@@ -111,132 +117,133 @@ class Call(NamedTuple):
     headers: Mapping[str, str] = {}
     params: Mapping[str, Any] | None = None
     content: bytes | None = None
-    limit: int | None = None
+    max_bytes: int | None = None
 
 
+@dataclass(repr=False, eq=False)
 class Exchange:
-    """Sends requests, and again where that is safe.
+    """Sender of requests, with retries where they are safe.
 
     Attributes:
-        build: httpx's `build_request`, of either client.
-        timeout: Seconds for a whole answer, with all that is tried again; for a stream, for its
-            beginning, and for each sign of life then.
+        build_request: The method of either httpx client.
+        auth: Credentials for requests to the agent; None for those of the httpx client.
+        headers: Headers of every request.
+        timeout: Seconds for a whole response with all attempts; for a stream, seconds until it
+            starts and between its chunks. None for no limit.
         retries: How often a request is sent again.
-        limit: Bytes that an answer may have.
+        max_bytes: Size limit of a response.
     """
 
-    def __init__(
-        self,
-        build: Callable[..., httpx.Request],
-        auth: httpx.Auth | None,
-        headers: Mapping[str, str],
-        timeout: float | None,
-        retries: int,
-        limit: int,
-    ) -> None:
-        self.build, self.auth, self.headers = build, auth, headers
-        self.timeout, self.retries, self.limit = timeout, retries, limit
+    build_request: Callable[..., httpx.Request]
+    auth: httpx.Auth | None
+    headers: Mapping[str, str]
+    timeout: float | None
+    retries: int
+    max_bytes: int
 
-    @property
-    def has_secrets(self) -> bool:
-        """Whether there is something that not everybody may get."""
-        return self.auth is not None or bool(self.headers)
+    def earlier_deadline(self, deadline: float) -> float:
+        """Return *deadline*, or the time `timeout` seconds from now if that is earlier."""
+        return min(deadline, deadline_after(self.timeout))
 
-    def send(self, call: Call, end: float = inf) -> Steps[httpx.Response | Answer]:
-        """Send a request, and read the answer, unless that is a stream.
+    def send(self, spec: RequestSpec, deadline: float = inf) -> Steps[AnyResponse]:
+        """Send a request, and read the response unless it is a stream.
 
         Args:
-            call: The request.
-            end: When to give up at the latest, by the monotonic clock.
+            spec: The request.
+            deadline: When to give up, on the monotonic clock.
 
         Raises:
-            A2AConnectionError: The last try has failed.
-            A2AProtocolError: The answer is too large, or redirects in circles.
+            A2AConnectionError: The last attempt failed.
+            A2AProtocolError: The response is too large, or redirects too often.
         """
-        end = min(end, monotonic() + (inf if self.timeout is None else self.timeout))
-        refusals = (429, 502, 503, 504) if call.safe else (429, 503)
+        deadline = self.earlier_deadline(deadline)
+        retried_statuses = (429, 502, 503, 504) if spec.safe else (429, 503)
         failures = 0
         while True:
-            wait = backoff(failures)
+            delay = backoff(failures)
             try:
-                answer = yield from self._once(call, end)
+                response = yield from self._attempt(spec, deadline)
             except A2AConnectionError as error:
-                again = call.safe or not error.sent
-                if not again or failures == self.retries or monotonic() + wait > end:
+                retryable = spec.safe or not error.sent
+                if not retryable or failures == self.retries or monotonic() + delay > deadline:
                     raise
             else:
-                if isinstance(answer, httpx.Response) or answer.status not in refusals:
-                    return answer
-                wait = retry_after(answer.headers, wait)
-                if failures == self.retries or monotonic() + wait > end:
-                    return answer
+                if isinstance(response, httpx.Response) or response.status not in retried_statuses:
+                    return response
+                delay = retry_after(response.headers, delay)
+                if failures == self.retries or monotonic() + delay > deadline:
+                    return response
             failures += 1
-            yield Sleep(wait)
+            yield Sleep(delay)
 
-    def _once(self, call: Call, end: float) -> Steps[httpx.Response | Answer]:
-        patience = left(end)
-        request = self.build(
-            call.method,
-            call.url,
-            headers={**PLAIN, **self.headers, **call.headers},
-            params=call.params,
-            content=call.content,
-            # half of it for a connection: it may be tried again then
-            timeout=httpx.Timeout(patience, connect=patience and patience / 2),
+    def _attempt(self, spec: RequestSpec, deadline: float) -> Steps[AnyResponse]:
+        timeout = time_left(deadline)
+        request = self.build_request(
+            spec.method,
+            spec.url,
+            headers={**HEADERS, **self.headers, **spec.headers},
+            params=spec.params,
+            content=spec.content,
+            # Connecting gets half of the time: the rest is for a second attempt.
+            timeout=httpx.Timeout(timeout, connect=timeout and timeout / 2),
         )
-        auth: httpx.Auth | Literal[False] | None = self.auth
-        for _ in range(MOST_REDIRECTS + 1):
-            response: httpx.Response = yield Send(request, auth, left(end))
+        auth: Any = httpx.USE_CLIENT_DEFAULT if self.auth is None else self.auth
+        for _ in range(MAX_REDIRECTS + 1):
+            response: httpx.Response = yield Send(request, auth, time_left(deadline))
             if response.headers.get("content-encoding", "identity") != "identity":
-                raise A2AProtocolError("The answer is compressed, though we accept no compression")
-            if call.stream and response.status_code == 200 and is_stream(response.headers):
+                raise A2AProtocolError("The response is compressed, but compression is refused")
+            is_stream = media_type(response.headers) == "text/event-stream"
+            # A stream is returned open. Anything else is read here, even if a stream was requested:
+            # agents may answer with JSON, above all when they refuse.
+            if spec.stream and response.status_code == 200 and is_stream:
                 return response
-            body = yield from self._body(response, call.limit or self.limit, end)
+            body = yield from self._read(response, spec.max_bytes or self.max_bytes, deadline)
             target = response.next_request
             if target is None:
-                return Answer(response.status_code, response.headers, body, response.url)
-            if not is_good(target.url):
-                raise A2AProtocolError("Redirected to no address of an agent")
+                return BufferedResponse(response.status_code, response.headers, body, response.url)
+            if not is_agent_url(target.url):
+                raise A2AProtocolError("Redirected to a URL at which no agent can be")
             if (request.url.scheme, target.url.scheme) == ("https", "http"):
-                raise A2AProtocolError(f"Redirected to what is not encrypted: {shown(target.url)}")
+                raise A2AProtocolError(f"Redirected from https to {redacted(target.url)}")
             if origin(target.url) != origin(request.url):
-                if call.method != "GET":
-                    raise A2AProtocolError(f"Redirected to another origin: {shown(target.url)}")
-                # httpx would take along what is no `Authorization`, and our auth for another
+                if spec.method != "GET":
+                    raise A2AProtocolError(f"Redirected to another origin: {redacted(target.url)}")
+                # httpx drops only `Authorization` for another origin. Other headers can hold
+                # credentials too, and our auth would add its own: so the request is built anew.
                 extensions = request.extensions
-                target = httpx.Request("GET", target.url, headers=PLAIN, extensions=extensions)
-                auth = False
-            elif target.method != call.method:
-                raise A2AProtocolError(f"Redirected from {call.method} to {target.method}")
+                target = httpx.Request("GET", target.url, headers=HEADERS, extensions=extensions)
+                auth = None
+            elif target.method != spec.method:
+                raise A2AProtocolError(f"Redirected from {spec.method} to {target.method}")
             request = target
-        raise A2AProtocolError(f"More than {MOST_REDIRECTS} redirects: {shown(request.url)}")
+        raise A2AProtocolError(f"More than {MAX_REDIRECTS} redirects: {redacted(request.url)}")
 
-    def _body(self, response: httpx.Response, limit: int, end: float) -> Steps[bytes]:
+    def _read(self, response: httpx.Response, max_bytes: int, deadline: float) -> Steps[bytes]:
         body = bytearray()
-        while chunk := (yield Read(response, left(end))):
+        while chunk := (yield Read(response, time_left(deadline))):
             body += chunk
-            if len(body) > limit:
-                raise A2AProtocolError(f"The answer is larger than {limit} bytes")
-            if monotonic() > end:
-                raise A2ATimeoutError("The answer was not complete in time")
+            if len(body) > max_bytes:
+                raise A2AProtocolError(f"The response is larger than {max_bytes} bytes")
+            # The timeout of a read starts again with each chunk, so slow senders pass it.
+            if monotonic() > deadline:
+                raise A2ATimeoutError("The response was not complete in time")
         yield Close(response)
         return bytes(body)
 
 
-def left(end: float) -> float | None:
-    """Seconds until *end*, and a moment when it is over; None if that is never."""
-    return None if end == inf else max(0.001, end - monotonic())  # 0 makes sockets not wait
+def deadline_after(timeout: float | None) -> float:
+    """Return the time *timeout* seconds from now, on the monotonic clock."""
+    return inf if timeout is None else monotonic() + timeout
 
 
-def credentials(step: Send) -> Any:
-    """What httpx takes as `auth` to do *step*."""
-    if step.auth is False:
-        return None
-    return httpx.USE_CLIENT_DEFAULT if step.auth is None else step.auth
+def time_left(deadline: float) -> float | None:
+    """Return the seconds until *deadline*, at least a millisecond; None for no limit."""
+    # A timeout of 0 would make sockets non-blocking instead of impatient.
+    return None if deadline == inf else max(0.001, deadline - monotonic())
 
 
 def backoff(failures: int) -> float:
-    """Seconds to wait after that many failures: exponential, with jitter.
+    """Return the seconds to wait after that many failures: exponential, with jitter.
 
     Example:
         ```python
@@ -250,75 +257,44 @@ def backoff(failures: int) -> float:
 
 
 def retry_after(headers: httpx.Headers, default: float) -> float:
-    """Seconds that an answer asks to wait, in either form (RFC 9110 §10.2.3), else *default*."""
-    text: str = headers.get("retry-after", "")
-    if text.isascii() and text.isdigit():
-        return float(text[:9])
+    """Return the seconds in `Retry-After`, a number or a date (RFC 9110 §10.2.3), or *default*."""
+    header: str = headers.get("retry-after", "")
+    if header.isascii() and header.isdigit():
+        return float(header[:9])
     try:
-        return max(0.0, float(parsedate_to_datetime(text).timestamp() - time()))
+        return max(0.0, float(parsedate_to_datetime(header).timestamp() - time()))
     except (ValueError, OverflowError):
         return default
 
 
-def is_stream(headers: httpx.Headers) -> bool:
-    """Whether an answer is a stream of events."""
-    return media_type(headers) == "text/event-stream"
-
-
 def media_type(headers: httpx.Headers) -> str:
-    """The media type of an answer, without parameters."""
-    kind: str = headers.get("content-type", "")
-    return kind.partition(";")[0].strip().lower()
-
-
-def is_good(url: httpx.URL) -> bool:
-    """Whether an agent can be at *url*."""
-    try:
-        url.raw_host.decode("ascii").encode("idna")  # as sockets do; labels may be too long
-        named = bool(url.host)
-    except UnicodeError:
-        return False
-    port = url.port is None or 0 < url.port < 65536
-    return url.scheme in ("http", "https") and named and port and not url.userinfo
-
-
-def origin(url: httpx.URL) -> tuple[str, str, int | None]:
-    """What credentials belong to (RFC 6454)."""
-    return url.scheme, url.host, url.port or {"http": 80, "https": 443}.get(url.scheme)
-
-
-def path_of(url: httpx.URL) -> bytes:
-    """The path of *url*, without a slash at its end."""
-    return url.raw_path.partition(b"?")[0].rstrip(b"/")
-
-
-def shown(url: httpx.URL) -> str:
-    """*url* without what may be secret in it."""
-    return str(url.copy_with(userinfo=b"", query=None, fragment=None))
+    """Return the media type in `Content-Type`, without parameters."""
+    header: str = headers.get("content-type", "")
+    return header.partition(";")[0].strip().lower()
 
 
 @contextmanager
-def translated(url: httpx.URL) -> Generator[None]:
-    """Make what httpx raises into errors of ours, without what it says of headers.
+def translated_errors(url: httpx.URL) -> Generator[None]:
+    """Turn exceptions of httpx into ours, without their texts, which may quote headers.
 
     Raises:
-        A2AConnectionError: The agent can't be reached, or was lost.
-        A2ATimeoutError: It took too long.
-        A2AProtocolError: It does not speak HTTP.
+        A2AConnectionError: Cannot connect, or the connection was lost.
+        A2ATimeoutError: The response took too long.
+        A2AProtocolError: The agent does not speak HTTP, or the request is not valid HTTP.
     """
     try:
         yield
     except httpx.ConnectTimeout:
-        raise A2ATimeoutError(f"No connection in time: {shown(url)}", sent=False) from None
+        raise A2ATimeoutError(f"Connecting to {redacted(url)} timed out", sent=False) from None
     except (httpx.TimeoutException, TimeoutError) as error:
         sent = not isinstance(error, httpx.PoolTimeout)
-        raise A2ATimeoutError(f"No answer in time: {shown(url)}", sent=sent) from None
+        raise A2ATimeoutError(f"No response in time from {redacted(url)}", sent=sent) from None
     except httpx.ConnectError as error:
-        raise A2AConnectionError(f"Can't connect to {shown(url)}: {error}", sent=False) from None
+        raise A2AConnectionError(f"Can't connect to {redacted(url)}: {error}", sent=False) from None
     except (httpx.InvalidURL, UnicodeError):
-        raise A2AProtocolError(f"Redirected to no address from {shown(url)}") from None
+        raise A2AProtocolError(f"{redacted(url)} redirects to an invalid URL") from None
     except httpx.LocalProtocolError:
-        raise A2AProtocolError(f"This can't be sent over HTTP: {shown(url)}") from None
+        raise A2AProtocolError(f"The request to {redacted(url)} is not valid HTTP") from None
     except (httpx.HTTPError, httpx.StreamError) as error:
-        kind = type(error).__name__
-        raise A2AConnectionError(f"The connection broke ({kind}): {shown(url)}") from None
+        error_name = type(error).__name__
+        raise A2AConnectionError(f"Connection to {redacted(url)} lost ({error_name})") from None

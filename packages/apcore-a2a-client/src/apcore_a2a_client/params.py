@@ -1,50 +1,43 @@
-"""What operations make of what their callers give."""
+"""Arguments of operations: validation, and conversion to the protocol's parameters."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import inf
-from time import monotonic
 from typing import Any
 
 from .errors import A2AProtocolError, Json
 from .tasks import Message, TaskState
 
 Content = str | bytes | dict[str, Any] | Sequence[Any] | Message
-"""What a message is made of: text, data, a list of parts, or the message itself."""
+"""The content of a message: text, data, a list of parts, or the whole message."""
 
 
-def deadline(timeout: float | None) -> float:
-    """When *timeout* seconds from now are over, by the monotonic clock."""
-    return inf if timeout is None else monotonic() + timeout
-
-
-def checked_id(given: Any) -> str:
-    """An id, if it is one.
+def valid_id(value: Any) -> str:
+    """Return *value* if it can be an id.
 
     Raises:
-        ValueError: It is not.
+        ValueError: It is not a string, or empty.
     """
-    if not isinstance(given, str) or not given:
-        raise ValueError(f"An id is a text that is not empty, not {given!r}")
-    return given
+    if not isinstance(value, str) or not value:
+        raise ValueError(f"An id must be a non-empty string, not {value!r}")
+    return value
 
 
-def state_of(word: str) -> TaskState:
-    """A state by either of its spellings.
+def parse_state(spelling: str) -> TaskState:
+    """Return the state with that spelling, in A2A 1.0 or 0.3.
 
     Raises:
         ValueError: There is no such state.
     """
     try:
-        return TaskState.read(word)
+        return TaskState.read(spelling)
     except A2AProtocolError:
-        known = ", ".join(state for state in TaskState if state != "unknown")
-        raise ValueError(f"There is no state {word!r}, but {known}") from None
+        expected = ", ".join(state for state in TaskState if state != "unknown")
+        raise ValueError(f"Unknown task state {spelling!r}: expected {expected}") from None
 
 
-def given(**params: Any) -> Json:
-    """Those of *params* that are given."""
+def without_none(**params: Any) -> Json:
+    """Return *params* without those that are None."""
     return {name: value for name, value in params.items() if value is not None}
 
 
@@ -55,7 +48,7 @@ def message_params(
     task_id: str | None,
     metadata: Mapping[str, Any] | None,
 ) -> Json:
-    """The params of a message to be sent."""
-    sent = Message.of(message, context_id=context_id, task_id=task_id)
-    about = {**(metadata or {}), **given(skillId=skill)}
-    return given(message=sent.to_dict(), metadata=about or None)
+    """Return the parameters of a send: the message, and the metadata of the request."""
+    sent_message = Message.of(message, context_id=context_id, task_id=task_id)
+    request_metadata = {**(metadata or {}), **without_none(skillId=skill)}
+    return without_none(message=sent_message.to_dict(), metadata=request_metadata or None)

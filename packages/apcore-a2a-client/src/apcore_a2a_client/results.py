@@ -1,68 +1,68 @@
-"""What came of a task, as Python values and exceptions."""
+"""Results of tasks as Python values and exceptions."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from .errors import InputRequired, Json, TaskFailedError, is_object
+from .errors import InputRequired, TaskFailedError, is_object
 from .exchange import Item, Items
 from .streams import EventStream
-from .tasks import Artifact, Message, Part, Role, Task, TaskArtifactUpdateEvent, TaskState
+from .tasks import Artifact, Event, Message, Part, Role, Task, TaskArtifactUpdateEvent, TaskState
 
 
 def result_of(task: Task) -> Any:
-    """The value of a task that has ended well.
+    """Return the value of a completed task.
 
     Raises:
-        TaskFailedError: It has not.
+        TaskFailedError: It failed, or was rejected or canceled.
         InputRequired: It is paused.
     """
     state = task.status.state
-    said = [message for message in task.history if message.role == Role.AGENT]
-    message = task.status.message or (said[-1] if said else None)
     if state == TaskState.COMPLETED:
         return task.value
+    agent_messages = [message for message in task.history if message.role == Role.AGENT]
+    message = task.status.message or (agent_messages[-1] if agent_messages else None)
     parts = message.parts if message else ()
     text = " ".join(part.text for part in parts if part.text)
     if state.is_paused:
         raise InputRequired(text or f"The task is {state}", task)
-    details: Json = {}
-    for part in parts:
-        details = part.data if is_object(part.data) else details
-    raise TaskFailedError(text or f"The task is {state}", task, details)
+    details = [part.data for part in parts if is_object(part.data)]
+    raise TaskFailedError(text or f"The task is {state}", task, details[-1] if details else {})
 
 
-class Chunks:
-    """The values of a stream's artifact updates; in the end, what went wrong is raised.
+def chunks(events: EventStream) -> Items[Any]:
+    """Yield the values of artifact chunks, then raise the error of a task that did not complete.
 
-    Of a snapshot, what has not been told before is the value of a chunk too.
+    A snapshot of the task yields the parts that no chunk before it had.
     """
+    seen_parts: dict[str, list[Part]] = {}
+    while event := (yield from events.next()):
+        if isinstance(event, Message):
+            yield Item(event.value)
+        for chunk in _new_content(event, seen_parts):
+            if chunk.parts:
+                yield Item(chunk.value)
+    if events.task and events.task.status.state.is_settled:
+        result_of(events.task)
 
-    def __init__(self, events: EventStream) -> None:
-        self._events = events
-        self._told: dict[str, list[Part]] = {}
 
-    def values(self) -> Items[Any]:
-        """Yield each value as it comes."""
-        while event := (yield from self._events.next()):
-            if isinstance(event, TaskArtifactUpdateEvent):
-                yield from self._tell(event.artifact, append=event.append)
-            elif isinstance(event, Task):
-                for artifact in event.artifacts:
-                    told = self._told.get(artifact.artifact_id, [])
-                    grown = list(artifact.parts[: len(told)]) == told
-                    rest = artifact.parts[len(told) :] if grown else artifact.parts
-                    yield from self._tell(replace(artifact, parts=rest), append=grown)
-            elif isinstance(event, Message):
-                yield Item(event.value)
-        task = self._events.task
-        if task and task.status.state.is_settled:
-            result_of(task)
-
-    def _tell(self, chunk: Artifact, *, append: bool) -> Items[Any]:
-        if not append:
-            self._told.pop(chunk.artifact_id, None)
-        self._told.setdefault(chunk.artifact_id, []).extend(chunk.parts)
-        if chunk.parts:
-            yield Item(chunk.value)
+def _new_content(event: Event, seen_parts: dict[str, list[Part]]) -> Iterator[Artifact]:
+    """Yield each artifact in *event* without its *seen_parts*, and update those."""
+    if isinstance(event, TaskArtifactUpdateEvent):
+        known_parts = seen_parts.setdefault(event.artifact.artifact_id, [])
+        if not event.append:
+            known_parts.clear()
+        known_parts += event.artifact.parts
+        yield event.artifact
+    elif isinstance(event, Task):
+        # A snapshot repeats all parts. An artifact that begins with the seen parts has grown;
+        # any other one has been replaced, so all of it is new.
+        for artifact in event.artifacts:
+            known_parts = seen_parts.get(artifact.artifact_id, [])
+            known_count = len(known_parts)
+            has_grown = list(artifact.parts[:known_count]) == known_parts
+            seen_parts[artifact.artifact_id] = list(artifact.parts)
+            new_parts = artifact.parts[known_count:] if has_grown else artifact.parts
+            yield replace(artifact, parts=new_parts)

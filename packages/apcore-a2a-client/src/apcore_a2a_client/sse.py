@@ -1,4 +1,4 @@
-"""Server-sent events (WHATWG HTML §9.2.6)."""
+"""Parser of server-sent events (WHATWG HTML §9.2.6)."""
 
 from __future__ import annotations
 
@@ -8,69 +8,71 @@ from typing import TypeAlias
 from .errors import A2AProtocolError
 
 Frame: TypeAlias = tuple[bytes, str | None]
-"""One event: its data, and the id with which a reader can come back."""
+"""The data of an event, and the last event id, from which a reader can resume."""
 
 
 class EventParser:
-    r"""Makes events of bytes, however they are cut.
+    r"""Incremental parser of a stream of events; chunks may be split anywhere.
 
     Args:
-        limit: Bytes that one event may have.
+        max_bytes: Size limit of an event.
 
     Example:
         ```python
         from apcore_a2a_client.sse import EventParser
 
-        parser = EventParser(limit=1000)
+        parser = EventParser(max_bytes=1000)
         print(*parser.feed(b"id: 7\ndata: on"), *parser.feed(b"e\n\n"))
         #> (b'one', '7')
         ```
     """
 
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
         self._line = bytearray()
         self._data: list[bytes] = []
         self._size = 0
-        self._id: str | None = None
-        self._after_return = self._begun = False
+        self._last_event_id: str | None = None
+        self._ended_with_return = self._has_line = False
 
     def feed(self, chunk: bytes) -> Iterator[Frame]:
-        """The events that *chunk* completes.
+        """Yield the events that *chunk* completes.
 
         Raises:
             A2AProtocolError: An event is larger than the limit.
         """
-        if self._after_return and chunk.startswith(b"\n"):
+        # A line ends with CR, LF or CRLF. A CR at the end of a chunk ends its line at once, so a
+        # LF at the start of the next chunk belongs to it and is no empty line.
+        if self._ended_with_return and chunk.startswith(b"\n"):
             chunk = chunk[1:]
-        self._after_return = chunk.endswith(b"\r")
-        *ended, rest = chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
-        for piece in ended:
-            self._grow(piece)
-            line = bytes(self._line)
+        self._ended_with_return = chunk.endswith(b"\r")
+        *line_ends, partial_line = chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
+        for line_end in line_ends:
+            self._extend_line(line_end)
+            yield from self._read_line(bytes(self._line))
             self._line.clear()
-            frame = self._read(line)
-            if frame is not None:
-                yield frame
-        self._grow(rest)
+        self._extend_line(partial_line)
 
-    def _grow(self, piece: bytes) -> None:
-        self._line += piece
-        if self._size + len(self._line) > self._limit:
-            raise A2AProtocolError(f"An event of the stream is larger than {self._limit} bytes")
+    def _extend_line(self, fragment: bytes) -> None:
+        self._line += fragment
+        if self._size + len(self._line) > self._max_bytes:
+            raise A2AProtocolError(f"An event of the stream is larger than {self._max_bytes} bytes")
 
-    def _read(self, line: bytes) -> Frame | None:
-        """What a whole line means: an event when it is the empty one behind data."""
+    def _read_line(self, line: bytes) -> Iterator[Frame]:
+        """Process a whole line; an empty line after data ends an event, which is yielded."""
         if not line:
             data, self._data, self._size = b"\n".join(self._data), [], 0
-            return (data, self._id) if data else None
-        line = line if self._begun else line.removeprefix(b"\xef\xbb\xbf")
-        self._begun = True
-        name, _, value = line.partition(b":")
+            if data:
+                yield data, self._last_event_id
+            return
+        # Only the first line of a stream can begin with a byte order mark.
+        line = line if self._has_line else line.removeprefix(b"\xef\xbb\xbf")
+        self._has_line = True
+        field_name, _, value = line.partition(b":")
         value = value.removeprefix(b" ")
-        if name == b"data":
+        if field_name == b"data":
             self._data.append(value)
             self._size += len(value) + 1
-        elif name == b"id" and value.isascii() and value.decode("ascii").isprintable():
-            self._id = value.decode("ascii")  # others no header could give back
-        return None
+        elif field_name == b"id" and value.isascii() and value.decode("ascii").isprintable():
+            # Other ids could not be sent back in the header `Last-Event-ID`.
+            self._last_event_id = value.decode("ascii")

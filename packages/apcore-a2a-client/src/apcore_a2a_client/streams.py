@@ -1,98 +1,83 @@
-"""Streams of events that survive what connections do not."""
+"""Streams of events that survive lost connections."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from math import inf
 from time import monotonic
-from typing import Any, TypeAlias
+from typing import Any
 
 import httpx
 
 from .bindings import GET, SEND, STREAM, SUBSCRIBE, Binding, Operation
-from .errors import (
-    A2AConnectionError,
-    A2AProtocolError,
-    A2AServerError,
-    A2ATimeoutError,
-    Json,
-)
-from .exchange import Answer, Close, Exchange, Item, Items, Read, Sleep, Steps, backoff, left
+from .discovery import Discovery
+from .errors import A2AConnectionError, A2AProtocolError, A2AServerError, A2ATimeoutError, Json
+from .exchange import BufferedResponse, Close, Item, Items, Read, Sleep, Steps, backoff, time_left
 from .sse import EventParser
 from .tasks import (
-    Artifact,
     Event,
     Message,
-    Part,
     Task,
     TaskArtifactUpdateEvent,
     TaskStatus,
     after,
     read_event,
+    with_chunks,
 )
 
-Way: TypeAlias = Callable[[float], Steps[tuple[Binding, bool]]]
-"""Tells, until a time, how to reach an agent, and whether it has streams."""
-
-
-SILENCE = 30.0
-"""Seconds of nothing but keep-alives, after which the task itself is looked at."""
+MAX_SILENCE = 30.0
+"""Seconds of nothing but keep-alives, after which the task is fetched."""
 
 
 class EventStream:
-    """The events of one task, each once, until it is settled.
+    """The events of one task, each once, until the task is settled.
 
-    A connection that breaks is made anew: behind the last event where the agent numbers them,
-    else with a snapshot of the task, which is an event of its own if it tells anything new.
-    An agent that has no streams is asked for the task again and again.
+    A lost connection is reopened: after the last event if the agent numbers them, otherwise with a
+    snapshot of the task, which is an event of its own if it contains anything new. A task of an
+    agent without streams is polled.
 
     Args:
-        way: Finds the agent.
-        start: The operation that begins the stream and its params; without it *task* is followed.
-        task: The task as far as it is known.
-        cursor: The id of the event behind which to begin.
-        past: A pause that has been answered, so that it ends nothing.
-        end: When to give up at the latest, by the monotonic clock.
+        discovery: Finds the agent.
+        start: The operation that starts the stream, and its parameters; None to follow *task*.
+        task: The last known state of the task.
+        last_event_id: The id of the event after which to start.
+        answered: The status of a pause that has been answered, and so does not end the stream.
+        deadline: When to give up, on the monotonic clock.
     """
 
     def __init__(
         self,
-        exchange: Exchange,
-        way: Way,
+        discovery: Discovery,
         *,
         start: tuple[Operation, Json] | None = None,
         task: Task | None = None,
-        cursor: str | None = None,
-        past: TaskStatus | None = None,
-        end: float = inf,
+        last_event_id: str | None = None,
+        answered: TaskStatus | None = None,
+        deadline: float = inf,
     ) -> None:
-        self._exchange, self._way = exchange, way
+        self._discovery, self._exchange = discovery, discovery.exchange
         self._binding: Binding
-        self._start, self._cursor, self._polls = start, cursor, False
-        self._task: Task | None = None
-        self._made: dict[str, tuple[Artifact, list[Part]]] = {}
-        self._grown = False
-        if task:
-            self._keep(task)
-        self._answers = bool(start and start[1].get("message", {}).get("taskId"))
-        self._reply: httpx.Response | None = None
-        self._parser = EventParser(exchange.limit)
+        self._start, self._last_event_id, self._polling = start, last_event_id, False
+        self._task = task
+        self._chunks: list[TaskArtifactUpdateEvent] = []
+        self._answers_task = bool(start and start[1].get("message", {}).get("taskId"))
+        self._response: httpx.Response | None = None
+        self._parser = EventParser(discovery.exchange.max_bytes)
         self._pending: deque[tuple[Any, str | None]] = deque()
-        self._failures = self._rounds = 0
-        self._heard = self._lost_at = 0.0
-        self._number = 0
-        self._past = past
-        self._end = end
-        self._ended = bool(task and self._settles(task))
+        self._failures = self._polls = 0
+        self._last_event_at = self._lost_at = 0.0
+        self._last_number = 0
+        self._answered = answered
+        self._deadline = deadline
+        self._ended = bool(task and self._is_settled(task))
         self._numbered = False
-        self._resumes = False  # it has asked for a subscription, and heard nothing yet
-        self._joined = False  # in the middle of a task
+        self._subscribing = False  # a subscription is open that has had no event yet
+        self._joined = False  # the task was running when the client subscribed
 
     def events(self) -> Items[Event]:
-        """Yield each event as it comes."""
+        """Yield each event as it arrives."""
         while event := (yield from self.next()):
             yield Item(event)
 
@@ -100,189 +85,194 @@ class EventStream:
         """Return the next event, or None at the end.
 
         Raises:
-            A2AConnectionError: The connection broke, and could not be made anew.
+            A2AConnectionError: The connection was lost, and could not be reopened.
             A2ATimeoutError: The task was not settled in time.
-            A2AServerError: The agent refuses.
+            A2AServerError: The agent refused the request.
         """
         while not self._ended:
-            if monotonic() > self._end:
+            if monotonic() > self._deadline:
                 raise A2ATimeoutError("The task was not settled in time")
             try:
                 if self._pending:
-                    event = self._take(*self._pending.popleft())
+                    event = self._process(*self._pending.popleft())
                     if event is not None:
                         return event
-                elif self._reply:
-                    yield from self._read(self._reply)
+                elif self._response:
+                    yield from self._read(self._response)
                 else:
                     yield from self._open()
             except A2AConnectionError as error:
-                yield from self._lost(error)
+                yield from self._recover(error)
             except A2AServerError:
-                if not self._resumes:
+                # Agents of 0.3 refuse a subscription by an event of its stream.
+                if not self._subscribing:
                     raise
-                yield from self._hang_up()
-                self._polls = True  # 0.3 refuses a subscription within the stream
+                yield from self._close_response()
+                self._polling = True
         return None
 
     def last(self) -> Steps[Task]:
-        """The task as it is when the stream ends."""
+        """Return the task as it is at the end of the stream."""
         while (yield from self.next()) is not None:
             pass
-        if self._joined and not self._numbered:  # its snapshot may have had what came behind it
-            with suppress(A2AServerError):  # it has forgotten the task already
-                yield from self._look()
-                self._take(*self._pending.pop())
+        if self._joined and not self._numbered:
+            # Without numbers, the snapshot at the start of a subscription may already contain
+            # chunks that come as events after it. Fetch the task rather than count them twice.
+            with suppress(A2AServerError):  # the agent may have deleted the task already
+                yield from self._fetch_task()
+                self._process(*self._pending.pop())
         assert self.task
         return self.task
 
     def _open(self) -> Steps[None]:
-        self._binding, streams = yield from self._way(self._end)
+        self._binding = yield from self._discovery.binding(self._deadline)
+        has_streams = self._binding.streams
         if self._task is None:
             assert self._start
             operation, params = self._start
-            if operation is STREAM and not streams:
+            if operation is STREAM and not has_streams:
                 operation, params = SEND, {**params, "configuration": {"returnImmediately": True}}
             yield from self._connect(operation, params)
             return
-        # 0.3 promises no snapshot, and a second reader makes a2a-sdk 0.3 store chunks twice
-        old = self._binding.version == "0.3" and not self._numbered
-        if self._polls or old or not streams:
-            self._polls = True
-            yield Sleep(min(5.0, 0.05 * 1.5 ** min(self._rounds, 20), left(self._end) or 5.0))
-            self._rounds += 1
+        # In 0.3 a subscription need not begin with a snapshot, so events could be missed. And
+        # a2a-sdk 0.3 stores each chunk twice while a second reader is subscribed.
+        unsafe_to_join = self._binding.version == "0.3" and not self._numbered
+        if self._polling or unsafe_to_join or not has_streams:
+            self._polling = True
+            interval = 0.05 * 1.5 ** min(self._polls, 20)
+            yield Sleep(min(5.0, interval, time_left(self._deadline) or 5.0))
+            self._polls += 1
         else:
             try:
                 yield from self._connect(SUBSCRIBE, {"id": self._task.id})
-                self._resumes = self._joined = self._reply is not None
+                self._subscribing = self._joined = self._response is not None
             except (A2AServerError, A2AProtocolError):
-                self._polls = True  # it has ended meanwhile, or can't be subscribed to
-        if self._polls:
-            yield from self._look()
+                # The task has ended in the meantime, or the agent has no subscriptions.
+                self._polling = True
+        if self._polling:
+            yield from self._fetch_task()
 
-    def _look(self) -> Steps[None]:
-        """Ask for the task as it is."""
+    def _fetch_task(self) -> Steps[None]:
+        """Fetch the task, and queue it as an event."""
         assert self._task
-        call = self._binding.call(GET, {"id": self._task.id})
-        answer = yield from self._exchange.send(call, self._end)
-        assert isinstance(answer, Answer)
-        self._pending.append((Task.from_dict(self._binding.result(answer)), None))
+        request = self._binding.request(GET, {"id": self._task.id})
+        response = yield from self._exchange.send(request, self._deadline)
+        assert isinstance(response, BufferedResponse)
+        self._pending.append((Task.from_dict(self._binding.result(response)), None))
 
     def _connect(self, operation: Operation, params: Json) -> Steps[None]:
-        call = self._binding.call(operation, params, self._cursor)
-        answer = yield from self._exchange.send(call, self._end)
-        if isinstance(answer, httpx.Response):
-            self._reply, self._parser = answer, EventParser(self._exchange.limit)
-            self._heard = monotonic()
+        request = self._binding.request(operation, params, self._last_event_id or "")
+        response = yield from self._exchange.send(request, self._deadline)
+        if isinstance(response, httpx.Response):
+            self._response, self._parser = response, EventParser(self._exchange.max_bytes)
+            self._last_event_at = monotonic()
         else:
-            self._pending.append((read_event(self._binding.result(answer)), None))
-            self._polls = True
+            self._pending.append((read_event(self._binding.result(response)), None))
+            self._polling = True
 
     def _read(self, response: httpx.Response) -> Steps[None]:
-        silence = self._exchange.timeout
-        longest = left(min(self._end, inf if silence is None else monotonic() + silence))
-        chunk: bytes = yield Read(response, longest)
+        timeout = time_left(self._exchange.earlier_deadline(self._deadline))
+        chunk: bytes = yield Read(response, timeout)
         if not chunk:
             raise A2AConnectionError("The stream ended before its task")
         self._pending.extend(self._parser.feed(chunk))
         now = monotonic()
         if self._pending:
-            self._heard = now
-        elif self._task and now - self._heard > SILENCE:
-            self._heard = now
-            yield from self._look()  # agents may forget to tell the end
+            self._last_event_at = now
+        elif self._task and now - self._last_event_at > MAX_SILENCE:
+            # Only keep-alives: the agent may have lost the last event of the task.
+            self._last_event_at = now
+            yield from self._fetch_task()
             if not self._pending[0][0].status.state.is_settled:
                 self._pending.clear()
 
-    def _lost(self, error: A2AConnectionError) -> Steps[None]:
-        """Get over *error*, if that can be done."""
-        now, silence = monotonic(), self._exchange.timeout
+    def _recover(self, error: A2AConnectionError) -> Steps[None]:
+        """Prepare to reopen the stream after *error*, or raise it."""
+        now, max_silence = monotonic(), self._exchange.timeout
         self._lost_at = self._lost_at or now
-        restarts = self._task and not error.sent and now - self._lost_at < (silence or SILENCE)
+        # While the agent accepts no connections it may be restarting: then the time counts, not
+        # the number of attempts.
+        downtime = now - self._lost_at
+        restarting = self._task and not error.sent and downtime < (max_silence or MAX_SILENCE)
         resumable = self._task or (self._start and self._start[0].safe)
-        if not (restarts or (self._reply and resumable)):
-            raise error  # all has been tried, or what was sent may have arrived
-        silent = isinstance(error, A2ATimeoutError) and self._reply and self._task
-        yield from self._hang_up()
-        if silent:
-            yield from self._look()  # it is alive, and its task takes long
+        if not (restarting or (self._response and resumable)):
+            raise error  # retries are used up, or the message may have arrived
+        was_silent = isinstance(error, A2ATimeoutError) and self._response and self._task
+        yield from self._close_response()
+        if was_silent:
+            # If the agent responds to this request it is alive, and its task just takes long.
+            yield from self._fetch_task()
             return
         self._failures += 1
-        if not restarts and self._failures > self._exchange.retries:
+        if not restarting and self._failures > self._exchange.retries:
             raise error
         yield Sleep(backoff(self._failures - 1))
 
-    def _hang_up(self) -> Steps[None]:
-        if self._reply:
-            yield Close(self._reply)
-        self._reply = None
-        self._resumes = False
+    def _close_response(self) -> Steps[None]:
+        if self._response:
+            yield Close(self._response)
+        self._response = None
+        self._subscribing = False
 
-    def _take(self, data: Any, id: str | None) -> Event | None:
-        """The event in *data*; None if nothing in it is new."""
+    def _process(self, data: Any, event_id: str | None) -> Event | None:
+        """Apply an event to the task and return it, or None if it contains nothing new."""
         event: Event = data
         if isinstance(data, bytes):
-            event = read_event(self._binding.event(data))
-            self._resumes = False
-        if id:
-            # versions 1, 2, 3 … can be gone on from; others may be a clock
-            self._numbered = len(id) < 16 and id.isdigit() and int(id) == self._number + 1
-            self._number = int(id) if len(id) < 16 and id.isdigit() else 0
-            self._cursor = id
-            event = replace(event, event_id=id)
-        known = self.task if isinstance(event, Task) else None
-        if isinstance(event, Task) and known and _same(event, known):
-            self._ended = self._settles(event)
+            event = read_event(self._binding.parse(data))
+            self._subscribing = False
+        if event_id:
+            # Only ids that count 1, 2, 3 … promise that a stream resumes without gaps: others may
+            # be random, or a clock.
+            number = int(event_id) if len(event_id) < 16 and event_id.isdigit() else 0
+            self._numbered = number == self._last_number + 1
+            self._last_number = number
+            self._last_event_id = event_id
+            event = replace(event, event_id=event_id)
+        if isinstance(event, Task) and self.task and _has_same_content(event, self.task):
+            self._ended = self._is_settled(event)
             return None
-        first = self._task is None
-        self._keep(event)
-        self._failures = self._rounds = 0
+        is_first = self._task is None
+        self._apply(event)
+        self._failures = self._polls = 0
         self._lost_at = 0.0
         assert self._task
-        stale = first and self._answers and self._task.status.state.is_paused
-        final = not isinstance(event, Message) and event.extra.get("final") is True
-        changed = not isinstance(event, TaskArtifactUpdateEvent)
-        self._ended = final or (changed and self._settles(self._task) and not stale)
+        # The first event after an answer may still show the pause that was answered.
+        shows_old_pause = is_first and self._answers_task and self._task.status.state.is_paused
+        is_final = not isinstance(event, Message) and event.extra.get("final") is True
+        has_status = not isinstance(event, TaskArtifactUpdateEvent)
+        is_settled = has_status and self._is_settled(self._task) and not shows_old_pause
+        self._ended = is_final or is_settled
         return event
 
     @property
     def task(self) -> Task | None:
-        """The task as far as it is known."""
-        if self._task and self._grown:
-            made = (replace(known, parts=tuple(parts)) for known, parts in self._made.values())
-            self._task, self._grown = replace(self._task, artifacts=tuple(made)), False
+        """The last known state of the task."""
+        if self._task and self._chunks:
+            self._task, self._chunks = with_chunks(self._task, self._chunks), []
         return self._task
 
-    def _keep(self, event: Event) -> None:
-        """Remember what *event* tells; artifacts grow in lists, for there may be many chunks."""
-        if not isinstance(event, TaskArtifactUpdateEvent):
-            self._task = after(self._task, event)
-            if isinstance(event, Task):
-                self._made = {a.artifact_id: (a, list(a.parts)) for a in event.artifacts}
-                self._grown = False
+    def _apply(self, event: Event) -> None:
+        # Adding a chunk to an artifact copies all of its parts. So chunks are collected, and added
+        # together when the task is needed.
+        if self._task and isinstance(event, TaskArtifactUpdateEvent):
+            self._chunks.append(event)
             return
-        new, self._grown = event.artifact, True
-        if self._task is None:
-            self._task = after(None, event)
-        if event.append and new.artifact_id in self._made:
-            old, parts = self._made[new.artifact_id]
-            parts.extend(new.parts)
-            if new.metadata:
-                merged = replace(old, metadata={**old.metadata, **new.metadata})
-                self._made[new.artifact_id] = merged, parts
-        else:
-            self._made[new.artifact_id] = new, list(new.parts)
+        self._task = after(self._task, event)
+        if isinstance(event, Task):
+            self._chunks = []
 
-    def _settles(self, task: Task) -> bool:
-        now, past = task.status, self._past
-        if past and past.timestamp and (now.state, now.timestamp) == (past.state, past.timestamp):
-            # a2a-sdk 0.3 moves the question into the history before the state changes
-            return now.message not in (past.message, None)
-        return now.state.is_settled
+    def _is_settled(self, task: Task) -> bool:
+        """Return whether *task* ends the stream: settled, and not by the answered pause."""
+        status, pause = task.status, self._answered
+        unchanged = pause and (status.state, status.timestamp) == (pause.state, pause.timestamp)
+        if pause and pause.timestamp and unchanged:
+            # a2a-sdk 0.3 removes the message of an answered pause before it changes the state.
+            return status.message not in (pause.message, None)
+        return status.state.is_settled
 
 
-def _same(new: Task, old: Task) -> bool:
+def _has_same_content(new: Task, old: Task) -> bool:
     try:
         return new.status == old.status and new.artifacts == old.artifacts
-    except RecursionError:  # JSON as deep as can be read is too deep to be compared
+    except RecursionError:  # JSON that is just shallow enough to be read is too deep to compare
         return False

@@ -1,5 +1,5 @@
 # pyright: reportPrivateUsage=false
-# The functions that make the methods stand outside of the class.
+# The functions that make the methods are outside of the class.
 """The client for scripts and notebooks."""
 
 from __future__ import annotations
@@ -7,90 +7,90 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator, Iterator
 from functools import wraps
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeAlias, TypeVar
+from typing import Any, Concatenate, ParamSpec, Self, TypeAlias, TypeVar
 
 import httpx
 
-from .exchange import Close, Item, Items, Read, Sleep, Step, Steps, Todo, credentials, translated
-from .operations import Operations
-from .setup import Client
-
-if TYPE_CHECKING:
-    from .cards import AgentCard  # imported when there is a card
+from .base import Client, renamed
+from .cards import AgentCard
+from .exchange import AnySteps, Close, Item, Items, Read, Sleep, Step, Steps, translated_errors
+from .methods import Operations
 
 P = ParamSpec("P")
 T = TypeVar("T")
-Replies: TypeAlias = dict[httpx.Response, Iterator[bytes]]
-"""The responses that are open, and what is still to be read of them."""
+OpenResponses: TypeAlias = dict[httpx.Response, Iterator[bytes]]
+"""The open responses, each with the iterator over the rest of its body."""
 
 
-def done(
-    steps: Callable[Concatenate[Operations, P], Steps[T]],
+def sync_method(
+    operation: Callable[Concatenate[Operations, P], Steps[T]],
 ) -> Callable[Concatenate[SyncA2AClient, P], T]:
-    """A method that does the steps of an operation."""
+    """Return a method that runs the steps of *operation*."""
+    operation = renamed(operation, "SyncA2AClient")
 
-    @wraps(steps)
+    @wraps(operation)
     def method(self: SyncA2AClient, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        replies: Replies = {}
-        todo = steps(self._operations, *args, **kwargs)
+        responses: OpenResponses = {}
+        steps = operation(self._operations, *args, **kwargs)
         try:
-            result: T = self._do(todo, replies)
+            result: T = self._run(steps, responses)
             return result
         finally:
-            _close(todo, replies)
+            _close(steps, responses)
 
-    method.__qualname__ = f"SyncA2AClient.{steps.__name__}"
     return method
 
 
-def iterated(
-    source: Callable[Concatenate[Operations, P], Items[T]],
+def generator_method(
+    operation: Callable[Concatenate[Operations, P], Items[T]],
 ) -> Callable[Concatenate[SyncA2AClient, P], Generator[T, None, None]]:
-    """A generator method that gives what the source of an operation has."""
+    """Return a generator method that yields the items of *operation*."""
+    operation = renamed(operation, "SyncA2AClient")
 
-    @wraps(source)
+    @wraps(operation)
     def method(
         self: SyncA2AClient, /, *args: P.args, **kwargs: P.kwargs
     ) -> Generator[T, None, None]:
-        replies: Replies = {}
-        items = source(self._operations, *args, **kwargs)
+        responses: OpenResponses = {}
+        steps = operation(self._operations, *args, **kwargs)
         try:
-            while item := self._do(items, replies):
+            while item := self._run(steps, responses):
                 yield item.value
         finally:
-            _close(items, replies)
+            _close(steps, responses)
 
-    method.__qualname__ = f"SyncA2AClient.{source.__name__}"
     return method
 
 
-def _close(todo: Todo, replies: Replies) -> None:
-    todo.close()
-    for response in replies:
+def _close(steps: AnySteps, responses: OpenResponses) -> None:
+    # Whether the operation ended, failed or was abandoned: run the generator's `finally` blocks,
+    # and return the connections of responses that it left open to the pool.
+    steps.close()
+    for response in responses:
         response.close()
 
 
 class SyncA2AClient(Client[httpx.Client]):
-    """`A2AClient` without `await`, for scripts and notebooks; its arguments are the same.
+    """The same as `A2AClient` without `await`, for scripts and notebooks.
 
-    The timeout counts for each piece of an answer that arrives: where a hostile agent sends
-    the head of its answer byte by byte, `A2AClient` gives up in time, and this one does not.
+    While it reads the head of a response, the timeout applies to each read: an agent that sends
+    the head byte by byte can exceed it. `A2AClient` does not have this limitation.
 
     Args:
-        url: The agent's address.
-        auth: `"Bearer …"`, a function that gives a fresh token for each request, an `APIKey`,
+        url: The agent's base URL; its card is below `/.well-known/` there.
+        auth: `"Bearer …"`, a function that returns a fresh token for each request, an `APIKey`,
             or any `httpx.Auth`.
-        timeout: Seconds for a whole answer, with all that is tried again, and for a sign of life
-            on a stream; None waits for ever.
-        card_ttl: Seconds for which the card counts.
+        timeout: Seconds for a whole response including retries, and for silence on a stream;
+            None for no limit.
+        card_ttl: Seconds for which the card is cached.
         headers: Headers of every request.
-        retries: How often what failed is tried again, where that is safe.
-        http_client: The httpx client to use; it is not closed then.
-        protocol: `"1.0"` or `"0.3"` to speak that version whatever the card says.
-        max_bytes: How large an answer, or an event of a stream, may be.
+        retries: How often a failed request is retried, where that is safe.
+        http_client: The httpx client to use; closing this client leaves it open.
+        protocol: `"1.0"` or `"0.3"` to require that version, whatever the card says.
+        max_bytes: Size limit of a response, and of an event of a stream.
 
     Raises:
-        ValueError: The URL is no http(s) URL, or something else is not what it should be.
+        ValueError: The URL is not an http(s) URL, or another argument is invalid.
 
     Example:
         ```python test="lint"
@@ -101,35 +101,35 @@ class SyncA2AClient(Client[httpx.Client]):
         ```
     """
 
-    _kind = httpx.Client
+    _http_type = httpx.Client
 
-    get_card = done(Operations.get_card)
-    extended_card = done(Operations.extended_card)
-    send_message = done(Operations.send_message)
-    stream_message = iterated(Operations.stream_message)
-    subscribe = iterated(Operations.subscribe)
-    get_task = done(Operations.get_task)
-    cancel_task = done(Operations.cancel_task)
-    list_tasks = done(Operations.list_tasks)
-    iter_tasks = iterated(Operations.iter_tasks)
-    set_push_config = done(Operations.set_push_config)
-    get_push_config = done(Operations.get_push_config)
-    list_push_configs = done(Operations.list_push_configs)
-    delete_push_config = done(Operations.delete_push_config)
-    call = done(Operations.call)
-    stream = iterated(Operations.stream)
-    reply = done(Operations.reply)
-    follow = iterated(Operations.follow)
-    wait = done(Operations.wait)
+    get_card = sync_method(Operations.get_card)
+    extended_card = sync_method(Operations.extended_card)
+    send_message = sync_method(Operations.send_message)
+    stream_message = generator_method(Operations.stream_message)
+    subscribe = generator_method(Operations.subscribe)
+    get_task = sync_method(Operations.get_task)
+    cancel_task = sync_method(Operations.cancel_task)
+    list_tasks = sync_method(Operations.list_tasks)
+    iter_tasks = generator_method(Operations.iter_tasks)
+    set_push_config = sync_method(Operations.set_push_config)
+    get_push_config = sync_method(Operations.get_push_config)
+    list_push_configs = sync_method(Operations.list_push_configs)
+    delete_push_config = sync_method(Operations.delete_push_config)
+    call = sync_method(Operations.call)
+    stream = generator_method(Operations.stream)
+    reply = sync_method(Operations.reply)
+    follow = generator_method(Operations.follow)
+    wait = sync_method(Operations.wait)
 
     @property
     def agent_card(self) -> AgentCard:
-        """The agent's card; as `get_card()`."""
+        """The agent's card; the same as `get_card()`."""
         return self.get_card()
 
     def close(self) -> None:
-        """Close the connections, unless the httpx client was given."""
-        if self._owns:
+        """Close the connections, unless the httpx client was passed in."""
+        if self._owns_http:
             self._http.close()
 
     def __enter__(self) -> Self:
@@ -138,36 +138,36 @@ class SyncA2AClient(Client[httpx.Client]):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _do(self, steps: Todo, replies: Replies) -> Any:
-        """Do the steps up to the next item, or the result.
+    def _run(self, steps: AnySteps, responses: OpenResponses) -> Any:
+        """Perform steps until the next item or the result, and return it.
 
-        What they open is added to *replies*, whose owner closes it.
+        Responses that are opened are added to *responses*; the caller closes them.
         """
         try:
             step = next(steps)
             while not isinstance(step, Item):
                 try:
-                    given = self._step(step, replies)
-                except Exception as error:  # the steps know what to do about it
+                    outcome = self._perform(step, responses)
+                except Exception as error:  # the generator decides: retry, resume or raise
                     step = steps.throw(error)
                 else:
-                    step = steps.send(given)
+                    step = steps.send(outcome)
         except StopIteration as end:
             return end.value
         return step
 
-    def _step(self, step: Step, replies: Replies) -> Any:
+    def _perform(self, step: Step, responses: OpenResponses) -> Any:
         if isinstance(step, Sleep):
             return time.sleep(step.seconds)
         if isinstance(step, Close):
-            del replies[step.response]
+            del responses[step.response]
             return step.response.close()
         if isinstance(step, Read):
-            with translated(step.response.url):
-                return next(replies[step.response], b"")
-        with translated(step.request.url):
+            with translated_errors(step.response.url):
+                return next(responses[step.response], b"")
+        with translated_errors(step.request.url):
             response = self._http.send(
-                step.request, auth=credentials(step), stream=True, follow_redirects=False
+                step.request, auth=step.auth, stream=True, follow_redirects=False
             )
-        replies[response] = response.iter_bytes()
+        responses[response] = response.iter_bytes()
         return response

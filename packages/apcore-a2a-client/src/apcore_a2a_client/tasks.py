@@ -1,15 +1,15 @@
 """Messages, tasks and events: one model of each for A2A 1.0 and 0.3 (A2A 1.0 §4.1, §4.2)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from typing import Any, TypeAlias
 
-from .codec import Model, Streamed, Word, model, nothing
+from .codec import Model, ProtocolEnum, StreamedModel, empty_object, model
 from .errors import A2AProtocolError, Json, is_list, is_object
 
 
-class TaskState(Word):
-    """What a task is up to (§4.1.3). Compares equal to its 0.3 spelling, such as `"working"`."""
+class TaskState(ProtocolEnum):
+    """The state of a task (§4.1.3). Equal to its spelling in 0.3, such as `"working"`."""
 
     SUBMITTED = "submitted"
     WORKING = "working"
@@ -21,44 +21,37 @@ class TaskState(Word):
     AUTH_REQUIRED = "auth-required"
     UNSPECIFIED = "unknown"
 
-    @classmethod
-    def _prefix(cls) -> str:
-        return "TASK_STATE_"
-
     @property
     def is_terminal(self) -> bool:
-        """Whether nothing changes any more."""
+        """Whether the task has ended."""
         return self in ("completed", "failed", "canceled", "rejected")
 
     @property
     def is_paused(self) -> bool:
-        """Whether the task waits for its client."""
+        """Whether the task waits for input or authentication."""
         return self in ("input-required", "auth-required")
 
     @property
     def is_settled(self) -> bool:
-        """Whether nothing changes unless the client does something."""
+        """Whether the task has ended or is paused: only the client can continue it."""
         return self.is_terminal or self.is_paused
 
 
-CONTENTS = ("text", "raw", "url", "data")
+CONTENT_FIELDS = ("text", "raw", "url", "data")
+"""The fields of a part of which exactly one is set."""
 
 
-class Role(Word):
-    """Who says a message."""
+class Role(ProtocolEnum):
+    """The sender of a message."""
 
     USER = "user"
     AGENT = "agent"
     UNSPECIFIED = "unspecified"
 
-    @classmethod
-    def _prefix(cls) -> str:
-        return "ROLE_"
-
 
 @model
 class Part(Model):
-    """A piece of content: one of `text`, `raw`, `url`, else `data`, which may be any JSON (§4.1.6).
+    """A piece of content: either `text`, `raw`, `url` or `data`, which may be any JSON (§4.1.6).
 
     Example:
         ```python
@@ -75,22 +68,22 @@ class Part(Model):
     url: str | None = None
     filename: str = ""
     media_type: str = ""
-    metadata: Mapping[str, Any] = field(default_factory=nothing)
+    metadata: Mapping[str, Any] = field(default_factory=empty_object)
 
     @property
     def value(self) -> Any:
-        """The content: a str, bytes, or what JSON has; of a file elsewhere its URL."""
+        """The content: text, bytes, a JSON value, or the URL of a file."""
         contents = (self.text, self.raw, self.url)
         return next((content for content in contents if content is not None), self.data)
 
     def to_dict(self) -> Json:
-        """The JSON form of A2A 1.0, with its content even if that is null."""
+        """Return the JSON of A2A 1.0, with its content even if that is null."""
         result = Model.to_dict(self)
-        return result if result.keys() & set(CONTENTS) else {"data": None, **result}
+        return result if result.keys() & set(CONTENT_FIELDS) else {"data": None, **result}
 
     @classmethod
     def of(cls, content: Any) -> "Part":
-        """*content* as a part: a str is text, bytes are a file, the rest is data."""
+        """Return *content* as a part: a str as text, bytes as a file, the rest as data."""
         if isinstance(content, cls):
             return content
         if isinstance(content, str):
@@ -101,82 +94,82 @@ class Part(Model):
     def _upgraded(cls, data: Json) -> Json:
         file = data.pop("file", None)
         if is_object(file):
-            names = {"bytes": "raw", "uri": "url", "name": "filename", "mimeType": "mediaType"}
-            data |= {names.get(name, name): value for name, value in file.items()}
-        metadata, wrapped = data.get("metadata"), data.get("data")
-        if is_object(metadata) and "data_part_compat" in metadata and is_object(wrapped):
-            # what is no object, as a2a-sdk puts it into a data part of 0.3
-            data["data"] = wrapped.get("value")
+            v1_names = {"bytes": "raw", "uri": "url", "name": "filename", "mimeType": "mediaType"}
+            data |= {v1_names.get(name, name): value for name, value in file.items()}
+        metadata, wrapper = data.get("metadata"), data.get("data")
+        if is_object(metadata) and "data_part_compat" in metadata and is_object(wrapper):
+            # Data of 0.3 must be an object: a2a-sdk wraps other values like this.
+            data["data"] = wrapper.get("value")
             data["metadata"] = {k: v for k, v in metadata.items() if k != "data_part_compat"}
         kind = data.pop("kind", None)
         kind = kind[:50] if isinstance(kind, str) else "none"
-        contents = [name for name in CONTENTS if data.get(name) is not None]
-        if len(contents) > 1 or not (contents or "data" in data):
+        content_fields = [name for name in CONTENT_FIELDS if data.get(name) is not None]
+        if len(content_fields) > 1 or not (content_fields or "data" in data):
             raise A2AProtocolError(f"a part of an unknown kind: {kind!r}")
         return data
 
 
 def value_of(parts: Sequence[Part]) -> Any:
-    """What *parts* are together: one value, one text, one object with its files, or a list."""
+    """Return the value of *parts*: of one part, a joined text, data with named files, or a list."""
     values = [part.value for part in parts]
     if len(values) < 2:
         return values[0] if values else None
     if all(part.text is not None for part in parts):
         return "".join(values)
-    if is_object(values[0]) and all(p.raw is not None and p.filename for p in parts[1:]):
+    if is_object(values[0]) and all(part.raw is not None and part.filename for part in parts[1:]):
         return {**values[0], **{part.filename: part.raw for part in parts[1:]}}
     return values
 
 
 @model
-class Message(Streamed):
-    """What the user or the agent says (§4.1.4)."""
+class Message(StreamedModel):
+    """A message of the user or the agent (§4.1.4)."""
 
     parts: tuple[Part, ...] = ()
     role: Role = Role.UNSPECIFIED
     message_id: str = ""
     context_id: str = ""
     task_id: str = ""
-    metadata: Mapping[str, Any] = field(default_factory=nothing)
+    metadata: Mapping[str, Any] = field(default_factory=empty_object)
     extensions: tuple[str, ...] = ()
     reference_task_ids: tuple[str, ...] = ()
 
     @property
     def value(self) -> Any:
-        """Its content as a Python value, as `Artifact.value`."""
+        """The content as a Python value; see `Artifact.value`."""
         return value_of(self.parts)
 
     @classmethod
     def of(
         cls, content: Any, *, context_id: str | None = None, task_id: str | None = None
     ) -> "Message":
-        """*content* as a message of the user, with an id of its own unless it has one.
+        """Return *content* as a message of the user, with a new id unless it has one.
 
         Args:
             content: A str, a dict (which is data), a list of parts, or a Message.
-            context_id: The conversation; else the message's own.
-            task_id: The task that is answered; else the message's own.
+            context_id: The conversation; by default the message's own.
+            task_id: The task to answer; by default the message's own.
         """
-        from uuid import uuid4  # the slowest of what this package would import
+        from uuid import uuid4  # slow to import
 
-        given = content if isinstance(content, Message) else cls(_parts(content))
+        message = content if isinstance(content, Message) else cls(_parts(content))
         return replace(
-            given,
-            role=Role.USER if given.role == Role.UNSPECIFIED else given.role,
-            message_id=given.message_id or str(uuid4()),
-            context_id=context_id or given.context_id,
-            task_id=task_id or given.task_id,
+            message,
+            role=Role.USER if message.role == Role.UNSPECIFIED else message.role,
+            message_id=message.message_id or str(uuid4()),
+            context_id=context_id or message.context_id,
+            task_id=task_id or message.task_id,
         )
 
 
 def _parts(content: Any) -> tuple[Part, ...]:
-    items: Sequence[Any] = [*content] if isinstance(content, (list, tuple)) else [content]
-    return tuple(map(Part.of, items))
+    contents: Sequence[Any] = [*content] if isinstance(content, (list, tuple)) else [content]
+    return tuple(map(Part.of, contents))
 
 
 @model
 class TaskStatus(Model):
-    """A task's state, since when (RFC 3339), and what the agent says about it (§4.1.2)."""
+    """A task's state, the time of its last change (RFC 3339), and a message about it (§4.1.2)."""
 
     state: TaskState
     message: Message | None = None
@@ -185,53 +178,53 @@ class TaskStatus(Model):
 
 @model
 class Artifact(Model):
-    """What a task has made (§4.1.7)."""
+    """An output of a task (§4.1.7)."""
 
     artifact_id: str = ""
     parts: tuple[Part, ...] = ()
     name: str = ""
     description: str = ""
-    metadata: Mapping[str, Any] = field(default_factory=nothing)
+    metadata: Mapping[str, Any] = field(default_factory=empty_object)
     extensions: tuple[str, ...] = ()
 
     @property
     def value(self) -> Any:
-        """Its content as a Python value.
+        """The content as a Python value.
 
-        One part is its own value, several texts are one text; data with named files are one
-        dict; other parts are a list.
+        That is the value of a single part, several texts joined, data with named files in one
+        dict, or else a list of values.
         """
         return value_of(self.parts)
 
 
 @model
-class TaskStatusUpdateEvent(Streamed):
-    """A task is in another state (§4.2.1)."""
+class TaskStatusUpdateEvent(StreamedModel):
+    """A change of a task's status (§4.2.1)."""
 
     task_id: str
     status: TaskStatus
     context_id: str = ""
-    metadata: Mapping[str, Any] = field(default_factory=nothing)
+    metadata: Mapping[str, Any] = field(default_factory=empty_object)
 
 
 @model
-class TaskArtifactUpdateEvent(Streamed):
-    """There is an artifact, or more of one (§4.2.2)."""
+class TaskArtifactUpdateEvent(StreamedModel):
+    """A new artifact, or a further chunk of one (§4.2.2)."""
 
     task_id: str
     artifact: Artifact
     context_id: str = ""
     append: bool = False
     last_chunk: bool = False
-    metadata: Mapping[str, Any] = field(default_factory=nothing)
+    metadata: Mapping[str, Any] = field(default_factory=empty_object)
 
 
 @model
-class Task(Streamed):
+class Task(StreamedModel):
     """A unit of work (§4.1.1).
 
-    An agent may answer with a message and without a task. Then the task is completed, has that
-    message in its status, and an empty id.
+    An agent may answer with a message instead of a task. The client then returns a completed task
+    with that message in its status, and with an empty id.
     """
 
     id: str
@@ -239,14 +232,14 @@ class Task(Streamed):
     context_id: str = ""
     artifacts: tuple[Artifact, ...] = ()
     history: tuple[Message, ...] = ()
-    metadata: Mapping[str, Any] = field(default_factory=nothing)
+    metadata: Mapping[str, Any] = field(default_factory=empty_object)
 
     @property
     def value(self) -> Any:
-        """What came of it, as a Python value.
+        """The result of the task, as a Python value.
 
-        That is the value of its artifact, the list of the values of several, or without one
-        what its status message says; None when there is neither.
+        That is the value of the artifact, a list of the values of several artifacts, or the value
+        of the status message if there is no artifact; None if there is neither.
         """
         if self.artifacts:
             values = [artifact.value for artifact in self.artifacts]
@@ -256,7 +249,7 @@ class Task(Streamed):
 
 @model
 class AuthenticationInfo(Model):
-    """How an agent shows a webhook who it is (§4.3.2)."""
+    """Authentication of an agent at a webhook (§4.3.2)."""
 
     scheme: str
     credentials: str = field(default="", repr=False)
@@ -264,7 +257,7 @@ class AuthenticationInfo(Model):
 
 @model
 class PushNotificationConfig(Model):
-    """A webhook that is told about a task (§4.3.1)."""
+    """The configuration of a webhook for a task (§4.3.1)."""
 
     url: str
     task_id: str = ""
@@ -278,10 +271,10 @@ class PushNotificationConfig(Model):
         data |= nested if is_object(nested) else {}
         authentication = data.get("authentication")
         if is_object(authentication) and "schemes" in authentication:
-            rest = dict(authentication)
-            schemes = rest.pop("schemes")
-            some = is_list(schemes) and schemes
-            data["authentication"] = {"scheme": schemes[0], **rest} if some else None
+            others = dict(authentication)
+            schemes = others.pop("schemes")
+            has_scheme = is_list(schemes) and schemes
+            data["authentication"] = {"scheme": schemes[0], **others} if has_scheme else None
         return data
 
 
@@ -290,8 +283,8 @@ class TaskPage(Model):
     """One page of a list of tasks (§3.1.4).
 
     Attributes:
-        next_cursor: What gives the next page; empty behind the last one.
-        total_size: How many there are on all pages, if the agent tells.
+        next_cursor: The cursor of the next page; empty on the last one.
+        total_size: The number of tasks on all pages; None if unknown.
     """
 
     tasks: tuple[Task, ...] = ()
@@ -306,7 +299,7 @@ class TaskPage(Model):
         return data
 
     def to_dict(self) -> Json:
-        """The JSON form of A2A 1.0."""
+        """Return the JSON of A2A 1.0."""
         result = Model.to_dict(self)
         if "nextCursor" in result:
             result["nextPageToken"] = result.pop("nextCursor")
@@ -314,9 +307,9 @@ class TaskPage(Model):
 
 
 Event: TypeAlias = Task | Message | TaskStatusUpdateEvent | TaskArtifactUpdateEvent
-"""What a stream consists of."""
+"""An event of a stream."""
 
-EVENTS: dict[str, type[Event]] = {
+EVENT_MODELS: dict[str, type[Event]] = {
     "task": Task,
     "message": Message,
     "statusUpdate": TaskStatusUpdateEvent,
@@ -327,38 +320,52 @@ EVENTS: dict[str, type[Event]] = {
 
 
 def read_event(data: Any) -> Event:
-    """The answer to a send, or an event of a stream: named by its key in 1.0, its kind in 0.3.
+    """Return the event in *data*: the result of a send, or an event of a stream.
+
+    Its type is the key of an object in 1.0, and the `kind` in 0.3.
 
     Raises:
         A2AProtocolError: It is neither.
     """
     data = data if is_object(data) else {}
     kind = data.get("kind")
-    if isinstance(kind, str) and kind in EVENTS:
-        return EVENTS[kind].from_dict(data)
-    for name, event in EVENTS.items():
+    if isinstance(kind, str) and kind in EVENT_MODELS:
+        return EVENT_MODELS[kind].from_dict(data)
+    for name, event_model in EVENT_MODELS.items():
         if data.get(name) is not None:
-            return event.from_dict(data[name])
-    raise A2AProtocolError("The answer is neither a task nor a message")
+            return event_model.from_dict(data[name])
+    raise A2AProtocolError("The response is neither a task nor a message")
 
 
 def after(task: Task | None, event: Event) -> Task:
-    """*task* with what *event* tells of it."""
+    """Return *task* as it is after *event*; None stands for a task before its first event."""
     if isinstance(event, Task):
         return event
     if isinstance(event, Message):
         status = TaskStatus(TaskState.COMPLETED, event)
         return Task("", status, event.context_id)
-    unknown = TaskStatus(TaskState.UNSPECIFIED)
-    known = task or Task(event.task_id, unknown, event.context_id)
-    place = event.event_id or known.event_id
+    unknown_status = TaskStatus(TaskState.UNSPECIFIED)
+    task = task or Task(event.task_id, unknown_status, event.context_id)
+    task = replace(task, event_id=event.event_id or task.event_id)
     if isinstance(event, TaskStatusUpdateEvent):
-        return replace(known, status=event.status, event_id=place)
-    artifacts = {artifact.artifact_id: artifact for artifact in known.artifacts}
-    new = event.artifact
-    old = artifacts.get(new.artifact_id) if event.append else None
-    if old:
-        metadata = {**old.metadata, **new.metadata}
-        new = replace(old, parts=old.parts + new.parts, metadata=metadata)
-    artifacts[new.artifact_id] = new
-    return replace(known, artifacts=tuple(artifacts.values()), event_id=place)
+        return replace(task, status=event.status)
+    return with_chunks(task, [event])
+
+
+def with_chunks(task: Task, chunks: Iterable[TaskArtifactUpdateEvent]) -> Task:
+    """Return *task* with *chunks* added to its artifacts.
+
+    Each call copies all parts, so add many chunks at once.
+    """
+    artifacts = {artifact.artifact_id: artifact for artifact in task.artifacts}
+    parts = {key: list(artifact.parts) for key, artifact in artifacts.items()}
+    for chunk in chunks:
+        addition, artifact_id = chunk.artifact, chunk.artifact.artifact_id
+        if chunk.append and artifact_id in artifacts:
+            parts[artifact_id].extend(addition.parts)
+            metadata = {**artifacts[artifact_id].metadata, **addition.metadata}
+            artifacts[artifact_id] = replace(artifacts[artifact_id], metadata=metadata)
+        else:
+            artifacts[artifact_id], parts[artifact_id] = addition, list(addition.parts)
+    complete = (replace(artifact, parts=tuple(parts[key])) for key, artifact in artifacts.items())
+    return replace(task, artifacts=tuple(complete))

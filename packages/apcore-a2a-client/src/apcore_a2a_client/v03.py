@@ -1,4 +1,4 @@
-"""What is sent to agents of A2A 0.3, made of the same in 1.0."""
+"""Conversion of requests from A2A 1.0 to 0.3."""
 
 from __future__ import annotations
 
@@ -8,28 +8,29 @@ from .errors import Json, is_object
 from .tasks import Message, Part, PushNotificationConfig, TaskState
 
 
-def params(operation: str, given: Json) -> Json:
-    """The params of *operation* (by its name in 1.0) as 0.3 has them."""
-    result = dict(given)
+def params(operation: str, params_v1: Json) -> Json:
+    """Return the parameters of *operation*, named as in 1.0, in the format of 0.3."""
+    result = dict(params_v1)
     if "message" in result:
         result["message"] = message(Message.from_dict(result["message"]))
         if "configuration" in result:
             result["configuration"] = _configuration(result["configuration"])
     elif operation == "CreateTaskPushNotificationConfig":
-        result = {"taskId": given["taskId"], "pushNotificationConfig": push_config(given)}
+        config = push_config(params_v1)
+        result = {"taskId": params_v1["taskId"], "pushNotificationConfig": config}
     elif "taskId" in result:
-        result = {"id": given["taskId"], "pushNotificationConfigId": given.get("id")}
+        result = {"id": params_v1["taskId"], "pushNotificationConfigId": params_v1.get("id")}
         result = {name: value for name, value in result.items() if value is not None}
     elif operation == "ListTasks":
-        names = {"pageSize": "limit", "pageToken": "cursor"}
-        result = {names.get(name, name): value for name, value in given.items()}
+        v03_names = {"pageSize": "limit", "pageToken": "cursor"}
+        result = {v03_names.get(name, name): value for name, value in params_v1.items()}
         if "status" in result:
             result["status"] = TaskState.read(result["status"]).value
     return result
 
 
 def message(source: Message) -> Json:
-    """A message as 0.3 has it.
+    """Return a message in the format of 0.3.
 
     Example:
         ```python
@@ -45,15 +46,18 @@ def message(source: Message) -> Json:
 
 
 def part(source: Part) -> Json:
-    """A part as 0.3 has it: data that is no object stands in one, as with a2a-sdk."""
+    """Return a part in the format of 0.3, where data must be an object.
+
+    Other data is wrapped into an object and marked, as a2a-sdk does.
+    """
     metadata = dict(source.metadata)
-    names = {"raw": "bytes", "url": "uri", "filename": "name", "mediaType": "mimeType"}
-    given = source.to_dict()
-    result: Json = {name: given[name] for name in source.extra}
+    file_names = {"raw": "bytes", "url": "uri", "filename": "name", "mediaType": "mimeType"}
+    fields_v1 = source.to_dict()
+    result: Json = {name: fields_v1[name] for name in source.extra}
     if source.text is not None:
         result |= {"kind": "text", "text": source.text}
-    elif "data" not in given:
-        file = {names[name]: given[name] for name in names if name in given}
+    elif "data" not in fields_v1:
+        file = {file_names[name]: fields_v1[name] for name in file_names if name in fields_v1}
         result |= {"kind": "file", "file": file}
     elif is_object(source.data):
         result |= {"kind": "data", "data": source.data}
@@ -63,18 +67,19 @@ def part(source: Part) -> Json:
     return {**result, "metadata": metadata} if metadata else result
 
 
-def push_config(given: Json) -> Json:
-    """A webhook as 0.3 has it, without its task."""
-    config = PushNotificationConfig.from_dict(given)
+def push_config(config_v1: Json) -> Json:
+    """Return a push config in the format of 0.3, without its task."""
+    config = PushNotificationConfig.from_dict(config_v1)
     result: Json = {k: v for k, v in config.to_dict().items() if k not in ("taskId", "tenant")}
     if config.authentication:
-        known = config.authentication.to_dict()
-        result["authentication"] = {"schemes": [known.pop("scheme")], **known}
+        authentication = config.authentication.to_dict()
+        scheme = authentication.pop("scheme")
+        result["authentication"] = {"schemes": [scheme], **authentication}
     return result
 
 
-def _configuration(given: Json) -> Json:
-    result: dict[str, Any] = dict(given)
+def _configuration(configuration_v1: Json) -> Json:
+    result: dict[str, Any] = dict(configuration_v1)
     result["blocking"] = not result.pop("returnImmediately", False)
     if "taskPushNotificationConfig" in result:
         config = result.pop("taskPushNotificationConfig")

@@ -1,7 +1,15 @@
-"""Adapters between apcore modules and A2A types: pure, without I/O and without an event loop."""
+"""Adapters between apcore modules and A2A types: pure functions, no I/O, no event loop."""
 
 from .agent_card import EXTENSION_URI, AgentCardBuilder, card_to_dict
-from .errors import ErrorMapper, OutputError, PartError, clean, error_details
+from .errors import (
+    ErrorMapper,
+    OutputError,
+    PartError,
+    RefusalReason,
+    TokenRefusedError,
+    clean,
+    error_details,
+)
 from .parts import PartConverter
 from .protocols import Authenticator, Executor, Identity, Registry, Validation, missing_methods
 from .records import TaskListResult, TaskRecord, TaskStore
@@ -19,12 +27,14 @@ __all__ = [
     "OutputError",
     "PartConverter",
     "PartError",
+    "RefusalReason",
     "Registry",
     "SchemaConverter",
     "SkillMapper",
     "TaskListResult",
     "TaskRecord",
     "TaskStore",
+    "TokenRefusedError",
     "Validation",
     "card_to_dict",
     "clean",

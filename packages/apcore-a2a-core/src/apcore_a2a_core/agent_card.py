@@ -1,4 +1,4 @@
-"""The Agent Card: what a registry's modules look like from outside."""
+"""Agent Cards, built from the modules of a registry."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -15,25 +15,29 @@ from .values import MAX_DEPTH, from_value, to_value
 
 logger = logging.getLogger(__name__)
 
+DEFAULT_NAME = "apcore-agent"
+"""Name of an agent that was given none."""
+
 EXTENSION_URI = "https://github.com/aipartnerup/apcore-a2a/extensions/skills/v1"
-"""The extension whose params say more of each skill: annotations, schemas, examples."""
+"""URI of the extension whose params have annotations, schemas and examples of each skill."""
 
 FLAGS = {"streaming": False, "pushNotifications": False, "extendedAgentCard": False}
+"""Capabilities that the JSON of a card always has, by their defaults."""
 
 Entry = tuple[a2a.AgentSkill, Value]
-"""A skill, and what the extension says of it."""
+"""A skill, and its details for the extension."""
 
 
 class AgentCardBuilder:
-    """Builds Agent Cards from a registry (FR-AGC-001, FR-AGC-002).
+    """A builder of Agent Cards from a registry (FR-AGC-001, FR-AGC-002).
 
-    What a module contributes is kept for as long as its descriptor is the same object, so that
-    cards for different callers share it.
+    The entry of a module is cached until its descriptor is another object, so that cards for
+    different callers share it.
     """
 
     def __init__(self, skill_mapper: SkillMapper) -> None:
         self._mapper = skill_mapper
-        self._kept: dict[str, tuple[object, Entry | None]] = {}
+        self._entries: dict[str, tuple[object, Entry | None]] = {}
 
     def build(
         self,
@@ -47,24 +51,25 @@ class AgentCardBuilder:
         security_schemes: Mapping[str, a2a.SecurityScheme] | None = None,
         visible: Callable[[str], bool] | None = None,
     ) -> a2a.AgentCard:
-        """The card of all modules that have a description.
+        """Return a card with all modules that have a description.
 
         Args:
-            registry: the modules.
-            name: the agent's name; ``apcore-agent`` when empty.
-            description: what it does; how many skills it has when empty.
-            version: its version; ``0.0.0`` when empty.
-            url: where it is reached, over every interface.
-            capabilities: what it can; the extension with the skills' details is added.
-            security_schemes: by name; any one of them will do.
-            visible: which ids may be shown; all when not given.
+            registry: The modules.
+            name: Name of the agent; `apcore-agent` if empty.
+            description: Description of the agent; the number of its skills if empty.
+            version: Version of the agent; `0.0.0` if empty.
+            url: URL of the agent, the same for every interface.
+            capabilities: Capabilities of the agent; the extension with details of the skills is
+                added to them.
+            security_schemes: Security schemes by name; a caller needs any one of them.
+            visible: Predicate on module ids that limits the skills; None for all modules.
         """
-        shown = filter(visible, registry.list())
-        entries = [entry for name in shown if (entry := self._entry(registry, name))]
-        details = Value(struct_value=Struct(fields={skill.id: more for skill, more in entries}))
+        visible_ids = filter(visible, registry.list())
+        entries = [entry for name in visible_ids if (entry := self._entry(registry, name))]
+        fields = {skill.id: details for skill, details in entries}
         alternatives = [{scheme: a2a.StringList()} for scheme in security_schemes or ()]
         card = a2a.AgentCard(
-            name=name or "apcore-agent",
+            name=name or DEFAULT_NAME,
             description=description or f"apcore agent with {len(entries)} skills",
             version=version or "0.0.0",
             capabilities=capabilities,
@@ -74,39 +79,41 @@ class AgentCardBuilder:
             security_schemes=security_schemes,
             security_requirements=[a2a.SecurityRequirement(schemes=s) for s in alternatives],
         )
-        for kind, spoken in (("JSONRPC", "1.0"), ("JSONRPC", "0.3"), ("HTTP+JSON", "1.0")):
-            card.supported_interfaces.add(url=url, protocol_binding=kind, protocol_version=spoken)
-        card.capabilities.extensions.add(
-            uri=EXTENSION_URI, params=Struct(fields={"skills": details})
-        )
+        for binding, protocol in (("JSONRPC", "1.0"), ("JSONRPC", "0.3"), ("HTTP+JSON", "1.0")):
+            card.supported_interfaces.add(
+                url=url, protocol_binding=binding, protocol_version=protocol
+            )
+        params = Struct(fields={"skills": Value(struct_value=Struct(fields=fields))})
+        card.capabilities.extensions.add(uri=EXTENSION_URI, params=params)
         return card
 
     def build_extended(self, *, base_card: a2a.AgentCard) -> a2a.AgentCard:
-        """A copy of *base_card*, for those who know who they are; subclasses may add to it."""
+        """Return a copy of *base_card* for authenticated callers; subclasses may add to it."""
         return a2a.AgentCard.FromString(base_card.SerializeToString())
 
     def invalidate_cache(self) -> None:
-        """Forget what is kept of the modules."""
-        self._kept.clear()
+        """Discard the cached entries of all modules."""
+        self._entries.clear()
 
     def _entry(self, registry: Registry, module_id: str) -> Entry | None:
-        known, entry = self._kept.get(module_id, (None, None))
+        cached, entry = self._entries.get(module_id, (None, None))
         try:
             descriptor = registry.get_definition(module_id)
-        except Exception:  # one module's broken schema must not cost the others their card
+        except Exception:  # one broken schema must not break the card of the others
             descriptor = None
-            if module_id not in self._kept:
-                logger.exception("Skipping module %s: it can't be described", module_id)
-        if descriptor is not known:
+            if module_id not in self._entries:
+                event = {"event": "module_skipped"}
+                logger.exception("Skipping module %s: no descriptor", module_id, extra=event)
+        if descriptor is not cached:
             skill = self._mapper.to_skill(descriptor)
             entry = (skill, details_of(descriptor)) if skill else None
-        self._kept[module_id] = descriptor, entry
+        self._entries[module_id] = descriptor, entry
         return entry
 
 
 def details_of(descriptor: Any) -> Value:
-    """What the extension says of a skill; what can't be carried is left out."""
-    pieces: dict[str, Callable[[], object]] = {
+    """Return the details of a skill for the extension, without members that fail to convert."""
+    readers: dict[str, Callable[[], object]] = {
         "annotations": lambda: descriptor.annotations.__dict__,
         "inputSchema": lambda: SchemaConverter().convert_input_schema(descriptor),
         "outputSchema": lambda: SchemaConverter().convert_output_schema(descriptor),
@@ -114,25 +121,25 @@ def details_of(descriptor: Any) -> Value:
         "documentation": lambda: descriptor.documentation,
     }
     details: dict[str, Value] = {}
-    for key, piece in pieces.items():
+    for key, read in readers.items():
         try:
-            if found := piece():
-                details[key] = to_value(found, max_depth=MAX_DEPTH - 3)
+            if member := read():
+                details[key] = to_value(member, max_depth=MAX_DEPTH - 3)
         except (AttributeError, RecursionError, ValueError) as error:
             logger.debug("No %s of %s on the card: %s", key, descriptor.module_id, error)
     return Value(struct_value=Struct(fields=details))
 
 
 def card_to_dict(card: a2a.AgentCard, *, state_transition_history: bool = False) -> Object:
-    """*card* as the one JSON object that clients of A2A 1.0 and of 0.3 both can read.
+    """Return *card* as one JSON object that clients of A2A 1.0 and of 0.3 can read.
 
-    It has the members of both versions beside each other, integers as integers, the flags of
-    ``capabilities`` even when they are false, and each skill's annotations where FR-SKL-004 has
-    them. The same card always gives the same object, with its members in the same order.
+    The object has the members of both versions, integers as integers, the flags of
+    `capabilities` even if they are false, and each skill's annotations in the place that
+    FR-SKL-004 defines. Equal cards give equal objects with the same order of members.
 
     Args:
-        card: the card to show.
-        state_transition_history: a capability that only 0.3 knows.
+        card: The card to convert.
+        state_transition_history: The capability of this name, which only 0.3 has.
     """
     result: Object = from_value(to_value(MessageToDict(card), max_depth=100))
     capabilities = result["capabilities"] = FLAGS | result.get("capabilities", {})
@@ -140,8 +147,8 @@ def card_to_dict(card: a2a.AgentCard, *, state_transition_history: bool = False)
     params = {e["uri"]: e.get("params") for e in capabilities.get("extensions", ())}
     for skill in result.setdefault("skills", []):
         skill.setdefault("examples", [])
-        more = object_at(params, EXTENSION_URI, "skills", skill["id"], "annotations")
-        skill |= {"extensions": {"apcore": {"annotations": more}}} if more else {}
+        annotations = object_at(params, EXTENSION_URI, "skills", skill["id"], "annotations")
+        skill |= {"extensions": {"apcore": {"annotations": annotations}}} if annotations else {}
     if capabilities["extendedAgentCard"]:
         result["supportsAuthenticatedExtendedCard"] = True
     url = card.supported_interfaces[0].url

@@ -1,4 +1,4 @@
-"""Messages' parts as inputs of modules, and modules' outputs as artifacts."""
+"""Conversion of message parts to inputs of modules, and of outputs to artifacts."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -24,15 +24,15 @@ from .skill_mapper import JSON, TEXT
 from .values import load_json, narrow, to_value
 
 Parts = Sequence[Mapping[str, Any] | a2a.Part]
-"""Parts in the JSON form of A2A 1.0, of 0.3, or of the SRS, or the SDK's."""
+"""Parts of the SDK, or as JSON of A2A 1.0, 0.3 or the SRS."""
 
 BINARY = "application/octet-stream"
-MAGIC = {b"\x89PNG": "image/png", b"\xff\xd8\xff": "image/jpeg", b"%PDF-": "application/pdf"}
-"""The bytes that files of a type begin with."""
+MAGIC_BYTES = {b"\x89PNG": "image/png", b"\xff\xd8\xff": "image/jpeg", b"%PDF-": "application/pdf"}
+"""First bytes of files, and their media types."""
 
 
 class PartConverter:
-    """Converts between parts and what modules take and give.
+    """A converter between parts and the inputs and outputs of modules.
 
     >>> PartConverter(SchemaConverter()).parts_to_input([{"data": {"n": 3.0}}], None)
     {'n': 3}
@@ -42,30 +42,32 @@ class PartConverter:
         self._schemas = schema_converter
 
     def parts_to_input(self, parts: Parts, descriptor: object) -> Object | str:
-        """The input that *parts* hold for the module of *descriptor*; see `split`."""
+        """Return the module's input from *parts*; see `split`."""
         return self.split(parts, descriptor)[0]
 
     def split(self, parts: Parts, descriptor: object) -> tuple[Object | str, Parts]:
-        """The first of *parts* that fits the module, as its input, and the others (FR-MSG-003).
+        """Return the first part that the module accepts, as its input, and the other parts.
+
+        Defined by FR-MSG-003.
 
         Args:
-            parts: JSON objects, or the SDK's parts.
-            descriptor: what tells the input schema.
+            parts: Parts of the SDK, or JSON objects.
+            descriptor: Descriptor of the module, with its input schema.
 
         Raises:
-            PartError: there are no parts, or none fits: then it tells what is wrong with the first.
+            PartError: There are no parts, or none fits; the error describes the first part.
         """
-        refused = [PartError("Message must contain at least one Part")]
+        errors = [PartError("Message must contain at least one Part")]
         schema = object_of(descriptor, "input_schema")
         for index, part in enumerate(parts):
             try:
-                found = part if isinstance(part, Mapping) else MessageToDict(part)
-                return self._input(found, schema), [*parts[:index], *parts[index + 1 :]]
+                members = part if isinstance(part, Mapping) else MessageToDict(part)
+                return self._input(members, schema), [*parts[:index], *parts[index + 1 :]]
             except PartError as error:
-                refused.append(error)
-            except ValueError:
-                refused.append(PartError("Invalid URI in FilePart"))
-        raise refused[bool(parts)]
+                errors.append(error)
+            except ValueError:  # from urlsplit
+                errors.append(PartError("Invalid URI in FilePart"))
+        raise errors[bool(parts)]
 
     def _input(self, part: Mapping[str, Any], schema: Object) -> Object | str:
         file = part.get("file")
@@ -88,90 +90,106 @@ class PartConverter:
             return text
         name = text_property(schema)
         if name is None:
-            return parsed(text)
+            return parse_inputs(text)
         with suppress(PartError):
-            found = parsed(text)
-            if found and found.keys() <= properties_of(schema).keys():
-                return found
+            inputs = parse_inputs(text)
+            if inputs and inputs.keys() <= properties_of(schema).keys():
+                return inputs
         return {name: text}
 
     def output_to_parts(self, output: object, descriptor: object = None) -> a2a.Artifact:
-        """What a module put out, as an artifact (FR-MSG-004).
+        """Convert the output of a module to an artifact (FR-MSG-004).
 
         Raises:
-            OutputError: there is something in it that the protocol can't carry.
+            OutputError: The output has a value that JSON cannot represent.
 
         >>> PartConverter(SchemaConverter()).output_to_parts("hello").parts[0].text
         'hello'
         """
-        bare = unwrapped(output, object_of(descriptor, "output_schema"))
-        parts = parts_of(bare, overlay_of(descriptor).get("text_field"))
+        result = unwrap(output, object_of(descriptor, "output_schema"))
+        parts = parts_of(result, overlay_of(descriptor).get("text_field"))
         return a2a.Artifact(artifact_id="result", name="result", parts=parts)
 
 
 def as_inputs(value: object) -> Object:
-    """*value* as inputs of a module: an object, narrowed, without what only the server may set.
+    """Return *value* as inputs of a module: an object with integral floats as integers.
 
-    apcore reads the approval's token from the inputs; a client may never set it.
+    apcore reads the approval token from the inputs; clients may never set it, so it is removed.
+
+    Raises:
+        PartError: *value* is not an object, too large, or nested too deep.
     """
     if not is_object(value):
         raise PartError("Part must hold a JSON object")
     return {key: item for key, item in narrow(value).items() if key != "_approval_token"}
 
 
-def parsed(text: str) -> Object:
-    """The JSON object in *text*."""
+def parse_inputs(text: str) -> Object:
+    """Parse *text* as a JSON object of inputs.
+
+    Raises:
+        PartError: The text is not a JSON object.
+    """
     try:
-        return as_inputs(load_json(text))
-    except PartError:
-        raise
+        value = load_json(text)
     except ValueError:
         raise PartError("Invalid JSON in TextPart") from None
+    return as_inputs(value)
 
 
 def as_file(content: str, keys: Sequence[str], file: Mapping[str, Any], schema: Object) -> Object:
-    """*file* as inputs, its *content* under the first of *keys* that the module takes."""
+    """Return *file* as inputs, with its *content* under the first of *keys* that the module takes.
+
+    Raises:
+        PartError: The module takes none of *keys*.
+    """
     properties = properties_of(schema) or keys
     key = next((key for key in keys if key in properties), None)
     if key is None:
         raise PartError("Skill takes no file")
     name = str(file.get("filename") or file.get("name", ""))
-    guess = types_map.get(splitext(name)[1].lower(), BINARY)
-    media_type = file.get("mediaType") or file.get("mimeType") or guess
+    guessed_type = types_map.get(splitext(name)[1].lower(), BINARY)
+    spellings = ("mediaType", "mimeType", "media_type")  # of 1.0, 0.3, and ProtoJSON
+    media_type = next((file[name] for name in spellings if file.get(name)), guessed_type)
     return {key: content, "name": name, "mimeType": str(media_type)}
 
 
-def unwrapped(output: object, schema: Object) -> object:
-    """*output* without the ``{"result": …}`` that apcore puts around what is no object.
+def unwrap(output: object, schema: Object) -> object:
+    """Return *output* without the `{"result": …}` that apcore puts around values.
 
-    That is so where the schema's root is no object, and where apcore has made the schema for a
-    function that returns text (only text: for the rest, the object is what its schema promises).
+    It is removed if the root of the schema is not an object, and if apcore generated the schema
+    for a function that returns text. Other generated schemas promise the object to clients.
     """
     if not is_object(output) or list(output) != ["result"]:
         return output
-    root = schema.get("type", "object")  # a name, or several
-    made = schema.get("title") == "OutputModel" and list(properties_of(schema)) == ["result"]
-    bare = isinstance(output["result"], str | bytes) if made else "object" not in root
-    return output["result"] if bare else output
+    root_type = schema.get("type", "object")  # one name or a list
+    is_generated = schema.get("title") == "OutputModel" and list(properties_of(schema)) == [
+        "result"
+    ]
+    is_text = isinstance(output["result"], str | bytes)
+    is_wrapped = is_text if is_generated else "object" not in root_type
+    return output["result"] if is_wrapped else output
 
 
 def parts_of(output: object, text_field: str | None) -> list[a2a.Part]:
-    """The parts of an output: the text that stands for it, what is JSON, then the files in it."""
+    """Return the parts of an output: its text field, its JSON, then its files."""
     if not is_object(output):
         return [] if output is None else [part_of(output)]
     files = {key: value for key, value in output.items() if isinstance(value, bytes | bytearray)}
-    rest: dict[str | None, Any] = {key: value for key, value in output.items() if key not in files}
-    texts = [rest.pop(text_field)] if isinstance(rest.get(text_field), str) else []
-    data = [rest] if rest or not output else []
-    named = [part_of(value, to_value(str(key)).string_value) for key, value in files.items()]
-    return [*map(part_of, [*texts, *data]), *named]
+    data: dict[str | None, Any] = {key: value for key, value in output.items() if key not in files}
+    texts = [data.pop(text_field)] if isinstance(data.get(text_field), str) else []
+    objects = [data] if data or not output else []
+    file_parts = [part_of(value, to_value(str(key)).string_value) for key, value in files.items()]
+    return [*map(part_of, [*texts, *objects]), *file_parts]
 
 
 def part_of(value: Any, filename: str = "") -> a2a.Part:
-    """*value* as one part: text, a file, or data."""
+    """Convert *value* to a part: text, a file, or data."""
     if isinstance(value, str):
         return a2a.Part(text=to_value(value).string_value, media_type=TEXT)
     if not isinstance(value, bytes | bytearray):
         return a2a.Part(data=to_value(value), media_type=JSON)
-    media_type = next((kind for magic, kind in MAGIC.items() if value.startswith(magic)), BINARY)
+    media_type = next(
+        (name for magic, name in MAGIC_BYTES.items() if value.startswith(magic)), BINARY
+    )
     return a2a.Part(raw=bytes(value), filename=filename, media_type=media_type)

@@ -1,11 +1,11 @@
-"""What users bring: the shapes that the server asks for."""
+"""Protocols for the objects that users bring: authenticators, registries, executors."""
 
 from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 
 class Identity(Protocol):
-    """The part of apcore's Identity that is used here."""
+    """The part of apcore's Identity that the server uses."""
 
     @property
     def id(self) -> str:
@@ -19,45 +19,51 @@ class Identity(Protocol):
 
     @property
     def roles(self) -> Sequence[str]:
-        """The roles that access rules may ask for."""
+        """The roles that access rules can require."""
         ...
 
     @property
     def attrs(self) -> Mapping[str, Any]:
-        """Whatever else is known; the issuer is `iss`."""
+        """Other attributes of the caller; the issuer is `iss`."""
         ...
 
 
 @runtime_checkable
 class Authenticator(Protocol):
-    """Tells who is calling.
+    """An object that determines a request's caller from its headers.
 
-    It may have `security_schemes()` beside its method: the schemes that the Agent Card declares,
-    by name, as the SDK's types or as OpenAPI has them. Without it a bearer token is declared.
+    It may also have a method `security_schemes()` that returns the schemes for the Agent Card by
+    name, as types of the SDK or JSON of OpenAPI. Without it, the card declares a bearer token.
 
-    >>> class KnowsNobody:
+    >>> class RefusesEveryone:
     ...     def authenticate(self, headers): return None
-    >>> isinstance(KnowsNobody(), Authenticator)
+    >>> isinstance(RefusesEveryone(), Authenticator)
     True
     """
 
     def authenticate(
         self, headers: Mapping[str, str]
     ) -> Identity | Awaitable[Identity | None] | None:
-        """Return the identity behind *headers* (names in lower case), or ``None`` without one.
+        """Return the caller's identity, or None if *headers* have no valid credentials.
 
-        An apcore Identity, for that is what modules and access rules get to see. Whatever it
-        raises means that callers cannot be told apart now: no request gets through.
+        Modules and access rules get the returned object, so it must be an apcore Identity.
+
+        Args:
+            headers: Headers of the request, with names in lower case.
+
+        Raises:
+            TokenRefusedError: The token is refused; the caller is sent the reason (401).
+            Exception: Callers cannot be authenticated now; the request is refused (503).
         """
         ...
 
 
 @runtime_checkable
 class Registry(Protocol):
-    """The part of apcore's Registry that is used here.
+    """The part of apcore's Registry that the server uses.
 
-    `get(module_id)` and `on(event, callback)` are used where a registry has them: the first tells
-    streaming and synchronous modules from others, the second tells of changes.
+    Two methods are optional: `get(module_id)` returns the module, which shows whether it is
+    streaming or synchronous, and `on(event, callback)` subscribes to changes.
     """
 
     def list(self) -> Sequence[str]:
@@ -65,7 +71,7 @@ class Registry(Protocol):
         ...
 
     def get_definition(self, module_id: str) -> object | None:
-        """Return the descriptor of a module, or ``None``."""
+        """Return the descriptor of a module, or None if there is none."""
         ...
 
 
@@ -74,7 +80,7 @@ class Check(Protocol):
 
     @property
     def check(self) -> str:
-        """Its name: `acl`, `module_lookup` and `schema` are told apart."""
+        """Name of the check; the server distinguishes `acl`, `module_lookup` and `schema`."""
         ...
 
     @property
@@ -84,11 +90,11 @@ class Check(Protocol):
 
 
 class Validation(Protocol):
-    """The outcome of `Executor.validate`; its `requires_approval` is read where it has one."""
+    """The result of `Executor.validate`; its attribute `requires_approval` is optional."""
 
     @property
     def valid(self) -> bool:
-        """Whether the call would be made."""
+        """Whether the call would be allowed."""
         ...
 
     @property
@@ -98,17 +104,17 @@ class Validation(Protocol):
 
     @property
     def errors(self) -> Sequence[Mapping[str, Any]]:
-        """Faults of the call, in the form of apcore's errors."""
+        """Problems of the call, in the format of apcore's errors."""
         ...
 
 
 @runtime_checkable
 class Executor(Protocol):
-    """The part of apcore's Executor that is used here; all of it is required.
+    """The part of apcore's Executor that the server uses; all of it is required.
 
-    An executor with apcore's pipeline (`current_strategy`) is called once: a step in the pipeline
-    creates the task when nothing can refuse the call any more. Any other executor is asked by
-    `validate` before the task is created, and then called.
+    An executor with apcore's pipeline (`current_strategy`) is only called: a step at the end of
+    the pipeline creates the task, when nothing can refuse the call any more. For other executors,
+    the server calls `validate` before it creates the task.
     """
 
     @property
@@ -117,22 +123,22 @@ class Executor(Protocol):
         ...
 
     async def call_async(self, module_id: str, inputs: Any = None, context: Any = None) -> Any:
-        """Run a module to its end."""
+        """Run a module and return its output."""
         ...
 
     def stream(self, module_id: str, inputs: Any = None, context: Any = None) -> AsyncIterator[Any]:
-        """Run a module, and give its output in chunks."""
+        """Run a module and yield its output in chunks."""
         ...
 
     def validate(
         self, module_id: str, inputs: Any = None, context: Any = None
     ) -> Validation | None:
-        """Return what would refuse the call; ``None`` when nothing would."""
+        """Check the call without making it; None if nothing would refuse it."""
         ...
 
 
 def missing_methods(obj: object, protocol: type) -> list[str]:
-    """The methods of *protocol* that *obj* lacks, for an error message at start-up.
+    """Return the methods of *protocol* that *obj* lacks, for an error message at start-up.
 
     >>> missing_methods(object(), Registry)
     ['list', 'get_definition']

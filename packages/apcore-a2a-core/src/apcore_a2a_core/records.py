@@ -1,4 +1,4 @@
-"""What is kept of a task, and what a store of users must be able to do (FR-STR-001)."""
+"""Task records, and the interface of task stores that users bring (FR-STR-001)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,21 +8,21 @@ from a2a import types as a2a
 
 Version: TypeAlias = Literal["1.0", "0.3"]
 Payload: TypeAlias = a2a.Task | a2a.TaskStatusUpdateEvent | a2a.TaskArtifactUpdateEvent
-"""Content of a task's event: the task itself, a change of its state, or of its artifact."""
+"""Content of a task event: the task itself, a change of its state, or of an artifact."""
 
 
 @dataclass(slots=True)
 class TaskRecord:
-    """A task, and what the server has to know of it beside.
+    """A task and the server's bookkeeping for it.
 
     Attributes:
-        task: the task as clients see it.
-        owner: the id of the principal that it belongs to; empty when nobody is known.
-        skill: the id of the skill that it runs.
-        version: the number of its latest change.
-        resume: the call that a paused task goes on with.
-        messages: how many messages it has had; its history may hold the latest only.
-        deadline: when a paused call can't be answered any more, in seconds since 1970.
+        task: The task as clients see it.
+        owner: The id of the principal that it belongs to; empty for anonymous callers.
+        skill: The id of the skill that it runs.
+        version: The number of its latest event.
+        resume: The serialized call that a paused task resumes with.
+        messages: The number of messages so far; the history may have only the latest ones.
+        deadline: When a paused task stops accepting answers, in seconds since 1970.
     """
 
     task: a2a.Task
@@ -35,26 +35,26 @@ class TaskRecord:
 
     @property
     def status_at(self) -> float:
-        """When the task came into its state, in seconds since 1970."""
+        """Time of the latest change of state, in seconds since 1970."""
         timestamp = self.task.status.timestamp
         return timestamp.seconds + timestamp.nanos / 1e9
 
     def said(self) -> list[a2a.Message]:
-        """The messages of the task that are still known: its history, and what it says now."""
+        """Return the stored messages: the history, and the message of the current status."""
         status = self.task.status
         return [*self.task.history, *([status.message] if status.HasField("message") else [])]
 
-    def said_since(self, known: int) -> list[a2a.Message]:
-        """Return the messages of the task beyond its first *known* ones."""
-        return self.said()[known - self.messages :] if self.messages > known else []
+    def said_since(self, count: int) -> list[a2a.Message]:
+        """Return the stored messages after the first *count* of the task."""
+        return self.said()[count - self.messages :] if self.messages > count else []
 
 
 MAX_BYTES = 1024 * 1024
-"""How large the history of a task and of a conversation may become, but for its last message."""
+"""Size limit for the history of a task or conversation, in bytes; its last message is exempt."""
 
 
 def trim(task: a2a.Task, messages: int) -> None:
-    """Drop the oldest of the task's messages, so that it has at most so many, in MAX_BYTES."""
+    """Drop the oldest messages, so that at most *messages* remain and they fit in MAX_BYTES."""
     history = task.history
     del history[:-messages]
     if len(history) > 1:
@@ -62,7 +62,11 @@ def trim(task: a2a.Task, messages: int) -> None:
 
 
 def surplus(sizes: Sequence[int]) -> int:
-    """How many of the oldest have to go, so that the others have MAX_BYTES in all."""
+    """Return how many of the oldest messages to drop, so that the rest fit in MAX_BYTES.
+
+    Args:
+        sizes: Size of each message in bytes, oldest first.
+    """
     total, count = sum(sizes), 0
     while total > MAX_BYTES and count < len(sizes) - 1:
         total -= sizes[count]
@@ -71,13 +75,13 @@ def surplus(sizes: Sequence[int]) -> int:
 
 
 def shortened(task: a2a.Task, messages: int | None, *, artifacts: bool = True) -> a2a.Task:
-    """The task with its latest *messages* (None for all), and without artifacts if so wished."""
-    more = 0 if messages is None else max(len(task.history) - messages, 0)
-    if not more and artifacts:
+    """Return the task with its latest *messages* (None: all), and optionally without artifacts."""
+    surplus_count = 0 if messages is None else max(len(task.history) - messages, 0)
+    if not surplus_count and artifacts:
         return task
     short = a2a.Task()
     short.CopyFrom(task)
-    del short.history[:more]
+    del short.history[:surplus_count]
     if not artifacts:
         del short.artifacts[:]
     return short
@@ -85,7 +89,7 @@ def shortened(task: a2a.Task, messages: int | None, *, artifacts: bool = True) -
 
 @dataclass(slots=True)
 class TaskListResult:
-    """A page of records; `next_cursor` is ``None`` on the last."""
+    """A page of records; `next_cursor` is None on the last page."""
 
     records: list[TaskRecord]
     next_cursor: str | None = None
@@ -93,32 +97,38 @@ class TaskListResult:
 
 @runtime_checkable
 class TaskStore(Protocol):
-    """Keeps tasks and their push configurations (FR-STR-001)."""
+    """A store of tasks and their push configs (FR-STR-001)."""
 
     async def save(self, record: TaskRecord) -> None:
-        """Keep *record*, in place of an earlier one of the same task."""
+        """Save *record*, replacing an earlier one of the same task."""
         ...
 
     async def get(self, task_id: str) -> TaskRecord | None:
-        """The record of the task, or ``None``."""
+        """Return the record of the task, or None if there is none."""
         ...
 
     async def list(self, context_id: str | None, cursor: str | None, limit: int) -> TaskListResult:
-        """At most *limit* records after *cursor*, newest created first, of one context or all."""
+        """Return up to *limit* records after *cursor*, newest tasks first.
+
+        Args:
+            context_id: Only tasks of this context; None for all.
+            cursor: The `next_cursor` of the previous page; None for the first page.
+            limit: The largest number of records to return.
+        """
         ...
 
     async def delete(self, task_id: str) -> bool:
-        """Forget the task; returns whether there was one."""
+        """Delete the task; return whether it existed."""
         ...
 
     async def save_push_config(self, task_id: str, config: a2a.TaskPushNotificationConfig) -> None:
-        """Keep where the task's events are to be sent."""
+        """Save the push config of the task, replacing an earlier one."""
         ...
 
     async def get_push_config(self, task_id: str) -> a2a.TaskPushNotificationConfig | None:
-        """Where the task's events are to be sent, or ``None``."""
+        """Return the push config of the task, or None if there is none."""
         ...
 
     async def delete_push_config(self, task_id: str) -> bool:
-        """Forget where the task's events are to be sent; returns whether that was known."""
+        """Delete the push config of the task; return whether it existed."""
         ...

@@ -1,4 +1,4 @@
-"""A module's descriptor as an A2A skill."""
+"""Conversion of module descriptors to A2A skills."""
 
 import logging
 from typing import Any
@@ -13,22 +13,24 @@ logger = logging.getLogger(__name__)
 
 JSON, TEXT = "application/json", "text/plain"
 FLAGS = ("readonly", "destructive", "idempotent", "requires_approval", "streaming")
+"""Annotations of a module that become tags of its skill if they are set."""
 
 
 class SkillMapper:
-    """Maps descriptors to skills (FR-SKL-001..004).
+    """A mapper from module descriptors to skills (FR-SKL-001..004).
 
     >>> SkillMapper()._humanize_module_id("image.resize_all")
     'Image Resize All'
     """
 
     def to_skill(self, descriptor: object) -> a2a.AgentSkill | None:
-        """The skill of *descriptor*, or ``None`` when it has no description or is malformed."""
+        """Return the skill for *descriptor*; None if it is malformed or has no description."""
         try:
             return self._skill(descriptor)
-        except Exception as error:  # one module's mistake must not cost the others their card
+        except Exception as error:  # one malformed module must not break the card of the others
             reason = clean(str(error), 200) if type(error) is ValueError else type(error).__name__
-            logger.warning("Skipping module %s: %s", getattr(descriptor, "module_id", "?"), reason)
+            module_id, event = getattr(descriptor, "module_id", "?"), {"event": "module_skipped"}
+            logger.warning("Skipping module %s: %s", module_id, reason, extra=event)
             return None
 
     def _skill(self, descriptor: Any) -> a2a.AgentSkill:
@@ -50,16 +52,17 @@ class SkillMapper:
         return module_id.replace(".", " ").replace("_", " ").title()
 
     def _build_tags(self, descriptor: object) -> list[str]:
-        """The module's tags, never none (A2A 1.0 §4.4.5), and those of its flags that are up."""
+        """Return the module's tags, at least one (A2A 1.0 §4.4.5), and its flags that are set."""
         tags = overlay_of(descriptor).get("tags") or getattr(descriptor, "tags", None)
         annotations = getattr(descriptor, "annotations", None)
-        up = [flag.replace("_", "-") for flag in FLAGS if getattr(annotations, flag, None) is True]
-        return list(dict.fromkeys([*(tags or ["apcore"]), *up]))
+        flags = [flag for flag in FLAGS if getattr(annotations, flag, None) is True]
+        flag_tags = [flag.replace("_", "-") for flag in flags]
+        return list(dict.fromkeys([*(tags or ["apcore"]), *flag_tags]))
 
     def _build_examples(self, descriptor: object) -> list[str]:
-        """The first ten examples: the title, and the inputs as compact JSON (FR-SKL-002)."""
+        """Return the first ten examples: title, and inputs as compact JSON (FR-SKL-002)."""
         examples: list[Any] = getattr(descriptor, "examples", None) or []
-        # "?" for what JSON has no form, whose repr may tell anything
+        # "?" stands for values that JSON cannot represent; their repr might be confidential
         return [
             f"{e.title}: {to_json(e.inputs, fallback='?'.format).decode()}" for e in examples[:10]
         ]
@@ -74,12 +77,12 @@ class SkillMapper:
         return modes(schema, textual=single or "text_field" in overlay_of(descriptor))
 
     def _build_extensions(self, annotations: object | None) -> Object | None:
-        """What the SRS has beside a skill, ``{"apcore": {"annotations": {…}}}`` (FR-SKL-004)."""
+        """Return the extensions of a skill: `{"apcore": {"annotations": {…}}}` (FR-SKL-004)."""
         return {"apcore": {"annotations": {**vars(annotations)}}} if annotations else None
 
 
 def modes(schema: Object, *, textual: bool) -> list[str]:
-    """JSON for what has a schema, and plain text where that is understood (FR-SKL-003)."""
+    """Return the media types: JSON if there is a schema, text if it takes text (FR-SKL-003)."""
     if not schema:
         return [TEXT]
     return [JSON, TEXT] if textual or types_of(schema) == {"string"} else [JSON]

@@ -1,4 +1,4 @@
-"""The states of a task, the ways between them (FR-TSK-001), and what each dialect calls them."""
+"""Task states, the transitions between them (FR-TSK-001), and their names in each dialect."""
 
 from a2a.types import Role, TaskState
 
@@ -13,6 +13,7 @@ INPUT_REQUIRED = TaskState.TASK_STATE_INPUT_REQUIRED
 TERMINAL = frozenset({COMPLETED, FAILED, CANCELED, REJECTED})
 PAUSED = frozenset({INPUT_REQUIRED})
 SETTLED = TERMINAL | PAUSED
+"""States in which a task is not running: ended, or waiting for input."""
 OPEN = frozenset({SUBMITTED, WORKING}) | PAUSED
 
 TRANSITIONS: dict[TaskState, frozenset[TaskState]] = {
@@ -20,10 +21,13 @@ TRANSITIONS: dict[TaskState, frozenset[TaskState]] = {
     WORKING: frozenset({COMPLETED, FAILED, CANCELED, REJECTED, INPUT_REQUIRED}),
     INPUT_REQUIRED: frozenset({WORKING, CANCELED, FAILED, REJECTED, INPUT_REQUIRED}),
 }
+"""The states that may follow each state; none may follow a terminal one."""
 
 NAMES: dict[int, str] = {
     state: name.removeprefix("TASK_STATE_").lower().replace("_", "-")
     for name, state in TaskState.items()
 } | {TaskState.TASK_STATE_UNSPECIFIED: "unknown"}
+"""Names of the states in A2A 0.3, in metrics and in logs."""
 STATES = {name: state for state, name in NAMES.items()} | dict(TaskState.items())
+"""States by their names in both versions of the protocol."""
 ROLES = {"user": Role.ROLE_USER, "agent": Role.ROLE_AGENT} | dict(Role.items())

@@ -1,8 +1,10 @@
-"""JSON values and protobuf's: walked by hand, since every request and every result passes here."""
+"""Conversion between JSON and protobuf values, written by hand because every request needs it."""
 
 import json
+import re
 from base64 import b64encode
 from datetime import date, time
+from itertools import accumulate
 from math import isfinite
 from typing import Any, NoReturn
 
@@ -12,17 +14,26 @@ from pydantic_core import to_jsonable_python
 from .errors import OutputError, PartError
 
 MAX_SAFE = 2**53
-"""Up to here a double, and so a protobuf number, holds every integer."""
+"""Up to here a double, and so a protobuf number, represents every integer exactly."""
 
 MAX_DEPTH = 30
-"""Containers in each other. upb decodes 100 messages in each other; an object costs three of them
-(Value, Struct, map entry), and the stream's response, task and artifact around it some more."""
+"""Maximum depth of nested objects and arrays. Protobuf's parser (upb) accepts 100 nested messages;
+an object costs three (Value, Struct, map entry), and the messages around it a few more."""
 
 MAX_KEYS = 5000
-"""Object keys in one input: apcore's redaction takes some 24 us for each, on the event loop."""
+"""Maximum number of object keys in one input: apcore's redaction takes 24 us for each, on the event
+loop."""
 
-KEY = 20
-"""How many items of an array cost as much as a key, or as another object or array."""
+MAX_VALUES = 100_000
+"""Maximum number of values in a JSON text: parsing them blocks the event loop for some 50 ms."""
+
+MAX_NESTING = 64
+"""Maximum depth of nested objects and arrays in a JSON text."""
+
+NO_BRACKETS = re.compile(r"[^\[\]{}]+")
+
+KEY_COST = 20
+"""Cost of an object key, in array items; see `MAX_KEYS`."""
 
 
 def _refuse(constant: str) -> NoReturn:
@@ -30,31 +41,63 @@ def _refuse(constant: str) -> NoReturn:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    members = dict(pairs)
+    if len(members) != len(pairs):
         raise ValueError("duplicate names")
-    return found
+    return members
 
 
 _DECODER = json.JSONDecoder(parse_constant=_refuse, object_pairs_hook=_unique)
 
 
-def load_json(text: str) -> Any:
-    """The JSON value that *text* is (RFC 8259): no NaN, no name twice, nothing but Unicode.
+class JsonSizeError(ValueError):
+    """JSON with too many values, or nested too deep; the message names the bound."""
+
+
+def load_json(text: str, max_values: int = MAX_VALUES) -> Any:
+    """Parse strict JSON (RFC 8259): no NaN, no duplicate names, no lone surrogates.
 
     Raises:
-        ValueError: it is none, or nested too deep to be read; the error's text is not for callers.
+        JsonSizeError: The text has too many values, or is nested too deep; it was not parsed.
+        ValueError: The text is not strict JSON. The message is not for callers.
 
     >>> load_json('{"n": 1}')
     {'n': 1}
     """
+    check_json_size(text, max_values)
     try:
         value = _DECODER.decode(text)
     except RecursionError:
         raise ValueError("nested too deep") from None
     if "\\u" in text:
-        json.dumps(value, ensure_ascii=False).encode()  # finds lone surrogates
+        json.dumps(value, ensure_ascii=False).encode()  # fails for lone surrogates
     return value
+
+
+def check_json_size(text: str, max_values: int = MAX_VALUES) -> None:
+    """Refuse JSON that takes long to parse, without parsing it.
+
+    Objects and arrays count as well as the values in them. The content of strings does not count:
+    a table in a string has a million commas, and is parsed at once.
+
+    Raises:
+        JsonSizeError: The text has too many values, or is nested too deep.
+    """
+    opened = text.count("[") + text.count("{")
+    if opened <= MAX_NESTING and opened + text.count(",") < max_values:
+        return
+    unescaped = text.replace("\\\\", "").replace('\\"', "") if "\\" in text else text
+    # a value and its name are at most two strings, each between two quotes
+    if unescaped.count('"') > 4 * max_values:
+        raise JsonSizeError(f"has more than {max_values} values")
+    outside = "".join(unescaped.split('"')[::2])
+    opened = outside.count("[") + outside.count("{")
+    if opened + outside.count(",") >= max_values:
+        raise JsonSizeError(f"has more than {max_values} values")
+    if opened > MAX_NESTING:
+        steps = (1 if bracket in "[{" else -1 for bracket in NO_BRACKETS.sub("", outside))
+        if max(accumulate(steps)) > MAX_NESTING:
+            raise JsonSizeError(f"is nested deeper than {MAX_NESTING}")
 
 
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
@@ -64,7 +107,7 @@ def dump_json(value: Any) -> bytes:
     """Return *value* as compact JSON in UTF-8.
 
     Raises:
-        ValueError: a number is not finite.
+        ValueError: A number is not finite.
 
     >>> dump_json({"n": [1, None]})
     b'{"n":[1,null]}'
@@ -73,20 +116,20 @@ def dump_json(value: Any) -> bytes:
 
 
 def narrow(value: Any, *, max_keys: int = MAX_KEYS, max_depth: int = MAX_DEPTH) -> Any:
-    """A copy of a parsed JSON value, with integral floats as integers.
+    """Return a copy of a parsed JSON value, with integral floats as integers.
 
     apcore's validation is strict, while protobuf and many clients write every number as a float.
 
     Raises:
-        PartError: there are too many keys, it is nested too deep, or a number is not finite.
+        PartError: There are too many keys, too deep a nesting, or a number that is not finite.
 
     >>> narrow({"n": 3.0, "x": [0.5]})
     {'n': 3, 'x': [0.5]}
     """
-    return _narrow(value, max_depth, [(max_keys + 1) * KEY - 1])
+    return _narrow(value, max_depth, [(max_keys + 1) * KEY_COST - 1])
 
 
-def _narrow(value: Any, depth: int, room: list[int]) -> Any:
+def _narrow(value: Any, depth: int, budget: list[int]) -> Any:
     kind = value.__class__
     if kind is float:
         if not isfinite(value):
@@ -94,13 +137,13 @@ def _narrow(value: Any, depth: int, room: list[int]) -> Any:
         return _number(value)
     if kind is not dict and kind is not list:
         return value
-    room[0] -= len(value) * KEY if kind is dict else len(value)
-    if not depth or room[0] < 0:
-        what = "is nested too deep" if not depth else "has too many keys or items"
-        raise PartError(f"Input {what}")
+    budget[0] -= len(value) * KEY_COST if kind is dict else len(value)
+    if not depth or budget[0] < 0:
+        problem = "is nested too deep" if not depth else "has too many keys or items"
+        raise PartError(f"Input {problem}")
     if kind is list:
-        return [v if type(v) is str else _narrow(v, depth - 1, room) for v in value]
-    return {k: v if type(v) is str else _narrow(v, depth - 1, room) for k, v in value.items()}
+        return [v if type(v) is str else _narrow(v, depth - 1, budget) for v in value]
+    return {k: v if type(v) is str else _narrow(v, depth - 1, budget) for k, v in value.items()}
 
 
 def _number(number: float) -> float:
@@ -108,7 +151,7 @@ def _number(number: float) -> float:
 
 
 def from_value(value: Value) -> Any:
-    """A protobuf value as a JSON value, with integral floats as integers.
+    """Convert a protobuf value to JSON, with integral floats as integers.
 
     >>> from_value(Value(number_value=3.0))
     3
@@ -124,19 +167,20 @@ def from_value(value: Value) -> Any:
 
 
 def from_struct(struct: Struct) -> dict[str, Any]:
-    """A protobuf struct as a JSON object with its keys sorted: protobuf keeps them in no order."""
+    """Convert a protobuf struct to a JSON object, with sorted keys: protobuf has no order."""
     return {key: from_value(struct.fields[key]) for key in sorted(struct.fields)}
 
 
 def to_value(obj: object, *, max_depth: int = MAX_DEPTH) -> Value:
-    """What a module puts out as a protobuf value.
+    """Convert the output of a module to a protobuf value.
 
-    Takes what JSON has, dates and times (ISO 8601), bytes (base64), and all that pydantic has a
-    form for, as enums, UUIDs, decimals, sets, dataclasses and models; time spans are seconds.
+    Accepts JSON types, dates and times (ISO 8601), bytes (base64), and all types that pydantic
+    can serialize, such as enums, UUIDs, decimals, sets, dataclasses and models. Time spans become
+    seconds.
 
     Raises:
-        OutputError: there is something else, a number that is not finite, an integer beyond 2^53,
-            text that is no Unicode, or it is nested too deep, as a cycle is.
+        OutputError: There is another type, a number that is not finite, an integer beyond 2^53,
+            text with lone surrogates, or the nesting is too deep (or cyclic).
     """
     value = Value()
     path: list[str | int] = []
@@ -144,13 +188,13 @@ def to_value(obj: object, *, max_depth: int = MAX_DEPTH) -> Value:
         _fill(value, obj, path, max_depth)
     except OutputError:
         raise
-    except ValueError as error:  # protobuf's or pydantic's, with the rejected value in its text
-        raise OutputError("something that has no form in JSON", path) from error
+    except ValueError as error:  # from protobuf or pydantic: its text has the rejected value
+        raise OutputError("a value that JSON cannot represent", path) from error
     return value
 
 
 def _fill(value: Value, obj: Any, path: list[str | int], max_depth: int) -> None:
-    """Put *obj* into *value*; *path*, the keys that lead there, stays where an error is."""
+    """Copy *obj* into *value*; after an error, *path* has the keys that lead to its place."""
     kind = obj.__class__
     if kind is str:
         value.string_value = obj
@@ -169,7 +213,7 @@ def _fill(value: Value, obj: Any, path: list[str | int], max_depth: int) -> None
         slots = value.struct_value.fields
         for key, item in obj.items():
             if isinstance(key, tuple):
-                raise OutputError("a key that has no form in JSON", path)
+                raise OutputError("a key that JSON cannot represent", path)
             name = key if type(key) is str else next(iter(to_jsonable_python({key: None})))
             path.append(name)
             _fill(slots[name], item, path, max_depth)

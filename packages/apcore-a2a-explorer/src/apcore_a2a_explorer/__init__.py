@@ -1,4 +1,4 @@
-"""The explorer: a page on which people see an agent, try it, and watch it work (FR-EXP-001)."""
+"""The explorer: a web page for viewing an agent, calling it and watching its tasks (FR-EXP-001)."""
 
 from .page import Page, routes
 

@@ -1,4 +1,4 @@
-"""The page, as bytes that never change, and the rules that the browser holds it to."""
+"""The explorer's page with its content security policy, served as static bytes."""
 
 import re
 from base64 import b64encode
@@ -12,14 +12,18 @@ from starlette.routing import Route
 
 INLINE = re.compile(r"<(script|style)\b[^>]*>(.*?)</\1>", re.DOTALL)
 BASE = '<meta name="agent-base" content="./"'
-"""Where the page says how its agent is reached from its own address."""
+"""The element with the URL of the agent, relative to the page."""
 
 
 class Page:
-    """The page at one address.
+    """The page at one path.
+
+    Attributes:
+        base: URL of the agent, relative to the page.
+        policy: The content security policy of the page.
 
     Args:
-        path: Where it is, as seen from the agent: `/explorer`.
+        path: Path of the page below the agent, such as `/explorer`.
 
     Example:
         ```python
@@ -39,40 +43,40 @@ class Page:
         self.policy = policy(text)
 
     async def show(self, request: Request) -> Response:
-        """The page; 304 when the browser has it already (RFC 9110 §13.1.2)."""
+        """Respond with the page, or with 304 if the browser has it (RFC 9110 §13.1.2)."""
         headers = {
             "cache-control": "no-cache",
             "content-security-policy": self.policy,
             "etag": self._etag,
         }
-        known = [tag.strip().removeprefix("W/") for tag in _known(request).split(",")]
-        if self._etag in known:
+        cached = request.headers.get("if-none-match", "").split(",")
+        if self._etag in [tag.strip().removeprefix("W/") for tag in cached]:
             return Response(status_code=304, headers=headers)
         return Response(self._body, media_type="text/html", headers=headers)
 
 
 def routes(path: str = "/explorer") -> list[Route]:
-    """The page at *path*, with a slash behind it and without.
+    """Return the routes for the page at *path*, with and without a trailing slash.
 
     Raises:
-        ValueError: *path* is none.
+        ValueError: *path* is not a plain path such as `/explorer`.
     """
     plain = "/" + path.strip("/")
     if not re.fullmatch(r"(/(?!\.+(/|$))[A-Za-z0-9._~-]+)+", plain):
         raise ValueError(f"The explorer's path must be one such as /explorer, not {path!r}")
-    return [Route(place, Page(place).show) for place in (plain, plain + "/")]
+    return [Route(each, Page(each).show) for each in (plain, plain + "/")]
 
 
 def policy(text: str) -> str:
-    """A content security policy under which nothing runs but what the page itself holds."""
-    found: dict[str, list[str]] = {"script": [], "style": []}
-    for kind, content in INLINE.findall(text):
-        found[kind].append(f"'sha256-{b64encode(sha256(content.encode()).digest()).decode()}'")
+    """Return a content security policy that allows only the scripts and styles in *text*."""
+    hashes: dict[str, list[str]] = {"script": [], "style": []}
+    for element, content in INLINE.findall(text):
+        hashes[element].append(f"'sha256-{b64encode(sha256(content.encode()).digest()).decode()}'")
     return "; ".join(
         [
             "default-src 'none'",
-            f"script-src {' '.join(found['script'])}",
-            f"style-src {' '.join(found['style'])}",
+            f"script-src {' '.join(hashes['script'])}",
+            f"style-src {' '.join(hashes['style'])}",
             "connect-src 'self'",
             "img-src 'self' data: blob:",
             "base-uri 'none'",
@@ -84,9 +88,5 @@ def policy(text: str) -> str:
 
 @cache
 def document() -> str:
-    """The page as it was built."""
+    """Return the page as it was built."""
     return files("apcore_a2a_explorer").joinpath("index.html").read_text(encoding="utf-8")
-
-
-def _known(request: Request) -> str:
-    return request.headers.get("if-none-match", "")

@@ -6,7 +6,7 @@ import { loadInbox } from "./state/tasks";
 import { App } from "./views/App";
 
 void loadCard().then(() => {
-  // who is not known yet shall not be asked to sign in before anything was asked for
+  // loading the inbox without credentials would open the sign-in dialog at once
   if (card.value && (credentials.value || !card.value.schemes.length)) return loadInbox();
   return undefined;
 });

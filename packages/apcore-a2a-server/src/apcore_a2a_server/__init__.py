@@ -1,7 +1,7 @@
 """An A2A server for apcore modules: protocol 1.0 and 0.3 on one port.
 
-Names resolve on first use, so that a room of the server, such as `apcore_a2a_server.store`, can be
-imported without all the others.
+Names are loaded on first use, so that a part of the server, such as `apcore_a2a_server.store`, can
+be imported without the others.
 """
 
 from importlib import import_module
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from .app.serve import serve
     from .store import InMemoryTaskStore
 else:
-    _HOMES = {
+    _MODULES = {
         "InMemoryTaskStore": ".store",
         "Limits": ".app.options",
         "async_serve": ".app.app",
@@ -24,9 +24,9 @@ else:
     }
 
     def __getattr__(name):
-        if name not in _HOMES:
+        if name not in _MODULES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        value = globals()[name] = getattr(import_module(_HOMES[name], __name__), name)
+        value = globals()[name] = getattr(import_module(_MODULES[name], __name__), name)
         return value
 
     def __dir__():

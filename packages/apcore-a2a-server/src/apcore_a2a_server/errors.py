@@ -1,4 +1,4 @@
-"""What can go wrong in the server, beside the errors the protocol names.
+"""Errors of the server, in addition to those that the protocol defines.
 
 A2AError                      (a2a-sdk)
 ├── TooMuchError              -32029, HTTP 429
@@ -15,43 +15,43 @@ from a2a.utils.errors import JSON_RPC_ERROR_CODE_MAP, A2AError, InternalError
 
 
 class TooMuchError(A2AError):
-    """The server has no room for this now; the client may try again later."""
+    """The server cannot take this request now; the client may try again later."""
 
     code = -32029
     message = "Too many requests"
     status = 429
-    """The HTTP status that says so."""
+    """The HTTP status of the response."""
     retry_after = 1
-    """Seconds after which to try again (RFC 9110 §10.2.3)."""
+    """Value of the `Retry-After` header, in seconds (RFC 9110 §10.2.3)."""
 
 
 class DrainingError(TooMuchError):
-    """The server is about to end, and starts nothing any more."""
+    """The server is shutting down and starts no more tasks."""
 
     message = "The server is shutting down"
     status = 503
 
 
 class StoreDownError(TooMuchError):
-    """The task store can't be reached."""
+    """The task store is unavailable."""
 
     message = "The task store can't be reached"
     status = 503
 
 
 class InvalidStateTransitionError(InternalError):
-    """The state machine has no such transition: a fault of the server (FR-TSK-001)."""
+    """A transition that the state machine does not have: a bug in the server (FR-TSK-001)."""
 
 
 class StaleTaskError(Exception):
-    """The task is no longer in the state a change was made for."""
+    """A change whose task is no longer in the expected state, because another one came first."""
 
 
-_KINDS = {code: kind for kind, code in JSON_RPC_ERROR_CODE_MAP.items()} | {-32029: TooMuchError}
+_ERRORS = {code: kind for kind, code in JSON_RPC_ERROR_CODE_MAP.items()} | {-32029: TooMuchError}
 
 
 def refusal(error: dict[str, Any]) -> A2AError:
-    """The exception that stands for a JSON-RPC error object.
+    """Return the exception for a JSON-RPC error object.
 
     Example:
         ```python
@@ -61,4 +61,4 @@ def refusal(error: dict[str, Any]) -> A2AError:
         #> TaskNotFoundError(message='Task not found', data=None)
         ```
     """
-    return _KINDS.get(error["code"], InternalError)(error["message"], error["data"])
+    return _ERRORS.get(error["code"], InternalError)(error["message"], error["data"])

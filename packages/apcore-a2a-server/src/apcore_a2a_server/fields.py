@@ -1,14 +1,14 @@
 """Options that are declared once, as the fields of frozen dataclasses.
 
-The class gives a field its name, type and default, `option` its help, unit and bounds. Everything
-else is derived from that: the keywords of `serve` and their check, the flags, environment variables
-and config keys of the command, its help, and the tables in `docs/options.md`.
+A field has a name, a type and a default; `option` adds the help text, the unit and the bounds.
+Everything else is derived from these: the keywords of `serve` and their validation, the command's
+flags, environment variables, config keys and help, and the tables in `docs/options.md`.
 
-This module and those that declare options import nothing heavy, because `--help` needs them.
+This module and those that declare options import nothing slow, because `--help` loads them.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from difflib import get_close_matches
 from functools import cache, wraps
 from inspect import Parameter, Signature, signature
@@ -20,20 +20,21 @@ S = TypeVar("S")
 R = TypeVar("R")
 
 PREFIX = "APCORE_A2A_"
-"""Begins the name of every environment variable."""
+"""Prefix of all environment variables."""
 HOUR, DAY, YEAR = 3600, 24 * 3600, 365 * 24 * 3600  # seconds
-LONG: dict[float, str] = {HOUR: "an hour", DAY: "a day", YEAR: "a year"}
-LISTS: tuple[type[Any], ...] = (list, tuple)
-NESTED: tuple[type[Any], ...] = (list, dict)
+DURATIONS: dict[float, str] = {HOUR: "an hour", DAY: "a day", YEAR: "a year"}
+LIST_TYPES: tuple[type[Any], ...] = (list, tuple)
+CONTAINER_TYPES: tuple[type[Any], ...] = (list, dict)
+MISSING: Any = object()
 ON, OFF = ("on", "yes", "true", "1"), ("off", "no", "false", "0")
 
 
 class OptionError(ValueError):
-    """An option has a value that makes no sense.
+    """An invalid value of an option.
 
     Attributes:
         option: The name of the field.
-        problem: What is wrong with it, to be read after a name of the option: "must be …".
+        problem: The fault, as the rest of a sentence that begins with the option: "must be …".
     """
 
     def __init__(self, option: str, problem: str) -> None:
@@ -43,17 +44,17 @@ class OptionError(ValueError):
 
 
 class Kind(NamedTuple):
-    """A kind of values.
+    """A kind of values that an option can have.
 
     Attributes:
-        wants: Its name in errors.
-        types: The types of its values, or of the items of a list.
-        parse: Reads a value, or an item, from text; raises ValueError or KeyError.
-        metavar: Its name in help; "" for the last word of the option.
+        description: Its name in error messages.
+        types: The Python types of a value, or of the items of a list.
+        parse: Parses a value, or an item, from text; raises ValueError or KeyError.
+        metavar: Its name in help texts; "" for the last word of the option's name.
         is_list: Whether a value is a list.
     """
 
-    wants: str
+    description: str
     types: tuple[type[Any], ...]
     parse: Callable[[str], Any]
     metavar: str = "NUMBER"
@@ -61,10 +62,7 @@ class Kind(NamedTuple):
 
 
 def _one_of(words: dict[str, Any]) -> Callable[[str], Any]:
-    def parse(text: str) -> Any:
-        return words[text.lower()]
-
-    return parse
+    return lambda text: words[text.lower()]
 
 
 KINDS: dict[Any, Kind] = {
@@ -81,25 +79,24 @@ SWITCH, TEXT = KINDS[bool], KINDS[str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Option:
-    """An option: its declaration, and from `field` on what is derived from its field.
+    """An option: its declaration and, from `field` on, attributes derived from its field.
 
     Attributes:
-        help: A sentence that stands alone.
-        default: Its value when nothing is said.
-        section: The heading of this option, and of those after it.
-        otherwise: What happens by default, where the value alone does not tell it.
-        metavar: What its value is called in help.
-        name: Its name in the shell, with underscores; by default that of the field.
-        kind: How a shell gives it, where the field takes more than text can say; None when only
-            Python can give it.
-        choices: All the values it may have.
-        low: The least value, also of the items of a list.
-        above: The value that it must be greater than.
-        high: The greatest value.
-        is_secret: Whether its value must not be shown.
-        in_shell: Whether it has a flag, a variable and a config key.
-        field: The name of its field, which is the keyword of Python.
-        is_checked: Whether the kind tells all values of the field; else its class checks them.
+        help: A sentence that can be understood without the help of other options.
+        default: The value if none is set.
+        section: The heading above this option and those after it.
+        otherwise: A description of the default, if the value itself does not explain it.
+        metavar: The name of the value in help texts.
+        name: The name on the command line, with underscores; by default the field's name.
+        kind: The kind of its value on the command line, if the field also takes objects; None if
+            only Python can set it, because `KINDS` has no entry for the field's type.
+        choices: All valid values, or () for any.
+        low: The minimum, of each item if the value is a list.
+        above: The exclusive minimum.
+        high: The maximum.
+        is_secret: Whether the value must not appear in messages and logs.
+        field: The name of the field, which is the keyword in Python.
+        is_checked: Whether `check` validates the value; otherwise the class of the field does.
     """
 
     help: str
@@ -114,13 +111,12 @@ class Option:
     above: float | None = None
     high: float | None = None
     is_secret: bool = False
-    in_shell: bool = True
     field: str = ""
     is_checked: bool = False
 
     @property
     def flag(self) -> str:
-        """The flag, such as `--max-tasks`."""
+        """The command-line flag, such as `--max-tasks`."""
         return "--" + self.name.replace("_", "-")
 
     @property
@@ -130,7 +126,7 @@ class Option:
 
     @property
     def default_text(self) -> str:
-        """The default, for people; "" for nothing."""
+        """The default as shown to users; "" if there is none."""
         if self.otherwise or self.default in (None, "", ()):
             return self.otherwise
         if isinstance(self.default, bool):
@@ -138,15 +134,15 @@ class Option:
         return ",".join(map(str, _items(self.default)))
 
     def read(self, value: Any) -> Any:
-        """Read a value from text, or from what YAML made of it.
+        """Parse a value from text, or convert one that YAML has parsed.
 
         Raises:
-            OptionError: It is no value of this kind.
+            OptionError: The value is not of this option's kind.
         """
         kind = self.kind or TEXT
         items = _items(value) if kind.is_list else [value]
         try:
-            if any(isinstance(item, NESTED) for item in items):
+            if any(isinstance(item, CONTAINER_TYPES) for item in items):
                 raise ValueError
             if kind.is_list:
                 texts = " ".join(map(str, items)).replace(",", " ").split()
@@ -154,21 +150,21 @@ class Option:
             return kind.parse(str(value))
         except (ValueError, KeyError):
             shown = "this value" if self.is_secret else repr(value)
-            raise OptionError(self.field, f"takes {kind.wants}, not {shown}") from None
+            raise OptionError(self.field, f"takes {kind.description}, not {shown}") from None
 
     def check(self, value: Any) -> None:
-        """Hold the value of a field to its kind and its bounds.
+        """Check that a value of the field has the right kind and is within its bounds.
 
         Raises:
-            OptionError: It is no such value.
+            OptionError: It is not.
         """
         if self.kind is None or not self.is_checked or value is self.default:
             return
-        is_list = isinstance(value, LISTS)
-        if is_list != self.kind.is_list or not all(map(self._fits, _items(value))):
-            raise OptionError(self.field, f"must be {self._bounded(self.kind)}")
+        is_list = isinstance(value, LIST_TYPES)
+        if is_list != self.kind.is_list or not all(map(self._accepts, _items(value))):
+            raise OptionError(self.field, f"must be {self._expected(self.kind)}")
 
-    def _fits(self, item: Any) -> bool:
+    def _accepts(self, item: Any) -> bool:
         kind = self.kind or TEXT
         return (
             isinstance(item, kind.types)
@@ -179,97 +175,109 @@ class Option:
             and (self.high is None or item <= self.high)
         )
 
-    def _bounded(self, kind: Kind) -> str:
-        """Return what its values are, with their bounds."""
-        high = "" if self.high is None else LONG.get(self.high, f"{self.high:g}")
+    def _expected(self, kind: Kind) -> str:
+        """Describe the valid values and their bounds."""
+        high = "" if self.high is None else DURATIONS.get(self.high, f"{self.high:g}")
         if self.above is not None:
-            return f"greater than {self.above:g}, and {high} at most"
+            return f"greater than {self.above:g} and at most {high}"
         if self.low is None:
-            return kind.wants
-        return (
-            f"{kind.wants} from {self.low:g} to {high}"
-            if high
-            else (f"{kind.wants}, {self.low:g} or more")
-        )
+            return kind.description
+        if high:
+            return f"{kind.description} from {self.low:g} to {high}"
+        return f"{kind.description}, {self.low:g} or more"
 
 
-def option(default: T, help: str, **said: Any) -> T:
-    """Declare a field as an option.
+def option(default: T, help: str, **attributes: Any) -> T:
+    """Declare a field of a dataclass as an option.
 
     Args:
-        default: Its value when nothing is said.
-        help: A sentence that stands alone.
-        said: More that `Option` has.
+        default: The value if none is set.
+        help: A sentence that can be understood without the help of other options.
+        attributes: Further attributes of `Option`.
     """
-    declared = Option(default=default, help=help, **said)
+    declared = Option(default=default, help=help, **attributes)
     return field(default=default, repr=not declared.is_secret, metadata={Option: declared})
 
 
 def _items(value: Any) -> list[Any]:
-    return [*value] if isinstance(value, LISTS) else [value]
+    return [*value] if isinstance(value, LIST_TYPES) else [value]
 
 
 @cache
 def options_of(declared_in: Any, prefix: str = "") -> tuple[Option, ...]:
-    """Return the options that a dataclass declares, in their order.
+    """Return the options that a dataclass declares, in order.
 
     Args:
         declared_in: The dataclass.
-        prefix: Begins their names in the shell, unless they have been given others.
+        prefix: The prefix of their names on the command line, unless they declare a name.
     """
-    result: list[Option] = []
+    options: list[Option] = []
     section = ""
     for each in fields(declared_in):
         declared: Option = each.metadata[Option]
         section = declared.section or section
         kind = declared.kind or _kind(each.type, declared.choices)
         name = declared.name or prefix + each.name
-        result.append(
+        options.append(
             replace(
                 declared,
                 field=each.name,
                 name=name,
                 section=section,
-                kind=kind if declared.in_shell else None,
+                kind=kind,
                 metavar=declared.metavar or (kind or TEXT).metavar or name.split("_")[-1].upper(),
                 is_checked=declared.kind is None,
             )
         )
-    return tuple(result)
+    return tuple(options)
 
 
 def _kind(annotation: Any, choices: tuple[str, ...]) -> Kind | None:
-    """Return the kind of values of a type, or of this type or None."""
+    """Return the kind of a type, or of the other type in `type | None`."""
     if choices:
         *others, last = choices
-        wants = f"{', '.join(others)} or {last}"
-        return Kind(wants, (str,), _one_of({word: word for word in choices}), "|".join(choices))
-    types = [kind for kind in get_args(annotation) if kind is not type(None)]
+        listed = f"{', '.join(others)} or {last}"
+        return Kind(listed, (str,), _one_of({word: word for word in choices}), "|".join(choices))
+    types = [member for member in get_args(annotation) if member is not type(None)]
     return KINDS.get(annotation) or (KINDS.get(types[0]) if len(types) == 1 else None)
 
 
 def check(settings: Any) -> None:
-    """Hold the options in a dataclass to their kinds and bounds.
+    """Check the values of all options in an instance of a dataclass.
 
     Raises:
-        OptionError: One of them has a value that makes no sense.
+        OptionError: An option has an invalid value.
     """
     for each in options_of(settings.__class__):
         each.check(getattr(settings, each.field))
 
 
-def meant(name: str, names: Sequence[str]) -> str:
-    """Return a hint at the one of *names* that was probably meant; "" when none is close."""
-    found = get_close_matches(name, names, 1)
-    return f" (is {found[0]} meant?)" if found else ""
+def suggestion(name: str, names: Iterable[str], prefix: str = "") -> str:
+    """Return a hint at the closest of *names*, to be appended to a message; "" if none is close.
+
+    Args:
+        name: The unknown name.
+        names: The known names.
+        prefix: Text to show before the closest name.
+
+    Example:
+        ```python
+        from apcore_a2a_server.fields import suggestion
+
+        print("prot is not an option" + suggestion("prot", ["host", "port"]))
+        #> prot is not an option (did you mean port?)
+        ```
+    """
+    closest = get_close_matches(name, [*names], 1)
+    return f" (did you mean {prefix}{closest[0]}?)" if closest else ""
 
 
 def configured_by(
     settings: Callable[P, S],
 ) -> Callable[[Callable[[Any, S], R]], Callable[Concatenate[Any, P], R]]:
-    """Give a function of a source and settings the fields of the settings as keywords.
+    """Decorate a function of a source and settings to take the settings' fields as keywords.
 
-    Type checkers take the keywords from the dataclass, so that they are declared nowhere else.
+    Type checkers take the keywords from the dataclass, so they need no second declaration.
 
     Args:
         settings: The dataclass of the settings.
@@ -297,20 +305,33 @@ def configured_by(
     """
 
     def decorate(function: Callable[[Any, S], R]) -> Callable[Concatenate[Any, P], R]:
-        keywords = signature(settings).parameters
+        name, keywords = function.__name__, signature(settings).parameters
 
+        # Wrong arguments are reported here: Python would name the class of the settings instead.
         @wraps(function)
-        def configured(source: Any, /, *args: P.args, **options: P.kwargs) -> R:
-            for name in options:
-                if name not in keywords:
-                    hint = meant(name, [*keywords])
-                    raise TypeError(f"{function.__name__}() has no option {name!r}{hint}")
+        def configured(source: Any = MISSING, /, *args: P.args, **options: P.kwargs) -> R:
+            for keyword in options:
+                if keyword not in keywords:
+                    hint = _hint(keyword, settings)
+                    raise TypeError(f"{name}() has no option {keyword!r}{hint}")
+            if source is MISSING or args:
+                raise TypeError(f"{name}() takes one positional argument, the source, and keywords")
             return function(source, settings(*args, **options))
 
         source = Parameter("source", Parameter.POSITIONAL_ONLY, annotation=Any)
         returned = signature(function).return_annotation
-        made: Any = configured
-        made.__signature__ = Signature([source, *keywords.values()], return_annotation=returned)
+        signed: Any = configured
+        signed.__signature__ = Signature([source, *keywords.values()], return_annotation=returned)
         return configured
 
     return decorate
+
+
+def _hint(keyword: str, settings: Any) -> str:
+    """Return a hint at the option with this or a close name, also in objects that options take."""
+    for each in fields(settings):
+        for kind in (each.type, *get_args(each.type)):
+            if is_dataclass(kind) and keyword in {nested.name for nested in fields(kind)}:
+                option_object = getattr(kind, "__name__", "")
+                return f" (did you mean {each.name}={option_object}({keyword}=…)?)"
+    return suggestion(keyword, [each.name for each in fields(settings)])

@@ -1,9 +1,8 @@
 """apcore modules as A2A agents: `serve` them, or call any agent with `A2AClient`.
 
-Names resolve on first use, so importing this package costs nothing.
+Names are loaded on first use, so importing this package is fast.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 __all__ = [
@@ -42,23 +41,19 @@ if TYPE_CHECKING:
     )
     from apcore_a2a_server import InMemoryTaskStore, Limits, async_serve, create_app, serve
 else:
-    from ._parts import part
+    from ._parts import import_part
 
-    _HOMES = {
-        **dict.fromkeys(["A2AClient", "SyncA2AClient"], "apcore_a2a_client"),
-        **dict.fromkeys(
-            ["AgentCardBuilder", "ErrorMapper", "PartConverter", "SchemaConverter", "SkillMapper"],
-            "apcore_a2a_core",
-        ),
+    _PARTS = {
+        "auth": ["APIKeyAuthenticator", "ChainAuthenticator", "ClaimMapping", "JWTAuthenticator"],
+        "client": ["A2AClient", "SyncA2AClient"],
+        "server": ["InMemoryTaskStore", "Limits", "async_serve", "create_app", "serve"],
     }
-    _AUTH = {"APIKeyAuthenticator", "ChainAuthenticator", "ClaimMapping", "JWTAuthenticator"}
+    _PART_OF = {name: part for part, names in _PARTS.items() for name in names}
 
     def __getattr__(name):
         if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        extra = "auth" if name in _AUTH else "server"
-        home = import_module(_HOMES[name]) if name in _HOMES else part(extra, name)
-        value = globals()[name] = getattr(home, name)
+        value = globals()[name] = getattr(import_part(_PART_OF.get(name, "core"), name), name)
         return value
 
     def __dir__():

@@ -8,26 +8,26 @@ from typing import NoReturn
 
 from .command.main import main as run
 
-PATIENCE = 1
-"""Seconds that threads get to end in, when everything else has ended."""
+THREADS_TIMEOUT = 1
+"""Seconds for threads to finish after everything else has."""
 
 
 def main() -> int:
-    """Run the command as a process of its own; the exit code.
+    """Run the command as a process of its own; return the exit code.
 
-    A signal before the server listens ends it as cleanly as one behind that. A module that
-    runs on in its thread would keep the process for ever: it is left PATIENCE, and none when
-    there is another signal.
+    A signal before the server listens stops it as cleanly as a later one. At the end, Python waits
+    for threads, and the thread of a stuck module never ends: the process exits anyway after
+    THREADS_TIMEOUT, or at the next signal.
     """
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     code = run()
 
-    def leave(*_: object) -> NoReturn:
+    def exit_now(*_: object) -> NoReturn:
         os._exit(code)
 
-    signal.signal(signal.SIGINT, leave)
-    signal.signal(signal.SIGTERM, leave)
-    watchdog = threading.Timer(PATIENCE, leave)
+    signal.signal(signal.SIGINT, exit_now)
+    signal.signal(signal.SIGTERM, exit_now)
+    watchdog = threading.Timer(THREADS_TIMEOUT, exit_now)
     watchdog.daemon = True
     watchdog.start()
     return code

@@ -1,29 +1,33 @@
-"""The optional distributions, and how to get them."""
+"""The optional distributions, and error messages that say how to install them."""
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from importlib import import_module
 from types import ModuleType
 
 
-def part(name: str, feature: str) -> ModuleType:
-    """The package `apcore_a2a_<name>`.
+def import_part(name: str, feature: str) -> ModuleType:
+    """Import the package `apcore_a2a_<name>`.
 
     Args:
-        name: The part, which is also the name of the extra that installs it.
-        feature: What it is wanted for, for the error message.
+        name: The name of the part and of the extra that installs it.
+        feature: The feature that needs it, for the error message.
 
     Raises:
-        ImportError: It is not installed; the message says how to install it.
+        ImportError: The package is not installed; the message says how to install it.
     """
-    try:
+    with importing(name, feature):
         return import_module(f"apcore_a2a_{name}")
-    except ModuleNotFoundError as error:
-        raise missing(error, name, feature) from None
 
 
-def missing(error: ModuleNotFoundError, name: str, feature: str) -> ImportError:
-    """What to raise when *error* came from the import of a part, as `part` does."""
+@contextmanager
+def importing(name: str, feature: str) -> Generator[None]:
+    """Replace the error of an import inside by that of `import_part` if the part is missing."""
     package = f"apcore_a2a_{name}"
-    if error.name != package:
-        return error
-    message = f"{feature} needs the {name} part: pip install 'apcore-a2a[{name}]'"
-    return ImportError(message, name=package)
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if error.name != package:
+            raise
+        message = f"{feature} needs the {name} part: pip install 'apcore-a2a[{name}]'"
+        raise ImportError(message, name=package) from None

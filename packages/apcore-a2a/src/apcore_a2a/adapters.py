@@ -1,4 +1,4 @@
-"""`apcore_a2a_core`, the adapters, under their `apcore_a2a` name."""
+"""The adapters of `apcore_a2a_core` under their `apcore_a2a` name."""
 
 from apcore_a2a_core import (
     AgentCardBuilder,

@@ -1,9 +1,7 @@
 """`apcore_a2a_auth` under its `apcore_a2a` name."""
 
-from ._parts import missing
+from ._parts import importing
 
-try:  # what is public is that part's to say, here as there
+with importing("auth", "apcore_a2a.auth"):  # the part's __all__ decides what is public
     from apcore_a2a_auth import *  # noqa: F403  # pyright: ignore[reportWildcardImportFromLibrary]  # a mirror
     from apcore_a2a_auth import __all__ as __all__
-except ModuleNotFoundError as error:
-    raise missing(error, "auth", "apcore_a2a.auth") from None

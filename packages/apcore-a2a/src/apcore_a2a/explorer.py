@@ -1,10 +1,8 @@
 """`apcore_a2a_explorer` under its `apcore_a2a` name."""
 
-from ._parts import missing
+from ._parts import importing
 
-try:
+with importing("explorer", "apcore_a2a.explorer"):
     from apcore_a2a_explorer import Page, routes
-except ModuleNotFoundError as error:
-    raise missing(error, "explorer", "apcore_a2a.explorer") from None
 
 __all__ = ["Page", "routes"]

@@ -1,10 +1,8 @@
 """`apcore_a2a_server` under its `apcore_a2a` name."""
 
-from ._parts import missing
+from ._parts import importing
 
-try:
+with importing("server", "apcore_a2a.server"):
     from apcore_a2a_server import InMemoryTaskStore, Limits, async_serve, create_app, serve
-except ModuleNotFoundError as error:
-    raise missing(error, "server", "apcore_a2a.server") from None
 
 __all__ = ["InMemoryTaskStore", "Limits", "async_serve", "create_app", "serve"]

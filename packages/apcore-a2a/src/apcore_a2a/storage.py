@@ -1,9 +1,7 @@
-"""The stores of `apcore_a2a_server`, and what it takes to write one."""
+"""The task stores of `apcore_a2a_server`, and the types to write your own."""
 
-from ._parts import missing
+from ._parts import importing
 
-try:
+with importing("server", "apcore_a2a.storage"):
     from apcore_a2a_server.store import *  # noqa: F403  # pyright: ignore[reportWildcardImportFromLibrary]  # a mirror
     from apcore_a2a_server.store import __all__ as __all__
-except ModuleNotFoundError as error:
-    raise missing(error, "server", "apcore_a2a.storage") from None

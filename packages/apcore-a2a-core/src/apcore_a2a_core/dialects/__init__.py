@@ -1,6 +1,6 @@
-"""The JSON of A2A 1.0 and of A2A 0.3, to and from the SDK's types: pure, and fast."""
+"""Conversion between the JSON of A2A 1.0 and 0.3 and the types of the SDK, without I/O."""
 
-from .decode import ALIASES, MAX_ITEMS, Json, carried, decode, invalid, parse_json
+from .decode import ALIASES, MAX_ITEMS, BodySizeError, Json, carried, decode, invalid, parse_json
 from .encode import V03, V1
 
 __all__ = [
@@ -8,6 +8,7 @@ __all__ = [
     "MAX_ITEMS",
     "V03",
     "V1",
+    "BodySizeError",
     "Json",
     "carried",
     "decode",

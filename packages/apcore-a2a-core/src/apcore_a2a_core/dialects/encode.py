@@ -1,7 +1,7 @@
-"""The SDK's 1.0 types to JSON, in the form of A2A 1.0 or of A2A 0.3.
+"""Conversion of the SDK's 1.0 types to JSON of A2A 1.0 or 0.3.
 
-By the SDK's descriptors, but not by its converters, which cost several times as much and
-turn integers into floats. The tests hold the results against them.
+The conversion follows the descriptors of the SDK, but does not use its converters, which take
+several times as long and turn integers into floats. Tests compare the results with theirs.
 """
 
 import base64
@@ -26,17 +26,17 @@ STREAMED: dict[type[Payload], str] = {
 
 
 class V1:
-    """JSON as A2A 1.0 has it (ProtoJSON, §5.5)."""
+    """The dialect of A2A 1.0 (ProtoJSON, §5.5)."""
 
     version: Version = "1.0"
     shapes: ClassVar[dict[type[Message], Callable[[Json], Json]]] = {}
-    """What a dialect makes of the JSON of a message."""
+    """Functions that adapt the JSON of a message to the dialect, by type of message."""
 
     def __init__(self) -> None:
         self._writers: dict[FieldDescriptor, tuple[str, Callable[[Any], Any]]] = {}
 
     def message(self, message: Message) -> Json:
-        """Any message of the SDK."""
+        """Return the JSON of any message of the SDK."""
         result: Json = {}
         for field, value in message.ListFields():
             name, write = self._writers.get(field) or self._writer(field)
@@ -62,15 +62,15 @@ class V1:
     def task(
         self, task: a2a.Task, history_length: int | None = None, *, artifacts: bool = True
     ) -> Json:
-        """A task with its *history_length* latest messages (§3.2.4; None: all)."""
+        """Return the JSON of a task with its *history_length* latest messages (§3.2.4)."""
         return self.message(shortened(task, history_length, artifacts=artifacts))
 
     def sent(self, task: a2a.Task, history_length: int | None) -> Json:
-        """The result of a send."""
+        """Return the result of a send."""
         return {"task": self.task(task, history_length)}
 
     def event(self, payload: Payload, history_length: int | None = None) -> Json:
-        """The result of one event of a stream (§3.2.3)."""
+        """Return the result of one event of a stream (§3.2.3)."""
         return {STREAMED[type(payload)]: self._payload(payload, history_length)}
 
     def _payload(self, payload: Payload, history_length: int | None) -> Json:
@@ -79,12 +79,12 @@ class V1:
         return self.message(payload)
 
     def error(self, error: Json) -> Json:
-        """A JSON-RPC error object (§9.5), whose details are a list of typed objects."""
+        """Return a JSON-RPC error object (§9.5), whose details are a list of typed objects."""
         return {**error, "data": error_details(error)}
 
 
 class V03(V1):
-    """JSON as A2A 0.3 has it: discriminated by `kind`, states and roles in small letters."""
+    """The dialect of A2A 0.3: types are named by `kind`, states and roles are in lower case."""
 
     version = "0.3"
 
@@ -94,12 +94,15 @@ class V03(V1):
         return NAMES.__getitem__ if field.enum_type.name == "TaskState" else _role
 
     def sent(self, task: a2a.Task, history_length: int | None) -> Json:
+        """Return the result of a send: the task itself."""
         return self.task(task, history_length)
 
     def event(self, payload: Payload, history_length: int | None = None) -> Json:
+        """Return the result of one event of a stream: the payload itself."""
         return self._payload(payload, history_length)
 
     def error(self, error: Json) -> Json:
+        """Return *error* unchanged."""
         return error
 
 
@@ -112,7 +115,7 @@ def _role(role: int) -> str:
 
 
 def _part(part: Json) -> Json:
-    """A part of 0.3, which knows data that are objects alone: others are wrapped, as by the SDK."""
+    """Convert a part to 0.3, where data must be objects; others are wrapped as the SDK does."""
     metadata = part.get("metadata", {})
     if "text" in part:
         result: Json = {"kind": "text", "text": part["text"]}
@@ -140,12 +143,16 @@ _FINAL = frozenset(NAMES[state] for state in SETTLED)
 
 V03.shapes = {
     a2a.Part: _part,
-    a2a.Message: lambda it: {"kind": "message", **it},
-    a2a.Task: lambda it: {"kind": "task", **it},
-    a2a.TaskStatusUpdateEvent: lambda it: {
+    a2a.Message: lambda body: {"kind": "message", **body},
+    a2a.Task: lambda body: {"kind": "task", **body},
+    a2a.TaskStatusUpdateEvent: lambda body: {
         "kind": "status-update",
-        **it,
-        "final": it["status"]["state"] in _FINAL,
+        **body,
+        "final": body["status"]["state"] in _FINAL,
     },
-    a2a.TaskArtifactUpdateEvent: lambda it: {"kind": "artifact-update", "append": False, **it},
+    a2a.TaskArtifactUpdateEvent: lambda body: {
+        "kind": "artifact-update",
+        "append": False,
+        **body,
+    },
 }

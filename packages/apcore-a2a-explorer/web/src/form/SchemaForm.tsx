@@ -17,7 +17,7 @@ interface Props {
   onChange: (data: JsonObject) => void;
 }
 
-/** A form made of a JSON Schema. It neither submits nor validates: whoever sends does. */
+/** A form for a JSON Schema. The sender validates and submits its data, not the form. */
 export function SchemaForm({ id, schema, data, errors, onChange }: Props) {
   const shown = useMemo(() => {
     const { title: _, description: __, ...rest } = formSchema(schema);

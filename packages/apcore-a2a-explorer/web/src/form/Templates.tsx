@@ -1,6 +1,6 @@
 import type { ComponentChildren, ComponentType } from "preact";
 
-/* rjsf's own templates are Bootstrap's, with icons of a font. */
+/* rjsf's own templates need Bootstrap and an icon font. */
 
 interface ButtonProps {
   id?: string;
@@ -8,7 +8,7 @@ interface ButtonProps {
   onClick?: (event: never) => void;
 }
 
-const button = (label: string, mark: string) =>
+const button = (label: string, icon: string) =>
   function Button({ id, disabled, onClick }: ButtonProps) {
     return (
       <button
@@ -20,7 +20,7 @@ const button = (label: string, mark: string) =>
         disabled={disabled}
         onClick={onClick as never}
       >
-        {mark}
+        {icon}
       </button>
     );
   };
@@ -81,13 +81,13 @@ function Field(props: FieldProps) {
   );
 }
 
-/** What the label is for: where there is a choice of schemas, that comes before the field. */
+/** The id of the element to label: the selection of a schema, if there is one, else the field. */
 function inputId({ id, schema, registry }: FieldProps): string {
   if (!(schema.oneOf || schema.anyOf) || registry.schemaUtils.isSelect(schema)) return id;
   return `${id}${schema.oneOf ? "__oneof_select" : "__anyof_select"}`;
 }
 
-/** The name of a member that the schema does not name. */
+/** The name of a member that is not in the schema. */
 function Key({ id, label, onKeyRenameBlur, onRemoveProperty }: FieldProps) {
   return (
     <div class="row key">

@@ -4,13 +4,13 @@ import { text } from "../protocol/values";
 
 const CHOICES = new Set(["anyOf", "oneOf"]);
 
-/** *units*, of the branches of anyOf and oneOf only the one that is probably meant. */
-export function likely(units: OutputUnit[]): OutputUnit[] {
+/** Keep the errors of only one branch of each anyOf and oneOf: the one probably meant. */
+export function relevantErrors(units: OutputUnit[]): OutputUnit[] {
   const choice = units.find((unit) => CHOICES.has(unit.keyword));
   if (!choice) return units;
   const inside = units.filter((unit) => isWithin(unit, choice));
   const others = units.filter((unit) => unit !== choice && !inside.includes(unit));
-  return [...likely(others), ...likely(meant(choice, inside))];
+  return [...relevantErrors(others), ...relevantErrors(likelyBranch(choice, inside))];
 }
 
 function isWithin(unit: OutputUnit, choice: OutputUnit): boolean {
@@ -19,14 +19,14 @@ function isWithin(unit: OutputUnit, choice: OutputUnit): boolean {
   return here && keywordLocation.startsWith(`${choice.keywordLocation}/`);
 }
 
-function meant(choice: OutputUnit, inside: OutputUnit[]): OutputUnit[] {
+function likelyBranch(choice: OutputUnit, inside: OutputUnit[]): OutputUnit[] {
   if (/\((?!0 )\d+ matches\)/.test(choice.error)) {
-    return [{ ...choice, keyword: "", error: "This fits more than one of the choices." }];
+    return [{ ...choice, keyword: "", error: "This matches several options, but must match exactly one." }];
   }
   const mistyped = inside.filter((unit) => isType(unit, choice));
   const fitting = branchesOf(choice, inside).filter((each) => !each.some((unit) => mistyped.includes(unit)));
   const best = fitting.sort((one, other) => distance(one) - distance(other))[0];
-  return best ?? joined(mistyped);
+  return best ?? joinedTypes(mistyped);
 }
 
 function branchesOf(choice: OutputUnit, inside: OutputUnit[]): OutputUnit[][] {
@@ -38,12 +38,12 @@ function branchesOf(choice: OutputUnit, inside: OutputUnit[]): OutputUnit[][] {
   return [...branches.values()];
 }
 
-/** A member that is missing, or that tells the kind, says more than one with a wrong value. */
+/** A missing member or a wrong constant counts more than another wrong value. */
 const distance = (units: OutputUnit[]) =>
   units.reduce((sum, { keyword }) => sum + (keyword === "required" || keyword === "const" ? 2 : 1), 0);
 
-/** One error that names all the types. */
-function joined([first, ...more]: OutputUnit[]): OutputUnit[] {
+/** Join errors of type into one that names all types. */
+function joinedTypes([first, ...more]: OutputUnit[]): OutputUnit[] {
   if (!first) return [];
   const types = more.flatMap((unit) => expected(unit.error).map((type) => `, "${type}"`));
   return [{ ...first, error: first.error.replace(/\.$/, `${types.join("")}.`) }];
@@ -55,23 +55,27 @@ const isType = (unit: OutputUnit, choice: OutputUnit) =>
 const expected = (error: string) =>
   [...(error.split(" Expected ")[1] ?? "").matchAll(/"(\w+)"/g)].map(([, name]) => name!);
 
-/** What is wrong, for people. */
+/** A readable message for an error. */
 export function messageOf(unit: OutputUnit, schema: JsonObject): string {
   if (unit.keyword === "required") return "This is required.";
-  if (unit.keyword === "additionalProperties") return "The skill knows no such member.";
-  if (unit.keyword === "pattern") return `This does not match ${located(schema, unit.keywordLocation) ?? "the pattern"}.`;
+  if (unit.keyword === "additionalProperties") return "This property is not in the skill's schema.";
+  if (unit.keyword === "pattern") {
+    return `This does not match the pattern ${stringAt(schema, unit.keywordLocation) ?? "of the schema"}.`;
+  }
   if (unit.keyword !== "type") return unit.error;
-  if (unit.error.startsWith('Instance type "null"')) return "This is empty.";
+  if (unit.error.startsWith('Instance type "null"')) return "This must not be empty.";
   const names = expected(unit.error).filter((name) => name !== "null");
-  return `This is no ${names.join(" or ") || "empty value"}.`;
+  return `This must be ${names.map(withArticle).join(" or ") || "empty"}.`;
 }
 
-/** The text at *location* of *schema*, unless references lead there. */
-function located(schema: JsonObject, location: string): string | undefined {
+const withArticle = (noun: string) => `${/^[aeiou]/.test(noun) ? "an" : "a"} ${noun}`;
+
+/** The string at *location* of *schema*; undefined if it is behind a reference. */
+function stringAt(schema: JsonObject, location: string): string | undefined {
   const steps = location.split("/").slice(1);
-  const found = steps.reduce<Json | undefined>(
+  const value = steps.reduce<Json | undefined>(
     (value, step) => (value as JsonObject | undefined)?.[step.replaceAll("~1", "/").replaceAll("~0", "~")],
     schema,
   );
-  return text(found);
+  return text(value);
 }

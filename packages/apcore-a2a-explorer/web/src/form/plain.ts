@@ -1,4 +1,4 @@
 import type { ComponentChildren } from "preact";
 
-/** Stands for rjsf's Markdown: text stays text. */
+/** Replaces rjsf's Markdown component: text stays text. */
 export const Markdown = ({ children }: { children?: ComponentChildren }) => children;

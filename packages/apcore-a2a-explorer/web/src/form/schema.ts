@@ -2,9 +2,9 @@ import type { Json, JsonObject } from "../protocol/types";
 import { isObject, objects, strings, text } from "../protocol/values";
 
 /**
- * *schema* as the form shows it: where a value may be null, too, there is just an empty field,
- * instead of a choice between two kinds of value. What is required comes first, in its order,
- * for cards of A2A 1.0 sort the members of a schema by name.
+ * The schema that the form shows. A nullable value is one field that may be empty, instead of a
+ * choice between two types. Required members come first, in the order of `required`, because
+ * cards of A2A 1.0 sort the members of a schema by name.
  */
 export function formSchema(schema: JsonObject): JsonObject {
   return simplified(schema) as JsonObject;
@@ -13,11 +13,11 @@ export function formSchema(schema: JsonObject): JsonObject {
 function simplified(value: Json): Json {
   if (Array.isArray(value)) return value.map(simplified);
   if (!isObject(value)) return value;
-  const { default: standard, ...rest } = withoutNull(value);
+  const { default: defaultValue, ...rest } = withoutNull(value);
   const result = Object.fromEntries(
     Object.entries(rest).map(([keyword, item]) => [keyword, inner(keyword, item, rest)]),
   );
-  return standard === undefined || standard === null ? result : { ...result, default: standard };
+  return defaultValue === undefined || defaultValue === null ? result : { ...result, default: defaultValue };
 }
 
 const MAPS = new Set(["properties", "$defs", "definitions"]);
@@ -26,18 +26,18 @@ function inner(keyword: string, item: Json, schema: JsonObject): Json {
   if (keyword === "enum" || keyword === "const") return item;
   if (!isObject(item)) return simplified(item);
   if (MAPS.has(keyword)) return members(item, keyword === "properties" ? strings(schema.required) : []);
-  // the form numbers items; a model's name would stand in the way
+  // the form numbers items, so they need no model's name
   const { title, ...rest } = item;
   return simplified(keyword === "items" && isObject(item.properties) ? rest : item);
 }
 
 function members(properties: JsonObject, required: string[]): JsonObject {
   const rank = (name: string) => (required.includes(name) ? required.indexOf(name) : required.length);
-  const found = Object.entries(properties).sort(([one], [other]) => rank(one) - rank(other));
-  return Object.fromEntries(found.map(([name, item]) => [name, named(name, simplified(item))]));
+  const ordered = Object.entries(properties).sort(([one], [other]) => rank(one) - rank(other));
+  return Object.fromEntries(ordered.map(([name, item]) => [name, named(name, simplified(item))]));
 }
 
-/** An object's title often is the name of a model, which several members may have. */
+/** Add the member's name to its title, which is often a model's name that several members share. */
 function named(name: string, schema: Json): Json {
   if (!isObject(schema)) return schema;
   const title = text(schema.title);
@@ -48,7 +48,7 @@ function named(name: string, schema: Json): Json {
 
 const plain = (name: string) => name.toLowerCase().replaceAll(/[\W_]/g, "");
 
-/** *value* without the members that are undefined: fields that were emptied. */
+/** *value* without undefined members, which are emptied fields. */
 export function filled<T extends Json | undefined>(value: T): T {
   if (Array.isArray(value)) return value.map((item) => filled(item ?? null)) as T;
   if (!isObject(value)) return value;
@@ -58,10 +58,10 @@ export function filled<T extends Json | undefined>(value: T): T {
 
 function withoutNull(schema: JsonObject): JsonObject {
   const choices = objects(schema.anyOf);
-  const some = choices.filter((each) => each.type !== "null");
-  if (choices.length > some.length && some.length === 1) {
+  const others = choices.filter((each) => each.type !== "null");
+  if (choices.length > others.length && others.length === 1) {
     const { anyOf: _, ...rest } = schema;
-    return { ...some[0], ...rest };
+    return { ...others[0], ...rest };
   }
   if (Array.isArray(schema.type) && schema.type.length === 2 && schema.type.includes("null")) {
     return { ...schema, type: schema.type.find((each) => each !== "null") as Json };
@@ -69,7 +69,7 @@ function withoutNull(schema: JsonObject): JsonObject {
   return schema;
 }
 
-/** What a form begins with: the defaults of the schema's own members. */
+/** The initial data of a form: the defaults of the schema's members. */
 export function defaultsOf(schema: JsonObject | undefined): JsonObject {
   if (!isObject(schema?.properties)) return {};
   return Object.fromEntries(
@@ -84,9 +84,9 @@ export function defaultsOf(schema: JsonObject | undefined): JsonObject {
 export const hasForm = (schema: JsonObject | undefined): schema is JsonObject =>
   isObject(schema?.properties) && Object.keys(schema.properties).length > 0;
 
-const LONG = /^(text|body|content|description|markdown|prompt|query|message|comment)$/i;
+const LONG_TEXT = /^(text|body|content|description|markdown|prompt|query|message|comment)$/i;
 
-/** Long texts get more than a line. */
+/** The UI schema, with text areas for members that usually hold long texts. */
 export function uiSchema(schema: JsonObject): JsonObject {
   const properties = isObject(schema.properties) ? schema.properties : {};
   return Object.fromEntries(
@@ -100,4 +100,4 @@ export function uiSchema(schema: JsonObject): JsonObject {
 }
 
 const isLong = (name: string, property: JsonObject) =>
-  LONG.test(name) && (typeof property.maxLength !== "number" || property.maxLength > 300);
+  LONG_TEXT.test(name) && (typeof property.maxLength !== "number" || property.maxLength > 300);

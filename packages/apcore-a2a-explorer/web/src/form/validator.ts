@@ -2,15 +2,16 @@ import { Validator, type OutputUnit, type Schema } from "@cfworker/json-schema";
 import type { ErrorSchema, RJSFSchema, ValidatorType } from "@rjsf/utils";
 import type { FieldError } from "../protocol/errors";
 import type { Json, JsonObject } from "../protocol/types";
-import { likely, messageOf } from "./errors";
+import { LARGEST } from "../protocol/values";
+import { messageOf, relevantErrors } from "./errors";
 
-/** What is wrong with *data*, by field; a schema that can't be understood allows everything. */
+/** Validate *data*; return the errors by field. An invalid schema allows everything. */
 export function validate(schema: JsonObject, data: Json): FieldError[] {
   const units = unitsOf(schema, data);
-  // who is inside an object that is wrong says more than the object
-  const told = likely(units.filter((unit) => !CONTAINERS.has(unit.keyword)));
-  const found = told.map((unit) => ({ field: fieldOf(unit), message: messageOf(unit, schema) }));
-  return [...found, ...inexact(data)];
+  // errors inside an object say more than the error of the object itself
+  const relevant = relevantErrors(units.filter((unit) => !CONTAINERS.has(unit.keyword)));
+  const errors = relevant.map((unit) => ({ field: fieldOf(unit), message: messageOf(unit, schema) }));
+  return [...errors, ...inexact(data)];
 }
 
 const CONTAINERS = new Set(["properties", "items", "prefixItems", "$ref", "allOf", "dependentSchemas", "false"]);
@@ -36,32 +37,32 @@ function fieldOf(unit: OutputUnit): string {
   return path.join(".");
 }
 
-/** Numbers that may not be those that somebody typed. */
+/** Errors for numbers that may have lost digits since the user typed them. */
 function inexact(data: Json, path: string[] = []): FieldError[] {
   if (typeof data === "object" && data !== null) {
     return Object.entries(data).flatMap(([name, item]) => inexact(item, [...path, name]));
   }
   const large = typeof data === "number" && Math.abs(data) > Number.MAX_SAFE_INTEGER;
-  const message = "So large a number is not kept to its last digit: is it the one that you mean?";
+  const message = `This number is too large to be sent exactly. ${LARGEST}`;
   return large ? [{ field: path.join("."), message }] : [];
 }
 
-/** *errors* where rjsf looks for them; what belongs to no field of *data* goes to the root. */
+/** Convert *errors* to rjsf's tree of errors by field. */
 export function errorSchema(errors: FieldError[]): ErrorSchema {
   const root: Record<string, unknown> = Object.create(null);
   for (const { field, message } of errors) {
-    let place = root;
+    let node = root;
     for (const step of field.split(".").filter(Boolean)) {
-      // these lead out of the tree, and to the messages in it
+      // `__proto__` would leave the tree, `__errors` would hit its messages
       if (step === "__proto__" || step === "__errors") break;
-      place = (place[step] ??= Object.create(null)) as Record<string, unknown>;
+      node = (node[step] ??= Object.create(null)) as Record<string, unknown>;
     }
-    ((place.__errors ??= []) as string[]).push(message);
+    ((node.__errors ??= []) as string[]).push(message);
   }
   return root as ErrorSchema;
 }
 
-/** rjsf asks this only which branch of a schema fits; errors are ours. */
+/** rjsf uses this only to choose the matching branch of a schema; `validate` finds the errors. */
 export const validator: ValidatorType = {
   validateFormData: () => ({ errors: [], errorSchema: {} }),
   rawValidation: () => ({ errors: [] }),

@@ -1,22 +1,23 @@
 import { useState } from "preact/hooks";
 import type { Artifact } from "../protocol/types";
 import { pretty } from "../protocol/values";
+import { counted } from "./counted";
 import { download, fileName } from "./files";
 import { PartView } from "./PartView";
 import { rowsOf } from "./rows";
 import { Table } from "./Table";
 import { Choice } from "./Choice";
 
-const STEP = 20;
+const STEP = 20; // parts
 
-/** An artifact. One that came in many pieces of flat data is a table; adjacent texts are one. */
+/** An artifact. Parts that are flat data are shown as a table, parts that are texts as one text. */
 export function ArtifactView({ artifact }: { artifact: Artifact }) {
   const title = artifact.name || artifact.artifactId || "Artifact";
   return (
     <section class="artifact" aria-label={`Artifact ${title}`}>
       <header>
         <h3 class="breakable">{title}</h3>
-        {artifact.parts.length > 1 && <span class="muted">{artifact.parts.length.toLocaleString()} parts</span>}
+        {artifact.parts.length > 1 && <span class="muted">{counted(artifact.parts.length, "part")}</span>}
         {!isFile(artifact) && (
           <button
             type="button"
@@ -39,19 +40,19 @@ function Parts({ artifact: { parts } }: { artifact: Artifact }) {
   const [apart, setApart] = useState(false);
   const rows = parts.length > 1 ? rowsOf(parts.map((part) => part.data ?? null)) : null;
   const joined = parts.length > 1 && parts.every((part) => part.text !== undefined);
-  if (!parts.length) return <p class="muted">It is empty.</p>;
+  if (!parts.length) return <p class="muted">This artifact is empty.</p>;
   return (
     <>
       {(rows || joined) && (
         <Choice
           label="Parts"
-          options={["Together", "One by one"]}
-          value={apart ? "One by one" : "Together"}
-          onChange={(value) => setApart(value === "One by one")}
+          options={["Combined", "Separate"]}
+          value={apart ? "Separate" : "Combined"}
+          onChange={(value) => setApart(value === "Separate")}
         />
       )}
       {!apart && rows ? (
-        <Table rows={rows} label="The parts as a table" />
+        <Table rows={rows} label="Parts as a table" />
       ) : !apart && joined ? (
         <PartView part={{ ...parts[0], text: parts.map((part) => part.text).join("") }} />
       ) : (
@@ -61,7 +62,7 @@ function Parts({ artifact: { parts } }: { artifact: Artifact }) {
           ))}
           {parts.length > shown && (
             <button type="button" class="quiet small" onClick={() => setShown(shown + 5 * STEP)}>
-              Show more ({(parts.length - shown).toLocaleString()} parts are left)
+              Show more ({counted(parts.length - shown, "part")} left)
             </button>
           )}
         </>
@@ -70,7 +71,7 @@ function Parts({ artifact: { parts } }: { artifact: Artifact }) {
   );
 }
 
-/** Whether it is just a file, which has its own way to be downloaded. */
+/** Whether it is a single file, which has its own download button. */
 const isFile = ({ parts: [first, ...others] }: Artifact) =>
   first?.text === undefined && first?.data === undefined && !others.length;
 

@@ -3,11 +3,11 @@ import { describe } from "../protocol/errors";
 
 interface Props {
   children: ComponentChildren;
-  /** What is shown instead; unless given, that this can't be. */
+  /** Content to show after an error; by default, a message. */
   instead?: (error: unknown) => ComponentChildren;
 }
 
-/** Agents may say what no view was made for; only that part of the page is lost then. */
+/** Catches errors while rendering an agent's data, so that only this part of the page is lost. */
 export class Boundary extends Component<Props, { error?: unknown }> {
   static getDerivedStateFromError(error: unknown) {
     return { error: error ?? "unknown" };
@@ -15,12 +15,12 @@ export class Boundary extends Component<Props, { error?: unknown }> {
 
   render({ children, instead }: Props, { error }: { error?: unknown }) {
     if (error === undefined) return children;
-    return instead?.(error) ?? <Unshown error={error} />;
+    return instead?.(error) ?? <RenderError error={error} />;
   }
 }
 
-const Unshown = ({ error }: { error: unknown }) => (
+const RenderError = ({ error }: { error: unknown }) => (
   <p class="failure" role="alert">
-    <strong>This can't be shown.</strong> <span class="breakable">{describe(error)}</span>
+    <strong>This content can't be displayed.</strong> <span class="breakable">{describe(error)}</span>
   </p>
 );

@@ -5,7 +5,7 @@ interface Props<T extends string> {
   onChange: (value: T) => void;
 }
 
-/** One of a few: buttons beside each other, of which one is pressed. */
+/** A choice of one among a few options, as a row of toggle buttons. */
 export function Choice<T extends string>({ label, options, value, onChange }: Props<T>) {
   if (options.length < 2) return null;
   return (

@@ -8,7 +8,7 @@ export function FilePart({ part }: { part: Part }) {
   if (part.raw === undefined) {
     return (
       <p class="file">
-        <span class="muted">Elsewhere, and not loaded: </span>
+        <span class="muted">External file, not loaded: </span>
         <Link url={part.url} />
       </p>
     );
@@ -18,7 +18,7 @@ export function FilePart({ part }: { part: Part }) {
 
 function Bytes({ part, name }: { part: Part; name: string }) {
   const bytes = useMemo(() => bytesOf(part.raw ?? ""), [part.raw]);
-  if (!bytes) return <p class="file">{name}: these bytes are not base64.</p>;
+  if (!bytes) return <p class="file">{name} can't be displayed: its content is not valid base64.</p>;
   const type = part.mediaType ?? "application/octet-stream";
   return (
     <div class="file">
@@ -44,9 +44,9 @@ function Bytes({ part, name }: { part: Part; name: string }) {
 function Image({ bytes, type, name }: { bytes: Uint8Array<ArrayBuffer>; type: string; name: string }) {
   const [url, setUrl] = useState("");
   useEffect(() => {
-    const made = URL.createObjectURL(new Blob([bytes], { type }));
-    setUrl(made);
-    return () => URL.revokeObjectURL(made);
+    const blobUrl = URL.createObjectURL(new Blob([bytes], { type }));
+    setUrl(blobUrl);
+    return () => URL.revokeObjectURL(blobUrl);
   }, [bytes, type]);
   return <div class="picture">{url && <img src={url} alt={name} />}</div>;
 }

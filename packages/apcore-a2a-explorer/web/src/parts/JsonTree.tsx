@@ -1,10 +1,10 @@
 import { useState } from "preact/hooks";
 import type { Json } from "../protocol/types";
 
-const STEP = 100;
-const LONGEST = 2000;
+const STEP = 100; // members
+const MAX_STRING = 2000; // characters
 
-/** A JSON value as a tree; what is closed is not in the page. */
+/** A JSON value as a tree; closed branches are not rendered. */
 export function JsonTree({ value, name, open = 2 }: { value: Json; name?: string; open?: number }) {
   if (value === null || typeof value !== "object") {
     return (
@@ -24,7 +24,7 @@ function Branch({ value, name, open }: { value: Tree; name?: string; open: numbe
   const [shown, setShown] = useState(STEP);
   const names = Array.isArray(value) ? null : Object.keys(value);
   const size = names?.length ?? (value as Json[]).length;
-  const about = names ? `{ ${size} }` : `[ ${size} ]`;
+  const summary = names ? `{ ${size} }` : `[ ${size} ]`;
   if (!size) {
     return (
       <div class="leaf">
@@ -37,7 +37,7 @@ function Branch({ value, name, open }: { value: Tree; name?: string; open: numbe
     <div class="branch">
       <button type="button" class="twig" aria-expanded={opened} onClick={() => setOpened(!opened)}>
         <span aria-hidden="true">{opened ? "▾" : "▸"}</span> <Name name={name} />
-        <span class="muted">{about}</span>
+        <span class="muted">{summary}</span>
       </button>
       {opened && (
         <div class="children">
@@ -48,7 +48,7 @@ function Branch({ value, name, open }: { value: Tree; name?: string; open: numbe
           })}
           {size > shown && (
             <button type="button" class="quiet small" onClick={() => setShown(shown + 5 * STEP)}>
-              Show more ({(size - shown).toLocaleString()} are left)
+              Show more ({(size - shown).toLocaleString()} left)
             </button>
           )}
         </div>
@@ -60,22 +60,22 @@ function Branch({ value, name, open }: { value: Tree; name?: string; open: numbe
 const Name = ({ name }: { name?: string }) =>
   name === undefined ? null : <span class="name">{plain(name)}: </span>;
 
-const TURNING = /[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/g;
+const BIDI_CONTROLS = /[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/g;
 
-/** *source* in the order it has: characters that turn the text around are spelled out. */
+/** *source* with bidirectional control characters escaped, so that it is shown in its own order. */
 const plain = (source: string) =>
-  source.replace(TURNING, (found) => `\\u${found.charCodeAt(0).toString(16).padStart(4, "0")}`);
+  source.replace(BIDI_CONTROLS, (control) => `\\u${control.charCodeAt(0).toString(16).padStart(4, "0")}`);
 
 function Scalar({ value }: { value: null | boolean | number | string }) {
   const [whole, setWhole] = useState(false);
   if (typeof value !== "string") return <span class={`json-${typeof value}`}>{String(value)}</span>;
-  const cut = !whole && value.length > LONGEST;
+  const truncated = !whole && value.length > MAX_STRING;
   return (
     <span class="json-string">
-      {plain(JSON.stringify(cut ? value.slice(0, LONGEST) : value))}
-      {cut && (
+      {plain(JSON.stringify(truncated ? value.slice(0, MAX_STRING) : value))}
+      {truncated && (
         <button type="button" class="quiet small" onClick={() => setWhole(true)}>
-          … all {value.length.toLocaleString()} characters
+          … show all {value.length.toLocaleString()} characters
         </button>
       )}
     </span>

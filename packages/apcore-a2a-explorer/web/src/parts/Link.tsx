@@ -1,7 +1,7 @@
 import type { ComponentChildren } from "preact";
 import { safeUrl } from "./markdown";
 
-/** A link to elsewhere; text where the address is none that a link may have. */
+/** An external link, or plain text if the URL is not safe to link to. */
 export function Link({ url, children }: { url: string | undefined; children?: ComponentChildren }) {
   const safe = safeUrl(url);
   if (!safe) return <span class="breakable">{children ?? url}</span>;

@@ -1,8 +1,9 @@
 import { useState } from "preact/hooks";
+import { counted } from "./counted";
 
-const STEP = 20_000;
+const STEP = 20_000; // characters
 
-/** Text as it is; of a long one the beginning, and more when it is asked for. */
+/** Preformatted text; of a long one the beginning, with a button to show more. */
 export function LongText({ text, code = false }: { text: string; code?: boolean }) {
   const [shown, setShown] = useState(STEP);
   const rest = text.length - shown;
@@ -13,7 +14,7 @@ export function LongText({ text, code = false }: { text: string; code?: boolean 
       </pre>
       {rest > 0 && (
         <button type="button" class="quiet small" onClick={() => setShown(shown * 4)}>
-          Show more ({rest.toLocaleString()} characters are left)
+          Show more ({counted(rest, "character")} left)
         </button>
       )}
     </>

@@ -11,15 +11,15 @@ import { Table } from "./Table";
 import { Choice } from "./Choice";
 
 const MARKDOWN = /(^|\n)(#{1,6} |[-*] |\d+\. |```|> |\|.*\|)|\*\*|`[^`]+`|\[[^\]]+\]\(/;
-const LONGEST_MARKDOWN = 200_000;
+const MAX_MARKDOWN = 200_000; // characters
 
 export const PartView = ({ part }: { part: Part }) => (
   <Boundary>
-    <Shown part={part} />
+    <PartContent part={part} />
   </Boundary>
 );
 
-function Shown({ part }: { part: Part }) {
+function PartContent({ part }: { part: Part }) {
   if (part.text !== undefined) return <TextPart part={part} text={part.text} />;
   if (part.data !== undefined) return <DataPart data={part.data} />;
   return <FilePart part={part} />;
@@ -27,9 +27,9 @@ function Shown({ part }: { part: Part }) {
 
 function TextPart({ part, text }: { part: Part; text: string }) {
   const declared = /markdown/.test(part.mediaType ?? "");
-  const can = text.length < LONGEST_MARKDOWN && (declared || MARKDOWN.test(text));
+  const mayBeMarkdown = text.length < MAX_MARKDOWN && (declared || MARKDOWN.test(text));
   const [rich, setRich] = useState(declared);
-  if (!can) return <LongText text={text} />;
+  if (!mayBeMarkdown) return <LongText text={text} />;
   return (
     <>
       <Choice
@@ -62,7 +62,7 @@ export function DataPart({ data }: { data: Json }) {
   );
 }
 
-/** The rows in *data*: it is an array of flat objects, or has nothing but one. */
+/** The rows in *data*, if it is an array of flat objects or an object with only such an array. */
 function tableOf(data: Json) {
   if (Array.isArray(data)) return rowsOf(data);
   const values = data && typeof data === "object" ? Object.values(data) : [];

@@ -1,8 +1,9 @@
 import { useState } from "preact/hooks";
 import type { JsonObject } from "../protocol/types";
+import { counted } from "./counted";
 import { columnsOf } from "./rows";
 
-const STEP = 100;
+const STEP = 100; // rows
 
 export function Table({ rows, label }: { rows: JsonObject[]; label: string }) {
   const [shown, setShown] = useState(STEP);
@@ -33,7 +34,7 @@ export function Table({ rows, label }: { rows: JsonObject[]; label: string }) {
       </div>
       {rows.length > shown && (
         <button type="button" class="quiet small" onClick={() => setShown(shown + 5 * STEP)}>
-          Show more ({(rows.length - shown).toLocaleString()} rows are left)
+          Show more ({counted(rows.length - shown, "row")} left)
         </button>
       )}
     </>

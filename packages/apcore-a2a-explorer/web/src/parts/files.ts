@@ -1,6 +1,6 @@
 import type { Part } from "../protocol/types";
 
-/** The bytes of base64, or of base64url; null if it is neither. */
+/** Decode base64 or base64url; null if it is neither. */
 export function bytesOf(base64: string): Uint8Array<ArrayBuffer> | null {
   try {
     const binary = atob(base64.replaceAll("-", "+").replaceAll("_", "/"));
@@ -24,7 +24,7 @@ export async function toBase64(file: Blob): Promise<string> {
 
 const IMAGES = /^image\/(png|jpeg|gif|webp|avif|bmp|svg\+xml)$/i;
 
-/** Images are shown by <img>, where an SVG runs no scripts. */
+/** Whether the part can be shown by <img>, in which SVGs run no scripts. */
 export const isImage = (part: Part) => part.raw !== undefined && IMAGES.test(part.mediaType ?? "");
 
 export function sizeOf(bytes: number): string {
@@ -33,9 +33,9 @@ export function sizeOf(bytes: number): string {
   return `${(bytes / 1_000_000).toFixed(1)} MB`;
 }
 
-/** A name that is one, and no path. */
-export const fileName = (part: Part, otherwise: string) =>
-  (part.filename ?? "").split(/[/\\]/).pop()?.replace(/[\u0000-\u001f\u202a-\u202e\u2066-\u2069]/g, "") || otherwise;
+/** The part's file name without any path and control characters. */
+export const fileName = (part: Part, fallback: string) =>
+  (part.filename ?? "").split(/[/\\]/).pop()?.replace(/[\u0000-\u001f\u202a-\u202e\u2066-\u2069]/g, "") || fallback;
 
 export function download(content: BlobPart, name: string, type = "application/octet-stream"): void {
   const url = URL.createObjectURL(new Blob([content], { type }));

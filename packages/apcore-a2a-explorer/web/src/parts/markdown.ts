@@ -4,7 +4,7 @@ import { Marked } from "marked";
 const ESCAPES: Record<string, string> = { "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" };
 const escaped = (source: string) => source.replace(/[&<>"]/g, (each) => ESCAPES[each]!);
 
-/** A <br> is what it is; all other HTML is the text that it is. */
+/** The only HTML that is kept; all other HTML is shown as text. */
 const BREAK = /^<br\s*\/?>$/i;
 
 const marked = new Marked({
@@ -13,7 +13,7 @@ const marked = new Marked({
   async: false,
   renderer: {
     html: ({ text }) => (BREAK.test(text.trim()) ? text : escaped(text)),
-    // nothing is loaded from elsewhere
+    // images become links, so that nothing is loaded from other hosts
     image: ({ href, text }) => `<a href="${escaped(href)}">${escaped(text || href)}</a>`,
   },
 });
@@ -30,7 +30,7 @@ purify.addHook("afterSanitizeAttributes", (node) => {
   node.setAttribute("rel", "noopener noreferrer");
 });
 
-/** *source* as HTML that can do nothing but show text and links. */
+/** Convert Markdown to safe HTML of text and links only. */
 export function markdownToHtml(source: string): string {
   return purify.sanitize(parsed(source), {
     ALLOWED_TAGS: TAGS,
@@ -41,7 +41,7 @@ export function markdownToHtml(source: string): string {
   });
 }
 
-/** What is nested too deep to be parsed stays text. */
+/** Parse Markdown; source that is nested too deeply stays text. */
 function parsed(source: string): string {
   try {
     return marked.parse(source) as string;
@@ -50,7 +50,7 @@ function parsed(source: string): string {
   }
 }
 
-/** The address, if it is one that a link may have. */
+/** The URL in its normal form, if it is safe to link to. */
 export function safeUrl(source: string | undefined): string | undefined {
   if (!source || !URL.canParse(source)) return undefined;
   const { protocol, href } = new URL(source);

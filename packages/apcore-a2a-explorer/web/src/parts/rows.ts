@@ -4,7 +4,7 @@ import { isObject } from "../protocol/values";
 const flat = (value: Json) => value === null || typeof value !== "object";
 const MAX_COLUMNS = 30;
 
-/** The rows of a table, where *value* is an array of flat objects. */
+/** The rows of a table if *value* is an array of flat objects, else null. */
 export function rowsOf(value: Json | undefined): JsonObject[] | null {
   if (!Array.isArray(value) || !value.length) return null;
   return value.every((row) => isObject(row) && Object.values(row).every(flat))
@@ -13,7 +13,7 @@ export function rowsOf(value: Json | undefined): JsonObject[] | null {
 }
 
 export function columnsOf(rows: JsonObject[]): string[] {
-  const found = new Set<string>();
-  for (const row of rows.slice(0, 1000)) for (const name of Object.keys(row)) found.add(name);
-  return [...found].slice(0, MAX_COLUMNS);
+  const columns = new Set<string>();
+  for (const row of rows.slice(0, 1000)) for (const name of Object.keys(row)) columns.add(name);
+  return [...columns].slice(0, MAX_COLUMNS);
 }

@@ -1,4 +1,4 @@
-/** The Agent Card, in the form of 1.0, of 0.3, or of both beside each other. */
+/** Agent Cards in the format of A2A 1.0, of 0.3, or of both. */
 
 import type { Json, JsonObject } from "./types";
 import { isObject, object, objects, strings, text } from "./values";
@@ -8,7 +8,7 @@ export interface Example {
   description?: string;
   inputs?: Json;
   output?: Json;
-  /** What the protocol's own examples are: text. */
+  /** The protocol's own examples are plain text. */
   text?: string;
 }
 
@@ -103,24 +103,24 @@ export function readCard(source: JsonObject): AgentCard {
 }
 
 function interfaces(source: JsonObject): AgentInterface[] {
-  const found = objects(source.supportedInterfaces).map((each) => ({
+  const declared = objects(source.supportedInterfaces).map((each) => ({
     url: text(each.url) ?? "",
     binding: text(each.protocolBinding) ?? "",
     version: text(each.protocolVersion) ?? "",
   }));
-  if (found.length || !source.url) return found;
+  if (declared.length || !source.url) return declared;
   const version = text(source.protocolVersion) ?? "0.3";
   const binding = text(source.preferredTransport) ?? "JSONRPC";
   return [{ url: String(source.url), binding, version }];
 }
 
-/** The names of the schemes that the card demands, any one of which will do. */
+/** The names of the security schemes that the card accepts; any one of them suffices. */
 function requirements(source: JsonObject): string[] {
-  const old = objects(source.security).flatMap(Object.keys);
-  const named = objects(source.securityRequirements).flatMap((each) =>
+  const v03 = objects(source.security).flatMap(Object.keys);
+  const v1 = objects(source.securityRequirements).flatMap((each) =>
     Object.keys(object(each.schemes) ?? {}),
   );
-  return [...new Set([...old, ...named])];
+  return [...new Set([...v03, ...v1])];
 }
 
 function scheme([name, value]: [string, Json]): SecurityScheme {
@@ -134,8 +134,9 @@ function scheme([name, value]: [string, Json]): SecurityScheme {
   const description = text((key ?? http ?? oauth ?? oidc ?? source).description) ?? "";
   if (key) {
     const location = text(key.location) ?? text(key.in) ?? "header";
-    const hint = `API key in the ${location} ${text(key.name) ?? ""}`;
-    return { name, kind: "apiKey", description, hint, location, key: text(key.name) ?? "X-API-Key" };
+    const keyName = text(key.name) ?? "X-API-Key";
+    const hint = `API key (${location} ${keyName})`;
+    return { name, kind: "apiKey", description, hint, location, key: keyName };
   }
   if (http) {
     const kind = text(http.scheme)?.toLowerCase() === "basic" ? "basic" : "bearer";
@@ -143,7 +144,7 @@ function scheme([name, value]: [string, Json]): SecurityScheme {
   }
   if (oauth) return { name, kind: "bearer", description, hint: "OAuth 2.0 access token" };
   if (oidc) return { name, kind: "bearer", description, hint: "OpenID Connect token" };
-  return { name, kind: "other", description, hint: "Mutual TLS, or unknown: your browser's matter" };
+  return { name, kind: "other", description, hint: "mutual TLS or another scheme, left to your browser" };
 }
 
 function skill(
@@ -153,22 +154,22 @@ function skill(
   outputModes: string[],
 ): Skill {
   const id = text(source.id) ?? "";
-  const more = (details && Object.hasOwn(details, id) && object(details[id])) || {};
+  const extended = (details && Object.hasOwn(details, id) && object(details[id])) || {};
   const apcore = object(object(source.extensions)?.apcore);
-  const rich = objects(more.examples).map(example);
-  const own = (list: string[], defaults: string[]) => (list.length ? list : defaults);
+  const structured = objects(extended.examples).map(example);
+  const withDefaults = (list: string[], defaults: string[]) => (list.length ? list : defaults);
   return {
     id,
     name: text(source.name) || id,
     description: text(source.description) ?? "",
     tags: strings(source.tags),
-    inputModes: own(strings(source.inputModes), inputModes),
-    outputModes: own(strings(source.outputModes), outputModes),
-    examples: rich.length ? rich : strings(source.examples).map((said) => plain(said)),
-    annotations: object(more.annotations) ?? object(apcore?.annotations) ?? {},
-    inputSchema: object(more.inputSchema),
-    outputSchema: object(more.outputSchema),
-    documentation: text(more.documentation),
+    inputModes: withDefaults(strings(source.inputModes), inputModes),
+    outputModes: withDefaults(strings(source.outputModes), outputModes),
+    examples: structured.length ? structured : strings(source.examples).map((message) => plain(message)),
+    annotations: object(extended.annotations) ?? object(apcore?.annotations) ?? {},
+    inputSchema: object(extended.inputSchema),
+    outputSchema: object(extended.outputSchema),
+    documentation: text(extended.documentation),
   };
 }
 
@@ -179,12 +180,12 @@ const example = (source: JsonObject, index: number): Example => ({
   output: source.output,
 });
 
-const plain = (said: string): Example => ({
-  title: said.length > 60 ? `${said.slice(0, 59)}…` : said,
-  text: said,
+const plain = (message: string): Example => ({
+  title: message.length > 60 ? `${message.slice(0, 59)}…` : message,
+  text: message,
 });
 
-/** Whether files can be sent to the skill: its modes say so, or its schema has a place for one. */
+/** Whether the skill takes files, by its input modes or the members of its schema. */
 export function takesFiles(skill: Skill): boolean {
   const properties = object(skill.inputSchema?.properties) ?? {};
   const modes = skill.inputModes.some((mode) => !/^(application\/json|text\/plain)$/.test(mode));

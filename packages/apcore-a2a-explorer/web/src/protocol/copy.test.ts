@@ -12,25 +12,25 @@ const send: Operation = {
 };
 
 describe("curl", () => {
-  it("quotes what the shell would take for its own", () => {
+  it("quotes the shell's special characters", () => {
     const source = asCurl(v1, send, target);
     expect(source).toContain("curl -sN 'https://agent.example.com/'");
     expect(source).toContain("-H 'A2A-Version: 1.0'");
     expect(source).toContain(String.raw`it'\''s`);
   });
 
-  it("has a variable where the credentials are", () => {
+  it("has a variable instead of the credentials", () => {
     const credentials = { header: "Authorization", value: "Bearer $A2A_TOKEN" };
     expect(asCurl(v03, send, { ...target, credentials })).toContain('-H "Authorization: Bearer $A2A_TOKEN"');
   });
 });
 
 describe("Python", () => {
-  it("has Python's literals", () => {
+  it("uses Python's literals", () => {
     expect(python({ a: [true, null, 1.5, 'x"\n'] })).toBe('{"a": [True, None, 1.5, "x\\"\\n"]}');
   });
 
-  it("names skill, version and credentials", () => {
+  it("has the skill, the version and the credentials' variable", () => {
     const credentials = { header: "X-API-Key", value: "$A2A_TOKEN" };
     const source = asPython(v03, send, { ...target, credentials });
     expect(source).toContain('protocol="0.3", auth=APIKey(os.environ["A2A_TOKEN"])');
@@ -38,13 +38,13 @@ describe("Python", () => {
     expect(source).toContain('skill="s"');
   });
 
-  it("takes a key for the query from the environment, too", () => {
+  it("reads an API key for the query from the environment, too", () => {
     const queried = { ...target, queryKey: "a key" };
     expect(asCurl(v1, send, queried)).toContain(`'https://agent.example.com/''?a%20key='"$A2A_TOKEN"`);
     expect(asPython(v1, send, queried)).toContain('auth=APIKey(os.environ["A2A_TOKEN"])');
   });
 
-  it("reads files instead of spelling them out", () => {
+  it("reads files instead of including their bytes", () => {
     const message = { ...send.message, parts: [{ raw: "QQ==", filename: "a.csv" }] };
     const source = asPython(v1, { ...send, name: "send", message }, target);
     expect(source).toContain('Part(raw=Path("a.csv").read_bytes(), filename="a.csv")');

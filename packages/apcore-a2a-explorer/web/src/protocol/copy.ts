@@ -1,4 +1,4 @@
-/** Requests as people would write them: curl, Python, JSON. Credentials stay out of all of them. */
+/** Requests to copy, as curl commands, Python or JSON. None of them contains credentials. */
 
 import type { Dialect } from "./dialect";
 import { envelope } from "./rpc";
@@ -6,9 +6,9 @@ import type { Json, Operation, Part } from "./types";
 
 export interface Target {
   url: string;
-  /** The member of the query that carries the credentials. */
+  /** The query parameter for the credentials. */
   queryKey?: string;
-  /** The header that carries the credentials, with a variable in their place. */
+  /** The header for the credentials, with a variable in their place. */
   credentials?: { header: string; value: string };
   lastEventId?: string;
 }
@@ -25,7 +25,7 @@ export function asCurl(dialect: Dialect, operation: Operation, target: Target): 
   const lines = [
     `curl -s${streams ? "N" : ""} ${quoted(target.url)}${queryOf(target)}`,
     ...headers.map(([name, value]) => `-H ${quoted(`${name}: ${value}`)}`),
-    // in double quotes, so that the shell puts the variable in
+    // in double quotes, so that the shell expands the variable
     ...(target.credentials
       ? [`-H "${target.credentials.header}: ${target.credentials.value}"`]
       : []),
@@ -34,7 +34,7 @@ export function asCurl(dialect: Dialect, operation: Operation, target: Target): 
   return lines.join(" \\\n  ");
 }
 
-/** What follows the quoted address: a variable in double quotes, so that the shell puts it in. */
+/** The query after the quoted URL, with a variable in double quotes for the shell to expand. */
 const queryOf = ({ queryKey }: Target) =>
   queryKey ? `${quoted(`?${encodeURIComponent(queryKey)}=`)}"$A2A_TOKEN"` : "";
 
@@ -149,7 +149,7 @@ const keywords = (source: Record<string, Json | undefined>) =>
     .map(([name, value]) => `${name}=${python(value as Json)}`)
     .join(", ");
 
-/** *value* as a Python literal: JSON's strings are Python's, too. */
+/** *value* as a Python literal; JSON strings are also Python strings. */
 export function python(value: Json, depth = 0): string {
   if (value === null) return "None";
   if (typeof value === "boolean") return value ? "True" : "False";

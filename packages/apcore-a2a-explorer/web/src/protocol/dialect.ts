@@ -5,10 +5,10 @@ export interface RpcRequest {
   params: JsonObject;
 }
 
-/** How a version of the protocol looks on the wire. */
+/** The wire format of a version of the protocol. */
 export interface Dialect {
   version: Version;
-  /** The header fields of each request, beside the content type. */
+  /** The header fields of each request, besides the content type. */
   headers: Record<string, string>;
   request(operation: Operation): RpcRequest;
   task(result: unknown): Task;

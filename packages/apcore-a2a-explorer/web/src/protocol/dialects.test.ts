@@ -100,7 +100,7 @@ describe("lists", () => {
     query: { state: "auth-required", contextId: "c", pageSize: 5, pageToken: "p" },
   };
 
-  it("are asked for in each version's words", () => {
+  it("are requested in each version's format", () => {
     expect(v1.request(list).params).toEqual({
       status: "TASK_STATE_AUTH_REQUIRED",
       contextId: "c",
@@ -115,12 +115,12 @@ describe("lists", () => {
     });
   });
 
-  it("tell where the next page begins", () => {
+  it("have a token for the next page", () => {
     expect(v1.page({ tasks: [], nextPageToken: "n", totalSize: 9 })).toEqual({ tasks: [], next: "n", total: 9 });
     expect(v03.page({ tasks: [{ id: "t" }], nextCursor: "n" })).toMatchObject({ next: "n", tasks: [{ id: "t" }] });
   });
 
-  it("of webhooks have each version's form", () => {
+  it("of webhooks are read from each version's format", () => {
     const config = { id: "1", url: "https://example.com/" };
     expect(v1.pushConfigs({ configs: [{ ...config, taskId: "t" }] })).toMatchObject([{ ...config, taskId: "t" }]);
     expect(v03.pushConfigs([{ taskId: "t", pushNotificationConfig: config }])).toMatchObject([config]);

@@ -1,27 +1,27 @@
 import type { Json, JsonObject, Task } from "./types";
 import { isObject, objects, text } from "./values";
 
-/** The agent's refusal: a JSON-RPC error. */
+/** A JSON-RPC error from the agent. */
 export class RpcError extends Error {
   constructor(
     readonly code: number,
     message: string,
     readonly data?: Json,
-    /** Seconds after which to try again; 0 where the agent does not tell. */
+    /** Seconds to wait before trying again; 0 if the agent does not say. */
     readonly retryAfter = 0,
   ) {
     super(message);
   }
 }
 
-/** The agent did not answer in JSON-RPC. */
+/** An answer that is not JSON-RPC. */
 export class HttpError extends Error {
   constructor(
     readonly status: number,
     message: string,
-    /** What `WWW-Authenticate` says. */
+    /** The value of `WWW-Authenticate`. */
     readonly challenge = "",
-    /** Seconds after which to try again; 0 where the agent does not tell. */
+    /** Seconds to wait before trying again; 0 if the agent does not say. */
     readonly retryAfter = 0,
   ) {
     super(message);
@@ -32,13 +32,13 @@ export class HttpError extends Error {
 export class ConnectionError extends Error {}
 
 export interface FieldError {
-  /** Found by the page, before anything was sent. */
+  /** Whether the page found it before sending. */
   local?: boolean;
   field: string;
   message: string;
 }
 
-/** What is wrong with which field: 1.0 by google.rpc.BadRequest, 0.3 by `errors`. */
+/** The field errors of a refusal: google.rpc.BadRequest in 1.0, `errors` in 0.3. */
 export function fieldErrors(error: unknown): FieldError[] {
   if (!(error instanceof RpcError)) return [];
   if (isObject(error.data)) return listed(error.data);
@@ -48,11 +48,11 @@ export function fieldErrors(error: unknown): FieldError[] {
     .map((each) => fieldError(each.field, each.description));
 }
 
-/** What a module that ran found wrong: its task fails with an error among its status's parts. */
+/** The field errors that a module reported in the status message of its failed task. */
 export function taskErrors(task: Task | null): FieldError[] {
   if (task?.status.state !== "failed" && task?.status.state !== "rejected") return [];
-  const said = task.status.message?.parts ?? [];
-  return said.flatMap(({ data }) => (isObject(data) && isObject(data.data) ? listed(data.data) : []));
+  const parts = task.status.message?.parts ?? [];
+  return parts.flatMap(({ data }) => (isObject(data) && isObject(data.data) ? listed(data.data) : []));
 }
 
 const listed = (data: JsonObject) =>
@@ -60,16 +60,16 @@ const listed = (data: JsonObject) =>
 
 const fieldError = (field: unknown, message: unknown): FieldError => ({
   field: text(field) ?? "",
-  message: text(message) ?? "is not valid",
+  message: text(message) ?? "Invalid value.",
 });
 
-/** The reason of the error as google.rpc.ErrorInfo has it. */
+/** The error's reason in google.rpc.ErrorInfo, or its type in 0.3. */
 export function reasonOf(error: RpcError): string | undefined {
   const info = objects(error.data).find((each) => String(each["@type"]).endsWith("ErrorInfo"));
   return text(info?.reason) ?? (isObject(error.data) ? text(error.data.type) : undefined);
 }
 
-/** The seconds of `Retry-After` (RFC 9110 §10.2.3): a number of them, or a date. */
+/** The seconds of `Retry-After` (RFC 9110 §10.2.3), which is a number or a date. */
 export function secondsOf(header: string | null, now = Date.now()): number {
   const seconds = /^\d+$/.test(header ?? "") ? Number(header) : (Date.parse(header ?? "") - now) / 1000;
   return seconds > 0 ? Math.ceil(seconds) : 0;

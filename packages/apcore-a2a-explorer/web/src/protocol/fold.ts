@@ -1,23 +1,23 @@
 import type { Artifact, StreamEvent, Task } from "./types";
 
 /**
- * *task* after *event*, as a new object; only the parts of an artifact are added in place,
- * for there may be thousands. A status message becomes history when the next status replaces it.
+ * Apply *event* to *task*; return a new task. Parts are appended to artifacts in place, because
+ * there may be thousands. A status message moves to the history when the next status replaces it.
  */
 export function fold(task: Task | null, event: StreamEvent): Task | null {
   if (event.kind === "task") return copyOf(event.task);
   if (event.kind === "message") return task;
-  const known = task ?? begun(event.taskId, event.contextId);
+  const current = task ?? newTask(event.taskId, event.contextId);
   if (event.kind === "artifact") {
-    return { ...known, artifacts: folded(known.artifacts, event.artifact, event.append) };
+    return { ...current, artifacts: withArtifact(current.artifacts, event.artifact, event.append) };
   }
-  const said = known.status.message;
-  const told = !said || known.history.some((each) => each.messageId === said.messageId);
-  const history = told ? known.history : [...known.history, said];
-  return { ...known, history, status: event.status };
+  const message = current.status.message;
+  const isRecorded = !message || current.history.some((each) => each.messageId === message.messageId);
+  const history = isRecorded ? current.history : [...current.history, message];
+  return { ...current, history, status: event.status };
 }
 
-const begun = (id: string, contextId: string): Task => ({
+const newTask = (id: string, contextId: string): Task => ({
   id,
   contextId,
   status: { state: "submitted" },
@@ -25,17 +25,17 @@ const begun = (id: string, contextId: string): Task => ({
   history: [],
 });
 
-/** The event stays as it came. */
+/** A copy, so that later events do not change the event's task. */
 function copyOf(task: Task): Task {
   const artifacts = task.artifacts.map((each) => ({ ...each, parts: [...each.parts] }));
   return { ...task, artifacts };
 }
 
-function folded(artifacts: Artifact[], artifact: Artifact, append: boolean): Artifact[] {
+function withArtifact(artifacts: Artifact[], artifact: Artifact, append: boolean): Artifact[] {
   const index = artifacts.findIndex((each) => each.artifactId === artifact.artifactId);
-  const known = artifacts[index];
-  if (!known) return [...artifacts, { ...artifact, parts: [...artifact.parts] }];
+  const existing = artifacts[index];
+  if (!existing) return [...artifacts, { ...artifact, parts: [...artifact.parts] }];
   if (!append) return artifacts.with(index, { ...artifact, parts: [...artifact.parts] });
-  for (const part of artifact.parts) known.parts.push(part);
-  return artifacts.with(index, { ...known });
+  for (const part of artifact.parts) existing.parts.push(part);
+  return artifacts.with(index, { ...existing });
 }

@@ -1,6 +1,6 @@
 import type { Part } from "./types";
 
-/** What somebody wrote: data if it is a JSON object or array, else text. */
+/** The part for the user's input: data if it is a JSON object or array, else text. */
 export function partOf(source: string): Part {
   try {
     const data: unknown = JSON.parse(source);

@@ -25,22 +25,22 @@ const chunk = (n: number, append: boolean): StreamEvent => ({
 const after = (events: StreamEvent[]) => events.reduce<Task | null>(fold, null)!;
 
 describe("a task", () => {
-  it("is what its events say", () => {
+  it("is built from its events", () => {
     const task = after([status("working"), chunk(1, false), chunk(2, true), status("completed")]);
     expect(task.status.state).toBe("completed");
     expect(task.artifacts[0]!.parts.map((part) => part.data)).toEqual([1, 2]);
   });
 
-  it("has an artifact anew when a chunk does not append", () => {
+  it("replaces an artifact when a chunk does not append", () => {
     expect(after([chunk(1, false), chunk(2, false)]).artifacts[0]!.parts).toHaveLength(1);
   });
 
-  it("keeps what the agent said, once", () => {
+  it("keeps the agent's messages in the history once", () => {
     const task = after([status("input-required", "Which?"), status("working"), status("completed")]);
     expect(task.history.map((each) => each.messageId)).toEqual(["Which?"]);
   });
 
-  it("leaves the events as they came", () => {
+  it("does not change the events", () => {
     const event = chunk(1, false);
     after([event, chunk(2, true)]);
     expect(event.kind === "artifact" && event.artifact.parts).toHaveLength(1);
@@ -48,7 +48,7 @@ describe("a task", () => {
 });
 
 describe("a refusal", () => {
-  it("tells its fields in 1.0", () => {
+  it("has field errors in 1.0", () => {
     const data: Json = [
       { "@type": "type.googleapis.com/google.rpc.ErrorInfo", reason: "X" },
       { "@type": "type.googleapis.com/google.rpc.BadRequest", fieldViolations: [{ field: "a.b", description: "no" }] },
@@ -56,12 +56,12 @@ describe("a refusal", () => {
     expect(fieldErrors(new RpcError(-32602, "x", data))).toEqual([{ field: "a.b", message: "no" }]);
   });
 
-  it("tells its fields in 0.3", () => {
+  it("has field errors in 0.3", () => {
     const data = { errors: [{ field: "a", code: "type", message: "no" }] };
     expect(fieldErrors(new RpcError(-32602, "x", data))).toEqual([{ field: "a", message: "no" }]);
   });
 
-  it("may tell none", () => {
+  it("may have no field errors", () => {
     expect(fieldErrors(new RpcError(-32602, "x"))).toEqual([]);
     expect(fieldErrors(new Error("x"))).toEqual([]);
   });
@@ -79,7 +79,7 @@ describe("a question", () => {
     },
   });
 
-  it("may be one of approval", () => {
+  it("may ask for approval", () => {
     const question = questionOf(paused({ approval: { id: "q", arguments: { path: "x" } } }))!;
     expect(question).toMatchObject({ kind: "approval", text: "Well?", arguments: { path: "x" } });
     expect(approvalAnswer(question, false, "later")).toEqual({ approved: false, approvalId: "q", comment: "later" });
@@ -90,7 +90,7 @@ describe("a question", () => {
     expect(question).toMatchObject({ kind: "input", choices: ["a", "b"] });
   });
 
-  it("is none when the task is not paused", () => {
+  it("exists only for a paused task", () => {
     expect(questionOf(after([status("completed")]))).toBeNull();
   });
 });
@@ -111,7 +111,7 @@ describe("a card", () => {
     security: [{ old: [] }],
   });
 
-  it("has the details of skills from the extension", () => {
+  it("has the skills' details from the extension", () => {
     expect(badgesOf(card.skills[0]!)).toEqual([{ label: "destructive", tone: "danger" }]);
     expect(takesFiles(card.skills[0]!)).toBe(true);
     expect(card.skills[1]!.inputSchema).toBeUndefined();
@@ -123,13 +123,13 @@ describe("a card", () => {
   });
 });
 
-it("what people write is data if it is JSON", () => {
+it("input is data if it is a JSON object or array", () => {
   expect(partOf('{"a":1}')).toEqual({ data: { a: 1 } });
   expect(partOf("12")).toEqual({ text: "12" });
   expect(partOf("no")).toEqual({ text: "no" });
 });
 
-it("progress is what a module reports", () => {
+it("progress is read from status messages and metadata", () => {
   expect(progressOf({ ...status("working", "half"), metadata: { progress: 0.5 } } as StreamEvent)).toEqual({ part: 0.5, label: "half" });
   expect(progressOf({ ...status("working"), metadata: { progress: { current: 3, total: 4 } } } as StreamEvent)?.part).toBe(0.75);
   expect(progressOf(status("completed"))).toBeNull();

@@ -1,4 +1,4 @@
-/** Reading what both versions share; each dialect brings its way of reading a part. */
+/** Readers of the types that both versions share; each dialect provides a reader of parts. */
 
 import { readState } from "./states";
 import type { Artifact, JsonObject, Message, Part, PushConfig, StreamEvent, Task, TaskStatus } from "./types";
@@ -62,14 +62,14 @@ const idsOf = (source: JsonObject) => ({
   contextId: text(source.contextId) ?? "",
 });
 
-/** A push configuration: what its client has set, and what has become of it. */
-export const readPush = (config: JsonObject, about: JsonObject): PushConfig => ({
+/** Read a push config with the status of its deliveries. */
+export const readPush = (config: JsonObject, record: JsonObject): PushConfig => ({
   id: text(config.id),
-  taskId: text(about.taskId),
+  taskId: text(record.taskId),
   url: text(config.url) ?? "",
   token: text(config.token),
-  status: text(about.status),
-  reason: text(about.reason) ?? text(about.error),
+  status: text(record.status),
+  reason: text(record.reason) ?? text(record.error),
 });
 
 export const writePush = (config: PushConfig) =>

@@ -22,13 +22,13 @@ export const envelope = (request: RpcRequest, id: number) => ({
   ...request,
 });
 
-/** One request, and the result of its answer. */
+/** Send a request; return the result of its answer. */
 export async function call(endpoint: Endpoint, request: RpcRequest, exchange: Exchange = {}) {
   const response = await post(endpoint, request, exchange, "application/json");
   return resultOf(await readJson(response));
 }
 
-/** The events of a request's answer, as they come. */
+/** Send a request; yield the events of its answer as they arrive. */
 export async function* stream(
   endpoint: Endpoint,
   request: RpcRequest,
@@ -46,7 +46,7 @@ export async function* stream(
   const pieces = response.body!.pipeThrough(new TextDecoderStream()).getReader();
   try {
     for (;;) {
-      const { done, value } = await lost(() => pieces.read());
+      const { done, value } = await withConnectionErrors(() => pieces.read());
       if (done) return;
       for (const event of parser.feed(value)) {
         yield { id: event.id, result: resultOf(parse(event.data)) };
@@ -71,9 +71,9 @@ async function post(
   if (exchange.lastEventId !== undefined) headers["Last-Event-ID"] = exchange.lastEventId;
   const body = JSON.stringify(envelope(request, ++lastId));
   const init = { method: "POST", headers, body, signal: exchange.signal };
-  const response = await lost(
+  const response = await withConnectionErrors(
     () => fetch(endpoint.url, init),
-    "The agent can't be reached, or did not answer before the connection was lost.",
+    "The agent can't be reached, or the connection was lost before it responded. Try again.",
   );
   if (response.ok) return response;
   const answer = await response.text().catch(() => "");
@@ -82,22 +82,22 @@ async function post(
   if (jsonrpc && isObject(error) && response.status !== 401) throw refusal(error, wait);
   throw new HttpError(
     response.status,
-    (isObject(error) && text(error.message)) || response.statusText || "no answer",
+    (isObject(error) && text(error.message)) || response.statusText || "no reason given",
     response.headers.get("www-authenticate") ?? "",
     wait,
   );
 }
 
 async function readJson(response: Response): Promise<unknown> {
-  return parse(await lost(() => response.text()));
+  return parse(await withConnectionErrors(() => response.text()));
 }
 
-function parse(source: string, otherwise?: null): unknown {
+function parse(source: string, fallback?: null): unknown {
   try {
     return JSON.parse(source);
   } catch {
-    if (otherwise === null) return null;
-    throw new HttpError(200, "The answer is not JSON");
+    if (fallback === null) return null;
+    throw new HttpError(200, "the response is not JSON. Check the agent, and any proxy in front of it.");
   }
 }
 
@@ -105,17 +105,17 @@ function resultOf(answer: unknown): unknown {
   const source = object(answer) ?? {};
   const error = source.error;
   if (isObject(error)) throw refusal(error);
-  if (!("result" in source)) throw new HttpError(200, "The answer is not JSON-RPC");
+  if (!("result" in source)) throw new HttpError(200, "the response is not JSON-RPC. Check the agent, and any proxy in front of it.");
   return source.result;
 }
 
 const refusal = (error: JsonObject, retryAfter = 0) =>
-  new RpcError(Number(error.code), text(error.message) ?? "Refused", error.data, retryAfter);
+  new RpcError(Number(error.code), text(error.message) ?? "No reason given", error.data, retryAfter);
 
-/** fetch tells of a broken connection with a TypeError. */
-async function lost<T>(
+/** Run *action*; turn the TypeError by which fetch reports a broken connection into ours. */
+async function withConnectionErrors<T>(
   action: () => Promise<T>,
-  message = "The connection to the agent was lost before its answer was complete.",
+  message = "The connection was lost before the response was complete. Try again.",
 ): Promise<T> {
   try {
     return await action();

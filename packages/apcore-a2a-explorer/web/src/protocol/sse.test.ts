@@ -10,27 +10,27 @@ const EVENTS = [
 ];
 
 describe("server-sent events", () => {
-  it("are read in one piece", () => {
+  it("are parsed from one piece", () => {
     expect(new EventParser().feed(SOURCE)).toEqual(EVENTS);
   });
 
-  it("are read in pieces of any size", () => {
+  it("are parsed from pieces of any size", () => {
     for (const size of [1, 2, 3, 7]) {
       const parser = new EventParser();
-      const found = [];
-      for (let at = 0; at < SOURCE.length; at += size) found.push(...parser.feed(SOURCE.slice(at, at + size)));
-      expect(found).toEqual(EVENTS);
+      const events = [];
+      for (let at = 0; at < SOURCE.length; at += size) events.push(...parser.feed(SOURCE.slice(at, at + size)));
+      expect(events).toEqual(EVENTS);
     }
   });
 
-  it("are not told before they are complete", () => {
+  it("are not emitted before they are complete", () => {
     const parser = new EventParser();
     expect(parser.feed("data: half")).toEqual([]);
     expect(parser.feed("\n")).toEqual([]);
     expect(parser.feed("\n")).toEqual([{ id: undefined, data: "half" }]);
   });
 
-  it("of five megabytes take no longer than their size", () => {
+  it("of five megabytes are parsed in linear time", () => {
     const parser = new EventParser();
     const piece = "x".repeat(1000);
     parser.feed("data: ");

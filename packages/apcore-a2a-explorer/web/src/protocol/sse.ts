@@ -1,4 +1,4 @@
-/** Server-sent events (WHATWG HTML §9.2), read from pieces of text. */
+/** A parser of server-sent events (WHATWG HTML §9.2) that arrive in pieces. */
 
 export interface ServerEvent {
   id?: string;
@@ -11,11 +11,11 @@ export class EventParser {
   #id: string | undefined;
   #skipNewline = false;
 
-  /** The events that *piece* completes. */
+  /** Parse a piece of text; return the events that it completes. */
   feed(piece: string): ServerEvent[] {
-    const found: ServerEvent[] = [];
+    const events: ServerEvent[] = [];
     let start = 0;
-    // a \r\n may be cut in two
+    // a \r\n may be split between two pieces
     if (this.#skipNewline && piece.startsWith("\n")) start = 1;
     if (piece) this.#skipNewline = piece.endsWith("\r");
     const ends = /\r\n|\n|\r/g;
@@ -23,12 +23,12 @@ export class EventParser {
     for (let end = ends.exec(piece); end; end = ends.exec(piece)) {
       this.#pending.push(piece.slice(start, end.index));
       const event = this.#line(this.#pending.join(""));
-      if (event) found.push(event);
+      if (event) events.push(event);
       this.#pending = [];
       start = ends.lastIndex;
     }
     if (start < piece.length) this.#pending.push(piece.slice(start));
-    return found;
+    return events;
   }
 
   #line(line: string): ServerEvent | undefined {

@@ -16,10 +16,10 @@ const PAUSED = new Set<TaskState>(["input-required", "auth-required"]);
 
 export const isTerminal = (state: TaskState) => TERMINAL.has(state);
 export const isPaused = (state: TaskState) => PAUSED.has(state);
-/** Nothing more comes of the task by itself. */
+/** Whether the task no longer changes by itself. */
 export const isSettled = (state: TaskState) => isTerminal(state) || isPaused(state);
 
-/** A state in any spelling: `TASK_STATE_INPUT_REQUIRED`, `input-required`. */
+/** Read a state in either spelling: `TASK_STATE_INPUT_REQUIRED` or `input-required`. */
 export function readState(name: unknown): TaskState {
   const state = String(name ?? "")
     .replace(/^TASK_STATE_/, "")

@@ -1,4 +1,4 @@
-/** What A2A 1.0 §4 has, as the explorer sees it: both versions are read into these types. */
+/** The types of A2A 1.0 §4 as the explorer uses them; both versions are read into these. */
 
 export type Json = null | boolean | number | string | Json[] | { [name: string]: Json };
 export type JsonObject = { [name: string]: Json };
@@ -110,7 +110,7 @@ export interface ListQuery {
   includeArtifacts?: boolean;
 }
 
-/** What can be asked of an agent, whatever the version. */
+/** The operations of the protocol, independent of its version. */
 export type Operation =
   | { name: "send" | "stream"; message: Message; metadata?: JsonObject; options?: SendOptions }
   | { name: "get" | "cancel" | "subscribe"; id: string }

@@ -66,10 +66,10 @@ function params(operation: Operation): JsonObject {
 const message = (source: Message) =>
   given({ kind: "message", ...source, parts: source.parts.map(part) });
 
-/** Data that is no object stands in one, as with a2a-sdk. */
+/** Data that is no object is wrapped in one, as a2a-sdk does. */
 function part(source: Part): JsonObject {
-  const { text: said, data, raw, url, filename, mediaType, metadata } = source;
-  if (said !== undefined) return given({ kind: "text", text: said, metadata });
+  const { text: content, data, raw, url, filename, mediaType, metadata } = source;
+  if (content !== undefined) return given({ kind: "text", text: content, metadata });
   if (data === undefined) {
     const file = given({ bytes: raw, uri: url, name: filename, mimeType: mediaType });
     return given({ kind: "file", file, metadata });
@@ -100,9 +100,9 @@ function readPart(source: Record<string, unknown>): Part {
   const file = object(source.file);
   const metadata = object(source.metadata);
   const data = source.data as Part["data"];
-  const bare = metadata?.data_part_compat === true && isObject(data) ? data.value : data;
+  const unwrapped = metadata?.data_part_compat === true && isObject(data) ? data.value : data;
   return {
-    ...("data" in source ? { data: bare } : {}),
+    ...("data" in source ? { data: unwrapped } : {}),
     text: text(source.text),
     raw: text(file?.bytes),
     url: text(file?.uri),

@@ -107,9 +107,9 @@ function event(result: unknown): StreamEvent {
   const source = object(result) ?? {};
   const status = object(source.statusUpdate);
   const artifact = object(source.artifactUpdate);
-  const said = object(source.message);
+  const sent = object(source.message);
   if (status) return statusEvent(status, reader);
   if (artifact) return artifactEvent(artifact, reader);
-  if (said) return { kind: "message", message: readMessage(said, reader) };
+  if (sent) return { kind: "message", message: readMessage(sent, reader) };
   return { kind: "task", task: readTask(object(source.task) ?? source, reader) };
 }

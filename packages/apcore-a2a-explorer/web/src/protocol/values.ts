@@ -15,7 +15,7 @@ export const text = (value: unknown): string | undefined =>
 export const object = (value: unknown): JsonObject | undefined =>
   isObject(value) ? value : undefined;
 
-/** *source* without the members that are undefined. */
+/** *source* without its undefined members. */
 export function given(source: { [name: string]: unknown }): JsonObject {
   return Object.fromEntries(
     Object.entries(source).filter(([, value]) => value !== undefined),
@@ -26,7 +26,10 @@ export const pretty = (value: Json | undefined) => JSON.stringify(value, null, 2
 
 const TOKEN = /"(?:[^"\\]|\\.)*"|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?/g;
 
-/** The first number in the JSON of *source* that would not stay what it is. */
+/** The limit of numbers that are sent exactly, for users. */
+export const LARGEST = `The largest exact integer is ${Number.MAX_SAFE_INTEGER}.`;
+
+/** The first number in the JSON *source* that a double cannot hold exactly. */
 export function inexact(source: string): string | undefined {
   for (const [token] of source.matchAll(TOKEN)) {
     if (token.startsWith('"')) continue;

@@ -11,7 +11,7 @@ import { logged } from "./log";
 import { dialect } from "./settings";
 
 const meta = document.querySelector<HTMLMetaElement>('meta[name="agent-base"]');
-/** The agent's address. What the card says may be another one, which the CSP would not allow. */
+/** The agent's URL, from the page. The card may have another one, which the CSP would block. */
 export const base = new URL(meta?.content || "./", location.href.split("#")[0]).href;
 
 export const card = signal<AgentCard | null>(null);
@@ -24,37 +24,37 @@ export async function loadCard(): Promise<void> {
     const response = await fetch(address(new URL(".well-known/agent-card.json", base)), {
       headers: secretHeaders(),
     });
-    if (!response.ok) throw new HttpError(response.status, response.statusText || "no card");
+    if (!response.ok) throw new HttpError(response.status, response.statusText || "no Agent Card");
     const source: unknown = await response.json().catch(() => null);
-    if (!isObject(source)) throw new Error("What is there is no JSON object.");
+    if (!isObject(source)) throw new Error("The Agent Card is not a JSON object. Check the agent's server.");
     await show(readCard(source));
   } catch (error) {
-    refused(error);
+    signInIfRefused(error);
     cardError.value =
-      error instanceof TypeError ? "The agent can't be reached." : describe(error);
+      error instanceof TypeError ? "The agent can't be reached. Check that it is running." : describe(error);
   }
 }
 
-/** The extended card is shown at once, not after the other: nobody shall see skills go and come. */
-async function show(found: AgentCard): Promise<void> {
-  const more = credentials.value && found.capabilities.extendedCard;
-  const source = more ? await extendedCard() : undefined;
+/** Show the card, or at once the extended one, so that skills do not appear and disappear. */
+async function show(publicCard: AgentCard): Promise<void> {
+  const hasExtended = credentials.value && publicCard.capabilities.extendedCard;
+  const source = hasExtended ? await extendedCard() : undefined;
   batch(() => {
-    card.value = isObject(source) ? readCard(source) : found;
+    card.value = isObject(source) ? readCard(source) : publicCard;
     extended.value = isObject(source);
     cardError.value = "";
   });
   document.title = `${card.value!.name} · A2A explorer`;
 }
 
-/** Who may not see it sees the other; a refusal of the credentials is told by the sign-in. */
+/** The extended card, or undefined if it is refused; `ask` opens the sign-in on a 401. */
 const extendedCard = () => ask({ name: "extendedCard" }).catch(() => undefined);
 
-function endpoint(speaks: Dialect): Endpoint {
-  return { url: address(new URL(base)), headers: { ...speaks.headers, ...secretHeaders() } };
+function endpoint(chosenDialect: Dialect): Endpoint {
+  return { url: address(new URL(base)), headers: { ...chosenDialect.headers, ...secretHeaders() } };
 }
 
-/** What copied requests are sent to, without the secret. */
+/** The target of copied requests, without the secret. */
 export function target(lastEventId?: string): Target {
   const secret = credentials.value;
   const header = secret?.location === "header" ? secret.name : "";
@@ -78,47 +78,47 @@ function address(url: URL): string {
   return url.href;
 }
 
-/** One request, and the result of its answer, as it is. */
+/** Send a request; return the unread result of its answer. */
 export async function ask(
   operation: Operation,
   exchange?: Exchange,
-  speaks = dialect(),
+  chosenDialect = dialect(),
 ): Promise<unknown> {
-  const entry = logged(operation, speaks.version);
+  const entry = logged(operation, chosenDialect.version);
   try {
-    const result = await call(endpoint(speaks), speaks.request(operation), exchange);
+    const result = await call(endpoint(chosenDialect), chosenDialect.request(operation), exchange);
     entry.ended();
     return result;
   } catch (error) {
     entry.ended(error);
-    refused(error);
+    signInIfRefused(error);
     throw error;
   }
 }
 
-/** A stream of results. */
+/** Send a request; yield the results of its stream. */
 export async function* listen(
   operation: Operation,
   exchange: Exchange,
   opened: () => void,
-  speaks = dialect(),
+  chosenDialect = dialect(),
 ) {
-  const entry = logged(operation, speaks.version, exchange.lastEventId);
+  const entry = logged(operation, chosenDialect.version, exchange.lastEventId);
   try {
-    yield* stream(endpoint(speaks), speaks.request(operation), exchange, opened);
+    yield* stream(endpoint(chosenDialect), chosenDialect.request(operation), exchange, opened);
     entry.ended();
   } catch (error) {
     entry.ended(error);
-    refused(error);
+    signInIfRefused(error);
     throw error;
   }
 }
 
-function refused(error: unknown): void {
+function signInIfRefused(error: unknown): void {
   if (!(error instanceof HttpError) || error.status !== 401) return;
   signingIn.value = {
     reason: credentials.value
-      ? "The agent did not accept these credentials."
-      : "The agent wants to know who you are.",
+      ? "The agent rejected these credentials. Check them and try again."
+      : "The agent requires authentication.",
   };
 }

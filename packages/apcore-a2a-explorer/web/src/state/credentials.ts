@@ -3,14 +3,14 @@ import type { SecurityScheme } from "../protocol/card";
 
 export interface Credentials {
   scheme: string;
-  /** Where the secret goes. */
+  /** Where requests carry the secret. */
   location: "header" | "query";
   name: string;
   value: string;
 }
 
 const KEY = "a2a-explorer.credentials";
-const NAME = /^[A-Za-z0-9_.-]+$/;
+const HEADER_NAME = /^[A-Za-z0-9_.-]+$/;
 
 function recall(): Credentials | null {
   try {
@@ -21,25 +21,31 @@ function recall(): Credentials | null {
 }
 
 export const credentials = signal<Credentials | null>(recall());
-/** Whether the sign-in is shown, and why. */
+/** The reason to show the sign-in dialog; null while it is closed. */
 export const signingIn = signal<{ reason: string } | null>(null);
 
-export function signIn(found: Credentials | null): void {
-  credentials.value = found;
+export function signIn(entered: Credentials | null): void {
+  credentials.value = entered;
   try {
-    if (found) sessionStorage.setItem(KEY, JSON.stringify(found));
+    if (entered) sessionStorage.setItem(KEY, JSON.stringify(entered));
     else sessionStorage.removeItem(KEY);
   } catch {
     return;
   }
 }
 
-/** Why the page can't use a scheme; undefined if it can. */
+/** The reason why the page cannot use a scheme; undefined if it can. */
 export function unusable(scheme: SecurityScheme): string | undefined {
-  if (scheme.kind === "other") return "This page has no way to present it.";
+  if (scheme.kind === "other") {
+    return "This page can't send these credentials. For mutual TLS, install a client certificate in your browser.";
+  }
   if (scheme.kind !== "apiKey") return undefined;
-  if (!NAME.test(scheme.key)) return "The card names a header that can't be one.";
-  if (scheme.location === "cookie") return "Pages may not set this cookie; the agent has to.";
+  if (!HEADER_NAME.test(scheme.key)) {
+    return "The Agent Card declares an invalid header or parameter name. Ask the agent's operator to correct it.";
+  }
+  if (scheme.location === "cookie") {
+    return "This page can't set cookies. Sign in on the agent's site, then reload this page.";
+  }
   return undefined;
 }
 
@@ -53,7 +59,7 @@ export function credentialsOf(scheme: SecurityScheme, secret: string): Credentia
   return { scheme: scheme.name, location: "header", name: "Authorization", value };
 }
 
-/** Header fields take no other characters than Latin-1 has, and none of them that control. */
+/** Whether a request can carry the secret: header fields take Latin-1 without control characters. */
 export const sendable = ({ location, value }: Credentials) =>
   location === "query" || /^[\t\x20-\x7e\x80-\xff]*$/.test(value);
 

@@ -3,7 +3,7 @@ import { defaultsOf, hasForm } from "../form/schema";
 import { takesText, type Example, type Skill } from "../protocol/card";
 import type { FieldError } from "../protocol/errors";
 import type { JsonObject, Part } from "../protocol/types";
-import { inexact, isObject, pretty } from "../protocol/values";
+import { inexact, isObject, LARGEST, pretty } from "../protocol/values";
 
 export type InputKind = "data" | "text" | "files";
 
@@ -14,7 +14,7 @@ export interface FileInput {
   base64: string;
 }
 
-/** What somebody is about to send to a skill. The form and the JSON beside it show one `data`. */
+/** The user's input for a skill. The form and the JSON editor show the same `data`. */
 export interface Draft {
   kind: Signal<InputKind>;
   data: Signal<JsonObject>;
@@ -31,8 +31,8 @@ export interface Draft {
 const drafts = new Map<string, Draft>();
 
 export function draftOf(skill: Skill): Draft {
-  const known = drafts.get(skill.id);
-  if (known) return known;
+  const existing = drafts.get(skill.id);
+  if (existing) return existing;
   const data = defaultsOf(skill.inputSchema);
   const textOnly = !hasForm(skill.inputSchema) && takesText(skill);
   const draft: Draft = {
@@ -61,9 +61,9 @@ export function setJson(draft: Draft, source: string): void {
   draft.json.value = source;
   try {
     const data: unknown = JSON.parse(source);
-    if (!isObject(data)) throw new SyntaxError("Input has to be a JSON object: { … }");
+    if (!isObject(data)) throw new SyntaxError("The input must be a JSON object: { … }");
     const large = inexact(source);
-    if (large) throw new RangeError(`${shortened(large)} is too large a number: its last digits would get lost`);
+    if (large) throw new RangeError(`${shortened(large)} is too large to be sent exactly. ${LARGEST}`);
     draft.data.value = data;
     draft.jsonError.value = "";
   } catch (error) {

@@ -8,12 +8,12 @@ export interface LogEntry {
   version: Version;
   lastEventId?: string;
   at: number;
-  /** Milliseconds; undefined while the request is under way. */
+  /** Duration in milliseconds; undefined while the request runs. */
   took?: number;
   error?: string;
 }
 
-const KEPT = 100;
+const MAX_ENTRIES = 100;
 
 /** The latest requests, newest first. */
 export const log = signal<LogEntry[]>([]);
@@ -28,7 +28,7 @@ export function logged(operation: Operation, version: Version, lastEventId?: str
     lastEventId,
     at: Date.now(),
   };
-  log.value = [entry, ...log.value.slice(0, KEPT - 1)];
+  log.value = [entry, ...log.value.slice(0, MAX_ENTRIES - 1)];
   return {
     ended(error?: unknown): void {
       const more = { took: Date.now() - entry.at, error: error && describe(error) };

@@ -27,7 +27,7 @@ addEventListener("hashchange", () => {
 
 /** The address of a view: `href("tasks", id)` is `#/tasks/<id>`. */
 export function href(...path: string[]): string {
-  // a lone surrogate can't be encoded
+  // encodeURIComponent throws for a lone surrogate
   return `#/${path.map((step) => encodeURIComponent(step.replace(/\p{Surrogate}/gu, "\ufffd"))).join("/")}`;
 }
 

@@ -10,22 +10,22 @@ import { loadInbox } from "./tasks";
 
 export interface TimedEvent {
   id?: string;
-  /** Milliseconds; undefined for what happened before somebody watched. */
+  /** Time in milliseconds; undefined for events from before the page watched the task. */
   at: number | undefined;
   event: StreamEvent;
 }
 
-/** "lost" is tried again by itself, "given up" is not. */
+/** A "lost" connection is retried automatically, a "given up" one is not. */
 export type Connection = "idle" | "connecting" | "open" | "lost" | "given up" | "ended";
 
-// several within three seconds, after which agents of apcore-a2a cancel what nobody watches
+// milliseconds; several within the 3 s after which apcore-a2a cancels a task without readers
 const RETRIES = [250, 500, 750, 1000, 2000, 4000, 8000, 16000];
-const FRAME = 80;
-const CATCH_UP = 700;
+const REFRESH = 80; // milliseconds
+const CATCH_UP = 700; // milliseconds
 
 /**
- * A task that is watched. Its members are plain, for there may be thousands of events;
- * `changed` tells views to look again, at most every FRAME milliseconds.
+ * A watched task. Its members are not signals, because there may be thousands of events;
+ * `changed` makes views render again, at most every REFRESH milliseconds.
  */
 export class Run {
   task: Task | null = null;
@@ -37,17 +37,17 @@ export class Run {
   lastEventId: string | undefined;
   readonly startedAt = Date.now();
   endedAt: number | undefined;
-  /** Whether its first events are old ones. */
+  /** Whether its stream begins with past events. */
   replays = false;
-  /** Whether it is about an answer that the task did not wait for any more. */
+  /** Whether its answer came too late: the task no longer waited for it. */
   late = false;
   readonly changed = signal(0);
   #timer: ReturnType<typeof setTimeout> | undefined;
   #abort = new AbortController();
-  /** Which call of `watch` is the one that counts. */
+  /** Number of the current call of `watch`; earlier calls stop. */
   #turn = 0;
-  /** Its stream goes on in the version that it was begun in, whatever is chosen meanwhile. */
-  #speaks = dialect();
+  /** The protocol version of the run, even if the user chooses another one meanwhile. */
+  #dialect = dialect();
 
   constructor(
     readonly skillId: string | undefined,
@@ -58,19 +58,19 @@ export class Run {
     return this.connection === "connecting" || this.connection === "open";
   }
 
-  /** Send without a stream: blocking or not. */
+  /** Send without a stream, blocking or not. */
   async send(): Promise<void> {
     this.#connect("connecting");
     try {
-      const result = await ask(this.operation, { signal: this.#abort.signal }, this.#speaks);
-      this.take({ at: Date.now(), event: this.#speaks.event(result) });
+      const result = await ask(this.operation, { signal: this.#abort.signal }, this.#dialect);
+      this.take({ at: Date.now(), event: this.#dialect.event(result) });
       this.#end();
     } catch (error) {
       this.#fail(error);
     }
   }
 
-  /** Send or subscribe, and read the events; a connection that breaks is made anew. */
+  /** Send or subscribe, and read the events; reconnect if the connection breaks. */
   async watch(): Promise<void> {
     const turn = ++this.#turn;
     for (let attempt = 0; ; attempt++) {
@@ -78,10 +78,10 @@ export class Run {
       try {
         await this.#read();
         if (!this.task || isSettled(this.task.status.state)) return this.#end();
-        throw new ConnectionError("The stream ended before the task did");
+        throw new ConnectionError("The stream ended before the task did.");
       } catch (error) {
         if (turn !== this.#turn) return;
-        if (!isPassing(error) || !this.task) return this.#fail(error);
+        if (!isTemporary(error) || !this.task) return this.#fail(error);
         if (this.events.length > before) attempt = 0;
         this.error = error;
         const wait = RETRIES[attempt];
@@ -94,7 +94,7 @@ export class Run {
     }
   }
 
-  /** Watch on from the last event. */
+  /** Continue watching after the last event. */
   resume(): void {
     if (!this.task) return;
     this.operation = { name: "subscribe", id: this.task.id };
@@ -134,7 +134,7 @@ export class Run {
     this.#timer ??= setTimeout(() => {
       this.#timer = undefined;
       this.changed.value++;
-    }, FRAME);
+    }, REFRESH);
   }
 
   async #read(): Promise<void> {
@@ -144,8 +144,8 @@ export class Run {
       this.error = null;
       this.#connect("open");
     };
-    for await (const { id, result } of listen(this.operation, exchange, opened, this.#speaks)) {
-      const event = this.#speaks.event(result);
+    for await (const { id, result } of listen(this.operation, exchange, opened, this.#dialect)) {
+      const event = this.#dialect.event(result);
       this.take({ id, at: this.#timeOf(event), event });
     }
   }
@@ -154,8 +154,8 @@ export class Run {
     const now = Date.now();
     if (!this.replays) return now;
     const status = event.kind === "status" ? event.status : event.kind === "task" && event.task.status;
-    const told = status && Date.parse(status.timestamp ?? "");
-    return told || (now - this.startedAt > CATCH_UP ? now : undefined);
+    const reported = status && Date.parse(status.timestamp ?? "");
+    return reported || (now - this.startedAt > CATCH_UP ? now : undefined);
   }
 
   #connect(connection: Connection): void {
@@ -178,12 +178,12 @@ export class Run {
   }
 }
 
-/** Whether the same request may do better later: also what proxies say of an agent that is away. */
-const isPassing = (error: unknown) =>
+/** Whether to retry: for lost connections and for errors of proxies without a backend. */
+const isTemporary = (error: unknown) =>
   error instanceof ConnectionError ||
   (error instanceof HttpError && [502, 503, 504].includes(error.status));
 
-/** Whether a refusal only says that there is nothing to watch any more. */
+/** Whether a refusal only means that the task has no more events. */
 export const isOver = (error: unknown) =>
   (error instanceof RpcError && [-32004, -32601].includes(error.code)) ||
   (error instanceof HttpError && error.status === 404);

@@ -5,7 +5,7 @@ import { Run } from "./run";
 
 export type SendMode = "stream" | "send" | "later";
 
-/** The latest run of each skill; views come and go, runs go on. */
+/** The latest run of each skill; runs continue while views change. */
 export const runs = signal(new Map<string, Run>());
 
 export interface Sending {
@@ -40,7 +40,7 @@ export function keep(key: string, run: Run): void {
   runs.value = new Map(runs.value).set(key, run);
 }
 
-/** A run that watches a task which somebody has begun, with all its events where they are kept. */
+/** A run that watches an existing task, from its first event if the agent keeps events. */
 export function watching(task: Task): Run {
   const run = new Run(undefined, { name: "subscribe", id: task.id });
   run.lastEventId = "0";
@@ -48,7 +48,7 @@ export function watching(task: Task): Run {
   return run;
 }
 
-/** Pages that did not come over https have no randomUUID. */
+/** A random id for pages without https, which have no randomUUID. */
 function randomId(): string {
   const bytes = crypto.getRandomValues(new Uint8Array(16));
   return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");

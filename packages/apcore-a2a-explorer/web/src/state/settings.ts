@@ -9,7 +9,7 @@ export type Theme = "system" | "light" | "dark";
 const THEME = "a2a-explorer.theme";
 const VERSION = "a2a-explorer.version";
 
-/** Storage may be forbidden; then nothing is remembered. */
+/** Read a setting; null if storage is forbidden. */
 function recall(key: string): string | null {
   try {
     return localStorage.getItem(key);
@@ -26,8 +26,8 @@ function remember(key: string, value: string): void {
   }
 }
 
-const known = recall(THEME);
-export const theme = signal<Theme>(known === "light" || known === "dark" ? known : "system");
+const stored = recall(THEME);
+export const theme = signal<Theme>(stored === "light" || stored === "dark" ? stored : "system");
 export const version = signal<Version>(recall(VERSION) === "0.3" ? "0.3" : "1.0");
 
 export const DIALECTS: Record<Version, Dialect> = { "1.0": v1, "0.3": v03 };

@@ -9,26 +9,26 @@ export const listTasks = async (query: ListQuery): Promise<TaskPage> =>
 export const getTask = async (id: string): Promise<Task> =>
   dialect().task(await ask({ name: "get", id }));
 
-/** The paused tasks, newest first; null before they were asked for. */
+/** The paused tasks, newest first; null before they are loaded. */
 export const inbox = signal<Task[] | null>(null);
 /** Whether more tasks are paused than the inbox holds. */
 export const inboxIsFull = signal(false);
 export const inboxError = signal<unknown>(null);
 
-let turn = 0;
+let latestLoad = 0;
 
 export async function loadInbox(): Promise<void> {
-  const mine = ++turn;
+  const load = ++latestLoad;
   try {
     const pages = await Promise.all([
       listTasks({ state: "input-required", pageSize: 50 }),
       listTasks({ state: "auth-required", pageSize: 50 }),
     ]);
-    if (mine !== turn) return;
+    if (load !== latestLoad) return;
     inbox.value = pages.flatMap((page) => page.tasks);
     inboxIsFull.value = pages.some((page) => page.next);
     inboxError.value = null;
   } catch (error) {
-    if (mine === turn) inboxError.value = error;
+    if (load === latestLoad) inboxError.value = error;
   }
 }

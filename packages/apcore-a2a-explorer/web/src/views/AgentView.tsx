@@ -3,7 +3,7 @@ import { JsonTree } from "../parts/JsonTree";
 import { Link } from "../parts/Link";
 import { Markdown } from "../parts/Markdown";
 
-/** What the card says of the agent itself. */
+/** The agent's own entries on its card. */
 export function AgentView() {
   const agent = card.value!;
   const { streaming, push, extendedCard } = agent.capabilities;
@@ -18,8 +18,8 @@ export function AgentView() {
       {agent.description && <Markdown source={agent.description} />}
       <dl class="facts">
         <dt>Version</dt>
-        <dd>{agent.version || "not told"}</dd>
-        <dt>Address</dt>
+        <dd>{agent.version || "not specified"}</dd>
+        <dt>URL</dt>
         <dd class="mono breakable">{base}</dd>
         {agent.provider && (
           <>
@@ -55,12 +55,12 @@ export function AgentView() {
             </span>
           ))}
         </dd>
-        <dt>Modes</dt>
+        <dt>Media types</dt>
         <dd>
-          takes {agent.inputModes.join(", ") || "anything"}; gives{" "}
-          {agent.outputModes.join(", ") || "anything"}
+          Input: {agent.inputModes.join(", ") || "any"}; output:{" "}
+          {agent.outputModes.join(", ") || "any"}
         </dd>
-        <dt>Security</dt>
+        <dt>Authentication</dt>
         <dd>
           <Security />
         </dd>
@@ -77,13 +77,13 @@ export function AgentView() {
               ))}
             </ul>
           ) : (
-            "none"
+            "None"
           )}
         </dd>
       </dl>
-      {extended.value && <p class="muted">This is the extended card, as the agent shows it to you.</p>}
+      {extended.value && <p class="muted">This is the extended Agent Card for your credentials.</p>}
       <details>
-        <summary>The whole card</summary>
+        <summary>Agent Card as JSON</summary>
         <div class="tree">
           <JsonTree value={agent.source} open={1} />
         </div>
@@ -94,7 +94,7 @@ export function AgentView() {
 
 function Security() {
   const { schemes, security } = card.value!;
-  if (!schemes.length) return <>Open to everybody: the card declares no security schemes.</>;
+  if (!schemes.length) return <>Not required: the Agent Card declares no security schemes.</>;
   return (
     <ul class="bare">
       {schemes.map((scheme) => (

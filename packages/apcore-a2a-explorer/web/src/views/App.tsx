@@ -17,7 +17,7 @@ export function App() {
   return (
     <>
       <a class="skip" href="#main" onClick={toMain}>
-        Skip to the content
+        Skip to main content
       </a>
       <Header />
       <Main />
@@ -71,9 +71,9 @@ function View({ path: [room = "skills", id], query }: { path: string[]; query: U
     default:
       return (
         <section class="page">
-          <h1>Nothing is here</h1>
+          <h1>Page not found</h1>
           <p>
-            This address leads to no view. <a href="#/">Go to the skills.</a>
+            This address does not match any view. <a href="#/">Go to the skills.</a>
           </p>
         </section>
       );
@@ -82,18 +82,19 @@ function View({ path: [room = "skills", id], query }: { path: string[]; query: U
 
 const Broken = ({ error }: { error: unknown }) => (
   <section class="page">
-    <h1>This view can't be shown</h1>
+    <h1>This view can't be displayed</h1>
     <p role="alert" class="breakable">
-      What the agent says of it is nothing that this page understands: {describe(error)}
+      The agent sent data that this page can't display. To inspect it, copy the request from the
+      Requests view and run it. The error was: {describe(error)}
     </p>
   </section>
 );
 
 function NoCard() {
-  if (!cardError.value) return <p class="page muted" role="status">Asking the agent for its card…</p>;
+  if (!cardError.value) return <p class="page muted" role="status">Loading the Agent Card…</p>;
   return (
     <section class="page">
-      <h1>The agent does not show its card</h1>
+      <h1>The Agent Card can't be loaded</h1>
       <p role="alert">{cardError.value}</p>
       <button type="button" onClick={() => void loadCard()}>
         Try again

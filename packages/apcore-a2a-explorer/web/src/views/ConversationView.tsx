@@ -19,7 +19,7 @@ import { skillOf } from "./TaskTable";
 import { short } from "./times";
 import { usePages } from "./usePages";
 
-/** A conversation, oldest first, and what is to be said next. */
+/** A conversation, oldest task first, with a form for the next message. */
 export const ConversationView = ({ id }: { id: string }) =>
   id === "new" ? <NewConversation /> : <KnownConversation id={id} />;
 
@@ -32,7 +32,7 @@ function NewConversation() {
   return (
     <section class="page wide">
       <Back />
-      <h1>A new conversation</h1>
+      <h1>New conversation</h1>
       <div class="talk" aria-live="polite">
         {run && <Live key={run.startedAt} run={run} replied={setRun} />}
       </div>
@@ -59,11 +59,11 @@ function KnownConversation({ id }: { id: string }) {
         Conversation <span class="mono">{short(id)}</span>
       </h1>
       <Failure error={error} />
-      {tasks === null && !error && <p class="muted">Asking for its tasks…</p>}
-      {tasks?.length === 0 && !run && <p class="empty">Nothing was said here yet.</p>}
+      {tasks === null && !error && <p class="muted">Loading tasks…</p>}
+      {tasks?.length === 0 && !run && <p class="empty">No messages in this conversation yet.</p>}
       {next && (
         <button type="button" disabled={busy} onClick={() => void load(next)}>
-          Show earlier ones
+          Show earlier tasks
         </button>
       )}
       <div class="talk" aria-live="polite">
@@ -84,13 +84,13 @@ const Back = () => (
   </p>
 );
 
-/** Whether the list of tasks has all that came of *run*. */
+/** Whether the list of tasks includes the outcome of *run*. */
 function isOver(run: Run | null): boolean {
   void run?.changed.value;
   return Boolean(run && !run.active && run.task && isSettled(run.task.status.state));
 }
 
-/** What is being done, below what was said for it. */
+/** A running task, below the message that started it. */
 function Live({ run, replied }: { run: Run; replied: (run: Run) => void }) {
   void run.changed.value;
   return (
@@ -101,7 +101,7 @@ function Live({ run, replied }: { run: Run; replied: (run: Run) => void }) {
   );
 }
 
-/** With their artifacts and what was said, which others may leave out of lists. */
+/** Load tasks with artifacts and history, which some agents leave out of lists. */
 async function wholeTasks(query: ListQuery): Promise<TaskPage> {
   const page = await listTasks(query);
   const whole = page.tasks.map((task) =>
@@ -114,9 +114,9 @@ const timeOf = (task: Task) => Date.parse(task.status.timestamp ?? "") || 0;
 
 function Turn({ task, replied }: { task: Task; replied: (run: Run) => void }) {
   const last = task.status.message;
-  const known = task.history.some((each) => each.messageId === last?.messageId);
-  const asks = questionOf(task);
-  const messages: Message[] = last && !known && !asks ? [...task.history, last] : task.history;
+  const isRecorded = task.history.some((each) => each.messageId === last?.messageId);
+  const question = questionOf(task);
+  const messages: Message[] = last && !isRecorded && !question ? [...task.history, last] : task.history;
   return (
     <section class="turn" aria-label={`Task ${short(task.id)}`}>
       <header class="row">
@@ -128,7 +128,7 @@ function Turn({ task, replied }: { task: Task; replied: (run: Run) => void }) {
       {messages.map((message, index) => (
         <MessageView key={index} message={message} />
       ))}
-      {asks && <QuestionView task={task} replied={replied} />}
+      {question && <QuestionView task={task} replied={replied} />}
       {task.artifacts.map((artifact) => (
         <ArtifactView key={artifact.artifactId} artifact={artifact} />
       ))}
@@ -136,12 +136,12 @@ function Turn({ task, replied }: { task: Task; replied: (run: Run) => void }) {
   );
 }
 
-/** Lists begin with the latest task. */
+/** The skill of the latest task; lists begin with it. */
 const latestSkill = (tasks: Task[] | null) => tasks?.map(skillOf).find(Boolean);
 
 interface ComposerProps {
   contextId: string;
-  /** The skill that was talked to last. */
+  /** The skill of the latest message. */
   latest?: string;
   began: (run: Run) => void;
 }
@@ -172,7 +172,7 @@ function Composer({ contextId, latest, began }: ComposerProps) {
         </select>
       </label>
       <label class="grow">
-        Message: text, or a JSON object
+        Message (text or JSON)
         <textarea
           rows={2}
           required

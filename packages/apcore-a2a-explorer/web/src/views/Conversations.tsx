@@ -1,3 +1,4 @@
+import { counted } from "../parts/counted";
 import type { Task } from "../protocol/types";
 import { href } from "../state/route";
 import { StateBadge } from "./Badges";
@@ -11,24 +12,25 @@ const LATEST = { pageSize: 100 };
 /** The conversations of the latest tasks. */
 export function Conversations() {
   const { tasks, next, error, busy, load } = usePages(LATEST);
-  const groups = grouped(tasks ?? []);
+  const groups = byConversation(tasks ?? []);
   return (
     <section class="page wide">
       <header class="row">
         <h1>Conversations</h1>
         <a class="button" href={href("conversations", "new")}>
-          Begin one
+          New conversation
         </a>
         <button type="button" class="quiet" disabled={busy} onClick={() => void load()}>
           Refresh
         </button>
       </header>
       <p class="muted">
-        All tasks with the same contextId{next && `, of the latest ${tasks!.length.toLocaleString()} tasks`}.
+        Tasks with the same contextId form a conversation.
+        {next && ` This page shows those of the latest ${counted(tasks!.length, "task")}.`}
       </p>
       <Failure error={error} />
-      {tasks === null && !error && <p class="muted">Asking for the tasks…</p>}
-      {tasks?.length === 0 && <p class="empty">Nothing was said yet.</p>}
+      {tasks === null && !error && <p class="muted">Loading conversations…</p>}
+      {tasks?.length === 0 && <p class="empty">No conversations yet. Start one, or try a skill.</p>}
       <ul class="cards">
         {[...groups].map(([id, group]) => (
           <li key={id}>
@@ -37,7 +39,7 @@ export function Conversations() {
                 <strong class="mono">{short(id)}</strong>
                 <StateBadge state={group[0]!.status.state} />
                 <span class="muted">
-                  {group.length} {group.length === 1 ? "task" : "tasks"}, {moment(group[0]!.status.timestamp)}
+                  {counted(group.length, "task")}, {moment(group[0]!.status.timestamp)}
                 </span>
               </span>
               <span class="muted">{[...new Set(group.map(skillOf))].filter(Boolean).join(", ")}</span>
@@ -47,14 +49,14 @@ export function Conversations() {
       </ul>
       {next && (
         <button type="button" disabled={busy} onClick={() => void load(next)}>
-          Show older ones
+          Show older tasks
         </button>
       )}
     </section>
   );
 }
 
-function grouped(tasks: Task[]): Map<string, Task[]> {
+function byConversation(tasks: Task[]): Map<string, Task[]> {
   const groups = new Map<string, Task[]>();
   for (const task of tasks) groups.set(task.contextId, [...(groups.get(task.contextId) ?? []), task]);
   return groups;

@@ -16,7 +16,7 @@ interface Props {
   title?: string;
 }
 
-/** A request as it can be made elsewhere, in both versions. */
+/** A request to copy, in each form and version. */
 export function CopyView({ operation, lastEventId, used, title = "Copy this request" }: Props) {
   const [opened, setOpened] = useState(false);
   return (
@@ -37,14 +37,14 @@ function Copies({ operation, lastEventId, used }: Props) {
       await navigator.clipboard.writeText(source);
       setCopied("Copied.");
     } catch {
-      setCopied("The browser does not allow it: select the text and copy it.");
+      setCopied("The browser blocked copying. Select the text and copy it.");
     }
     setTimeout(() => setCopied(""), 4000);
   };
   return (
     <>
       <div class="row">
-        <Choice label="Form" options={["curl", "Python", "JSON"]} value={form} onChange={setForm} />
+        <Choice label="Format" options={["curl", "Python", "JSON"]} value={form} onChange={setForm} />
         <Choice label="Version" options={["1.0", "0.3"]} value={chosen} onChange={setChosen} />
         <button type="button" onClick={() => void copy()}>
           Copy

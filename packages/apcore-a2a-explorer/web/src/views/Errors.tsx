@@ -15,7 +15,7 @@ export function Errors({ errors }: { errors: FieldError[] }) {
   );
 }
 
-/** What went wrong, for people. */
+/** An error message for users. */
 export function Failure({ error }: { error: unknown }) {
   if (!error) return null;
   return (
@@ -42,19 +42,22 @@ export function Failure({ error }: { error: unknown }) {
 
 function Wait({ error }: { error: unknown }) {
   const seconds = error instanceof RpcError || error instanceof HttpError ? error.retryAfter : 0;
-  return seconds ? <span> Try again in {duration(seconds * 1000)}.</span> : null;
+  if (seconds) return <span> Try again in {duration(seconds * 1000)}.</span>;
+  return titleOf(error) === BUSY ? <span> Try again later.</span> : null;
 }
+
+const BUSY = "The agent is busy.";
 
 function titleOf(error: unknown): string {
   if (error instanceof RpcError) {
-    if (error.code === -32602) return "The agent refused the input.";
-    if (error.code === -32029) return "The agent is busy.";
-    if (error.code === -32001) return "There is no such task.";
-    return "The agent refused.";
+    if (error.code === -32602) return "The agent rejected the input.";
+    if (error.code === -32029) return BUSY;
+    if (error.code === -32001) return "This task doesn't exist, or you can't access it.";
+    return "The agent rejected the request.";
   }
-  if (error instanceof HttpError && error.status === 401) return "Sign in first.";
-  if (error instanceof HttpError && error.status === 403) return "You may not do this.";
-  if (error instanceof HttpError && [429, 503].includes(error.status)) return "The agent is busy.";
-  if (error instanceof HttpError) return "The agent did not answer as expected.";
+  if (error instanceof HttpError && error.status === 401) return "Sign in to continue.";
+  if (error instanceof HttpError && error.status === 403) return "You don't have permission to do this.";
+  if (error instanceof HttpError && [429, 503].includes(error.status)) return BUSY;
+  if (error instanceof HttpError) return "The agent sent an unexpected response.";
   return "No connection.";
 }

@@ -5,7 +5,7 @@ import { theme, version, type Theme } from "../state/settings";
 import { inbox, inboxIsFull } from "../state/tasks";
 import type { Version } from "../protocol/types";
 
-const ROOMS = [
+const SECTIONS = [
   ["skills", "Skills"],
   ["tasks", "Tasks"],
   ["inbox", "Inbox"],
@@ -21,7 +21,7 @@ export function Header() {
         {card.value?.name ?? "A2A explorer"}
       </a>
       <nav aria-label="Views">
-        {ROOMS.map(([name, label]) => (
+        {SECTIONS.map(([name, label]) => (
           <a key={name} href={href(name)} aria-current={room === name ? "page" : undefined}>
             {label}
             {name === "inbox" && <Count />}
@@ -40,7 +40,7 @@ export function Header() {
           </select>
         </label>
         <label>
-          <span class="sr">Colours</span>
+          <span class="sr">Theme</span>
           <select
             value={theme.value}
             onChange={(event) => (theme.value = event.currentTarget.value as Theme)}
@@ -79,12 +79,12 @@ function Session() {
   }
   const leave = () => {
     signIn(null);
-    // so that nothing of what was seen stays
+    // reload, so that nothing from the session remains
     history.replaceState(null, "", "#/");
     location.reload();
   };
   return (
-    <button type="button" class="quiet" onClick={leave} title={`By ${credentials.value.scheme}`}>
+    <button type="button" class="quiet" onClick={leave} title={`Signed in with ${credentials.value.scheme}`}>
       Sign out
     </button>
   );

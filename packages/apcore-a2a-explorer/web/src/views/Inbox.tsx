@@ -14,14 +14,14 @@ import { Late } from "./RunView";
 import { skillOf } from "./TaskTable";
 import { moment } from "./times";
 
-const AGAIN = 10_000;
+const POLL_INTERVAL = 10_000; // milliseconds
 
-/** Every task that waits for somebody, and what has become of those that were answered here. */
+/** All tasks that wait for an answer, and the outcome of those that were answered here. */
 export function Inbox() {
   const [answered, setAnswered] = useState(new Map<string, Run>());
   useEffect(() => {
     void loadInbox();
-    const timer = setInterval(() => document.hidden || void loadInbox(), AGAIN);
+    const timer = setInterval(() => document.hidden || void loadInbox(), POLL_INTERVAL);
     return () => clearInterval(timer);
   }, [version.value, credentials.value]);
   const tasks = inbox.value;
@@ -30,7 +30,7 @@ export function Inbox() {
   const replied = (next: Run) => {
     const { id } = next.task!;
     keep(`task ${id}`, next);
-    setAnswered((known) => new Map(known).set(id, next));
+    setAnswered((earlier) => new Map(earlier).set(id, next));
   };
   return (
     <section class="page wide">
@@ -41,28 +41,28 @@ export function Inbox() {
         </button>
       </header>
       <Failure error={inboxError.value} />
-      {tasks === null && !inboxError.value && <p class="muted">Asking for paused tasks…</p>}
-      {tasks?.length === 0 && !inboxError.value && <p class="empty">No task waits for an answer.</p>}
+      {tasks === null && !inboxError.value && <p class="muted">Loading paused tasks…</p>}
+      {tasks?.length === 0 && !inboxError.value && <p class="empty">No tasks are waiting for your input.</p>}
       {ids.map((id) => (
         <Entry key={id} task={waiting.get(id)} run={answered.get(id)} replied={replied} />
       ))}
-      {inboxIsFull.value && <p class="muted">These are the latest; more are waiting.</p>}
+      {inboxIsFull.value && <p class="muted">Only the latest paused tasks are shown. More are waiting.</p>}
     </section>
   );
 }
 
-/** *ids* and all that were there before: who reads one shall not lose it when others come and go. */
+/** *ids* and all earlier ones in a stable order, so that tasks do not move while users read them. */
 function useOrder(ids: string[]): string[] {
-  const known = useRef<string[]>([]);
-  const fresh = ids.filter((id) => !known.current.includes(id));
-  if (fresh.length) known.current = [...fresh, ...known.current];
-  return known.current;
+  const order = useRef<string[]>([]);
+  const fresh = ids.filter((id) => !order.current.includes(id));
+  if (fresh.length) order.current = [...fresh, ...order.current];
+  return order.current;
 }
 
 interface EntryProps {
-  /** The task, if it waits. */
+  /** The task, if it waits for an answer. */
   task?: Task;
-  /** What has come of the latest answer. */
+  /** The run of the latest answer. */
   run?: Run;
   replied: (next: Run) => void;
 }
@@ -83,8 +83,8 @@ function Item({ task, children }: { task: Task; children: ComponentChildren }) {
     <article class="card" aria-label={`Task ${task.id}`}>
       <header class="row">
         <h2 class="mono breakable">{skillOf(task) || "Task"}</h2>
-        <a href={href("tasks", task.id)}>Open the task</a>
-        <a href={href("conversations", task.contextId)}>Conversation</a>
+        <a href={href("tasks", task.id)}>Open task</a>
+        <a href={href("conversations", task.contextId)}>Open conversation</a>
         <span class="muted">{moment(task.status.timestamp)}</span>
       </header>
       {children}
@@ -94,15 +94,15 @@ function Item({ task, children }: { task: Task; children: ComponentChildren }) {
 
 function Answered({ run }: { run: Run }) {
   void run.changed.value;
-  const told = useRef<HTMLParagraphElement>(null);
-  // the button that was pressed is gone
+  const status = useRef<HTMLParagraphElement>(null);
+  // the pressed button is gone, so move the focus here
   useEffect(() => {
-    if (document.activeElement === document.body) told.current?.focus({ preventScroll: true });
+    if (document.activeElement === document.body) status.current?.focus({ preventScroll: true });
   }, []);
   return (
     <Item task={run.task!}>
-      <p ref={told} role="status" tabIndex={-1}>
-        {!run.late && "You have answered. "}The task is <StateBadge state={run.task!.status.state} />
+      <p ref={status} role="status" tabIndex={-1}>
+        {!run.late && "Answer sent. "}Task state: <StateBadge state={run.task!.status.state} />
       </p>
       <Late run={run} />
     </Item>

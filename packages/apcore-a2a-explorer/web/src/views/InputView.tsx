@@ -6,7 +6,7 @@ import type { Skill } from "../protocol/card";
 import { setData, setJson, type Draft } from "../state/draft";
 import { Errors } from "./Errors";
 
-/** A form and its JSON, a text, or files: whatever the draft is. */
+/** The input for a skill: a form with its JSON, text, or files. */
 export function InputView({ skill, draft }: { skill: Skill; draft: Draft }) {
   if (draft.kind.value === "text") return <TextInput draft={draft} />;
   if (draft.kind.value === "files") return <FilesInput draft={draft} />;
@@ -33,7 +33,7 @@ export function InputView({ skill, draft }: { skill: Skill; draft: Draft }) {
 
 const NoForm = () => (
   <p class="hint" role="alert">
-    There is no form for this schema. Write the input as JSON.
+    No form is available for this schema. Enter the input as JSON.
   </p>
 );
 

@@ -1,15 +1,15 @@
 import { PartView } from "../parts/PartView";
 import type { Message, Part } from "../protocol/types";
 
-/** What was said. Data that the agent put beside a text is for programs, and comes folded up. */
+/** A message. Data that an agent sends beside a text is meant for programs, and is collapsed. */
 export function MessageView({ message }: { message: Message }) {
   const agent = message.role === "agent";
-  const told = agent && message.parts.some((part) => part.text !== undefined);
+  const hasText = agent && message.parts.some((part) => part.text !== undefined);
   return (
     <article class={`message ${message.role}`}>
       <h3>{agent ? "Agent" : "You"}</h3>
       {message.parts.map((part, index) =>
-        told && part.data !== undefined ? (
+        hasText && part.data !== undefined ? (
           <Folded key={index} part={part} />
         ) : (
           <PartView key={index} part={part} />

@@ -32,7 +32,7 @@ export function PushView({ taskId }: { taskId: string }) {
   return (
     <section aria-labelledby="webhooks">
       <h2 id="webhooks">Webhooks</h2>
-      {configs?.length === 0 && <p class="muted">Nobody is told of this task.</p>}
+      {configs?.length === 0 && <p class="muted">No webhooks for this task.</p>}
       <ul class="bare">
         {configs?.map((config) => (
           <li key={config.id}>
@@ -46,7 +46,7 @@ export function PushView({ taskId }: { taskId: string }) {
             <button
               type="button"
               class="quiet small"
-              aria-label={`Remove ${config.url}`}
+              aria-label={`Remove webhook ${config.url}`}
               onClick={() => void attempt(() => ask({ name: "deletePush", taskId, id: config.id ?? "" }))}
             >
               Remove
@@ -56,7 +56,7 @@ export function PushView({ taskId }: { taskId: string }) {
       </ul>
       <form class="filters" onSubmit={add}>
         <label>
-          Address
+          URL
           <input
             type="url"
             required
@@ -69,10 +69,10 @@ export function PushView({ taskId }: { taskId: string }) {
           Token
           <input value={token} onInput={(event) => setToken(event.currentTarget.value)} />
         </label>
-        <button type="submit">Add a webhook</button>
+        <button type="submit">Add webhook</button>
       </form>
       <Failure error={error} />
-      <CopyView operation={{ name: "setPush", taskId, config: { url: url || "https://hooks.example.com/", token } }} title="Copy: set a webhook" />
+      <CopyView operation={{ name: "setPush", taskId, config: { url: url || "https://hooks.example.com/", token } }} title="Copy request: add webhook" />
     </section>
   );
 }

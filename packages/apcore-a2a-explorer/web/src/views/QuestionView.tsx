@@ -14,7 +14,7 @@ interface Props {
   replied: (next: Run) => void;
 }
 
-/** What a paused task asks, and ways to answer it. */
+/** The question of a paused task, with ways to answer it. */
 export function QuestionView({ task, run, replied }: Props) {
   const question = questionOf(task);
   const [sent, setSent] = useState<Run | null>(null);
@@ -24,7 +24,7 @@ export function QuestionView({ task, run, replied }: Props) {
     if (!sent?.active) setSent(answer(task, part, run?.events ?? [], replied));
   };
   return (
-    <section class="question" aria-label={`Task ${task.id} asks`}>
+    <section class="question" aria-label={`Input requested by task ${task.id}`}>
       <h3>{TITLES[question.kind]}</h3>
       <p class="asked">{question.text}</p>
       {question.arguments && (
@@ -37,7 +37,7 @@ export function QuestionView({ task, run, replied }: Props) {
           <JsonTree value={question.data} />
         </div>
       )}
-      {question.expiresAt && <p class="hint">It waits until {moment(question.expiresAt)}.</p>}
+      {question.expiresAt && <p class="hint">Expires on {moment(question.expiresAt)}.</p>}
       {question.kind === "approval" && question.decidedBy !== "server" ? (
         <Approval question={question} answer={reply} />
       ) : (
@@ -49,9 +49,9 @@ export function QuestionView({ task, run, replied }: Props) {
 }
 
 const TITLES: Record<Question["kind"], string> = {
-  approval: "It needs your approval",
-  input: "It needs more from you",
-  auth: "It needs you to authenticate elsewhere",
+  approval: "Waiting for your approval",
+  input: "Waiting for your input",
+  auth: "Waiting for you to authenticate elsewhere",
 };
 
 interface AnswerProps {
@@ -64,7 +64,7 @@ function Approval({ question, answer }: AnswerProps) {
   const say = (approved: boolean) => answer({ data: approvalAnswer(question, approved, comment) });
   return (
     <>
-      <label for={`comment-${question.id}`}>Comment, if you like</label>
+      <label for={`comment-${question.id}`}>Comment (optional)</label>
       <input
         id={`comment-${question.id}`}
         value={comment}
@@ -88,7 +88,7 @@ function Reply({ question, answer }: AnswerProps) {
   const id = `reply-${question.id ?? "task"}`;
   const submit = (event: Event) => {
     event.preventDefault();
-    if (!text.trim()) return setWrong("Write an answer first.");
+    if (!text.trim()) return setWrong("Enter an answer first.");
     answer(partOf(text));
   };
   return (
@@ -102,7 +102,7 @@ function Reply({ question, answer }: AnswerProps) {
           ))}
         </div>
       )}
-      <label for={id}>Answer: text, or a JSON object</label>
+      <label for={id}>Answer (text or JSON)</label>
       <textarea
         id={id}
         rows={2}

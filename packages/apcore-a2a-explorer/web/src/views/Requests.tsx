@@ -3,14 +3,14 @@ import { DIALECTS } from "../state/settings";
 import { CopyView } from "./CopyView";
 import { clock, duration } from "./times";
 
-/** What this page has asked the agent. */
+/** The requests that this page has sent to the agent. */
 export function Requests() {
   const entries = log.value;
   return (
     <section class="page wide">
       <h1>Requests</h1>
-      <p class="muted">What this page has asked the agent, newest first; the last 100.</p>
-      {!entries.length && <p class="empty">Nothing was asked yet but the card.</p>}
+      <p class="muted">The last 100 requests from this page to the agent, newest first.</p>
+      {!entries.length && <p class="empty">No requests yet, except for the Agent Card.</p>}
       <ul class="bare">
         {entries.map((entry) => (
           <li key={entry.id} class="card">
@@ -20,7 +20,7 @@ export function Requests() {
                 A2A {entry.version}, {clock(entry.at)}
               </span>
               {entry.took === undefined ? (
-                <span class="badge busy">under way</span>
+                <span class="badge busy">pending</span>
               ) : (
                 <span class="muted number">{duration(entry.took)}</span>
               )}
@@ -30,7 +30,6 @@ export function Requests() {
               operation={entry.operation}
               lastEventId={entry.lastEventId}
               used={entry.version}
-              title="Copy"
             />
           </li>
         ))}

@@ -15,15 +15,15 @@ import { useClock } from "./useClock";
 
 interface Props {
   run: Run;
-  /** A paused task was answered: *next* watches on. */
+  /** Called after an answer, with the run that continues the task. */
   replied: (next: Run) => void;
-  /** Whether the view around it tells which task it is. */
+  /** Whether the surrounding view already shows which task it is. */
   bare?: boolean;
 }
 
-/** A run as it is now: its state, what it asks, its artifacts, its events. */
+/** The current state of a run: its status, question, artifacts and events. */
 export function RunView({ run, replied, bare = false }: Props) {
-  // signals render again who reads them, and whose props are others
+  // reading the signal renders this view again on each change
   void run.changed.value;
   const { task } = run;
   return (
@@ -39,7 +39,7 @@ export function RunView({ run, replied, bare = false }: Props) {
         <ArtifactView key={artifact.artifactId} artifact={artifact} />
       ))}
       {run.events.length > 0 && <Timeline run={run} count={run.events.length} />}
-      {!bare && <CopyView operation={run.operation} title="Copy the request that was sent" />}
+      {!bare && <CopyView operation={run.operation} title="Copy the sent request" />}
     </section>
   );
 }
@@ -77,11 +77,11 @@ function Head({ run }: { run: Run }) {
   );
 }
 
-/** What became of a request that made no task. */
+/** The outcome of a request that created no task. */
 function outcome({ answer, error }: Run): string {
   if (answer) return "answered";
-  if (error instanceof RpcError || error instanceof HttpError) return "refused";
-  return error ? "no answer" : "stopped";
+  if (error instanceof RpcError || error instanceof HttpError) return "request failed";
+  return error ? "no response" : "stopped";
 }
 
 export function Cancel({ run }: { run: Run }) {
@@ -90,7 +90,7 @@ export function Cancel({ run }: { run: Run }) {
   if (task && !isTerminal(task.status.state)) {
     return (
       <button type="button" class="danger" onClick={() => void run.cancel()}>
-        Cancel the task
+        Cancel task
       </button>
     );
   }
@@ -108,12 +108,12 @@ function Lost({ run }: { run: Run }) {
   if (isBroken(run)) {
     return (
       <div class="failure" role="alert">
-        <strong>The connection is lost.</strong> What is here is what came before;{" "}
+        <strong>Connection lost.</strong> Only events received so far are shown.{" "}
         {run.connection === "lost"
-          ? "the page tries to connect again."
-          : "the page has tried for a while, and tries no more."}{" "}
+          ? "The page is trying to reconnect."
+          : "The page has stopped trying to reconnect."}{" "}
         <button type="button" onClick={() => (run.stop(), run.resume())}>
-          Connect now
+          Reconnect now
         </button>
       </div>
     );
@@ -122,9 +122,9 @@ function Lost({ run }: { run: Run }) {
   if (!idle) return null;
   return (
     <div class="notice">
-      {!run.error && "The task goes on; nobody here watches it. "}
+      {!run.error && "The task is still running, but this page is not following it. "}
       <button type="button" onClick={() => run.resume()}>
-        Watch it
+        Follow task
       </button>
     </div>
   );
@@ -135,8 +135,8 @@ export function Late({ run }: { run: Run }) {
   if (!run.late) return null;
   return (
     <div class="notice" role="status">
-      <strong>Your answer came too late, and does not count.</strong> Somebody else has answered
-      before, or the task was canceled or has expired.
+      <strong>Your answer came too late and was not used.</strong> The task had already been
+      answered, been canceled or expired.
     </div>
   );
 }
@@ -153,20 +153,20 @@ function ProgressView({ run }: { run: Run }) {
         <progress value={progress.part} max={1} aria-label="Progress" />
       )}
       <span class="muted">
-        {progress.part !== undefined && `${Math.round(progress.part * 100)} % `}
+        {progress.part !== undefined && `${Math.round(progress.part * 100)}% `}
         {progress.label}
       </span>
     </div>
   );
 }
 
-/** What the agent said with its last state, or instead of a task. */
+/** The agent's message with the latest status, or instead of a task. */
 function Said({ run }: { run: Run }) {
   void run.changed.value;
-  const message = run.answer ?? (asks(run) ? undefined : run.task?.status.message);
+  const message = run.answer ?? (hasQuestion(run) ? undefined : run.task?.status.message);
   if (!message?.parts.length) return null;
   return (
-    <section class="artifact" aria-label="The agent says">
+    <section class="artifact" aria-label="Message from the agent">
       {message.parts.map((part, index) => (
         <PartView key={index} part={part} />
       ))}
@@ -175,5 +175,5 @@ function Said({ run }: { run: Run }) {
   );
 }
 
-const asks = (run: Run) =>
+const hasQuestion = (run: Run) =>
   run.task?.status.state === "input-required" || run.task?.status.state === "auth-required";

@@ -4,41 +4,41 @@ import { card, loadCard } from "../state/agent";
 import { credentialsOf, sendable, signIn, signingIn, unusable } from "../state/credentials";
 import { loadInbox } from "../state/tasks";
 
-/** Where the card declares nothing, or is itself refused, a bearer token is the usual thing. */
-const ANY: SecurityScheme = { name: "bearer", kind: "bearer", description: "", hint: "HTTP bearer" };
+/** The scheme if the card declares none or is refused: a bearer token. */
+const BEARER: SecurityScheme = { name: "bearer", kind: "bearer", description: "", hint: "HTTP bearer" };
 
 export function SignIn() {
   const dialog = useRef<HTMLDialogElement>(null);
-  const asked = signingIn.value;
+  const request = signingIn.value;
   useEffect(() => {
     const { current } = dialog;
-    if (asked && current && !current.open) {
+    if (request && current && !current.open) {
       current.showModal();
       current.querySelector("input")?.focus();
     }
-    if (!asked) current?.close();
-  }, [asked]);
+    if (!request) current?.close();
+  }, [request]);
   return (
     <dialog ref={dialog} aria-labelledby="sign-in" onCancel={() => (signingIn.value = null)}>
-      {asked && <Content reason={asked.reason} />}
+      {request && <Content reason={request.reason} />}
     </dialog>
   );
 }
 
 function Content({ reason }: { reason: string }) {
   const declared = card.value?.schemes ?? [];
-  const schemes = declared.length ? declared : [ANY];
+  const schemes = declared.length ? declared : [BEARER];
   const [name, setName] = useState((schemes.find((each) => !unusable(each)) ?? schemes[0]!).name);
   const [secret, setSecret] = useState("");
   const scheme = schemes.find((each) => each.name === name)!;
-  const why = unusable(scheme);
+  const reasonUnusable = unusable(scheme);
   const [wrong, setWrong] = useState("");
   const submit = (event: Event) => {
     event.preventDefault();
-    if (!secret.trim() || why) return;
-    const found = credentialsOf(scheme, secret.trim());
-    if (!sendable(found)) return setWrong("It has characters that can't be sent in a header.");
-    signIn(found);
+    if (!secret.trim() || reasonUnusable) return;
+    const entered = credentialsOf(scheme, secret.trim());
+    if (!sendable(entered)) return setWrong("This has characters that can't be sent in an HTTP header. Check it and try again.");
+    signIn(entered);
     signingIn.value = null;
     void loadCard().then(() => loadInbox());
   };
@@ -46,7 +46,7 @@ function Content({ reason }: { reason: string }) {
     <form onSubmit={submit}>
       <h2 id="sign-in">Sign in</h2>
       {reason && <p role="alert">{reason}</p>}
-      <label for="scheme">How</label>
+      <label for="scheme">Authentication scheme</label>
       <select id="scheme" value={name} onChange={(event) => setName(event.currentTarget.value)}>
         {schemes.map((each) => (
           <option key={each.name} value={each.name}>
@@ -55,7 +55,7 @@ function Content({ reason }: { reason: string }) {
         ))}
       </select>
       {scheme.description && <p class="hint">{scheme.description}</p>}
-      {why && <p class="error-line">{why}</p>}
+      {reasonUnusable && <p class="error-line">{reasonUnusable}</p>}
       <label for="secret">{LABELS[scheme.kind]}</label>
       <input
         id="secret"
@@ -68,9 +68,9 @@ function Content({ reason }: { reason: string }) {
       <p id="secret-error" class="error-line" role="status">
         {wrong}
       </p>
-      <p class="hint">It stays in this tab, and is forgotten when the tab is closed.</p>
+      <p class="hint">Kept in this tab only, until you close it or sign out.</p>
       <div class="bar">
-        <button type="submit" class="primary" disabled={Boolean(why)}>
+        <button type="submit" class="primary" disabled={Boolean(reasonUnusable)}>
           Sign in
         </button>
         <button type="button" onClick={() => (signingIn.value = null)}>
@@ -83,7 +83,7 @@ function Content({ reason }: { reason: string }) {
 
 const LABELS: Record<SecurityScheme["kind"], string> = {
   bearer: "Token",
-  basic: "name:password",
+  basic: "Username and password (name:password)",
   apiKey: "API key",
   other: "Credentials",
 };

@@ -23,8 +23,8 @@ export function SkillView({ skill }: { skill: Skill }) {
           </span>
         ))}
         <span class="muted">
-          takes {skill.inputModes.join(", ") || "anything"}; gives{" "}
-          {skill.outputModes.join(", ") || "anything"}
+          Input: {skill.inputModes.join(", ") || "any"}; output:{" "}
+          {skill.outputModes.join(", ") || "any"}
         </span>
       </p>
       <TryView skill={skill} />
@@ -50,7 +50,7 @@ export function SkillView({ skill }: { skill: Skill }) {
   );
 }
 
-/** Without those that only say what a badge says. */
+/** The skill's tags, without those shown as badges. */
 const tagsOf = (skill: Skill) => skill.tags.filter((tag) => skill.annotations[tag] !== true);
 
 function Schema({ title, schema }: { title: string; schema?: JsonObject }) {
@@ -84,7 +84,7 @@ function Examples({ skill }: { skill: Skill }) {
           <LongText text={pretty(example.inputs)} code />
           {example.output !== undefined && (
             <>
-              <p class="muted">gives</p>
+              <p class="muted">Output</p>
               <LongText text={pretty(example.output)} code />
             </>
           )}

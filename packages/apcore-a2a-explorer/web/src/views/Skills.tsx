@@ -1,5 +1,6 @@
 import { signal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
+import { counted } from "../parts/counted";
 import { badgesOf, type Skill } from "../protocol/card";
 import { card, skillsById } from "../state/agent";
 import { href } from "../state/route";
@@ -9,7 +10,7 @@ import { SkillView } from "./SkillView";
 
 const search = signal("");
 
-/** The skills beside the one that is chosen, or beside the agent itself. */
+/** The list of skills beside the chosen one, or beside the agent. */
 export function Skills({ id }: { id?: string }) {
   const skill = id === undefined ? undefined : skillsById.value.get(id);
   return (
@@ -30,10 +31,10 @@ export function Skills({ id }: { id?: string }) {
 
 const NoSkill = ({ id }: { id: string }) => (
   <>
-    <h1>There is no such skill</h1>
+    <h1>Skill not found</h1>
     <p>
-      The card lists no <code>{id}</code>. It may have been removed, or be shown only to those who
-      are signed in.
+      The Agent Card does not list <code>{id}</code>. The skill may have been removed, or it may be
+      visible only after you sign in.
     </p>
   </>
 );
@@ -52,7 +53,7 @@ function SkillList({ id }: { id?: string }) {
     return () => removeEventListener("keydown", focus);
   }, []);
   const skills = card.value?.skills ?? [];
-  const found = skills.filter(matching(search.value));
+  const matches = skills.filter(matching(search.value));
   return (
     <nav class="list" aria-label="Skills">
       <a class="back" href="#/">
@@ -63,18 +64,18 @@ function SkillList({ id }: { id?: string }) {
         <input
           ref={field}
           type="search"
-          placeholder={`Search ${skills.length} skills   ( / )`}
+          placeholder={`Search ${counted(skills.length, "skill")}   ( / )`}
           value={search.value}
           onInput={(event) => (search.value = event.currentTarget.value)}
         />
       </label>
       <p class="sr" role="status">
-        {search.value && `${found.length} skills found`}
+        {search.value && `${counted(matches.length, "skill")} found`}
       </p>
-      {skills.length === 0 && <p class="muted">This agent shows no skills. Sign in, if it knows you.</p>}
-      {skills.length > 0 && !found.length && <p class="muted">No skill matches.</p>}
+      {skills.length === 0 && <p class="muted">This agent lists no skills. If you have credentials, sign in to see more.</p>}
+      {skills.length > 0 && !matches.length && <p class="muted">No skills match your search.</p>}
       <ul>
-        {found.map((skill) => (
+        {matches.map((skill) => (
           <li key={skill.id}>
             <a href={href("skills", skill.id)} aria-current={skill.id === id ? "page" : undefined}>
               <strong class="breakable">{skill.name}</strong>

@@ -1,4 +1,5 @@
 import { useEffect, useRef } from "preact/hooks";
+import { counted } from "../parts/counted";
 import { STATES } from "../protocol/states";
 import type { ListQuery, TaskState } from "../protocol/types";
 import { go } from "../state/route";
@@ -7,7 +8,7 @@ import { Failure } from "./Errors";
 import { TaskTable } from "./TaskTable";
 import { usePages } from "./usePages";
 
-const SIZE = 25;
+const PAGE_SIZE = 25;
 
 export function TaskList({ query }: { query: URLSearchParams }) {
   const asked = queryOf(query);
@@ -19,20 +20,20 @@ export function TaskList({ query }: { query: URLSearchParams }) {
         <button type="button" class="quiet" disabled={busy} onClick={() => void load()}>
           Refresh
         </button>
-        {tasks && total !== undefined && <span class="muted">{total.toLocaleString()} in all</span>}
+        {tasks && total !== undefined && <span class="muted">{counted(total, "task")}</span>}
       </header>
       <Filters query={query} />
       <Failure error={error} />
-      {tasks === null && !error && <p class="muted">Asking for the tasks…</p>}
+      {tasks === null && !error && <p class="muted">Loading tasks…</p>}
       {tasks?.length === 0 && (
         <p class="empty">
-          {query.size ? "No task matches these filters." : "There are no tasks yet. Try a skill, and it is here."}
+          {query.size ? "No tasks match these filters." : "No tasks yet. Try a skill to create one."}
         </p>
       )}
       {tasks && tasks.length > 0 && <TaskTable tasks={tasks} />}
       {next && (
         <button type="button" disabled={busy} onClick={() => void load(next)}>
-          Show older ones
+          Show older tasks
         </button>
       )}
       <CopyView operation={{ name: "list", query: asked }} />
@@ -45,13 +46,13 @@ function queryOf(query: URLSearchParams): ListQuery {
   return {
     state: (query.get("state") as TaskState) || undefined,
     contextId: query.get("context") || undefined,
-    // an address may have been written by hand
+    // the URL may have been edited by hand
     after: Number.isNaN(after.getTime()) ? undefined : after.toISOString(),
-    pageSize: SIZE,
+    pageSize: PAGE_SIZE,
   };
 }
 
-/** The address has what is filtered; the fields follow it, but not while somebody writes. */
+/** The filters of the list. The fields follow the URL, except while the user is typing. */
 function Filters({ query }: { query: URLSearchParams }) {
   const form = useRef<HTMLFormElement>(null);
   const written = useRef<string | null>(null);
@@ -77,7 +78,7 @@ function Filters({ query }: { query: URLSearchParams }) {
       <label>
         State
         <select name="state">
-          <option value="">any</option>
+          <option value="">Any</option>
           {STATES.map((state) => (
             <option key={state}>{state}</option>
           ))}
@@ -88,12 +89,12 @@ function Filters({ query }: { query: URLSearchParams }) {
         <input name="context" class="mono" placeholder="contextId" />
       </label>
       <label>
-        Changed since
+        Updated since
         <input name="after" type="datetime-local" />
       </label>
       {query.size > 0 && (
         <button type="button" class="quiet" onClick={() => go("#/tasks")}>
-          Clear
+          Clear filters
         </button>
       )}
     </form>

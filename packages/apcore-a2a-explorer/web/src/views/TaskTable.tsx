@@ -12,7 +12,7 @@ export function TaskTable({ tasks }: { tasks: Task[] }) {
             <th scope="col">Task</th>
             <th scope="col">State</th>
             <th scope="col">Skill</th>
-            <th scope="col">Changed</th>
+            <th scope="col">Updated</th>
             <th scope="col">Conversation</th>
           </tr>
         </thead>

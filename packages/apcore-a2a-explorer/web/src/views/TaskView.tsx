@@ -18,7 +18,7 @@ import { Cancel, RunView } from "./RunView";
 import { skillOf } from "./TaskTable";
 import { moment } from "./times";
 
-/** One task: how it stands, and, where the agent keeps them, all its events. */
+/** A task with its current state, and all its events if the agent keeps them. */
 export function TaskView({ id }: { id: string }) {
   const [snapshot, setSnapshot] = useState<Task | null>(null);
   const [error, setError] = useState<unknown>(null);
@@ -37,7 +37,7 @@ export function TaskView({ id }: { id: string }) {
   void run?.changed.value;
   const task = current(run, snapshot);
   const over = run !== undefined && !run.active;
-  // the history has what was answered; events tell only what the agent says
+  // only the history has the user's answers; events come from the agent
   useEffect(() => {
     if (over) getTask(id).then(setSnapshot, () => {});
   }, [over, run]);
@@ -59,7 +59,7 @@ export function TaskView({ id }: { id: string }) {
         {run && <Cancel run={run} />}
       </header>
       <Failure error={error} />
-      {!task && !error && <p class="muted">Asking for the task…</p>}
+      {!task && !error && <p class="muted">Loading the task…</p>}
       {task && <Facts task={task} />}
       {run && <h2>Result</h2>}
       {run && <RunView run={run} replied={(next) => keep(`task ${id}`, next)} bare />}
@@ -67,19 +67,19 @@ export function TaskView({ id }: { id: string }) {
       {task && card.value?.capabilities.push && <PushView taskId={id} />}
       {task && <Raw task={task} />}
       <div class="stack">
-        <CopyView operation={{ name: "get", id }} title="Copy: get this task" />
-        <CopyView operation={{ name: "subscribe", id }} lastEventId="0" title="Copy: its events" />
-        <CopyView operation={{ name: "cancel", id }} title="Copy: cancel it" />
+        <CopyView operation={{ name: "get", id }} title="Copy request: get task" />
+        <CopyView operation={{ name: "subscribe", id }} lastEventId="0" title="Copy request: subscribe to task" />
+        <CopyView operation={{ name: "cancel", id }} title="Copy request: cancel task" />
       </div>
     </section>
   );
 }
 
-/** A replay goes through the task's states again; until it is over, the snapshot says how it stands. */
+/** The task as it is now: the snapshot until the replay of past events has ended. */
 const current = (run: Run | undefined, snapshot: Task | null) =>
   snapshot && run?.active && isTerminal(snapshot.status.state) ? snapshot : (run?.task ?? snapshot);
 
-/** Where the agent streams, with its events; else as it is now. */
+/** Show a task with its events if the agent streams, else its snapshot. */
 function show(task: Task): void {
   const key = `task ${task.id}`;
   runs.peek().get(key)?.stop();
@@ -88,7 +88,7 @@ function show(task: Task): void {
   keep(key, run);
   if (!card.value?.capabilities.streaming) return;
   void run.watch().then(() => {
-    // agents that keep no events have nothing to tell of a task that has ended
+    // without stored events there is nothing to watch of a task that has ended
     if (isOver(run.error)) run.error = null;
     run.task ??= task;
     run.touch();
@@ -99,17 +99,17 @@ function Facts({ task }: { task: Task }) {
   const skill = skillOf(task);
   return (
     <dl class="facts">
-      <dt>Id</dt>
+      <dt>ID</dt>
       <dd class="mono breakable">{task.id}</dd>
       <dt>Skill</dt>
-      <dd>{skill ? <a class="mono" href={href("skills", skill)}>{skill}</a> : "not told"}</dd>
+      <dd>{skill ? <a class="mono" href={href("skills", skill)}>{skill}</a> : "not specified"}</dd>
       <dt>Conversation</dt>
       <dd>
         <a class="mono breakable" href={href("conversations", task.contextId)}>
           {task.contextId}
         </a>
       </dd>
-      <dt>Changed</dt>
+      <dt>Updated</dt>
       <dd>{moment(task.status.timestamp)}</dd>
     </dl>
   );
@@ -133,7 +133,7 @@ function History({ task }: { task: Task }) {
 
 const Raw = ({ task }: { task: Task }) => (
   <details>
-    <summary>The task as data</summary>
+    <summary>Task as JSON</summary>
     <div class="tree">
       <JsonTree value={JSON.parse(JSON.stringify(task))} open={1} />
     </div>

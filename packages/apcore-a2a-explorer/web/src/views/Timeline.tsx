@@ -1,15 +1,16 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { pretty } from "../protocol/values";
 import type { Json, Part, StreamEvent } from "../protocol/types";
+import { counted } from "../parts/counted";
 import { LongText } from "../parts/LongText";
 import type { Run, TimedEvent } from "../state/run";
 import { clock, duration } from "./times";
 
-const ROW = 30;
-const HEIGHT = 300;
-const BEYOND = 5;
+const ROW = 30; // pixels
+const HEIGHT = 300; // pixels
+const OVERSCAN = 5; // rows rendered above and below the visible ones
 
-/** All events of a run; only the rows that are seen are in the page. */
+/** All events of a run; only the visible rows are rendered. */
 export function Timeline({ run, count }: { run: Run; count: number }) {
   const box = useRef<HTMLDivElement>(null);
   const [top, setTop] = useState(0);
@@ -36,12 +37,12 @@ export function Timeline({ run, count }: { run: Run; count: number }) {
     event.preventDefault();
     choose(chosen < 0 && Number.isFinite(step) ? count - 1 : chosen + step);
   };
-  const first = Math.max(0, Math.floor(top / ROW) - BEYOND);
-  const last = Math.min(count, first + Math.ceil(HEIGHT / ROW) + 2 * BEYOND);
+  const first = Math.max(0, Math.floor(top / ROW) - OVERSCAN);
+  const last = Math.min(count, first + Math.ceil(HEIGHT / ROW) + 2 * OVERSCAN);
   const start = run.events[0]!.at;
   return (
     <details class="timeline" open>
-      <summary>Timeline, {count.toLocaleString()} {count === 1 ? "event" : "events"}</summary>
+      <summary>Timeline, {counted(count, "event")}</summary>
       <div
         ref={box}
         class="events"
@@ -68,7 +69,7 @@ export function Timeline({ run, count }: { run: Run; count: number }) {
         </div>
       </div>
       {run.events[chosen] && (
-        <section aria-label="Details of the event">
+        <section aria-label="Event details">
           <LongText text={pretty(run.events[chosen].event as unknown as Json)} code />
         </section>
       )}
@@ -125,16 +126,16 @@ function aboutOf(event: StreamEvent): string {
   if (event.kind === "task") return event.task.status.state;
   if (event.kind === "message") return event.message.parts.map(brief).join(" ");
   if (event.kind === "artifact") return event.artifact.parts.map(brief).join(" ");
-  const said = event.status.message?.parts.map(brief).join(" ") ?? "";
-  return [event.status.state, said].filter(Boolean).join(": ");
+  const message = event.status.message?.parts.map(brief).join(" ") ?? "";
+  return [event.status.state, message].filter(Boolean).join(": ");
 }
 
 function brief(part: Part): string {
   if (part.text !== undefined) return part.text.slice(0, 200);
-  if (part.raw !== undefined || part.url !== undefined) return part.filename || "a file";
+  if (part.raw !== undefined || part.url !== undefined) return part.filename || "file";
   const names = part.data !== null && typeof part.data === "object" ? Object.keys(part.data).length : 0;
-  // what is large would be made into text only to be cut
-  if (names > 20) return `${names} members`;
+  // do not serialize large values only to truncate them
+  if (names > 20) return `${names} properties`;
   const json = JSON.stringify(part.data, (_, value) =>
     typeof value === "string" && value.length > 80 ? `${value.slice(0, 80)}…` : value,
   );

@@ -59,7 +59,7 @@ export function TryView({ skill }: { skill: Skill }) {
       <Refused draft={draft} anyway={() => send(wanted.current, true)} />
       <SendBar streams={streams} send={send} />
       {draft.kind.value === "data" && draft.jsonError.value ? (
-        <p class="muted">The request can be copied when the JSON is mended.</p>
+        <p class="muted">Fix the JSON to copy the request.</p>
       ) : (
         <CopyView operation={operationOf(usual, partsOf(draft), sendingOf(skill, draft))} />
       )}
@@ -72,7 +72,7 @@ function Presets({ skill, draft }: { skill: Skill; draft: Draft }) {
   if (!skill.examples.length) return null;
   return (
     <div class="presets">
-      <span class="muted">Fill in:</span>
+      <span class="muted">Fill in an example:</span>
       {skill.examples.map((example, index) => (
         <button
           key={index}
@@ -92,7 +92,7 @@ function More({ draft }: { draft: Draft }) {
   return (
     <details class="more">
       <summary>Conversation{card.value?.capabilities.push ? " and webhook" : ""}</summary>
-      <label for="context-input">Conversation (contextId); empty for a new one</label>
+      <label for="context-input">Conversation (contextId; leave empty for a new one)</label>
       <input
         id="context-input"
         class="mono"
@@ -101,7 +101,7 @@ function More({ draft }: { draft: Draft }) {
       />
       {card.value?.capabilities.push && (
         <>
-          <label for="webhook-input">Webhook that is told of each state</label>
+          <label for="webhook-input">Webhook URL for notifications</label>
           <input
             id="webhook-input"
             type="url"
@@ -109,7 +109,7 @@ function More({ draft }: { draft: Draft }) {
             value={draft.webhook.value}
             onInput={(event) => (draft.webhook.value = event.currentTarget.value)}
           />
-          <label for="token-input">Token that the webhook gets</label>
+          <label for="token-input">Token for the webhook</label>
           <input
             id="token-input"
             value={draft.token.value}
@@ -121,16 +121,16 @@ function More({ draft }: { draft: Draft }) {
   );
 }
 
-/** What the page itself found; some of it may be about no field of the form. */
+/** The errors that the page found before sending, including those of no form field. */
 function Refused({ draft, anyway }: { draft: Draft; anyway: () => void }) {
   const errors = draft.errors.value.filter((each) => each.local);
   if (!errors.length || draft.kind.value !== "data") return null;
   return (
     <div class="failure" role="alert">
-      <strong>Not sent.</strong> The skill's schema does not allow it:
+      <strong>Not sent.</strong> The input does not match the skill's schema:
       <Errors errors={errors} />
       <button type="button" onClick={anyway}>
-        Send it all the same
+        Send anyway
       </button>
     </div>
   );
@@ -196,7 +196,7 @@ function check(skill: Skill, draft: Draft) {
   return validate(skill.inputSchema, draft.data.value).map((each) => ({ ...each, local: true }));
 }
 
-/** After the form has shown them. */
+/** Focus the first invalid field, after the form has rendered the errors. */
 function toFirstError(): void {
   setTimeout(() => {
     const field = document.querySelector<HTMLElement>(".field.wrong :is(input, textarea, select)");

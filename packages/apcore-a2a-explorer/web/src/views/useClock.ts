@@ -1,6 +1,6 @@
 import { useEffect, useState } from "preact/hooks";
 
-/** The time now, anew each second as long as *running*. */
+/** The current time, updated each second while *running*. */
 export function useClock(running: boolean): number {
   const [now, setNow] = useState(Date.now());
   useEffect(() => {

@@ -4,7 +4,7 @@ import { credentials } from "../state/credentials";
 import { version } from "../state/settings";
 import { listTasks } from "../state/tasks";
 
-/** Tasks, page by page; asked for anew when *query* is another one. */
+/** Tasks page by page; loads them again when *query* changes. */
 export function usePages(
   query: ListQuery,
   read: (query: ListQuery) => Promise<TaskPage> = listTasks,
@@ -13,33 +13,33 @@ export function usePages(
   const [page, setPage] = useState<Omit<TaskPage, "tasks">>({ next: "" });
   const [error, setError] = useState<unknown>(null);
   const [busy, setBusy] = useState(false);
-  const turn = useRef(0);
+  const latestLoad = useRef(0);
   const load = async (pageToken = "") => {
-    const mine = ++turn.current;
+    const current = ++latestLoad.current;
     setBusy(true);
     try {
-      const { tasks: found, ...rest } = await read({ ...query, pageToken });
-      if (mine !== turn.current) return;
-      setTasks((known) => joined(pageToken ? (known ?? []) : [], found));
+      const { tasks: newTasks, ...rest } = await read({ ...query, pageToken });
+      if (current !== latestLoad.current) return;
+      setTasks((shown) => appendPage(pageToken ? (shown ?? []) : [], newTasks));
       setPage(rest);
       setError(null);
     } catch (failure) {
-      if (mine !== turn.current) return;
+      if (current !== latestLoad.current) return;
       setError(failure);
     }
     setBusy(false);
   };
-  const asked = JSON.stringify(query);
+  const queryKey = JSON.stringify(query);
   useEffect(() => {
     setTasks(null);
     setPage({ next: "" });
     void load();
-  }, [asked, version.value, credentials.value]);
+  }, [queryKey, version.value, credentials.value]);
   return { tasks, ...page, error, busy, load };
 }
 
-/** A task that changes between two pages may be on both. */
-function joined(known: Task[], more: Task[]): Task[] {
-  const ids = new Set(known.map((each) => each.id));
-  return [...known, ...more.filter((each) => !ids.has(each.id))];
+/** Append a page; skip tasks that were on an earlier page, as those that change meanwhile may be. */
+function appendPage(tasks: Task[], page: Task[]): Task[] {
+  const ids = new Set(tasks.map((each) => each.id));
+  return [...tasks, ...page.filter((each) => !ids.has(each.id))];
 }

@@ -1,44 +1,47 @@
-"""Puts the application together."""
+"""The ASGI application of an agent, put together from its parts."""
 
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import apcore
+from apcore_a2a_core.agent_card import DEFAULT_NAME
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.routing import Route
 
 from apcore_a2a_server.bindings.jsonrpc import JsonRpc
+from apcore_a2a_server.bindings.landing import LandingPage
 from apcore_a2a_server.bindings.rest import Rest
 from apcore_a2a_server.fields import OptionError, configured_by
 from apcore_a2a_server.middleware import build_middleware
 from apcore_a2a_server.modules.source import executor_of
 
-from .agent import Agent, build
+from .agent import Agent
 from .explorer import explorer_routes
+from .loading import load_failures, no_modules
 from .options import Settings
 
 CARD_PATHS = ("/.well-known/agent-card.json", "/.well-known/agent.json")
 PUBLIC = (*CARD_PATHS, "/health", "/metrics")
-"""What anybody may read, by its exact path."""
+"""Exact paths that need no authentication."""
 
 
 @configured_by(Settings)
 def create_app(source: Any, settings: Settings) -> Starlette:
-    """Build an ASGI application that is an A2A agent; nothing is started, no port is bound.
+    """Build the ASGI application of an A2A agent, without starting anything or binding a port.
 
     Args:
         source: An apcore Registry or Executor, or the path of a folder of modules.
-        settings: Its fields are keywords. Give `url`, so that the Agent Card has the right address.
+        settings: Its fields are keywords. Set `url`, so that the Agent Card has the right address.
 
     Raises:
-        ValueError: There are no modules, or an option makes no sense.
-        TypeError: *source* or an option lacks the methods it must have.
-        ImportError: `explorer` is wanted, and `apcore-a2a-explorer` is not installed.
+        ValueError: There are no modules, or an option has an invalid value.
+        TypeError: *source* or an option lacks required methods, or there is no such option.
+        ImportError: `explorer` is on, but `apcore-a2a-explorer` is not installed.
 
     Example:
         ```python
@@ -66,16 +69,20 @@ def create_app(source: Any, settings: Settings) -> Starlette:
 
 @configured_by(Settings)
 async def async_serve(source: Any, settings: Settings) -> Starlette:
-    """Build the same application in a coroutine (FR-SRV-003)."""
+    """Build the application of `create_app` in a coroutine (FR-SRV-003)."""
     return build_app(source, settings)
 
 
 def build_app(source: Any, settings: Settings) -> Starlette:
     """Build the application of an agent with these settings."""
-    executor, made_here = executor_of(source, settings.acl, settings.config)
-    if settings.watch and not isinstance(source, str | PathLike):
+    is_folder = isinstance(source, str | PathLike)
+    with load_failures() as failures:
+        executor, is_own_executor = executor_of(source, settings.acl, settings.config)
+    if is_folder and not executor.registry.list():
+        raise ValueError(no_modules(Path(cast("str", source)), failures))
+    if settings.watch and not is_folder:
         raise OptionError("watch", "needs a folder of modules, not a registry or an executor")
-    agent = build(executor, settings)
+    agent = Agent(executor, settings)
 
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncGenerator[None]:
@@ -85,20 +92,20 @@ def build_app(source: Any, settings: Settings) -> Starlette:
         watching.cancel()
         await agent.drain()
         await agent.close()
-        if isinstance(executor, apcore.Executor) and made_here:
+        if isinstance(executor, apcore.Executor) and is_own_executor:
             await asyncio.to_thread(executor.close)
 
     routes = _routes(agent, settings)
     pages = explorer_routes(settings.explorer_path, routes) if settings.explorer else []
     middleware = _middleware(settings, pages)
     app = Starlette(routes=[*routes, *pages], middleware=middleware, lifespan=lifespan)
-    # behind the routes, whose 405 a catch-all route would hide
-    app.router.default = Rest(agent.handler, agent.setup.mapper, max_body=settings.max_body)
+    # The default instead of a catch-all route, which would hide the 405 of the other routes.
+    app.router.default = Rest(agent.handler, agent.setup.mapper, **_sizes(settings))
     if agent.metrics is not None:
-        from .metrics import ResponseCounter  # takes 30 ms, and most do without
+        from .metrics import ResponseCounter  # takes 30 ms, and most agents do not need it
 
         app.router.routes.append(Route("/metrics", agent.metrics.show))
-        app.add_middleware(ResponseCounter, count=agent.metrics.on_answer)
+        app.add_middleware(ResponseCounter, count=agent.metrics.on_response)
     app.state.agent = agent
     app.state.explorer = pages[0].path if pages else None
     return app
@@ -111,9 +118,17 @@ async def _watch(registry: Any, folder: Any, settings: Settings) -> None:
         await watch(registry, Path(folder))
 
 
+def _sizes(settings: Settings) -> dict[str, int]:
+    return {"max_body": settings.max_body, "max_values": settings.limits.max_values}
+
+
 def _routes(agent: Agent, settings: Settings) -> list[Route]:
+    explorer_path = settings.explorer_path if settings.explorer else None
+    name = settings.name or settings.project("name") or DEFAULT_NAME
+    landing = LandingPage(name, explorer_path)
+    mapper = agent.setup.mapper
     return [
-        Route("/", JsonRpc(agent.handler, agent.setup.mapper, max_body=settings.max_body)),
+        Route("/", JsonRpc(agent.handler, mapper, landing, **_sizes(settings))),
         *(Route(path, agent.cards.show) for path in CARD_PATHS),
         Route("/health", agent.health.show),
         Route("/agent/authenticatedExtendedCard", agent.cards.show_extended),

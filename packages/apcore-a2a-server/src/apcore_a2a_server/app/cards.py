@@ -1,4 +1,4 @@
-"""Agent Cards: one for strangers, and one for each who is known (FR-AGC-001, FR-AGC-004)."""
+"""Agent Cards: the public one, and extended ones for callers (FR-AGC-001, FR-AGC-004)."""
 
 import asyncio
 import hashlib
@@ -13,20 +13,21 @@ from starlette.responses import JSONResponse, Response
 
 from apcore_a2a_server.engine.clients import Caller
 from apcore_a2a_server.middleware import caller_of
-from apcore_a2a_server.middleware.auth import declared, for_both
+from apcore_a2a_server.middleware.auth import declared, security_members
 from apcore_a2a_server.modules.access import Access, Verdict
 from apcore_a2a_server.modules.skills import Skills
 
 from .options import Settings
 
 DEFAULT_URL = "http://localhost:8000"
-FRESH = 10
-"""Seconds after which the executor's rules are asked again what strangers may call."""
-MAX_KEPT = 64
+PUBLIC_SKILLS_TTL = 10
+"""Seconds for which the access rules' verdicts about anonymous callers are cached."""
+MAX_CARDS = 64
+"""Cached cards; the cache is emptied when it is full."""
 
 
 class Card(NamedTuple):
-    """A card as a JSON value, as bytes, and the entity tag of these (RFC 9110 §8.8.3)."""
+    """A card as a JSON value and as bytes, with its entity tag (RFC 9110 §8.8.3)."""
 
     document: dict[str, Any]
     body: bytes
@@ -34,7 +35,7 @@ class Card(NamedTuple):
 
 
 class Key(NamedTuple):
-    """Key of a cached card: the state of the registry, the agent's address, and its skills."""
+    """Key of a cached card: generation of the registry, URL of the agent, ids of visible skills."""
 
     generation: int
     url: str
@@ -42,12 +43,12 @@ class Key(NamedTuple):
 
 
 class CardPages:
-    """Cards of the registry as it is now, each made once for all who may call the same skills.
+    """The cards of the current registry, each built once for all callers with the same skills.
 
     Args:
-        skills: The modules.
-        access: Who may call what.
-        settings: What the cards say of the agent.
+        skills: The skills.
+        access: The access rules.
+        settings: The description of the agent.
     """
 
     def __init__(self, skills: Skills, access: Access, settings: Settings) -> None:
@@ -56,30 +57,30 @@ class CardPages:
         self._settings = settings
         self._authenticates = settings.auth is not None
         self._schemes = {} if settings.auth is None else declared(settings.auth)
-        self._security = for_both(self._schemes) if self._schemes else {}
+        self._security = security_members(self._schemes) if self._schemes else {}
         self._builder = AgentCardBuilder(SkillMapper())
-        self._making = asyncio.Lock()
-        self._kept: dict[Key, Card] = {}
-        self._asking = asyncio.Lock()
+        self._build_lock = asyncio.Lock()
+        self._cards: dict[Key, Card] = {}
+        self._public_lock = asyncio.Lock()
         self._public: tuple[int, float, frozenset[str]] = (-1, 0, frozenset())
-        self._make(Key(skills.generation, self._address(""), frozenset(skills.list())))
+        self._build(Key(skills.generation, self._address(""), frozenset(skills.list())))
 
     async def show(self, request: Request) -> Response:
-        """Answer with the card for strangers: the skills that they may call.
+        """Respond with the public card: the skills that anonymous callers may call.
 
-        Where clients are authenticated, those that need approval are not among them. The answer
-        is 304 when the client has the card already (RFC 9110 §13.1.2).
+        If the agent has authentication, skills that need approval are left out. The response is
+        304 if the client already has the card (RFC 9110 §13.1.2).
         """
-        card = await self._card(request.scope.get("root_path", ""), await self._for_strangers())
+        card = await self._card(request.scope.get("root_path", ""), await self._public_skills())
         headers = {"cache-control": "max-age=300", "etag": card.etag}
-        known = request.headers.get("if-none-match", "")
-        tags = [tag.strip().removeprefix("W/") for tag in known.split(",")]
-        if known == "*" or card.etag in tags:
+        if_none_match = request.headers.get("if-none-match", "")
+        tags = [tag.strip().removeprefix("W/") for tag in if_none_match.split(",")]
+        if if_none_match == "*" or card.etag in tags:
             return Response(status_code=304, headers=headers)
         return Response(card.body, media_type="application/json", headers=headers)
 
     async def show_extended(self, request: Request) -> Response:
-        """Answer with the card for who calls (FR-AGC-004)."""
+        """Respond with the extended card of the caller (FR-AGC-004)."""
         if not self._authenticates:
             return JSONResponse({"error": "Authentication is not configured"}, 404)
         _, identity = caller_of(request.scope)
@@ -88,51 +89,47 @@ class CardPages:
         return Response(card.body, media_type="application/json", headers=headers)
 
     async def extended(self, caller: Caller) -> dict[str, Any]:
-        """Return the card for who calls, as a JSON value."""
+        """Return the extended card of *caller* as a JSON value."""
         return (await self._extended(caller.identity, caller.root_path)).document
 
     async def _extended(self, identity: Identity | None, root_path: str) -> Card:
-        """Return the card for *identity*: the skills that it may call."""
+        """Return the card with the skills that *identity* may call."""
         verdicts = await self._access.verdicts(self._skills.list(), identity)
         allowed = frozenset(skill_id for skill_id in verdicts if verdicts[skill_id].allowed)
         return await self._card(root_path, allowed)
 
-    async def _for_strangers(self) -> frozenset[str]:
-        if not self._is_fresh():
-            async with self._asking:
-                if not self._is_fresh():
-                    await self._ask_for_strangers()
-        return self._public[2]
-
-    def _is_fresh(self) -> bool:
-        generation, fresh_until, _ = self._public
-        return generation == self._skills.generation and time.monotonic() < fresh_until
-
-    async def _ask_for_strangers(self) -> None:
-        generation = self._skills.generation
-        verdicts = await self._access.verdicts(self._skills.list(), None)
-        found = frozenset(s for s, verdict in verdicts.items() if self._is_public(s, verdict))
-        self._public = generation, time.monotonic() + FRESH, found
+    async def _public_skills(self) -> frozenset[str]:
+        async with self._public_lock:
+            generation, expires, skill_ids = self._public
+            if generation != self._skills.generation or time.monotonic() >= expires:
+                # read before the rules are asked, so that a change meanwhile is noticed next time
+                generation = self._skills.generation
+                verdicts = await self._access.verdicts(self._skills.list(), None)
+                skill_ids = frozenset(
+                    s for s, verdict in verdicts.items() if self._is_public(s, verdict)
+                )
+                self._public = generation, time.monotonic() + PUBLIC_SKILLS_TTL, skill_ids
+            return skill_ids
 
     def _is_public(self, skill_id: str, verdict: Verdict) -> bool:
         if not self._authenticates:
             return verdict.allowed
-        guarded = verdict.needs_approval or self._skills.needs_approval(skill_id)
-        return verdict.allowed and not guarded
+        needs_approval = verdict.needs_approval or self._skills.needs_approval(skill_id)
+        return verdict.allowed and not needs_approval
 
     async def _card(self, root_path: str, visible: frozenset[str]) -> Card:
-        """Return the card of these skills; made in a thread, by the first who needs it."""
+        """Return the card of these skills; build it in a thread if it is not cached."""
         key = Key(self._skills.generation, self._address(root_path), visible)
-        if key not in self._kept:
-            async with self._making:
-                if key not in self._kept:
-                    await asyncio.to_thread(self._make, key)
-        return self._kept[key]
+        if key not in self._cards:
+            async with self._build_lock:
+                if key not in self._cards:
+                    await asyncio.to_thread(self._build, key)
+        return self._cards[key]
 
     def _address(self, root_path: str) -> str:
         return (self._settings.url or DEFAULT_URL + root_path).rstrip("/") + "/"
 
-    def _make(self, key: Key) -> None:
+    def _build(self, key: Key) -> None:
         settings = self._settings
         capabilities = AgentCapabilities(
             streaming=True,
@@ -155,6 +152,6 @@ class CardPages:
         for extension in document["capabilities"]["extensions"]:
             if extension["uri"] == EXTENSION_URI:  # FR-AGC-005.4
                 extension["params"]["revision"] = revision
-        if len(self._kept) >= MAX_KEPT:
-            self._kept.clear()
-        self._kept[key] = Card(document, dump_json(document), f'"{revision}"')
+        if len(self._cards) >= MAX_CARDS:
+            self._cards.clear()
+        self._cards[key] = Card(document, dump_json(document), f'"{revision}"')

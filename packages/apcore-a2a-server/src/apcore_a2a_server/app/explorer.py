@@ -1,4 +1,4 @@
-"""The explorer: a page of another distribution, found by its entry point (FR-EXP-001)."""
+"""The explorer: a page of another distribution, loaded by its entry point (FR-EXP-001)."""
 
 from collections.abc import Sequence
 from importlib.metadata import entry_points
@@ -8,30 +8,30 @@ from starlette.routing import Route
 from apcore_a2a_server.bindings.rest import route as rest_route
 from apcore_a2a_server.fields import OptionError
 
-GROUP, NAME = "apcore_a2a.explorer", "routes"
-"""The entry point of who has a page: a function that takes its path and gives its routes."""
+ENTRY_POINT_GROUP, ENTRY_POINT = "apcore_a2a.explorer", "routes"
+"""The entry point of the page: a function that takes a path and returns the page's routes."""
 
 
 def explorer_routes(path: str, taken: Sequence[Route]) -> list[Route]:
-    """The routes of the page at *path*; its address is the path of the first.
+    """Return the routes of the page at *path*; the first is that of the page itself.
 
     Args:
-        path: Where the page is to be, as seen from the agent.
-        taken: The agent's own routes, which the page must leave alone.
+        path: The path of the page, below the root of the agent.
+        taken: The agent's own routes, which the page must not replace.
 
     Raises:
         ImportError: No page is installed.
-        ValueError: *path* is none, or something else is there.
+        ValueError: *path* is not a path, or belongs to the agent.
     """
-    found = [*entry_points(group=GROUP, name=NAME)]
-    if not found:
+    installed = [*entry_points(group=ENTRY_POINT_GROUP, name=ENTRY_POINT)]
+    if not installed:
         raise ImportError("explorer needs the explorer part: pip install 'apcore-a2a[explorer]'")
     try:
-        routes: list[Route] = found[0].load()(path)
+        routes: list[Route] = installed[0].load()(path)
     except ValueError as error:
         raise OptionError("explorer_path", f"must be a path: {error}") from None
-    known = {each.path for each in taken} | {"/metrics"}
+    taken_paths = {each.path for each in taken} | {"/metrics"}
     for each in routes:
-        if each.path in known or rest_route("GET", each.path.strip("/")) is not None:
+        if each.path in taken_paths or rest_route("GET", each.path.strip("/")) is not None:
             raise OptionError("explorer_path", f"is taken: the agent itself is at {each.path}")
     return routes

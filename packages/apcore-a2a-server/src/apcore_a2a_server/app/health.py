@@ -1,4 +1,4 @@
-"""Whether the server works: `GET /health` (FR-OPS-001)."""
+"""The health check: `GET /health` (FR-OPS-001)."""
 
 import asyncio
 import logging
@@ -12,14 +12,14 @@ from apcore_a2a_server.engine.setup import Setup
 logger = logging.getLogger(__name__)
 
 PROBE_TIMEOUT = 0.8
-"""Seconds that the task store has to answer in; the page itself has one (FR-OPS-001)."""
+"""Timeout of the task store in seconds; the whole response has one second (FR-OPS-001)."""
 
 
 class HealthPage:
-    """Whether the server works (FR-OPS-001).
+    """The health check (FR-OPS-001).
 
     Args:
-        setup: What is asked: the modules, the task store, the state of the process.
+        setup: The parts that it checks: modules, task store and state of the process.
     """
 
     def __init__(self, setup: Setup) -> None:
@@ -27,16 +27,16 @@ class HealthPage:
         self._started = time.monotonic()
 
     async def show(self, request: Request) -> Response:
-        """`{"status", "module_count", "uptime_seconds"}`, or 503 and a fixed reason."""
+        """Respond with status, number of modules and uptime, or with 503 and a fixed reason."""
         if self._setup.state.is_draining:
             document = {"status": "draining", "reason": "The server is shutting down"}
             return JSONResponse(document, 503, {"connection": "close"})
         try:
             async with asyncio.timeout(PROBE_TIMEOUT):
                 await self._setup.tasks.store.check()
-        except Exception:  # a user's store may raise anything; what it says is for the log alone
-            logger.exception("The task store does not answer")
+        except Exception:  # a user's store may raise anything; the details are for the log only
             reason = "The task store does not answer"
+            logger.exception(reason, extra={"event": "health_check_failed"})
             return JSONResponse({"status": "unhealthy", "reason": reason}, 503)
         uptime = round(time.monotonic() - self._started, 3)
         healthy = {"status": "healthy", "module_count": len(self._setup.skills)}

@@ -1,4 +1,4 @@
-"""`serve`: an agent in a process of its own, with uvicorn."""
+"""`serve`: an agent in its own process, with uvicorn."""
 
 import asyncio
 import gc
@@ -25,22 +25,24 @@ from .options import ServeSettings
 
 logger = logging.getLogger("apcore_a2a_server")
 
-ECHO = 0.1
-"""Seconds in which a second signal is taken for the first one's echo."""
-LAST_REQUESTS = 0.1
-"""Seconds in which clients that have just connected can still send a request."""
-LAST_ANSWERS = 1.0
-"""Seconds in which what has been answered can still be sent; who reads a task then, is cut off."""
+REPEATED_SIGNAL_WINDOW = 0.1
+"""Seconds within which a second signal counts as a repetition of the first."""
+LAST_REQUESTS_TIMEOUT = 0.1
+"""Seconds for clients that have just connected to send their requests."""
+LAST_RESPONSES_TIMEOUT = 1.0
+"""Seconds for responses to be sent after the drain; streams that are still open are closed."""
+ABORT_TIMEOUT = 0.5
+"""Seconds for tasks to be failed after a second signal."""
 
 WILDCARDS = frozenset({"", "0.0.0.0", "::"})
 LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 
 
 class Server(uvicorn.Server):
-    """uvicorn's server, which lets tasks end before it cuts connections.
+    """uvicorn's server, extended to let tasks finish before it closes connections.
 
-    The first SIGTERM or SIGINT drains, the second ends at once; either way the process
-    goes on to its own end, instead of dying of the signal (FR-CMD-002: exit code 0).
+    The first SIGTERM or SIGINT starts a graceful shutdown, the second aborts it. In both cases
+    the process exits by itself instead of being killed by the signal (FR-CMD-002: exit code 0).
     """
 
     def __init__(self, config: uvicorn.Config, agent: Agent) -> None:
@@ -49,58 +51,64 @@ class Server(uvicorn.Server):
         self._signalled = 0.0
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Note a signal; who signals a process and its group, as timeout(1) does, means one."""
+        """Start the shutdown, or abort it if it has been started already.
+
+        timeout(1) signals the process and then its process group: both signals count as one.
+        """
         now = time.monotonic()
-        self.force_exit |= self.should_exit and now - self._signalled > ECHO
+        self.force_exit |= self.should_exit and now - self._signalled > REPEATED_SIGNAL_WINDOW
         self.should_exit = True
         self._signalled = now
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start to listen; what has been made by then is no work for the garbage collector."""
-        await self._agent.open()  # here, a store that can't be used can still be reported
+        """Open the store and start to listen."""
+        # Before the lifespan, where an unusable store would end in uvicorn's own error message.
+        await self._agent.open()
         await super().startup(sockets)
+        # Objects created so far live as long as the process: the garbage collector skips them.
         gc.collect()
         gc.freeze()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Take no more connections, drain, then close."""
+        """Stop listening, let tasks finish, then close connections."""
         self._agent.setup.state.is_draining = True
         await stop_listening(self, sockets or [])
         running, grace = len(self._agent.engine.runs), self._agent.settings.shutdown_timeout
         if running:
-            told = "Ending; running tasks: %d, for %g s at most (a second Ctrl+C ends them)"
-            logger.info(told, running, grace)
+            message = "Shutting down; running tasks: %d, for at most %g s (Ctrl+C again aborts)"
+            logger.info(message, running, grace, extra={"event": "shutdown_started"})
         else:
-            logger.info("Ending")
+            logger.info("Shutting down", extra={"event": "shutdown_started"})
         drained = asyncio.ensure_future(self._agent.drain())
         while not drained.done() and not self.force_exit:
             await asyncio.wait({drained}, timeout=0.1)
         if not drained.done():
             drained.cancel()
-            await _hurry(self._agent.drain(0))
-        asyncio.get_running_loop().call_later(LAST_ANSWERS, hang_up, self)
+            await _abort(self._agent.drain(0))
+        asyncio.get_running_loop().call_later(LAST_RESPONSES_TIMEOUT, close_connections, self)
         await super().shutdown(sockets)
         if self.force_exit:
-            await _hurry(self.lifespan.shutdown())
+            await _abort(self.lifespan.shutdown())
 
 
 async def stop_listening(server: uvicorn.Server, sockets: Sequence[socket.socket]) -> None:
-    """Close the port, and still serve clients that have connected by now.
+    """Close the port, but serve the clients that have connected already.
 
-    The kernel would reset their connections, and a proxy could not repeat their requests.
+    Closing a listening socket makes the kernel reset the connections in its accept queue, and a
+    proxy cannot retry a request that was sent. So they are accepted from a duplicate first.
     """
-    spares = [listener.dup() for listener in sockets]
+    duplicates = [listener.dup() for listener in sockets]
     for listening in server.servers:
         listening.close()
     loop, state = asyncio.get_running_loop(), server.lifespan.state
     protocol: Any = server.config.http_protocol_class
-    make = partial(protocol, server.config, server.server_state, state, loop)
-    for connection in [connection for spare in spares for connection in _accepted(spare)]:
-        await loop.connect_accepted_socket(make, connection)
-    await asyncio.sleep(LAST_REQUESTS)
+    new_protocol = partial(protocol, server.config, server.server_state, state, loop)
+    for connection in [connection for each in duplicates for connection in _accepted(each)]:
+        await loop.connect_accepted_socket(new_protocol, connection)
+    await asyncio.sleep(LAST_REQUESTS_TIMEOUT)
 
 
-def hang_up(server: uvicorn.Server) -> None:
+def close_connections(server: uvicorn.Server) -> None:
     """Close all connections that are still open."""
     for connection in [*server.server_state.connections]:
         protocol: Any = connection
@@ -108,7 +116,7 @@ def hang_up(server: uvicorn.Server) -> None:
 
 
 def _accepted(listener: socket.socket) -> Iterator[socket.socket]:
-    """Accept what waits in the kernel's queue, and close *listener*."""
+    """Yield the connections in the kernel's accept queue, then close *listener*."""
     with listener, suppress(OSError):
         while True:
             connection, _ = listener.accept()
@@ -116,9 +124,9 @@ def _accepted(listener: socket.socket) -> Iterator[socket.socket]:
             yield connection
 
 
-async def _hurry(end: Coroutine[Any, Any, None]) -> None:
-    """Let *end* do what it can in half a second: failing tasks, telling their watchers."""
-    await asyncio.wait({asyncio.ensure_future(end)}, timeout=0.5)
+async def _abort(step: Coroutine[Any, Any, None]) -> None:
+    """Run a last step of the shutdown, such as failing the running tasks, for a short time."""
+    await asyncio.wait({asyncio.ensure_future(step)}, timeout=ABORT_TIMEOUT)
 
 
 @configured_by(ServeSettings)
@@ -132,10 +140,10 @@ def serve(source: Any, settings: ServeSettings) -> None:
         settings: Its fields are keywords; `docs/options.md` lists them.
 
     Raises:
-        ValueError: There are no modules, or an option makes no sense.
-        TypeError: *source* or an option lacks the methods it must have.
-        ImportError: `explorer` is wanted, and `apcore-a2a-explorer` is not installed.
-        OSError: The address can't be listened at.
+        ValueError: There are no modules, or an option has an invalid value.
+        TypeError: *source* or an option lacks required methods, or there is no such option.
+        ImportError: `explorer` is on, but `apcore-a2a-explorer` is not installed.
+        OSError: The server cannot listen on the address.
 
     Example:
         ```python test="lint"
@@ -147,16 +155,27 @@ def serve(source: Any, settings: ServeSettings) -> None:
     set_up_logging(settings.log_level, settings.log_format)
     protocol = request_timeout_protocol(settings.request_timeout)
     root_path = settings.root_path.strip("/") and "/" + settings.root_path.strip("/")
-    host, log_level = settings.host, settings.log_level
+    host, level = settings.host, settings.log_level
     with _bound(host, settings.port) as listener:
         url = settings.url or public_url(host, listener.getsockname()[1]) + root_path
         app = build_app(source, replace(settings, url=url))
-        _announce(app, host, url, known=settings.auth is not None)
-        Server(_config(app, log_level, root_path, protocol), app.state.agent).run([listener])
+        _announce(app, host, url, authenticates=settings.auth is not None)
+        config = uvicorn.Config(
+            app,
+            log_config=None,
+            log_level="warning" if level == "info" else level,
+            access_log=False,
+            root_path=root_path,
+            http=protocol,
+            ws="none",
+            server_header=False,
+            timeout_graceful_shutdown=2,
+        )
+        Server(config, app.state.agent).run([listener])
 
 
 def public_url(host: str, port: int) -> str:
-    """The address to tell others when listening at *host* and *port*.
+    """Return the URL at which clients reach a server that listens on *host* and *port*.
 
     Example:
         ```python
@@ -176,40 +195,26 @@ def _bound(host: str, port: int) -> socket.socket:
     try:
         listener = socket.create_server((host, port), family=family, dualstack_ipv6=dual)
     except OSError as error:
-        place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         reason = str(error.strerror).partition(" (while")[0]
-        raise OSError(error.errno, f"Can't listen at {place}: {reason}") from None
-    # Named as TCP: asyncio's own loop takes Nagle's delay off such connections only (40 ms).
+        raise OSError(error.errno, f"Cannot listen on {address}: {reason}") from None
+    # asyncio turns off Nagle's algorithm (a delay of 40 ms) only if the protocol is given as TCP.
     return socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP, listener.detach())
 
 
-def _config(
-    app: Starlette, log_level: str, root_path: str, protocol: type[asyncio.Protocol]
-) -> uvicorn.Config:
-    return uvicorn.Config(
-        app,
-        log_config=None,
-        log_level="warning" if log_level == "info" else log_level,
-        access_log=False,
-        root_path=root_path,
-        http=protocol,
-        ws="none",
-        server_header=False,
-        timeout_graceful_shutdown=2,
-    )
-
-
-def _announce(app: Starlette, host: str, url: str, *, known: bool) -> None:
-    count = len(app.state.agent.setup.skills)
-    logger.info("%d skill%s at %s", count, "" if count == 1 else "s", url)
-    logger.info("Agent Card: %s/.well-known/agent-card.json", url.rstrip("/"))
+def _announce(app: Starlette, host: str, url: str, *, authenticates: bool) -> None:
+    count, extra = len(app.state.agent.setup.skills), {"event": "server_started"}
+    logger.info("%d skill%s at %s", count, "" if count == 1 else "s", url, extra=extra)
+    logger.info("Agent Card: %s/.well-known/agent-card.json", url.rstrip("/"), extra=extra)
     if app.state.explorer:
-        logger.info("Explorer: %s%s", url.rstrip("/"), app.state.explorer)
+        logger.info("Explorer: %s%s", url.rstrip("/"), app.state.explorer, extra=extra)
     if host in WILDCARDS and "//localhost:" in url:
-        logger.info("That is for this machine; give url= or --url for clients elsewhere")
-    if host not in LOOPBACK and not known:
+        message = "This address works on this machine only: set url= or --url for other clients"
+        logger.info(message, extra=extra)
+    if host not in LOOPBACK and not authenticates:
         logger.warning(
-            "Anybody who can reach this address can call every skill, for there is no "
-            "authentication; host 127.0.0.1 keeps it to this machine"
+            "Anyone who can reach this address can call every skill: there is no authentication. "
+            "Use host 127.0.0.1 to serve this machine only",
+            extra={"event": "authentication_disabled"},
         )
-    logger.info("Ctrl+C ends it")
+    logger.info("Press Ctrl+C to stop", extra=extra)

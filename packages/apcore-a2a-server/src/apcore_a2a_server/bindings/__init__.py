@@ -1,1 +1,1 @@
-"""The protocol bindings: JSON-RPC and HTTP+JSON."""
+"""The protocol bindings: JSON-RPC and HTTP+JSON, over the same operations."""

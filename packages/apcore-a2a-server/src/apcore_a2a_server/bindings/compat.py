@@ -1,9 +1,9 @@
-"""The official SDK's `RequestHandler` on top of this server's, for its gRPC or REST routes.
+"""The SDK's `RequestHandler` interface on top of our handler, for its gRPC or REST routes.
 
-Importing the SDK's server package takes most of a second, so nothing else here imports this.
+Importing the SDK's server package takes most of a second, so no other module imports this one.
 """
 
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any
 
@@ -22,76 +22,72 @@ from starlette.applications import Starlette
 from apcore_a2a_server.engine.clients import Caller, Connection
 from apcore_a2a_server.engine.handler import Handler, Request
 
-Do = Callable[[Handler, Request], Awaitable[Any]]
+from .operations import Operation
 
 
-def _answer(do: Do) -> Any:
-    """A method of the SDK's interface that answers with what *do* returns."""
+def _unary_method(operation: Operation) -> Any:
+    """Return a method of the SDK's interface that returns the result of *operation*."""
 
     async def method(self: "SdkRequestHandler", params: Any, context: ServerCallContext) -> Any:
         with Connection() as connection:
-            return await do(self.handler, _request(params, context, connection))
+            return await operation(self.handler, _request(params, context, connection))
 
     return method
 
 
-def _stream(do: Do) -> Any:
-    """A method of the SDK's interface that yields the events *do* leads to."""
+def _stream_method(operation: Operation) -> Any:
+    """Return a method of the SDK's interface that yields the events of *operation*."""
 
     async def method(
         self: "SdkRequestHandler", params: Any, context: ServerCallContext
     ) -> AsyncGenerator[Any]:
         with Connection() as connection:
-            events = await do(self.handler, _request(params, context, connection))
+            events = await operation(self.handler, _request(params, context, connection))
             async with aclosing(events):
                 async for event in events:
-                    if event is not None:
+                    if event is not None:  # the SDK has its own signs of life
                         yield event.payload
 
     return method
 
 
-def _configs(kind: type[Message]) -> Any:
-    """A method about push configurations, which answers with a *kind*."""
+def _json_method(response_type: type[Message], operation: Operation = Handler.push_config) -> Any:
+    """Return a method of the SDK's interface that parses the JSON of *operation*."""
 
-    async def do(handler: Handler, request: Request) -> Message:
-        return ParseDict(await handler.push_config(request), kind(), ignore_unknown_fields=True)
+    async def parse(handler: Handler, request: Request) -> Message:
+        document = await operation(handler, request)
+        return ParseDict(document, response_type(), ignore_unknown_fields=True)
 
-    return _answer(do)
-
-
-async def _extended_card(handler: Handler, request: Request) -> AgentCard:
-    document = await handler.extended_card(request)
-    return ParseDict(document, AgentCard(), ignore_unknown_fields=True)
+    return _unary_method(parse)
 
 
 class SdkRequestHandler(RequestHandler):
-    """The SDK's interface, each of its eleven methods one call of our handler.
+    """The SDK's interface; each of its eleven methods calls one operation of our handler.
 
     Args:
-        handler: Our own handler.
+        handler: The handler of the agent.
     """
 
     def __init__(self, handler: Handler) -> None:
         self.handler = handler
 
-    on_message_send = _answer(Handler.send)
-    on_message_send_stream = _stream(Handler.stream)
-    on_get_task = _answer(Handler.get)
-    on_list_tasks = _answer(Handler.list)
-    on_cancel_task = _answer(Handler.cancel)
-    on_subscribe_to_task = _stream(Handler.subscribe)
-    on_create_task_push_notification_config = _configs(TaskPushNotificationConfig)
-    on_get_task_push_notification_config = _configs(TaskPushNotificationConfig)
-    on_list_task_push_notification_configs = _configs(ListTaskPushNotificationConfigsResponse)
-    on_delete_task_push_notification_config = _configs(Empty)
-    on_get_extended_agent_card = _answer(_extended_card)
+    on_message_send = _unary_method(Handler.send)
+    on_message_send_stream = _stream_method(Handler.stream)
+    on_get_task = _unary_method(Handler.get)
+    on_list_tasks = _unary_method(Handler.list)
+    on_cancel_task = _unary_method(Handler.cancel)
+    on_subscribe_to_task = _stream_method(Handler.subscribe)
+    on_create_task_push_notification_config = _json_method(TaskPushNotificationConfig)
+    on_get_task_push_notification_config = _json_method(TaskPushNotificationConfig)
+    on_list_task_push_notification_configs = _json_method(ListTaskPushNotificationConfigsResponse)
+    on_delete_task_push_notification_config = _json_method(Empty)
+    on_get_extended_agent_card = _json_method(AgentCard, Handler.extended_card)
 
 
 def request_handler(app: Starlette) -> SdkRequestHandler:
-    """The SDK's interface to the agent that `create_app` has made.
+    """Return the SDK's interface to an agent that `create_app` has built.
 
-    The application's lifespan has to run: it opens the store and delivers to webhooks.
+    The lifespan of *app* must run: it opens the store and delivers notifications.
 
     Example:
         ```python test="lint"
@@ -108,5 +104,6 @@ def request_handler(app: Starlette) -> SdkRequestHandler:
 
 def _request(params: Any, context: ServerCallContext, connection: Connection) -> Request:
     headers, auth = context.state.get("headers", {}), context.state.get("auth")
-    identity = auth if hasattr(auth, "id") else None  # another's middleware has others there
+    # a user's own middleware may put objects that are no identity there
+    identity = auth if hasattr(auth, "id") else None
     return Request(params, Caller(context.user.user_name, identity, headers, connection))

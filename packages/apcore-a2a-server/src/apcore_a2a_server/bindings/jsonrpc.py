@@ -1,108 +1,142 @@
-"""JSON-RPC 2.0 over HTTP: parse, find the method, answer (FR-SRV-004, A2A 1.0 §9)."""
+"""JSON-RPC 2.0 over HTTP: parse, find the method, respond (FR-SRV-004, A2A 1.0 §9)."""
 
 from collections.abc import Mapping
 from math import inf
-from typing import Any
 from urllib.parse import parse_qs
 
 from a2a.utils import errors
-from apcore_a2a_core.dialects import Json, invalid, parse_json
+from apcore_a2a_core import ErrorMapper
+from apcore_a2a_core.dialects import BodySizeError, Json, invalid, parse_json
 from apcore_a2a_core.schema import is_object
 from starlette.types import Scope, Send
 
+from apcore_a2a_server.engine.handler import Handler
 from apcore_a2a_server.errors import TooMuchError
 from apcore_a2a_server.middleware import log_context
 from apcore_a2a_server.store import Payload
 
-from .http import Asked, Endpoint, respond, retry_after, send_events
-from .operations import DIALECT_03, DIALECT_1, METHODS, Stream, perform
+from .http import Endpoint, HttpRequest, respond, retry_headers, send_event, send_events
+from .landing import LandingPage
+from .operations import DIALECT_03, DIALECT_1, METHODS, Stream, perform, read_params
 
 VERSIONS = frozenset({"", "0.3", "1.0"})
+"""Accepted protocol versions, without patch numbers; the method name decides the dialect."""
+MISSING_ID = "The request must have an id: a string or a number"
+STREAMS_OF_0_3 = frozenset({"message/stream", "tasks/resubscribe"})
+"""Methods whose every response is a stream, even a refusal (A2A 0.3 §3.3.1)."""
 
 
 class JsonRpc(Endpoint):
-    """The ASGI endpoint for JSON-RPC."""
+    """The ASGI endpoint for JSON-RPC.
+
+    Args:
+        handler: The operations of the protocol.
+        mapper: Converts exceptions into JSON-RPC errors.
+        landing: Responds to other methods than POST.
+        max_body: Maximum size of a body, in bytes.
+        max_values: Maximum number of JSON values in a body.
+    """
+
+    def __init__(
+        self,
+        handler: Handler,
+        mapper: ErrorMapper,
+        landing: LandingPage,
+        *,
+        max_body: int,
+        max_values: int,
+    ) -> None:
+        super().__init__(handler, mapper, max_body=max_body, max_values=max_values)
+        self._landing = landing
 
     async def find(self, scope: Scope, send: Send) -> bool | None:
-        """True for what may be JSON-RPC."""
+        """Return True for POST; otherwise send the landing page or 405."""
         if scope["method"] == "POST":
             return True
-        hint = {"error": "Send JSON-RPC 2.0 here with POST"}
-        await respond(send, hint, status=405, headers=[(b"allow", b"POST")])
+        await self._landing.respond(scope, send)
         return None
 
-    async def answer(self, found: object, asked: Asked, send: Send) -> None:
-        """Do what the body says."""
-        version = version_of(asked)
+    async def answer(self, target: object, request: HttpRequest, send: Send) -> None:
+        """Perform the method in the body, and send its result or error."""
+        version = protocol_version(request)
+        # the dialect of errors until the method is known
         dialect = DIALECT_1 if version == "1.0" else DIALECT_03
-        reply: Json = {"jsonrpc": "2.0", "id": None}
+        response: Json = {"jsonrpc": "2.0", "id": None}
+        method = ""
         try:
-            check_media_type(asked.headers)
-            request = parse_json(asked.body)
-            reply["id"] = _id(request)
-            method = _method(request)
+            check_media_type(request.caller.headers)
+            envelope = parse_json(request.body, self.max_values)
+            if not is_object(envelope):
+                raise errors.InvalidRequestError("The request must be one JSON object")
+            response["id"] = envelope["id"] if _has_id(envelope) else None
+            method = _method(envelope)
             dialect = METHODS[method][0]
             log_context(operation=method)
             if version not in VERSIONS:
                 raise errors.VersionNotSupportedError
-            result = await perform(method, _params(request), self.handler, asked.caller)
-        except Exception as error:  # whatever it is, the client gets what the map says
-            reply["error"] = dialect.error(self.mapper.to_jsonrpc_error(error))
-            status = error.status if isinstance(error, TooMuchError) else 200
-            await respond(send, reply, status=status, headers=retry_after(error))
+            message = read_params(method, _params(envelope))
+            if not _has_id(envelope):  # A2A has no notifications: the errors above come first
+                raise errors.InvalidRequestError(MISSING_ID)
+            result = await perform(method, message, self.handler, request.caller)
+        except Exception as error:  # the mapper decides what clients see of any exception
+            response["error"] = dialect.error(self.mapper.to_jsonrpc_error(error))
+            if isinstance(error, TooMuchError | BodySizeError):
+                headers = retry_headers(error)
+                await respond(send, response, status=error.status, headers=headers)
+            elif method in STREAMS_OF_0_3:
+                await send_event(send, response)
+            else:
+                await respond(send, response)
             return
         if not isinstance(result, Stream):
-            await respond(send, {**reply, "result": result})
+            await respond(send, {**response, "result": result})
             return
 
         def encode(payload: Payload) -> Json:
-            return {**reply, "result": result.encode(payload)}
+            return {**response, "result": result.encode(payload)}
 
-        await send_events(send, asked.connection, result.events, encode)
+        await send_events(send, request.caller.connection, result.events, encode)
 
 
-def version_of(asked: Asked) -> str:
-    """The protocol version asked for, without its patch number (A2A 1.0 §3.6)."""
-    version = asked.headers.get("a2a-version", "")
-    if not version and asked.scope["query_string"]:
-        query = parse_qs(asked.scope["query_string"].decode("latin-1"))
+def protocol_version(request: HttpRequest) -> str:
+    """Return the protocol version of a request, without its patch number (A2A 1.0 §3.6)."""
+    version = request.caller.headers.get("a2a-version", "")
+    if not version and request.scope["query_string"]:
+        query = parse_qs(request.scope["query_string"].decode("latin-1"))
         version = next((query[name][0] for name in query if name.lower() == "a2a-version"), "")
     return ".".join(version.strip().split(".")[:2])
 
 
 def check_media_type(headers: Mapping[str, str]) -> None:
-    """Refuse a body that says it is not JSON.
+    """Refuse a body whose `Content-Type` is not JSON; a missing one is accepted.
 
     Raises:
-        ContentTypeNotSupportedError: It says so.
+        ContentTypeNotSupportedError: The media type is another one.
     """
     media_type = headers.get("content-type", "application/json").split(";")[0].strip().lower()
     if media_type != "application/json" and not media_type.endswith("+json"):
         raise errors.ContentTypeNotSupportedError("The body must be application/json")
 
 
-def _id(request: Any) -> Any:
-    """The id of a request that is one (JSON-RPC 2.0 §4); batches and notifications are not."""
-    if not is_object(request):
-        raise errors.InvalidRequestError("The request must be one JSON object")
-    request_id = request.get("id", False)
-    known = isinstance(request_id, str | int | float | None) and not isinstance(request_id, bool)
-    if not known or request_id in (inf, -inf):
-        raise errors.InvalidRequestError("The request must have an id: a string or a number")
-    return request_id
+def _has_id(envelope: Json) -> bool:
+    """Return whether a request has a valid id (JSON-RPC 2.0 §4)."""
+    request_id = envelope.get("id", False)
+    # bool is a subclass of int, and JSON like 1e999 is read as infinity
+    is_id = isinstance(request_id, str | int | float | None) and not isinstance(request_id, bool)
+    return is_id and request_id not in (inf, -inf)
 
 
-def _method(request: Json) -> str:
-    method = request.get("method")
-    if request.get("jsonrpc") != "2.0" or not isinstance(method, str):
+def _method(envelope: Json) -> str:
+    method = envelope.get("method")
+    if envelope.get("jsonrpc") != "2.0" or not isinstance(method, str):
         raise errors.InvalidRequestError('The request must have "jsonrpc": "2.0" and a method')
     if method not in METHODS:
         raise errors.MethodNotFoundError
     return method
 
 
-def _params(request: Json) -> Json:
-    params = request.get("params")
+def _params(envelope: Json) -> Json:
+    params = envelope.get("params")
     if params is not None and not is_object(params):
         raise invalid("params", "must be an object")
     return params or {}

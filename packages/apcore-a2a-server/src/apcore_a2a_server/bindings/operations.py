@@ -1,4 +1,4 @@
-"""The methods of both dialects: what each reads, does, and answers."""
+"""The methods of both dialects: how params are decoded, operations called, results encoded."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from functools import partial
@@ -13,9 +13,9 @@ from apcore_a2a_server.engine.handler import Events, Handler, Request
 from apcore_a2a_server.errors import StoreDownError
 from apcore_a2a_server.store import Payload, UnavailableError
 
-Do: TypeAlias = Callable[[Handler, Request], Awaitable[Any]]
+Operation: TypeAlias = Callable[[Handler, Request], Awaitable[Any]]
 
-_TABLE: tuple[tuple[str, type[Any], Do], ...] = (
+_TABLE: tuple[tuple[str, type[Any], Operation], ...] = (
     ("SendMessage message/send", a2a.SendMessageRequest, Handler.send),
     ("SendStreamingMessage message/stream", a2a.SendMessageRequest, Handler.stream),
     ("GetTask tasks/get", a2a.GetTaskRequest, Handler.get),
@@ -25,8 +25,8 @@ _TABLE: tuple[tuple[str, type[Any], Do], ...] = (
     ("SubscribeToTask", a2a.SubscribeToTaskRequest, Handler.subscribe),
     ("tasks/resubscribe", a2a.SubscribeToTaskRequest, Handler.resubscribe),
     *(
-        (f"{name} tasks/pushNotificationConfig/{old}", kind, Handler.push_config)
-        for name, old, kind in (
+        (f"{name} tasks/pushNotificationConfig/{verb_03}", request_type, Handler.push_config)
+        for name, verb_03, request_type in (
             ("CreateTaskPushNotificationConfig", "set", a2a.TaskPushNotificationConfig),
             ("GetTaskPushNotificationConfig", "get", a2a.GetTaskPushNotificationConfigRequest),
             ("ListTaskPushNotificationConfigs", "list", a2a.ListTaskPushNotificationConfigsRequest),
@@ -39,57 +39,84 @@ _TABLE: tuple[tuple[str, type[Any], Do], ...] = (
         Handler.extended_card,
     ),
 )
+"""Names of a method in 1.0 and 0.3, the SDK's type of its params, and its operation."""
 DIALECT_1 = V1()
 DIALECT_03 = V03()
 METHODS = {
-    name: (DIALECT_03 if "/" in name else DIALECT_1, kind, do)
-    for names, kind, do in _TABLE
+    # only the names of 0.3 have a slash, so that the name decides the dialect
+    name: (DIALECT_03 if "/" in name else DIALECT_1, request_type, operation)
+    for names, request_type, operation in _TABLE
     for name in names.split()
 }
-"""Each method's dialect, the message that its params are, and what it does."""
+"""The dialect of each method, the SDK's type of its params, and its operation."""
 
 
 class Stream(NamedTuple):
-    """Events, and what makes the JSON of one."""
+    """Events, and the function that converts one into JSON."""
 
     events: Events
     encode: Callable[[Payload], Json]
 
 
-async def perform(method: str, params: Json, handler: Handler, caller: Caller) -> Any:
-    """Do what *method* says: its result as a JSON value, or a `Stream`.
+class Params(NamedTuple):
+    """The params of a request: the SDK's message, and the parts of a send as they came in JSON."""
+
+    message: Any
+    json_parts: Any
+
+
+def read_params(method: str, params: Json) -> Params:
+    """Decode the params of *method*.
 
     Raises:
-        A2AError: Whatever stands against it.
+        InvalidParamsError: They are invalid.
     """
-    dialect, kind, do = METHODS[method]
-    asked: Any = decode(kind, params)
-    sends = kind is a2a.SendMessageRequest
-    parts = params["message"].get("parts") if sends else None
-    asking = Request(asked, caller, parts, _last_event_id(caller), dialect.version)
+    dialect, request_type, _ = METHODS[method]
+    message = decode(request_type, params, version=dialect.version)
+    is_send = request_type is a2a.SendMessageRequest
+    return Params(message, params["message"].get("parts") if is_send else None)
+
+
+async def perform(method: str, params: Params, handler: Handler, caller: Caller) -> Any:
+    """Call the operation of *method*, and encode its result.
+
+    Returns:
+        A JSON value, or a `Stream`.
+
+    Raises:
+        A2AError: The operation refuses the request.
+    """
+    dialect, request_type, operation = METHODS[method]
+    message, parts = params
+    is_send = request_type is a2a.SendMessageRequest
+    request = Request(message, caller, parts, _last_event_id(caller), dialect.version)
     try:
-        result = await do(handler, asking)
-    except UnavailableError:
+        result = await operation(handler, request)
+    except UnavailableError:  # the store's own error, which has no code in the protocol
         raise StoreDownError from None
-    length = _history_length(asked.configuration if sends else asked)
+    history_length = _history_length(message.configuration if is_send else message)
     if isinstance(result, a2a.Task):
-        return dialect.sent(result, length) if sends else dialect.task(result, length)
+        encode = dialect.sent if is_send else dialect.task
+        return encode(result, history_length)
     if isinstance(result, a2a.ListTasksResponse):
-        return _page(dialect, asked, result, length)
+        return _encode_page(dialect, message, result, history_length)
     if not isinstance(result, AsyncGenerator):
         return result
-    return Stream(result, partial(dialect.event, history_length=length))
+    return Stream(result, partial(dialect.event, history_length=history_length))
 
 
-def _page(
-    dialect: V1, asked: a2a.ListTasksRequest, page: a2a.ListTasksResponse, length: int | None
+def _encode_page(
+    dialect: V1, request: a2a.ListTasksRequest, page: a2a.ListTasksResponse, length: int | None
 ) -> Json:
-    """1.0 always has all four members, and artifacts only if asked for (§3.1.4)."""
-    artifacts = dialect.version == "0.3" or asked.include_artifacts
+    """Encode a page of tasks.
+
+    In 1.0 it always has all four members, and artifacts only on request (§3.1.4).
+    """
+    artifacts = dialect.version == "0.3" or request.include_artifacts
     tasks = [dialect.task(task, length, artifacts=artifacts) for task in page.tasks]
     if dialect.version == "0.3":
-        more = {"nextCursor": page.next_page_token} if page.next_page_token else {}
-        return {"tasks": tasks, **more}
+        cursor = {"nextCursor": page.next_page_token} if page.next_page_token else {}
+        return {"tasks": tasks, **cursor}
     return {
         "tasks": tasks,
         "nextPageToken": page.next_page_token,
@@ -98,13 +125,14 @@ def _page(
     }
 
 
-def _history_length(source: Any) -> int | None:
-    """How much history the answer shall have (§3.2.4); None for all."""
-    known = "history_length" in source.DESCRIPTOR.fields_by_name
-    return source.history_length if known and source.HasField("history_length") else None
+def _history_length(message: Any) -> int | None:
+    """Return the number of history messages in the answer (§3.2.4); None for all."""
+    has_field = "history_length" in message.DESCRIPTOR.fields_by_name
+    return message.history_length if has_field and message.HasField("history_length") else None
 
 
 def _last_event_id(caller: Caller) -> int | None:
-    """The event a reader saw last, from its `Last-Event-ID` header."""
+    """Return the version in the header `Last-Event-ID`; None if it has none of ours."""
+    # a foreign id is ignored, as browsers send whatever the last event had
     text = caller.headers.get("last-event-id", "")
     return int(text) if text.isascii() and text.isdigit() and len(text) < 16 else None

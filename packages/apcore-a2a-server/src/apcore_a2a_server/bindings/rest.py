@@ -1,4 +1,4 @@
-"""HTTP+JSON, the REST binding of A2A 1.0 (§11), over the same operations as JSON-RPC."""
+"""HTTP+JSON: the REST binding of A2A 1.0 (§11), over the same operations as JSON-RPC."""
 
 import re
 from http import HTTPStatus
@@ -7,7 +7,7 @@ from urllib.parse import parse_qsl
 
 from a2a.utils.errors import A2A_ERROR_MAPPING, JSONParseError, VersionNotSupportedError
 from apcore_a2a_core import error_details
-from apcore_a2a_core.dialects import Json, invalid, parse_json
+from apcore_a2a_core.dialects import BodySizeError, Json, invalid, parse_json
 from apcore_a2a_core.schema import is_object
 from starlette.types import Scope, Send
 
@@ -15,15 +15,16 @@ from apcore_a2a_server.errors import DrainingError, TooMuchError
 from apcore_a2a_server.middleware import log_context
 from apcore_a2a_server.middleware.errors import path_of
 
-from .http import Asked, Endpoint, respond, retry_after, send_events
-from .jsonrpc import check_media_type, version_of
-from .operations import Stream, perform
+from .http import Endpoint, HttpRequest, respond, retry_headers, send_events
+from .jsonrpc import check_media_type, protocol_version
+from .operations import Stream, perform, read_params
 
 MEDIA_TYPE = b"application/a2a+json"
 TASK = r"tasks/(?P<id>[^/:]+)"
 PUSH = r"tasks/(?P<taskId>[^/:]+)/pushNotificationConfigs"
 ROUTES = [
     (verb, re.compile(rf"(?:(?P<tenant>(?!tasks/)[^/]+)/)?{path}"), method)
+    # a first segment that is not "tasks" is a tenant (§11.3)
     for verb, path, method in (
         ("POST", "message:send", "SendMessage"),
         ("POST", "message:stream", "SendStreamingMessage"),
@@ -39,48 +40,65 @@ ROUTES = [
         ("GET", "extendedAgentCard", "GetExtendedAgentCard"),
     )
 ]
+NUMBERS = {"historyLength", "history_length", "pageSize", "page_size"}
+BOOLEANS = {"includeArtifacts", "include_artifacts"}
+"""Query parameters that are not strings, in both spellings of ProtoJSON."""
 STATUSES: dict[type[Exception], tuple[int, str]] = {
     TooMuchError: (429, "RESOURCE_EXHAUSTED"),
     DrainingError: (503, "UNAVAILABLE"),
+    BodySizeError: (413, "INVALID_ARGUMENT"),
     JSONParseError: (400, "INVALID_ARGUMENT"),
     **{kind: (row.http_code, row.grpc_status) for kind, row in A2A_ERROR_MAPPING.items()},
 }
+"""The HTTP status and the name of `google.rpc.Code` for each error (§11.6)."""
 
 
 class Rest(Endpoint):
-    """The ASGI endpoint for the REST routes, with or without a tenant before them."""
+    """The ASGI endpoint for the REST routes, with or without a tenant as first segment."""
 
     async def find(self, scope: Scope, send: Send) -> tuple[str, Json] | None:
-        """The method, and the params that the path holds."""
-        found = route(scope["method"], path_of(scope).strip("/"))
-        if found is None:
-            await respond(send, _status(404, "There is nothing at this address"), status=404)
-        return found
+        """Return the method and the params in the path; answer unknown paths with 404."""
+        target = route(scope["method"], path_of(scope).strip("/"))
+        if target is None:
+            reason = "No operation has this verb and path"
+            await respond(send, _status(404, reason), status=404)
+        return target
 
-    async def answer(self, found: tuple[str, Json], asked: Asked, send: Send) -> None:
-        """Do what the verb and the path say."""
-        method, path = found
+    async def answer(self, target: tuple[str, Json], request: HttpRequest, send: Send) -> None:
+        """Perform the method of the route, and send its result or error."""
+        method, path_params = target
         log_context(operation=method)
         try:
-            if version_of(asked) not in ("", "1.0"):
+            if protocol_version(request) not in ("", "1.0"):
                 raise VersionNotSupportedError
-            params = {**_query(asked.scope), **_body(asked), **path}
-            result = await perform(method, params, self.handler, asked.caller)
-        except Exception as error:  # whatever it is, the client gets what the map says
-            mapped = self.mapper.to_jsonrpc_error(error)
+            # the path comes last: neither query nor body may name another task
+            params = {**_query(request.scope), **self._body(request), **path_params}
+            message = read_params(method, params)
+            result = await perform(method, message, self.handler, request.caller)
+        except Exception as error:  # the mapper decides what clients see of any exception
+            rpc_error = self.mapper.to_jsonrpc_error(error)
             code, name = STATUSES.get(type(error), (500, "INTERNAL"))
-            status = _status(code, mapped["message"], name, error_details(mapped))
-            extra = retry_after(error)
-            await respond(send, status, status=code, media_type=MEDIA_TYPE, headers=extra)
+            status = _status(code, rpc_error["message"], name, error_details(rpc_error))
+            headers = retry_headers(error)
+            await respond(send, status, status=code, media_type=MEDIA_TYPE, headers=headers)
             return
         if isinstance(result, Stream):
-            await send_events(send, asked.connection, *result)
+            await send_events(send, request.caller.connection, *result)
         else:
             await respond(send, result, media_type=MEDIA_TYPE)
 
+    def _body(self, request: HttpRequest) -> Json:
+        if not request.body:
+            return {}
+        check_media_type(request.caller.headers)
+        value = parse_json(request.body, self.max_values)
+        if not is_object(value):
+            raise invalid("body", "must be an object")
+        return value
+
 
 def route(verb: str, path: str) -> tuple[str, Json] | None:
-    """The method at a path, and the params that the path holds (§11.3).
+    """Return the method for verb and path, and the params in the path (§11.3).
 
     Example:
         ```python
@@ -90,38 +108,29 @@ def route(verb: str, path: str) -> tuple[str, Json] | None:
         #> ('CancelTask', {'tenant': 'acme', 'id': 't1'})
         ```
     """
-    for known, pattern, method in ROUTES:
-        match = pattern.fullmatch(path) if verb == known else None
+    for route_verb, pattern, method in ROUTES:
+        match = pattern.fullmatch(path) if verb == route_verb else None
         if match is not None:
             return method, {name: text for name, text in match.groupdict().items() if text}
     return None
 
 
 def _query(scope: Scope) -> Json:
-    """Query parameters (§11.5), numbers and booleans as what they stand for."""
+    """Return the query parameters (§11.5), with numbers and booleans converted."""
     pairs = parse_qsl(scope["query_string"].decode("latin-1"))
     return {name: _typed(name, text) for name, text in pairs}
 
 
 def _typed(name: str, text: str) -> Any:
-    if name in ("historyLength", "pageSize") and text.isascii() and text.isdigit():
+    if name in NUMBERS and text.isascii() and text.isdigit():
+        # int() raises for thousands of digits; 20 are more than any valid number has
         return int(text[:20])
-    if name == "includeArtifacts" and text in ("true", "false"):
+    if name in BOOLEANS and text in ("true", "false"):
         return text == "true"
     return text
 
 
-def _body(asked: Asked) -> Json:
-    if not asked.body:
-        return {}
-    check_media_type(asked.headers)
-    value = parse_json(asked.body)
-    if not is_object(value):
-        raise invalid("body", "must be an object")
-    return value
-
-
 def _status(code: int, message: str, status: str = "", details: Any = ()) -> Json:
-    """A `google.rpc.Status` in JSON (§11.6)."""
+    """Return a `google.rpc.Status` in JSON (§11.6)."""
     name = status or HTTPStatus(code).name
     return {"error": {"code": code, "status": name, "message": message, "details": details}}

@@ -1,1 +1,1 @@
-"""The task engine: what a request does to a task."""
+"""The task engine: admits messages, runs calls, and changes tasks."""

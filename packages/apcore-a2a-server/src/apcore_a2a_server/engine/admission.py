@@ -1,4 +1,4 @@
-"""Everything that can refuse a message before a task exists or goes on."""
+"""Admission: all checks of a message before its task is created or resumed."""
 
 import re
 from collections.abc import Sequence
@@ -9,30 +9,33 @@ from a2a import types as a2a
 from a2a.utils.errors import InvalidParamsError, TaskNotFoundError, UnsupportedOperationError
 from apcore_a2a_core import PartError
 from apcore_a2a_core.dialects import invalid
-from apcore_a2a_core.states import INPUT_REQUIRED, PAUSED
+from apcore_a2a_core.states import INPUT_REQUIRED, NAMES, PAUSED
 
 from apcore_a2a_server.middleware import log_context
 from apcore_a2a_server.modules.skills import Skill
-from apcore_a2a_server.store import Query, TaskRecord
+from apcore_a2a_server.store import Query, TaskRecord, Version
 
 from .call import Call
 from .clients import Caller
-from .messages import as_json, is_detached, named_skill, new_id, send_key
-from .pauses import Pause, is_late_answer, is_over
+from .messages import as_json, idempotency_key, is_detached, named_skill, new_id
+from .pauses import Pause, is_expired, is_late_answer
 from .setup import Setup
 
 MAX_ID = 256
+"""Maximum number of characters in the ids of a message."""
+MAX_PAUSED = 200
+"""Number of paused tasks of a context among which an answer without a task id is matched."""
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """Turns requests into calls, or refuses them.
+    """Converts requests into calls, or refuses them.
 
     Attributes:
-        setup: What runs share.
-        default_skill: The skill of messages that name none.
-        max_parts: How many parts a message may have.
+        setup: The dependencies of runs.
+        default_skill: The skill for messages that name none; None if they must name one.
+        max_parts: Maximum number of parts in a message.
     """
 
     setup: Setup
@@ -40,13 +43,13 @@ class Admission:
     max_parts: int = 1000
 
     async def check_access(self, request: a2a.SendMessageRequest, caller: Caller) -> None:
-        """Refuse a caller who may not call the skill, as if there were no such task.
+        """Refuse a caller who may not call the skill, as if the task did not exist.
 
-        apcore's own step does so for every call that gets there; this is for what is refused
-        before, so that the refusal tells nothing of the skill.
+        apcore checks access for every call that reaches it. This check is for requests that are
+        refused before: their errors must not reveal that the skill exists.
 
         Raises:
-            TaskNotFoundError: The caller may not.
+            TaskNotFoundError: The caller may not call the skill.
         """
         skill_id = named_skill(request) or self.default_skill or ""
         verdicts = await self.setup.access.verdicts([skill_id], caller.identity)
@@ -54,53 +57,59 @@ class Admission:
             raise TaskNotFoundError
 
     async def own_task(self, task_id: str, caller: Caller) -> TaskRecord:
-        """The record of the caller's own task.
+        """Return the record of a task that belongs to *caller*.
 
         Raises:
-            TaskNotFoundError: There is no such task, or it is somebody else's.
+            TaskNotFoundError: The task does not exist, or belongs to another principal.
         """
-        record = await self.setup.tasks.get_own(task_id, caller.owner)
+        record = await self.setup.tasks.get_own(task_id, caller.principal)
         if record is None:
             raise TaskNotFoundError
         log_context(task=record.task.id, skill=record.skill)
         return record
 
-    async def addressed(self, request: a2a.SendMessageRequest, caller: Caller) -> TaskRecord | None:
-        """The task that the message goes on with; None when it starts a new one.
+    async def find_task(
+        self, request: a2a.SendMessageRequest, caller: Caller, version: Version
+    ) -> TaskRecord | None:
+        """Return the task that the message belongs to; None if it starts a new task.
 
-        It is paused, or has been: one more answer to a question that is answered gets it as it is.
+        The task is paused, or it was and the message answers its question a second time. In 1.0
+        a message that names only a context starts a new task in it (§3.4.3), so that a stray "ok"
+        approves nothing; in 0.3 it answers the newest paused task (FR-CTX-003).
 
         Raises:
-            TaskNotFoundError: There is no such task, or it is somebody else's.
+            TaskNotFoundError: The task does not exist, or belongs to another principal.
             UnsupportedOperationError: The task is working or has ended.
-            InvalidParamsError: The message is malformed, or contradicts the task.
+            InvalidParamsError: The message is malformed, or does not fit the task.
         """
-        message, skill = request.message, named_skill(request)
-        self._check(message)
+        message, skill_id = request.message, named_skill(request)
+        self._check_message(message)
         if message.task_id:
             record = await self.own_task(message.task_id, caller)
-            return _resumable(record, message, skill)
-        if not message.context_id:
+            _check_resumable(record, message, skill_id)
+            return record
+        if version == "1.0" or not message.context_id:
             return None
-        query = Query(caller.owner, message.context_id, state=INPUT_REQUIRED, limit=200)
-        found = (await self.setup.tasks.store.query(query)).records
-        return next((r for r in found if skill in (None, r.skill) and not is_over(r.resume)), None)
+        query = Query(caller.principal, message.context_id, state=INPUT_REQUIRED, limit=MAX_PAUSED)
+        paused = (await self.setup.tasks.store.query(query)).records
+        candidates = (record for record in paused if skill_id in (None, record.skill))
+        return next((record for record in candidates if not is_expired(record.resume)), None)
 
-    def call(
+    def new_call(
         self,
         request: a2a.SendMessageRequest,
         caller: Caller,
-        parts: Sequence[Any] | None,
+        json_parts: Sequence[Any] | None,
         *,
         streaming: bool,
     ) -> Call:
-        """The call of a new task, whose ids the message gets.
+        """Return the call of a new task, and set the message's task and context ids.
 
         Args:
             request: The request in the SDK's types.
-            caller: Who sent it.
-            parts: The message's parts as they came in JSON, where integers are exact.
-            streaming: Whether the module's own stream is wanted.
+            caller: The sender of the request.
+            json_parts: The message's parts in their original JSON, where integers are exact.
+            streaming: Whether to call the module's `stream` method.
 
         Raises:
             InvalidParamsError: No skill is named, or the parts are no input for it.
@@ -110,68 +119,74 @@ class Admission:
         if not skill_id:
             raise InvalidParamsError("Missing required parameter: metadata.skillId")
         skill, message = self.setup.skills.get(skill_id), request.message
-        inputs, rest = self._input(parts or message.parts, skill)
-        continues, key = bool(message.context_id), send_key(request, caller.headers)
+        inputs, other_parts = self._split(json_parts or message.parts, skill)
+        has_history, key = bool(message.context_id), idempotency_key(request, caller.headers)
         message.task_id = new_id()
         message.context_id = message.context_id or new_id()
         detached = is_detached(request, streaming)
         log_context(task=message.task_id, skill=skill_id)
-        call = Call(skill, inputs, message, caller, streaming, rest, continues, detached)
-        return replace(call, key=key) if key else call
+        call = Call(skill, inputs, message, caller, streaming, other_parts, has_history, detached)
+        return replace(call, key=key)
 
-    def reply(
+    def resumed(
         self,
         record: TaskRecord,
         request: a2a.SendMessageRequest,
         caller: Caller,
-        parts: Sequence[Any] | None,
+        json_parts: Sequence[Any] | None,
         *,
         streaming: bool,
     ) -> tuple[Call, Pause]:
-        """The call with which a paused task goes on if the message says so.
+        """Return the call that resumes a paused task, and the pause.
+
+        The arguments are those of `new_call`; whether the message approves the call is decided
+        later.
 
         Raises:
-            InvalidParamsError: More input is asked for, and the parts are none.
+            InvalidParamsError: The pause is for input, and the parts are no input.
             MethodNotFoundError: The skill does not exist any more.
         """
         skill, message = self.setup.skills.get(record.skill), request.message
         pause = Pause.unpack(record.resume or b"")
         message.task_id, message.context_id = record.task.id, record.task.context_id
-        inputs, rest = pause.inputs, pause.parts
+        inputs, other_parts = pause.inputs, pause.parts
         if pause.question is not None:
-            more, rest = self._input(parts or message.parts, skill)
-            inputs = {**inputs, **more}
+            # the module runs again from its beginning, so it needs its earlier inputs too
+            added_inputs, other_parts = self._split(json_parts or message.parts, skill)
+            inputs = {**inputs, **added_inputs}
         detached = is_detached(request, streaming)
-        call = Call(skill, inputs, message, caller, streaming, rest, True, detached)
+        # the approvals and the token take effect only if the answer is a yes
+        call = Call(skill, inputs, message, caller, streaming, other_parts, True, detached)
         return replace(call, approvals=pause.approved(), token=pause.token), pause
 
-    def _input(self, parts: Sequence[Any], skill: Skill) -> tuple[dict[str, Any], list[Any]]:
-        """The inputs that a message has for a skill, and its other parts as JSON."""
+    def _split(self, parts: Sequence[Any], skill: Skill) -> tuple[dict[str, Any], list[Any]]:
+        """Split parts into the inputs of *skill* and other parts, these as JSON."""
         try:
-            given, rest = self.setup.converter.split(parts, skill.descriptor)
+            content, other_parts = self.setup.converter.split(parts, skill.descriptor)
         except PartError as error:
             raise InvalidParamsError(str(error)) from None
-        inputs = given if isinstance(given, dict) else {"text": given}
-        return inputs, [as_json(part) for part in rest]
+        inputs = content if isinstance(content, dict) else {"text": content}
+        return inputs, [as_json(part) for part in other_parts]
 
-    def _check(self, message: a2a.Message) -> None:
+    def _check_message(self, message: a2a.Message) -> None:
         if not message.parts:
             raise InvalidParamsError("Message must contain at least one Part")
         if len(message.parts) > self.max_parts:
-            raise invalid("message.parts", f"must be at most {self.max_parts}")
-        for name in ("message_id", "context_id", "task_id"):
-            value = getattr(message, name)
-            if len(value) > MAX_ID or CONTROL.search(value):
-                raise invalid(f"message.{name}", f"must have at most {MAX_ID} plain characters")
+            raise invalid("message.parts", f"must have at most {self.max_parts} parts")
+        for field in ("message_id", "context_id", "task_id"):
+            identifier = getattr(message, field)
+            if len(identifier) > MAX_ID or CONTROL.search(identifier):
+                reason = f"must have at most {MAX_ID} characters, and no control characters"
+                raise invalid(f"message.{field}", reason)
         message.message_id = message.message_id or new_id()
-        message.role = a2a.Role.ROLE_USER  # whatever it says of itself
 
 
-def _resumable(record: TaskRecord, message: a2a.Message, skill_id: str | None) -> TaskRecord:
+def _check_resumable(record: TaskRecord, message: a2a.Message, skill_id: str | None) -> None:
+    """Raise the error for a message that its task cannot accept now."""
     if message.context_id not in ("", record.task.context_id):
-        raise InvalidParamsError("The task belongs to another context")
-    if record.task.status.state not in PAUSED and not is_late_answer(record.task, message):
-        raise UnsupportedOperationError("The task takes no messages now")
+        raise InvalidParamsError("The task belongs to another context; omit contextId")
+    state = record.task.status.state
+    if state not in PAUSED and not is_late_answer(record.task, message):
+        raise UnsupportedOperationError(f"A task in state {NAMES[state]} accepts no messages")
     if skill_id not in (None, record.skill):
-        raise InvalidParamsError("The task belongs to another skill")
-    return record
+        raise InvalidParamsError("The task belongs to another skill; omit metadata.skillId")

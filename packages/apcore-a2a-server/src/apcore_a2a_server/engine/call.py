@@ -1,45 +1,106 @@
-"""A message that may run, and what it led to."""
+"""Calls: admitted messages that can run, and their stored form."""
 
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from a2a import types as a2a
+from apcore import Identity
 
 from apcore_a2a_server.modules.approval import Approvals
 from apcore_a2a_server.modules.skills import Skill
-from apcore_a2a_server.store import SendKey, Webhook
+from apcore_a2a_server.store import SendKey, TaskRecord, Webhook
 
 from .clients import Caller
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A message that may run: which skill with what input, as which task."""
+    """A call of a skill for one task.
+
+    Attributes:
+        skill: The skill to run.
+        inputs: The inputs of its module.
+        message: The message that the call comes from, with the ids of its task and context.
+        caller: The sender of the message.
+        streaming: Whether to call the module's `stream` method.
+        other_parts: The parts of the message that are not inputs, as JSON.
+        has_history: Whether the call belongs to a conversation that existed before.
+        detached: Whether the task goes on when no client waits for it.
+        approvals: The approvals of the task so far.
+        token: The approval id to resume with, if the executor has its own approval handler.
+        webhook: The push config that the message adds to its task.
+        key: The idempotency key of the send.
+    """
 
     skill: Skill
     inputs: dict[str, Any]
     message: a2a.Message
     caller: Caller
     streaming: bool = False
-    rest: Sequence[Any] = ()
-    """The parts of the message that are not the input, as JSON."""
-    continues: bool = False
-    """Whether it belongs to a conversation that has begun."""
+    other_parts: Sequence[Any] = ()
+    has_history: bool = False
     detached: bool = False
-    """Whether it goes on without anybody who waits for it."""
     approvals: Approvals = field(default_factory=Approvals)
     token: str | None = None
-    """The approval id to resume with, when the executor has its user's approval handler."""
     webhook: Webhook | None = None
-    """The webhook that the message brings for its task."""
     key: SendKey | None = None
-    """The idempotency key of the send."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ticket:
-    """A message that has been admitted: its task, and the version it starts behind."""
+    """The result of admission.
+
+    Attributes:
+        task_id: The id of the message's task.
+        after_version: The version of the task before the message; its events come after it.
+    """
 
     task_id: str
-    since: int
+    after_version: int
+
+
+def pack(call: Call) -> bytes | None:
+    """Serialize *call* so that another replica can repeat it.
+
+    Returns:
+        JSON; None if the skill is not repeatable, or the call cannot be written as JSON.
+    """
+    identity = call.caller.identity
+    if not call.skill.is_repeatable or not isinstance(identity, Identity | None):
+        return None
+    # replicas of other releases read this too during a rolling deploy: keep the names
+    document = {
+        "inputs": call.inputs,
+        "identity": None if identity is None else asdict(identity),
+        "streaming": call.streaming,
+        "rest": [*call.other_parts],
+        "continues": call.has_history,
+        "granted": call.approvals.granted,
+        "done": call.approvals.done,
+        "token": call.token,
+    }
+    try:
+        return json.dumps(document).encode()
+    except (TypeError, ValueError):  # attributes of an identity can have any type
+        return None
+
+
+def unpack(packed_call: bytes, skill: Skill, record: TaskRecord) -> Call:
+    """Return the call that `pack` has serialized, for the task of *record*."""
+    document: dict[str, Any] = json.loads(packed_call)
+    task, user = record.task, document["identity"]
+    identity = user and Identity(user["id"], user["type"], tuple(user["roles"]), user["attrs"])
+    return Call(
+        skill,
+        document["inputs"],
+        a2a.Message(task_id=task.id, context_id=task.context_id),
+        Caller(record.owner, identity),
+        streaming=document["streaming"],
+        other_parts=document["rest"],
+        has_history=document["continues"],
+        detached=True,
+        approvals=Approvals(document["granted"], document["done"]),
+        token=document["token"],
+    )

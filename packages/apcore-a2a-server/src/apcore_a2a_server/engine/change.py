@@ -1,7 +1,7 @@
-"""The one function through which a task changes, and the updates that it applies.
+"""The one function that changes tasks, and the updates it applies.
 
-`change` compares what the caller expects with what the task is now, gives every event the task's
-next version, and writes record and events in one go.
+`change` compares the expected state with the actual one, gives every event the next version of
+the task, and writes record and events in one transaction.
 """
 
 import logging
@@ -25,16 +25,24 @@ logger = logging.getLogger(__name__)
 
 
 class Update(Protocol):
-    """A change of a task, which becomes one event."""
+    """A change of a task that results in one event."""
 
     def apply(self, record: TaskRecord) -> Payload:
-        """Change the record's task, which is the caller's own; the event that tells of it."""
+        """Change the task of *record* in place; return the event for the change."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class NewState:
-    """The task goes into `state`, with what there is to say about it, until `deadline` at most."""
+    """A transition to another state.
+
+    Attributes:
+        state: The new state.
+        message: The agent's message in the new status.
+        received: The client's message that caused the transition.
+        resume: The packed call or pause, from which the task can continue.
+        deadline: Time at which a paused task expires, in seconds since the epoch.
+    """
 
     state: a2a.TaskState
     message: a2a.Message | None = None
@@ -43,21 +51,23 @@ class NewState:
     deadline: float | None = None
 
     def apply(self, record: TaskRecord) -> a2a.TaskStatusUpdateEvent:
-        """Go into the state, if there is a way to it.
+        """Make the transition.
 
         Raises:
-            InvalidStateTransitionError: The state machine has none.
+            InvalidStateTransitionError: The state machine does not allow it.
         """
-        task = record.task
-        if self.state not in TRANSITIONS.get(task.status.state, ()):
-            logger.error("Task %s: no way from %s to %s", task.id, task.status.state, self.state)
+        task, before = record.task, record.task.status.state
+        if self.state not in TRANSITIONS.get(before, ()):
+            names = NAMES[before], NAMES[self.state]
+            event = {"event": "invalid_transition"}
+            logger.error("Task %s: invalid transition %s -> %s", task.id, *names, extra=event)
             raise InvalidStateTransitionError
         return set_status(record, self)
 
 
 @dataclass(frozen=True, slots=True)
 class NewParts:
-    """The task's artifact gets the parts of `artifact`, or becomes it."""
+    """Parts of the task's artifact: they replace it, or with `append` are added to it."""
 
     artifact: a2a.Artifact
     append: bool = False
@@ -65,36 +75,36 @@ class NewParts:
 
     def apply(self, record: TaskRecord) -> a2a.TaskArtifactUpdateEvent:
         """Add the parts."""
-        chunk = a2a.TaskArtifactUpdateEvent(
+        artifact_update = a2a.TaskArtifactUpdateEvent(
             task_id=record.task.id,
             context_id=record.task.context_id,
             artifact=self.artifact,
             append=self.append,
             last_chunk=self.last,
         )
-        fold(record.task, chunk)
-        return chunk
+        fold(record.task, artifact_update)
+        return artifact_update
 
 
 @dataclass(frozen=True, slots=True)
 class Restart:
-    """The task starts over; the artifacts it has made so far are dropped."""
+    """A new run of a working task after failover; it drops the artifacts of the earlier run."""
 
     message: a2a.Message
     resume: bytes | None
 
     def apply(self, record: TaskRecord) -> a2a.TaskStatusUpdateEvent:
-        """Begin anew, visibly."""
+        """Drop the artifacts, and put the message into the status."""
         del record.task.artifacts[:]
         return set_status(record, NewState(WORKING, self.message, resume=self.resume))
 
 
 def set_status(record: TaskRecord, update: NewState) -> a2a.TaskStatusUpdateEvent:
-    """Put what the task said last into its history, and the new status in its place."""
+    """Set the task's status, and move the messages before it into the history."""
     task = record.task
     status = a2a.TaskStatus(state=update.state, message=update.message, timestamp=now())
     if "apcore" in task.metadata:
-        remember(record)
+        append_state_history(record)
     if task.status.HasField("message"):
         task.history.append(task.status.message)
     if update.received is not None:
@@ -105,27 +115,27 @@ def set_status(record: TaskRecord, update: NewState) -> a2a.TaskStatusUpdateEven
     return a2a.TaskStatusUpdateEvent(task_id=task.id, context_id=task.context_id, status=status)
 
 
-MAX_STATES = 100
-"""How many former states a task remembers."""
+MAX_STATE_HISTORY = 100
+"""Number of former states in the metadata of a task."""
 
 
-def remember(record: TaskRecord) -> None:
-    """Put the status that is about to pass into the state history."""
-    status, apcore = record.task.status, record.task.metadata.fields["apcore"]
-    passed: dict[str, object] = {
+def append_state_history(record: TaskRecord) -> None:
+    """Add the current status, which is about to be replaced, to the task's state history."""
+    status, apcore_metadata = record.task.status, record.task.metadata.fields["apcore"]
+    former_state: dict[str, object] = {
         "state": NAMES[status.state],
         "timestamp": status.timestamp.ToJsonString(),
         "principal": record.owner,
     }
     if status.message.parts:
-        passed["message"] = status.message.parts[0].text
-    history = apcore.struct_value.fields["stateHistory"].list_value
-    history.values.append(to_value(passed))
-    del history.values[:-MAX_STATES]
+        former_state["message"] = status.message.parts[0].text
+    state_history = apcore_metadata.struct_value.fields["stateHistory"].list_value
+    state_history.values.append(to_value(former_state))
+    del state_history.values[:-MAX_STATE_HISTORY]
 
 
-ATTEMPTS = 10
-"""How often a change is made anew, when other processes have changed the task meanwhile."""
+MAX_CHANGE_ATTEMPTS = 10
+"""Number of times that a change is tried while other replicas change the same task."""
 
 
 async def create(
@@ -134,14 +144,15 @@ async def create(
     webhook: Webhook | None = None,
     key: SendKey | None = None,
 ) -> Lease:
-    """Store a new task: submitted, and at once working, as its first two events.
+    """Store a new task with two events: submitted and working.
 
     Returns:
-        The right to run it.
+        The lease to run the task.
 
     Raises:
         StoreFullError: The task store has no room.
-        RepeatedError: The send that it comes from has come before.
+        RepeatedError: The idempotency key already belongs to the same message.
+        KeyReusedError: The idempotency key already belongs to another message.
     """
     submitted = a2a.Task()
     submitted.CopyFrom(record.task)
@@ -163,42 +174,49 @@ async def change(
     """Apply *updates* to a task, all or none, and return its new record.
 
     Args:
-        tasks: Where the task lives.
+        tasks: The live tasks of this process.
         task_id: The task's id.
-        updates: What changes, in order; each becomes one event.
-        expect: The states the task must be in for this change to make sense.
-        pause: The paused call that the change is about, when it is about one.
-        lease: The right to run the task, of who makes the change because of that.
-        webhook: What is added to the task's webhooks with the change, or not at all.
+        updates: The updates in order; each becomes one event.
+        expect: The states in which the task may be before the change.
+        pause: The packed pause that the change answers or ends; None if it is about none.
+        lease: The lease of the run that makes the change; None if any replica may make it.
+        webhook: A push config to add in the same transaction.
 
     Raises:
-        StaleTaskError: The task is in another state or pause, or gone; or another replica
-            runs it.
-        InvalidStateTransitionError: The state machine has no such way.
-        InvalidParamsError: The webhook is one too many.
+        StaleTaskError: The task is in another state or pause, is deleted, or is leased to
+            another replica.
+        InvalidStateTransitionError: The state machine does not allow an update.
+        InvalidParamsError: The task has too many push configs.
     """
-    for _ in range(ATTEMPTS):
-        entry = await tasks.open(task_id)
-        if entry is None:
+    for _ in range(MAX_CHANGE_ATTEMPTS):
+        live_task = await tasks.open(task_id)
+        if live_task is None:
             break
-        async with entry.lock:
-            record = entry.record
-            stale = lease not in (entry.lease, None) or pause not in (None, record.resume)
-            if stale or record.task.status.state not in expect:
+        # the lock orders changes within this process; the version in `write` detects changes
+        # by other replicas. After such a change the preconditions may no longer hold, so every
+        # attempt starts from the stored record.
+        async with live_task.lock:
+            current = live_task.record
+            is_stale = lease not in (live_task.lease, None) or pause not in (None, current.resume)
+            if is_stale or current.task.status.state not in expect:
                 raise StaleTaskError
-            record = _successor(record, updates)
-            payloads = [update.apply(record) for update in updates]
-            trim(record.task, tasks.max_history)
+            new_record = _successor(current, updates)
+            payloads = [update.apply(new_record) for update in updates]
+            trim(new_record.task, tasks.max_history)
             try:
-                await tasks.write(entry, record, payloads, webhook)
-            except StaleError:  # another process has changed it: look again
+                await tasks.write(live_task, new_record, payloads, webhook)
+            except StaleError:
                 continue
-            return record
+            return new_record
     raise StaleTaskError
 
 
 def _successor(record: TaskRecord, updates: tuple[Update, ...]) -> TaskRecord:
-    """The record the updates are made in: a copy, unless parts are added to one of our own."""
+    """Return the record to apply *updates* to, with the version after them.
+
+    Its task is a copy, since readers may hold the current one. Appended parts are the exception:
+    copying a growing artifact for each chunk would cost quadratic time.
+    """
     task = record.task
     if not all(isinstance(update, NewParts) and update.append for update in updates):
         task = a2a.Task()

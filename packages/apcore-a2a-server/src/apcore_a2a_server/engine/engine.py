@@ -1,4 +1,4 @@
-"""Starts runs, ends them, and knows which there are."""
+"""The engine: starts runs, ends them, and keeps the table of those in progress."""
 
 import asyncio
 import logging
@@ -24,66 +24,76 @@ from apcore_a2a_server.store import (
 
 from .call import Call, Ticket
 from .change import NewState, change
-from .messages import say
+from .messages import agent_message
 from .pauses import Expiries, Pause, answered
-from .process import Background
+from .process import BackgroundTasks
 from .run import Run
 from .setup import Setup
 
 logger = logging.getLogger(__name__)
 
+SHUTDOWN_WRITE_TIMEOUT = 1
+"""Seconds that writes may take at the end of a drain; the store may have stopped responding."""
+
 
 class Engine:
-    """The table of runs.
+    """Runs calls, at most one for each task.
 
     Args:
-        setup: What runs share.
+        setup: The dependencies of runs.
+
+    Attributes:
+        expiries: Timers of the tasks that this process has paused.
+        runs: Runs in progress, by task id.
     """
 
     def __init__(self, setup: Setup) -> None:
         self._setup = setup
         self.expiries = Expiries(setup.tasks)
-        self._background = Background()
-        self.runs: dict[str, tuple[Run, asyncio.Task[None]]] = {}
+        self._background = BackgroundTasks()
+        self.runs: dict[str, Run] = {}
 
     async def start(self, call: Call) -> Ticket:
-        """Run *call* as a new task; return when the task is there.
+        """Run *call* as a new task; return when the task is stored.
+
+        A send that repeats an idempotency key gets the ticket of the existing task.
 
         Raises:
-            A2AError: Whatever refuses the call, as clients may see it.
+            A2AError: The call is refused.
         """
         try:
-            await self._admitted(Run(self._setup, call))
+            await self._admit(Run(self._setup, call))
         except KeyReusedError:
-            raise invalid("metadata.idempotencyKey", "was used for another message") from None
+            reason = "was used for another message; use a new key"
+            raise invalid("metadata.idempotencyKey", reason) from None
         except RepeatedError as error:
             return Ticket(error.task_id, 0)
         return Ticket(call.message.task_id, 0)
 
     async def resume(self, record: TaskRecord, call: Call, pause: Pause) -> Ticket:
-        """Go on with a paused task as the message says; of several answers the first counts.
+        """Apply an answer to a paused task; of several answers, the first counts.
 
         Raises:
-            A2AError: Whatever refuses the answer; the task waits for another one then.
+            A2AError: The answer is refused; the task stays paused.
         """
         ticket = Ticket(record.task.id, record.version)
-        update, webhook = answered(pause, call.message), call.webhook
-        if pause.is_over():
-            await self._add_webhook(ticket.task_id, webhook)
-            await self.expiries.end(call.message, pause)
+        transition, webhook = answered(pause, call.message), call.webhook
+        if pause.is_expired:
+            await self.add_webhook(ticket.task_id, webhook)
+            await self.expiries.expire(call.message, pause)
             return ticket
-        if update.state == WORKING:
-            counts = await self._admitted(Run(self._setup, call, (update, pause)))
+        if transition.state == WORKING:
+            is_first = await self._admit(Run(self._setup, call, (transition, pause)))
         else:
-            counts = await self._answer(record, update, webhook)
-        if not counts:
-            await self._add_webhook(ticket.task_id, webhook)
-        if update.state != INPUT_REQUIRED:
-            self.expiries.forget(ticket.task_id, pause.id)
+            is_first = await self._update(record, transition, webhook)
+        if not is_first:
+            await self.add_webhook(ticket.task_id, webhook)
+        if transition.state != INPUT_REQUIRED:
+            self.expiries.cancel(ticket.task_id, pause.id)
         return ticket
 
-    async def _answer(self, record: TaskRecord, update: NewState, webhook: Webhook | None) -> bool:
-        """Change a paused task that does not run again; False when another answer was faster."""
+    async def _update(self, record: TaskRecord, update: NewState, webhook: Webhook | None) -> bool:
+        """Change a paused task without a run; return False if another answer came first."""
         tasks, task_id, pause = self._setup.tasks, record.task.id, record.resume
         try:
             await change(tasks, task_id, update, expect=PAUSED, pause=pause, webhook=webhook)
@@ -91,127 +101,138 @@ class Engine:
             return False
         return True
 
-    async def _add_webhook(self, task_id: str, webhook: Webhook | None) -> None:
-        """Add the webhook of an answer that changes nothing itself."""
+    async def add_webhook(self, task_id: str, webhook: Webhook | None) -> None:
+        """Add the push config of a message that does not change its task."""
         if webhook is not None:
-            edit = partial(with_webhook, webhook=webhook)
-            await self._setup.tasks.store.edit_webhooks(task_id, edit)
+            add = partial(with_webhook, webhook=webhook)
+            await self._setup.tasks.store.edit_webhooks(task_id, add)
 
     async def cancel(self, record: TaskRecord) -> None:
-        """Cancel a task that has not ended, and the run that works for it.
+        """Cancel a task that has not ended, and its run.
 
         Raises:
-            StaleTaskError: It has ended meanwhile.
+            StaleTaskError: The task has ended.
         """
-        about = a2a.Message(task_id=record.task.id, context_id=record.task.context_id)
-        await self._end(about, CANCELED, "Canceled by client", OPEN)
-        self.expiries.forget(record.task.id)
+        reply_to = a2a.Message(task_id=record.task.id, context_id=record.task.context_id)
+        await self._end_task(reply_to, CANCELED, "Canceled by client", OPEN)
+        self.expiries.cancel(record.task.id)
 
     async def abandon(self, task_id: str) -> None:
-        """Cancel a running task without clients or working webhooks (FR-MSG-005)."""
-        run, _ = self.runs.get(task_id, (None, None))
+        """Cancel a running task that has no clients and no working webhook (FR-MSG-005)."""
+        run = self.runs.get(task_id)
         if run is None or run.call.detached:
             return
         webhooks = await self._setup.tasks.store.webhooks(task_id)
         if all(webhook.failure for webhook in webhooks):
-            await self._stop(run, CANCELED, "Client disconnected")
+            await self._end_run(run, CANCELED, "Client disconnected")
 
     async def drain(self, seconds: float) -> None:
-        """Let running tasks end for *seconds*; hand over or fail those that have not."""
-        self.expiries.forget_all()
+        """Let runs end for *seconds*; then hand over or fail the remaining tasks."""
+        self.expiries.cancel_all()
         if runs := [*self.runs.values()]:
-            await asyncio.wait([task for _, task in runs], timeout=seconds)
-            # their tasks may be on their way to the store
-            await asyncio.wait([run.admitted for run, _ in runs], timeout=1)
-        kept = await self._hand_over()
-        left = [run for task_id, (run, _) in self.runs.items() if task_id not in kept]
-        ends = [self._stop(run, FAILED, "Server shutdown") for run in left]
-        if ends:  # a store may not answer any more
-            await asyncio.wait([*map(asyncio.ensure_future, ends)], timeout=1)
-        for _, task in [*self.runs.values()]:
-            task.cancel()
+            await asyncio.wait([run.task for run in runs], timeout=seconds)
+            # a task may still be on its way into the store, where it could not be failed
+            admissions = [run.admitted for run in runs]
+            await asyncio.wait(admissions, timeout=SHUTDOWN_WRITE_TIMEOUT)
+        released_ids = await self._release_tasks()
+        remaining = [run for task_id, run in self.runs.items() if task_id not in released_ids]
+        failures = [self._end_run(run, FAILED, "Server shutdown") for run in remaining]
+        if failures:
+            writes = [*map(asyncio.ensure_future, failures)]
+            await asyncio.wait(writes, timeout=SHUTDOWN_WRITE_TIMEOUT)
+        for run in self.runs.values():
+            run.task.cancel()
 
-    async def _hand_over(self) -> set[str]:
-        """Give tasks that other replicas may run again to them at once; return the tasks' ids."""
-        tasks = self._setup.tasks
+    async def _release_tasks(self) -> set[str]:
+        """Release the leases of tasks that other replicas can repeat; return the task ids."""
+        live_tasks = self._setup.tasks
         leases: list[Lease] = []
-        for run, task in self.runs.values():
-            if run.lease is not None and run.is_kept:
-                run.token.cancel()
-                task.cancel()
-                tasks.forget(run.lease.task_id)
+        for run in self.runs.values():
+            if run.lease is not None and run.is_repeatable:
+                run.stop()
+                live_tasks.hand_over(run.lease.task_id)
                 leases.append(run.lease)
         if leases:
-            with suppress(UnavailableError):  # the leases expire by themselves then
-                await tasks.store.release(leases)
+            with suppress(UnavailableError):  # the leases will expire
+                await live_tasks.store.release(leases)
         return {lease.task_id for lease in leases}
 
-    async def _admitted(self, run: Run) -> bool:
-        """Run, and return when the run's task works; or raise what refuses it.
+    async def _admit(self, run: Run) -> bool:
+        """Launch *run*, and wait until its task works.
 
         Returns:
-            Whether it was this run that made it work; if not, another answer was faster.
+            Whether *run* made the task work; False if another answer came first.
+
+        Raises:
+            A2AError: The call is refused.
         """
         call = run.call
         if self._setup.state.is_draining:
             raise DrainingError
         await self._setup.capacity.check(call, self.runs.values())
-        current = self.runs.get(call.message.task_id)
-        if current is None or current[1].done():  # else somebody's answer is on its way
-            current = self.run(run)
+        # two answers to one pause may arrive together: the second waits for the run of the first
+        current_run = self.runs.get(call.message.task_id)
+        if current_run is None or current_run.task.done():
+            self.launch(run)
+            current_run = run
         try:
-            await asyncio.shield(current[0].admitted)
+            # shielded: the future is the run's, and must survive a client that disconnects
+            await asyncio.shield(current_run.admitted)
         except (RepeatedError, UnavailableError):
             raise
-        except Exception as error:  # modules, middleware and stores raise what they like
+        except Exception as error:  # modules, middleware and stores may raise anything
             raise refusal(self._setup.explain(error, call)) from None
-        return current[0] is run and run.lease is not None
+        return current_run is run and run.lease is not None
 
-    def run(self, run: Run) -> tuple[Run, asyncio.Task[None]]:
-        """Run, whatever else runs."""
-        task = asyncio.create_task(run.main())
-        current = self.runs[run.call.message.task_id] = (run, task)
-        task.add_done_callback(partial(self._on_done, run))
-        return current
+    def launch(self, run: Run) -> None:
+        """Start *run* as an asyncio task, without checking any limit."""
+        self.runs[run.call.message.task_id] = run
+        run.task = asyncio.create_task(run.main())
+        run.task.add_done_callback(partial(self._on_done, run))
 
-    def lose(self, lease: Lease) -> None:
-        """Stop a run that this process may not go on with; its task is another's."""
-        run, task = self.runs.get(lease.task_id, (None, None))
-        if run is not None and task is not None and run.lease == lease:
-            run.token.cancel()
-            task.cancel()
+    def on_lease_lost(self, lease: Lease) -> None:
+        """Stop the run of a task whose lease this replica has lost."""
+        run = self.runs.get(lease.task_id)
+        if run is not None and run.lease == lease:
+            run.stop()
 
-    def _on_done(self, run: Run, task: asyncio.Task[None]) -> None:
-        """Clean up; a task that is canceled before its first step can't do so itself."""
+    def _on_done(self, run: Run, asyncio_task: asyncio.Task[None]) -> None:
+        """Clean up after a run.
+
+        This is a callback, not a `finally` in `Run.main`: an asyncio task that is canceled before
+        its first step never enters `main`.
+        """
         task_id = run.call.message.task_id
-        if self.runs.get(task_id) == (run, task):
+        if self.runs.get(task_id) is run:  # else a later run has replaced it
             del self.runs[task_id]
         if run.paused is not None and not self._setup.state.is_draining:
-            self.expiries.expect(run.call.message, run.paused)
+            self.expiries.schedule(run.call.message, run.paused)
+        # `_admit` must not wait for ever. A run for an answer that is not admitted by now found
+        # its task changed, by another answer or a cancellation: that is no error.
         if not run.admitted.done() and run.answer is not None:
-            run.admitted.set_result(None)  # somebody else has answered, or has ended the task
+            run.admitted.set_result(None)
         if not run.admitted.done():
             run.admitted.set_exception(InternalError())
-        run.admitted.exception()  # retrieve it: the caller may have gone
-        if not task.cancelled() and (error := task.exception()):
-            logger.error("Task %s could not end by itself", task_id, exc_info=error)
-            ending = self._end(run.call.message, FAILED, "Internal error")
+        run.admitted.exception()  # mark it as retrieved, since the caller may have gone
+        if not asyncio_task.cancelled() and (error := asyncio_task.exception()):
+            message, event = "Task %s: run crashed outside its error handling", "run_crashed"
+            logger.error(message, task_id, exc_info=error, extra={"event": event})
+            ending = self._end_task(run.call.message, FAILED, "Internal error")
             self._background.start(ending, f"Failing task {task_id}")
 
-    async def _stop(self, run: Run, state: a2a.TaskState, text: str) -> None:
-        with suppress(StaleTaskError):  # it has ended by itself just now
-            await self._end(run.call.message, state, text)
+    async def _end_run(self, run: Run, state: a2a.TaskState, text: str) -> None:
+        with suppress(StaleTaskError):  # it has just ended
+            await self._end_task(run.call.message, state, text)
 
-    async def _end(
+    async def _end_task(
         self,
-        about: a2a.Message,
+        reply_to: a2a.Message,
         state: a2a.TaskState,
         text: str,
         expect: Collection[a2a.TaskState] = (WORKING,),
     ) -> None:
-        update = NewState(state, say(about, text))
-        await change(self._setup.tasks, about.task_id, update, expect=expect)
-        if about.task_id in self.runs:
-            run, task = self.runs[about.task_id]
-            run.token.cancel()
-            task.cancel()
+        """End a task, then its run: a run that is stopped first could still change the task."""
+        transition = NewState(state, agent_message(reply_to, text))
+        await change(self._setup.tasks, reply_to.task_id, transition, expect=expect)
+        if reply_to.task_id in self.runs:
+            self.runs[reply_to.task_id].stop()

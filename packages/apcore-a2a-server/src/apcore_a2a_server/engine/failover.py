@@ -1,85 +1,37 @@
-"""Running tasks survive their replica: a call is stored, claimed and made again."""
+"""Failover: run or end the tasks that another replica has lost."""
 
-import json
 import logging
 from contextlib import suppress
-from dataclasses import asdict
-from typing import Any
 
 from a2a import types as a2a
 from a2a.utils.errors import MethodNotFoundError
-from apcore import Identity
 from apcore_a2a_core.states import FAILED, PAUSED, WORKING
 
 from apcore_a2a_server.errors import StaleTaskError
-from apcore_a2a_server.modules.approval import Approvals
-from apcore_a2a_server.modules.skills import Skill
-from apcore_a2a_server.store import Claim, TaskRecord
+from apcore_a2a_server.store import Claim
 
-from .call import Call
+from .call import Call, unpack
 from .change import NewState, Restart, change
-from .clients import Caller
 from .engine import Engine
-from .messages import say
+from .messages import agent_message
 from .pauses import Pause
-from .run import Lost, Run
+from .run import Run
 from .setup import Setup
-
-
-def pack(call: Call) -> bytes | None:
-    """Pack *call* so that it can be made again; None if it must not be, or has no JSON."""
-    identity = call.caller.identity
-    if not call.skill.is_repeatable or not isinstance(identity, Identity | None):
-        return None
-    kept = {
-        "inputs": call.inputs,
-        "identity": None if identity is None else asdict(identity),
-        "streaming": call.streaming,
-        "rest": [*call.rest],
-        "continues": call.continues,
-        "granted": call.approvals.granted,
-        "done": call.approvals.done,
-        "token": call.token,
-    }
-    try:
-        return json.dumps(kept).encode()
-    except (TypeError, ValueError):  # an identity's attributes may be anything
-        return None
-
-
-def unpack(data: bytes, skill: Skill, record: TaskRecord) -> Call:
-    """The call that *data* was made of, for the task of *record*."""
-    kept: dict[str, Any] = json.loads(data)
-    task, who = record.task, kept["identity"]
-    identity = who and Identity(who["id"], who["type"], tuple(who["roles"]), who["attrs"])
-    return Call(
-        skill,
-        kept["inputs"],
-        a2a.Message(task_id=task.id, context_id=task.context_id),
-        Caller(record.owner, identity),
-        streaming=kept["streaming"],
-        rest=kept["rest"],
-        continues=kept["continues"],
-        detached=True,
-        approvals=Approvals(kept["granted"], kept["done"]),
-        token=kept["token"],
-    )
-
 
 logger = logging.getLogger("apcore_a2a_server")
 
-ATTEMPTS = 3
-"""How often a task is run in all."""
-REASON = "Replica lost while running"
-AGAIN = "Started again: the replica that ran it was lost"
+MAX_RUNS = 3
+"""Number of times that a task runs in all, the first run included."""
+LOST_TEXT = "Replica lost while running"
+RESTART_TEXT = "Started again: the replica that ran it was lost"
 
 
 class Recovery:
-    """Goes on with what other processes have left.
+    """Resumes or ends the tasks that this replica has claimed.
 
     Args:
-        setup: What runs share.
-        engine: Runs calls.
+        setup: The dependencies of runs.
+        engine: The engine that runs the calls.
     """
 
     def __init__(self, setup: Setup, engine: Engine) -> None:
@@ -87,29 +39,35 @@ class Recovery:
         self._engine = engine
 
     async def take(self, claim: Claim) -> None:
-        """Run the task of *claim* again, when that does no harm; else let it fail."""
-        record, lease = claim.record, claim.lease
-        tasks = self._setup.tasks
-        about = a2a.Message(task_id=record.task.id, context_id=record.task.context_id)
-        if record.task.status.state in PAUSED:  # the answer has not come in time
-            await self._engine.expiries.end(about, Pause.unpack(record.resume or b""))
-            return
-        await tasks.adopt(claim)
-        call = self._call(claim) if claim.attempts < ATTEMPTS else None
-        if call is None:
-            logger.warning("Task %s fails: its replica was lost", record.task.id)
-            update = NewState(FAILED, say(about, REASON))
-            with suppress(StaleTaskError):  # it was canceled just now
-                await change(tasks, record.task.id, update, expect=(WORKING,), lease=lease)
-            return
-        logger.warning("Task %s is started again: its replica was lost", record.task.id)
-        lost = Lost(Restart(say(about, AGAIN), record.resume), lease)
-        self._engine.run(Run(self._setup, call, lost=lost))
+        """Run the claimed task again if its skill is repeatable; otherwise let it fail.
 
-    def _call(self, claim: Claim) -> Call | None:
-        """The call of a task, when it can be made again."""
+        A paused task is claimed when its deadline is over, and fails.
+        """
+        record, lease = claim.record, claim.lease
+        task_id, live_tasks = record.task.id, self._setup.tasks
+        reply_to = a2a.Message(task_id=task_id, context_id=record.task.context_id)
+        if record.task.status.state in PAUSED:
+            await self._engine.expiries.expire(reply_to, Pause.unpack(record.resume or b""))
+            return
+        # from here on the task is live in this process, so that its lease is renewed
+        await live_tasks.adopt(claim)
+        call = self._repeated_call(claim) if claim.attempts < MAX_RUNS else None
+        if call is None:
+            event = {"event": "task_lost"}
+            logger.warning("Task %s fails: its replica was lost", task_id, extra=event)
+            failure = NewState(FAILED, agent_message(reply_to, LOST_TEXT))
+            with suppress(StaleTaskError):  # it was canceled just now
+                await change(live_tasks, task_id, failure, expect=(WORKING,), lease=lease)
+            return
+        event = {"event": "task_restarted"}
+        logger.warning("Task %s is started again: its replica was lost", task_id, extra=event)
+        restart = Restart(agent_message(reply_to, RESTART_TEXT), record.resume)
+        self._engine.launch(Run(self._setup, call, restart=restart, lease=lease))
+
+    def _repeated_call(self, claim: Claim) -> Call | None:
+        """Return the stored call of the claimed task; None if it cannot be repeated."""
         record = claim.record
-        with suppress(MethodNotFoundError):  # this process does not have it
+        with suppress(MethodNotFoundError):  # this replica does not have the module
             skill = self._setup.skills.get(record.skill)
             if record.resume is not None and skill.is_repeatable:
                 return unpack(record.resume, skill, record)

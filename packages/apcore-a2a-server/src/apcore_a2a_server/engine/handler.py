@@ -1,7 +1,7 @@
 """The operations of A2A (1.0 §3.1) on the engine.
 
-Streams carry the versions of events, which the SDK's `RequestHandler` has no room for;
-`apcore_a2a_server.bindings.compat` puts that interface on top of this one.
+Streams carry the versions of events. The SDK's `RequestHandler` has no place for them, so
+`apcore_a2a_server.bindings.compat` implements that interface on top of this one.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from apcore_a2a_core.states import NAMES, PAUSED, TERMINAL
 
 from apcore_a2a_server.errors import StaleTaskError, TooMuchError
 from apcore_a2a_server.push.configs import PushConfigs
-from apcore_a2a_server.store import Event, Query, Version
+from apcore_a2a_server.store import Event, Query, Version, Webhook
 from apcore_a2a_server.store.live import LiveTasks
 from apcore_a2a_server.store.port import Order
 from apcore_a2a_server.store.subscribers import attach, ending, follow
@@ -27,44 +27,48 @@ from .clients import Caller, Streams, Watchers
 from .engine import Engine
 
 Events: TypeAlias = AsyncGenerator[Event | None]
+"""The events of a stream; None is a sign of life after a time without events."""
 
-DEFAULT_PAGE = 50
-MAX_PAGE = 100
-MAX_CREATED_PAGE = 200
+DEFAULT_PAGE_SIZE = 50
+"""Number of tasks on a page if the request names none."""
+MAX_PAGE_SIZE = 100
+"""Maximum number of tasks on a page of `ListTasks` (A2A 1.0 §3.1.4)."""
+MAX_CREATED_PAGE_SIZE = 200
+"""Maximum number of tasks on a page of `tasks/list`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request that has been decoded.
+    """A decoded request.
 
     Attributes:
         message: The request in the SDK's types, such as `a2a.types.GetTaskRequest`.
-        caller: Who sends it.
-        parts: The parts of a message as they came in JSON, where integers are exact.
-        last_id: The last event that a reader has.
-        version: The version of the protocol that it came in.
+        caller: The sender of the request.
+        parts: The parts of a message in their original JSON, where integers are exact.
+        last_event_id: The version of the last event that the client has, when it resumes a stream.
+        version: The protocol version of the request.
     """
 
     message: Any
     caller: Caller
     parts: Sequence[Any] | None = None
-    last_id: int | None = None
+    last_event_id: int | None = None
     version: Version = "1.0"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Handler:
-    """Answers requests that have been decoded.
+    """The operations of the protocol, each a method that takes a decoded request.
 
     Attributes:
         engine: Runs calls.
         admission: Decides which messages may run.
-        tasks: Where tasks live.
-        watchers: Knows who waits for which task.
-        streams: Limits the streams that are open.
-        keep_alive: Seconds of silence after which a stream says that it is alive.
-        card: Makes the card for a caller; None when nothing authenticates.
-        push: The webhooks of tasks; None when none are called.
+        tasks: The live tasks of this process, and the store behind them.
+        watchers: Counts the clients that wait for each task.
+        streams: Limits open streams.
+        keep_alive: Seconds without an event after which a stream sends a sign of life.
+        card: Makes the extended card for a caller; None if no caller is authenticated.
+        push: The push configs of tasks; None if push notifications are off.
     """
 
     engine: Engine
@@ -77,37 +81,43 @@ class Handler:
     push: PushConfigs | None = None
 
     async def admit(self, request: Request, *, streaming: bool) -> Ticket:
-        """Start the message's task, or go on with it; everything that refuses it is raised."""
-        send: a2a.SendMessageRequest = request.message
-        caller, parts = request.caller, request.parts
-        wish = send.configuration.HasField("task_push_notification_config")
-        push = self._webhooks() if wish else None
-        record = await self.admission.addressed(send, caller)
-        if record is None:
-            try:
-                call = self.admission.call(send, caller, parts, streaming=streaming)
-                if push is not None:
-                    webhook = await push.wish(send, request.version, caller.owner)
-                    call = replace(call, webhook=webhook)
-                return await self.engine.start(call)
-            except (errors.InvalidParamsError, TooMuchError):
-                await self.admission.check_access(send, caller)
-                raise
-        send.message.task_id = record.task.id
-        added = None if push is None else await push.wish(send, request.version, caller.owner)
-        if record.task.status.state not in PAUSED:
-            if push is not None and added is not None:
-                await push.set(record.task.id, added)
-            return Ticket(record.task.id, record.version - 1)
-        call, pause = self.admission.reply(record, send, caller, parts, streaming=streaming)
-        call = replace(call, webhook=added)
-        return await asyncio.shield(self.engine.resume(record, call, pause))
-
-    async def send(self, request: Request) -> a2a.Task:
-        """Send a message (§3.1.1): the task when it has settled, or at once if so asked for.
+        """Start the task of a message, or resume it.
 
         Raises:
-            HungUpError: The client has gone before the task has settled.
+            A2AError: The message is refused.
+        """
+        params: a2a.SendMessageRequest = request.message
+        caller, parts = request.caller, request.parts
+        has_config = params.configuration.HasField("task_push_notification_config")
+        push = self._push_configs() if has_config else None
+        record = await self.admission.find_task(params, caller, request.version)
+        if record is None:
+            try:
+                call = self.admission.new_call(params, caller, parts, streaming=streaming)
+                webhook = await self._webhook(push, request)
+                return await self.engine.start(replace(call, webhook=webhook))
+            except (errors.InvalidParamsError, TooMuchError):
+                # these errors come before apcore's access check, and reveal that the skill exists
+                await self.admission.check_access(params, caller)
+                raise
+        params.message.task_id = record.task.id
+        webhook = await self._webhook(push, request)
+        if record.task.status.state not in PAUSED:
+            # a late answer: its client gets the task as it is, from its last event on
+            await self.engine.add_webhook(record.task.id, webhook)
+            return Ticket(record.task.id, record.version - 1)
+        call, pause = self.admission.resumed(record, params, caller, parts, streaming=streaming)
+        resuming = self.engine.resume(record, replace(call, webhook=webhook), pause)
+        # shielded: once given, an answer counts even if its client disconnects
+        return await asyncio.shield(resuming)
+
+    async def send(self, request: Request) -> a2a.Task:
+        """Send a message (§3.1.1); return its task when it has ended or paused.
+
+        With `return_immediately`, return the task at once.
+
+        Raises:
+            ClientDisconnectedError: The client disconnected before.
         """
         ticket = await self.admit(request, streaming=False)
         if request.message.configuration.return_immediately:
@@ -117,7 +127,7 @@ class Handler:
             return (await self.tasks.settled(ticket.task_id)).task
 
     async def stream(self, request: Request) -> Events:
-        """Send a message (§3.1.2): the events of its task from here on.
+        """Send a message (§3.1.2); return the events of its task from the message on.
 
         Raises:
             TooMuchError: Too many streams are open.
@@ -125,55 +135,56 @@ class Handler:
         self.streams.enter(request.caller.client, request.caller.connection)
         ticket = await self.admit(request, streaming=True)
         self.watchers.enter(ticket.task_id, request.caller.connection)
-        return follow(self.tasks, ticket.task_id, ticket.since, idle=self.keep_alive)
+        return follow(self.tasks, ticket.task_id, ticket.after_version, idle=self.keep_alive)
 
     async def subscribe(self, request: Request) -> Events:
-        """A task's events from now on, or all behind the last that the reader has (§3.1.6).
+        """Return the events of a task from now on, or after the client's last one (§3.1.6).
 
         Raises:
-            UnsupportedOperationError: The task has ended, and the reader tells no last event.
+            UnsupportedOperationError: The task has ended, and the client names no last event.
             TooMuchError: Too many streams are open.
         """
         record = await self.admission.own_task(request.message.id, request.caller)
-        missed = request.last_id is not None and request.last_id <= record.version
-        if record.task.status.state in TERMINAL and not missed:
+        # a Last-Event-ID beyond the log is not from this task's stream: ignore it
+        resumes = request.last_event_id is not None and request.last_event_id <= record.version
+        if record.task.status.state in TERMINAL and not resumes:
             raise errors.UnsupportedOperationError("The task has ended")
         self.streams.enter(request.caller.client, request.caller.connection)
         self.watchers.enter(record.task.id, request.caller.connection)
-        if missed:
-            after = request.last_id or 0
-            return follow(self.tasks, record.task.id, after, idle=self.keep_alive)
+        if resumes:
+            after_version = request.last_event_id or 0
+            return follow(self.tasks, record.task.id, after_version, idle=self.keep_alive)
         return attach(self.tasks, record, idle=self.keep_alive)
 
     async def resubscribe(self, request: Request) -> Events:
-        """The same for 0.3, where a task that has ended tells its last status (FR-MSG-006.4)."""
+        """Subscribe as in 0.3: the stream of an ended task has its last status (FR-MSG-006.4)."""
         try:
             return await self.subscribe(request)
         except errors.UnsupportedOperationError:
             return ending(await self.admission.own_task(request.message.id, request.caller))
 
     async def get(self, request: Request) -> a2a.Task:
-        """The task as it is now (§3.1.3, FR-TSK-004)."""
+        """Return the task as it is now (§3.1.3, FR-TSK-004)."""
         return await self._task(request.message.id, request)
 
     async def list(self, request: Request) -> a2a.ListTasksResponse:
-        """The caller's tasks, latest status first (§3.1.4)."""
-        asked: a2a.ListTasksRequest = request.message
-        size = asked.page_size if asked.HasField("page_size") else DEFAULT_PAGE
-        if not 1 <= size <= MAX_PAGE:
-            raise invalid("params.pageSize", f"must be from 1 to {MAX_PAGE}")
-        return await self._page(request, size, "updated")
+        """Return a page of the caller's tasks, latest status first (§3.1.4)."""
+        params: a2a.ListTasksRequest = request.message
+        page_size = params.page_size if params.HasField("page_size") else DEFAULT_PAGE_SIZE
+        if not 1 <= page_size <= MAX_PAGE_SIZE:
+            raise invalid("params.pageSize", f"must be from 1 to {MAX_PAGE_SIZE}")
+        return await self._page(request, page_size, "updated")
 
     async def list_created(self, request: Request) -> a2a.ListTasksResponse:
-        """The caller's tasks, newest first: `tasks/list` (FR-TSK-006)."""
-        size = min(request.message.page_size or DEFAULT_PAGE, MAX_CREATED_PAGE)
-        return await self._page(request, size, "created")
+        """Return a page of the caller's tasks, newest first: `tasks/list` (FR-TSK-006)."""
+        page_size = min(request.message.page_size or DEFAULT_PAGE_SIZE, MAX_CREATED_PAGE_SIZE)
+        return await self._page(request, page_size, "created")
 
     async def cancel(self, request: Request) -> a2a.Task:
         """Cancel a task that has not ended (§3.1.5, FR-TSK-005).
 
         Raises:
-            TaskNotCancelableError: It has ended.
+            TaskNotCancelableError: The task has ended.
         """
         record = await self.admission.own_task(request.message.id, request.caller)
         try:
@@ -185,43 +196,53 @@ class Handler:
         return await self.get(request)
 
     async def push_config(self, request: Request) -> Any:
-        """Set, get, list or delete webhooks of a task, as JSON (§3.1.7 to §3.1.10).
+        """Set, get, list or delete push configs of a task; return JSON (§3.1.7 to §3.1.10).
 
         Raises:
-            PushNotificationNotSupportedError: No webhooks are called.
+            PushNotificationNotSupportedError: Push notifications are off.
         """
-        push, asked = self._webhooks(), request.message
-        await self.admission.own_task(asked.task_id, request.caller)
-        return await push.answer(asked, request.version, request.caller.owner)
+        push, params = self._push_configs(), request.message
+        await self.admission.own_task(params.task_id, request.caller)
+        return await push.answer(params, request.version, request.caller.principal)
 
     async def extended_card(self, request: Request) -> dict[str, Any]:
-        """The card for who calls, as JSON of both versions (§3.1.11).
+        """Return the card for the caller, as JSON that is valid in both versions (§3.1.11).
 
         Raises:
-            ExtendedAgentCardNotConfiguredError: Nothing authenticates.
+            UnsupportedOperationError: No caller is authenticated, so that the public card declares
+                no extended one (1.0 §3.3.4).
+            ExtendedAgentCardNotConfiguredError: The same in 0.3.
         """
         if self.card is None:
+            if request.version == "1.0":
+                raise errors.UnsupportedOperationError("This agent has no extended Agent Card")
             raise errors.ExtendedAgentCardNotConfiguredError
         return await self.card(request.caller)
 
-    def _webhooks(self) -> PushConfigs:
+    def _push_configs(self) -> PushConfigs:
         if self.push is None:
             raise errors.PushNotificationNotSupportedError
         return self.push
+
+    async def _webhook(self, push: PushConfigs | None, request: Request) -> Webhook | None:
+        """Return the push config in the message, if *push* is given."""
+        if push is None:
+            return None
+        return await push.requested(request.message, request.version, request.caller.principal)
 
     async def _task(self, task_id: str, request: Request) -> a2a.Task:
         return (await self.admission.own_task(task_id, request.caller)).task
 
     async def _page(self, request: Request, size: int, order: Order) -> a2a.ListTasksResponse:
-        asked: a2a.ListTasksRequest = request.message
-        after = asked.status_timestamp_after
+        params: a2a.ListTasksRequest = request.message
+        updated_after = params.status_timestamp_after
         query = Query(
-            owner=request.caller.owner,
-            context_id=asked.context_id,
-            state=asked.status or None,
-            after=after.seconds + after.nanos / 1e9,
+            owner=request.caller.principal,
+            context_id=params.context_id,
+            state=params.status or None,
+            after=updated_after.seconds + updated_after.nanos / 1e9,
             order=order,
-            cursor=asked.page_token or None,
+            cursor=params.page_token or None,
             limit=size,
         )
         page = await self.tasks.store.query(query)

@@ -1,4 +1,4 @@
-"""How much may run: in all, of one client, of one skill."""
+"""Limits on concurrent calls: in total, for each client, and for each skill."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -12,21 +12,21 @@ from .call import Call
 
 
 class HasCall(Protocol):
-    """A run, as far as limits go."""
+    """The part of a run that limits depend on."""
 
     call: Call
 
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """Limits of what runs.
+    """Limits on calls that run at the same time.
 
     Attributes:
-        threads: Where synchronous modules run.
-        total: How many calls may run at a time.
-        per_client: How many for a principal, or for an address without one; None for all.
-        per_skill: How many of a skill; None for all.
-        rate: How often a client may call each skill; None for any.
+        threads: The pool that runs synchronous modules.
+        total: Maximum number of concurrent calls.
+        per_client: Maximum for one principal or anonymous client address; None for no limit.
+        per_skill: Maximum for one skill; None for no limit.
+        rate: Limit on how often a client may call each skill; None for no limit.
     """
 
     threads: ThreadPool
@@ -35,27 +35,29 @@ class Capacity:
     per_skill: int | None = None
     rate: RateLimiter | None = None
 
-    async def check(self, call: Call, running: Collection[tuple[HasCall, object]]) -> None:
-        """Refuse *call* when it would be too much beside the runs that there are.
+    async def check(self, call: Call, running: Collection[HasCall]) -> None:
+        """Refuse *call* if it would exceed a limit beside the *running* calls.
 
         Raises:
-            TooMuchError: It would.
+            TooMuchError: A limit is reached; `retry_after` says when to try again, in seconds.
         """
-        seconds = await self.rate.wait(call.caller.client, call.skill.id) if self.rate else 0
-        if seconds:
-            error = TooMuchError("The skill is called too often")
-            error.retry_after = seconds
+        retry_after = await self.rate.wait(call.caller.client, call.skill.id) if self.rate else 0
+        if retry_after:
+            error = TooMuchError("The rate limit of this skill is reached")
+            error.retry_after = retry_after
             raise error
         if len(running) >= self.total:
             raise TooMuchError("Too many tasks are running")
+        # no timeout can end a thread, so one whose module hangs is occupied until it returns
         if call.skill.in_thread and self.threads.full:
-            raise TooMuchError("Too many synchronous skills do not end")
+            raise TooMuchError("Too many synchronous skills are stuck")
         if self.per_client or self.per_skill:
-            self._check_shares(call, [run.call for run, _ in running])
+            self._check_shares(call, [run.call for run in running])
 
     def _check_shares(self, call: Call, calls: Sequence[Call]) -> None:
-        client, skill = call.caller.client, call.skill.id
-        if self.per_client and sum(c.caller.client == client for c in calls) >= self.per_client:
+        client, skill_id = call.caller.client, call.skill.id
+        of_client = sum(other.caller.client == client for other in calls)
+        if self.per_client and of_client >= self.per_client:
             raise TooMuchError("Too many tasks of this client are running")
-        if self.per_skill and sum(c.skill.id == skill for c in calls) >= self.per_skill:
+        if self.per_skill and sum(other.skill.id == skill_id for other in calls) >= self.per_skill:
             raise TooMuchError("Too many tasks of this skill are running")

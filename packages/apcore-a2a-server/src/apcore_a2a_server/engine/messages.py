@@ -3,9 +3,9 @@
 import re
 from collections.abc import Mapping
 from hashlib import sha256
-from os import urandom
 from time import time_ns
 from typing import Any
+from uuid import uuid4
 
 from a2a import types as a2a
 from a2a.types import SendMessageRequest
@@ -17,7 +17,7 @@ from apcore_a2a_server.store import SendKey
 
 
 def new_id() -> str:
-    """A fresh random UUID version 4 (RFC 9562 §5.4), as text.
+    """Return a random UUID version 4 (RFC 9562 §5.4) as text.
 
     Example:
         ```python
@@ -27,13 +27,11 @@ def new_id() -> str:
         #> 36 4
         ```
     """
-    text = urandom(16).hex()
-    variant = "89ab"[int(text[16], 16) & 3]
-    return f"{text[:8]}-{text[8:12]}-4{text[13:16]}-{variant}{text[17:20]}-{text[20:]}"
+    return str(uuid4())
 
 
 def now() -> Timestamp:
-    """The current time, cut to milliseconds (A2A 1.0 §5.6.1).
+    """Return the current time, truncated to milliseconds (A2A 1.0 §5.6.1).
 
     Example:
         ```python
@@ -47,22 +45,26 @@ def now() -> Timestamp:
     return Timestamp(seconds=seconds, nanos=nanos - nanos % 1_000_000)
 
 
-def say(about: a2a.Message, *parts: str | a2a.Part) -> a2a.Message:
-    """A message of the agent in the task of another message."""
+def agent_message(reply_to: a2a.Message, *parts: str | a2a.Part) -> a2a.Message:
+    """Return a message of the agent in the task and context of *reply_to*."""
     return a2a.Message(
         message_id=new_id(),
-        task_id=about.task_id,
-        context_id=about.context_id,
+        task_id=reply_to.task_id,
+        context_id=reply_to.context_id,
         role=a2a.Role.ROLE_AGENT,
         parts=[a2a.Part(text=part) if isinstance(part, str) else part for part in parts],
     )
 
 
-JSON = V1()
+DIALECT = V1()
+"""The dialect in which modules see messages and parts."""
 
 
 def as_json(part: Mapping[str, Any] | a2a.Part) -> Json:
-    """A part that came in JSON of either dialect, or as the SDK's; numbers stay exact.
+    """Return a part in the JSON of A2A 1.0; its numbers stay exact.
+
+    Args:
+        part: A part in the JSON of either dialect, or in the SDK's type.
 
     Example:
         ```python
@@ -73,30 +75,30 @@ def as_json(part: Mapping[str, Any] | a2a.Part) -> Json:
         ```
     """
     if isinstance(part, a2a.Part):
-        return JSON.message(part)
-    found = JSON.message(decode(a2a.Part, part))
+        return DIALECT.message(part)
+    document = DIALECT.message(decode(a2a.Part, part))
     metadata: Json = part.get("metadata") or {}
-    if "data" in found and metadata.get("data_part_compat") is not True:
-        found["data"] = narrow(part["data"])
-    return found
+    if "data" in document and metadata.get("data_part_compat") is not True:
+        document["data"] = narrow(part["data"])  # protobuf has made all numbers floats
+    return document
 
 
-KEY = re.compile(r"[\x21-\x7e]{1,256}")
+KEY_PATTERN = re.compile(r"[\x21-\x7e]{1,256}")
 
 
 def is_detached(request: SendMessageRequest, streaming: bool) -> bool:
-    """Whether the client does not wait for the task that it starts."""
+    """Return whether the client does not wait for the task that it starts."""
     return request.configuration.return_immediately and not streaming
 
 
-def send_key(request: SendMessageRequest, headers: Mapping[str, str]) -> SendKey | None:
-    """Return the idempotency key of a send, if its client gives one.
+def idempotency_key(request: SendMessageRequest, headers: Mapping[str, str]) -> SendKey | None:
+    """Return the idempotency key of a send, or None if it has none.
 
-    By the header `Idempotency-Key`, or the member `idempotencyKey` of its message's metadata.
-    A message's id is none: clients use them again.
+    It comes from the member `idempotencyKey` of the message's metadata, else from the header
+    `Idempotency-Key`. The message id does not serve as a key, since clients reuse ids.
 
     Raises:
-        InvalidParamsError: It is no key.
+        InvalidParamsError: The key is malformed.
     """
     message = request.message
     text: object = headers.get("idempotency-key")
@@ -104,20 +106,20 @@ def send_key(request: SendMessageRequest, headers: Mapping[str, str]) -> SendKey
         text = from_value(message.metadata.fields["idempotencyKey"])
     if text is None:
         return None
-    if not isinstance(text, str) or not KEY.fullmatch(text):
+    if not isinstance(text, str) or not KEY_PATTERN.fullmatch(text):
         raise invalid("metadata.idempotencyKey", "must have 1 to 256 visible ASCII characters")
-    body = [message.context_id, message.task_id, named_skill(request) or ""]
-    digest = sha256("\0".join(body).encode())
-    for part in message.parts:
-        digest.update(part.SerializeToString(deterministic=True))
+    target = [message.context_id, message.task_id, named_skill(request) or ""]
+    digest = sha256("\0".join(target).encode())
+    for message_part in message.parts:
+        digest.update(message_part.SerializeToString(deterministic=True))
     return SendKey(text, digest.digest())
 
 
 def named_skill(request: SendMessageRequest) -> str | None:
-    """The skill the request names: in its metadata, else in its message's.
+    """Return the skill id in the metadata of the request, or else of its message.
 
     Raises:
-        InvalidParamsError: What it names is no text.
+        InvalidParamsError: The skill id is not a string.
     """
     for metadata in (request.metadata, request.message.metadata):
         if "skillId" in metadata.fields:

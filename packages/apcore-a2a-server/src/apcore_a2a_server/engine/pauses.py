@@ -1,6 +1,6 @@
-"""Tasks that wait for an answer: what is asked, what answers mean, how long there is.
+"""Paused tasks: the question to the client, the meaning of answers, and the time limit.
 
-FR-EXE-002 asks for approvals, FR-CTX-003 for the answers.
+FR-EXE-002 specifies the requests for approval, FR-CTX-003 the answers.
 """
 
 import asyncio
@@ -11,7 +11,6 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
-from uuid import uuid4
 
 from a2a.types import Message, Part, Role, Task
 from apcore_a2a_core import clean, from_value, load_json, to_value
@@ -26,30 +25,33 @@ from apcore_a2a_server.store.live import LiveTasks
 
 from .call import Call
 from .change import NewState, change
-from .messages import say
-from .process import Background
+from .messages import agent_message, new_id
+from .process import BackgroundTasks
 
 MAX_QUESTION = 10_000
-MAX_SHOWN = 20
+"""Characters of a module's question that are shown."""
+MAX_ARGUMENTS = 20
+"""Number of arguments that a request for approval shows."""
 MAX_VALUE = 200
+"""Characters of an argument that are shown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pause:
-    """A call that waits for an answer: all that is needed to go on with it.
+    """A call that waits for input or approval, with all that is needed to resume it.
 
     Attributes:
-        id: Of this pause; each question has a new one.
+        id: The id of this pause; every question has its own.
         skill_id: The skill that was called.
-        inputs: What it was called with.
-        parts: The other parts of its message.
-        expires: When the answer is too late, in seconds since the epoch.
-        granted: The calls that have been approved, as `call_key` names them.
-        done: What those of them gave that have been made.
-        asked: The call that approval is asked for.
-        token: The approval id to go on with, when the executor has its user's handler.
-        question: What a module asks for, when it is input and not approval.
-        data: What goes with the question.
+        inputs: The inputs of the call.
+        parts: The parts of its message that are not inputs.
+        expires: Time at which the pause expires, in seconds since the epoch.
+        granted: The approved calls, each as a `call_key`.
+        done: The results of approved calls that have run, by `call_key`.
+        asked: The call that needs approval, as a `call_key`.
+        token: The approval id to resume with, if the executor has its own approval handler.
+        question: The module's question; None if the pause is for approval.
+        data: JSON that belongs to the question.
     """
 
     id: str
@@ -65,105 +67,100 @@ class Pause:
     data: Any = None
 
     @classmethod
-    def after(cls, error: BaseException, call: Call, seconds: float) -> "Pause":
-        """The pause that *error* leads to: for input, or for approval.
+    def after(cls, error: BaseException, call: Call, timeout: float) -> "Pause":
+        """Return the pause for input or approval that *error* requests.
 
         Args:
-            error: What was raised.
-            call: The call that pauses.
-            seconds: How long there is for an answer.
+            error: The exception that the executor raised.
+            call: The call to pause.
+            timeout: Time until the pause expires, in seconds.
         """
-        found = cls(
-            id=str(uuid4()),
+        new_pause = cls(
+            id=new_id(),
             skill_id=call.skill.id,
             inputs=call.inputs,
-            expires=time.time() + seconds,
-            parts=[*call.rest],
+            expires=time.time() + timeout,
+            parts=[*call.other_parts],
             granted=call.approvals.granted,
             done=call.approvals.done,
         )
         if is_for_input(error):
             details: dict[str, Any] = getattr(error, "details", None) or {}
             question = str(getattr(error, "message", ""))
-            return replace(found, question=question, data=details.get("data"))
-        asked = call.approvals.asked
-        token = getattr(error, "approval_id", None) if asked is None else None
-        return replace(found, asked=asked, token=token)
+            return replace(new_pause, question=question, data=details.get("data"))
+        nested_call = call.approvals.requested
+        approval_id = getattr(error, "approval_id", None) if nested_call is None else None
+        return replace(new_pause, asked=nested_call, token=approval_id)
 
     def pack(self) -> bytes:
-        """The pause as a store keeps it."""
+        """Serialize the pause for the store."""
         return json.dumps(asdict(self)).encode()
 
     @classmethod
-    def unpack(cls, data: bytes) -> "Pause":
-        """The pause that *data* was made of."""
-        return cls(**json.loads(data))
+    def unpack(cls, packed_pause: bytes) -> "Pause":
+        """Return the pause that `pack` has serialized."""
+        return cls(**json.loads(packed_pause))
 
-    def is_over(self) -> bool:
-        """Whether it is too late for an answer."""
+    @property
+    def is_expired(self) -> bool:
+        """Whether the time for an answer is over."""
         return self.expires <= time.time()
 
-    def over(self) -> str:
-        """Return the status text for an answer that has not come in time."""
-        what = "Approval" if self.question is None else "The question"
-        return f"{what} expired: nobody has answered in time"
-
     def approved(self) -> Approvals:
-        """Return the approvals that a yes of the client adds up to."""
+        """Return the approvals of the task if the client approves the pending call."""
         return Approvals([*self.granted, *([self.asked] if self.asked else ())], self.done)
 
 
-def is_over(packed: bytes | None) -> bool:
-    """Whether it is too late to answer a packed pause."""
-    return packed is not None and Pause.unpack(packed).is_over()
+def is_expired(packed_pause: bytes | None) -> bool:
+    """Return whether a packed pause has expired; one of None has not."""
+    return packed_pause is not None and Pause.unpack(packed_pause).is_expired
 
 
-def question(pause: Pause) -> list[Part]:
-    """Return the question as parts: for people, and as data."""
+def question_parts(pause: Pause) -> list[Part]:
+    """Return the question of *pause* as two parts: text for people, data for programs."""
     if pause.question is not None:
-        more = {} if pause.data is None else {"data": pause.data}
-        document = {"id": pause.id, "skill": pause.skill_id, **more}
-        return _parts(pause.question[:MAX_QUESTION], "input", document, pause.expires)
-    # approval may be asked for a call that the skill makes
+        extra = {} if pause.data is None else {"data": pause.data}
+        document = {"id": pause.id, "skill": pause.skill_id, **extra}
+        return _question_parts(pause.question[:MAX_QUESTION], "input", document, pause.expires)
+    # approval may be for a call that the skill itself makes
     skill_id, arguments = json.loads(pause.asked or "null") or (pause.skill_id, pause.inputs)
     if (skill_id, arguments) == (pause.skill_id, pause.inputs):
-        arguments = pause.inputs  # in their own order
-    text = "\n".join([f"Approval required for module {skill_id}", *_told(arguments)])
-    by = "client" if pause.token is None else "server"
-    document = {"id": pause.id, "skill": skill_id, "arguments": arguments, "decidedBy": by}
-    return _parts(text, "approval", document, pause.expires)
+        arguments = pause.inputs  # the call key has sorted them; show them in their own order
+    text = "\n".join([f"Approval required for module {skill_id}", *_argument_lines(arguments)])
+    decided_by = "client" if pause.token is None else "server"
+    document = {"id": pause.id, "skill": skill_id, "arguments": arguments, "decidedBy": decided_by}
+    return _question_parts(text, "approval", document, pause.expires)
 
 
-def asking(pause: Pause, text: Message) -> NewState:
-    """The state in which a task waits for the answer to *pause*."""
-    return NewState(INPUT_REQUIRED, text, resume=pause.pack(), deadline=pause.expires)
+def input_required(pause: Pause, question: Message) -> NewState:
+    """Return the transition to input-required, in which the task waits for an answer."""
+    return NewState(INPUT_REQUIRED, question, resume=pause.pack(), deadline=pause.expires)
 
 
-def _parts(text: str, kind: str, document: dict[str, Any], expires: float) -> list[Part]:
-    moment = datetime.fromtimestamp(expires, UTC).isoformat(timespec="seconds")
-    document["expiresAt"] = moment.replace("+00:00", "Z")
+def _question_parts(text: str, kind: str, document: dict[str, Any], expires: float) -> list[Part]:
+    timestamp = datetime.fromtimestamp(expires, UTC).isoformat(timespec="seconds")
+    document["expiresAt"] = timestamp.replace("+00:00", "Z")
     return [
         Part(text=to_value(text).string_value),
         Part(data=carried({kind: document}), media_type="application/json"),
     ]
 
 
-def _told(arguments: Mapping[str, Any]) -> list[str]:
-    """Arguments as people read them, a line each."""
+def _argument_lines(arguments: Mapping[str, Any]) -> list[str]:
     lines = [
-        f"{clean(name, MAX_VALUE).replace('_', ' ')}: {_value(arguments[name])}"
-        for name in [*arguments][:MAX_SHOWN]
+        f"{clean(name, MAX_VALUE).replace('_', ' ')}: {_shown(arguments[name])}"
+        for name in [*arguments][:MAX_ARGUMENTS]
     ]
-    more = len(arguments) - MAX_SHOWN
-    return [*lines, f"… and {more} more"] if more > 0 else lines
+    hidden_count = len(arguments) - MAX_ARGUMENTS
+    return [*lines, f"… and {hidden_count} more"] if hidden_count > 0 else lines
 
 
-def _value(value: Any) -> str:
-    if isinstance(value, bool) or value is None:
-        return {True: "yes", False: "no", None: "none"}[value]
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    shown = clean(text, MAX_VALUE)
-    return shown if len(text) <= MAX_VALUE else f"{shown}…"
+def _shown(argument: Any) -> str:
+    if isinstance(argument, bool) or argument is None:
+        return {True: "yes", False: "no", None: "none"}[argument]
+    text = argument if isinstance(argument, str) else json.dumps(argument, ensure_ascii=False)
+    cleaned = clean(text, MAX_VALUE)
+    return cleaned if len(text) <= MAX_VALUE else f"{cleaned}…"
 
 
 YES = frozenset({"yes", "y", "approve", "approved", "ok"})
@@ -172,105 +169,112 @@ HOW_TO_ANSWER = 'Please answer yes or no, or {"approved": true} or {"approved": 
 
 
 def answered(pause: Pause, message: Message) -> NewState:
-    """The state that a message brings the task of *pause* into."""
-    agreed = verdict(pause, message)
-    if agreed:
+    """Return the transition that the client's *message* causes in the task of *pause*."""
+    is_approved = approval_in(message, pause)
+    if is_approved:
         return NewState(WORKING, received=message)
-    if agreed is False:
-        return NewState(REJECTED, say(message, "Rejected by client"), received=message)
-    again = say(message, HOW_TO_ANSWER, *question(pause)[1:])
-    return replace(asking(pause, again), received=message)
+    if is_approved is False:
+        rejection = agent_message(message, "Rejected by client")
+        return NewState(REJECTED, rejection, received=message)
+    # neither yes nor no: ask again, with the id and the deadline of the first question
+    explanation = agent_message(message, HOW_TO_ANSWER, *question_parts(pause)[1:])
+    return replace(input_required(pause, explanation), received=message)
 
 
-def verdict(pause: Pause, message: Message) -> bool | None:
-    """Whether the call goes on: yes, no (it is rejected), or None when that is not clear.
+def approval_in(message: Message, pause: Pause) -> bool | None:
+    """Return whether *message* approves the call of *pause*; None if it is unclear.
 
-    A question for input is answered by any message; so is one that the executor's own approval
-    handler decides.
+    Every message answers a question for input, and every message resumes a call whose approval
+    the executor's own handler decides.
     """
     if pause.token is not None or pause.question is not None:
         return True
-    approved, pause_id = _said(message)
-    return approved if pause_id in (None, pause.id) else None
+    is_approved, pause_id = _answer_in(message)
+    return is_approved if pause_id in (None, pause.id) else None
 
 
 def is_late_answer(task: Task, message: Message) -> bool:
-    """Whether *message* answers a question of *task* that is answered already."""
-    asked = False
-    for said in task.history:
-        if asked and said.role == Role.ROLE_USER:
-            return _said(message)[0] is not None
-        ours = said.role == Role.ROLE_AGENT
-        asked |= ours and any("approval" in part.data.struct_value for part in said.parts)
+    """Return whether *message* answers a request for approval that has its answer already."""
+    # the history has the requests of the agent, and after each the first message that answered it
+    was_asked = False
+    for earlier in task.history:
+        if was_asked and earlier.role == Role.ROLE_USER:
+            return _answer_in(message)[0] is not None
+        from_agent = earlier.role == Role.ROLE_AGENT
+        was_asked |= from_agent and any("approval" in p.data.struct_value for p in earlier.parts)
     return False
 
 
-def _said(message: Message) -> tuple[bool | None, Any]:
-    """Return a message's answer to a request for approval, and to which; None if unclear.
+def _answer_in(message: Message) -> tuple[bool | None, Any]:
+    """Return whether *message* approves, and the id of the pause that it names, if any.
 
-    Its texts, and the data that say whether it is approved, have to say the same.
+    Its texts and its data with `approved` must all give the same answer; if they differ, or
+    there are none, both values are None.
     """
-    found = [_part(part) for part in message.parts if not _is_aside(part)]
-    agree = found and all(answer == found[0] for answer in found)
-    return found[0] if agree else (None, None)
+    answers = [_part_answer(part) for part in message.parts if _may_answer(part)]
+    is_clear = answers and all(answer == answers[0] for answer in answers)
+    return answers[0] if is_clear else (None, None)
 
 
-def _is_aside(part: Part) -> bool:
-    """Whether a part is no answer, and no words either."""
-    return not part.HasField("text") and "approved" not in part.data.struct_value
+def _may_answer(part: Part) -> bool:
+    return part.HasField("text") or "approved" in part.data.struct_value
 
 
-def _part(part: Part) -> tuple[bool | None, Any]:
-    value: Any = None
+def _part_answer(part: Part) -> tuple[bool | None, Any]:
+    document: Any = None
     with suppress(ValueError):
-        value = from_value(part.data) if part.HasField("data") else load_json(part.text)
-    if is_object(value) and isinstance(value.get("approved"), bool):
-        return value["approved"], value.get("approvalId")
-    word = part.text.strip().rstrip(".!").lower()
-    return (word in YES, None) if word in YES | NO else (None, None)
+        document = from_value(part.data) if part.HasField("data") else load_json(part.text)
+    if is_object(document) and isinstance(document.get("approved"), bool):
+        return document["approved"], document.get("approvalId")
+    answer = part.text.strip().rstrip(".!").lower()
+    return (answer in YES, None) if answer in YES | NO else (None, None)
 
 
 class Expiries:
-    """Fails tasks whose question has not been answered when its time is over.
+    """Timers that fail paused tasks when the time for an answer is over.
 
-    A task that was paused by an earlier process fails when an answer comes too late.
+    A task that was paused by an earlier process fails when an answer arrives too late, or when a
+    replica claims it.
 
     Args:
-        tasks: Where tasks live.
+        tasks: The live tasks of this process.
     """
 
     def __init__(self, tasks: LiveTasks) -> None:
         self._tasks = tasks
         self._timers: dict[str, tuple[str, asyncio.TimerHandle]] = {}
-        self._background = Background()
+        self._background = BackgroundTasks()
 
-    def expect(self, about: Message, pause: Pause) -> None:
-        """Wait for the answer to *pause* in the task of *about*, as long as it may take."""
-        self.forget(about.task_id)
-        seconds = max(pause.expires - time.time(), 0)
-        loop = asyncio.get_running_loop()
-        timer = loop.call_later(seconds, self._on_time, about, pause)
-        self._timers[about.task_id] = pause.id, timer
+    def schedule(self, reply_to: Message, pause: Pause) -> None:
+        """Start the timer of *pause*; *reply_to* has the ids of its task and context."""
+        self.cancel(reply_to.task_id)
+        timeout = max(pause.expires - time.time(), 0)
+        running_loop = asyncio.get_running_loop()
+        timer = running_loop.call_later(timeout, self._on_timeout, reply_to, pause)
+        self._timers[reply_to.task_id] = pause.id, timer
 
-    def forget(self, task_id: str, pause_id: str | None = None) -> None:
-        """The task has ended, or the pause with this id has been answered."""
-        known, timer = self._timers.get(task_id, (None, None))
-        if timer is not None and pause_id in (None, known):
+    def cancel(self, task_id: str, pause_id: str | None = None) -> None:
+        """Cancel the timer of a task; with *pause_id*, only if it belongs to that pause."""
+        scheduled_id, timer = self._timers.get(task_id, (None, None))
+        if timer is not None and pause_id in (None, scheduled_id):
             timer.cancel()
             del self._timers[task_id]
 
-    def forget_all(self) -> None:
-        """The server ends; what is paused stays so."""
+    def cancel_all(self) -> None:
+        """Cancel all timers; the tasks stay paused."""
         for task_id in [*self._timers]:
-            self.forget(task_id)
+            self.cancel(task_id)
 
-    async def end(self, about: Message, pause: Pause) -> None:
-        """Fail the task, if it still waits for the answer to *pause*."""
-        self.forget(about.task_id)
-        update = NewState(FAILED, say(about, pause.over()))
+    async def expire(self, reply_to: Message, pause: Pause) -> None:
+        """Fail the task if it still waits for the answer to *pause*."""
+        # an answer that arrives now may win the race: then the pause is stale, and nothing happens
+        self.cancel(reply_to.task_id)
+        subject = "Approval" if pause.question is None else "The question"
+        explanation = agent_message(reply_to, f"{subject} expired: no answer arrived in time")
         with suppress(StaleTaskError):
-            packed = pause.pack()
-            await change(self._tasks, about.task_id, update, expect=PAUSED, pause=packed)
+            failure, task_id = NewState(FAILED, explanation), reply_to.task_id
+            await change(self._tasks, task_id, failure, expect=PAUSED, pause=pause.pack())
 
-    def _on_time(self, about: Message, pause: Pause) -> None:
-        self._background.start(self.end(about, pause), "Failing a task that was not answered")
+    def _on_timeout(self, reply_to: Message, pause: Pause) -> None:
+        expiring = self.expire(reply_to, pause)
+        self._background.start(expiring, f"Failing expired task {reply_to.task_id}")

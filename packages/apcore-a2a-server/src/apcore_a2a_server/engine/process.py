@@ -1,4 +1,4 @@
-"""The state of the process, and its background work."""
+"""The state of the process, and its background tasks."""
 
 import asyncio
 import logging
@@ -12,31 +12,33 @@ logger = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class ProcessState:
-    """The state of the process: one for the engine, the health check and the server.
+    """State shared by the engine, the health check and the server of this process.
 
-    A process that has drained may start again, as an application does whose lifespan is entered
-    a second time.
+    A process that has drained can start again, for example when the lifespan of its application
+    is entered a second time.
 
     Attributes:
-        is_draining: Whether running tasks may end, and none may start.
+        is_draining: Whether the process is shutting down: running tasks may end, none may start.
     """
 
     is_draining: bool = False
 
 
-class Background:
-    """Runs coroutines that no caller awaits, and logs what they raise."""
+class BackgroundTasks:
+    """Coroutines that no caller awaits; what they raise is logged."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def start(self, work: Coroutine[Any, Any, None], what: str) -> None:
-        """Run *work*; the log calls it *what* if it fails."""
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(partial(self._on_done, what))
+    def start(self, coroutine: Coroutine[Any, Any, None], description: str) -> None:
+        """Run *coroutine* as an asyncio task; the log has *description* if it fails."""
+        # the event loop has only weak references to its tasks, so they are held here
+        background_task = asyncio.get_running_loop().create_task(coroutine)
+        self._tasks.add(background_task)
+        background_task.add_done_callback(partial(self._on_done, description))
 
-    def _on_done(self, what: str, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()):
-            logger.error("%s failed", what, exc_info=error)
+    def _on_done(self, description: str, background_task: asyncio.Task[None]) -> None:
+        self._tasks.discard(background_task)
+        if not background_task.cancelled() and (error := background_task.exception()):
+            event = {"event": "background_task_failed"}
+            logger.error("%s failed", description, exc_info=error, extra=event)

@@ -1,9 +1,9 @@
-"""One run of a module for one call: what happens in it becomes changes of its task."""
+"""A run: one call of a module, whose progress and result become changes of its task."""
 
 import asyncio
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from a2a import types as a2a
@@ -29,36 +29,38 @@ from apcore_a2a_server.modules.conversation import (
     is_for_input,
 )
 from apcore_a2a_server.store import Lease, TaskRecord, UnavailableError
-from apcore_a2a_server.store.live import LiveTasks
 
-from .call import Call
+from .call import Call, pack
 from .change import NewParts, NewState, Restart, Update, change, create
-from .messages import JSON, now, say
-from .pauses import Pause, asking, question
+from .messages import DIALECT, agent_message, now
+from .pauses import Pause, input_required, question_parts
 from .setup import Setup
 
 logger = logging.getLogger(__name__)
 
-BURST = 10
-"""After so many chunks others get their turn, readers among them."""
-
-
-@dataclass(frozen=True, slots=True)
-class Lost:
-    """The restart of an orphaned task, and the lease to run it."""
-
-    restart: Restart
-    lease: Lease
+CHUNKS_PER_YIELD = 10
+"""Number of chunks after which a run yields to the event loop, so that readers keep up."""
 
 
 class Run:
-    """Drives one call through the executor, as one asyncio task.
+    """One call in the executor, as one asyncio task.
 
     Args:
-        setup: What runs share.
-        call: What to run.
-        answer: What brings the call's task back to work, when it is a paused one, and its pause.
-        lost: What begins it anew, when another process has left it at work.
+        setup: The dependencies of runs.
+        call: The call to run.
+        answer: For a paused task: the transition back to working, and the pause that it ends.
+        restart: For a task that another replica has lost: the update that begins it anew.
+        lease: For such a task: the lease to run it.
+
+    Attributes:
+        task: The asyncio task; set when the run is launched.
+        lease: The lease to run the A2A task; None until it works.
+        token: The cancel token that the module sees.
+        threads: The pool that runs synchronous modules.
+        approvals: The approvals of the A2A task.
+        paused: The pause in which the run has ended, if any.
+        admitted: Future that is done when the A2A task works, or when the call is refused.
+        is_repeatable: Whether another replica can repeat the call, since it is stored.
     """
 
     def __init__(
@@ -66,103 +68,118 @@ class Run:
         setup: Setup,
         call: Call,
         answer: tuple[NewState, Pause] | None = None,
-        lost: Lost | None = None,
+        restart: Restart | None = None,
+        lease: Lease | None = None,
     ) -> None:
         self.call = call
+        self.task: asyncio.Task[None]
         self.token = CancelToken()
         self.threads = setup.threads
         self.approvals = call.approvals
         self.paused: Pause | None = None
         self.admitted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._setup = setup
-        self._seconds = min(call.skill.time_limit or float("inf"), setup.execution_timeout)
-        self._chunks = 0
-        self._size = 0
+        self._time_limit = min(call.skill.time_limit or float("inf"), setup.execution_timeout)
+        self._chunk_count = 0
+        self._artifact_size = 0
         self._refusal: Exception | None = None
-        self.lease = None if lost is None else lost.lease
+        self.lease = lease
         self.answer = answer
-        self.lost = lost
-        self.is_kept = lost is not None
+        self.restart = restart
+        self.is_repeatable = restart is not None
+
+    def stop(self) -> None:
+        """Cancel the run; its module sees it in the cancel token."""
+        self.token.cancel()
+        self.task.cancel()
 
     async def admit(self) -> None:
-        """Create the task, or bring it back to work; the first time only."""
+        """Create the A2A task, or set it back to working; do nothing after the first time.
+
+        The admit step of apcore's pipeline calls this just before the module runs. An exception
+        until then refuses the request, and leaves no task; a later one fails the task.
+        """
         if not self.admitted.done():
             try:
-                self.lease = await self._begin()
-            except Exception as error:  # apcore would wrap it as a failure of the module
-                self._refusal = error
+                self.lease = await self._begin_task()
+            except Exception as error:
+                self._refusal = error  # apcore wraps what a step raises, so keep the original
                 raise
             self.admitted.set_result(None)
 
-    async def _begin(self) -> Lease | None:
-        """Have the task work; the right to run it."""
+    async def _begin_task(self) -> Lease | None:
+        """Bring the A2A task into the state working; return the lease to run it."""
         tasks, task_id = self._setup.tasks, self.call.message.task_id
-        if self.lost is not None:
-            await self._change(self.lost.restart)
-            return self.lost.lease
+        if self.restart is not None:
+            await self._change(self.restart)
+            return self.lease
         if self.answer is None:
             return await create(tasks, self._new_record(), self.call.webhook, self.call.key)
-        update, pause = self.answer
+        transition, pause = self.answer
         if pause.question is not None:
-            await self._check()
-        update = replace(update, resume=self._keep())
-        packed, webhook = pause.pack(), self.call.webhook
-        await change(tasks, task_id, update, expect=PAUSED, pause=packed, webhook=webhook)
+            await self._preflight()
+        transition = replace(transition, resume=self._packed_call())
+        packed_pause, webhook = pause.pack(), self.call.webhook
+        await change(tasks, task_id, transition, expect=PAUSED, pause=packed_pause, webhook=webhook)
         return tasks.lease_of(task_id)
 
-    async def _check(self) -> None:
-        """Raise what would refuse the call."""
+    async def _preflight(self) -> None:
+        """Raise the error with which the executor would refuse the call."""
         context = await self._context()
         await self._setup.access.preflight(self.call.skill.id, self.call.inputs, context)
 
     async def main(self) -> None:
-        """Run the call to its end, whatever that is."""
-        deadline = asyncio.timeout(self._seconds)
+        """Run the call, and write its outcome to the A2A task."""
+        time_limit = asyncio.timeout(self._time_limit)
         try:
-            async with deadline:
-                current.set(self)  # behind the timer: loops keep the context of a canceled one
+            async with time_limit:
+                # set inside: the event loop keeps the context of the timer, even a canceled one
+                current.set(self)
                 updates = await self._execute()
             await self._change(*updates)
-        except StaleTaskError:  # somebody else has ended the task
+        except StaleTaskError:  # another caller or replica has ended the task
             return
         except TimeoutError as error:
-            timeout = ModuleTimeoutError(self.call.skill.id, int(self._seconds * 1000))
-            if deadline.expired():
-                self.token.cancel()
-            await self._fail(timeout if deadline.expired() else error)
-        except BaseException as error:  # modules raise what they like: only their task may fail
-            task = asyncio.current_task()
-            if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+            if not time_limit.expired():  # raised by the module itself
+                await self._fail(error)
+                return
+            self.token.cancel()
+            await self._fail(ModuleTimeoutError(self.call.skill.id, int(self._time_limit * 1000)))
+        except BaseException as error:  # modules may raise anything; only their task must fail
+            # a cancellation of the run itself passes; one that the module raised fails the task
+            asyncio_task = asyncio.current_task()
+            is_canceled = asyncio_task is not None and asyncio_task.cancelling() > 0
+            if isinstance(error, asyncio.CancelledError) and is_canceled:
                 raise
             await self._fail(error)
 
     async def _execute(self) -> list[Update]:
-        """Call the module; the updates that complete the task."""
-        if self.answer is not None or self.lost is not None:
+        """Call the module; return the updates that complete the task."""
+        if self.answer is not None or self.restart is not None:
             await self.admit()
         call, executor, context = self.call, self._setup.executor, await self._context()
         if not self._setup.has_steps and not self.admitted.done():
             await self._setup.access.preflight(call.skill.id, call.inputs, context)
             await self.admit()
         if self._setup.approval_policy.is_for_server(call.skill):
-            key = call_key(call.skill.id, call.inputs)
-            if key not in self.approvals.granted:
-                self.approvals.asked = key
+            approval_key = call_key(call.skill.id, call.inputs)
+            if approval_key not in self.approvals.granted:
+                self.approvals.requested = approval_key
                 raise ApprovalPendingError
-        token = {} if call.token is None else {"_approval_token": call.token}
-        inputs = {**call.inputs, **token}
+        token_input = {} if call.token is None else {"_approval_token": call.token}
+        inputs = {**call.inputs, **token_input}
         if call.streaming:
             return await self._stream(executor.stream(call.skill.id, inputs, context))
         return await self._complete(await executor.call_async(call.skill.id, inputs, context))
 
     async def _stream(self, chunks: Any) -> list[Update]:
-        """Add each chunk as it comes; what is no stream ends with its one chunk."""
+        """Write each chunk as it comes; a skill that does not stream has one, its output."""
         output: Any = None
         try:
             async for chunk in chunks:
                 await self.admit()
                 if self.call.skill.streams:
-                    await self._add(chunk)
+                    await self._append(chunk)
                 else:
                     output = chunk
         finally:
@@ -171,12 +188,12 @@ class Run:
                 await close()
         return await self._complete(output)
 
-    async def _add(self, chunk: Any) -> None:
+    async def _append(self, chunk: Any) -> None:
         artifact = self._artifact(chunk)
         if artifact.parts:
-            await self._change(NewParts(artifact, append=self._chunks > 0))
-            self._chunks += 1
-            if self._chunks % BURST == 0:
+            await self._change(NewParts(artifact, append=self._chunk_count > 0))
+            self._chunk_count += 1
+            if self._chunk_count % CHUNKS_PER_YIELD == 0:
                 await asyncio.sleep(0)
 
     async def _complete(self, output: Any) -> list[Update]:
@@ -187,53 +204,57 @@ class Run:
 
     def _artifact(self, output: Any) -> a2a.Artifact:
         artifact = self._setup.converter.output_to_parts(output, self.call.skill.descriptor)
-        self._size += artifact.ByteSize()
-        if self._size > self._setup.max_artifact:
+        self._artifact_size += artifact.ByteSize()
+        if self._artifact_size > self._setup.max_artifact:
             raise OutputError(f"more than {self._setup.max_artifact} bytes")
         return artifact
 
     async def _fail(self, error: BaseException) -> None:
-        """Refuse the call when it has no task yet; else let the task say what happened."""
-        name = type(error).__name__
-        if name == "ApprovalPendingError" or is_for_input(error):
+        """Refuse the call if its task does not work yet; otherwise pause or end the task."""
+        error_type = type(error).__name__
+        if error_type == "ApprovalPendingError" or is_for_input(error):
             await self._pause(error)
         elif not self.admitted.done():
-            raised = error if isinstance(error, Exception) else RuntimeError(name)
-            self.admitted.set_exception(self._refusal or raised)
-            ours = self.lost is not None or self._refusal is None  # else others may have it by now
-            if ours or not self._setup.tasks.store.is_durable:
-                await self._settle(NewState(FAILED, self._say("Not admitted")))
-        elif name == "ExecutionCancelledError":
-            await self._settle(NewState(CANCELED, self._say("Canceled")))
-        elif name == "ApprovalDeniedError":
-            await self._settle(NewState(REJECTED, self._say("Approval denied")))
+            exception = error if isinstance(error, Exception) else RuntimeError(error_type)
+            self.admitted.set_exception(self._refusal or exception)
+            # a write whose result is unknown may have created or resumed a durable task, which
+            # another replica may run by now; without such a write the task is still ours to fail
+            may_fail = self.restart is not None or self._refusal is None
+            if may_fail or not self._setup.tasks.store.is_durable:
+                await self._try_change(NewState(FAILED, self._message("Not admitted")))
+        elif error_type == "ExecutionCancelledError":
+            await self._try_change(NewState(CANCELED, self._message("Canceled")))
+        elif error_type == "ApprovalDeniedError":
+            await self._try_change(NewState(REJECTED, self._message("Approval denied")))
         else:
-            reason = self._setup.explain(error, self.call)
-            detail = a2a.Part(data=to_value(reason), media_type="application/json")
-            await self._settle(NewState(FAILED, self._say(str(reason["message"]), detail)))
+            explanation = self._setup.explain(error, self.call)
+            details = a2a.Part(data=to_value(explanation), media_type="application/json")
+            failure = self._message(str(explanation["message"]), details)
+            await self._try_change(NewState(FAILED, failure))
 
     async def _pause(self, error: BaseException) -> None:
-        """Wait for an answer; a call that would be refused anyway is refused instead."""
+        """Pause the task for input or approval; refuse a call that would be refused anyway."""
         try:
             if not self.admitted.done():
-                await self._check()
+                await self._preflight()
                 await self.admit()
-        except Exception as refusal:  # whatever it is, it is for the one who sent the call
+        except Exception as refusal:  # executors may raise anything; the caller gets it
             self.admitted.set_exception(refusal)
             return
         try:
             pause = Pause.after(error, self.call, self._setup.input_timeout)
-            asks = asking(pause, self._say(*question(pause)))
-        except (TypeError, ValueError) as broken:  # what the module asks can't be sent
-            await self._fail(broken)
+            transition = input_required(pause, self._message(*question_parts(pause)))
+        except (TypeError, ValueError) as invalid_question:  # the question is not JSON
+            await self._fail(invalid_question)
             return
-        if await self._settle(asks):
+        if await self._try_change(transition):
             self.paused = pause
 
-    async def _settle(self, update: NewState) -> bool:
+    async def _try_change(self, update: NewState) -> bool:
+        """Change the task; return False if another caller or replica has ended it."""
         try:
             await self._change(update)
-        except StaleTaskError:  # somebody else has ended the task
+        except StaleTaskError:
             return False
         return True
 
@@ -241,51 +262,52 @@ class Run:
         tasks, task_id = self._setup.tasks, self.call.message.task_id
         try:
             await change(tasks, task_id, *updates, expect=(WORKING,), lease=self.lease)
-        except UnavailableError as error:
-            raise left_to_others(tasks, task_id, error) from None
+        except UnavailableError:
+            if not tasks.store.is_durable:
+                raise
+            # it is unknown whether the write succeeded. Forgetting the task stops the renewal of
+            # its lease: if it is still working when the lease expires, a replica claims it.
+            message, event = "Task %s: its change could not be saved", "task_not_saved"
+            logger.error(message, task_id, extra={"event": event})
+            tasks.forget(task_id)
+            raise StaleTaskError from None
 
-    def _say(self, *parts: str | a2a.Part) -> a2a.Message:
-        return say(self.call.message, *parts)
+    def _message(self, *parts: str | a2a.Part) -> a2a.Message:
+        return agent_message(self.call.message, *parts)
 
     async def _context(self) -> "Context[Conversation]":
+        """Return the apcore Context of the call, with the history of its conversation."""
         call, message = self.call, self.call.message
-        said: Sequence[a2a.Message] = ()
-        if call.continues:
-            tasks, owner = self._setup.tasks, call.caller.owner
-            most = tasks.max_history
-            said = await tasks.store.conversation(owner, message.context_id, most)
+        earlier_messages: Sequence[a2a.Message] = ()
+        if call.has_history:
+            store, limit = self._setup.tasks.store, self._setup.tasks.max_history
+            principal, context_id = call.caller.principal, message.context_id
+            earlier_messages = await store.conversation(principal, context_id, limit)
+        history = History(earlier_messages, DIALECT.message)
         return create_context(
             token=self.token,
-            seconds=self._seconds,
+            seconds=self._time_limit,
             identity=call.caller.identity,
             headers=call.caller.headers,
             conversation=Conversation(
-                message.task_id, message.context_id, History(said, JSON.message), [*call.rest]
+                message.task_id, message.context_id, history, [*call.other_parts]
             ),
         )
 
     def _new_record(self) -> TaskRecord:
         call, message = self.call, self.call.message
-        task = a2a.Task(
+        new_task = a2a.Task(
             id=message.task_id,
             context_id=message.context_id,
             status=a2a.TaskStatus(state=SUBMITTED, timestamp=now()),
             history=[message],
             metadata={"skillId": call.skill.id, **self._setup.metadata},
         )
-        return TaskRecord(task, call.caller.owner, call.skill.id, resume=self._keep())
+        packed_call = self._packed_call()
+        return TaskRecord(new_task, call.caller.principal, call.skill.id, resume=packed_call)
 
-    def _keep(self) -> bytes | None:
-        """What another process needs to make the call again, where there is one."""
-        kept = self._setup.keep(self.call) if self._setup.keep else None
-        self.is_kept = kept is not None
-        return kept
-
-
-def left_to_others(tasks: LiveTasks, task_id: str, error: UnavailableError) -> Exception:
-    """Let others have a task, when the store can't be told what has become of it; what to raise."""
-    if not tasks.store.is_durable:
-        return error
-    logger.error("What has become of task %s could not be written", task_id)
-    tasks.forget(task_id)
-    return StaleTaskError()
+    def _packed_call(self) -> bytes | None:
+        """Return the call as other replicas need it to repeat it; None if they cannot."""
+        packed_call = pack(self.call) if self._setup.tasks.store.is_durable else None
+        self.is_repeatable = packed_call is not None
+        return packed_call

@@ -1,6 +1,6 @@
-"""Everything that all runs share."""
+"""The dependencies and limits that all runs share."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,25 +19,24 @@ from .process import ProcessState
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """Everything that all runs share.
+    """The dependencies and limits that all runs share.
 
     Attributes:
-        executor: The apcore Executor, or what looks like one.
-        skills: The modules.
-        state: The state of the process: while it drains, nothing is started.
-        tasks: Where tasks live.
-        converter: Between parts and module inputs and outputs.
-        mapper: From exceptions to errors.
-        threads: Where synchronous modules run.
-        execution_timeout: Seconds that a run may take.
-        input_timeout: Seconds that a paused task waits for its answer.
-        max_artifact: The largest artifact, in bytes.
-        access: Whether calls would be refused.
-        has_steps: Whether the executor's pipeline has our steps, which admit calls in passing.
-        approval_policy: Who asks for approval.
-        capacity: How much may run.
-        metadata: What each task's metadata begin with.
-        keep: Packs a call so that another process can make it again; None where none can.
+        executor: The apcore Executor, or an object with the same methods.
+        skills: The modules of the registry as skills.
+        state: The state of the process; while it drains, no run starts.
+        tasks: The live tasks of this process, and the store behind them.
+        converter: Converts parts into module inputs, and module outputs into parts.
+        mapper: Converts exceptions into JSON-RPC errors.
+        threads: The pool that runs synchronous modules.
+        access: The access rules of the executor.
+        approval_policy: Decides whether the executor or the server asks for approval.
+        capacity: Limits on concurrent calls.
+        execution_timeout: Maximum duration of a run, in seconds.
+        input_timeout: Time that a paused task waits for its answer, in seconds.
+        max_artifact: Maximum size of an artifact, in bytes.
+        has_steps: Whether the executor's pipeline has our steps, which admit calls on the way.
+        metadata: Metadata that each new task starts with.
     """
 
     executor: Executor
@@ -55,10 +54,9 @@ class Setup:
     max_artifact: int = 32 * 1024 * 1024
     has_steps: bool = True
     metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    keep: Callable[[Call], bytes | None] | None = None
 
     def explain(self, error: BaseException, call: Call) -> dict[str, Any]:
-        """The error of a run, as clients may see it."""
+        """Return the JSON-RPC error for an exception of a run, without internals."""
         return self.mapper.to_jsonrpc_error(
             error, skill=call.skill.id, inputs=call.inputs, schema=call.skill.schema
         )

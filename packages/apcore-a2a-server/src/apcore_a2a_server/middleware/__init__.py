@@ -1,8 +1,7 @@
-"""ASGI middleware before an agent; security schemes are all that it knows of A2A."""
+"""ASGI middleware in front of an agent: logs, errors, hosts, origins, authentication and rates."""
 
 import logging
 from collections.abc import Collection, Sequence
-from typing import Any
 
 from apcore_a2a_core import Authenticator
 from starlette.middleware import Middleware
@@ -45,21 +44,24 @@ def build_middleware(
     rate_limit_storage: str = MEMORY,
     access_log: bool = True,
 ) -> list[Middleware]:
-    """Return the middleware that is asked for, the outermost first.
+    """Return the middleware for these options, the outermost first.
 
-    CORS comes before whatever refuses: browsers read a 401 or a 429 only with its headers, and
-    their preflight requests have no credentials.
+    CORS comes before authentication and rate limits: browsers show a 401 or a 429 to a page only
+    with the headers of CORS, and send preflight requests without credentials.
 
     Args:
-        public: Paths, exactly as they are, that anybody may read.
-        url: The agent's public address, whose pages may call: behind a proxy, requests do not
-            always tell it.
-        auth: Authenticates callers; None to let anybody call.
-        cors_origins: Origins whose web pages may call; "*" for all.
-        allowed_hosts: The `Host` headers that are answered; none for all.
-        rate_limit: How often a client may ask; see `RateLimiter`.
-        rate_limit_storage: Where that is counted.
+        public: Paths that can be read without authentication and limits, as exact matches.
+        url: The agent's public URL, whose pages may call the agent. Behind a proxy it can't
+            always be derived from a request.
+        auth: The authenticator of callers; None to allow anonymous calls.
+        cors_origins: Origins whose web pages may call the agent; "*" for all.
+        allowed_hosts: Accepted `Host` headers; empty for all.
+        rate_limit: The number of requests of a client; see `RateLimiter`.
+        rate_limit_storage: The URL of the storage for counts; see `RateLimiter`.
         access_log: Whether each request is logged.
+
+    Raises:
+        ValueError: `url`, `rate_limit` or `rate_limit_storage` is invalid.
 
     Example:
         ```python
@@ -73,31 +75,33 @@ def build_middleware(
         #> ['AccessLog', 'ErrorMiddleware', 'PageHeaders', 'TrustedHostMiddleware', 'OriginGuard']
         ```
     """
-    found = [Middleware(AccessLog, public=public)] if access_log else []
-    found += [Middleware(ErrorMiddleware), Middleware(PageHeaders)]
+    stack = [Middleware(AccessLog, public=public)] if access_log else []
+    stack += [Middleware(ErrorMiddleware), Middleware(PageHeaders)]
     if allowed_hosts:
-        found.append(Middleware(TrustedHostMiddleware, allowed_hosts=[*allowed_hosts]))
+        stack.append(Middleware(TrustedHostMiddleware, allowed_hosts=[*allowed_hosts]))
     if cors_origins:
-        found.append(_cors(cors_origins))
-    own = [] if url is None else [origin_of(url)]
-    found.append(Middleware(OriginGuard, allowed=[*cors_origins, *own]))
+        stack.append(_cors(cors_origins))
+    own_origins = [] if url is None else [origin_of(url)]
+    stack.append(Middleware(OriginGuard, allowed=[*cors_origins, *own_origins]))
     if auth is not None:
-        logger.info("Authentication required: %s", " or ".join(declared(auth)))
-        found.append(Middleware(Authentication, authenticator=auth, public=public))
-    storage_of(rate_limit_storage)  # refuse a wrong address even without a rate
+        schemes, extra = " or ".join(declared(auth)), {"event": "authentication_required"}
+        logger.info("Authentication required: %s", schemes, extra=extra)
+        stack.append(Middleware(Authentication, authenticator=auth, public=public))
+    storage_of(rate_limit_storage)  # reject an invalid URL even if there is no rate limit
     if rate_limit:
         limiter = RateLimiter(rate_limit, rate_limit_storage)
-        found.append(Middleware(RateLimit, limiter=limiter, public=public))
-    return found
+        stack.append(Middleware(RateLimit, limiter=limiter, public=public))
+    return stack
 
 
 def _cors(origins: Sequence[str]) -> Middleware:
     if "*" in origins:
-        logger.warning("cors_origins=['*'] lets web pages of any origin call this agent")
-    options: dict[str, Any] = {
-        "allow_origins": [*origins],
-        "allow_methods": ["GET", "POST", "DELETE"],
-        "allow_headers": ["*"],
-        "expose_headers": ["ETag", "Retry-After", "WWW-Authenticate"],
-    }
-    return Middleware(CORSMiddleware, **options)
+        message = "cors_origins=['*'] lets web pages of any origin call this agent"
+        logger.warning(message, extra={"event": "cors_open"})
+    return Middleware(
+        CORSMiddleware,
+        allow_origins=[*origins],
+        allow_methods=["GET", "POST", "DELETE"],
+        allow_headers=["*"],
+        expose_headers=["ETag", "Retry-After", "WWW-Authenticate"],
+    )

@@ -1,4 +1,4 @@
-"""Let only authenticated callers through (FR-AUT-001, FR-AUT-003, FR-AUT-004)."""
+"""Authentication of callers (FR-AUT-001, FR-AUT-003, FR-AUT-004)."""
 
 import logging
 from collections.abc import Collection, Mapping
@@ -6,7 +6,7 @@ from inspect import isawaitable
 from typing import Any
 
 from a2a import types as a2a
-from apcore_a2a_core import Authenticator, Identity
+from apcore_a2a_core import Authenticator, Identity, RefusalReason, TokenRefusedError
 from google.protobuf.json_format import MessageToDict
 from starlette.authentication import SimpleUser
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -16,12 +16,12 @@ from .logs import log_context
 
 
 def declared(authenticator: object) -> dict[str, a2a.SecurityScheme]:
-    """The security schemes of an authenticator, any one of which will do.
+    """Return the security schemes of an authenticator by name; callers need any one of them.
 
-    Without `security_schemes()` it is taken to want bearer tokens.
+    An authenticator without `security_schemes()` declares a bearer token.
 
     Raises:
-        ValueError: What it declares is no security scheme.
+        ValueError: A declared scheme is not a security scheme.
 
     Example:
         ```python
@@ -32,13 +32,14 @@ def declared(authenticator: object) -> dict[str, a2a.SecurityScheme]:
         ```
     """
     declare: Any = getattr(authenticator, "security_schemes", None)
-    found: Mapping[str, Any] = BEARER if declare is None else declare()
-    return {name: _scheme(scheme) for name, scheme in found.items()}
+    schemes: Mapping[str, Any] = BEARER if declare is None else declare()
+    return {name: _scheme(scheme) for name, scheme in schemes.items()}
 
 
-def for_both(schemes: Mapping[str, a2a.SecurityScheme]) -> dict[str, Any]:
-    """The members of a card that has each scheme in the form of 1.0 and of 0.3, in one object."""
-    from a2a.compat.v0_3.conversions import to_compat_security_scheme  # 0.3's models take 60 ms
+def security_members(schemes: Mapping[str, a2a.SecurityScheme]) -> dict[str, Any]:
+    """Return the card's members for *schemes*, each as an object for clients of both versions."""
+    # imported late: the models of 0.3 take 60 ms
+    from a2a.compat.v0_3.conversions import to_compat_security_scheme
 
     merged: dict[str, Any] = {}
     for name, scheme in schemes.items():
@@ -50,7 +51,7 @@ def for_both(schemes: Mapping[str, a2a.SecurityScheme]) -> dict[str, Any]:
 
 
 def challenge(schemes: Mapping[str, a2a.SecurityScheme]) -> str:
-    """The scheme that `WWW-Authenticate` asks for: `Bearer`, unless only keys will do."""
+    """Return the scheme for `WWW-Authenticate`: `ApiKey` if it is the only one, else `Bearer`."""
     kinds = {scheme.WhichOneof("scheme") for scheme in schemes.values()}
     return "ApiKey" if kinds == {"api_key_security_scheme"} else "Bearer"
 
@@ -59,7 +60,9 @@ def _scheme(scheme: Any) -> a2a.SecurityScheme:
     if isinstance(scheme, a2a.SecurityScheme):
         return scheme
     if not isinstance(scheme, dict) or "type" not in scheme:
-        raise ValueError("A security scheme has a type, as OpenAPI has them, or is the SDK's")
+        raise ValueError(
+            "A security scheme must be a type of the SDK, or JSON of OpenAPI with a type"
+        )
     from a2a.compat.v0_3.conversions import to_core_security_scheme
     from a2a.compat.v0_3.types import SecurityScheme
 
@@ -76,16 +79,16 @@ BEARER = {
 logger = logging.getLogger("apcore_a2a.auth")
 
 CALLER = "apcore_a2a.caller"
-"""Where the caller is in an ASGI scope."""
+"""Key of the caller in an ASGI scope."""
 RETRY_AFTER = "5"
-"""Seconds, when nobody can tell now who calls."""
+"""Seconds until clients may retry if the authenticator fails."""
 
 
-class Known(SimpleUser):
-    """The caller as Starlette has callers, for the SDK's routes and your own: `request.user`.
+class AuthenticatedUser(SimpleUser):
+    """The caller as `request.user` of Starlette, for the SDK's routes and your own.
 
     Args:
-        username: The principal: whom tasks belong to.
+        username: The principal, which owns tasks.
     """
 
     @property
@@ -95,14 +98,16 @@ class Known(SimpleUser):
 
 
 class Authentication:
-    """ASGI middleware: finds out who calls, before anything reads the body; 401 for nobody.
+    """ASGI middleware that authenticates callers before the body is read.
+
+    Requests without valid credentials get 401. If the token was refused with a reason, the
+    challenge and the body have it (RFC 6750 §3). If the authenticator fails, requests get 503.
 
     Args:
-        app: The application behind.
-        authenticator: Tells who calls by the headers, which it gets with their names in lower
-            case; repeated ones are joined by a comma (RFC 9110 §5.3). When it raises, nobody is
-            let through: 503.
-        public: Paths, exactly as they are, that anybody may read.
+        app: The application to call for authenticated requests.
+        authenticator: Determines the caller from the headers, which have names in lower case;
+            repeated headers are joined by a comma (RFC 9110 §5.3).
+        public: Exact paths that may be read without authentication.
 
     Example:
         ```python
@@ -110,12 +115,12 @@ class Authentication:
         from starlette.applications import Starlette
 
 
-        class Nobody:
+        class RefuseEveryone:
             def authenticate(self, headers):
                 return None
 
 
-        app = Authentication(Starlette(), Nobody(), public=["/health"])
+        app = Authentication(Starlette(), RefuseEveryone(), public=["/health"])
         ```
     """
 
@@ -125,10 +130,10 @@ class Authentication:
         self._app = app
         self._authenticator = authenticator
         self._public = frozenset(public)
-        self._challenge = challenge(declared(authenticator))
+        self._scheme = challenge(declared(authenticator))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let the request through, or refuse it."""
+        """Pass the request on if it is public or its caller is authenticated, else refuse it."""
         if scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1008})
             return
@@ -140,48 +145,64 @@ class Authentication:
             identity = self._authenticator.authenticate(headers)
             identity = await identity if isawaitable(identity) else identity
             principal = "" if identity is None else principal_of(identity)
-        except Exception:  # users' authenticators raise what they like; nobody may pass
-            logger.exception("Nobody can be authenticated")
+        except TokenRefusedError as error:
+            reason = error.reason
+            extra = {"event": "token_refused", "reason": reason.value}
+            logger.info("Token refused: %s", reason.value, extra=extra)
+            await self._refuse(scope, receive, send, reason)
+            return
+        except Exception:  # users' authenticators may raise anything; no request may pass
+            logger.exception("The authenticator failed", extra={"event": "authenticator_failed"})
             extra = {"retry-after": RETRY_AFTER}
-            await refuse(scope, receive, send, 503, "Nobody can be authenticated now", extra)
+            await refuse(scope, receive, send, 503, "Authentication is unavailable", extra)
             return
         if identity is None:
-            extra = {"www-authenticate": self._told(headers)}
-            await refuse(scope, receive, send, 401, "Authentication required", extra)
+            await self._refuse(scope, receive, send)
             return
         log_context(principal=principal)
-        known = {CALLER: (principal, identity), "user": Known(principal), "auth": identity}
-        await self._app({**scope, **known}, receive, send)
+        user = AuthenticatedUser(principal)
+        caller = {CALLER: (principal, identity), "user": user, "auth": identity}
+        await self._app({**scope, **caller}, receive, send)
 
-    def _told(self, headers: Mapping[str, str]) -> str:
-        """The challenge (RFC 9110 §11.6.1), which says when there was a token (RFC 6750 §3.1)."""
-        refused = self._challenge == "Bearer" and "authorization" in headers
-        return f'{self._challenge} error="invalid_token"' if refused else self._challenge
+    async def _refuse(
+        self, scope: Scope, receive: Receive, send: Send, reason: RefusalReason | None = None
+    ) -> None:
+        """Answer 401 with a challenge (RFC 9110 §11.6.1); *reason* says why a token was refused.
+
+        The challenge has an error only if the request had a token (RFC 6750 §3). Authenticators
+        that return None give no reason, so any `Authorization` counts as a refused token.
+        """
+        message = f"Token refused: {reason.value}" if reason else "Authentication required"
+        header = self._scheme
+        if header == "Bearer" and (reason or "authorization" in headers_of(scope)):
+            header += ' error="invalid_token"'
+            header += f', error_description="{message}"' if reason else ""
+        await refuse(scope, receive, send, 401, message, {"www-authenticate": header})
 
 
 def headers_of(scope: Scope) -> dict[str, str]:
-    """The request's headers by their names in lower case, repeated ones joined."""
-    found: dict[str, str] = {}
+    """Return the request's headers with names in lower case and repeated headers joined."""
+    headers: dict[str, str] = {}
     for name, value in scope["headers"]:
         key, text = name.decode("latin-1").lower(), value.decode("latin-1")
-        found[key] = f"{found[key]}, {text}" if key in found else text
-    return found
+        headers[key] = f"{headers[key]}, {text}" if key in headers else text
+    return headers
 
 
 def caller_of(scope: Scope) -> tuple[str, Identity | None]:
-    """The principal and the identity of who calls; "" and None when nothing authenticates."""
-    found: tuple[str, Identity | None] = scope.get(CALLER, ("", None))
-    return found
+    """Return the principal and the identity of the caller; "" and None without authentication."""
+    caller: tuple[str, Identity | None] = scope.get(CALLER, ("", None))
+    return caller
 
 
 def principal_of(identity: Identity) -> str:
-    """Whom tasks belong to: the identity's id, within its issuer when it has one.
+    """Return the principal that owns the caller's tasks: the id, after the issuer if there is one.
 
-    No two identities make the same: what divides the two is escaped within the issuer, and so
-    it is in an id that has no issuer.
+    Different identities have different principals: the separator is escaped in the issuer, and
+    in an id without an issuer.
 
     Raises:
-        TypeError: It is no identity, for it has no id, or an issuer that is no text.
+        TypeError: The object has no id, or an issuer that is not a string.
 
     Example:
         ```python
@@ -194,11 +215,11 @@ def principal_of(identity: Identity) -> str:
     """
     name = getattr(identity, "id", None)
     if not isinstance(name, str) or not name:
-        raise TypeError("The authenticator gave something that has no id")
+        raise TypeError("The authenticator returned an object without an id")
     attrs: Mapping[str, Any] = getattr(identity, "attrs", None) or {}
     issuer = attrs.get("iss")
     if not isinstance(issuer, str | None):
-        raise TypeError("The authenticator gave an identity whose issuer is no text")
+        raise TypeError("The authenticator returned an identity whose issuer is not a string")
     if issuer is None:
         return _escaped(name)
     return f"{_escaped(issuer)}|{name}"

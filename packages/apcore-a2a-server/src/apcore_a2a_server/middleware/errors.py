@@ -1,4 +1,4 @@
-"""Refusals, and the 500 for exceptions that nothing else caught."""
+"""Error responses of middleware, and the 500 for unhandled exceptions."""
 
 import logging
 from collections.abc import Collection, Mapping
@@ -8,7 +8,8 @@ from typing import Any
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-SAFE = frozenset({"GET", "HEAD"})
+SAFE_METHODS = frozenset({"GET", "HEAD"})
+"""Methods that only read (RFC 9110 §9.2.1)."""
 
 
 async def refuse(
@@ -19,66 +20,66 @@ async def refuse(
     message: str,
     headers: Mapping[str, str] | None = None,
 ) -> None:
-    """Answer with *status* and a `google.rpc.Status` in JSON (A2A 1.0 §11.6)."""
-    error: dict[str, Any] = {"code": status, "status": NAMES[status], "message": message}
+    """Send an error response with a `google.rpc.Status` in JSON (A2A 1.0 §11.6)."""
+    error: dict[str, Any] = {"code": status, "status": GRPC_NAMES[status], "message": message}
     response = JSONResponse({"error": {**error, "details": []}}, status, headers)
     await response(scope, receive, send)
 
 
 def path_of(scope: Scope) -> str:
-    """The path within the application, without what it is mounted at."""
+    """Return the path within the application, without the path that it is mounted at."""
     path: str = scope["path"]
     return path.removeprefix(scope.get("root_path", ""))
 
 
 def is_public(scope: Scope, public: Collection[str]) -> bool:
-    """Whether a request only reads one of the *public* paths, exactly."""
-    return scope["method"] in SAFE and path_of(scope) in public
+    """Return whether a request only reads one of the *public* paths."""
+    return scope["method"] in SAFE_METHODS and path_of(scope) in public
 
 
-NAMES: dict[int, str] = {
+GRPC_NAMES: dict[int, str] = {
     HTTPStatus.UNAUTHORIZED: "UNAUTHENTICATED",
     HTTPStatus.FORBIDDEN: "PERMISSION_DENIED",
     HTTPStatus.INTERNAL_SERVER_ERROR: "INTERNAL",
     HTTPStatus.TOO_MANY_REQUESTS: "RESOURCE_EXHAUSTED",
     HTTPStatus.SERVICE_UNAVAILABLE: "UNAVAILABLE",
 }
-"""Statuses by the names that gRPC has for them (AIP-193)."""
+"""The gRPC names of HTTP statuses (AIP-193)."""
 
 
 logger = logging.getLogger("apcore_a2a.guards")
 
 
 class ErrorMiddleware:
-    """ASGI middleware: turn unhandled exceptions into a bare 500.
+    """ASGI middleware that turns unhandled exceptions into a 500 without details.
 
-    Web sockets are refused: an agent has none.
+    It also closes WebSockets, which agents do not have.
 
     Args:
-        app: The application behind.
+        app: The wrapped application.
     """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on."""
+        """Handle a connection."""
         if scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1008})
             return
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        begun = False
+        has_started = False
 
-        async def noting(message: Message) -> None:
-            nonlocal begun
-            begun = True
+        async def send_noted(message: Message) -> None:
+            nonlocal has_started
+            has_started = True
             await send(message)
 
         try:
-            await self._app(scope, receive, noting)
-        except Exception:  # the last place before the server's own answer
-            logger.exception("A request failed")
-            if not begun:
+            await self._app(scope, receive, send_noted)
+        except Exception:  # the last chance to answer in JSON
+            logger.exception("Unhandled exception in a request", extra={"event": "request_failed"})
+            if not has_started:
                 await refuse(scope, receive, send, 500, "Internal error")

@@ -1,7 +1,7 @@
-"""One structured record an event: who, what, how long; and never what was said.
+"""Structured logs: callers, operations and durations, but never the content of messages.
 
-What is known of the request that is worked for stands in a context variable. Every record
-that is made meanwhile gets it as attributes, and so does the run that the request began.
+A context variable holds facts about the current request. They become attributes of every log
+record of the request and of the run that it starts, which copies the context.
 """
 
 import json
@@ -18,46 +18,48 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from .errors import is_public
 
-access = logging.getLogger("apcore_a2a.access")
+access_logger = logging.getLogger("apcore_a2a.access")
 request_facts: ContextVar[dict[str, object] | None] = ContextVar("request_facts", default=None)
 
-SHOWN = ("client", "principal", "task", "skill")
+TEXT_FIELDS = ("client", "principal", "task", "skill")
+"""Facts about a request that a line of text shows after the message."""
 FORMATS = ("text", "json")
 LEVELS = ("debug", "info", "warning", "error")
 CHATTY = ("apcore", "httpx", "uvicorn", "watchfiles")
-"""Libraries whose INFO lines are for their own developers."""
-VALUES = "apcore.schema.hardening"
-"""apcore's logger that tells the values it complains of."""
+"""Libraries whose INFO records do not help operators."""
+HARDENING_LOGGER = "apcore.schema.hardening"
+"""apcore's logger whose messages contain invalid values."""
 MAX_CAUSES = 20
+"""Causes of an exception that are logged."""
 
 
 def log_context(**facts: object) -> None:
-    """Add facts to the log records of the current request; texts are cleaned."""
-    known = request_facts.get()
-    if known is not None:
-        known.update({k: clean(v) if isinstance(v, str) else v for k, v in facts.items()})
+    """Add facts to the log records of the current request; strings are cleaned."""
+    current_facts = request_facts.get()
+    if current_facts is not None:
+        current_facts.update({k: clean(v) if isinstance(v, str) else v for k, v in facts.items()})
 
 
 class RequestFacts(logging.Filter):
-    """Gives records what is known of their request, as attributes."""
+    """Log filter that adds the facts about the current request to records, as attributes."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Add it; no record is left out."""
+        """Add the facts, and let every record pass."""
         for name, value in (request_facts.get() or {}).items():
             record.__dict__.setdefault(name, value)
         return True
 
 
 class RedactingFormatter(logging.Formatter):
-    """A formatter that keeps the data of modules, stores and clients out of the log.
+    """Formatter that keeps the data of modules, stores and clients out of the log.
 
-    Of an exception it shows the type, the stack and the causes, but not the message, which may
-    hold what a client sent; where DEBUG is logged, it shows that too. It wraps another formatter,
-    since such exceptions come from many loggers: those of apcore, asyncio and the web server too.
+    It formats an exception with its type, stack and causes, but without its message, which may
+    contain input of a client; at level DEBUG, the message is included. It wraps another formatter,
+    because such exceptions are logged by apcore, asyncio and the web server too.
 
     Args:
-        form: Formats the redacted record.
-        level: The level that is logged.
+        form: The formatter of redacted records.
+        level: The level of the log.
 
     Example:
         ```python
@@ -77,25 +79,23 @@ class RedactingFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the text of the redacted record."""
-        return self._form.format(self._bare(record))
-
-    def _bare(self, record: logging.LogRecord) -> logging.LogRecord:
         error = record.exc_info[1] if record.exc_info and self._level > logging.DEBUG else None
-        if error is None and record.name not in (VALUES, "asyncio"):
-            return record
-        record = copy(record)  # for others may have handlers of their own
-        if record.name == VALUES:
-            record.msg, record.args = "A value has not the format that its schema names", ()
-        if record.name == "asyncio":  # which shows tasks, calls, and what they raised
+        if error is None and record.name not in (HARDENING_LOGGER, "asyncio"):
+            return self._form.format(record)
+        record = copy(record)  # other handlers of the record must see it unchanged
+        if record.name == HARDENING_LOGGER:
+            record.msg, record.args = "A value does not have the format that its schema names", ()
+        if record.name == "asyncio":  # its messages contain the repr of tasks and their exceptions
             record.msg, record.args = re.split(r"[<({\n]", record.getMessage())[0].strip(), ()
         if error is not None:
-            bare = redacted(error)
-            record.exc_info, record.exc_text = (type(bare), bare, bare.__traceback__), None
-        return record
+            stand_in = redacted(error)
+            info = (type(stand_in), stand_in, stand_in.__traceback__)
+            record.exc_info, record.exc_text = info, None
+        return self._form.format(record)
 
 
 def redacted(error: BaseException, seen: tuple[BaseException, ...] = ()) -> BaseException:
-    """Return a stand-in for *error* with its type, its stack and its causes, but no message.
+    """Return a stand-in for *error* with its type, stack and causes, but without its message.
 
     Example:
         ```python
@@ -106,45 +106,50 @@ def redacted(error: BaseException, seen: tuple[BaseException, ...] = ()) -> Base
         ```
     """
     kind, seen = type(error), (*seen, error)
-    found: Exception = type(kind.__name__, (Exception,), {"__module__": kind.__module__})()
-    implied = None if error.__suppress_context__ else error.__context__
-    cause = error.__cause__ or implied
-    if cause is error:  # apcore raises what it has wrapped from itself, and keeps the cause aside
+    stand_in: Exception = type(kind.__name__, (Exception,), {"__module__": kind.__module__})()
+    implicit_cause = None if error.__suppress_context__ else error.__context__
+    cause = error.__cause__ or implicit_cause
+    if cause is error:  # apcore raises some errors from themselves, with the cause as attribute
         cause = getattr(error, "cause", None)
-    is_new = all(cause is not one for one in seen) and len(seen) < MAX_CAUSES
+    # Causes may form a cycle; `in` would compare with ==, which errors may define.
+    is_new = all(cause is not earlier for earlier in seen) and len(seen) < MAX_CAUSES
     if isinstance(cause, BaseException) and is_new:
-        found.__cause__ = redacted(cause, seen)
-    return found.with_traceback(error.__traceback__)
+        stand_in.__cause__ = redacted(cause, seen)
+    return stand_in.with_traceback(error.__traceback__)
 
 
 class TextFormatter(logging.Formatter):
-    """A line for people: time, level, message, and what is known of the request."""
+    """Formatter of lines for people: time, level, message and facts about the request."""
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)-7s %(message)s", "%H:%M:%S")
 
     def formatMessage(self, record: logging.LogRecord) -> str:
-        """The line, which nobody can break in two."""
+        """Return the line, in which text of clients can't add line breaks or fields."""
         record.message = clean(record.message, 10_000)
-        found = {name: str(record.__dict__[name]) for name in SHOWN if name in record.__dict__}
-        known = [f"{name}={quoted(value)}" for name, value in found.items()]
-        return "  ".join([super().formatMessage(record), *known])
+        values = vars(record)
+        fields = [f"{name}={quoted(str(values[name]))}" for name in TEXT_FIELDS if name in values]
+        return "  ".join([super().formatMessage(record), *fields])
 
 
 def quoted(value: str) -> str:
-    """*value* as one word, so that it can't pass for several fields."""
+    """Return *value*, in quotes if it could be mistaken for several fields."""
     return value if value.isprintable() and " " not in value else json.dumps(value)
 
 
 def set_up_logging(level: str, form: str = "text") -> None:
-    """Log to stderr, in lines for people or in JSON, unless the program logs in its own way.
+    """Log to stderr as text or JSON, unless the program has configured logging.
+
+    JSON records have the members `time`, `level`, `logger` and `message`, the facts about their
+    request, and `event`: the fixed name of this kind of event, for searches and alerts. The name
+    is the `event` in a record's `extra`; records without one, as those of libraries, lack it.
 
     Args:
         level: `debug`, `info`, `warning` or `error`.
         form: `text` or `json`.
 
     Raises:
-        ValueError: *level* or *form* is none of these.
+        ValueError: *level* or *form* has another value.
     """
     if level not in LEVELS:
         raise ValueError(f"log_level must be {', '.join(LEVELS)}, not {level!r}")
@@ -156,25 +161,27 @@ def set_up_logging(level: str, form: str = "text") -> None:
     handler.addFilter(RequestFacts())
     fields = ["asctime", "levelname", "name", "message"]
     names = {"asctime": "time", "levelname": "level", "name": "logger"}
-    structured = JsonFormatter(fields, rename_fields=names, json_default=str)
+    # JsonFormatter adds all attributes that are not standard ones, such as those from `extra`.
+    json_formatter = JsonFormatter(fields, rename_fields=names, json_default=str)
+    formatter = json_formatter if form == "json" else TextFormatter()
     logging.root.setLevel(level.upper())
-    chosen = structured if form == "json" else TextFormatter()
-    handler.setFormatter(RedactingFormatter(chosen, logging.root.level))
+    handler.setFormatter(RedactingFormatter(formatter, logging.root.level))
     logging.root.addHandler(handler)
-    logging.getLogger("httpcore").setLevel("INFO")  # at DEBUG it has what other servers say
+    logging.getLogger("httpcore").setLevel("INFO")  # at DEBUG it logs response headers
     for name in CHATTY if level == "info" else ():
         logging.getLogger(name).setLevel("WARNING")
 
 
 class AccessLog:
-    """ASGI middleware: one record for each request when it has been answered.
+    """ASGI middleware that logs a record for each request after its response.
 
-    Its attributes: `method`, `path`, `status`, `duration_ms`, `client`, and what was noted on the
-    way: `operation`, `principal`, `task`, `skill`. Reads of *public* paths are logged at DEBUG.
+    Attributes of the record are `event` ("request"), `method`, `path`, `status`, `duration_ms`
+    and `client`, and if known `operation`, `principal`, `task` and `skill`. Reads of *public*
+    paths are logged at DEBUG.
 
     Args:
-        app: The application behind.
-        public: Paths that are read all the time.
+        app: The wrapped application.
+        public: Paths that monitoring reads often.
     """
 
     def __init__(self, app: ASGIApp, *, public: Collection[str] = ()) -> None:
@@ -182,13 +189,14 @@ class AccessLog:
         self._public = frozenset(public)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on, and log how it went."""
+        """Pass the request on, and log its status and duration."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        began, status = time.perf_counter(), 499  # the client was gone before there was any
+        # 499, as in nginx: the client disconnected before there was a status.
+        began, status = time.perf_counter(), 499
 
-        async def noting(message: Message) -> None:
+        async def send_noted(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
@@ -198,20 +206,16 @@ class AccessLog:
         request_facts.set(facts)
         log_context(client=str((scope.get("client") or ("",))[0]))
         try:
-            await self._app(scope, receive, noting)
+            await self._app(scope, receive, send_noted)
         finally:
             level = logging.DEBUG if is_public(scope, self._public) else logging.INFO
-            if access.isEnabledFor(level):
-                log(level, scope, status, (time.perf_counter() - began) * 1000, facts)
-
-
-def log(
-    level: int, scope: Scope, status: int, milliseconds: float, facts: dict[str, object]
-) -> None:
-    """One line of the access log."""
-    path, operation = clean(scope["path"], 200), str(facts.get("operation", ""))
-    method = clean(scope["method"], 20)
-    facts = {**facts, "method": method, "path": path, "status": status}
-    facts["duration_ms"] = round(milliseconds, 1)
-    named = " ".join(filter(None, [method, path, operation]))
-    access.log(level, "%s %d %.1f ms", named, status, milliseconds, extra=facts)
+            if access_logger.isEnabledFor(level):
+                duration = round((time.perf_counter() - began) * 1000, 1)
+                path, operation = clean(scope["path"], 200), str(facts.get("operation", ""))
+                method = clean(scope["method"], 20)
+                request = {"event": "request", "method": method, "path": path, "status": status}
+                request_line = " ".join(filter(None, [method, path, operation]))
+                extra = {**facts, **request, "duration_ms": duration}
+                access_logger.log(
+                    level, "%s %d %.1f ms", request_line, status, duration, extra=extra
+                )

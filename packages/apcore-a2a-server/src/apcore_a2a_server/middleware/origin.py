@@ -1,4 +1,4 @@
-"""Keep web pages of other origins from driving the agent, and protect its own."""
+"""Protection against pages of other origins, and security headers for the agent's own pages."""
 
 from collections.abc import Sequence
 from urllib.parse import urlsplit
@@ -7,19 +7,19 @@ from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from .auth import headers_of
-from .errors import SAFE, refuse
+from .errors import SAFE_METHODS, refuse
 
-PORTS = {"http": 80, "https": 443}
+DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 class OriginGuard:
-    """ASGI middleware: 403 for requests that change something and come from a foreign page.
+    """ASGI middleware that answers 403 to unsafe requests from pages of other origins.
 
-    A browser sends `Origin` (RFC 6454 §7) with every such request; other clients send none.
+    Browsers send `Origin` (RFC 6454 §7) with every such request; other clients do not.
 
     Args:
-        app: The application behind.
-        allowed: The origins that may, beside the agent's own; "*" for all.
+        app: The wrapped application.
+        allowed: Allowed origins beside the agent's own; "*" for all.
     """
 
     def __init__(self, app: ASGIApp, allowed: Sequence[str] = ()) -> None:
@@ -27,9 +27,9 @@ class OriginGuard:
         self._allowed = frozenset(allowed)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let the request through, or refuse it."""
-        harmless = scope["type"] != "http" or scope["method"] in {*SAFE, "OPTIONS"}
-        if harmless or not self._is_foreign(scope):
+        """Pass the request on, or refuse it."""
+        is_safe = scope["type"] != "http" or scope["method"] in {*SAFE_METHODS, "OPTIONS"}
+        if is_safe or not self._is_foreign(scope):
             await self._app(scope, receive, send)
         else:
             await refuse(scope, receive, send, 403, "This origin may not call the agent")
@@ -43,16 +43,16 @@ class OriginGuard:
             return False
         try:
             parsed = urlsplit(origin)
-        except ValueError:  # it is no origin at all
+        except ValueError:  # an invalid origin is not the agent's
             return True
         return parsed.netloc != headers.get("host") or parsed.scheme != scope["scheme"]
 
 
 def origin_of(url: str) -> str:
-    """The origin of the pages at *url*, as browsers write it (RFC 6454 §6.2).
+    """Return the origin of the pages at *url*, as browsers write it (RFC 6454 §6.2).
 
     Raises:
-        ValueError: *url* is no address.
+        ValueError: *url* is not a URL.
 
     Example:
         ```python
@@ -64,12 +64,12 @@ def origin_of(url: str) -> str:
     """
     try:
         parsed = urlsplit(url)
-        host, number = parsed.hostname or "", parsed.port
+        host, port = parsed.hostname or "", parsed.port
     except ValueError as error:
-        raise ValueError(f"url is no address: {url!r}") from error
-    name = f"[{host}]" if ":" in host else host
-    port = "" if number in (None, PORTS.get(parsed.scheme)) else f":{number}"
-    return f"{parsed.scheme}://{name}{port}"
+        raise ValueError(f"url must be a URL, not {url!r}") from error
+    bracketed = f"[{host}]" if ":" in host else host
+    suffix = "" if port in (None, DEFAULT_PORTS.get(parsed.scheme)) else f":{port}"
+    return f"{parsed.scheme}://{bracketed}{suffix}"
 
 
 HEADERS = {
@@ -82,19 +82,19 @@ HEADERS = {
 
 
 class PageHeaders:
-    """ASGI middleware: security headers for HTML that does not set them itself.
+    """ASGI middleware that adds security headers to HTML responses that lack them.
 
     Args:
-        app: The application behind.
+        app: The wrapped application.
     """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on, and look at its answer."""
+        """Pass the request on, and complete the headers of its response."""
 
-        async def adding(message: Message) -> None:
+        async def send_completed(message: Message) -> None:
             if message["type"] == "http.response.start":
                 message.setdefault("headers", [])
                 headers = MutableHeaders(scope=message)
@@ -103,4 +103,4 @@ class PageHeaders:
                         headers.setdefault(name, value)
             await send(message)
 
-        await self._app(scope, receive, adding if scope["type"] == "http" else send)
+        await self._app(scope, receive, send_completed if scope["type"] == "http" else send)

@@ -1,4 +1,4 @@
-"""How often somebody may do something."""
+"""Rate limits for requests and calls."""
 
 import math
 import time
@@ -19,18 +19,19 @@ from .auth import caller_of
 from .errors import is_public, refuse
 
 MEMORY = "memory://"
+"""The URL of a storage in this process."""
 
 
 class RateLimiter:
-    """Counts in windows of time, in memory or in a store that several processes share.
+    """Limiter that counts in sliding windows, in memory or in a storage that replicas share.
 
     Args:
-        rate: How often: `100/minute`, or several: `10/second;100/minute`.
-        storage: Where counts are, as the `limits` library names it: `async+redis://…`.
-        option: What the rate is called in errors.
+        rate: One or more rates, such as `100/minute` or `10/second;100/minute`.
+        storage: A storage URL of the `limits` library, such as `async+redis://…`.
+        option: The name of the rate in error messages.
 
     Raises:
-        ValueError: *rate* or *storage* is none.
+        ValueError: *rate* or *storage* is invalid.
 
     Example:
         ```python
@@ -50,61 +51,65 @@ class RateLimiter:
     """
 
     def __init__(self, rate: str, storage: str = MEMORY, option: str = "rate_limit") -> None:
-        found: Any = storage_of(storage)
+        counts = storage_of(storage)
         try:
             self._items = parse_many(rate)
         except ValueError:
             self._items = []
         if not self._items or any(item.amount < 1 for item in self._items):
             raise OptionError(option, f"must look like 10/second;100/minute, not {rate!r}")
-        # in memory the synchronous one: the other looks at every key for every hit
+        # The asynchronous memory storage of `limits` checks every key at every hit for expiry.
         kind: Any = (
             SharedLimiter if storage.startswith("async+") else SlidingWindowCounterRateLimiter
         )
-        self._strategy = kind(found)
+        self._strategy = kind(counts)
 
-    async def wait(self, *who: str) -> int:
-        """0 when *who* may, which counts; else how many seconds to wait."""
+    async def wait(self, *key: str) -> int:
+        """Count a use by *key* and return 0, or return the seconds until one is allowed."""
+        # A use that one of several rates refuses must not count for the others, so all are tested
+        # first. A concurrent use may still take the last place before the hit.
         for item in self._items:
-            if not await _done(self._strategy.test(item, *who)):
-                return await self._seconds(item, *who)
-        for item in self._items:  # counted only when no rate refuses it
-            if not await _done(self._strategy.hit(item, *who)):  # others were faster
-                return await self._seconds(item, *who)
+            if not await _resolved(self._strategy.test(item, *key)):
+                return await self._seconds(item, *key)
+        for item in self._items:
+            if not await _resolved(self._strategy.hit(item, *key)):
+                return await self._seconds(item, *key)
         return 0
 
-    async def _seconds(self, item: Any, *who: str) -> int:
-        stats = await _done(self._strategy.get_window_stats(item, *who))
+    async def _seconds(self, item: Any, *key: str) -> int:
+        stats = await _resolved(self._strategy.get_window_stats(item, *key))
         reset: float = stats.reset_time
         return max(1, math.ceil(reset - time.time()))
 
 
-async def _done(result: Any) -> Any:
+async def _resolved(result: Any) -> Any:
     return await result if isawaitable(result) else result
 
 
 def storage_of(uri: str) -> Any:
-    """The storage at *uri*.
+    """Return the storage at *uri*.
 
     Raises:
-        ValueError: There is none; the text has nothing of the address, which may hold a password.
+        ValueError: It can't be used. The message names only the scheme of *uri*, which may contain
+            a password.
     """
     try:
         return storage_from_string(uri)
     except ConfigurationError as error:
-        reason = "a library that it needs is missing" if "prerequisite" in str(error) else "unknown"
-        kind = uri.partition(":")[0]
-        problem = f"can't be used: {kind}: {reason}; memory:// and async+redis://… can"
+        is_missing = "prerequisite" in str(error)
+        reason = "its library is not installed" if is_missing else "unknown scheme"
+        scheme = uri.partition(":")[0]
+        problem = f"can't be used: {scheme}: {reason}; use memory:// or async+redis://…"
         raise OptionError("rate_limit_storage", problem) from None
 
 
 class RateLimit:
-    """ASGI middleware: 429 for a principal that asks too often, or an address without one.
+    """ASGI middleware that answers 429 to principals, or client addresses, above a rate.
 
     Args:
-        app: The application behind.
-        limiter: Counts.
-        public: Paths that may be read as often as one likes.
+        app: The wrapped application.
+        limiter: The limiter that counts requests.
+        public: Paths that can be read without a limit.
     """
 
     def __init__(self, app: ASGIApp, limiter: RateLimiter, *, public: Collection[str] = ()) -> None:
@@ -113,15 +118,15 @@ class RateLimit:
         self._public = frozenset(public)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let the request through, or refuse it (RFC 6585 §4)."""
+        """Pass the request on, or refuse it (RFC 6585 §4)."""
         seconds = 0
         if scope["type"] == "http" and not is_public(scope, self._public):
             principal, _ = caller_of(scope)
             host = str((scope.get("client") or ("",))[0])
-            who = ("principal", principal) if principal else ("address", host)
-            seconds = await self._limiter.wait(*who)
+            key = ("principal", principal) if principal else ("address", host)
+            seconds = await self._limiter.wait(*key)
         if seconds:
-            extra = {"retry-after": str(seconds)}
-            await refuse(scope, receive, send, 429, "Too many requests", extra)
+            headers = {"retry-after": str(seconds)}
+            await refuse(scope, receive, send, 429, "Too many requests", headers)
         else:
             await self._app(scope, receive, send)

@@ -1,7 +1,7 @@
-"""Limits of time and size for a request to arrive in, which uvicorn has none of.
+"""Limits for the time and the size of incoming requests, which uvicorn does not have.
 
-The protocol is uvicorn's own, and overrides parts of it that are not documented. They are listed
-in `tests/middleware/test_uvicorn.py`, and `pyproject.toml` bounds uvicorn's version.
+The protocol class extends uvicorn's and overrides undocumented parts of it. They are listed in
+`tests/middleware/test_uvicorn.py`, and `pyproject.toml` bounds uvicorn's version.
 """
 
 import asyncio
@@ -12,24 +12,28 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from apcore_a2a_server.fields import OptionError
 
 MAX_HEAD = 64 * 1024
-"""Bytes of a request's first line and headers, or of trailers; one read may bring more."""
-MAX_FRAMING = 8
-"""Bytes of framing that a chunked body may have for each of its own, and for all of them:"""
-MAX_FRAMES = 2 * 1024 * 1024
+"""Bytes of a request's first line and headers, or of trailers; the last read may exceed it."""
+MAX_FRAMING_PER_BYTE = 8
+"""Bytes of framing that a chunked body may have for each byte of content."""
+MAX_FRAMING = 2 * 1024 * 1024
+"""Bytes of framing that a chunked body may have in total."""
 MAX_PIPELINE = 32
 """Requests of a connection that wait while one is answered."""
+TICK = 0.05
+"""Seconds between two looks at how late the event loop is."""
 MAX_SECONDS = 3600
-RATE = 64 * 1024
-"""Bytes for which a request gets another second."""
+"""Longest request timeout."""
+MIN_BYTES_PER_SECOND = 64 * 1024
+"""Bytes that extend the timeout of a request by a second."""
 TIMED_OUT = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 TOO_LARGE = TIMED_OUT.replace(b"408 Request Timeout", b"431 Request Header Fields Too Large")
 
 
 def request_timeout_protocol(seconds: float) -> type["RequestTimeoutProtocol"]:
-    """Return the protocol that waits *seconds* for a request.
+    """Return the protocol class with a request timeout of *seconds*.
 
     Raises:
-        ValueError: *seconds* is not greater than 0, or is more than an hour.
+        ValueError: *seconds* is not greater than 0, or more than an hour.
 
     Example:
         ```python test="lint"
@@ -44,65 +48,96 @@ def request_timeout_protocol(seconds: float) -> type["RequestTimeoutProtocol"]:
     return type("RequestTimeout", (RequestTimeoutProtocol,), {"seconds": seconds})
 
 
-class RequestTimeoutProtocol(HttpToolsProtocol):
-    """uvicorn's HTTP protocol, which closes connections whose request does not arrive.
+class ResponsiveClock:
+    """A clock that stands still while the event loop is held up.
 
-    A request has `seconds` to arrive in, and a second more for each 64 KB of it; so has a
-    connection that sends nothing at all. While the server works for a request, or does not
-    read what is sent, nothing is closed.
+    A client must not be blamed for what it has sent and the server was too busy to read.
+
+    Args:
+        loop: The event loop.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self._lost_seconds = 0.0
+        self._next_tick = loop.time()
+        self._tick()
+
+    def time(self) -> float:
+        """Return the seconds that the event loop was responsive, since any time."""
+        now = self.loop.time()
+        return now - self._lost_seconds - max(0.0, now - self._next_tick)
+
+    def _tick(self) -> None:
+        now = self.loop.time()
+        self._lost_seconds += max(0.0, now - self._next_tick)
+        self._next_tick = now + TICK
+        self.loop.call_at(self._next_tick, self._tick)
+
+
+class RequestTimeoutProtocol(HttpToolsProtocol):
+    """uvicorn's HTTP protocol that closes connections whose request does not arrive in time.
+
+    A request must arrive within `seconds`, plus one second for each 64 KB. The same holds for a
+    connection that sends nothing. The time during which the server processes a request, does not
+    read from the connection, or has its event loop held up, does not count.
     """
 
     seconds: ClassVar[float] = 10.0
+    _shared_clock: ClassVar[ResponsiveClock | None] = None
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
+        if self._shared_clock is None or self._shared_clock.loop is not self.loop:
+            type(self)._shared_clock = ResponsiveClock(self.loop)
+        self._clock: Any = self._shared_clock
         self._timer: asyncio.TimerHandle | None = None
         self._began = 0.0
         self._received = 0
         self._in_head = True
-        self._body = self._overhead = 0  # bytes of the request's body, and all others
-        self._read_body = 0  # bytes of bodies in one read
+        self._body_size = self._overhead = 0  # bytes of the body, and all other bytes
+        self._read_body_size = 0  # bytes of bodies in the current read
 
     def connection_made(self, transport: Any) -> None:
-        """Wait for the first request."""
+        """Start the timeout of the first request."""
         super().connection_made(transport)
-        self._began = self.loop.time()
+        self._began = self._clock.time()
         self._check_after(self.seconds)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop waiting."""
+        """Stop the timer."""
         super().connection_lost(exc)
         if self._timer is not None:
             self._timer.cancel()
 
     def data_received(self, data: bytes) -> None:
-        """Read on; check the time later if the request is not complete."""
-        self._read_body = 0
+        """Parse received bytes; start the timer if the request is not complete."""
+        self._read_body_size = 0
         super().data_received(data)
         self._received += len(data)
-        self._overhead += len(data) - self._read_body
+        self._overhead += len(data) - self._read_body_size
         if self._is_too_large():
             self._close(TOO_LARGE)
         elif self._timer is None and not self._is_busy():
             self._check_after(self.seconds)
 
     def on_message_begin(self) -> None:
-        """Give the request its time."""
+        """Start the timeout of a request."""
         super().on_message_begin()
-        self._began, self._received = self.loop.time(), 0
+        self._began, self._received = self._clock.time(), 0
         self._in_head = True
-        self._body = self._overhead = 0
+        self._body_size = self._overhead = 0
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Take a header; a trailer is none (RFC 9110 §6.5.1)."""
+        """Accept a header, but ignore trailers (RFC 9110 §6.5.1)."""
         if self._in_head:
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """Take the request.
+        """Accept the request.
 
         Raises:
-            ValueError: Too many requests of the connection wait already.
+            ValueError: Too many requests of the connection are waiting.
         """
         self._in_head = False
         super().on_headers_complete()
@@ -110,47 +145,52 @@ class RequestTimeoutProtocol(HttpToolsProtocol):
             raise ValueError
 
     def on_body(self, body: bytes) -> None:
-        """Take a part of the body."""
-        self._body += len(body)
-        self._read_body += len(body)
+        """Accept a part of the body."""
+        self._body_size += len(body)
+        self._read_body_size += len(body)
         super().on_body(body)
 
     def _is_too_large(self) -> bool:
-        """Whether the head that arrives, or the framing of the body, has too many bytes."""
-        framing = min(MAX_FRAMING * self._body, MAX_FRAMES)
-        arriving = self._in_head or self.cycle.more_body
-        return arriving and self._overhead > MAX_HEAD + framing
+        """Return whether the head, or the framing of the body, has too many bytes."""
+        # Chunks of one byte have five bytes of framing. Without a bound per byte of content, a
+        # client could send framing and chunk extensions without end and never reach the limit of
+        # the body.
+        allowed_framing = min(MAX_FRAMING_PER_BYTE * self._body_size, MAX_FRAMING)
+        is_arriving = self._in_head or self.cycle.more_body
+        return is_arriving and self._overhead > MAX_HEAD + allowed_framing
 
     def _check_after(self, seconds: float) -> None:
         self._timer = self.loop.call_later(seconds, self._check)
 
     def _check(self) -> None:
-        """Close the connection if the client has had its time."""
+        """Close the connection if the request is late; otherwise check again later."""
         self._timer = None
         if self._is_busy():
             return
-        now, cycle = self.loop.time(), self._unanswered()
-        unheard = cycle is not None and cycle.waiting_for_100_continue
-        if unheard or self.pipeline or self.flow.read_paused:
-            self._began = now + self.seconds  # its time begins when it is read
-        late = now - self._began - self.seconds - self._received / RATE
-        if late < 0:
-            self._check_after(-late)
+        now, cycle = self._clock.time(), self._unanswered()
+        awaits_continue = cycle is not None and cycle.waiting_for_100_continue
+        # Time does not count while the client waits for 100 Continue, or while the server does not
+        # read on because of earlier requests or a full buffer: the timeout starts anew.
+        if awaits_continue or self.pipeline or self.flow.read_paused:
+            self._began = now + self.seconds
+        overtime = now - self._began - self.seconds - self._received / MIN_BYTES_PER_SECOND
+        if overtime < 0:
+            self._check_after(-overtime)
         else:
             self._close(TIMED_OUT if self._in_head and self._received else b"")
 
     def _is_busy(self) -> bool:
-        """Whether the server has all of a request, or uvicorn waits for the next one."""
+        """Return whether a request is being answered, or uvicorn's keep-alive timer runs."""
         cycle = self._unanswered()
-        answering = cycle is not None and not cycle.more_body
-        return answering or self.timeout_keep_alive_task is not None
+        is_answering = cycle is not None and not cycle.more_body
+        return is_answering or self.timeout_keep_alive_task is not None
 
     def _unanswered(self) -> Any:
-        """uvicorn's request that has no complete answer yet; None without one."""
+        """Return uvicorn's object for the request without a complete response, if any."""
         cycle: Any = self.cycle  # None before the first request
         return None if cycle is None or cycle.response_complete else cycle
 
-    def _close(self, answer: bytes) -> None:
+    def _close(self, response: bytes) -> None:
         if not self.transport.is_closing():
-            self.transport.write(answer)
+            self.transport.write(response)
             self.transport.close()

@@ -1,6 +1,6 @@
-"""apcore modules as an adapter meets them: found, described, run, and asked for approval.
+"""apcore modules as the server uses them: discovery, access, approval and execution.
 
-Here are the names for the modules themselves.
+The package exports the names that modules themselves import.
 """
 
 from .conversation import INPUT_REQUIRED, Conversation, InputRequiredError

@@ -1,4 +1,4 @@
-"""Access: which skills a caller may call, and whether a call would be refused (FR-AGC-004)."""
+"""Access checks: which skills a caller may call, without calling them (FR-AGC-004)."""
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -20,94 +20,103 @@ from apcore_a2a_core import Executor, Identity, Validation, clean
 logger = logging.getLogger("apcore_a2a.access_rules")
 
 BUILT_IN = ("apcore.builtin_steps", "BuiltinACLCheck")
-"""apcore's own step, whose rules can be asked; a user's may do anything."""
+"""apcore's own step, whose rules can be checked without a call; a user's step may do anything."""
 
 
 class Verdict(NamedTuple):
-    """The verdict of the access rules on a call."""
+    """The decision of the access rules on a call."""
 
     allowed: bool
     needs_approval: bool = False
 
 
-Ask: TypeAlias = Callable[[str, Identity | None], Awaitable[Verdict]]
+AccessCheck: TypeAlias = Callable[[str, Identity | None], Awaitable[Verdict]]
 
 
 class Access:
-    """Asks an executor whether calls would be refused, and calls nothing.
+    """Checks of whether an executor would refuse calls, without calling any module.
 
-    Its access rules are asked where they are an apcore ACL; else `Executor.validate` is.
+    They use the executor's access rules if they are an apcore ACL, and `Executor.validate`
+    otherwise.
 
     Args:
-        executor: An apcore Executor, or what looks like one.
+        executor: An apcore Executor, or an object with its methods.
     """
 
     def __init__(self, executor: Executor) -> None:
         self._executor = executor
-        self._turns = CapacityLimiter(1)  # apcore's `validate` has one event loop for all threads
+        self._limiter = CapacityLimiter(1)  # apcore's `validate` has one event loop for all threads
 
     @property
-    def is_asking(self) -> bool:
+    def is_validating(self) -> bool:
         """Whether a thread is in the executor's `validate`."""
-        return self._turns.borrowed_tokens > 0
+        return self._limiter.borrowed_tokens > 0
 
     async def verdicts(
         self, skill_ids: Iterable[str], identity: Identity | None
     ) -> dict[str, Verdict]:
-        """Return the verdict on a call of each skill by *identity*; None is an unknown caller.
+        """Return the verdict on a call of each skill by *identity*; None is an anonymous caller.
 
-        A call without arguments is asked about. Rules that cannot be asked allow nothing.
+        The rules are checked for calls without arguments. If they can't be checked, access is
+        denied.
         """
-        ask = self._asker()
-        return {skill_id: await self._verdict(ask, skill_id, identity) for skill_id in skill_ids}
+        check = self._access_check()
+        return {skill_id: await self._verdict(check, skill_id, identity) for skill_id in skill_ids}
 
     async def preflight(
         self, skill_id: str, inputs: dict[str, Any], context: "Context[Any]"
     ) -> None:
-        """Raise what would refuse the call; run no module code on the event loop.
+        """Raise the error with which the call would be refused.
 
-        Needed where the pipeline cannot refuse the call in passing: executors without steps,
-        and calls that pause for approval, which apcore asks for before it validates.
+        Module code runs in a thread, not on the event loop. The check is needed where the pipeline
+        can't refuse the call before the task exists: for executors without steps, and for calls
+        that pause for approval, since apcore asks for approval before it validates the input.
 
         Raises:
-            SchemaValidationError: The input does not fit the schema.
+            SchemaValidationError: The input does not match the schema.
             ACLDeniedError: The caller may not call the module.
             ModuleNotFoundError: There is no such module.
-            InvalidInputError: The module's own preflight refuses.
+            InvalidInputError: The module's own preflight refuses the call.
         """
-        found = await self._validate(skill_id, inputs, context)
-        if found is not None and not found.valid:
-            failed = next((check.check for check in found.checks if not check.passed), "schema")
-            raise _refusal(failed, found.errors, skill_id)
+        validation = await self._validate(skill_id, inputs, context)
+        if validation is not None and not validation.valid:
+            failed = (check.check for check in validation.checks if not check.passed)
+            raise _refusal(next(failed, "schema"), validation.errors, skill_id)
 
-    async def _verdict(self, ask: Ask | None, skill_id: str, identity: Identity | None) -> Verdict:
+    async def _verdict(
+        self, check: AccessCheck | None, skill_id: str, identity: Identity | None
+    ) -> Verdict:
         try:
-            if self._is_switched_off(skill_id):
+            if self._is_disabled(skill_id):
                 return Verdict(False)
-            verdict = Verdict(True) if ask is None else await ask(skill_id, identity)
-            return verdict._replace(needs_approval=verdict[1] or self._is_gated(skill_id))
-        except Exception:  # users' rules and executors raise what they like
-            logger.exception("Can't tell who may call %s", clean(skill_id))
+            verdict = Verdict(True) if check is None else await check(skill_id, identity)
+            needs_approval = verdict.needs_approval or self._is_gated(skill_id)
+            return verdict._replace(needs_approval=needs_approval)
+        except Exception:  # rules and executors of users may raise anything
+            extra = {"event": "access_check_failed"}
+            logger.exception("Access check of %s failed", clean(skill_id), extra=extra)
             return Verdict(False)
 
-    def _asker(self) -> Ask | None:
-        """The access rules; None when there are none."""
+    def _access_check(self) -> AccessCheck | None:
+        """Return the check of the access rules; None if there are no rules."""
         if strategy_of(self._executor) is None:
-            return self._ask_validate
+            return self._check_with_validate
         gate = step_of(self._executor, "acl_check")
         if gate is None or (type(gate).__module__, type(gate).__name__) == BUILT_IN:
             acl: object = getattr(gate, "_acl", None)
-            return None if acl is None else partial(_ask_rules, acl)
-        return self._ask_validate if getattr(gate, "pure", False) else _deny
+            return None if acl is None else partial(_check_acl, acl)
+        # `validate` runs only the steps that are declared pure: a gate of the user's own that is
+        # not would be left out, and every call allowed.
+        return self._check_with_validate if getattr(gate, "pure", False) else _deny
 
-    def _is_switched_off(self, skill_id: str) -> bool:
-        """Whether an operator has disabled the module; apcore refuses calls of it."""
+    def _is_disabled(self, skill_id: str) -> bool:
+        """Return whether an operator has disabled the module, so that apcore refuses calls."""
         lookup = step_of(self._executor, "module_lookup")
         toggles: Any = getattr(lookup, "_toggle_state", None)
         return toggles is not None and bool(toggles.is_disabled(skill_id))
 
     def _is_gated(self, skill_id: str) -> bool:
-        """Whether the executor's policy has calls of the module approved."""
+        """Return whether the executor's policy requires approval for calls of the module."""
         policy: Any = getattr(step_of(self._executor, "approval_gate"), "policy", None)
         if policy is None:
             return False
@@ -115,40 +124,40 @@ class Access:
         annotations = getattr(registry.get(skill_id), "annotations", None)
         return bool(policy.resolve(skill_id, annotations).needs_approval)
 
-    async def _ask_validate(self, skill_id: str, identity: Identity | None) -> Verdict:
-        found = await self._validate(skill_id, {}, _context(identity))
-        checks = () if found is None else found.checks
-        denied = any(check.check == "acl" and not check.passed for check in checks)
-        return Verdict(not denied, bool(getattr(found, "requires_approval", False)))
+    async def _check_with_validate(self, skill_id: str, identity: Identity | None) -> Verdict:
+        validation = await self._validate(skill_id, {}, _context(identity))
+        checks = () if validation is None else validation.checks
+        is_denied = any(check.check == "acl" and not check.passed for check in checks)
+        return Verdict(not is_denied, bool(getattr(validation, "requires_approval", False)))
 
     async def _validate(
         self, skill_id: str, inputs: dict[str, Any], context: "Context[Any]"
     ) -> Validation | None:
         validate = self._executor.validate
-        return await to_thread.run_sync(validate, skill_id, inputs, context, limiter=self._turns)
+        return await to_thread.run_sync(validate, skill_id, inputs, context, limiter=self._limiter)
 
 
 def strategy_of(executor: Executor) -> ExecutionStrategy | None:
-    """Return the executor's pipeline; None for one of another make than apcore's."""
+    """Return the executor's pipeline; None if it has none, as executors that are not apcore's."""
     return getattr(executor, "current_strategy", None)
 
 
 def step_of(executor: Executor, name: str) -> Step | None:
-    """Return the step of the executor's pipeline that has this name."""
+    """Return the step of the executor's pipeline with this name, if there is one."""
     steps: Sequence[Step] = getattr(strategy_of(executor), "steps", ())
     return next((step for step in steps if step.name == name), None)
 
 
 async def _deny(skill_id: str, identity: Identity | None) -> Verdict:
-    """A gate of the user's own that can't be asked without a call."""
+    """Deny access, since the user's own gate can't be checked without a call."""
     return Verdict(False)
 
 
-async def _ask_rules(acl: Any, skill_id: str, identity: Identity | None) -> Verdict:
-    """The ACL's verdict on a call from outside; apcore's knows of approval since 0.28."""
+async def _check_acl(acl: Any, skill_id: str, identity: Identity | None) -> Verdict:
+    """Return the ACL's verdict on a call from outside; it covers approval since apcore 0.28."""
     names = ("async_check_access", "check_access", "async_check", "check")
     check = next(getattr(acl, name) for name in names if hasattr(acl, name))
-    context = _context(identity).child(skill_id)  # as calls are, when they meet the rules
+    context = _context(identity).child(skill_id)  # as in calls at this step
     decision = check(None, skill_id, context, **_without_arguments(check))
     decision = await decision if isawaitable(decision) else decision
     if not hasattr(decision, "access"):
@@ -157,7 +166,7 @@ async def _ask_rules(acl: Any, skill_id: str, identity: Identity | None) -> Verd
 
 
 def _without_arguments(check: Callable[..., Any]) -> dict[str, Any]:
-    """How newer rules are told that there are no arguments."""
+    """Return the keyword for an ACL that takes the arguments of the call: there are none."""
     if "projection" not in signature(check).parameters:
         return {}
     from apcore.context import GovernanceProjection  # since 0.28
@@ -166,7 +175,7 @@ def _without_arguments(check: Callable[..., Any]) -> dict[str, Any]:
 
 
 def _context(identity: Identity | None) -> "Context[Any]":
-    factory: Any = Context  # whose type of `services` is open in apcore
+    factory: Any = Context  # its type parameter for `services` can't be inferred
     context: Context[Any] = factory.create(identity=identity)
     return context
 
@@ -177,10 +186,10 @@ def _refusal(check: str, errors: Sequence[Mapping[str, Any]], skill_id: str) -> 
     if check in ("module_lookup", "module_id"):
         return ModuleNotFoundError(skill_id)
     if check == "schema":
-        found = [
+        violations = [
             item
             for error in errors
             for item in error.get("errors") or error.get("details", {}).get("errors", [error])
         ]
-        return SchemaValidationError("Input validation failed", errors=found)
-    return InvalidInputError("The module refuses it")
+        return SchemaValidationError("Input validation failed", errors=violations)
+    return InvalidInputError("The module's preflight refuses the call")

@@ -1,4 +1,4 @@
-"""Approval: who is asked for it, and what has been approved for a task (FR-EXE-002)."""
+"""Approval of calls by the client, and the approvals of a task (FR-EXE-002)."""
 
 import json
 from collections import Counter
@@ -16,10 +16,10 @@ from .threads import ThreadPool
 
 
 def call_key(skill_id: str, arguments: Mapping[str, Any]) -> str:
-    """One call that needs approval, as canonical text.
+    """Return the key of a call that needs approval: its canonical JSON.
 
     Raises:
-        TypeError: The arguments are not JSON.
+        TypeError: The arguments can't be represented in JSON.
     """
     return json.dumps([skill_id, arguments], sort_keys=True)
 
@@ -27,13 +27,13 @@ def call_key(skill_id: str, arguments: Mapping[str, Any]) -> str:
 class Approvals:
     """The approvals of a task, and the results of approved calls.
 
-    A task that goes on after a pause runs its module from the beginning. The calls that were
-    approved on the way and have been made by then are not made again: they give what they gave.
-    Each approval is for one call; the same call once more needs another one.
+    A task that resumes after a pause runs its module from the beginning. Approved calls that were
+    made before the pause are not repeated: their results are used again. Each approval is for one
+    call; if a module makes the same call twice, it needs two approvals.
 
     Args:
-        granted: The calls that have been approved, as `call_key` names them.
-        done: What those of them gave that have been made.
+        granted: The keys of approved calls (see `call_key`), one for each approval.
+        done: The results of the approved calls that were made, by key and in order.
     """
 
     def __init__(
@@ -41,99 +41,104 @@ class Approvals:
     ) -> None:
         self.granted = granted or []
         self.done = done or {}
-        self.asked: str | None = None
-        """The call that approval was asked for last."""
+        self.requested: str | None = None
+        """The key of the last call that needs approval and has none."""
+        # In this run: the number of calls by key, and each approved call by the id of its
+        # context. The context is kept too, since the id of a deleted one may be used again.
         self._seen: Counter[str] = Counter()
         self._calls: dict[int, tuple[object, str, int]] = {}
 
     def admit(self, key: str, context: object) -> bool:
-        """Whether a call may be made; if not, it is the one that approval is asked for."""
+        """Return whether a call is approved; if it is not, remember it as `requested`."""
         self._seen[key] += 1
         if self._seen[key] > self.granted.count(key):
-            self.asked = key
+            self.requested = key
             return False
         self._calls[id(context)] = (context, key, self._seen[key])
         return True
 
     def result(self, context: object) -> tuple[bool, Any]:
-        """Whether the call has been made in an earlier run, and what it gave."""
+        """Return whether the call was made in an earlier run, and its result."""
         _, key, number = self._calls.get(id(context), (None, "", 0))
-        made = self.done.get(key, [])
-        return (True, made[number - 1]) if 0 < number <= len(made) else (False, None)
+        results = self.done.get(key, [])
+        return (True, results[number - 1]) if 0 < number <= len(results) else (False, None)
 
-    def keep(self, context: object, output: Any) -> None:
-        """Remember what an approved call gave, if that is JSON."""
+    def save_result(self, context: object, output: Any) -> None:
+        """Save the result of an approved call, if it can be represented in JSON."""
         _, key, _ = self._calls.pop(id(context), (None, "", 0))
         with suppress(TypeError, ValueError):
             if key:
                 self.done.setdefault(key, []).append(json.loads(json.dumps(output)))
 
 
-class Running(Protocol):
-    """The side of a run that apcore's pipeline and approval gate use."""
+class PipelineRun(Protocol):
+    """The part of a run that apcore's pipeline and approval gate use."""
 
     threads: ThreadPool
-    """Where synchronous modules run."""
+    """The threads for synchronous modules."""
     approvals: Approvals
-    """The approvals of the run."""
+    """The approvals of the task."""
 
     async def admit(self) -> None:
-        """Nothing can refuse the call any more: its task comes into being."""
+        """Create the task, since nothing can refuse the call any more."""
 
 
-current: ContextVar[Running | None] = ContextVar("apcore_a2a_run", default=None)
+current: ContextVar[PipelineRun | None] = ContextVar("apcore_a2a_run", default=None)
+"""The run that the current call belongs to; None outside this server's runs."""
 
 
 class ApprovalPendingError(Exception):
-    """A call needs approval first; named as apcore's own."""
+    """A call needs approval first; it has the name of apcore's error, which the run checks."""
 
 
 class ClientApproval:
-    """apcore's ApprovalHandler that asks the A2A client, by pausing the task."""
+    """An apcore ApprovalHandler that asks the A2A client, by pausing the task."""
 
     async def request_approval(self, request: Any) -> Any:
-        """Approved when the client has approved just this call; pending otherwise."""
+        """Return "approved" if the client has approved exactly this call, else "pending"."""
         run = current.get()
         if run is None:
-            return ApprovalResult(status="rejected", reason="Nobody can be asked here")
+            reason = "Approval needs an A2A client, and this call has none"
+            return ApprovalResult(status="rejected", reason=reason)
         try:
             key = call_key(request.module_id, request.arguments)
         except (TypeError, ValueError):
-            return ApprovalResult(status="rejected", reason="The arguments are not JSON")
+            reason = "The arguments can't be represented in JSON"
+            return ApprovalResult(status="rejected", reason=reason)
         if run.approvals.admit(key, request.context):
             return ApprovalResult(status="approved", approved_by="client")
         return ApprovalResult(status="pending")
 
     async def check_approval(self, approval_id: str) -> Any:
-        """Refused: this handler gives out no tokens."""
+        """Reject the token, since this handler issues none."""
         return ApprovalResult(status="rejected", approval_id=approval_id)
 
 
 class ApprovalPolicy(NamedTuple):
-    """The side that asks for approval of a call: the executor, or else the server."""
+    """The rule for who requests approval of a call: the executor or the server."""
 
     has_gate: bool
-    """Whether the executor's pipeline has a step that asks."""
+    """Whether the executor's pipeline has a step for approval."""
     asks_client: bool
-    """Whether it is the client who is asked, not a handler of the executor's user."""
+    """Whether that step asks the client, not a handler of the operator's own."""
 
     def is_for_server(self, skill: Skill) -> bool:
-        """Return whether the server has to ask before it calls *skill*.
+        """Return whether the server has to request approval before it calls *skill*.
 
-        Executors without steps and pipelines without a gate do not ask. The gate of apcore
-        before 0.31 does not know of approvals that a module's YAML asks for.
+        Executors without steps and pipelines without a gate do not request it, and before 0.31
+        apcore's gate ignores approval that only the YAML of a module requires.
         """
-        asked = self.has_gate and (skill.is_gated or not self.asks_client)
-        return skill.needs_approval and not asked
+        is_for_executor = self.has_gate and (skill.is_gated or not self.asks_client)
+        return skill.needs_approval and not is_for_executor
 
 
 def install_approval(executor: Executor) -> ApprovalPolicy:
-    """Have *executor* ask the client where it would not ask at all."""
+    """Let *executor* ask the client for approval, unless it has a handler of its own."""
     gate = step_of(executor, "approval_gate")
     if gate is None:
         return ApprovalPolicy(has_gate=False, asks_client=True)
     handler: object = getattr(gate, "_handler", None)
     if handler is None:
-        install: Any = executor  # its gate is apcore's, and so is the executor
-        install.set_approval_handler(ClientApproval())
+        apcore_executor: Any = executor  # only executors of apcore have this gate
+        apcore_executor.set_approval_handler(ClientApproval())
     return ApprovalPolicy(has_gate=True, asks_client=isinstance(handler, ClientApproval | None))

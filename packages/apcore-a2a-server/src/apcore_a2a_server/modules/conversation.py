@@ -1,4 +1,4 @@
-"""The conversation that a module is called in, and the Context that it finds it in."""
+"""The A2A conversation of a call, and the apcore Context that passes it to modules."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -10,18 +10,18 @@ from apcore.trace_context import TraceContext
 from apcore_a2a_core import Identity
 
 INPUT_REQUIRED = "INPUT_REQUIRED"
-"""The code of the error with which a module asks for more input."""
+"""The code of an error that asks for more input."""
 
 
 class InputRequiredError(ModuleError):
-    """A module needs more input: its task pauses, and the next message goes on with it.
+    """A module needs more input: its task pauses until the next message.
 
     A module need not import it: any `apcore.ModuleError` with the code ``INPUT_REQUIRED`` does
     the same.
 
     Args:
-        question: What the client is asked.
-        data: What goes with the question, as JSON: choices, say, or a JSON Schema.
+        question: The question for the client.
+        data: JSON that accompanies the question, for example choices or a JSON Schema.
     """
 
     def __init__(self, question: str, data: Any = None) -> None:
@@ -29,16 +29,16 @@ class InputRequiredError(ModuleError):
 
 
 def is_for_input(error: BaseException) -> bool:
-    """Whether a module asks for more input with *error*."""
+    """Return whether a module asks for more input with *error*."""
     return getattr(error, "code", None) == INPUT_REQUIRED
 
 
 class History(Sequence[dict[str, Any]]):
-    """Messages that are turned into JSON when they are looked at, for most modules do not look.
+    """Messages that are converted to JSON on access, since most modules do not read them.
 
     Args:
         messages: The messages.
-        as_json: Makes the JSON of one.
+        as_json: The function that converts a message.
     """
 
     def __init__(self, messages: Sequence[Any], as_json: Callable[[Any], dict[str, Any]]) -> None:
@@ -62,7 +62,7 @@ class History(Sequence[dict[str, Any]]):
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and [*self] == [*other]
 
-    __hash__ = None  # type: ignore[assignment]  # as of a list
+    __hash__ = None  # type: ignore[assignment]  # like a list
 
     def __repr__(self) -> str:
         return repr([*self])
@@ -70,18 +70,18 @@ class History(Sequence[dict[str, Any]]):
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """The conversation of a call: what a module finds in `context.services`.
+    """The conversation of a call, which modules get as `context.services`.
 
-    The same is in `context.data`, under ``ext.a2a.task_id``, ``ext.a2a.context_id``,
+    Its members are also in `context.data`, under ``ext.a2a.task_id``, ``ext.a2a.context_id``,
     ``ext.a2a.history`` and ``ext.a2a.parts``.
 
     Attributes:
-        task_id: The id of the task that the module runs for.
+        task_id: The id of the task of the call.
         context_id: The id of the conversation.
         history: The messages of the conversation before this run, oldest first, in the JSON
-            form of A2A 1.0: ``{"messageId", "role", "parts", …}``. A run that goes on after a
-            pause finds the question and the answer in it too. Each is made when it is looked at.
-        parts: The parts of the message beside the one that became the input, as they came.
+            format of A2A 1.0: ``{"messageId", "role", "parts", …}``. After a pause it includes
+            the question and the answer. Messages are converted to JSON on access.
+        parts: The parts of the message except the one that became the input, unchanged.
 
     Example:
         ```python
@@ -102,21 +102,21 @@ class Conversation:
     parts: Sequence[Any] = ()
 
     def ask(self, question: str, data: Any = None) -> NoReturn:
-        """Pause the task until the client has sent more; the module is then called anew.
+        """Pause the task until the client answers; the module is then called again.
 
-        Its inputs are those of this call, with those of the new message over them.
+        The inputs of that call are those of this one, updated with those of the answer.
 
         Args:
-            question: What the client is asked.
-            data: What goes with the question, as JSON.
+            question: The question for the client.
+            data: JSON that accompanies the question.
 
         Raises:
-            InputRequiredError: Always; let it pass.
+            InputRequiredError: Always; do not catch it.
         """
         raise InputRequiredError(question, data)
 
     def data(self) -> dict[str, Any]:
-        """The same for `context.data`."""
+        """Return the members for `context.data`."""
         return {
             "ext.a2a.task_id": self.task_id,
             "ext.a2a.context_id": self.context_id,
@@ -137,12 +137,13 @@ def create_context(
 
     Args:
         token: The call's CancelToken.
-        seconds: How long the call and all it calls may take.
+        seconds: The time limit of the call, including nested calls.
         identity: The apcore Identity of the caller.
-        headers: The request's; a `traceparent` in it is gone on with (W3C Trace Context).
-        conversation: What modules find in `context.services` and `context.data`.
+        headers: The headers of the request; its `traceparent` continues a trace (W3C Trace
+            Context).
+        conversation: The value of `context.services`, and the source of `context.data`.
     """
-    factory: Any = Context  # whose type of `services` is open in apcore
+    factory: Any = Context  # its type parameter for `services` can't be inferred
     context: Context[Conversation] = factory.create(
         identity=identity,
         trace_parent=TraceContext.extract(dict(headers or {})),

@@ -1,4 +1,4 @@
-"""The modules of an executor as this server sees them."""
+"""The modules of a registry as skills, with cached descriptors."""
 
 import inspect
 import logging
@@ -17,79 +17,79 @@ from .schema_cache import cache_schemas
 logger = logging.getLogger("apcore_a2a.skills")
 
 MAX_ID = 512
+"""Characters."""
 
 
 @dataclass(frozen=True, slots=True)
 class Skill:
-    """What running a module needs to know of it."""
+    """A module's descriptor, and the properties that its calls depend on."""
 
     id: str
     descriptor: Any
     streams: bool
     needs_approval: bool
-    """Whether it needs approval, by what it declares or its YAML."""
+    """Whether the module, or its YAML, requires approval of calls."""
     is_gated: bool
-    """Whether the module itself declares that, which is all that gates before apcore 0.31 see."""
+    """Whether the module itself requires approval; before 0.31, apcore's gate ignores its YAML."""
     discoverable: bool
     time_limit: float | None
-    """The module's own limit in seconds."""
+    """The module's own time limit in seconds."""
     in_thread: bool
-    """Whether it is synchronous, and runs in a thread."""
+    """Whether the module is synchronous, so that it runs in a thread."""
 
     @property
     def is_repeatable(self) -> bool:
-        """Whether a call does no harm when it is made once more."""
+        """Whether calls are idempotent or read-only, so that repeating one does no harm."""
         annotations = getattr(self.descriptor, "annotations", None)
-        return bool(
-            getattr(annotations, "idempotent", False) or getattr(annotations, "readonly", False)
-        )
+        return any(getattr(annotations, name, False) for name in ("idempotent", "readonly"))
 
     @property
     def schema(self) -> Mapping[str, Any] | None:
-        """The JSON Schema of its input."""
+        """The JSON Schema of the inputs."""
         schema: Mapping[str, Any] | None = getattr(self.descriptor, "input_schema", None)
         return schema
 
 
 class Skills:
-    """Looks skills up, and forgets them when the registry changes; from any thread.
+    """Thread-safe cache of a registry's skills, which is invalidated by changes of the registry.
 
-    apcore makes a descriptor anew for every `get_definition`, which takes up to a millisecond.
+    Without it, apcore builds a new descriptor for every `get_definition`, which takes up to a
+    millisecond.
 
     Args:
-        registry: An apcore Registry, or what looks like one.
+        registry: An apcore Registry, or an object with its methods.
         schema_cache: Whether the JSON Schemas of modules are cached.
     """
 
     def __init__(self, registry: Registry, *, schema_cache: bool = True) -> None:
         self.registry = registry
         self.generation = 0
-        """Grows with every change of the registry."""
+        """The number of changes of the registry."""
         self._caches_schemas = schema_cache
         self._skills: dict[str, Skill | None] = {}
         self._lock = threading.Lock()
-        listen: Any = getattr(registry, "on", None)
-        for event in ("register", "unregister") if listen else ():
-            listen(event, self._on_change)
+        subscribe: Any = getattr(registry, "on", None)
+        for event in ("register", "unregister") if subscribe else ():
+            subscribe(event, self._on_change)
 
     def __len__(self) -> int:
         return len(self.list())
 
     def list(self) -> Sequence[str]:
-        """The ids of the skills that may be shown: not ``system.*``, and none that is broken."""
-        found = [self._find(skill_id) for skill_id in self.registry.list()]
-        return [skill.id for skill in found if skill and skill.discoverable]
+        """Return the ids of discoverable skills, without ``system.*`` and broken modules."""
+        skills = [self._find(skill_id) for skill_id in self.registry.list()]
+        return [skill.id for skill in skills if skill and skill.discoverable]
 
     def get_definition(self, module_id: str) -> Any | None:
-        """The descriptor of the skill, the same until it changes; None when there is none."""
+        """Return the skill's descriptor, the same object until it changes; None without a skill."""
         skill = self._find(module_id)
         return skill.descriptor if skill else None
 
     def get(self, skill_id: str) -> Skill:
-        """The skill with this id.
+        """Return the skill with this id.
 
         Raises:
-            MethodNotFoundError: There is none, or it is not for callers (FR-MSG-001.9).
+            MethodNotFoundError: There is none, or it is internal (FR-MSG-001.9).
         """
         skill = self._find(skill_id)
         if skill is None:
@@ -99,7 +99,7 @@ class Skills:
         return skill
 
     def needs_approval(self, skill_id: str) -> bool:
-        """Whether the skill needs approval; so does one that is gone meanwhile."""
+        """Return whether the skill needs approval; to be safe, True if it no longer exists."""
         skill = self._find(skill_id)
         return skill is None or skill.needs_approval or skill.is_gated
 
@@ -110,19 +110,22 @@ class Skills:
             return self._load(skill_id)
 
     def _load(self, skill_id: str) -> Skill | None:
-        """Read the skill from the registry, and keep what is found: a broken module as None."""
+        """Read the skill from the registry and cache it; a broken module is cached as None."""
         if len(skill_id) > MAX_ID or skill_id.startswith("system."):
             return None
         generation = self.generation
         try:
-            found = self._read(skill_id)
-        except Exception:  # a module that can't describe itself must not cost others anything
-            logger.exception("Module %s can't be described", clean(skill_id))
-            found = {skill_id: None}
+            entries = self._read(skill_id)
+        except Exception:  # a broken module must not affect the others
+            extra = {"event": "module_skipped"}
+            logger.exception("Skipping broken module %s", clean(skill_id), extra=extra)
+            entries = {skill_id: None}
+        # The registry may have changed during the read, which holds no lock: then the entry may
+        # be the old module's, and is used once but not cached.
         with self._lock:
             if generation == self.generation:
-                self._skills |= found
-        return found.get(skill_id)
+                self._skills |= entries
+        return entries.get(skill_id)
 
     def _read(self, skill_id: str) -> dict[str, Skill | None]:
         descriptor = self.registry.get_definition(skill_id)
@@ -135,26 +138,26 @@ class Skills:
         return {skill_id: _skill(skill_id, _displayed(descriptor, module), module)}
 
     def _on_change(self, module_id: str, module: object) -> None:
-        """Called by the registry, from any thread."""
+        """Invalidate the module's entry; the registry calls this from any thread."""
         with self._lock:
             self.generation += 1
             self._skills.pop(module_id, None)
 
 
 def is_asynchronous(module: object) -> bool:
-    """Whether the module's `execute` is a coroutine function."""
+    """Return whether the module's `execute` is a coroutine function."""
     return inspect.iscoroutinefunction(getattr(module, "execute", None))
 
 
 def time_limit(module: object) -> float | None:
-    """The module's own `resources["timeout"]`, in seconds (apcore has milliseconds)."""
+    """Return the module's `resources["timeout"]` in seconds; apcore has it in milliseconds."""
     resources: dict[str, Any] | None = getattr(module, "resources", None)
     timeout = resources.get("timeout") if isinstance(resources, dict) else None
     return timeout / 1000 if isinstance(timeout, int | float) and timeout > 0 else None
 
 
 def _displayed(descriptor: Any, module: object) -> Any:
-    """The descriptor, with the ``display`` that apcore's decorator leaves on the module."""
+    """Return the descriptor with the ``display`` that apcore's decorator sets on the module."""
     display = getattr(module, "display", None)
     if isinstance(display, dict):
         descriptor = copy(descriptor)
@@ -163,7 +166,7 @@ def _displayed(descriptor: Any, module: object) -> Any:
 
 
 def _is_gated(annotations: Any) -> bool:
-    """Whether the annotations that a module has in its code, an object or a dict, say so."""
+    """Return whether the annotations in a module's code, an object or a dict, require approval."""
     if is_object(annotations):
         return bool(annotations.get("requires_approval"))
     return bool(getattr(annotations, "requires_approval", False))

@@ -1,8 +1,8 @@
-"""Two steps in apcore's pipeline: *admit* before `execute`, and an `execute` of our own.
+"""Two steps of apcore's pipeline: `Admit`, which creates the task, and `Execute` after it.
 
-With them one pass through the pipeline serves both ends: what raises before *admit*
-is a refusal of the request, what raises after it is the fate of a task. Outside a
-run of this server both steps do what the executor did before.
+They divide one pass through the pipeline into a request and a task: an error before `Admit`
+refuses the request, an error after it fails the task. Outside runs of this server, the executor
+works as without these steps.
 """
 
 import asyncio
@@ -22,9 +22,10 @@ from .threads import ThreadPool
 
 
 def install_steps(executor: Executor) -> bool:
-    """Put the two steps into the executor's pipeline, once.
+    """Put the two steps into the executor's pipeline, unless they are there.
 
-    Returns False for an executor without steps, or whose pipeline takes no other `execute`.
+    Returns:
+        Whether it has them; False without a pipeline whose `execute` can be replaced.
     """
     strategy, builtin = strategy_of(executor), step_of(executor, "execute")
     if strategy is None or builtin is None or not builtin.replaceable:
@@ -36,13 +37,13 @@ def install_steps(executor: Executor) -> bool:
 
 
 class Admit(BaseStep):
-    """Tells the run that nothing can refuse the call any more."""
+    """Pipeline step that creates the task, once nothing can refuse the call any more."""
 
     def __init__(self) -> None:
         super().__init__("a2a_admit", "Create the A2A task", removable=True, replaceable=True)
 
     async def execute(self, ctx: PipelineContext) -> StepResult:
-        """Create the task, if this is the first time the run comes by."""
+        """Create the task, or resume it; nested calls of a run do neither."""
         run = current.get()
         if run is not None:
             await run.admit()
@@ -50,11 +51,10 @@ class Admit(BaseStep):
 
 
 class Execute(BuiltinExecute):
-    """Calls the module so that cancellation and time limits reach it.
+    """Pipeline step that calls the module with support for cancellation and time limits.
 
-    apcore's own step runs the module in a task of its own, out of the reach of
-    cancellation, lets its default timeout win over any longer limit, and lets
-    `SystemExit` end the loop.
+    apcore's own step runs the module in a separate asyncio task that cancellation does not reach,
+    applies its default timeout to modules with a longer limit, and lets `SystemExit` end the loop.
     """
 
     def __init__(self, builtin: Step) -> None:
@@ -62,7 +62,7 @@ class Execute(BuiltinExecute):
         self._builtin = builtin
 
     async def execute(self, ctx: PipelineContext) -> StepResult:
-        """Run `ctx.module`, or hand over to the step that was here before."""
+        """Call `ctx.module`; outside runs of this server, use apcore's own step."""
         run = current.get()
         if run is None:
             return await self._builtin.execute(ctx)
@@ -72,12 +72,12 @@ class Execute(BuiltinExecute):
         inputs = ctx.validated_inputs if ctx.validated_inputs is not None else ctx.inputs
         stream: Any = getattr(ctx.module, "stream", None) if ctx.stream else None
         if stream is not None:
-            ctx.output_stream = _contained(stream(inputs, ctx.context))
+            ctx.output_stream = _without_exits(stream(inputs, ctx.context))
             return StepResult(action="skip_to", skip_to="return_result")
-        made, ctx.output = run.approvals.result(ctx.context)
-        if not made:
+        is_done, ctx.output = run.approvals.result(ctx.context)
+        if not is_done:
             ctx.output = await self._within_limit(ctx, inputs, run.threads)
-            run.approvals.keep(ctx.context, ctx.output)
+            run.approvals.save_result(ctx.context, ctx.output)
         return StepResult(action="continue")
 
     async def _within_limit(self, ctx: PipelineContext, inputs: Any, threads: ThreadPool) -> Any:
@@ -89,6 +89,7 @@ class Execute(BuiltinExecute):
         except TimeoutError:
             if not limit.expired():
                 raise
+            # The module may run on in its thread: the token is its only way to notice.
             if ctx.context.cancel_token is not None:
                 ctx.context.cancel_token.cancel()
             milliseconds = int((seconds or 0) * 1000)
@@ -101,17 +102,17 @@ async def _call(module: Any, inputs: Any, context: object, threads: ThreadPool) 
             return await module.execute(inputs, context)
         return await threads.run(module.execute, inputs, context)
     except (SystemExit, KeyboardInterrupt, TimeoutError) as error:
-        raise _ended(error) from None
+        raise _as_module_error(error) from None
 
 
-async def _contained(stream: AsyncGenerator[Any]) -> AsyncIterator[Any]:
+async def _without_exits(stream: AsyncGenerator[Any]) -> AsyncIterator[Any]:
     try:
         async with aclosing(stream):
             async for chunk in stream:
                 yield chunk
     except (SystemExit, KeyboardInterrupt) as error:
-        raise _ended(error) from None
+        raise _as_module_error(error) from None
 
 
-def _ended(error: BaseException) -> RuntimeError:
+def _as_module_error(error: BaseException) -> RuntimeError:
     return RuntimeError(f"The module raised {type(error).__name__}")

@@ -1,44 +1,150 @@
-"""ThreadPool for synchronous modules, in bounded number."""
+"""Threads for synchronous modules: many for those that wait, few for those that compute."""
 
 import asyncio
+import os
 import threading
+import time
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from contextvars import ContextVar, copy_context
+from contextvars import Context, ContextVar, copy_context
+from dataclasses import dataclass
+from math import inf
 from queue import SimpleQueue
-from typing import Any, TypeAlias
+from typing import Any
 
 _inside: ContextVar[bool] = ContextVar("apcore_a2a_in_thread", default=False)
 
-Jobs: TypeAlias = "SimpleQueue[Callable[[], None]]"
+WINDOW = 0.02
+"""Seconds over which the CPU time of a thread is measured."""
+COMPUTING_SHARE = 0.02
+"""Part of a window that a thread must use the CPU to count as computing."""
+COMPUTING_MEMORY = 0.16
+"""Seconds that a thread counts as computing after such a window.
+
+Threads that compute take turns of 5 ms, so that one of them may well get none in a window.
+"""
+SPARE_THREADS = 2
+"""Threads that may compute beyond the number of cores: now and then one waits for a disk."""
+HAS_CPU_CLOCKS = hasattr(time, "pthread_getcpuclockid")
 
 
 class ThreadPoolError(RuntimeError):
-    """There is no thread for a synchronous module, and none to be hoped for soon."""
+    """There is no thread for a synchronous module, and there will be none soon."""
+
+
+@dataclass(slots=True, eq=False)
+class _Call:
+    """A function to call in a thread, and the future of its result.
+
+    Attributes:
+        thread: The thread that makes the call; None until it starts.
+        ended: Whether the function has returned or raised.
+        abandoned: Whether the caller was cancelled, so that the result is dropped.
+        computes_until: When the thread stops to count as computing, by `time.monotonic`, unless
+            it is measured to compute again; never before it was measured once.
+    """
+
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+    context: Context
+    result: "asyncio.Future[Any]"
+    thread: "_Thread | None" = None
+    ended: bool = False
+    abandoned: bool = False
+    computes_until: float = inf if HAS_CPU_CLOCKS else 0
+    _measured: float = 0
+    _cpu_time: float = 0
+
+    def start(self, thread: "_Thread") -> None:
+        """Measure the thread, then have it make the call."""
+        self.thread = thread
+        self._measured, self._cpu_time = time.monotonic(), thread.cpu_time()
+        thread.calls.put(self)
+
+    def measure(self, now: float) -> None:
+        """Find out whether the thread computes, if a window has passed since the last time."""
+        elapsed = now - self._measured
+        if HAS_CPU_CLOCKS and self.thread is not None and elapsed >= WINDOW:
+            cpu_time = self.thread.cpu_time()
+            if cpu_time - self._cpu_time > COMPUTING_SHARE * elapsed:
+                self.computes_until = now + COMPUTING_MEMORY
+            elif self.computes_until == inf:  # its first window
+                self.computes_until = now
+            self._measured, self._cpu_time = now, cpu_time
+
+
+class _Thread(threading.Thread):
+    """A daemon that makes one call after the other.
+
+    Args:
+        on_end: Called in the thread after each call, with the call, its result and its error.
+    """
+
+    def __init__(self, on_end: Callable[[_Call, Any, BaseException | None], None]) -> None:
+        super().__init__(name="module", daemon=True)
+        self.calls: SimpleQueue[_Call] = SimpleQueue()
+        self._on_end = on_end
+
+    def cpu_time(self) -> float:
+        """Return the seconds of CPU time that the thread has used.
+
+        The thread must be alive, or the operating system may crash the process; it never ends.
+        """
+        if not HAS_CPU_CLOCKS or self.ident is None:
+            return 0
+        return time.clock_gettime(time.pthread_getcpuclockid(self.ident))
+
+    def run(self) -> None:
+        """Make calls for as long as the process lives."""
+        while True:
+            call, result, error = self.calls.get(), None, None
+            try:
+                if not call.abandoned:
+                    result = call.context.run(call.function, *call.args)
+            except BaseException as raised:  # modules raise what they like: their caller gets it
+                error = raised
+            self._on_end(call, result, error)
+            del call, result, error  # an idle thread keeps nothing alive
 
 
 class ThreadPool:
-    """Runs synchronous modules, so many at a time.
+    """Runs synchronous modules in threads.
+
+    At most `limit` modules run at a time, which lets many wait for a network or a disk. As many
+    that compute would starve the event loop, for all share one interpreter lock: so another call
+    starts only while fewer threads than the cores + 2 have used the CPU of late.
 
     A thread can't be ended from outside. A call that is canceled or out of time gives its place
-    to the next and leaves its thread behind: it is *stuck* until its module returns, and what
-    that returns goes nowhere. When as many are stuck as may run, no more calls are taken. The
-    threads are daemons: a process that ends does not wait for them, as it would for those of
+    to the next and leaves its thread behind: it is *stuck* until its module returns, and the
+    result is dropped. When as many are stuck as may run, no more calls are taken. The threads are
+    daemons: a process that ends does not wait for them, as it would for those of
     `concurrent.futures` or anyio.
 
     Args:
         limit: How many modules run at a time, and how many threads may be stuck beside them.
+        computing_limit: How many threads may use the CPU before other calls wait; by default the
+            number of cores + 2.
 
     Attributes:
         stuck: How many threads are stuck.
+        computing_limit: How many threads may use the CPU before other calls wait.
     """
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, computing_limit: int | None = None) -> None:
         self.stuck = 0
         self._limit = limit
-        self._places = asyncio.Semaphore(limit)
-        self._idle: list[Jobs] = []
+        self.computing_limit = computing_limit or _cores() + SPARE_THREADS
+        self._waiting: deque[_Call] = deque()
+        self._running: set[_Call] = set()
+        self._idle: list[_Thread] = []
+        self._timer: asyncio.TimerHandle | None = None
         self._lock = threading.Lock()
+
+    @property
+    def running(self) -> int:
+        """The number of calls that have a thread, those that are stuck left out."""
+        return len(self._running)
 
     @property
     def full(self) -> bool:
@@ -53,60 +159,88 @@ class ThreadPool:
         """
         if _inside.get():  # a module that another calls in its thread runs there, too
             return function(*args)
-        async with self._places:
+        context = copy_context()
+        context.run(_inside.set, True)
+        call = _Call(function, args, context, asyncio.get_running_loop().create_future())
+        self._waiting.append(call)
+        self._start_waiting()
+        try:
+            return await call.result
+        except asyncio.CancelledError:
+            self._abandon(call)
+            raise
+
+    def _start_waiting(self) -> None:
+        """Start the calls that wait, in their order, as long as there are places."""
+        while self._waiting and (self._waiting[0].result.done() or self._has_place()):
+            call = self._waiting.popleft()
+            if call.result.done():  # its caller was cancelled
+                continue
             if self.full:
-                raise ThreadPoolError("Too many synchronous modules do not end")
-            loop = asyncio.get_running_loop()
-            done, context = loop.create_future(), copy_context()
-            works, left = True, False
+                call.result.set_exception(ThreadPoolError("Too many synchronous modules are stuck"))
+                continue
+            self._running.add(call)
+            call.start(self._thread())
+        if self._waiting and self._timer is None:
+            self._timer = self._waiting[0].result.get_loop().call_later(WINDOW, self._look_again)
 
-            context.run(_inside.set, True)
+    def _look_again(self) -> None:
+        self._timer = None
+        self._start_waiting()
 
-            def work() -> None:
-                nonlocal works
-                result, error = (None, None) if left else _outcome(context.run, function, *args)
-                with self._lock:
-                    works = False
-                    self.stuck -= left
-                with suppress(RuntimeError):  # the loop has ended meanwhile
-                    loop.call_soon_threadsafe(_settle, done, result, error)
+    def _has_place(self) -> bool:
+        """Return whether another call may start."""
+        if len(self._running) < min(self.computing_limit, self._limit):
+            return True
+        now = time.monotonic()
+        for call in self._running:
+            call.measure(now)
+        computing = sum(now < call.computes_until for call in self._running)
+        return len(self._running) < self._limit and computing < self.computing_limit
 
-            self._thread().put(work)
-            try:
-                return await done
-            except asyncio.CancelledError:
-                with self._lock:
-                    left = works
-                    self.stuck += left
-                raise
+    def _abandon(self, call: _Call) -> None:
+        """Leave a call whose caller was cancelled to its thread, if it has one."""
+        if call in self._running:
+            self._running.remove(call)
+            with self._lock:
+                call.abandoned = True
+                self.stuck += not call.ended
+        self._start_waiting()
 
-    def _thread(self) -> Jobs:
-        """The jobs of a thread that has none."""
+    def _thread(self) -> _Thread:
+        """Return a thread that makes no call."""
         with suppress(IndexError):
             return self._idle.pop()
-        jobs: Jobs = SimpleQueue()
-        threading.Thread(target=self._serve, args=(jobs,), name="module", daemon=True).start()
-        return jobs
+        thread = _Thread(self._on_end)
+        thread.start()
+        return thread
 
-    def _serve(self, jobs: Jobs) -> None:
-        while True:
-            jobs.get()()
-            self._idle.append(jobs)
+    def _on_end(self, call: _Call, result: Any, error: BaseException | None) -> None:
+        """Take the end of a call, in its thread."""
+        with self._lock:
+            call.ended = True
+            self.stuck -= call.abandoned
+        if call.thread is not None:
+            self._idle.append(call.thread)
+        with suppress(RuntimeError):  # the loop has ended meanwhile
+            loop = call.result.get_loop()
+            loop.call_soon_threadsafe(self._settle, call, result, error)
+
+    def _settle(self, call: _Call, result: Any, error: BaseException | None) -> None:
+        """Give a call's result to its caller, and its place to the next, in the event loop."""
+        self._running.discard(call)
+        if not call.result.done():
+            if error is None:
+                call.result.set_result(result)
+            elif isinstance(error, StopIteration):  # a future can't raise it
+                call.result.set_exception(RuntimeError("StopIteration"))
+            else:
+                call.result.set_exception(error)
+        self._start_waiting()
 
 
-def _outcome(function: Callable[..., Any], *args: Any) -> tuple[Any, BaseException | None]:
-    try:
-        return function(*args), None
-    except BaseException as error:  # modules raise what they like; it is raised where it is awaited
-        return None, error
-
-
-def _settle(done: "asyncio.Future[Any]", result: Any, error: BaseException | None) -> None:
-    if done.done():
-        return
-    if error is None:
-        done.set_result(result)
-    elif isinstance(error, StopIteration):  # a future can't raise it
-        done.set_exception(RuntimeError("StopIteration"))
-    else:
-        done.set_exception(error)
+def _cores() -> int:
+    """Return the number of cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

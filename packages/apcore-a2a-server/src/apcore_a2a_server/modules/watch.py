@@ -1,4 +1,4 @@
-"""Keeps a registry in step with its folder of modules while a server runs."""
+"""Reloading of modules whose files change while the server runs."""
 
 import asyncio
 import logging
@@ -20,12 +20,12 @@ from apcore_a2a_core import clean
 
 logger = logging.getLogger(__name__)
 
-RETRY = 0.5
-"""Seconds between two looks at a folder that can't be watched."""
+RETRY_INTERVAL = 0.5
+"""Seconds until a folder that can't be watched is tried again."""
 
 
 class Files(NamedTuple):
-    """The files of a module, and what tells one state of them from another."""
+    """The files of a module, and their stamps (time, size, inode), which change with them."""
 
     code: Path
     meta: Path | None
@@ -33,59 +33,61 @@ class Files(NamedTuple):
 
 
 class Loaded(NamedTuple):
-    """A module that has loaded, and what its YAML says."""
+    """A loaded module and the metadata from its YAML."""
 
     module: Any
     metadata: dict[str, Any]
 
 
 async def watch(registry: Registry, folder: Path) -> None:
-    """Take up what changes in the folder, until cancelled; what can't be taken up is logged.
+    """Reload modules of the folder when they change, until cancelled; failures are logged.
 
-    All code of the modules runs in a worker thread, `on_load` and `on_unload` too. A module takes
-    the place of the old one once it has loaded; if it does not load, the old one stays in service.
-    What others than the folder have put into the registry, or have taken out, stays as it is.
+    All code of modules runs in a worker thread, including `on_load` and `on_unload`. A new module
+    replaces the old one after it has loaded; if it does not load, the old one stays in service.
+    Modules that were registered or unregistered elsewhere are not changed.
 
     Args:
         registry: An apcore Registry that has discovered the modules of the folder.
-        folder: The folder: the only root of the registry.
+        folder: The folder, which is the only root of the registry.
     """
-    extensions, failing = Extensions(registry, folder), False
+    extensions, is_failing = Extensions(registry, folder), False
     while True:
-        changed = asyncio.create_task(_change(folder))
+        # The watcher starts before the scan, so that it reports changes during the scan.
+        change = asyncio.create_task(_change(folder))
         try:
-            await asyncio.sleep(0)  # the watcher is there, and misses nothing from here on
+            await asyncio.sleep(0)
             await extensions.update()
-            await changed
-            failing = False
-        except Exception as error:  # whatever fails here, the server goes on
-            if not failing:
-                logger.warning(
-                    "Can't watch %s, looking every %s s: %s", folder, RETRY, _reason(error)
-                )
-            failing = True
-            await asyncio.sleep(RETRY)
+            await change
+            is_failing = False
+        except Exception as error:  # a failing watcher must not end the server
+            if not is_failing:
+                message = "Can't watch %s, trying again every %s s: %s"
+                extra = {"event": "watch_failed"}
+                logger.warning(message, folder, RETRY_INTERVAL, _reason(error), extra=extra)
+            is_failing = True
+            await asyncio.sleep(RETRY_INTERVAL)
         finally:
-            changed.cancel()
-            await asyncio.gather(changed, return_exceptions=True)
+            change.cancel()
+            await asyncio.gather(change, return_exceptions=True)
 
 
 async def _change(folder: Path) -> None:
-    """Wait for a change in the folder, and 0.8 s at most.
+    """Wait for a change in the folder, for at most 0.8 s.
 
-    Network drives tell of no change, and who polls for them sees one where one second has two.
+    Network drives report no changes, and watchfiles' own polling misses the second of two changes
+    within one second.
     """
     from watchfiles import awatch  # pyright: ignore[reportUnknownVariableType]  # of trio's events
 
-    waits = awatch(
+    changes = awatch(
         folder, watch_filter=None, debounce=400, step=50, rust_timeout=800, yield_on_timeout=True
     )
-    async with aclosing(waits):
-        await anext(waits)
+    async with aclosing(changes):
+        await anext(changes)
 
 
 class Extensions:
-    """The modules of a folder, and the registry that they are in."""
+    """The modules of a folder, and the registry that contains them."""
 
     def __init__(self, registry: Registry, folder: Path) -> None:
         self._registry = registry
@@ -94,21 +96,23 @@ class Extensions:
         self._loaded: dict[str, Loaded | None] = {}
 
     async def update(self) -> None:
-        """Take up what has changed since the last time; the first time, see what is there."""
-        found = await asyncio.to_thread(_scan, self._folder)
+        """Reload the modules that changed since the last update; the first only scans."""
+        files_by_id = await asyncio.to_thread(_scan, self._folder)
         if self._files is None:
-            self._loaded = await asyncio.to_thread(_adopt, self._registry, found)
-            self._files = found
-            logger.info("Watching %s", self._folder)
-        known, self._files = self._files, found
-        for skill_id in sorted(known | found):
-            if known.get(skill_id) != found.get(skill_id):
-                await self._take_up(skill_id, found.get(skill_id))
+            self._loaded = await asyncio.to_thread(_already_loaded, self._registry, files_by_id)
+            self._files = files_by_id
+            logger.info("Watching %s", self._folder, extra={"event": "watch_started"})
+        previous, self._files = self._files, files_by_id
+        for skill_id in sorted(previous | files_by_id):
+            if previous.get(skill_id) != files_by_id.get(skill_id):
+                await self._reload(skill_id, files_by_id.get(skill_id))
 
-    async def _take_up(self, skill_id: str, files: Files | None) -> None:
+    async def _reload(self, skill_id: str, files: Files | None) -> None:
         old, new = self._loaded.get(skill_id), None
         if self._registry.get(skill_id) is not (old and old.module):
-            logger.warning("Left %s alone: others than %s have changed it", skill_id, self._folder)
+            message = "Not reloading %s: the registered module is not the one loaded from %s"
+            extra = {"event": "module_not_reloaded"}
+            logger.warning(message, skill_id, self._folder, extra=extra)
             return
         try:
             new = await asyncio.to_thread(_load, skill_id, files) if files else None
@@ -116,40 +120,43 @@ class Extensions:
         except Exception as error:  # of the module's code, or of the registry's validator
             name = files and files.code.relative_to(self._folder)
             stays = "" if self._registry.get(skill_id) is None else ", the old one stays"
-            logger.warning("Can't load %s%s: %s", name, stays, _reason(error))
+            extra = {"event": "module_load_failed"}
+            logger.warning("Can't load %s%s: %s", name, stays, _reason(error), extra=extra)
             old = new
         else:
             self._loaded[skill_id] = new
             if old or new:
-                verb = "Reloaded" if old and new else "Added" if new else "Removed"
-                logger.info("%s %s", verb, skill_id)
+                event = "module_added" if new else "module_removed"
+                event = "module_reloaded" if old and new else event
+                verb = event.removeprefix("module_").capitalize()
+                logger.info("%s %s", verb, skill_id, extra={"event": event})
         if old:
             await asyncio.to_thread(_unload, skill_id, old.module)
 
 
 def _scan(folder: Path) -> dict[str, Files]:
-    """The files that apcore takes for modules, by the ids that it gives them."""
-    _must_be_there(folder)
-    found: dict[str, Files] = {}
+    """Return the files of the modules that apcore would discover, by module id."""
+    _check_exists(folder)
+    files_by_id: dict[str, Files] = {}
     for file in scan_extensions(folder):
-        with suppress(FileNotFoundError):  # gone already
+        with suppress(FileNotFoundError):  # deleted since it was listed
             stats = [path.stat() for path in (file.file_path, file.meta_path) if path]
             stamps = [(stat.st_mtime_ns, stat.st_size, stat.st_ino) for stat in stats]
-            found[file.canonical_id] = Files(file.file_path, file.meta_path, stamps)
-    _must_be_there(folder)  # it may have gone meanwhile, and all files with it
-    return found
+            files_by_id[file.canonical_id] = Files(file.file_path, file.meta_path, stamps)
+    _check_exists(folder)  # if it was deleted during the scan, the files are missing by mistake
+    return files_by_id
 
 
-def _must_be_there(folder: Path) -> None:
-    """Raise what scan_extensions takes for an empty folder."""
+def _check_exists(folder: Path) -> None:
+    """Raise an OSError if the folder can't be read, which scan_extensions takes for empty."""
     next(folder.iterdir(), None)
 
 
-def _adopt(registry: Registry, found: dict[str, Files]) -> dict[str, Loaded | None]:
-    """What the registry has of these files: apcore gives their Python modules such names."""
-    return {
+def _already_loaded(registry: Registry, files_by_id: dict[str, Files]) -> dict[str, Loaded | None]:
+    """Return the modules that the registry has loaded from these files."""
+    return {  # apcore gives Python modules from extensions such names
         skill_id: Loaded(module, _metadata(files))
-        for skill_id, files in found.items()
+        for skill_id, files in files_by_id.items()
         if type(module := registry.get(skill_id)).__module__ == f"apcore_ext_{files.code.stem}"
     }
 
@@ -158,17 +165,18 @@ def _load(skill_id: str, files: Files) -> Loaded:
     """Load a module as `Registry.discover` does.
 
     Raises:
-        ModuleLoadError: It does not load, for the reason that is its cause.
+        ModuleLoadError: It does not load; the error's cause is the reason.
     """
-    # Python knows compiled code by the second and size of its source: it may be an earlier edit's
+    # Python matches compiled code with its source by size and modification time in seconds: after
+    # two edits within one second, it could be the code of the first.
     with suppress(OSError, NotImplementedError):
         Path(cache_from_source(str(files.code))).unlink()
     try:
         metadata = _metadata(files)
-        kind = resolve_entry_point(files.code, metadata)
-        if errors := validate_module(kind):
+        module_class = resolve_entry_point(files.code, metadata)
+        if errors := validate_module(module_class):
             raise TypeError("; ".join(errors))
-        loaded = Loaded(kind(), metadata)
+        loaded = Loaded(module_class(), metadata)
         _register(Registry(), skill_id, loaded)  # checks the rest, and runs on_load
     except BaseException as error:  # modules may raise anything, and SystemExit ends an event loop
         raise ModuleLoadError(module_id=skill_id, reason=str(error)) from error
@@ -176,14 +184,14 @@ def _load(skill_id: str, files: Files) -> Loaded:
 
 
 def _swap(registry: Registry, skill_id: str, old: Loaded | None, new: Loaded | None) -> None:
-    """Put *new* in the place of *old*; without an await, so that nobody finds it empty."""
+    """Replace *old* with *new*, without an await, so that no request finds neither of them."""
     with _without_hooks(old), _without_hooks(new):
         if old:
             registry.unregister(skill_id)
         try:
             if new:
                 _register(registry, skill_id, new)
-        except Exception:  # registries raise what they like; the old module stays then
+        except Exception:  # registries may raise anything; the old module then stays
             if old:
                 _register(registry, skill_id, old)
             raise
@@ -194,7 +202,7 @@ def _metadata(files: Files) -> dict[str, Any]:
 
 
 def _register(registry: Registry, skill_id: str, loaded: Loaded) -> None:
-    """Register a module so that it is described as after `Registry.discover`."""
+    """Register a module with the same description as `Registry.discover`."""
     version = loaded.metadata.get("version")
     version = version if isinstance(version, str) else None
     registry.register(skill_id, loaded.module, version=version, metadata=loaded.metadata)
@@ -202,9 +210,9 @@ def _register(registry: Registry, skill_id: str, loaded: Loaded) -> None:
 
 @contextmanager
 def _without_hooks(loaded: Loaded | None) -> Generator[None]:
-    """Hide a module's hooks from the registry: a worker thread runs them.
+    """Hide a module's hooks from the registry, since a worker thread runs them.
 
-    Those of a module without a `__dict__` stay in sight, and run in both.
+    Hooks of a module without a `__dict__` can't be hidden, and run twice.
     """
     hidden: dict[str, Any] = dict.fromkeys(("on_load", "on_unload"))
     attributes = getattr(loaded and loaded.module, "__dict__", {})
@@ -222,11 +230,12 @@ def _unload(skill_id: str, module: Any) -> None:
     try:
         getattr(module, "on_unload", lambda: None)()
     except BaseException as error:  # as in _load
-        logger.warning("Can't unload %s: %s", skill_id, _reason(error))
+        extra = {"event": "module_unload_failed"}
+        logger.warning("Can't unload %s: %s", skill_id, _reason(error), extra=extra)
 
 
 def _reason(error: BaseException) -> str:
-    """What was raised, in one line; of an import that failed, by the module's code."""
+    """Return the error in one line; of a failed import, the error of the module's code."""
     while isinstance(error, ModuleLoadError) and error.__cause__:
         error = error.__cause__
     return clean(f"{type(error).__name__}: {error}", 300)

@@ -1,4 +1,4 @@
-"""Webhooks that arrive: signed, retried, in order, and never into the inner network."""
+"""Webhook delivery: signed, retried, in order, and only to addresses that the guard allows."""
 
 from .guard import RefusedError
 from .settings import PushSettings

@@ -1,91 +1,83 @@
-"""The operations on push configurations (A2A 1.0 §3.1.7 to §3.1.10, FR-PSH-001, FR-PSH-004)."""
+"""Operations on push configs (A2A 1.0 §3.1.7 to §3.1.10, FR-PSH-001, FR-PSH-004)."""
 
 import re
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any
 from uuid import uuid4
 
 from a2a import types as a2a
 from a2a.utils.errors import InvalidParamsError, TaskNotFoundError
-from apcore_a2a_core.dialects import invalid
+from apcore_a2a_core.dialects import Json, invalid
 
 from apcore_a2a_server.store import Store, Version, Webhook, with_webhook
 
 from .guard import Guard, RefusedError
 from .signing import DIALECT_1
 
-Json: TypeAlias = dict[str, Any]
-Result: TypeAlias = Webhook | Sequence[Webhook] | None
-
-ID = re.compile(r"[\x21-\x7e]{1,256}")
-SCHEME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,64}")
-"""A token of RFC 9110 §5.6.2."""
-VALUE = re.compile(r"(?! )[\x20-\x7e]{0,4096}(?<! )")
-"""What can stand in a header (RFC 9110 §5.5)."""
-TEXT = "must have at most 4096 ASCII characters, and no outer blanks"
+CONFIG_ID = re.compile(r"[\x21-\x7e]{1,256}")
+AUTH_SCHEME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,64}")
+"""A token (RFC 9110 §5.6.2)."""
+HEADER_VALUE = re.compile(r"(?! )[\x20-\x7e]{0,4096}(?<! )")
+"""A field value of visible ASCII characters and inner spaces (RFC 9110 §5.5)."""
+HEADER_VALUE_RULE = "must be at most 4096 printable ASCII characters, without outer spaces"
 
 
 class PushConfigs:
-    """The webhooks of tasks, as their owners see them.
+    """The push configs of tasks, as the owners of the tasks see them.
 
     Args:
-        store: Where they are kept.
-        guard: Judges their addresses.
+        store: The store that keeps them.
+        guard: Decides which URLs are allowed.
     """
 
     def __init__(self, store: Store, guard: Guard) -> None:
         self._store = store
         self._guard = guard
 
-    async def answer(self, asked: Any, version: Version, principal: str) -> Any:
-        """Do what a request about the caller's own task asks for, and answer it in JSON.
+    async def answer(self, request: Any, version: Version, principal: str) -> Any:
+        """Perform a request about a task of the caller; return the result as JSON.
+
+        Results have the format of A2A 1.0 §3.1.7 to §3.1.10, or of 0.3 §7.5 to §7.8.
 
         Args:
-            asked: A message of the SDK.
-            version: The version of the protocol that it came in.
-            principal: The id of the caller.
+            request: The request, as a message of the SDK.
+            version: The protocol version of the request.
+            principal: The caller's principal.
 
         Raises:
-            InvalidParamsError: A member makes no sense.
-            TaskNotFoundError: There is no such configuration.
+            InvalidParamsError: A member is invalid, or the URL is not allowed.
+            TaskNotFoundError: The task has no such push config.
         """
-        return _written(await self._perform(asked, version, principal), version)
-
-    async def _perform(self, asked: Any, version: Version, principal: str) -> Result:
-        if isinstance(asked, a2a.TaskPushNotificationConfig):
-            webhook = await self._read(asked, asked.task_id, version, principal)
-            await self.set(asked.task_id, webhook)
-            return webhook
-        webhooks = await self._store.webhooks(asked.task_id)
-        if isinstance(asked, a2a.ListTaskPushNotificationConfigsRequest):
-            return webhooks
-        found = [webhook for webhook in webhooks if asked.id in ("", webhook.config.id)]
-        if isinstance(asked, a2a.DeleteTaskPushNotificationConfigRequest):
-            await self._delete(asked, found, version)
-            return None
-        if not found:
+        if isinstance(request, a2a.TaskPushNotificationConfig):
+            webhook = await self._checked(request, request.task_id, version, principal)
+            edit = partial(with_webhook, webhook=webhook)
+            await self._store.edit_webhooks(request.task_id, edit)
+            return _webhook_json(webhook, version)
+        webhooks = await self._store.webhooks(request.task_id)
+        if isinstance(request, a2a.ListTaskPushNotificationConfigsRequest):
+            configs = [_webhook_json(webhook, version) for webhook in webhooks]
+            return configs if version == "0.3" else {"configs": configs}
+        matches = [webhook for webhook in webhooks if request.id in ("", webhook.config.id)]
+        if isinstance(request, a2a.DeleteTaskPushNotificationConfigRequest):
+            await self._delete(request, matches, version)
+            return None if version == "0.3" else {}
+        if not matches:
             raise TaskNotFoundError("Push notification config not found")
-        return found[0]
+        return _webhook_json(matches[0], version)
 
-    async def wish(self, send: a2a.SendMessageRequest, version: Version, principal: str) -> Webhook:
-        """Return the webhook that a message brings for its task (A2A 1.0 §3.2.2).
+    async def requested(
+        self, send: a2a.SendMessageRequest, version: Version, principal: str
+    ) -> Webhook:
+        """Return the webhook that a message requests for its task (A2A 1.0 §3.2.2).
 
         Raises:
-            InvalidParamsError: Nothing is sent to its address, or a member can't be sent.
+            InvalidParamsError: A member is invalid, or the URL is not allowed.
         """
         config = send.configuration.task_push_notification_config
-        return await self._read(config, send.message.task_id, version, principal)
+        return await self._checked(config, send.message.task_id, version, principal)
 
-    async def set(self, task_id: str, webhook: Webhook) -> None:
-        """Add a webhook to a task, or replace the one with the same id.
-
-        Raises:
-            InvalidParamsError: The task has too many.
-        """
-        await self._store.edit_webhooks(task_id, partial(with_webhook, webhook=webhook))
-
-    async def _read(
+    async def _checked(
         self,
         config: a2a.TaskPushNotificationConfig,
         task_id: str,
@@ -98,60 +90,54 @@ class PushConfigs:
         except RefusedError as error:
             errors = [{"field": "url", "code": "invalid", "message": str(error)}]
             raise InvalidParamsError(str(error), data={"errors": errors}) from None
-        kept = a2a.TaskPushNotificationConfig()
-        kept.CopyFrom(config)
-        kept.ClearField("tenant")
-        kept.task_id = task_id
-        # of 0.3's `set` a second one without an id replaces the first, as with the SDK
-        kept.id = config.id or (task_id if version == "0.3" else str(uuid4()))
-        return Webhook(kept, version)
+        stored_config = a2a.TaskPushNotificationConfig()
+        stored_config.CopyFrom(config)
+        stored_config.ClearField("tenant")
+        stored_config.task_id = task_id
+        # In 0.3 a task has one config without an id: a second `set` replaces the first, as in
+        # the SDK. In 1.0 every `create` without an id makes another config.
+        stored_config.id = config.id or (task_id if version == "0.3" else str(uuid4()))
+        return Webhook(stored_config, version)
 
     async def _delete(
         self,
-        asked: a2a.DeleteTaskPushNotificationConfigRequest,
-        found: Sequence[Webhook],
+        request: a2a.DeleteTaskPushNotificationConfigRequest,
+        matches: Sequence[Webhook],
         version: Version,
     ) -> None:
-        """Forget these; that there are none is an error in 0.3 alone (FR-PSH-004.3)."""
-        if not asked.id and version != "0.3":
+        """Delete *matches*; only in 0.3 is it an error if there are none (FR-PSH-004.3)."""
+        if not request.id and version != "0.3":
             raise invalid("params.id", "must be given")
-        if not found and version == "0.3":
+        if not matches and version == "0.3":
             raise TaskNotFoundError("Push notification config not found")
-        gone = {webhook.config.id for webhook in found}
-        if gone:
+        deleted_ids = {webhook.config.id for webhook in matches}
+        if deleted_ids:
             await self._store.edit_webhooks(
-                asked.task_id, lambda webhooks: [w for w in webhooks if w.config.id not in gone]
+                request.task_id,
+                lambda webhooks: [each for each in webhooks if each.config.id not in deleted_ids],
             )
 
 
 def _check(config: a2a.TaskPushNotificationConfig) -> None:
     authentication = config.authentication
-    if config.id and not ID.fullmatch(config.id):
-        raise invalid("id", "must have at most 256 visible ASCII characters")
-    if not VALUE.fullmatch(config.token):
-        raise invalid("token", TEXT)
-    if not VALUE.fullmatch(authentication.credentials):
-        raise invalid("authentication.credentials", TEXT)
-    if authentication.scheme and not SCHEME.fullmatch(authentication.scheme):
-        raise invalid("authentication.scheme", "must be the name of a scheme, such as Bearer")
+    if config.id and not CONFIG_ID.fullmatch(config.id):
+        raise invalid("id", "must be at most 256 visible ASCII characters")
+    if not HEADER_VALUE.fullmatch(config.token):
+        raise invalid("token", HEADER_VALUE_RULE)
+    if not HEADER_VALUE.fullmatch(authentication.credentials):
+        raise invalid("authentication.credentials", HEADER_VALUE_RULE)
+    if authentication.scheme and not AUTH_SCHEME.fullmatch(authentication.scheme):
+        raise invalid(
+            "authentication.scheme", "must be an HTTP authentication scheme, such as Bearer"
+        )
     if authentication.credentials and not authentication.scheme:
-        raise invalid("authentication.scheme", "must be given with credentials")
+        raise invalid("authentication.scheme", "must be given if there are credentials")
 
 
-def _written(result: Result, version: Version) -> Any:
-    """Return the answer of an operation as JSON (A2A 1.0 §3.1.7 to §3.1.10, 0.3 §7.5 to §7.8)."""
-    if isinstance(result, Webhook):
-        return _webhook(result, version)
-    if isinstance(result, Sequence):
-        configs = [_webhook(webhook, version) for webhook in result]
-        return configs if version == "0.3" else {"configs": configs}
-    return None if version == "0.3" else {}
+def _webhook_json(webhook: Webhook, version: Version) -> Json:
+    """Return the push config and its status (SRS 7.1.7) as JSON.
 
-
-def _webhook(webhook: Webhook, version: Version) -> Json:
-    """One webhook; its status (SRS 7.1.7) is beside what the protocol has.
-
-    1.0 knows no other members than its own, so that it tells the status of a failed one alone.
+    The protocol has no members for the status; in 1.0, only a failed webhook has them.
     """
     config = DIALECT_1.message(webhook.config)
     failed = {"status": "failed", "reason": webhook.failure} if webhook.failure else {}
@@ -159,7 +145,7 @@ def _webhook(webhook: Webhook, version: Version) -> Json:
         return {**config, **failed}
     task_id = config.pop("taskId")
     if "authentication" in config:
-        known = config["authentication"]
-        scheme = known.pop("scheme", None)
-        config["authentication"] = {"schemes": [scheme] if scheme else [], **known}
+        authentication = config["authentication"]
+        scheme = authentication.pop("scheme", None)
+        config["authentication"] = {"schemes": [scheme] if scheme else [], **authentication}
     return {"taskId": task_id, "pushNotificationConfig": config, "status": "active", **failed}

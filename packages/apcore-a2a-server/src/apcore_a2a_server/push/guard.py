@@ -1,9 +1,12 @@
-"""The one judge of a webhook's address: when it is set, and at every connection (NFR-SEC-004).
+"""Guard against webhooks that lead into internal networks (NFR-SEC-004).
+
+It checks a URL when it is configured and again at every connection, since the addresses of a name
+may change in between (DNS rebinding).
 
 ```
 ValueError
-└── RefusedError     nothing is sent to this address; its text is safe to show to a client
-    └── BusyError    its name can't be looked up now
+└── RefusedError     the URL is not allowed; the message is safe to show to a client
+    └── BusyError    too many names are being resolved
 ```
 """
 
@@ -11,8 +14,8 @@ import asyncio
 import re
 import socket
 import threading
-from collections.abc import Awaitable, Callable, Iterable
-from contextlib import suppress
+from collections.abc import Awaitable, Callable
+from contextlib import ExitStack, suppress
 from functools import lru_cache
 from ipaddress import ip_address, ip_network
 from typing import TypeAlias
@@ -20,49 +23,50 @@ from urllib.parse import urlsplit
 from weakref import WeakValueDictionary
 
 from .addresses import Address, is_forbidden, is_public
-from .settings import NAME, PushSettings
+from .settings import HOST_NAME, PushSettings
 
 Resolve: TypeAlias = Callable[[str, int, str], Awaitable[list[str]]]
-"""From a host, a port and the principal that asks to the host's addresses."""
+"""Resolves a host, a port and a principal to the addresses of the host."""
 
 MAX_URL = 2048
-KEPT = 1000
-"""How many judgements are remembered; what names lead to is none of them."""
-SAFE_PORTS = (443, 8443)
-VISIBLE = re.compile(r"[\x21-\x5b\x5d-\x7e]*")
-"""What a URL is made of (RFC 3986 §2), and no backslash, which some take for a slash."""
-INNER = frozenset(
+"""Characters."""
+CACHE_SIZE = 1000
+"""Entries of each cache of decisions; resolved addresses are never cached."""
+DEFAULT_PORTS = (443, 8443)
+URL_CHARACTERS = re.compile(r"[\x21-\x5b\x5d-\x7e]*")
+"""Visible ASCII (RFC 3986 §2) without the backslash, which some parsers take for a slash."""
+INTERNAL_DOMAINS = frozenset(
     ["corp", "home", "internal", "intranet", "lan", "local", "localdomain", "localhost", "private"]
 )
-"""Top-level names that are used inside networks alone."""
-NUMBER = re.compile(r"(0x[0-9a-f]*|[0-9]+)", re.IGNORECASE)
-NOT_PUBLIC = "The webhook's host must have public addresses, and no others"
-"""Said of unknown names, too: what names lead to in here is nobody's business."""
+"""Top-level domains that exist only inside networks."""
+NUMERIC_LABEL = re.compile(r"(0x[0-9a-f]*|[0-9]+)", re.IGNORECASE)
+NOT_PUBLIC = "The webhook's host must have public addresses only"
+"""Message for unknown names too, so that clients can't find out which internal names exist."""
 LOOKUP_TIMEOUT = 5.0
-"""Seconds that a name may take."""
-LOOKUPS = 64
-"""How many names are looked up at a time; those that take longer keep their place."""
-PER_PRINCIPAL = 8
-"""How many for one principal."""
+"""Seconds to wait for a free slot, and then for the addresses."""
+MAX_LOOKUPS = 64
+"""Lookups that may run at a time; one that times out keeps its slot until it ends."""
+MAX_LOOKUPS_PER_PRINCIPAL = 8
+"""Lookups for one principal that may run at a time."""
 
 
 class RefusedError(ValueError):
-    """The address of a webhook is none that this agent sends to."""
+    """The URL of a webhook is not allowed."""
 
 
 class BusyError(RefusedError):
-    """Too many names are being looked up, for this principal or in all."""
+    """Too many names are being resolved, for this principal or in total."""
 
     def __init__(self) -> None:
-        super().__init__("The webhook's host can't be looked up now; try again later")
+        super().__init__("The webhook's host can't be resolved now; try again later")
 
 
 class Guard:
-    """Decides which addresses notifications may go to.
+    """Rules for the URLs and addresses that notifications may be sent to.
 
     Args:
-        settings: What is allowed.
-        resolve: Looks up names; else the system's resolver does.
+        settings: The allowed hosts and ports.
+        resolve: Resolves names; by default the system's resolver.
 
     Example:
         ```python
@@ -76,14 +80,14 @@ class Guard:
             asyncio.run(guard.check("https://169.254.169.254/latest/meta-data", "ada"))
         except ValueError as error:
             print(error)
-            #> The webhook's host must have public addresses, and no others
+            #> The webhook's host must have public addresses only
         ```
     """
 
     def __init__(self, settings: PushSettings, resolve: Resolve | None = None) -> None:
         self._dev = settings.dev
         self._any_port = settings.dev and not settings.ports
-        self._ports = settings.ports or SAFE_PORTS
+        self._ports = settings.ports or DEFAULT_PORTS
         self._proxied = settings.proxy is not None
         hosts = [host.lower().rstrip(".") for host in settings.allowed_hosts]
         self._any_host = "*" in hosts
@@ -91,66 +95,67 @@ class Guard:
         self._names = frozenset({*hosts} - {*networks, "*"})
         self._networks = [ip_network(host) for host in networks]
         self._resolve = resolve or Resolver()
-        self._judged = lru_cache(KEPT)(self._judge)
-        self.target = lru_cache(KEPT)(self._target)
+        self._allows = lru_cache(CACHE_SIZE)(self._is_allowed)
+        self.target = lru_cache(CACHE_SIZE)(self._target)
 
     async def check(self, url: str, principal: str) -> None:
-        """Judge a webhook's address, and what its host leads to now, for a principal.
+        """Check the URL of a principal's webhook, and the current addresses of its host.
+
+        Behind a proxy, only the URL is checked: the proxy resolves the name.
 
         Raises:
-            RefusedError: Nothing may be sent there.
+            RefusedError: The URL or an address is not allowed.
         """
         host, port = self.target(url)
         if not self._proxied:
             await self.addresses(host, port, principal)
 
     def _target(self, url: str) -> tuple[str, int]:
-        """Return the host and the port of a webhook's address, judged by what it says.
+        """Return the host and the port of a webhook's URL.
 
         Raises:
-            RefusedError: It may not be an address of a webhook.
+            RefusedError: The URL itself is not allowed; addresses are not checked here.
         """
-        if len(url) > MAX_URL or not VISIBLE.fullmatch(url):
+        if len(url) > MAX_URL or not URL_CHARACTERS.fullmatch(url):
             raise RefusedError(f"The webhook's URL must have at most {MAX_URL} ASCII characters")
         try:
-            parts = urlsplit(url)
-            host, port = parts.hostname or "", parts.port
+            url_parts = urlsplit(url)
+            host, port = url_parts.hostname or "", url_parts.port
         except ValueError:
             raise RefusedError("The webhook's URL is malformed") from None
-        if parts.scheme not in ("https", "http"):
+        if url_parts.scheme not in ("https", "http"):
             raise RefusedError("The webhook's URL must begin with https://")
-        if parts.scheme == "http" and not self._dev:
+        if url_parts.scheme == "http" and not self._dev:
             raise RefusedError("Webhook URL must use HTTPS in production mode")
-        if "@" in parts.netloc:
-            raise RefusedError("The webhook's URL must hold no user and no password")
-        if not (NAME.fullmatch(host) or _literal(host)):
+        if "@" in url_parts.netloc:
+            raise RefusedError("The webhook's URL must not contain a user or a password")
+        if not (HOST_NAME.fullmatch(host) or _literal(host)):
             raise RefusedError("The webhook's URL must have a host")
-        port = port if port is not None else 443 if parts.scheme == "https" else 80
+        port = port if port is not None else 443 if url_parts.scheme == "https" else 80
         if not self._any_port and port not in self._ports:
-            either = " or ".join(map(str, self._ports))
-            raise RefusedError(f"The webhook's port must be {either}")
+            allowed_ports = " or ".join(map(str, self._ports))
+            raise RefusedError(f"The webhook's port must be {allowed_ports}")
         if self._proxied:
-            self._check_name(host)
+            self._check_proxied(host)
         return host, port
 
     async def addresses(self, host: str, port: int, principal: str) -> list[str]:
-        """The addresses of a host: resolved once, each of them judged, and none that is not.
+        """Resolve a host once, and return its addresses if all of them are allowed.
+
+        Connections must use the returned addresses: another lookup may have another result.
 
         Raises:
-            RefusedError: One of them may not be connected to, or there is none.
+            RefusedError: An address is not allowed, or the host has no address.
         """
         try:
-            found = [host] if _literal(host) else await self._resolve(host, port, principal)
+            addresses = [host] if _literal(host) else await self._resolve(host, port, principal)
         except OSError:
             raise RefusedError(NOT_PUBLIC) from None
-        if not found or not all(self._judged(host, text) for text in found):
+        if not addresses or not all(self._allows(host, ip_address(each)) for each in addresses):
             raise RefusedError(NOT_PUBLIC)
-        return found
+        return addresses
 
-    def _judge(self, host: str, text: str) -> bool:
-        return self._allows(host, ip_address(text))
-
-    def _allows(self, host: str, address: Address) -> bool:
+    def _is_allowed(self, host: str, address: Address) -> bool:
         if is_forbidden(address):
             return False
         if self._is_named(host) or any(address in network for network in self._networks):
@@ -159,28 +164,33 @@ class Guard:
 
     def _is_named(self, host: str) -> bool:
         labels = host.rstrip(".").split(".")
-        parents = {"*." + ".".join(labels[n:]) for n in range(1, len(labels))}
-        return not self._names.isdisjoint({host.rstrip("."), *parents})
+        wildcards = {"*." + ".".join(labels[start:]) for start in range(1, len(labels))}
+        return not self._names.isdisjoint({host.rstrip("."), *wildcards})
 
-    def _check_name(self, host: str) -> None:
-        """Judge a host that the proxy is going to resolve, as far as its name tells."""
+    def _check_proxied(self, host: str) -> None:
+        """Check a host that the proxy will resolve, as far as its name permits."""
         host = host.lower().rstrip(".")
         literal = _literal(host)
         labels = host.split(".")
+        top_label = labels[-1]
         if literal is not None:
-            known = self._allows(host, literal)
+            is_allowed = self._allows(host, literal)
         elif self._is_named(host) or (self._dev and host == "localhost"):
-            known = True
-        else:  # 127.1 and 0x7f000001 are addresses to some
-            inner = len(labels) < 2 or labels[-1] in INNER or host.endswith(".home.arpa")
-            known = self._any_host and not inner and not NUMBER.fullmatch(labels[-1])
-        if not known:
+            is_allowed = True
+        else:
+            is_single = len(labels) == 1
+            is_internal = is_single or top_label in INTERNAL_DOMAINS or host.endswith(".home.arpa")
+            # Some resolvers take names with a numeric last label, such as 127.1 and 0x7f000001,
+            # for IPv4 addresses.
+            is_numeric = NUMERIC_LABEL.fullmatch(top_label) is not None
+            is_allowed = self._any_host and not is_internal and not is_numeric
+        if not is_allowed:
             raise RefusedError(NOT_PUBLIC)
 
 
-@lru_cache(KEPT)
+@lru_cache(CACHE_SIZE)
 def _literal(host: str) -> Address | None:
-    """The address that *host* is; one with a scope is none of a webhook."""
+    """Return the address that *host* spells out, if it does; scope ids are not supported."""
     try:
         return None if "%" in host else ip_address(host)
     except ValueError:
@@ -188,81 +198,61 @@ def _literal(host: str) -> Address | None:
 
 
 class Resolver:
-    """The system's own resolver, each look-up in a daemon thread.
+    """The system's resolver, with each lookup in a daemon thread of its own.
 
-    The threads that `asyncio` has for it are few, and shared with everything else: names that are
-    slow on purpose would hold up others' work, and a process that ends would wait for them.
+    `loop.getaddrinfo` uses asyncio's default thread pool, which is small and shared: names that
+    are slow on purpose would block other work, and delay the end of the process.
     """
 
     def __init__(self) -> None:
-        self._places = asyncio.Semaphore(LOOKUPS)
-        self._shares: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+        self._slots = asyncio.Semaphore(MAX_LOOKUPS)
+        self._principal_slots: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
     async def __call__(self, host: str, port: int, principal: str) -> list[str]:
-        """Return the addresses of *host*, in the order in which they should be tried.
+        """Return the addresses of *host*, if any, in the order in which to try them.
 
         Args:
-            host: The name.
-            port: The port.
-            principal: The principal; slow names of one do not hold up those of others.
+            host: The name of the host.
+            port: The port of the service.
+            principal: The webhook's principal, whose slow names must not delay other principals.
 
         Raises:
-            BusyError: Too many names are looked up already.
-            OSError: There are none, or not in time.
+            BusyError: Too many lookups are running.
+            TimeoutError: The lookup takes too long.
         """
-        share = self._shares.setdefault(principal, asyncio.Semaphore(PER_PRINCIPAL))
-        try:
-            async with asyncio.timeout(LOOKUP_TIMEOUT):
-                await _acquired(share, self._places)
-        except TimeoutError:
-            raise BusyError from None
+        semaphore = asyncio.Semaphore(MAX_LOOKUPS_PER_PRINCIPAL)
+        principal_slots = self._principal_slots.setdefault(principal, semaphore)
         loop = asyncio.get_running_loop()
-        found: asyncio.Future[list[str]] = loop.create_future()
+        result: asyncio.Future[list[str]] = loop.create_future()
 
-        def settle(addresses: list[str], error: OSError | None) -> None:
-            _release((share, self._places))
-            if error is None:
-                found.set_result(addresses)
-            else:
-                found.set_exception(error)
-                found.exception()  # retrieve it: the caller may have gone
+        def finish(addresses: list[str]) -> None:
+            held_slots.close()
+            result.set_result(addresses)
 
-        def work() -> None:
-            outcome = _look_up(host, port)
-            with suppress(RuntimeError):  # the loop has ended meanwhile
-                loop.call_soon_threadsafe(settle, *outcome)
+        def run_lookup() -> None:
+            addresses = _look_up(host, port)
+            with suppress(RuntimeError):  # the event loop was closed during the lookup
+                loop.call_soon_threadsafe(finish, addresses)
 
-        try:
-            threading.Thread(target=work, name="resolver", daemon=True).start()
-        except RuntimeError:  # the system has no more threads
-            _release((share, self._places))
-            raise BusyError from None
-        async with asyncio.timeout(LOOKUP_TIMEOUT):  # TimeoutError is an OSError
-            return await asyncio.shield(found)
+        with ExitStack() as acquired:
+            try:
+                async with asyncio.timeout(LOOKUP_TIMEOUT):
+                    for slots in (principal_slots, self._slots):
+                        await slots.acquire()
+                        acquired.callback(slots.release)
+                threading.Thread(target=run_lookup, name="resolver", daemon=True).start()
+            except (TimeoutError, RuntimeError):  # RuntimeError: the system is out of threads
+                raise BusyError from None
+            # From here on the thread owns the slots, since a lookup can't be cancelled: one that
+            # times out below still counts against the limits until the system answers.
+            held_slots = acquired.pop_all()
+        async with asyncio.timeout(LOOKUP_TIMEOUT):
+            return await asyncio.shield(result)
 
 
-async def _acquired(*places: asyncio.Semaphore) -> None:
-    """Take a place in each, or in none."""
-    taken: list[asyncio.Semaphore] = []
+def _look_up(host: str, port: int) -> list[str]:
     try:
-        for place in places:
-            await place.acquire()
-            taken.append(place)
-    except BaseException:  # canceled, most of all
-        _release(taken)
-        raise
-
-
-def _release(places: Iterable[asyncio.Semaphore]) -> None:
-    for place in places:
-        place.release()
-
-
-def _look_up(host: str, port: int) -> tuple[list[str], OSError | None]:
-    try:
-        infos = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except UnicodeError as error:  # a label that no name can have
-        return [], OSError(str(error))
-    except OSError as error:
-        return [], error
-    return list(dict.fromkeys(str(info[4][0]) for info in infos)), None
+        entries = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):  # UnicodeError: a label is empty or too long
+        return []
+    return list(dict.fromkeys(str(entry[4][0]) for entry in entries))

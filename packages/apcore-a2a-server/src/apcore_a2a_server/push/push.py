@@ -1,4 +1,4 @@
-"""Push notifications, put together."""
+"""Assembly of the parts that deliver push notifications."""
 
 import logging
 
@@ -14,21 +14,19 @@ from .transport import WebhookTransport
 
 logger = logging.getLogger("apcore_a2a.push")
 
-HINT = "give secrets= or --push-secrets"
-
 
 class Push:
-    """Calls the webhooks of tasks.
+    """Webhooks of tasks: their push configs and the delivery of notifications.
 
     Args:
-        tasks: The tasks.
-        settings: How webhooks are called.
-        on_result: Called with the outcome of each notification.
-        resolve: Looks up names; else the system's resolver does.
+        tasks: The tasks, with their store.
+        settings: The settings of webhooks.
+        on_result: Called with the results of attempts.
+        resolve: Resolves names; by default the system's resolver.
 
     Attributes:
-        configs: The push configurations of tasks.
-        queue: Delivers notifications.
+        configs: The push configs of tasks.
+        queue: The queue that delivers notifications.
     """
 
     def __init__(
@@ -36,15 +34,15 @@ class Push:
         tasks: LiveTasks,
         settings: PushSettings,
         *,
-        on_result: OnResult = lambda result, number: None,
+        on_result: OnResult = lambda result, count: None,
         resolve: Resolve | None = None,
     ) -> None:
         if not settings.secrets:
-            logger.warning("Notifications are not signed, so that anybody can forge them; %s", HINT)
+            text = "Notifications are not signed and can be forged; set secrets= or --push-secrets"
+            logger.warning(text, extra={"event": "notifications_unsigned"})
         guard = Guard(settings, resolve)
         transport = WebhookTransport(settings, guard)
-        sender = WebhookSender(
-            tasks, transport, guard, Signer(settings.secrets), settings.retries, on_result
-        )
+        signer = Signer(settings.secrets)
+        sender = WebhookSender(tasks, transport, signer, settings.retries, on_result)
         self.configs = PushConfigs(tasks.store, guard)
-        self.queue = DeliveryQueue(tasks.store, sender, settings, on_result)
+        self.queue = DeliveryQueue(tasks.store, sender, settings)

@@ -1,8 +1,8 @@
-"""The queue of deliveries: claims what is due from the outbox, and has it sent.
+"""Queue that claims due notifications from the outbox and delivers them.
 
-What waits lies in the store. Here is only what is being delivered at this moment, and a little
-more, so that no delivery waits for the store. What a process has claimed and not settled in time,
-another one claims.
+Pending notifications are in the store. This process holds only those it is delivering and a few
+more, so that no delivery has to wait for the store. A claim expires: notifications that a replica
+has claimed and not settled in time are claimed by another one.
 """
 
 import asyncio
@@ -11,142 +11,135 @@ import time
 from collections import Counter
 from contextlib import suppress
 from heapq import heappop, heappush
-from typing import TypeVar
 from weakref import WeakValueDictionary
 
 from apcore_a2a_server.store import ClaimRequest, Notification, Store
 from apcore_a2a_server.store.webhooks import TOO_MANY
 
-from .sender import OnResult, WebhookSender
+from .sender import WebhookSender
 from .settings import PushSettings
 
 logger = logging.getLogger("apcore_a2a.push")
 
-Key = TypeVar("Key")
-
 PER_HOST = 8
-"""How many notifications of a principal are under way to a host at a time."""
+"""Notifications of one owner that are sent to one host at a time."""
 PER_OWNER = 32
-"""How many to all hosts."""
+"""Notifications of one owner that are sent to all hosts at a time."""
 MAX_CLAIMED = 512
-"""How many notifications a process holds at a time."""
-AHEAD = 2
-"""How many times as much is claimed as can be under way, so that no delivery waits for it."""
+"""Notifications that a process holds at a time, including those that wait for a slot."""
+PREFETCH_FACTOR = 2
+"""Claimed notifications per delivery slot, so that a free slot need not wait for the store."""
 POLL_INTERVAL = 1.0
-"""Seconds after which notifications of other processes are noticed at the latest."""
+"""Seconds until notifications that other processes have added are noticed."""
 COUNT_INTERVAL = 2.0
-"""Seconds after which what waits is counted again."""
+"""Seconds between two counts of pending notifications."""
 STORE_TIMEOUT = 1.0
-"""Seconds that the store has at the end for what it was asked."""
+"""Seconds that statements of the store may take at shutdown."""
 CLAIM_MARGIN = 5.0
-"""Seconds that a notification is claimed for beyond the time that its attempt may take."""
+"""Seconds for which a claim outlasts the attempts that it allows for."""
 
 
 class DeliveryQueue:
-    """Delivers the notifications of a store, fairly between principals and hosts.
+    """Queue of deliveries, with fair shares for owners and hosts.
 
     Args:
-        store: Where notifications wait.
-        sender: Makes one attempt.
-        settings: How long an attempt may take, and how much may wait.
-        on_result: Called with the outcome of notifications that the store has given up.
+        store: The store whose outbox has the notifications.
+        sender: The sender that makes an attempt.
+        settings: The timeout of an attempt, and the limit for pending notifications.
     """
 
-    def __init__(
-        self, store: Store, sender: WebhookSender, settings: PushSettings, on_result: OnResult
-    ) -> None:
+    def __init__(self, store: Store, sender: WebhookSender, settings: PushSettings) -> None:
         self._store = store
         self._sender = sender
-        self._on_result = on_result
         self._max_pending = settings.max_pending
-        self._begin_within = AHEAD * settings.timeout
-        self._claim_seconds = (AHEAD + 1) * settings.timeout + CLAIM_MARGIN
+        # A claim outlasts the wait for a slot and the attempt after it: otherwise another replica
+        # could deliver the same notification while this one still does.
+        self._start_seconds = PREFETCH_FACTOR * settings.timeout
+        self._claim_seconds = (PREFETCH_FACTOR + 1) * settings.timeout + CLAIM_MARGIN
         self._deliveries: dict[asyncio.Task[None], Notification] = {}
         self._of_owner: Counter[str] = Counter()
         self._of_host: Counter[tuple[str, str]] = Counter()
         self._slots: WeakValueDictionary[tuple[str, ...], asyncio.Semaphore] = WeakValueDictionary()
         self._wake = asyncio.Event()
-        self._running: asyncio.Task[None] | None = None
-        self._counting: asyncio.Task[None] | None = None
+        self._loops: list[asyncio.Task[None]] = []
         store.on_notification(self.wake)
 
     def wake(self) -> None:
-        """Look at once whether something is due."""
+        """Check for due notifications now."""
         self._wake.set()
 
     def start(self) -> None:
-        """Begin, again after an earlier end."""
+        """Start delivering; a drained queue may be started again."""
         self._wake = asyncio.Event()
         self._retries: list[float] = []
-        """When postponed notifications are due again, by the monotonic clock."""
-        self._end: float | None = None
-        self._is_over = False
-        self._counting = asyncio.create_task(self._count())
-        self._running = asyncio.create_task(self._run())
+        """Heap of the times at which postponed notifications are due, by the monotonic clock."""
+        self._drain_end: float | None = None
+        self._is_stopped = False
+        self._loops = [asyncio.create_task(self._run()), asyncio.create_task(self._count())]
 
     async def drain(self, seconds: float) -> None:
-        """Deliver what is due for *seconds*.
+        """Deliver pending notifications for up to *seconds*, then stop.
 
-        Other processes, or the next start, go on with the rest; what only this process could
-        deliver is tried once more at once, and reported as lost in the end.
+        Other replicas, or the next start, deliver the rest if the store is durable. Otherwise
+        pending notifications are due at once for one more attempt, and undelivered ones are
+        reported as lost.
         """
-        running = self._running
-        if running is None:  # an application that failed before it started
-            await self._sender.close()
+        if not self._loops:  # the application failed before it started
+            await self._sender.transport.close()
             return
+        claim_loop = self._loops[0]
         if pending := self._store.backlog.pending:
-            logger.info("Ending; notifications that wait: %d, for %.3g s", pending, seconds)
-        self._end = time.monotonic() + seconds
+            message = "Shutting down; delivering %d pending notifications for up to %.3g s"
+            logger.info(message, pending, seconds, extra={"event": "notifications_draining"})
+        self._drain_end = time.monotonic() + seconds
         self._retries.clear()
         await self._store.mark_due()
         self.wake()
-        await asyncio.wait([running], timeout=seconds)
-        self._is_over = True
+        await asyncio.wait([claim_loop], timeout=seconds)
+        self._is_stopped = True
         self.wake()
-        # what is being claimed at this moment should not have been claimed in vain
-        await asyncio.wait([running], timeout=STORE_TIMEOUT)
-        claimed = [*self._deliveries.values()]
-        await self._cancel()
-        with suppress(TimeoutError):  # others wait as for a process that was killed
+        # Wait for a claim that is in progress: if it were cancelled, its notifications would stay
+        # claimed until the claim expires.
+        await asyncio.wait([claim_loop], timeout=STORE_TIMEOUT)
+        claimed, unfinished = [*self._deliveries.values()], [*self._loops, *self._deliveries]
+        for task in unfinished:
+            task.cancel()
+        await asyncio.gather(*unfinished, return_exceptions=True)
+        with suppress(TimeoutError):  # the claims expire, as after a crash
             async with asyncio.timeout(STORE_TIMEOUT):
-                await asyncio.gather(self._limit(), *map(self._give_back, claimed))
+                await asyncio.gather(self._limit_backlog(), *map(self._release, claimed))
         await self._report_lost()
-        await self._sender.close()
+        await self._sender.transport.close()
 
-    async def _cancel(self) -> None:
-        works = [w for w in (self._running, self._counting, *self._deliveries) if w is not None]
-        for work in works:
-            work.cancel()
-        await asyncio.gather(*works, return_exceptions=True)
-
-    async def _give_back(self, notification: Notification) -> None:
-        """Let others claim it at once."""
+    async def _release(self, notification: Notification) -> None:
+        """Give up the claim of a notification, so that another replica can claim it now."""
         try:
             await self._store.postpone(notification, 0)
-        except Exception as error:  # a store may raise anything: it is due again after a while
-            logger.debug("The %s was not given back: %s", notification, type(error).__name__)
+        except Exception as error:  # stores may raise anything; the claim expires anyway
+            logger.debug("The claim of %s was not released: %s", notification, type(error).__name__)
 
     async def _report_lost(self) -> None:
-        for notification, number in await self._store.abandon_notifications():
-            told = "%d notifications for %s are lost: the server ends"
-            logger.warning(told, number, notification)
-            self._on_result("failed", number)
+        for notification, count in await self._store.abandon_notifications():
+            message = "%d notifications for %s are lost: the server shuts down"
+            logger.warning(message, count, notification, extra={"event": "notifications_lost"})
+            self._sender.on_result("failed", count)
 
     async def _run(self) -> None:
-        """Claim what is due, again and again."""
-        while not self._is_over:
+        """Claim and deliver due notifications until the queue is drained or stopped."""
+        while not self._is_stopped:
             if await self._claim():
                 continue
-            if self._end is not None and not self._deliveries and not self._awaits_retry(self._end):
+            end = self._drain_end
+            if end is not None and not self._deliveries and not self._awaits_retry(end):
                 return
             await self._wait()
 
     def _awaits_retry(self, end: float) -> bool:
-        """Whether something that only this process can deliver is due before the end."""
+        """Return whether a retry that only this process can make is due before *end*."""
         return not self._store.is_durable and any(due <= end for due in self._retries[:1])
 
     async def _wait(self) -> None:
-        """Wait until something has happened, or may have."""
+        """Wait for a wake-up, the next retry or the poll interval."""
         seconds = POLL_INTERVAL
         if self._retries:
             seconds = min(seconds, self._retries[0] - time.monotonic())
@@ -155,82 +148,82 @@ class DeliveryQueue:
                 await self._wake.wait()
 
     async def _claim(self) -> bool:
-        """Claim what is due and there is time for; return whether there was anything."""
+        """Claim due notifications and start their deliveries; return whether any was due."""
         self._wake.clear()
         while self._retries and self._retries[0] <= time.monotonic():
             heappop(self._retries)
-        room = (MAX_CLAIMED - len(self._deliveries) + 1) // 2
-        if not room:
+        free_places = (MAX_CLAIMED - len(self._deliveries) + 1) // 2
+        if not free_places:
             return False
-        deadline = asyncio.get_running_loop().time() + self._begin_within
+        deadline = asyncio.get_running_loop().time() + self._start_seconds
         try:
-            found = await self._store.claim_notifications(self._request(room))
-        except Exception as error:  # a store may raise anything, and may be back soon
-            logger.debug("What is due could not be claimed: %s", type(error).__name__)
+            notifications = await self._store.claim_notifications(self._request(free_places))
+        except Exception as error:  # stores may raise anything; the next poll tries again
+            logger.debug("Due notifications could not be claimed: %s", type(error).__name__)
             return False
-        for notification in found:
-            self._begin(notification, deadline)
-        return bool(found)
+        for notification in notifications:
+            self._start_delivery(notification, deadline)
+        return bool(notifications)
 
-    def _request(self, room: int) -> ClaimRequest:
-        # slow ones leave places to other principals, and to one who is not here yet
-        share = max(min(PER_OWNER, MAX_CLAIMED // (AHEAD * (len(self._of_owner) + 1))), 1)
+    def _request(self, limit: int) -> ClaimRequest:
+        # Owners share the places equally, and one share stays free: slow receivers of some
+        # owners must not delay an owner whose first notification is yet to come.
+        owner_share = MAX_CLAIMED // (PREFETCH_FACTOR * (len(self._of_owner) + 1))
+        per_owner = max(min(PER_OWNER, owner_share), 1)
         return ClaimRequest(
-            limit=room,
+            limit=limit,
             per_host=PER_HOST,
-            per_owner=share,
+            per_owner=per_owner,
             hosts=[pair for pair, count in self._of_host.items() if count >= PER_HOST],
-            owners=[owner for owner, count in self._of_owner.items() if count >= share],
+            owners=[owner for owner, count in self._of_owner.items() if count >= per_owner],
             seconds=self._claim_seconds,
         )
 
-    def _begin(self, notification: Notification, deadline: float) -> None:
+    def _start_delivery(self, notification: Notification, deadline: float) -> None:
         owner, host = notification.owner, notification.webhook.host
-        work = asyncio.create_task(self._deliver(notification, host, deadline))
-        self._deliveries[work] = notification
+        delivery = asyncio.create_task(self._deliver(notification, host, deadline))
+        self._deliveries[delivery] = notification
         self._of_owner[owner] += 1
         self._of_host[owner, host] += 1
-        work.add_done_callback(self._on_done)
+        delivery.add_done_callback(self._on_done)
 
     async def _deliver(self, notification: Notification, host: str, deadline: float) -> None:
         owner = notification.owner
-        # whoever waits for a slow host must not keep a place that other hosts could have
+        # The host's slot comes first: a delivery that waits for a slow host must not occupy a slot
+        # of its owner, which a delivery to another host could use.
         async with self._slot(PER_HOST, owner, host), self._slot(PER_OWNER, owner):
             seconds = await self._sender.send(notification, deadline)
         if seconds is not None:
             heappush(self._retries, time.monotonic() + seconds)
 
-    def _slot(self, most: int, *key: str) -> asyncio.Semaphore:
-        return self._slots.setdefault(key, asyncio.Semaphore(most))
+    def _slot(self, capacity: int, *key: str) -> asyncio.Semaphore:
+        return self._slots.setdefault(key, asyncio.Semaphore(capacity))
 
-    def _on_done(self, work: asyncio.Task[None]) -> None:
-        notification = self._deliveries.pop(work)
+    def _on_done(self, delivery: asyncio.Task[None]) -> None:
+        notification = self._deliveries.pop(delivery)
         owner, host = notification.owner, notification.webhook.host
-        _decrement(self._of_owner, owner)
-        _decrement(self._of_host, (owner, host))
-        if not work.cancelled() and (error := work.exception()):  # it is due again after a while
-            logger.warning("Delivering to the %s: %s", notification, type(error).__name__)
+        self._of_owner -= {owner: 1}  # this operator drops counts of zero
+        self._of_host -= {(owner, host): 1}
+        # Mostly an error of the store; the notification is due again when its claim expires.
+        if not delivery.cancelled() and (error := delivery.exception()):
+            message, extra = "Delivery to %s failed: %s", {"event": "delivery_failed"}
+            logger.warning(message, notification, type(error).__name__, extra=extra)
         self.wake()
 
     async def _count(self) -> None:
-        """Count what waits, again and again."""
+        """Count and limit pending notifications periodically."""
         while True:
-            await self._limit()
+            await self._limit_backlog()
             await asyncio.sleep(COUNT_INTERVAL)
 
-    async def _limit(self) -> None:
-        """Count what waits, and hold principals to what may wait for them."""
+    async def _limit_backlog(self) -> None:
+        """Count pending notifications; the webhook of an owner above the limit fails."""
         try:
-            dead = await self._store.limit_backlog(self._max_pending)
-        except Exception as error:  # a store may raise anything, and may be back soon
-            logger.debug("What waits was not counted: %s", type(error).__name__)
+            dead_letters = await self._store.limit_backlog(self._max_pending)
+        except Exception as error:  # stores may raise anything; the next count tries again
+            logger.debug("Pending notifications were not counted: %s", type(error).__name__)
             return
-        if dead:
-            logger.warning("Notifications given up: %d; %s", dead, TOO_MANY)
-        self._on_result("failed", dead)
-
-
-def _decrement(counter: Counter[Key], key: Key) -> None:
-    counter[key] -= 1
-    if not counter[key]:
-        del counter[key]
+        if dead_letters:
+            extra = {"event": "notifications_given_up"}
+            logger.warning("Gave up %d notifications: %s", dead_letters, TOO_MANY, extra=extra)
+        self._sender.on_result("failed", dead_letters)

@@ -1,4 +1,4 @@
-"""One attempt to deliver a notification, and what follows from its outcome."""
+"""Attempts to deliver notifications, and their results: delivered, retried or failed."""
 
 import asyncio
 import logging
@@ -11,74 +11,67 @@ from a2a import types as a2a
 from apcore_a2a_server.store import Notification
 from apcore_a2a_server.store.live import LiveTasks
 
-from .guard import Guard
 from .signing import Signer, notification_body, notification_id, protocol_headers
-from .transport import Answer, WebhookTransport
+from .transport import WebhookResponse, WebhookTransport
 
 logger = logging.getLogger("apcore_a2a.push")
 
 GONE = 410
-NOT_ALLOWED = Answer(0, "its address is not allowed")
+"""The status with which a receiver asks for no more notifications."""
 
 Result: TypeAlias = Literal["delivered", "retried", "failed"]
 OnResult: TypeAlias = Callable[[Result, int], None]
-"""Takes the outcome of attempts, and how many notifications had it."""
+"""Takes a result, and the number of notifications that had it."""
 
 
 @dataclass(frozen=True, slots=True)
 class WebhookSender:
-    """Delivers notifications, and tells the store what came of it.
+    """Sender of notifications, which records the result of each attempt in the store.
 
     Attributes:
-        tasks: The tasks, and their store.
-        transport: Sends bytes to an address.
-        guard: Judges the addresses.
-        signer: Signs notifications.
-        retries: Seconds before each further attempt.
-        on_result: Called with the outcome of each notification.
+        tasks: The tasks, with their store.
+        transport: The transport that posts to URLs.
+        signer: The signer of notifications.
+        retries: Delays before further attempts, in seconds.
+        on_result: Called with the results of attempts.
     """
 
     tasks: LiveTasks
     transport: WebhookTransport
-    guard: Guard
     signer: Signer
     retries: Sequence[float]
     on_result: OnResult
 
     async def send(self, notification: Notification, deadline: float) -> float | None:
-        """Make one attempt, unless it is too late.
+        """Make one attempt, unless the deadline has passed.
 
         Args:
-            notification: What to deliver.
-            deadline: When others may have claimed it, by the clock of the event loop.
+            notification: The notification to deliver.
+            deadline: The last time to start, by the clock of the event loop. Later, the claim may
+                have expired, and another replica may deliver the notification.
 
         Returns:
-            Seconds until the next attempt, if there is to be one.
+            Seconds until the next attempt, or None if there is none.
         """
         task = await self._task(notification)
-        if task is None:  # the task is gone, and its webhooks with it
+        is_late = asyncio.get_running_loop().time() > deadline
+        if task is None or is_late:  # the webhooks of a deleted task are deleted too
             return None
-        if asyncio.get_running_loop().time() > deadline:  # this process was asleep
-            return None
-        answer = await self._post(notification, task)
-        if answer.is_success:
+        response = await self._post(notification, task)
+        if response.is_success:
             await self.tasks.store.settle(notification)
             self.on_result("delivered", 1)
             return None
-        if answer.status == GONE or notification.attempts > len(self.retries):
-            await self._give_up(notification, answer.reason)
+        if response.status == GONE or notification.attempts > len(self.retries):
+            await self._give_up(notification, response.reason)
             return None
-        seconds = self._pause(notification, answer)
+        seconds = self._retry_delay(notification, response)
         await self.tasks.store.postpone(notification, seconds)
         self.on_result("retried", 1)
         return seconds
 
-    async def close(self) -> None:
-        """Close the connections."""
-        await self.transport.close()
-
     async def _task(self, notification: Notification) -> a2a.Task | None:
-        """Return the task as it was, as far as a notification shows it."""
+        """Return the task at the time of the event, as far as the notification shows it."""
         payload = notification.payload
         if isinstance(payload, a2a.Task):
             return payload
@@ -89,39 +82,36 @@ class WebhookSender:
             return None
         task = a2a.Task()
         task.CopyFrom(record.task)
-        if isinstance(payload, a2a.TaskStatusUpdateEvent):  # it may be in another one by now
+        if isinstance(payload, a2a.TaskStatusUpdateEvent):  # its status may be newer by now
             task.status.CopyFrom(payload.status)
         return task
 
-    async def _post(self, notification: Notification, task: a2a.Task) -> Answer:
+    async def _post(self, notification: Notification, task: a2a.Task) -> WebhookResponse:
         webhook = notification.webhook
         try:
-            self.guard.target(webhook.config.url)
-        except ValueError:  # it was set when the settings were others
-            return NOT_ALLOWED
-        try:
             body = notification_body(notification, task)
-        except Exception:  # what can't be written as JSON must not hold up what waits behind it
-            logger.exception("The %s gets no notification", notification)
-            return Answer(0, "internal error")
-        about = notification.task_id, webhook.config.id, notification.version
-        signature = self.signer.headers(notification_id(*about), body)
-        headers = protocol_headers(webhook) + signature
+        except Exception:  # an event that can't be encoded must not block those behind it
+            extra = {"event": "notification_not_encoded"}
+            logger.exception("The notification for %s can't be encoded", notification, extra=extra)
+            return WebhookResponse(0, "internal error")
+        webhook_id = notification_id(notification.task_id, webhook.config.id, notification.version)
+        headers = protocol_headers(webhook) + self.signer.headers(webhook_id, body)
         return await self.transport.post(webhook.config.url, headers, body, notification.owner)
 
     async def _give_up(self, notification: Notification, reason: str) -> None:
-        """Have the webhook fail; nothing follows if it was set again meanwhile."""
-        dead = await self.tasks.store.give_up(notification, reason)
-        if dead:
-            told = "The %s has failed: %s; it is told nothing more"
-            logger.warning(told, notification, reason)
-        self.on_result("failed", dead)
+        """Mark the webhook as failed, unless it was replaced during the attempt."""
+        dead_letters = await self.tasks.store.give_up(notification, reason)
+        if dead_letters:
+            message = "The %s has failed: %s; it gets no more notifications"
+            logger.warning(message, notification, reason, extra={"event": "webhook_failed"})
+        self.on_result("failed", dead_letters)
 
-    def _pause(self, notification: Notification, answer: Answer) -> float:
+    def _retry_delay(self, notification: Notification, response: WebhookResponse) -> float:
         """Return the seconds until the next attempt."""
-        attempts, most = notification.attempts, len(self.retries)
-        wait = answer.retry_after if answer.status in (429, 503) else 0
-        seconds = max(self.retries[attempts - 1], wait)
-        told = "Attempt %d of %d for %s failed: %s; again in %.3g s"
-        logger.warning(told, attempts, most + 1, notification, answer.reason, seconds)
+        attempt, max_attempts = notification.attempts, len(self.retries) + 1
+        requested_delay = response.retry_after if response.status in (429, 503) else 0
+        seconds = max(self.retries[attempt - 1], requested_delay)
+        message = "Attempt %d of %d for %s failed: %s; retrying in %.3g s"
+        values = attempt, max_attempts, notification, response.reason, seconds
+        logger.warning(message, *values, extra={"event": "delivery_retried"})
         return seconds

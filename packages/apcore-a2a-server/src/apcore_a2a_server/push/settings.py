@@ -1,4 +1,4 @@
-"""How webhooks are called."""
+"""Settings of webhooks."""
 
 import re
 import ssl
@@ -11,23 +11,23 @@ from urllib.parse import urlsplit
 from apcore_a2a_server.fields import DAY, OptionError, check, option
 
 MIN_SECRET = 24
-"""Bytes that a secret has at least (Standard Webhooks, "Symmetric keys")."""
-SECRET_HELP = "whsec_ and the base64 of 24 bytes or more, such as of `openssl rand -base64 32`"
-NAME = re.compile(r"[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63}){0,126}\.?", re.IGNORECASE)
-"""A name of a host, as the resolver takes it."""
+"""Bytes (Standard Webhooks, "Symmetric keys")."""
+SECRET_RULE = "whsec_ and the base64 of 24 bytes or more, for example of `openssl rand -base64 32`"
+HOST_NAME = re.compile(r"[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63}){0,126}\.?", re.IGNORECASE)
+"""A host name, as resolvers accept it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PushSettings:
-    """How webhooks are called: what `push_notifications` takes instead of `True`.
+    """Settings of webhooks; pass them as `push_notifications` instead of `True`.
 
-    Several `secrets` sign each notification once each, so that receivers can change from one to
-    the next. Hosts that are named in `allowed_hosts` may be private. A `proxy` resolves the names
-    of hosts, so that it has to judge the addresses. A webhook with more than `max_pending`
-    notifications, or none delivered after the last of the `retries`, has failed.
+    Each of the `secrets` adds a signature to every notification, so that receivers can rotate
+    secrets. Hosts named in `allowed_hosts` may be private. A `proxy` resolves the names of hosts,
+    so it has to check their addresses. A webhook fails when a notification is undelivered after
+    the last of the `retries`, or when more than `max_pending` notifications wait.
 
     Raises:
-        OptionError: A value makes no sense.
+        OptionError: A value is invalid.
 
     Example:
         ```python
@@ -53,15 +53,13 @@ class PushSettings:
     )
     ports: Sequence[int] = option((), "Ports to call.", otherwise="443,8443", low=1, high=65535)
     proxy: str | None = option(None, "HTTP proxy for all notifications.", is_secret=True)
-    ssl_context: ssl.SSLContext | None = option(
-        None, "Which certificates to trust.", in_shell=False
-    )
+    ssl_context: ssl.SSLContext | None = option(None, "Which certificates to trust.")
     max_pending: int = option(10_000, "Notifications that may wait per principal.", low=1)
 
     def __post_init__(self) -> None:
         check(self)
         if not all(map(_is_secret, self.secrets)):
-            raise OptionError("secrets", f"must each be {SECRET_HELP}")
+            raise OptionError("secrets", f"must each be {SECRET_RULE}")
         for host in self.allowed_hosts:
             _check_host(host)
         if self.proxy is not None and not _is_proxy(self.proxy):
@@ -69,9 +67,9 @@ class PushSettings:
 
 
 def _is_secret(text: str) -> bool:
-    plain = text.removeprefix("whsec_").rstrip("=")
+    encoded = text.removeprefix("whsec_").rstrip("=")
     try:
-        return len(b64decode(plain + "=" * (-len(plain) % 4), validate=True)) >= MIN_SECRET
+        return len(b64decode(encoded + "=" * (-len(encoded) % 4), validate=True)) >= MIN_SECRET
     except ValueError:
         return False
 
@@ -82,16 +80,17 @@ def _check_host(host: str) -> None:
             ip_network(host)
         except ValueError as error:
             raise OptionError("allowed_hosts", f"must be names or networks: {error}") from None
-    elif host != "*" and not NAME.fullmatch(host.removeprefix("*.")):
-        problem = f"may have a * alone, or before one dot; {host!r} is no name"
+    elif host != "*" and not HOST_NAME.fullmatch(host.removeprefix("*.")):
+        problem = f"may have a * alone, or before one dot; {host!r} is not a host name"
         raise OptionError("allowed_hosts", problem)
 
 
 def _is_proxy(address: str) -> bool:
     try:
-        parts = urlsplit(address)
-        has_port = parts.port != 0
+        url_parts = urlsplit(address)
+        has_port = url_parts.port != 0
     except ValueError:
         return False
-    rest = parts.path.strip("/") + parts.query + parts.fragment
-    return parts.scheme in ("http", "https") and bool(parts.hostname) and has_port and not rest
+    extras = url_parts.path.strip("/") + url_parts.query + url_parts.fragment
+    is_http = url_parts.scheme in ("http", "https")
+    return is_http and bool(url_parts.hostname) and has_port and not extras

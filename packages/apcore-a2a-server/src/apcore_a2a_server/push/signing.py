@@ -1,9 +1,9 @@
-"""The body of a notification, its headers, and its signature (Standard Webhooks)."""
+"""Body, headers and signatures of notifications (Standard Webhooks)."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from hashlib import sha256
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from a2a import types as a2a
 from apcore_a2a_core.dialects import V03, V1
@@ -20,37 +20,34 @@ MEDIA_TYPES: dict[Version, str] = {"1.0": "application/a2a+json", "0.3": "applic
 
 
 def notification_body(notification: Notification, task: a2a.Task) -> bytes:
-    """Return the StreamResponse of 1.0 (§4.3.3), or the task as 0.3 has it."""
-    body: dict[str, Any]
+    """Return the JSON of a StreamResponse (A2A 1.0 §4.3.3), or of the task for a 0.3 webhook."""
     if notification.webhook.version == "0.3":
-        body = DIALECT_03.task(task)
-    else:
-        body = DIALECT_1.event(notification.payload)
-    return dump_json(body)
+        return dump_json(DIALECT_03.task(task))
+    return dump_json(DIALECT_1.event(notification.payload))
 
 
 def protocol_headers(webhook: Webhook) -> Headers:
-    """Return the headers of the protocol, and those that the client wants."""
+    """Return the headers of the protocol, and those with the client's token and credentials."""
     config = webhook.config
-    found = [
+    headers = [
         ("content-type", MEDIA_TYPES[webhook.version]),
         ("user-agent", "apcore-a2a"),
         ("a2a-version", webhook.version),
         ("accept-encoding", "identity"),
     ]
     if config.token:
-        found.append(("x-a2a-notification-token", config.token))
+        headers.append(("x-a2a-notification-token", config.token))
     if config.authentication.scheme:
         credentials = f"{config.authentication.scheme} {config.authentication.credentials}"
-        found.append(("authorization", credentials.strip()))
-    return found
+        headers.append(("authorization", credentials.strip()))
+    return headers
 
 
 class Signer:
-    """Signs notifications with each of the server's secrets.
+    """Signer of notifications with each of the server's secrets.
 
     Args:
-        secrets: `whsec_` and base64, each; none for notifications that are not signed.
+        secrets: Secrets of the form `whsec_<base64>`; if empty, notifications are not signed.
 
     Example:
         ```python
@@ -66,18 +63,21 @@ class Signer:
         self._secrets = [Secret(secret) for secret in secrets]
 
     def headers(self, notification_id: str, body: bytes) -> Headers:
-        """The headers of one attempt: an id that stays, the time now, and the signatures."""
+        """Return the headers of an attempt: the notification's id, the time and the signatures."""
         now = datetime.now(UTC)
-        found = [("webhook-id", notification_id), ("webhook-timestamp", str(int(now.timestamp())))]
+        timestamp = str(int(now.timestamp()))
+        headers = [("webhook-id", notification_id), ("webhook-timestamp", timestamp)]
         if self._secrets:
             text = body.decode()
-            signed = [secret.sign(notification_id, now, text) for secret in self._secrets]
-            found.append(("webhook-signature", " ".join(signed)))
-        return found
+            signatures = [secret.sign(notification_id, now, text) for secret in self._secrets]
+            headers.append(("webhook-signature", " ".join(signatures)))
+        return headers
 
 
 def notification_id(task_id: str, config_id: str, version: int) -> str:
-    """The id of what a webhook is told of one version of a task: always the same.
+    """Return the id of a webhook's notification of one version of a task.
+
+    It is the same for all attempts and replicas, so that receivers can drop duplicates.
 
     Example:
         ```python

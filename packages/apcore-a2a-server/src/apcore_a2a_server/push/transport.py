@@ -1,8 +1,9 @@
-"""Sends notifications to judged addresses, and reads the status of the answer alone."""
+"""HTTP transport for webhooks: posts to checked addresses, and reads only status and headers."""
 
 import asyncio
 import ssl
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from contextlib import AbstractAsyncContextManager
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -13,26 +14,28 @@ import httpcore
 
 from .guard import Guard, RefusedError
 from .settings import PushSettings
+from .signing import Headers
 
 MAX_WAIT = 3600
-"""Seconds that a receiver may ask us to wait, at most."""
+"""Longest `Retry-After` that is respected, in seconds."""
 KEEP_ALIVE = 15.0
-PIECE = 1024
-"""Bytes that are read at a time: what they hold is parsed without giving way to others."""
+"""Seconds until an idle connection is closed."""
+READ_SIZE = 1024
+"""Bytes of one read, which are parsed without a switch to other asyncio tasks."""
 MAX_READ = 64 * 1024
-"""Bytes that are read of an answer, heads and framing included."""
+"""Bytes that are read of a response, including headers and framing."""
 
 _principal: ContextVar[str] = ContextVar("apcore_a2a_push_principal")
-"""For whom a connection is opened: httpcore hands nothing on to its backend."""
+"""The principal of the current post; httpcore passes no context to its network backend."""
 
 
-class Answer(NamedTuple):
-    """The outcome of one attempt.
+class WebhookResponse(NamedTuple):
+    """The response to a post, or the reason why there is none.
 
     Attributes:
-        status: the HTTP status; 0 when there was none.
-        reason: what to log; no text of the receiver's.
-        retry_after: seconds that the receiver asks for (RFC 9110 §10.2.3).
+        status: The HTTP status; 0 without a response.
+        reason: A description for logs and clients, without text of the receiver.
+        retry_after: Seconds to wait, if the receiver asks for a delay (RFC 9110 §10.2.3).
     """
 
     status: int
@@ -41,103 +44,93 @@ class Answer(NamedTuple):
 
     @property
     def is_success(self) -> bool:
-        """2xx; a redirect is none, and is not followed."""
+        """Whether the status is 2xx; redirects are failures and are not followed."""
         return 200 <= self.status < 300
 
 
 class WebhookTransport:
-    """Posts to webhooks: judged addresses, no redirects, no proxy of the environment.
+    """Transport to webhooks that ignores redirects and the environment's proxies.
 
     Args:
-        settings: How.
-        guard: Judges the addresses.
+        settings: The timeout, proxy and TLS settings.
+        guard: The guard that checks URLs and addresses.
     """
 
     def __init__(self, settings: PushSettings, guard: Guard) -> None:
-        self._seconds = settings.timeout
-        context = settings.ssl_context or ssl.create_default_context()
-        limits: dict[str, Any] = {
-            "ssl_context": context,
-            "max_connections": None,  # the queue bounds them, for each principal
-            "keepalive_expiry": KEEP_ALIVE,
-        }
-        self._pool: httpcore.AsyncConnectionPool
-        if settings.proxy is None:
-            self._pool = httpcore.AsyncConnectionPool(network_backend=Backend(guard), **limits)
-        else:  # it is ours, wherever it is
-            self._pool = httpcore.AsyncHTTPProxy(
-                settings.proxy,
-                proxy_auth=_credentials(settings.proxy),
-                network_backend=Backend(None),
-                **limits,
-            )
+        self._timeout = settings.timeout
+        self._guard = guard
+        proxy = None if settings.proxy is None else _proxy(settings.proxy)
+        self._pool = httpcore.AsyncConnectionPool(
+            settings.ssl_context or ssl.create_default_context(),
+            proxy,
+            max_connections=None,  # the queue limits deliveries per owner and host
+            keepalive_expiry=KEEP_ALIVE,
+            network_backend=GuardedBackend(guard if proxy is None else None),
+        )
 
     async def post(
-        self, url: str, headers: list[tuple[str, str]], body: bytes, principal: str
-    ) -> Answer:
-        """Send *body* for a principal; whatever comes of it is an answer."""
+        self, url: str, headers: Headers, body: bytes, principal: str
+    ) -> WebhookResponse:
+        """Post *body* to a principal's webhook; failures are returned as a response too."""
         _principal.set(principal)
-        heads: list[Answer] = []
+        result, failure = None, ""
         try:
-            async with asyncio.timeout(self._seconds):
-                await self._post(url, headers, body, heads.append)
+            self._guard.target(url)  # settings may have changed since the webhook was configured
+            async with asyncio.timeout(self._timeout), self._stream(url, headers, body) as response:
+                result = _response(response)
+                async for _ in response.aiter_stream():  # a connection is reusable once it is read
+                    continue
         except TimeoutError:
-            heads.append(Answer(0, f"no answer in {self._seconds:g} s"))
+            failure = f"no answer in {self._timeout:g} s"
         except RefusedError:
-            heads.append(Answer(0, "its address is not allowed"))
-        except Exception as error:  # of httpcore, h11, anyio, ssl, the system: texts are not ours
-            heads.append(Answer(0, type(error).__name__))
-        return heads[0]  # what comes of the rest of an answer does not matter
+            failure = "its address is not allowed"
+        except Exception as error:  # of httpcore, h11, anyio, ssl or the system: log only the type
+            failure = type(error).__name__
+        # A status counts even if reading the body failed: the receiver has decided by then.
+        return result or WebhookResponse(0, failure)
 
     async def close(self) -> None:
-        """Close what is open."""
+        """Close all connections."""
         await self._pool.aclose()
 
-    async def _post(
-        self,
-        url: str,
-        headers: list[tuple[str, str]],
-        body: bytes,
-        on_head: Callable[[Answer], None],
-    ) -> None:
-        parts = urlsplit(url)
-        place = f"{parts.path or '/'}{'?' if parts.query else ''}{parts.query}"
-        # httpcore takes a ; and what follows it off the path of a text
-        address = httpcore.URL(
-            scheme=parts.scheme,
-            host=(parts.hostname or "").encode(),
-            port=parts.port,
-            target=place.encode(),
+    def _stream(
+        self, url: str, headers: Headers, body: bytes
+    ) -> AbstractAsyncContextManager[httpcore.Response]:
+        url_parts = urlsplit(url)
+        target = f"{url_parts.path or '/'}{'?' if url_parts.query else ''}{url_parts.query}"
+        # Given a string, httpcore would drop a ; and the rest of the path after it.
+        core_url = httpcore.URL(
+            scheme=url_parts.scheme,
+            host=(url_parts.hostname or "").encode(),
+            port=url_parts.port,
+            target=target.encode(),
         )
-        headers = [("host", parts.netloc), *headers]
-        timeouts = {"timeout": dict.fromkeys(("connect", "read", "write", "pool"), self._seconds)}
-        async with self._pool.stream(
-            "POST", address, headers=headers, content=body, extensions=timeouts
-        ) as response:
-            named = {name.lower(): value for name, value in response.headers}
-            wait = _retry_after(named.get(b"retry-after"))
-            on_head(Answer(response.status, f"status {response.status}", wait))
-            async for _ in response.aiter_stream():  # so that its connection can be used again
-                continue
+        headers = [("host", url_parts.netloc), *headers]
+        timeouts = {"timeout": dict.fromkeys(("connect", "read", "write", "pool"), self._timeout)}
+        return self._pool.stream(
+            "POST", core_url, headers=headers, content=body, extensions=timeouts
+        )
 
 
-class _Stream(httpcore.AsyncNetworkStream):
-    """A stream of bounded answers, that is closed, too, when its TLS handshake is given up."""
+class _BoundedStream(httpcore.AsyncNetworkStream):
+    """A network stream that limits the bytes read after each write."""
 
     def __init__(self, inner: httpcore.AsyncNetworkStream) -> None:
         self._inner = inner
-        self._read = 0
+        self._bytes_read = 0
 
     async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:  # noqa: ASYNC109 - it is httpcore's
-        if self._read >= MAX_READ:
-            raise httpcore.ReadError("The answer is too long")
-        data = await self._inner.read(min(max_bytes, PIECE), timeout)
-        self._read += len(data)
+        if self._bytes_read >= MAX_READ:
+            raise httpcore.ReadError("The response is too long")
+        data = await self._inner.read(min(max_bytes, READ_SIZE), timeout)
+        self._bytes_read += len(data)
+        # A read of buffered TLS data does not suspend: without this, an endless response would
+        # keep the event loop from running anything else until its limit.
         await asyncio.sleep(0)
         return data
 
     async def write(self, buffer: bytes, timeout: float | None = None) -> None:  # noqa: ASYNC109 - it is httpcore's
-        self._read = 0
+        self._bytes_read = 0
         await self._inner.write(buffer, timeout)
 
     async def aclose(self) -> None:
@@ -153,21 +146,27 @@ class _Stream(httpcore.AsyncNetworkStream):
         timeout: float | None = None,  # noqa: ASYNC109 - it is httpcore's
     ) -> httpcore.AsyncNetworkStream:
         try:
-            return _Stream(await self._inner.start_tls(ssl_context, server_hostname, timeout))
-        except asyncio.CancelledError:  # httpcore closes it at others alone
+            inner = await self._inner.start_tls(ssl_context, server_hostname, timeout)
+            return _BoundedStream(inner)
+        except asyncio.CancelledError:
+            # httpcore closes the stream if the handshake fails, but not if it is cancelled, which
+            # is how a timeout ends it.
             await self._inner.aclose()
             raise
 
 
-class Backend(httpcore.AsyncNetworkBackend):
-    """Connects by anyio to the very addresses that were judged, and leaves nothing open.
+class GuardedBackend(httpcore.AsyncNetworkBackend):
+    """A network backend that connects only to addresses that the guard has checked.
+
+    The names are resolved here and not by httpcore, so that no second lookup can return another
+    address than the one that was checked.
 
     Args:
-        guard: Judges where connections lead; None for those to a proxy, which is ours.
+        guard: The guard; None for connections to the operator's proxy, which are not checked.
     """
 
     def __init__(self, guard: Guard | None) -> None:
-        anyio: Any = httpcore.AnyIOBackend()  # httpcore's types know none when anyio is missing
+        anyio: Any = httpcore.AnyIOBackend()  # without anyio, its type in httpcore is another one
         self._inner: httpcore.AsyncNetworkBackend = anyio
         self._guard = guard
 
@@ -179,7 +178,7 @@ class Backend(httpcore.AsyncNetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
     ) -> httpcore.AsyncNetworkStream:
-        """Connect to one of the host's addresses, in their order.
+        """Connect to the first address of the host that accepts the connection.
 
         Raises:
             RefusedError: The host has an address that is not allowed.
@@ -189,48 +188,38 @@ class Backend(httpcore.AsyncNetworkBackend):
             if self._guard is None
             else await self._guard.addresses(host, port, _principal.get())
         )
+        # Each address has its share of the timeout, so that one that drops packets leaves time for
+        # the others.
         share = None if timeout is None else timeout / len(addresses)
         for address in addresses[:-1]:
             try:
-                return _Stream(await self._inner.connect_tcp(address, port, share))
+                return _BoundedStream(await self._inner.connect_tcp(address, port, share))
             except (httpcore.ConnectError, httpcore.ConnectTimeout):
                 continue
-        return _Stream(await self._inner.connect_tcp(addresses[-1], port, share))
-
-    async def connect_unix_socket(
-        self,
-        path: str,
-        timeout: float | None = None,  # noqa: ASYNC109 - it is httpcore's
-        socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
-    ) -> httpcore.AsyncNetworkStream:
-        """No webhook has such an address.
-
-        Raises:
-            RefusedError: Always.
-        """
-        raise RefusedError("The webhook's URL must have a host")
-
-    async def sleep(self, seconds: float) -> None:
-        """Wait."""
-        await self._inner.sleep(seconds)
+        return _BoundedStream(await self._inner.connect_tcp(addresses[-1], port, share))
 
 
-def _credentials(proxy: str) -> tuple[str, str] | None:
-    """User and password in the address of a proxy."""
-    parts = urlsplit(proxy)
-    return (
-        None if parts.username is None else (unquote(parts.username), unquote(parts.password or ""))
-    )
+def _proxy(proxy_url: str) -> httpcore.Proxy:
+    """Return the proxy at *proxy_url*, which may contain a user and a password."""
+    url_parts = urlsplit(proxy_url)
+    user, password = url_parts.username, unquote(url_parts.password or "")
+    return httpcore.Proxy(proxy_url, None if user is None else (unquote(user), password))
+
+
+def _response(response: httpcore.Response) -> WebhookResponse:
+    headers = {name.lower(): value for name, value in response.headers}
+    retry_after = _retry_after(headers.get(b"retry-after"))
+    return WebhookResponse(response.status, f"status {response.status}", retry_after)
 
 
 def _retry_after(value: bytes | None) -> float:
-    """Seconds from a `Retry-After`: a number of them, or a date; 0 when it says nothing."""
+    """Return the seconds of a `Retry-After` header, a number or a date; 0 if it is invalid."""
     text = (value or b"").decode("latin-1").strip()
     if text.isascii() and text.isdigit():
         return min(int(text[:9]), MAX_WAIT)
     try:
-        moment = parsedate_to_datetime(text)
-        seconds = (moment.replace(tzinfo=UTC) - datetime.now(UTC)).total_seconds()
+        retry_date = parsedate_to_datetime(text)
+        seconds = (retry_date.replace(tzinfo=UTC) - datetime.now(UTC)).total_seconds()
     except (TypeError, ValueError, OverflowError):
         return 0
     return min(max(seconds, 0), MAX_WAIT)

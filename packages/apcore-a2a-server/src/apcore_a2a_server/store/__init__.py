@@ -1,8 +1,8 @@
-"""Stores of tasks, and what it takes to configure one or to write one."""
+"""Task stores, their configuration, and the interface for new ones."""
 
 from apcore_a2a_core.records import Payload, TaskListResult, TaskRecord, TaskStore, Version
 
-from .errors import (
+from .exceptions import (
     KeyReusedError,
     LeaseLostError,
     NotSavedError,

@@ -1,7 +1,7 @@
-"""In-process stores: events of tasks, leases and the outbox, kept beside the records.
+"""In-process stores: events of tasks, leases and the outbox, kept in memory beside the records.
 
-Events live in memory. The log of a task that has ended is kept for some time as bytes, for
-readers that come back late.
+The event log of a task that has ended is kept for some time as bytes, for readers that come back
+late.
 """
 
 import asyncio
@@ -9,7 +9,7 @@ import logging
 import time
 from abc import abstractmethod
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 from weakref import WeakValueDictionary
@@ -17,170 +17,175 @@ from weakref import WeakValueDictionary
 from apcore_a2a_core.records import TaskRecord
 from apcore_a2a_core.states import SETTLED, TERMINAL
 
-from .errors import LeaseLostError, NotSavedError, StaleError
+from .exceptions import LeaseLostError, NotSavedError, StaleError
 from .outbox import Outbox
-from .port import Change, Claim, Event, Lease, NewTask, SendKey, Store, pack, unpack
+from .port import Change, Claim, Event, Lease, NewTask, SendKey, Store, pack_payload, unpack_payload
 from .webhooks import Backlog, ClaimRequest, Notification, Webhook, with_webhook
 
 logger = logging.getLogger("apcore_a2a.stores")
 
 
 @dataclass(slots=True)
-class _Log:
-    """What happened to a task that can still change, and who may change it."""
+class _TaskLog:
+    """The events, lease and webhooks of a task that can still change."""
 
     version: int
     events: list[Event] = field(default_factory=list[Event])
     epoch: int = 0
     attempts: int = 0
     expires: float | None = None
-    """When its lease ends; None when nobody runs it."""
+    """When its lease expires, by the monotonic clock; None while it has no lease."""
     deadline: float | None = None
-    """When it waits for an answer no more, in seconds since 1970."""
+    """When its pause ends without an answer, in seconds since 1970."""
     webhooks: Sequence[Webhook] = ()
     """Its webhooks, whether or not they could be saved."""
 
-    def is_free(self) -> bool:
-        """Whether somebody should see to it, and nobody does."""
+    def is_claimable(self) -> bool:
+        """Return whether its lease has expired, or its deadline has passed."""
         if self.expires is not None:
             return self.expires <= time.monotonic()
         return self.deadline is not None and self.deadline <= time.time()
 
 
-_Ended: TypeAlias = tuple[float, int, tuple[bytes, ...]]
-"""Of a task that has ended: when its log may leave, its first version, its events.
+_EndedLog: TypeAlias = tuple[float, int, tuple[bytes, ...]]
+"""The log of a task that has ended: when it may be deleted, its first version, its events.
 
-There are many; tuples of atoms are what the garbage collector need not go through.
+There are many. The garbage collector does not have to scan tuples of numbers and bytes.
 """
 
 
 class InProcessStore(Store):
-    """A store for one process: what derives from it keeps records and answers queries.
+    """A store for one process; a subclass keeps the records and answers queries.
 
-    It need not keep webhooks: those of tasks that have not ended are here.
+    A subclass need not keep webhooks: those of tasks that have not ended are kept here.
     """
 
     def __init__(self) -> None:
-        self._logs: dict[str, _Log] = {}
-        self._ended: OrderedDict[str, _Ended] = OrderedDict()
-        self._sends: OrderedDict[tuple[str, str], tuple[bytes, str]] = OrderedDict()
-        self._outbox = Outbox(self.ring)
+        self._logs: dict[str, _TaskLog] = {}
+        self._ended_logs: OrderedDict[str, _EndedLog] = OrderedDict()
+        self._send_keys: OrderedDict[tuple[str, str], tuple[bytes, str]] = OrderedDict()
+        self._outbox = Outbox(self.wake_listener)
         self._delivers = False
         """Whether notifications are delivered; if not, webhooks need not be read."""
-        self._edits: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._webhook_locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         """Locks that serialize edits of a task's webhooks."""
 
     @abstractmethod
     async def save(self, record: TaskRecord) -> None:
-        """Keep *record*, in place of the one with the same task id."""
+        """Store *record*; it replaces the one with the same task id."""
 
     @abstractmethod
     async def read_webhooks(self, task_id: str) -> Sequence[Webhook]:
-        """Return the webhooks of a task that were written last, as far as they are kept."""
+        """Return the webhooks of a task that were last written, if they are kept."""
 
     @abstractmethod
     async def write_webhooks(self, task_id: str, webhooks: Sequence[Webhook]) -> None:
-        """Keep these as the webhooks of a task."""
+        """Replace the webhooks of a task."""
 
-    async def create(self, new: NewTask) -> Lease:
-        """Keep a new task, or nothing of it."""
-        record, key, task_id = new.record, new.key, new.record.task.id
-        if key is not None:
-            await self._reserve(record.owner, key, task_id)
-        log = _Log(record.version, [*new.events], webhooks=tuple(new.webhooks))
-        self._logs[task_id] = log
+    async def create(self, new_task: NewTask) -> Lease:
+        """Store a new task completely, or not at all."""
+        record, send_key, task_id = new_task.record, new_task.key, new_task.record.task.id
+        if send_key is not None:
+            await self._reserve(record.owner, send_key, task_id)
+        task_log = _TaskLog(record.version, [*new_task.events], webhooks=tuple(new_task.webhooks))
+        self._logs[task_id] = task_log
         try:
-            if log.webhooks:
-                await self.write_webhooks(task_id, log.webhooks)
+            if task_log.webhooks:
+                await self.write_webhooks(task_id, task_log.webhooks)
             await self.save(record)
         except Exception:  # a user's store may raise anything: then there is no task
             del self._logs[task_id]
-            if key is not None:
-                del self._sends[record.owner, key.text]
-            if log.webhooks:
+            if send_key is not None:
+                del self._send_keys[record.owner, send_key.text]
+            if task_log.webhooks:
                 await self.write_webhooks(task_id, ())
             raise
-        if log.webhooks:
-            self._outbox.add(record, log.webhooks, new.events)
-        return self._lease(task_id, log)
+        if task_log.webhooks:
+            self._outbox.add(record, task_log.webhooks, new_task.events)
+        return self._lease(task_id, task_log)
 
-    async def _reserve(self, owner: str, key: SendKey, task_id: str) -> None:
-        """Take a key for a task, unless another task that is kept has it."""
-        digest, known = self._sends.get((owner, key.text), (key.digest, ""))
-        if known and (known in self._logs or await self.get(known) is not None):
-            raise key.refusal(digest, known)
-        self._sends[owner, key.text] = key.digest, task_id
-        if len(self._sends) > self.retention.max_logs:
-            self._sends.popitem(last=False)
+    async def _reserve(self, owner: str, send_key: SendKey, task_id: str) -> None:
+        """Reserve an idempotency key for a task, unless another existing task has it."""
+        digest, holder_id = self._send_keys.get((owner, send_key.text), (send_key.digest, ""))
+        if holder_id and (holder_id in self._logs or await self.get(holder_id) is not None):
+            raise send_key.conflict(digest, holder_id)
+        self._send_keys[owner, send_key.text] = send_key.digest, task_id
+        if len(self._send_keys) > self.retention.max_logs:
+            self._send_keys.popitem(last=False)
 
     async def change(self, change: Change) -> Lease | None:
-        """Make a change; the record is saved when it comes into another state."""
+        """Store a change; the record is saved only when the task's state changes."""
         record, task_id = change.record, change.record.task.id
-        log = self._logs.get(task_id) or await self._reopened(task_id, change.base)
-        if log.version != change.base:
+        task_log = self._logs.get(task_id) or await self._reopen(task_id, change.base)
+        if task_log.version != change.base:
             raise StaleError
-        if change.lease is not None and change.lease.epoch != log.epoch:
+        if change.lease is not None and change.lease.epoch != task_log.epoch:
             raise LeaseLostError
-        log.version = record.version  # before anything is awaited: of two changes one is stale
-        ended = record.task.status.state in TERMINAL
-        saved = await self._saved(change, log, ended) if change.states else True
-        if log.webhooks:
-            self._outbox.add(record, log.webhooks, change.states)
-        log.events += change.events
-        if len(log.events) > 2 * self.retention.max_events:
-            del log.events[: -self.retention.max_events]
-        if not saved:
+        # Set the version before the first await: of two concurrent changes, the second is stale.
+        task_log.version = record.version
+        has_ended = record.task.status.state in TERMINAL
+        is_saved = not change.state_events or await self._save_state(change, task_log, has_ended)
+        if task_log.webhooks:
+            self._outbox.add(record, task_log.webhooks, change.state_events)
+        task_log.events += change.events
+        if len(task_log.events) > 2 * self.retention.max_events:
+            del task_log.events[: -self.retention.max_events]
+        if not is_saved:
             raise NotSavedError
-        if ended:
-            self._end(task_id, log)
-        log.deadline = record.deadline
+        if has_ended:
+            self._archive(task_id, task_log)
+        task_log.deadline = record.deadline
         if record.task.status.state in SETTLED:
-            log.expires = None
+            task_log.expires = None
             return None
         if not change.run:
             return change.lease
-        log.attempts = 0
-        return self._lease(task_id, log)
+        task_log.attempts = 0
+        return self._lease(task_id, task_log)
 
-    async def _saved(self, change: Change, log: _Log, ended: bool) -> bool:
-        """Save a change of state; that of an end may fail, for its readers must hear of it."""
-        before = log.webhooks
+    async def _save_state(self, change: Change, task_log: _TaskLog, has_ended: bool) -> bool:
+        """Save a change of state; return False if the end of a task could not be saved.
+
+        The end is not undone when saving fails: the module has finished, and readers must learn
+        how. Any other change is undone and the error raised.
+        """
+        # The webhook is added first, so that the notifications of this change include it.
+        previous_webhooks = task_log.webhooks
         try:
             if change.webhook is not None:
                 await self._add_webhook(change.record.task.id, change.webhook)
-        except BaseException:  # whatever it is, nothing has changed
-            log.version = change.base
+        except BaseException:  # nothing has changed, whatever was raised
+            task_log.version = change.base
             raise
         try:
             await self.save(change.record)
         except (Exception, BaseExceptionGroup):  # a user's store may raise anything
-            if not ended:
-                log.version = change.base
-                if change.webhook is not None:
-                    await self._take_back(change.record.task.id, change.webhook, before)
+            if not has_ended:
+                task_log.version = change.base
+                await self._undo_webhook(change, previous_webhooks)
                 raise
             return False
         return True
 
     async def webhooks(self, task_id: str) -> Sequence[Webhook]:
-        """The webhooks of a task, oldest first."""
-        log = self._logs.get(task_id)
-        webhooks = await self.read_webhooks(task_id) if log is None else log.webhooks
-        return self._outbox.marked(task_id, webhooks)
+        """Return the webhooks of a task, oldest first."""
+        task_log = self._logs.get(task_id)
+        webhooks = await self.read_webhooks(task_id) if task_log is None else task_log.webhooks
+        return self._outbox.with_failures(task_id, webhooks)
 
     async def save_webhooks(
-        self, task_id: str, webhooks: Sequence[Webhook], known: Sequence[Webhook] | None = None
+        self, task_id: str, webhooks: Sequence[Webhook], expected: Sequence[Webhook] | None = None
     ) -> None:
-        """Keep these as the webhooks of a task."""
-        async with self._editing(task_id):
-            if known is not None:
-                is_kept = await self.get(task_id) is not None
-                if not is_kept or [*known] != [*await self.webhooks(task_id)]:
+        """Replace the webhooks of a task."""
+        async with self._webhook_lock(task_id):
+            if expected is not None:
+                exists = await self.get(task_id) is not None
+                if not exists or [*expected] != [*await self.webhooks(task_id)]:
                     raise StaleError
             await self._replace_webhooks(task_id, webhooks)
 
-    def _editing(self, task_id: str) -> asyncio.Lock:
-        return self._edits.setdefault(task_id, asyncio.Lock())
+    def _webhook_lock(self, task_id: str) -> asyncio.Lock:
+        return self._webhook_locks.setdefault(task_id, asyncio.Lock())
 
     async def _replace_webhooks(
         self, task_id: str, webhooks: Sequence[Webhook], *, must_save: bool = True
@@ -190,152 +195,152 @@ class InProcessStore(Store):
         except Exception as error:  # a user's store may raise anything
             if must_save:
                 raise
-            told = "The webhooks of task %s were not saved: %s"
-            logger.warning(told, task_id, type(error).__name__)
+            message, extra = "Task %s: webhooks not saved: %s", {"event": "webhooks_not_saved"}
+            logger.warning(message, task_id, type(error).__name__, extra=extra)
         if task_id in self._logs:
             self._logs[task_id].webhooks = tuple(webhooks)
         self._outbox.update(task_id, webhooks)
 
     async def _add_webhook(self, task_id: str, webhook: Webhook) -> None:
-        async with self._editing(task_id):
+        async with self._webhook_lock(task_id):
             webhooks = with_webhook(await self.webhooks(task_id), webhook)
             await self._replace_webhooks(task_id, webhooks)
 
-    async def _take_back(self, task_id: str, webhook: Webhook, before: Sequence[Webhook]) -> None:
-        """Put back what a webhook has replaced, unless it was set again or deleted since."""
-        previous = [known for known in before if known.config.id == webhook.config.id]
-        async with self._editing(task_id):
+    async def _undo_webhook(self, change: Change, previous: Sequence[Webhook]) -> None:
+        """Remove the webhook of a change and restore the one it replaced, unless edited since."""
+        task_id, webhook = change.record.task.id, change.webhook
+        if webhook is None:
+            return
+        replaced = [each for each in previous if each.config.id == webhook.config.id]
+        async with self._webhook_lock(task_id):
             webhooks = await self.webhooks(task_id)
-            if any(known is webhook for known in webhooks):
-                others = [known for known in webhooks if known is not webhook]
-                await self._replace_webhooks(task_id, [*previous, *others], must_save=False)
+            if any(existing is webhook for existing in webhooks):
+                others = [existing for existing in webhooks if existing is not webhook]
+                await self._replace_webhooks(task_id, [*replaced, *others], must_save=False)
 
     async def _save_failures(self, task_id: str) -> None:
-        """Save which of a task's webhooks have failed."""
-        async with self._editing(task_id):
-            log = self._logs.get(task_id)
-            known = await self.read_webhooks(task_id) if log is None else log.webhooks
-            marked = self._outbox.marked(task_id, known)
-            if [*marked] != [*known]:
-                await self._replace_webhooks(task_id, marked, must_save=False)
-            self._outbox.saved(task_id, marked)
+        """Save the failures of a task's webhooks."""
+        async with self._webhook_lock(task_id):
+            task_log = self._logs.get(task_id)
+            saved = await self.read_webhooks(task_id) if task_log is None else task_log.webhooks
+            webhooks = self._outbox.with_failures(task_id, saved)
+            if [*webhooks] != [*saved]:
+                await self._replace_webhooks(task_id, webhooks, must_save=False)
+            self._outbox.forget_failures(task_id, webhooks)
 
     async def claim_notifications(self, request: ClaimRequest) -> Sequence[Notification]:
-        """Claim what is due, the next of each webhook."""
+        """Lease due notifications, at most the next one of each webhook."""
         return self._outbox.claim(request)
 
     async def settle(self, notification: Notification) -> None:
-        """Forget it: it has been delivered."""
+        """Delete a notification that was delivered."""
         self._outbox.settle(notification)
 
     async def postpone(self, notification: Notification, seconds: float) -> None:
-        """Have it due again in so many seconds."""
+        """Make a notification due again in *seconds*."""
         self._outbox.postpone(notification, seconds)
 
     async def give_up(self, notification: Notification, reason: str) -> int:
-        """Have its webhook fail."""
-        dead = self._outbox.fail(notification, reason)
-        if dead:
+        """Mark the webhook as failed and drop its notifications; return how many."""
+        dead_letters = self._outbox.fail(notification, reason)
+        if dead_letters:
             await self._save_failures(notification.task_id)
-        return dead
+        return dead_letters
 
     @property
     def backlog(self) -> Backlog:
-        """The notifications that wait now."""
+        """The pending notifications now."""
         return self._outbox.backlog
 
     async def limit_backlog(self, max_pending: int) -> int:
-        """Hold owners to so much, from now on at once; return how much was given up."""
+        """Limit each owner's pending notifications from now on; return how many were given up."""
         self._delivers = True
-        dead = self._outbox.limit(max_pending)
-        for task_id in self._outbox.failing():
+        dead_letters = self._outbox.limit(max_pending)
+        for task_id in self._outbox.tasks_with_failures():
             await self._save_failures(task_id)
-        return dead
+        return dead_letters
 
     async def mark_due(self) -> None:
-        """Have everything due at once."""
+        """Make all notifications due now."""
         self._outbox.mark_due()
 
     async def abandon_notifications(self) -> Sequence[tuple[Notification, int]]:
-        """Forget all that waits."""
+        """Drop all notifications."""
         return self._outbox.abandon()
 
     async def is_current(self, record: TaskRecord) -> bool:
-        """Whether nothing has happened since; a slow store may give what was true long ago."""
-        log = self._logs.get(record.task.id)
-        return record.task.id not in self._ended if log is None else log.version == record.version
+        """Return whether the task has not changed since; a slow store may return old records."""
+        task_id, task_log = record.task.id, self._logs.get(record.task.id)
+        return task_log.version == record.version if task_log else task_id not in self._ended_logs
 
     async def events(self, task_id: str, after: int, limit: int = 1000) -> list[Event] | None:
-        """The next events of a task; None when they have left, or happened in another process."""
-        log = self._logs.get(task_id)
-        if log is None:
+        """Return the next events; None if they were deleted, or came from an earlier process."""
+        task_log = self._logs.get(task_id)
+        if task_log is None:
             return self._replay(task_id, after, limit)
-        first = log.events[0].version if log.events else log.version + 1
-        begin = after - first + 1
-        return log.events[begin : begin + limit] if begin >= 0 else None
+        events = task_log.events
+        first_version = events[0].version if events else task_log.version + 1
+        start = after - first_version + 1
+        return events[start : start + limit] if start >= 0 else None
 
-    async def renew(self, leases: Sequence[Lease]) -> Sequence[Lease]:
-        """Have these leases last again for their whole time; returns those that are lost."""
-        lost: list[Lease] = []
+    async def extend(self, leases: Sequence[Lease], seconds: float) -> Sequence[Lease]:
+        """Make leases expire in *seconds*; return those that are lost."""
+        lost_leases: list[Lease] = []
         for lease in leases:
-            log = self._logs.get(lease.task_id)
-            if log is None or log.expires is None or log.epoch != lease.epoch:
-                lost.append(lease)
+            task_log = self._logs.get(lease.task_id)
+            if task_log is None or task_log.expires is None or task_log.epoch != lease.epoch:
+                lost_leases.append(lease)
             else:
-                log.expires = time.monotonic() + self.lease_seconds
-        return lost
+                task_log.expires = time.monotonic() + seconds
+        return lost_leases
 
-    async def release(self, leases: Sequence[Lease]) -> None:
-        """Let others claim these tasks at once."""
-        for lease in leases:
-            log = self._logs.get(lease.task_id)
-            if log is not None and log.expires is not None and log.epoch == lease.epoch:
-                log.expires = 0
-
-    async def claim(self, limit: int) -> Sequence[Claim]:
-        """Lease up to *limit* tasks that somebody should see to."""
+    async def claim(self, limit: int, running: Collection[str] = ()) -> Sequence[Claim]:
+        """Lease up to *limit* orphaned tasks, and paused tasks whose deadline has passed."""
         claims: list[Claim] = []
-        for task_id, log in [*self._logs.items()]:
-            if log.is_free() and len(claims) < limit:
+        for task_id, task_log in [*self._logs.items()]:
+            if task_log.is_claimable() and task_id not in running and len(claims) < limit:
                 record = await self.get(task_id)
                 if record is not None:
-                    log.attempts += 1
-                    claims.append(Claim(record, self._lease(task_id, log), log.attempts))
+                    task_log.attempts += 1
+                    claims.append(Claim(record, self._lease(task_id, task_log), task_log.attempts))
         return claims
 
-    def _lease(self, task_id: str, log: _Log) -> Lease:
-        log.epoch += 1
-        log.expires = time.monotonic() + self.lease_seconds
-        return Lease(task_id, log.epoch)
+    def _lease(self, task_id: str, task_log: _TaskLog) -> Lease:
+        task_log.epoch += 1
+        task_log.expires = time.monotonic() + self.lease_seconds
+        return Lease(task_id, task_log.epoch)
 
-    async def _reopened(self, task_id: str, base: int) -> _Log:
-        """A new log of a task that has not ended, and that an earlier process has left."""
-        if task_id in self._ended:
+    async def _reopen(self, task_id: str, base: int) -> _TaskLog:
+        """Return a new log for a task of an earlier process that has not ended."""
+        if task_id in self._ended_logs:
             raise StaleError
         record = await self.get(task_id)
         if record is None or record.version != base:
             raise StaleError
         webhooks = await self.read_webhooks(task_id) if self._delivers else ()
-        return self._logs.setdefault(task_id, _Log(base, webhooks=webhooks))
+        return self._logs.setdefault(task_id, _TaskLog(base, webhooks=webhooks))
 
-    def _end(self, task_id: str, log: _Log) -> None:
-        packed = tuple([pack(event.payload) for event in log.events])
+    def _archive(self, task_id: str, task_log: _TaskLog) -> None:
+        """Keep the log of a task that has ended as bytes, and delete old logs."""
+        packed_events = tuple([pack_payload(event.payload) for event in task_log.events])
         expires = time.monotonic() + self.retention.log_ttl
-        self._ended[task_id] = expires, log.events[0].version, packed
+        self._ended_logs[task_id] = expires, task_log.events[0].version, packed_events
         del self._logs[task_id]
-        while len(self._ended) > 1:  # of the newest one the readers have yet to hear
-            expires, _, _ = next(iter(self._ended.values()))
-            if len(self._ended) <= self.retention.max_logs and expires > time.monotonic():
+        # Keep the newest log in any case: readers of the task still need its last event.
+        while len(self._ended_logs) > 1:
+            expires, _, _ = next(iter(self._ended_logs.values()))
+            if len(self._ended_logs) <= self.retention.max_logs and expires > time.monotonic():
                 return
-            self._ended.popitem(last=False)
+            self._ended_logs.popitem(last=False)
 
     def _replay(self, task_id: str, after: int, limit: int) -> list[Event] | None:
-        log = self._ended.get(task_id)
-        if log is None:
+        """Return events of a task that has ended."""
+        ended_log = self._ended_logs.get(task_id)
+        if ended_log is None:
             return None
-        _, first, packed = log
-        begin = after - first + 1
-        if begin < 0:
+        _, first_version, packed_events = ended_log
+        start = after - first_version + 1
+        if start < 0:
             return None
-        behind = enumerate(packed[begin : begin + limit], after + 1)
-        return [Event(version, unpack(data)) for version, data in behind]
+        next_events = enumerate(packed_events[start : start + limit], after + 1)
+        return [Event(version, unpack_payload(packed)) for version, packed in next_events]

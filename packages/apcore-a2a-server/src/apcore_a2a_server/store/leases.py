@@ -2,8 +2,10 @@
 
 import asyncio
 import logging
+import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from random import random
 from typing import TypeAlias
 
@@ -12,173 +14,232 @@ from .port import Claim, Lease
 
 logger = logging.getLogger("apcore_a2a.store")
 
-OnLost: TypeAlias = Callable[[Lease], None]
+OnLeaseLost: TypeAlias = Callable[[Lease], None]
 OnClaim: TypeAlias = Callable[[Claim], Awaitable[None]]
 
-POLL_INTERVAL = 1.0
-"""Seconds between looks for changes by other replicas."""
+CHANGE_POLL_INTERVAL = 1.0
+"""Seconds between polls for changes by other replicas."""
 PRUNE_INTERVAL = 60.0
 """Seconds, on average, between deletions of old tasks."""
 RENEWALS_PER_LEASE = 3
-"""How often a lease is renewed before it would end."""
+"""How often a lease is renewed before it would expire."""
 LEASE_SAFETY_FRACTION = 0.8
 """Part of a lease after which its run stops if the lease could not be renewed."""
 EXPIRY_CHECK_FRACTION = 0.02
-"""Part of a lease between two looks for leases that could not be renewed."""
+"""Part of a lease between two checks for leases that could not be renewed."""
 CLAIM_INTERVAL = 1.0
-"""Seconds between looks for orphaned tasks."""
+"""Seconds between claims of orphaned tasks."""
 CLAIM_LIMIT = 50
-"""Most tasks claimed at a time."""
+"""Tasks that are claimed at a time, at most."""
+
+
+OnRenewed: TypeAlias = Callable[[Sequence[Lease], Sequence[Lease], float], None]
+
+
+class Heartbeat:
+    """A thread that renews leases, with an event loop and a connection of its own.
+
+    A module that computes, or a large commit, holds up the server's loop for seconds. Its leases
+    must not expire meanwhile, or another replica would run its tasks again.
+
+    Args:
+        tasks: The live tasks of this process.
+        on_renewed: Callback in the server's loop after each renewal. It takes the leases, those
+            of them that are lost, and the time just before the call, by `time.monotonic`.
+    """
+
+    def __init__(self, tasks: LiveTasks, on_renewed: OnRenewed) -> None:
+        self._tasks = tasks
+        self._store = tasks.store
+        self._on_renewed = on_renewed
+        self._server_loop = asyncio.get_running_loop()
+        self._loop = asyncio.new_event_loop()
+        self._renewing = self._loop.create_task(self._renew_leases())
+        self._thread = threading.Thread(target=self._run, name="apcore-a2a-leases", daemon=True)
+        self._thread.start()
+
+    async def stop(self) -> None:
+        """Stop the thread; leases that are still held expire by themselves."""
+        with suppress(RuntimeError):  # its loop is closed already
+            self._loop.call_soon_threadsafe(self._renewing.cancel)
+        await asyncio.to_thread(self._thread.join)
+
+    def _run(self) -> None:
+        with suppress(asyncio.CancelledError):
+            self._loop.run_until_complete(self._renewing)
+        self._loop.close()
+
+    async def _renew_leases(self) -> None:
+        """Renew all leases, several times before they expire."""
+        is_failing = False
+        interval = self._store.lease_seconds / RENEWALS_PER_LEASE
+        async with self._store.renewing() as renew:
+            while True:
+                # Count from before the call: the store's clock starts the lease during it.
+                pause, started_at, leases = interval, time.monotonic(), self._tasks.leases()
+                try:
+                    async with asyncio.timeout(interval):
+                        lost_leases = await renew(leases) if leases else ()
+                except Exception as error:  # a store may raise anything, and may be back soon
+                    if not is_failing:  # log an outage once
+                        reason, extra = type(error).__name__, {"event": "lease_renewal_failed"}
+                        logger.warning("Leases could not be renewed: %s", reason, extra=extra)
+                    is_failing, pause = True, interval / 10
+                else:
+                    is_failing = False
+                    self._report(leases, lost_leases, started_at)
+                await asyncio.sleep(pause)
+
+    def _report(
+        self, leases: Sequence[Lease], lost_leases: Sequence[Lease], started_at: float
+    ) -> None:
+        with suppress(RuntimeError):  # the server's loop is closed
+            self._server_loop.call_soon_threadsafe(
+                self._on_renewed, leases, lost_leases, started_at
+            )
 
 
 class LeaseKeeper:
-    """Keeps the leases of this process, and takes over tasks whose lease has expired.
+    """The background tasks that keep this process's leases and claim orphaned tasks.
+
+    A store that only this process uses needs no renewals: the process never claims a task that it
+    runs itself, however long its event loop was held up.
 
     Args:
-        tasks: What this process knows of the tasks.
-        on_lost: Takes a lease that this process has lost.
+        tasks: The live tasks of this process.
+        on_lost: Callback for each lease that this process has lost.
         on_claim: Resumes or ends a task that this process has claimed.
     """
 
-    def __init__(self, tasks: LiveTasks, on_lost: OnLost, on_claim: OnClaim) -> None:
+    def __init__(self, tasks: LiveTasks, on_lost: OnLeaseLost, on_claim: OnClaim) -> None:
         self._store = tasks.store
         self._tasks = tasks
         self._on_lost = on_lost
         self._on_claim = on_claim
-        self._works: list[asyncio.Task[None]] = []
-        self._since: dict[Lease, float] = {}
-        self._renewed = time.monotonic()
+        self._loops: list[asyncio.Task[None]] = []
+        self._heartbeat: Heartbeat | None = None
+        self._renewed_at: dict[Lease, float] = {}
+        self._last_renewal = time.monotonic()
         self.claims_orphans = True
-        """Whether orphaned tasks are taken over; not while the process drains."""
+        """Whether orphaned tasks are claimed; False while the process drains."""
 
     def start(self) -> None:
-        """Begin, again after an earlier end; needs a running event loop."""
+        """Start, or start again after `stop`; needs a running event loop."""
         self.claims_orphans = True
-        self._since, self._renewed = {}, time.monotonic()
-        works = (
-            self._renew_leases,
-            self._expire_leases,
-            self._claim_orphans,
-            self._poll_changes,
-            self._prune,
-        )
-        self._works = [asyncio.create_task(work()) for work in works]
+        self._renewed_at, self._last_renewal = {}, time.monotonic()
+        loops = [self._claim_orphans, self._poll_changes, self._prune]
+        if self._store.is_shared:
+            self._heartbeat = Heartbeat(self._tasks, self._on_renewed)
+            loops.append(self._expire_leases)
+        self._loops = [asyncio.create_task(loop()) for loop in loops]
 
     @property
     def age(self) -> float:
-        """Seconds since leases were last renewed, or there were none to renew."""
-        return time.monotonic() - self._renewed
+        """Seconds since the last successful renewal of all leases of a shared store."""
+        return time.monotonic() - self._last_renewal
 
     async def stop(self) -> None:
-        """End; leases that are held last as long as they do."""
-        for work in self._works:
-            work.cancel()
-        await asyncio.gather(*self._works, return_exceptions=True)
-
-    async def _renew_leases(self) -> None:
-        """Renew all leases several times before they end."""
-        fails = False
-        while True:
-            period = pause = self._store.lease_seconds / RENEWALS_PER_LEASE
-            begun = time.monotonic()
-            try:
-                async with asyncio.timeout(period):
-                    await self._renew()
-            except Exception as error:  # a store may raise anything, and may be back soon
-                if not fails:  # an outage is told of once
-                    logger.warning("Leases could not be renewed: %s", type(error).__name__)
-                fails, pause = True, period / 10
-            else:
-                fails, self._renewed = False, begun
-            await asyncio.sleep(pause)
+        """Stop; leases that are still held expire by themselves."""
+        if self._heartbeat is not None:
+            await self._heartbeat.stop()
+        for loop in self._loops:
+            loop.cancel()
+        await asyncio.gather(*self._loops, return_exceptions=True)
 
     async def _expire_leases(self) -> None:
-        """Stop runs whose lease could not be renewed, before it ends and whatever the store does.
+        """Stop runs whose lease could not be renewed, before it expires.
 
-        Another replica may claim the task when the lease ends, so the run must have stopped by
-        then. This task never waits for the store: an answer that does not come must not delay it.
+        Another replica may claim the task as soon as the lease expires, so the run must have
+        stopped by then. This loop never waits for the store: a reply that does not come must not
+        delay it.
         """
-        loop = asyncio.get_running_loop()
-        seen = loop.time()
+        last_check = time.monotonic()
         while True:
-            now, lasts = loop.time(), self._store.lease_seconds
-            # a new lease was taken after the last look: count it from there
-            self._since = {lease: self._since.get(lease, seen) for lease in self._tasks.leases()}
-            for lease, since in self._since.items():
-                if now >= since + LEASE_SAFETY_FRACTION * lasts:
+            now, lease_seconds = time.monotonic(), self._store.lease_seconds
+            # A lease that is not known yet was taken after the last check: count from there,
+            # which may stop its run a little early, but never late.
+            leases = self._tasks.leases()
+            self._renewed_at = {lease: self._renewed_at.get(lease, last_check) for lease in leases}
+            for lease, renewed_at in self._renewed_at.items():
+                if now >= renewed_at + LEASE_SAFETY_FRACTION * lease_seconds:
                     self._lose(lease)
-            seen = now
-            await asyncio.sleep(EXPIRY_CHECK_FRACTION * lasts)
+            last_check = now
+            await asyncio.sleep(EXPIRY_CHECK_FRACTION * lease_seconds)
 
-    async def _renew(self) -> None:
-        begun = asyncio.get_running_loop().time()
-        leases = self._tasks.leases()
-        lost = await self._store.renew(leases) if leases else ()
-        self._since |= dict.fromkeys(leases, begun)
-        for lease in lost:
-            # it may have been released during the call
+    def _on_renewed(
+        self, leases: Sequence[Lease], lost_leases: Sequence[Lease], started_at: float
+    ) -> None:
+        self._last_renewal = started_at
+        self._renewed_at |= dict.fromkeys(leases, started_at)
+        for lease in lost_leases:
+            # the task may have paused or ended during the call: then nothing was lost
             if self._tasks.lease_of(lease.task_id) == lease:
                 self._lose(lease)
 
     async def _claim_orphans(self) -> None:
-        """Take over tasks whose lease has expired, until there are none."""
+        """Claim tasks whose lease has expired, until there are none."""
         while True:
             try:
                 while self.claims_orphans and await self._claim() == CLAIM_LIMIT:
                     pass
             except Exception as error:  # a store may raise anything, and may be back soon
-                logger.debug("Nothing could be claimed: %s", type(error).__name__)
+                logger.debug("Orphaned tasks could not be claimed: %s", type(error).__name__)
             await asyncio.sleep(min(CLAIM_INTERVAL, self._store.lease_seconds / RENEWALS_PER_LEASE))
 
     async def _claim(self) -> int:
         """Claim some orphaned tasks; return how many."""
-        claims = await self._store.claim(CLAIM_LIMIT)
+        claims = await self._store.claim(CLAIM_LIMIT, self._tasks.running())
         for claim in claims:
+            task_id = claim.lease.task_id
             try:
                 await self._on_claim(claim)
             except BaseException as error:  # do not renew the lease of a task we failed to resume
-                self._tasks.forget(claim.lease.task_id)
+                self._tasks.forget(task_id)
                 if not isinstance(error, Exception):
                     raise
-                message = "Task %s can't be resumed: %s"
-                logger.warning(message, claim.lease.task_id, type(error).__name__)
+                message, extra = "Task %s: not resumed: %s", {"event": "task_resume_failed"}
+                logger.warning(message, task_id, type(error).__name__, extra=extra)
         return len(claims)
 
     async def _prune(self) -> None:
-        """Delete old tasks now and then, at random so that replicas take turns."""
+        """Delete old tasks from time to time, at random so that replicas take turns."""
         while True:
             await asyncio.sleep(PRUNE_INTERVAL * (0.5 + random()))
             try:
-                pruned = await self._store.prune()
+                pruned_tasks = await self._store.prune()
             except Exception as error:  # a store may raise anything, and may be back soon
-                logger.warning("Old tasks could not be dropped: %s", type(error).__name__)
+                reason, extra = type(error).__name__, {"event": "prune_failed"}
+                logger.warning("Old tasks could not be deleted: %s", reason, extra=extra)
             else:
-                logger.debug("Old tasks dropped: %d", pruned)
+                logger.debug("Old tasks deleted: %d", pruned_tasks)
 
     async def _poll_changes(self) -> None:
-        """Look for changes by other replicas, for waiting readers and for runs of this one."""
+        """Poll for changes by other replicas, to wake readers and stop runs of this process.
+
+        Change notifications make this faster, but may be lost.
+        """
         while True:
-            await asyncio.sleep(POLL_INTERVAL)
+            await asyncio.sleep(CHANGE_POLL_INTERVAL)
             try:
                 versions = await self._store.versions(self._watched())
             except Exception as error:  # a store may raise anything, and may be back soon
-                logger.debug("Tasks could not be looked at: %s", type(error).__name__)
+                logger.debug("Changes could not be polled: %s", type(error).__name__)
             else:
                 for task_id, version in versions.items():
                     self.on_change(task_id, version)
 
     def _watched(self) -> list[str]:
-        """Return the tasks that other replicas may change while this process relies on them."""
+        """Return the tasks that this process runs or waits for, and other replicas may change."""
         leased = [lease.task_id for lease in self._tasks.leases()] if self._store.is_shared else []
         awaited = self._tasks.waiters.tasks()
-        return [*{*leased, *(name for name in awaited if self._tasks.current(name) is None)}]
+        return [*{*leased, *(task_id for task_id in awaited if not self._tasks.current(task_id))}]
 
     def on_change(self, task_id: str, version: int) -> None:
-        """Take the hint that a task has come to *version*: wake its readers, or stop its run."""
+        """Wake the readers of a task that has reached *version*, or stop its outdated run."""
         live = self._tasks.current(task_id)
         if live is None:
             self._tasks.waiters.wake(task_id, version)
-        # a locked task is being changed by this very process
+        # While this process itself writes a change it holds the lock: the new version is its own.
         elif version > live.record.version and not live.lock.locked() and live.lease is not None:
             self._lose(live.lease)
 

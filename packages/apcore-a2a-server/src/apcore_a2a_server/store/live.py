@@ -1,8 +1,8 @@
-"""Live tasks: what this process knows of the tasks that can still change, and who waits for them.
+"""Live tasks: records and leases of tasks that can still change, and the readers that wait.
 
-Each task has a log of events with versions 1, 2, 3 … without gaps. The store is the truth. Of a
-task that can still change, its record and lease are here, and its latest events where reading them
-back from the store costs something.
+Each task has a log of events with versions 1, 2, 3 … without gaps. The store has the authoritative
+state. For tasks that can still change, this module keeps the record and the lease in memory, and
+the latest events if the store is slower than memory.
 """
 
 import asyncio
@@ -16,57 +16,59 @@ from a2a.utils.errors import TaskNotFoundError
 from apcore_a2a_core.records import Payload, TaskRecord
 from apcore_a2a_core.states import PAUSED, SETTLED, TERMINAL, WORKING
 
-from .errors import NotSavedError, StaleError
+from apcore_a2a_server.errors import DrainingError
+
+from .exceptions import NotSavedError, StaleError
 from .port import Change, Claim, Event, Lease, NewTask, SendKey, Store
 from .webhooks import Webhook
 
 logger = logging.getLogger(__name__)
 
 OnState: TypeAlias = Callable[[TaskRecord | None, TaskRecord], None]
-"""Takes a task before and after a change of its state; before its first state there is None."""
+"""Takes a task before and after a change of its state; for a new task, None and the task."""
 
 
 Waiter: TypeAlias = "asyncio.Future[bool]"
 
 
 class Waiters:
-    """Futures by task, each with the version that its reader has."""
+    """Futures of waiting readers by task, each with the last version that the reader has."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, dict[Waiter, int]] = {}
 
     async def wait(self, task_id: str, after: int, seconds: float) -> bool:
-        """Wait until the task is beyond version *after*; False when *seconds* were not enough."""
+        """Wait until the task is beyond version *after*; return False after *seconds*."""
         loop = asyncio.get_running_loop()
         waiter: Waiter = loop.create_future()
-        known = self._waiting.setdefault(task_id, {})
-        known[waiter] = after
-        timer = loop.call_later(seconds, _settle, waiter, False)
+        of_task = self._waiting.setdefault(task_id, {})
+        of_task[waiter] = after
+        timer = loop.call_later(seconds, _resolve, waiter, False)
         try:
             return await waiter
         finally:
             timer.cancel()
-            del known[waiter]
-            if not known and self._waiting.get(task_id) is known:
+            del of_task[waiter]
+            if not of_task and self._waiting.get(task_id) is of_task:
                 del self._waiting[task_id]
 
     def wake(self, task_id: str, version: int) -> None:
-        """The task has come to *version*: tell those who have an earlier one."""
-        for waiter, after in self._waiting.get(task_id, _NOBODY).items():
+        """Wake the readers that have an earlier version of a task than *version*."""
+        for waiter, after in self._waiting.get(task_id, _NO_WAITERS).items():
             if version > after:
-                _settle(waiter, True)
+                _resolve(waiter, True)
 
     def tasks(self) -> list[str]:
-        """The tasks that readers wait for."""
+        """Return the tasks that readers wait for."""
         return [*self._waiting]
 
 
-_NOBODY: Mapping[Waiter, int] = {}
+_NO_WAITERS: Mapping[Waiter, int] = {}
 
 
-def _settle(waiter: Waiter, more: bool) -> None:
+def _resolve(waiter: Waiter, has_more: bool) -> None:
     if not waiter.done():
-        waiter.set_result(more)
+        waiter.set_result(has_more)
 
 
 @dataclass(slots=True)
@@ -74,9 +76,10 @@ class LiveTask:
     """A task that may still change.
 
     Attributes:
-        record: the task; of one that this process does not run, as it was when it was read.
-        lease: the right to run it, when this process does.
-        tail: its latest events, where reading them back costs something.
+        record: the task; if this process does not run it, as it was when it was read.
+        lease: this process's lease to run the task, if it has one.
+        tail: the latest events, if the store is slower than memory.
+        lock: held by the one request or run that is changing the task.
     """
 
     record: TaskRecord
@@ -86,17 +89,17 @@ class LiveTask:
 
 
 class LiveTasks:
-    """The tasks of a store, as this process knows them.
+    """The tasks of a store that this process runs, changes or waits for.
 
     Args:
-        store: Where tasks are kept.
-        max_history: How many of its latest messages a task and a conversation hold.
+        store: The store.
+        max_history: How many of its latest messages a task and a conversation keep.
         on_state: Callback for every change of a task's state.
 
     Attributes:
-        store: Where tasks are kept.
-        waiters: Who waits for the next event of which task.
-        max_history: How many of its latest messages a task and a conversation hold.
+        store: the store.
+        waiters: the readers that wait for the next event of a task.
+        max_history: how many of its latest messages a task and a conversation keep.
     """
 
     def __init__(
@@ -107,6 +110,7 @@ class LiveTasks:
         self.max_history = max_history
         self._on_state = on_state
         self._live: dict[str, LiveTask] = {}
+        self._handed_over: set[str] = set()
 
     async def create(
         self,
@@ -118,14 +122,16 @@ class LiveTasks:
         """Store a new task with its first events and webhooks; return the lease to run it.
 
         Raises:
-            RepeatedError: The send that it comes from has come before.
-            KeyReusedError: Another send was known by the same key.
-            StoreFullError: The store has no room and nothing it may drop.
+            RepeatedError: The same send has already created a task.
+            KeyReusedError: Another send has used the same idempotency key.
+            StoreFullError: The store is full, and has no task that it may delete.
         """
         record.version = len(payloads)
         events = _numbered(payloads, 1)
         live = self._live[record.task.id] = LiveTask(record)
-        async with live.lock:  # the store may show the task before it tells us that it has it
+        # Other requests may read the new task from the store before `create` returns here. The
+        # lock makes them wait until this process knows its lease.
+        async with live.lock:
             try:
                 live.lease = await self.store.create(NewTask(record, events, webhooks, key))
             except Exception:  # a user's store may raise anything: then there is no task
@@ -142,10 +148,13 @@ class LiveTasks:
             record = await self.store.get(task_id)
             if record is None or record.task.status.state in TERMINAL:
                 return None
+            # A slow store may have returned a record that a change has replaced meanwhile.
             if not await self.store.is_current(record):
                 return self._live.get(task_id)
             live = LiveTask(record)
-            if not self.store.is_shared:  # other replicas may change it: then it is read each time
+            # In a shared store other replicas may change the task, so it must be read each time.
+            # In any other, all requests must use the same object, and with it the same lock.
+            if not self.store.is_shared:
                 live = self._live.setdefault(task_id, live)
         return live
 
@@ -156,44 +165,54 @@ class LiveTasks:
         payloads: list[Payload],
         webhook: Webhook | None = None,
     ) -> None:
-        """Make *record* the truth, with the events that lead to it; the caller holds the lock.
+        """Store *record* with the events that lead to it; the caller holds the task's lock.
 
-        Bringing a paused task back to work gives this process the lease to run it.
+        A change from paused to working gives this process the lease to run the task.
 
         Raises:
-            StaleError: The task has changed since the change was made from it.
+            StaleError: The task has changed since *live* was read.
         """
-        before, ended = live.record, record.task.status.state in TERMINAL
-        run = before.task.status.state in PAUSED and record.task.status.state == WORKING
+        previous, is_over = live.record, record.task.status.state in TERMINAL
+        run = previous.task.status.state in PAUSED and record.task.status.state == WORKING
         events = _numbered(payloads, record.version - len(payloads) + 1)
         try:
-            change = Change(record, before.version, events, live.lease, run, webhook)
+            change = Change(record, previous.version, events, live.lease, run, webhook)
             live.lease = await self.store.change(change)
         except NotSavedError:
-            logger.error("The task store did not save the end of task %s", record.task.id)
-            ended = False  # keep it in memory: the store did not save it
+            message, extra = "Task %s: end not saved by the store", {"event": "task_end_not_saved"}
+            logger.error(message, record.task.id, extra=extra)
+            is_over = False  # keep it in memory: the store did not save it
         except StaleError:
+            # Another replica has changed the task: the record and lease here are outdated.
             self.forget(record.task.id)
             raise
         live.record = record
         self._remember(live, events)
-        if ended or (live.lease is None and self.store.is_shared):
+        # Without a lease, another replica may change the task in a shared store at any time.
+        if is_over or (live.lease is None and self.store.is_shared):
             self._live.pop(record.task.id, None)
         else:
             self._live[record.task.id] = live
+        # Wake readers last: they look at the record and the events that were set above.
         self.waiters.wake(record.task.id, record.version)
-        if before.task.status.state != record.task.status.state:
-            self._report(before, record)
+        if previous.task.status.state != record.task.status.state:
+            self._report(previous, record)
 
     async def adopt(self, claim: Claim) -> None:
         """Run a claimed task in this process from now on."""
         self._live[claim.record.task.id] = LiveTask(claim.record, claim.lease)
+        self._handed_over.discard(claim.record.task.id)
 
     def forget(self, task_id: str) -> None:
-        """Drop what is known of a task that others have changed, or may change."""
+        """Drop a task that other replicas have changed, or may change, and wake its readers."""
         if self.store.is_durable:
             self._live.pop(task_id, None)
             self.waiters.wake(task_id, sys.maxsize)
+
+    def hand_over(self, task_id: str) -> None:
+        """Leave a task to another replica or a later process, as this one is about to end."""
+        self._handed_over.add(task_id)
+        self.forget(task_id)
 
     def lease_of(self, task_id: str) -> Lease | None:
         """Return the lease of a task that this process runs; else None."""
@@ -202,17 +221,26 @@ class LiveTasks:
 
     def leases(self) -> list[Lease]:
         """Return the leases of all tasks that this process runs."""
-        return [live.lease for live in self._live.values() if live.lease is not None]
+        # a copy, made at once: the heartbeat asks from its own thread
+        return [live.lease for live in [*self._live.values()] if live.lease is not None]
+
+    def running(self) -> list[str]:
+        """Return the ids of all tasks that this process runs, or is about to run."""
+        return [
+            task_id
+            for task_id, live in self._live.items()
+            if live.lease is not None or live.lock.locked()
+        ]
 
     def current(self, task_id: str) -> LiveTask | None:
-        """Return a task as it is now, if no other process can have changed it; else None."""
+        """Return a task if it is up to date here: no other process can have changed it."""
         live = self._live.get(task_id)
         if live is not None and live.lease is None and self.store.is_shared:
             return None
         return live
 
     async def get(self, task_id: str) -> TaskRecord | None:
-        """Return the record as it is now; its task must not be changed."""
+        """Return the current record; the caller must not modify its task."""
         live = self.current(task_id)
         return live.record if live is not None else await self.store.get(task_id)
 
@@ -220,11 +248,11 @@ class LiveTasks:
         """Return the record of a task that belongs to *owner*, with the changes of all replicas."""
         live = None if self.store.is_shared else self.current(task_id)
         if live is None:
-            return await self.store.get_own(task_id, owner)
+            return await self.store.get(task_id, owner)
         return live.record if live.record.owner == owner else None
 
     async def events(self, task_id: str, after: int) -> list[Event] | None:
-        """Return the next events behind version *after*; None when some of them are gone."""
+        """Return the next events after version *after*; None if some were deleted."""
         live = self.current(task_id)
         if live is not None and live.tail and after >= live.tail[0].version - 1:
             return live.tail[after - live.tail[0].version + 1 :]
@@ -233,19 +261,21 @@ class LiveTasks:
     async def settled(self, task_id: str) -> TaskRecord:
         """Wait until a task has ended or paused; return its record.
 
-        An end that this process has written is not read back from the store.
+        If this process wrote the end, the record is not read back from the store. A task that this
+        process has lost is still waited for: it will be claimed again.
 
         Raises:
             TaskNotFoundError: The task was deleted.
+            DrainingError: The task was handed over; asking again finds it elsewhere.
         """
         while True:
+            if task_id in self._handed_over:
+                raise DrainingError
             live = self.current(task_id)
             record = await self.get(task_id)
             if record is None:
                 raise TaskNotFoundError
             if record.task.status.state in SETTLED:
-                return record
-            if live is None and not self.store.is_shared:
                 return record
             await self.waiters.wait(task_id, record.version, 3600)
             if live is not None and live.record.task.status.state in SETTLED:
@@ -263,5 +293,5 @@ class LiveTasks:
             self._on_state(before, after)
 
 
-def _numbered(payloads: Sequence[Payload], first: int) -> list[Event]:
-    return [Event(number, payload) for number, payload in enumerate(payloads, first)]
+def _numbered(payloads: Sequence[Payload], first_version: int) -> list[Event]:
+    return [Event(version, payload) for version, payload in enumerate(payloads, first_version)]

@@ -2,11 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
-from .errors import MissingError, SchemaError
+from apcore_a2a_core.states import NAMES
+
+from .exceptions import MissingError, SchemaError
 from .port import Retention
-from .urls import open_store, part, place_of
+from .urls import import_backend, open_store, parse_address
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,8 +17,8 @@ class Report:
 
     Attributes:
         version: the version of the schema.
-        faults: what is wrong, one line each. Nothing is counted where there are any.
-        tasks: the number of tasks in each state, by its name.
+        faults: the problems, one line each; if there are any, nothing is counted.
+        tasks: the number of tasks by the name of their state.
         dead_letters: the number of notifications that were given up.
     """
 
@@ -26,11 +28,15 @@ class Report:
     dead_letters: int = 0
 
 
+CheckResult: TypeAlias = tuple[Sequence[str], Sequence[tuple[int, int]], int]
+"""The faults of a schema, the number of tasks by state, and the number of dead letters."""
+
+
 async def check(address: str) -> Report:
     """Check a store's schema and integrity, and count its tasks.
 
-    The store is only read, and agents may keep using it. All tables and indexes must be there.
-    An SQLite file is read as a whole, and searched for damage.
+    The store is only read, and agents may keep using it. All tables and indexes must exist. An
+    SQLite file is read as a whole to find damage.
 
     Args:
         address: The store's address, as `open_store` takes it.
@@ -55,13 +61,17 @@ async def check(address: str) -> Report:
         #> {} []
         ```
     """
-    schema, place = _durable(address)
-    report: Report = await schema.check(place)
-    return report
+    schema, location = _durable(address)
+    version = await _current_version(schema, location)
+    faults, state_counts, dead_letters = await schema.check(location)
+    tasks = {NAMES.get(state, str(state)): count for state, count in state_counts}
+    return Report(version=version, faults=faults, tasks=tasks, dead_letters=dead_letters)
 
 
 async def migrate(address: str) -> tuple[int, int]:
-    """Bring a store's schema up to date, as an agent does at its start; create it if need be.
+    """Migrate a store's schema to the latest version, as an agent does when it starts.
+
+    A store that does not exist is created.
 
     Args:
         address: The store's address, as `open_store` takes it.
@@ -74,46 +84,57 @@ async def migrate(address: str) -> tuple[int, int]:
         ImportError: A package that the store needs is not installed.
         UnavailableError: The store can't be used, or its schema is newer than this package.
     """
-    schema, place = _durable(address)
+    schema, location = _durable(address)
     try:
-        before: int = await schema.version(place)
+        old_version: int = await schema.version(location)
     except MissingError:
-        before = 0
-    if before != len(schema.MIGRATIONS):
+        old_version = 0
+    if old_version != len(schema.MIGRATIONS):
         store = open_store(address)
         await store.start()
         await store.close()
-    return before, len(schema.MIGRATIONS)
+    return old_version, len(schema.MIGRATIONS)
 
 
 async def prune(address: str, retention: Retention) -> int:
-    """Delete the tasks that *retention* does not keep; return how many. A file must not be in use.
+    """Delete the tasks that *retention* does not keep; return how many.
+
+    No agent may be using an SQLite file.
 
     Args:
         address: The store's address, as `open_store` takes it.
-        retention: What is kept.
+        retention: How much history to keep.
 
     Raises:
         ValueError: The address is not one of a durable store.
         ImportError: A package that the store needs is not installed.
         UnavailableError: The store can't be used, or has another schema version.
     """
-    schema, place = _durable(address)
-    version = await schema.version(place)
-    if version != len(schema.MIGRATIONS):
-        raise SchemaError(version, len(schema.MIGRATIONS))
+    schema, location = _durable(address)
+    await _current_version(schema, location)
     store = open_store(address)
-    store.retention = retention
-    await store.start()
+    await store.start(retention=retention)
     try:
         return await store.prune()
     finally:
         await store.close()
 
 
+async def _current_version(schema: Any, location: str) -> int:
+    """Return the schema version of a store, if it is the one that this package knows.
+
+    Raises:
+        SchemaError: It is another one.
+    """
+    version: int = await schema.version(location)
+    if version != len(schema.MIGRATIONS):
+        raise SchemaError(version, len(schema.MIGRATIONS))
+    return version
+
+
 def _durable(address: str) -> tuple[Any, str]:
-    """Return the module that checks the store at *address*, and its file or URL."""
-    kind, place = place_of(address)
-    if kind == "memory":
-        raise ValueError("Tasks in memory end with their process; nothing else can see them")
-    return part(kind, ".schema"), place
+    """Return the schema module of the store at *address*, and the store's file or URL."""
+    backend, location = parse_address(address)
+    if backend == "memory":
+        raise ValueError("Tasks in memory can't be maintained: give the address of a durable store")
+    return import_backend(backend, ".schema"), location

@@ -1,4 +1,4 @@
-"""Tasks in memory: the task store that needs nothing (FR-STR-002)."""
+"""Tasks in memory: the default task store (FR-STR-002)."""
 
 import asyncio
 import time
@@ -13,39 +13,42 @@ from a2a.types import Message, Task, TaskPushNotificationConfig
 from apcore_a2a_core.records import TaskListResult, TaskRecord, surplus
 from apcore_a2a_core.states import OPEN, TERMINAL
 
-from .errors import StoreFullError
+from .exceptions import StoreFullError
 from .inprocess import InProcessStore
-from .port import Page, Query, number_of
+from .port import Page, Query, parse_cursor
 from .webhooks import Webhook
 
 MAX_SCAN = 2000
-"""How many ended tasks are looked at for one of the same owner, when there must be room."""
+"""Ended tasks that are searched for one of the same owner when the store is full."""
 
-_Key: TypeAlias = tuple[str, str]
-"""Of a conversation: its owner and its context id."""
+_other_fields = attrgetter("owner", "skill", "version", "resume", "messages", "deadline")
+"""Returns the fields of a record after its task, in their order."""
+
+_ContextKey: TypeAlias = tuple[str, str]
+"""The owner and the context id of a conversation."""
 
 
 @dataclass(slots=True)
 class _Context:
-    """One conversation: its tasks, oldest first, and its latest messages as bytes."""
+    """A conversation: its tasks, oldest first, and its latest messages as bytes."""
 
-    key: _Key
+    key: _ContextKey
     tasks: list[str] = field(default_factory=list[str])
     messages: tuple[bytes, ...] = ()
-    working: int = 0
-    """How many of its tasks have not ended."""
+    open_tasks: int = 0
+    """The number of its tasks that have not ended."""
     expires: float | None = None
 
-    def is_over(self) -> bool:
+    def has_expired(self) -> bool:
         return self.expires is not None and self.expires <= time.monotonic()
 
 
 @dataclass(slots=True)  # not frozen: one is made at every save, in a quarter of the time
 class _Slot:
-    """One stored task: its bytes, and what listing asks for without reading them."""
+    """A stored task: its bytes, and values for queries that need not read them."""
 
     data: bytes
-    rest: tuple[str, str, int, bytes | None, int, float | None]
+    other_fields: tuple[str, str, int, bytes | None, int, float | None]
     context: _Context
     context_id: str
     state: int
@@ -54,28 +57,32 @@ class _Slot:
     updated: int
 
     def record(self) -> TaskRecord:
-        return TaskRecord(Task.FromString(self.data), *self.rest)
+        return TaskRecord(Task.FromString(self.data), *self.other_fields)
+
+    @property
+    def owner(self) -> str:
+        return self.other_fields[0]
 
     @property
     def has_ended(self) -> bool:
         return self.state in TERMINAL
 
-    def is_over(self) -> bool:
-        return self.has_ended and self.context.is_over()
+    def has_expired(self) -> bool:
+        return self.has_ended and self.context.has_expired()
 
 
 class InMemoryTaskStore(InProcessStore):
-    """Keeps tasks in a dict, as bytes, until their conversation is over.
+    """A store that keeps tasks in a dict, as bytes, until their conversation expires.
 
-    A conversation is over when all its tasks have ended and their time has passed since the
-    last end; then it leaves with all of them. Every method runs to its end without giving way
-    to another, so that no lock is needed inside one event loop; what is handed out is copied.
+    A conversation expires `ttl` seconds after the last of its tasks has ended; all of its tasks
+    are then deleted. No method of this class awaits between its first and last access, so one
+    event loop needs no lock. Records are copied on the way out.
 
     Args:
         ttl: Seconds that a conversation is kept after its tasks have ended.
-        max_capacity: How many tasks are kept. When it is reached, expired tasks go
+        max_capacity: How many tasks are kept. When it is reached, expired tasks are deleted
             first, then the oldest ended ones; tasks that have not ended stay.
-        max_history: How many of its latest messages a conversation holds.
+        max_history: How many of its latest messages a conversation keeps.
 
     Example:
         ```python
@@ -105,199 +112,191 @@ class InMemoryTaskStore(InProcessStore):
         self._max_capacity = max_capacity
         self._max_history = max_history
         self._slots: dict[str, _Slot] = {}
-        self._contexts: dict[_Key, _Context] = {}
+        self._contexts: dict[_ContextKey, _Context] = {}
         self._by_update: dict[str, None] = {}
-        # ordered, for in a dict the first key is found by passing over all that were deleted
+        # An OrderedDict finds its first key at once; a dict passes over all deleted ones.
         self._by_end: OrderedDict[str, None] = OrderedDict()
-        self._over: OrderedDict[_Key, None] = OrderedDict()
-        """The conversations without a working task, in the order in which they expire."""
+        self._expiring: OrderedDict[_ContextKey, None] = OrderedDict()
+        """Conversations whose tasks have all ended, in the order in which they expire."""
         self._webhooks: dict[str, Sequence[Webhook]] = {}
         self._clock = count(1)
         self._sweep: asyncio.TimerHandle | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def save(self, record: TaskRecord) -> None:
-        """Store *record*, in place of the one with the same task id.
+        """Store *record*; it replaces the one with the same task id.
 
         Raises:
-            StoreFullError: It is a new task, and the store is full of running ones.
+            StoreFullError: It is a new task, and the store is full of tasks that have not ended.
         """
         task = record.task
-        slot = self._slots.get(task.id)
-        if slot is None and len(self._slots) >= self._max_capacity:
+        old_slot = self._slots.get(task.id)
+        if old_slot is None and len(self._slots) >= self._max_capacity:
             self._make_room(record.owner)
-        context = slot.context if slot else self._context(record)
+        context = old_slot.context if old_slot else self._join_context(record)
         updated = next(self._clock)
-        new = self._slots[task.id] = _Slot(
+        new_slot = self._slots[task.id] = _Slot(
             task.SerializeToString(),
-            (
-                record.owner,
-                record.skill,
-                record.version,
-                record.resume,
-                record.messages,
-                record.deadline,
-            ),
+            _other_fields(record),
             context,
             task.context_id,
             task.status.state,
             record.status_at,
-            slot.created if slot else updated,
+            old_slot.created if old_slot else updated,
             updated,
         )
-        self._listen(context, record, slot.rest[4] if slot else 0)
-        self._index(task.id, slot, new)
+        self._add_messages(context, record, old_slot.other_fields[4] if old_slot else 0)
+        self._index(task.id, old_slot, new_slot)
 
-    async def get(self, task_id: str) -> TaskRecord | None:
-        """A copy of the task's record; None when it is unknown or expired."""
+    async def get(self, task_id: str, owner: str | None = None) -> TaskRecord | None:
+        """Return a copy of the record; None if it is unknown, expired, or not the owner's."""
         slot = self._slots.get(task_id)
-        return None if slot is None or slot.is_over() else slot.record()
-
-    async def get_own(self, task_id: str, owner: str) -> TaskRecord | None:
-        """The same of a task that is the owner's; one of others is not read."""
-        slot = self._slots.get(task_id)
-        return await self.get(task_id) if slot is not None and slot.rest[0] == owner else None
+        if slot is None or slot.has_expired() or owner not in (None, slot.owner):
+            return None
+        return slot.record()
 
     async def list(
         self, context_id: str | None = None, cursor: str | None = None, limit: int = 50
     ) -> TaskListResult:
-        """A page of records, newest created first, of all owners."""
-        found = (s for s in self._newest() if context_id in (None, "", s.context_id))
-        slots, next_cursor = _page(found, "created", cursor, limit)
+        """Return a page of records of all owners, newest created first."""
+        candidates = (slot for slot in self._newest() if context_id in (None, "", slot.context_id))
+        slots, next_cursor = _page(candidates, "created", cursor, limit)
         return TaskListResult([slot.record() for slot in slots], next_cursor)
 
     async def query(self, query: Query) -> Page:
-        """A page of what *query* asks for."""
-        found: Iterable[_Slot] = (
+        """Return a page of the tasks that match *query*."""
+        matching: Iterable[_Slot] = (
             slot
             for slot in self._candidates(query)
-            if query.takes(slot.rest[0], slot.context_id, slot.state, slot.timestamp)
+            if query.matches(slot.owner, slot.context_id, slot.state, slot.timestamp)
         )
         if query.order == "updated":
-            found = [*found]
-        page, next_cursor = _page(found, query.order, query.cursor, query.limit)
-        total = len(found) if isinstance(found, list) else 0
-        return Page([slot.record() for slot in page], next_cursor, total)
+            matching = [*matching]
+        slots, next_cursor = _page(matching, query.order, query.cursor, query.limit)
+        total = len(matching) if isinstance(matching, list) else 0
+        return Page([slot.record() for slot in slots], next_cursor, total)
 
     async def conversation(self, owner: str, context_id: str, limit: int) -> Sequence[Message]:
-        """The latest messages of a conversation, in the order in which they came."""
+        """Return the latest messages of a conversation, oldest first."""
         context = self._contexts.get((owner, context_id))
-        if context is None or context.is_over():
+        if context is None or context.has_expired():
             return []
         return [Message.FromString(data) for data in context.messages[-limit:]]
 
     async def delete(self, task_id: str) -> bool:
-        """Forget a task; False when there is none."""
-        known = task_id in self._slots
-        if known:
+        """Delete a task; return False if there is none."""
+        exists = task_id in self._slots
+        if exists:
             self._drop(task_id)
-        return known
+        return exists
 
     async def read_webhooks(self, task_id: str) -> Sequence[Webhook]:
-        """The task's webhooks, oldest first."""
+        """Return the task's webhooks, oldest first."""
         return self._webhooks.get(task_id, ())
 
     async def write_webhooks(self, task_id: str, webhooks: Sequence[Webhook]) -> None:
-        """Keep these as the task's webhooks."""
+        """Replace the task's webhooks."""
         self._webhooks.pop(task_id, None)
         if webhooks:
             self._webhooks[task_id] = tuple(webhooks)
 
     async def save_push_config(self, task_id: str, config: TaskPushNotificationConfig) -> None:
-        """Keep this as the task's only webhook."""
+        """Replace all webhooks of the task by one."""
         await self.save_webhooks(task_id, [Webhook(config)])
 
     async def get_push_config(self, task_id: str) -> TaskPushNotificationConfig | None:
-        """The configuration of the task's oldest webhook, if it has one."""
+        """Return the push config of the task's oldest webhook; None if there is none."""
         return next((webhook.config for webhook in await self.webhooks(task_id)), None)
 
     async def delete_push_config(self, task_id: str) -> bool:
-        """Forget the task's webhooks; False when there are none."""
-        known = bool(await self.webhooks(task_id))
+        """Delete the task's webhooks; return False if there are none."""
+        exists = bool(await self.webhooks(task_id))
         await self.save_webhooks(task_id, ())
-        return known
+        return exists
 
     def __len__(self) -> int:
         return len(self._slots)
 
-    def _context(self, record: TaskRecord) -> _Context:
-        """The conversation that a new task belongs to; what is over begins anew."""
+    def _join_context(self, record: TaskRecord) -> _Context:
+        """Return the conversation of a new task; an expired one starts again."""
         key = (record.owner, record.task.context_id)
         context = self._contexts.get(key)
-        if context is not None and context.is_over():
-            self._forget(key)
+        if context is not None and context.has_expired():
+            self._drop_context(key)
             context = None
         if context is None:
             context = self._contexts[key] = _Context(key)
         context.tasks.append(record.task.id)
-        context.working += 1
+        context.open_tasks += 1
         return context
 
-    def _listen(self, context: _Context, record: TaskRecord, known: int) -> None:
-        """Keep the messages that the task has had since the last time."""
-        if latest := record.said_since(known):
-            said = [*context.messages, *(message.SerializeToString() for message in latest)]
-            del said[: -self._max_history]
-            context.messages = tuple(said[surplus([len(data) for data in said]) :])
+    def _add_messages(self, context: _Context, record: TaskRecord, known_count: int) -> None:
+        """Add the task's new messages to its conversation; *known_count* of them are not new."""
+        if new_messages := record.said_since(known_count):
+            bodies = [message.SerializeToString() for message in new_messages]
+            latest = [*context.messages, *bodies][-self._max_history :]
+            context.messages = tuple(latest[surplus([len(body) for body in latest]) :])
 
-    def _index(self, task_id: str, old: _Slot | None, new: _Slot) -> None:
+    def _index(self, task_id: str, old_slot: _Slot | None, new_slot: _Slot) -> None:
         self._by_update.pop(task_id, None)
         self._by_update[task_id] = None
-        context = new.context
-        if new.has_ended and not (old and old.has_ended):
+        context = new_slot.context
+        if new_slot.has_ended and not (old_slot and old_slot.has_ended):
             self._by_end[task_id] = None
-            context.working -= 1
-        self._expire_later(context)
+            context.open_tasks -= 1
+        self._set_expiry(context)
 
-    def _expire_later(self, context: _Context) -> None:
-        """A conversation is over some time after its last task has ended."""
-        self._over.pop(context.key, None)
+    def _set_expiry(self, context: _Context) -> None:
+        """Start the time to live of a conversation anew, if all of its tasks have ended."""
+        self._expiring.pop(context.key, None)
         context.expires = None
-        if not context.working:
+        if not context.open_tasks:
             context.expires = time.monotonic() + self._ttl
-            self._over[context.key] = None
+            self._expiring[context.key] = None
             if self._sweep is None or self._loop is not asyncio.get_running_loop():
                 self._sweep_in(self._ttl)
 
     def _candidates(self, query: Query) -> Iterable[_Slot]:
-        """The slots among which *query* may find something, in its order."""
+        """Return the slots that may match *query*, in its order."""
         if not query.context_id:
             return self._newest(query.order)
+        # A conversation has few tasks: sorting them costs less than scanning all tasks.
         context = self._contexts.get((query.owner, query.context_id))
-        if context is None or (not context.working and query.state in OPEN):
+        if context is None or (not context.open_tasks and query.state in OPEN):
             return ()
-        slots = [slot for name in context.tasks if not (slot := self._slots[name]).is_over()]
-        return sorted(slots, key=attrgetter(query.order), reverse=True)
+        slots = [self._slots[task_id] for task_id in context.tasks]
+        unexpired = (slot for slot in slots if not slot.has_expired())
+        return sorted(unexpired, key=attrgetter(query.order), reverse=True)
 
     def _newest(self, order: str = "created") -> Iterator[_Slot]:
-        ids: dict[str, Any] = self._by_update if order == "updated" else self._slots
-        slots = (self._slots[task_id] for task_id in reversed(ids))
-        return (slot for slot in slots if not slot.is_over())
+        task_ids: dict[str, Any] = self._by_update if order == "updated" else self._slots
+        slots = (self._slots[task_id] for task_id in reversed(task_ids))
+        return (slot for slot in slots if not slot.has_expired())
 
     def _make_room(self, owner: str) -> None:
-        """Drop an ended task: one of the owner's own first, so that nobody pushes others out."""
-        looked_at = islice(self._by_end, MAX_SCAN)
-        own = (task_id for task_id in looked_at if self._slots[task_id].rest[0] == owner)
-        oldest = next(own, None) or next(iter(self._by_end), None)
+        """Delete an ended task, if possible of *owner*: owners should not evict each other's."""
+        ended_ids = islice(self._by_end, MAX_SCAN)
+        own_ids = (task_id for task_id in ended_ids if self._slots[task_id].owner == owner)
+        oldest = next(own_ids, None) or next(iter(self._by_end), None)
         if oldest is None:
             raise StoreFullError
         self._drop(oldest)
 
     def _drop(self, task_id: str) -> None:
-        slot = self._take(task_id)
+        slot = self._pop(task_id)
         slot.context.tasks.remove(task_id)
-        slot.context.working -= not slot.has_ended
+        slot.context.open_tasks -= not slot.has_ended
         if not slot.context.tasks:
-            self._forget(slot.context.key)
+            self._drop_context(slot.context.key)
         elif not slot.has_ended:
-            self._expire_later(slot.context)
+            self._set_expiry(slot.context)
 
-    def _forget(self, key: _Key) -> None:
-        self._over.pop(key, None)
+    def _drop_context(self, key: _ContextKey) -> None:
+        self._expiring.pop(key, None)
         for task_id in self._contexts.pop(key).tasks:
-            self._take(task_id)
+            self._pop(task_id)
 
-    def _take(self, task_id: str) -> _Slot:
+    def _pop(self, task_id: str) -> _Slot:
         indexes: tuple[dict[str, Any], ...] = (self._webhooks, self._by_update, self._by_end)
         for index in indexes:
             index.pop(task_id, None)
@@ -308,23 +307,23 @@ class InMemoryTaskStore(InProcessStore):
         self._sweep = self._loop.call_later(seconds, self._on_sweep)
 
     def _on_sweep(self) -> None:
-        """Drop what is over, so that it leaves without traffic too."""
+        """Delete expired conversations, so that memory is freed without any requests too."""
         self._sweep = None
-        while self._over and self._contexts[next(iter(self._over))].is_over():
-            self._forget(next(iter(self._over)))
-        if self._over:
-            expires = self._contexts[next(iter(self._over))].expires or 0
+        while self._expiring and self._contexts[next(iter(self._expiring))].has_expired():
+            self._drop_context(next(iter(self._expiring)))
+        if self._expiring:
+            expires = self._contexts[next(iter(self._expiring))].expires or 0
             self._sweep_in(max(expires - time.monotonic(), self._ttl / 60))
 
 
 def _page(
     slots: Iterable[_Slot], order: str, cursor: str | None, limit: int
 ) -> tuple[list[_Slot], str | None]:
-    """The next *limit* of *slots* behind *cursor*, and the cursor behind them."""
-    number = attrgetter(order)
+    """Return the next *limit* of *slots* after *cursor*, and the cursor of the page behind."""
+    number_of = attrgetter(order)
     if cursor is not None:
-        behind = number_of(cursor)
-        slots = (slot for slot in slots if number(slot) < behind)
+        last_number = parse_cursor(cursor)
+        slots = (slot for slot in slots if number_of(slot) < last_number)
     page = list(islice(slots, limit + 1))
-    more = len(page) > limit
-    return page[:limit], str(number(page[limit - 1])) if more else None
+    next_cursor = str(number_of(page[limit - 1])) if len(page) > limit else None
+    return page[:limit], next_cursor

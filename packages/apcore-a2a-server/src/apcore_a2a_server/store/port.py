@@ -1,11 +1,19 @@
-"""The port behind the one change function: events, and what a task store must do.
+"""The interface of a task store, and the values that go through it.
 
-A store is the truth about every task. It numbers nothing and decides nothing of its own: a change
-says which version it was made from, and is taken whole or not at all.
+A store holds the authoritative state of every task. It assigns no versions and makes no decisions:
+a change names the version that it was made from, and is stored completely or refused.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    Awaitable,
+    Callable,
+    Collection,
+    Mapping,
+    Sequence,
+)
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import ClassVar, Literal, TypeAlias
 
@@ -13,20 +21,20 @@ from a2a import types as a2a
 from a2a.utils.errors import InvalidParamsError, TaskNotFoundError
 from apcore_a2a_core.records import Payload, TaskRecord
 
-from .errors import KeyReusedError, RepeatedError, StaleError
-from .webhooks import Backlog, ClaimRequest, Edit, Notification, Webhook
+from .exceptions import KeyReusedError, RepeatedError, StaleError
+from .webhooks import Backlog, ClaimRequest, EditWebhooks, Notification, Webhook
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One thing that happened to a task; `version` is also its SSE id."""
+    """An event of a task; `version` is also its SSE id."""
 
     version: int
     payload: Payload
 
 
 def fold(task: a2a.Task, chunk: a2a.TaskArtifactUpdateEvent) -> None:
-    """Add a chunk to the task's artifact, or begin it with that."""
+    """Append a chunk to the task's artifact, or start the artifact with it."""
     if chunk.append and task.artifacts:
         task.artifacts[0].parts.extend(chunk.artifact.parts)
     else:
@@ -34,21 +42,22 @@ def fold(task: a2a.Task, chunk: a2a.TaskArtifactUpdateEvent) -> None:
         task.artifacts.append(chunk.artifact)
 
 
-_KINDS: tuple[type[Payload], ...] = (
+_PAYLOAD_TYPES: tuple[type[Payload], ...] = (
     a2a.Task,
     a2a.TaskStatusUpdateEvent,
     a2a.TaskArtifactUpdateEvent,
 )
+"""Stored events hold an index into this tuple: types may only be added at the end."""
 
 
-def pack(payload: Payload) -> bytes:
-    """The payload as bytes, behind one that tells its kind."""
-    return bytes([_KINDS.index(type(payload))]) + payload.SerializeToString()
+def pack_payload(payload: Payload) -> bytes:
+    """Return the payload as bytes; the first byte is the index of its type."""
+    return bytes([_PAYLOAD_TYPES.index(type(payload))]) + payload.SerializeToString()
 
 
-def unpack(data: bytes) -> Payload:
-    """The payload again."""
-    return _KINDS[data[0]].FromString(data[1:])
+def unpack_payload(data: bytes) -> Payload:
+    """Return the payload that `pack_payload` made *data* from."""
+    return _PAYLOAD_TYPES[data[0]].FromString(data[1:])
 
 
 Order: TypeAlias = Literal["created", "updated"]
@@ -58,7 +67,17 @@ OnChange: TypeAlias = Callable[[str, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """What to list: newest first by creation, or by the last change of state."""
+    """A query for a page of one owner's tasks, newest first.
+
+    Attributes:
+        owner: the id of the principal; empty for anonymous callers.
+        context_id: the context of the tasks; empty for all contexts.
+        state: the state of the tasks; None for all states.
+        after: the earliest time of the last status, in seconds since 1970; None for all times.
+        order: whether the newest are those created last, or those whose state changed last.
+        cursor: the cursor of the page before; None for the first page.
+        limit: the size of the page.
+    """
 
     owner: str
     context_id: str = ""
@@ -68,21 +87,21 @@ class Query:
     cursor: str | None = None
     limit: int = 50
 
-    def takes(self, owner: str, context_id: str, state: int, seconds: float) -> bool:
-        """Whether a task is asked for, by what its store knows of it."""
+    def matches(self, owner: str, context_id: str, state: int, status_at: float) -> bool:
+        """Return whether a task with these values belongs to the result."""
         return (
             owner == self.owner
             and self.context_id in ("", context_id)
             and self.state in (None, state)
-            and seconds >= (self.after or 0)
+            and status_at >= (self.after or 0)
         )
 
 
-def number_of(cursor: str) -> int:
-    """Return the number in a cursor that a client has sent: that of the last task on its page.
+def parse_cursor(cursor: str) -> int:
+    """Return the number in a client's page cursor: that of the last task on the page before.
 
     Raises:
-        InvalidParamsError: The cursor is none of ours.
+        InvalidParamsError: The cursor was not issued by this server.
     """
     if not (cursor.isascii() and cursor.isdigit() and len(cursor) < 19):
         raise InvalidParamsError("Invalid page cursor")
@@ -91,7 +110,13 @@ def number_of(cursor: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A page of records. `total`, of all pages, is counted in the order "updated" alone."""
+    """A page of records.
+
+    Attributes:
+        records: the tasks on the page.
+        next_cursor: the cursor of the next page; None on the last one.
+        total: the number of tasks on all pages; counted for the order "updated" only.
+    """
 
     records: list[TaskRecord]
     next_cursor: str | None
@@ -113,14 +138,14 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A task that somebody should see to.
+    """An orphaned task that was leased to a replica, which must resume or end it.
 
-    Its replica has let its lease expire, or released it; or it is paused, and its deadline over.
+    The lease of the task expired or was released, or the task is paused and its deadline passed.
 
     Attributes:
-        record: the task as it was left.
-        lease: the right to end it, or to run it again.
-        attempts: how often it has been run in vain, since it began or was answered.
+        record: the task as it was last saved.
+        lease: the lease to run the task again, or to end it.
+        attempts: how often the task was claimed since it began or got its last answer.
     """
 
     record: TaskRecord
@@ -130,30 +155,30 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class SendKey:
-    """An idempotency key of one owner, and the body that it was used for.
+    """An idempotency key of one owner, and the message body that it was used for.
 
     Attributes:
         text: the key that the client has chosen.
-        digest: what the body is known by.
+        digest: the hash of the body.
     """
 
     text: str
     digest: bytes
 
-    def refusal(self, digest: bytes, task_id: str) -> RepeatedError:
-        """Return the error for another send with this key, whose body has *digest*."""
+    def conflict(self, digest: bytes, task_id: str) -> RepeatedError:
+        """Return the error for another send with this key, whose body has the hash *digest*."""
         return (RepeatedError if digest == self.digest else KeyReusedError)(task_id)
 
 
 @dataclass(frozen=True, slots=True)
 class NewTask:
-    """A task that begins; it is kept with all of this, or not at all.
+    """A new task; all of it is stored, or nothing.
 
     Attributes:
         record: the task.
         events: its first events.
         webhooks: its webhooks, which get a notification of each of these events.
-        key: the key of its send; no other task of the same owner has it.
+        key: the idempotency key of its send; no other task of the same owner has it.
     """
 
     record: TaskRecord
@@ -164,15 +189,15 @@ class NewTask:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One change of a task, which is taken whole or not at all.
+    """One change of a task, which is stored completely or refused.
 
     Attributes:
-        record: the task after it.
-        base: the version that it was made from; the task must still have it.
-        events: what happened, with the versions behind *base*.
-        lease: the right to run the task that the writer has; None for what any replica may do.
+        record: the task after the change.
+        base: the version that the change was made from; the task must still have it.
+        events: the new events; their versions follow *base*.
+        lease: the writer's lease; None for changes that any replica may make.
         run: whether the writer runs the task from now on, under a new lease.
-        webhook: what is added to the task's webhooks, in place of the one with the same id.
+        webhook: a webhook to add to the task; it replaces the one with the same id.
     """
 
     record: TaskRecord
@@ -183,24 +208,24 @@ class Change:
     webhook: Webhook | None = None
 
     @property
-    def states(self) -> list[Event]:
-        """Those of its events that tell of a state, and that webhooks are told of."""
+    def state_events(self) -> list[Event]:
+        """The events that report a state; only these are sent to webhooks."""
         chunk = a2a.TaskArtifactUpdateEvent
         return [event for event in self.events if not isinstance(event.payload, chunk)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:
-    """How much is kept of what has happened.
+    """How much history a store keeps.
 
-    A durable store drops a conversation whose tasks have all ended, with them and their logs;
-    one in a process the logs alone.
+    A durable store deletes conversations whose tasks have all ended, together with these tasks
+    and their event logs. An in-process store deletes only the logs.
 
     Attributes:
-        max_logs: how many ended tasks, or logs of them.
-        log_ttl: seconds since the end after which they may leave.
-        max_events: how many of its latest events a log holds at least; when it has twice as
-            many it is cut down to them, and who asks for older ones gets a snapshot.
+        max_logs: the number of ended tasks, or of their logs.
+        log_ttl: seconds that an ended task, or its log, is kept.
+        max_events: the number of latest events that a log holds at least. A log with twice as
+            many is cut down to them; readers that need older ones get a snapshot of the task.
     """
 
     max_logs: int = 10_000
@@ -208,17 +233,22 @@ class Retention:
     max_events: int = 1000
 
 
-class Store(ABC):
-    """Keeps tasks, their events, their webhooks, and an outbox.
+Renew: TypeAlias = Callable[[Sequence[Lease]], Awaitable[Sequence[Lease]]]
+"""Renews leases; returns those that are lost."""
 
-    With each change of a state the outbox gets a notification for each webhook of the task that
-    has not failed. It stays there until it is settled or its webhook fails or is deleted.
+
+class Store(ABC):
+    """A store of tasks, their events and webhooks, and an outbox of notifications.
+
+    With each change of a task's state the outbox gets a notification for each webhook of the task
+    that has not failed. A notification stays there until it is settled, or its webhook fails or is
+    deleted.
 
     Attributes:
-        is_durable: Whether tasks outlive the process, with their events.
-        is_shared: Whether several processes may work with the same tasks.
-        lease_seconds: How long a lease lasts that is not renewed.
-        retention: How much is kept of what has happened.
+        is_durable: whether tasks and their events outlive the process.
+        is_shared: whether several processes may work with the same tasks.
+        lease_seconds: seconds after which a lease expires unless it is renewed.
+        retention: how much history is kept.
     """
 
     is_durable: ClassVar[bool] = False
@@ -232,10 +262,10 @@ class Store(ABC):
     async def start(
         self, *, retention: Retention | None = None, on_change: OnChange | None = None
     ) -> None:
-        """Get ready to work; called before everything else, and again without harm.
+        """Open the store; a second call does no harm.
 
         Args:
-            retention: How much to keep of what has happened; None for what was set before.
+            retention: How much history to keep; None for what was set before.
             on_change: Callback for changes made by other replicas. It is a hint: a store may call
                 it never, and none calls it for every change.
         """
@@ -243,183 +273,202 @@ class Store(ABC):
         self._on_change = on_change or self._on_change
         await self.open()
 
-    async def open(self) -> None:  # noqa: B027 - many have nothing to open
-        """Open what tasks are kept in, unless it is open; called by `start`."""
+    async def open(self) -> None:  # noqa: B027 - many stores have nothing to open
+        """Open files or connections unless they are open; called by `start`."""
 
-    async def close(self) -> None:  # noqa: B027 - as above
-        """Give back what is held; after this nothing else is asked for."""
+    async def close(self) -> None:  # noqa: B027 - many stores have nothing to close
+        """Release all resources; no other method is called after this one."""
 
     async def check(self) -> None:
-        """Raise when it can't be used, whatever the reason."""
+        """Raise an exception, of any kind, if the store can't be used."""
         await self.get("00000000-0000-0000-0000-000000000000")
 
     @abstractmethod
-    async def create(self, new: NewTask) -> Lease:
-        """Keep a new task; return the lease of its creator.
+    async def create(self, new_task: NewTask) -> Lease:
+        """Store a new task; return the lease of its creator.
 
         Raises:
-            RepeatedError: There is a task of the key, from the same body.
-            KeyReusedError: There is one from another body.
-            StoreFullError: There is no room, and nothing that may be dropped.
+            RepeatedError: A task with the same key exists, created from the same body.
+            KeyReusedError: A task with the same key exists, created from another body.
+            StoreFullError: The store is full, and has no task that it may delete.
         """
 
     @abstractmethod
     async def change(self, change: Change) -> Lease | None:
-        """Make a change; the lease under which the writer runs the task, if it does.
+        """Store a change; return the lease under which the writer runs the task, if it does.
 
-        A task that comes into a state in which nobody runs it has no lease any more.
+        A task that pauses or ends loses its lease.
 
         Raises:
             StaleError: The task has another version than the change was made from, or is gone.
-            LeaseLostError: The task has been leased to somebody else.
-            NotSavedError: The task has ended, and is known to have only in this process.
-            InvalidParamsError: The webhook of the change is one too many.
+            LeaseLostError: The task was leased to another replica.
+            NotSavedError: The task has ended, but only this process knows: saving it failed.
+            InvalidParamsError: The task has too many webhooks to add one.
         """
 
     @abstractmethod
-    async def get(self, task_id: str) -> TaskRecord | None:
-        """A copy of the task's record, or None."""
+    async def get(self, task_id: str, owner: str | None = None) -> TaskRecord | None:
+        """Return a copy of the task's record; None if it is unknown or not the owner's.
 
-    async def get_own(self, task_id: str, owner: str) -> TaskRecord | None:
-        """The same of a task that is the owner's.
-
-        A store that can tell owners without reading the whole task does better than this one:
-        the time that an answer takes shall not tell that somebody else has such a task.
+        A store that can compare owners without reading the whole task does so: response times
+        should not reveal to a caller that another owner has such a task.
         """
-        record = await self.get(task_id)
-        return record if record is not None and record.owner == owner else None
 
     async def is_current(self, record: TaskRecord) -> bool:
-        """Whether a record that was just read is not an old one, as slow stores may give."""
+        """Return whether a record that was just read is up to date.
+
+        While a slow store reads a record, the task may change.
+        """
         return True
 
     @abstractmethod
     async def events(self, task_id: str, after: int, limit: int = 1000) -> list[Event] | None:
-        """The next events of a task behind version *after*; None when some of them are gone."""
+        """Return the next events of a task after version *after*; None if some were deleted."""
 
     async def versions(self, task_ids: Sequence[str]) -> Mapping[str, int]:
-        """The versions of these tasks, as far as they are there."""
-        found = [await self.get(task_id) for task_id in task_ids]
-        return {record.task.id: record.version for record in found if record is not None}
+        """Return the versions of these tasks; tasks that do not exist are left out."""
+        records = [await self.get(task_id) for task_id in task_ids]
+        return {record.task.id: record.version for record in records if record is not None}
 
     @abstractmethod
     async def query(self, query: Query) -> Page:
-        """A page of what *query* asks for."""
+        """Return a page of the tasks that match *query*."""
 
     async def conversation(self, owner: str, context_id: str, limit: int) -> Sequence[a2a.Message]:
-        """The latest messages of the owner's conversation in a context, in their order.
+        """Return the latest messages of the owner's conversation in a context, oldest first.
 
-        This one puts together those of its latest *limit* tasks, task by task. A store
-        that knows in which order messages came does better.
+        This default joins the messages of the latest *limit* tasks, task by task. A store that
+        knows the order of all messages overrides it.
         """
         page = await self.query(Query(owner, context_id, limit=limit))
-        said = [message for record in page.records[::-1] for message in record.said()]
-        return said[-limit:]
+        messages = [message for record in page.records[::-1] for message in record.said()]
+        return messages[-limit:]
 
     @abstractmethod
     async def webhooks(self, task_id: str) -> Sequence[Webhook]:
-        """The webhooks of a task, oldest first."""
+        """Return the webhooks of a task, oldest first."""
 
     @abstractmethod
     async def save_webhooks(
-        self, task_id: str, webhooks: Sequence[Webhook], known: Sequence[Webhook] | None = None
+        self, task_id: str, webhooks: Sequence[Webhook], expected: Sequence[Webhook] | None = None
     ) -> None:
-        """Keep these as the webhooks of a task, for as long as the task is kept.
+        """Replace the webhooks of a task.
 
-        What waits in an outbox for one that is gone is dropped; for one that has been set again
-        it is due at once.
+        Notifications for removed webhooks are dropped; those for replaced ones are due at once.
 
         Args:
             task_id: The task's id.
-            webhooks: What they shall be.
-            known: What they must have been, where other processes can change them; None for
-                whatever they were.
+            webhooks: The new webhooks.
+            expected: The webhooks that the task must have now, since other processes may change
+                them; None to replace any.
 
         Raises:
-            StaleError: They were others, or the task has left.
+            StaleError: The task has other webhooks than *expected*, or was deleted.
         """
 
-    async def edit_webhooks(self, task_id: str, edit: Edit) -> None:
-        """Replace the webhooks of a task by what *edit* makes of them.
+    async def edit_webhooks(self, task_id: str, edit: EditWebhooks) -> None:
+        """Replace the webhooks of a task by the result of *edit*.
 
         Raises:
             TaskNotFoundError: The task was deleted.
         """
         while True:
-            known = await self.webhooks(task_id)
-            webhooks = edit(known)
+            existing = await self.webhooks(task_id)
+            webhooks = edit(existing)
             if await self.get(task_id) is None:
                 raise TaskNotFoundError
-            try:
-                await self.save_webhooks(task_id, webhooks, known)
-            except StaleError:  # another request has edited them meanwhile
-                continue
-            return
+            with suppress(StaleError):  # another request has edited them meanwhile: try again
+                return await self.save_webhooks(task_id, webhooks, existing)
 
     async def prune(self) -> int:
-        """Drop what `retention` lets go of; how many tasks that were. Called now and then."""
+        """Delete the history that `retention` does not keep; return the number of deleted tasks.
+
+        Called about once a minute.
+        """
         return 0
 
-    @abstractmethod
     async def renew(self, leases: Sequence[Lease]) -> Sequence[Lease]:
-        """Have these leases last again for their whole time; returns those that are lost."""
+        """Renew leases for `lease_seconds`; return those that are lost."""
+        return await self.extend(leases, self.lease_seconds)
 
-    @abstractmethod
     async def release(self, leases: Sequence[Lease]) -> None:
-        """Let others claim these tasks at once."""
+        """Let other replicas claim these tasks at once."""
+        await self.extend(leases, 0)
 
     @abstractmethod
-    async def claim(self, limit: int) -> Sequence[Claim]:
-        """Lease up to *limit* tasks that somebody should see to, and nobody does."""
+    async def extend(self, leases: Sequence[Lease], seconds: float) -> Sequence[Lease]:
+        """Make leases expire in *seconds*; return those that are lost."""
+
+    @asynccontextmanager
+    async def renewing(self) -> AsyncGenerator[Renew]:
+        """Yield `renew` for the event loop of another thread.
+
+        A shared store whose connections belong to one event loop opens others here.
+        """
+        yield self.renew
+
+    @abstractmethod
+    async def claim(self, limit: int, running: Collection[str] = ()) -> Sequence[Claim]:
+        """Lease up to *limit* orphaned tasks, and paused tasks whose deadline has passed.
+
+        Args:
+            limit: The most tasks to claim.
+            running: The ids of tasks that this process runs. A store that is not shared leaves
+                them out, even if their leases have expired.
+        """
 
     def on_notification(self, listener: Callable[[], None]) -> None:
-        """Have *listener* called when there may be something to claim that was not there before.
+        """Set the callback for notifications that become due through a call of this store.
 
-        It is not called for what other processes add, nor when something postponed is due.
+        It is not called for notifications that other processes add, nor when a postponed one
+        becomes due: the caller must also poll.
         """
         self._on_notification = listener
 
-    def ring(self) -> None:
-        """Call the listener of notifications, if there is one."""
+    def wake_listener(self) -> None:
+        """Call the listener for due notifications, if there is one."""
         if self._on_notification is not None:
             self._on_notification()
 
     @abstractmethod
     async def claim_notifications(self, request: ClaimRequest) -> Sequence[Notification]:
-        """Claim notifications that are due: of each webhook the next one alone."""
+        """Lease due notifications, at most the next one of each webhook."""
 
     @abstractmethod
     async def settle(self, notification: Notification) -> None:
-        """Forget a notification that has been delivered, and have the next one due."""
+        """Delete a notification that was delivered; the webhook's next one becomes due."""
 
     @abstractmethod
     async def postpone(self, notification: Notification, seconds: float) -> None:
-        """Have a notification due again in so many seconds."""
+        """Make a notification due again in *seconds*."""
 
     @abstractmethod
     async def give_up(self, notification: Notification, reason: str) -> int:
-        """Have its webhook fail, unless it was set again; return how much waited for it."""
+        """Mark the webhook as failed and drop its notifications; return how many.
+
+        A webhook that was replaced since the claim is left as it is.
+        """
 
     @property
     def backlog(self) -> Backlog:
-        """The notifications that waited at the last count."""
+        """The pending notifications at the last count."""
         return self._backlog
 
     @abstractmethod
     async def limit_backlog(self, max_pending: int) -> int:
-        """Count what waits, and have webhooks fail to which an owner has more than that.
+        """Count pending notifications; fail webhooks where an owner has more than *max_pending*.
 
         Returns:
-            How many notifications were given up.
+            The number of notifications that were given up.
         """
 
-    async def mark_due(self) -> None:  # noqa: B027 - durable stores leave it to others
-        """Have due at once what no other process can deliver."""
+    async def mark_due(self) -> None:  # noqa: B027 - durable stores leave it to other replicas
+        """Make all notifications due now that no other process can deliver."""
 
     async def abandon_notifications(self) -> Sequence[tuple[Notification, int]]:
-        """Forget what no other process can deliver.
+        """Drop all notifications that no other process can deliver.
 
         Returns:
-            The next notification of each webhook, and how many waited for it.
+            The next notification of each webhook, and the number of dropped ones.
         """
         return ()

@@ -5,36 +5,38 @@ from collections.abc import Awaitable, Callable
 from random import random
 from typing import TypeVar
 
-from .errors import UnavailableError
+from .exceptions import UnavailableError
 
-Result = TypeVar("Result")
+RetryResult = TypeVar("RetryResult")
 
-RETRY_FRACTION_OF_LEASE = 0.5
-FIRST_PAUSE = 0.1  # seconds, about; each further pause is twice as long
-LONGEST_PAUSE = 1.0  # seconds: a store that comes back should not be flooded
+RETRY_FRACTION_OF_LEASE = 0.5  # part of a lease after which retries end
+FIRST_PAUSE = 0.1  # seconds, on average; each further pause is twice as long
+LONGEST_PAUSE = 1.0  # seconds, on average
 
 
 async def retry_while_unavailable(
-    attempt: Callable[[bool], Awaitable[Result]], lease_seconds: float
-) -> Result:
-    """Return the result of *attempt*, which is repeated while the store can't be used.
+    attempt: Callable[[bool], Awaitable[RetryResult]], lease_seconds: float
+) -> RetryResult:
+    """Return the result of *attempt*, repeated while the store can't be used.
 
     Args:
-        attempt: Is given whether it is a retry: it is not known what the earlier attempts did.
+        attempt: Takes whether it is a retry. In a retry, an earlier attempt may have been stored
+            although its reply was lost.
         lease_seconds: How long a lease lasts; after that the writer may have lost the task.
 
     Raises:
         UnavailableError: The store could not be used for half of a lease.
     """
     loop = asyncio.get_running_loop()
-    end, is_retry = loop.time() + RETRY_FRACTION_OF_LEASE * lease_seconds, False
+    deadline, is_retry = loop.time() + RETRY_FRACTION_OF_LEASE * lease_seconds, False
     pause = FIRST_PAUSE
     while True:
         try:
             return await attempt(is_retry)
         except UnavailableError:
-            if loop.time() >= end:
+            if loop.time() >= deadline:
                 raise
             is_retry = True
-        await asyncio.sleep(pause * (0.5 + random()))  # not all replicas at the same time
+        # The random factor keeps replicas from returning to the store at the same moment.
+        await asyncio.sleep(pause * (0.5 + random()))
         pause = min(2 * pause, LONGEST_PAUSE)

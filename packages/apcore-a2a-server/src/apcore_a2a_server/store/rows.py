@@ -1,18 +1,20 @@
-"""Rows of the durable stores: tasks, events and webhooks as columns, and back."""
+"""Rows of the durable stores: conversion of tasks, events and webhooks to columns and back."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
 from functools import cache
 from typing import Any
 
 from a2a import types as a2a
 from apcore_a2a_core.records import TaskRecord, Version
+from apcore_a2a_core.states import SETTLED, TERMINAL
 
-from .port import Event, Page, Query, fold, number_of, pack, unpack
+from .port import Change, Event, Page, Query, fold, pack_payload, parse_cursor, unpack_payload
 from .webhooks import Backlog, Notification, Webhook
 
 
 def task_columns(record: TaskRecord) -> dict[str, Any]:
-    """Return the columns of a task, but for its owner."""
+    """Return the columns of a task without its owner."""
     task = record.task
     return {
         "task_id": task.id,
@@ -28,13 +30,24 @@ def task_columns(record: TaskRecord) -> dict[str, Any]:
     }
 
 
+def change_columns(change: Change) -> dict[str, Any]:
+    """Return the columns of a task after a change of state, and values that decide its lease."""
+    state = change.record.task.status.state
+    return {
+        **task_columns(change.record),
+        "run": int(change.run),
+        "settled": state in SETTLED,
+        "terminal": state in TERMINAL,
+    }
+
+
 def event_columns(event: Event) -> dict[str, Any]:
-    """Return the columns of an event, but for its task."""
-    return {"version": event.version, "body": pack(event.payload)}
+    """Return the columns of an event without its task."""
+    return {"version": event.version, "body": pack_payload(event.payload)}
 
 
 def webhook_columns(webhook: Webhook) -> dict[str, Any]:
-    """Return the columns of a webhook, but for its task."""
+    """Return the columns of a webhook without its task."""
     return {
         "config_id": webhook.config.id,
         "host": webhook.host,
@@ -44,10 +57,10 @@ def webhook_columns(webhook: Webhook) -> dict[str, Any]:
     }
 
 
-def arrays(rows: Iterable[Mapping[str, Any]], **names: str) -> dict[str, list[Any]]:
-    """Return the values that columns have in all rows: for each new name, those of a column."""
-    known = list(rows)
-    return {name: [row[column] for row in known] for name, column in names.items()}
+def column_arrays(rows: Iterable[Mapping[str, Any]], **columns: str) -> dict[str, list[Any]]:
+    """Return the values of columns in all rows, as `array_name="column_name"` asks for them."""
+    all_rows = list(rows)
+    return {name: [row[column] for row in all_rows] for name, column in columns.items()}
 
 
 def webhook_from(body: bytes, version: Version, failure: str = "") -> Webhook:
@@ -55,21 +68,21 @@ def webhook_from(body: bytes, version: Version, failure: str = "") -> Webhook:
     return Webhook(a2a.TaskPushNotificationConfig.FromString(body), version, failure)
 
 
-def record_from(row: Any, owner: str, later: Iterable[bytes]) -> TaskRecord:
-    """Return the record of a row, with the events that came after its body was written."""
-    task = a2a.Task.FromString(row["body"])
-    for body in later:
-        payload = unpack(body)
+def record_from(task_row: Any, owner: str, later_events: Iterable[bytes]) -> TaskRecord:
+    """Return the record of a row, with the chunks that were added after its body was written."""
+    task = a2a.Task.FromString(task_row["body"])
+    for event_body in later_events:
+        payload = unpack_payload(event_body)
         if isinstance(payload, a2a.TaskArtifactUpdateEvent):
             fold(task, payload)
-    others = (row[name] for name in ("skill", "version", "resume", "messages", "deadline"))
-    return TaskRecord(task, owner, *others)
+    columns = ("skill", "version", "resume", "messages", "deadline")
+    return TaskRecord(task, owner, *(task_row[column] for column in columns))
 
 
 def notification_from(row: Any, owner: str) -> Notification:
     """Return the notification of a row."""
     webhook = webhook_from(row["config"], row["dialect"])
-    payload = unpack(row["body"])
+    payload = unpack_payload(row["body"])
     return Notification(row["task_id"], owner, row["version"], payload, webhook, row["attempts"])
 
 
@@ -84,54 +97,54 @@ def notification_columns(notification: Notification) -> dict[str, Any]:
     }
 
 
-def backlog_of(rows: Iterable[Any], dead: int) -> Backlog:
-    """Return the backlog of all owners' pending notifications, of which *dead* were given up."""
-    counts = [(row["pending"], row["age"]) for row in rows]
+def backlog_from(owner_rows: Iterable[Any], dead_letters: int) -> Backlog:
+    """Return the backlog of all owners.
+
+    Args:
+        owner_rows: The number of pending notifications and the age of the oldest, by owner.
+        dead_letters: How many of these were given up after they were counted.
+    """
+    counts = [(row["pending"], row["age"]) for row in owner_rows]
     pending = sum(count for count, _ in counts)
-    return Backlog(pending - dead, max((0.0, *(age for _, age in counts))))
+    return Backlog(pending - dead_letters, max((0.0, *(age for _, age in counts))))
 
 
-def conditions(query: Query, owner: Any) -> tuple[tuple[str, ...], dict[str, Any]]:
-    """Return the SQL conditions for all pages of a query, and the values of their parameters.
+def sql_conditions(
+    query: Query, owner: Any
+) -> tuple[tuple[str, ...], tuple[str, ...], dict[str, Any]]:
+    """Return the SQL conditions of a query, those of its page, and the parameters of both.
 
     Args:
         query: The query.
         owner: Its owner, as the store keeps it.
-    """
-    where, values = ["owner = :owner"], {"owner": owner}
-    if query.context_id:
-        where.append("context_id = :context_id")
-        values["context_id"] = query.context_id
-    if query.state:
-        where.append("state = :state")
-        values["state"] = query.state
-    if query.after:
-        where.append("status_at >= :after")
-        values["after"] = query.after
-    return tuple(where), values
-
-
-def before_cursor(query: Query) -> tuple[tuple[str, ...], dict[str, Any]]:
-    """Return the condition for a page behind the query's cursor, and its value.
 
     Raises:
-        InvalidParamsError: The cursor is none of ours.
+        InvalidParamsError: The cursor was not issued by this server.
     """
+    filters = {
+        "owner = :owner": True,
+        "context_id = :context_id": query.context_id,
+        "state = :state": query.state,
+        "status_at >= :after": query.after,
+    }
+    conditions = tuple(condition for condition, value in filters.items() if value)
+    parameters = {**asdict(query), "owner": owner, "limit": query.limit + 1}
     if query.cursor is None:
-        return (), {}
-    return (f"{query.order} < :cursor",), {"cursor": number_of(query.cursor)}
+        return conditions, conditions, parameters
+    page_conditions = (*conditions, f"{query.order} < :cursor")
+    return conditions, page_conditions, {**parameters, "cursor": parse_cursor(query.cursor)}
 
 
 @cache
-def composed(block: str, conditions: tuple[str, ...], order: str) -> str:
+def with_conditions(block: str, conditions: tuple[str, ...], order: str) -> str:
     """Return a block that lists or counts tasks with its conditions and its order."""
     return block.format(conditions=" AND ".join(conditions), order=order)
 
 
-def page_of(
+def page_from(
     rows: Sequence[Any], query: Query, total: int, record_of: Callable[[Any], TaskRecord]
 ) -> Page:
-    """Return the page of *rows*, of which there is one more than fits if another page follows."""
-    more = len(rows) > query.limit
-    cursor = str(rows[query.limit - 1]["place"]) if more else None
-    return Page([record_of(row) for row in rows[: query.limit]], cursor, total)
+    """Return a page; *rows* has one row more than fits if another page follows."""
+    has_more = len(rows) > query.limit
+    next_cursor = str(rows[query.limit - 1]["position"]) if has_more else None
+    return Page([record_of(row) for row in rows[: query.limit]], next_cursor, total)

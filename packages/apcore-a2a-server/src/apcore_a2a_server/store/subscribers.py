@@ -1,10 +1,11 @@
-"""Readers of a task's events: each is a position in the log and a wait, not a queue.
+"""Readers of a task's events: each is a position in the event log, not a queue.
 
-A reader never holds up the run. One that is too late for the log gets a snapshot of the task; any
-reader can resume from the last id it saw.
+A reader never delays the run. If the events after its position were deleted, it gets a snapshot of
+the task; a reader can resume from the last id that it saw.
 """
 
 from collections.abc import AsyncGenerator
+from copy import deepcopy
 
 from a2a import types as a2a
 from apcore_a2a_core.records import TaskRecord
@@ -17,13 +18,13 @@ from .port import Event
 async def follow(
     tasks: LiveTasks, task_id: str, after: int, *, idle: float = 15
 ) -> AsyncGenerator[Event | None]:
-    """The events of a task behind version *after*, until it ends or pauses.
+    """Yield the events of a task after version *after*, until the task ends or pauses.
 
     Args:
-        tasks: What this process knows of the tasks.
+        tasks: The live tasks of this process.
         task_id: The task's id.
         after: The last version that the reader has.
-        idle: Seconds without an event after which None says that all is well.
+        idle: Seconds without an event after which None is yielded, as a sign of life.
     """
     while True:
         events = await tasks.events(task_id, after)
@@ -33,8 +34,12 @@ async def follow(
         for event in events:
             yield event
             after = event.version
-            if _ends(event):
+            if isinstance(event.payload, a2a.TaskArtifactUpdateEvent):
+                continue
+            if event.payload.status.state in TERMINAL:  # no event can follow
                 return
+        # If the task runs here, its next event will wake this reader. Otherwise read to the end of
+        # the log, and only then look whether the task has ended or paused.
         if not _is_running_here(tasks, task_id, after):
             if events:
                 continue
@@ -45,7 +50,7 @@ async def follow(
 
 
 def _is_running_here(tasks: LiveTasks, task_id: str, after: int) -> bool:
-    """Whether this process knows that the next event behind *after* is still to come."""
+    """Return whether this process runs the task and has no event after *after* yet."""
     live = tasks.current(task_id)
     if live is None or live.record.version > after:
         return False
@@ -53,7 +58,7 @@ def _is_running_here(tasks: LiveTasks, task_id: str, after: int) -> bool:
 
 
 async def _is_settled(tasks: LiveTasks, task_id: str, after: int) -> bool:
-    """Whether the task has ended or paused, and no event behind *after* will come by itself."""
+    """Return whether the task has ended or paused, with no event after *after*."""
     live = tasks.current(task_id)
     if live is None and tasks.store.is_durable:
         record = await tasks.store.get(task_id)
@@ -62,7 +67,7 @@ async def _is_settled(tasks: LiveTasks, task_id: str, after: int) -> bool:
 
 
 async def _wait(tasks: LiveTasks, task_id: str, after: int, seconds: float) -> bool:
-    """Wait until the task is beyond version *after*; return False after *seconds*."""
+    """Wait until the task may be beyond version *after*; return False after *seconds*."""
     live = tasks.current(task_id)
     if live is not None and live.record.version > after:
         return True
@@ -71,24 +76,18 @@ async def _wait(tasks: LiveTasks, task_id: str, after: int, seconds: float) -> b
     return await tasks.waiters.wait(task_id, after, seconds)
 
 
-def _ends(event: Event) -> bool:
-    """Whether nothing can come behind it."""
-    payload = event.payload
-    return not isinstance(payload, a2a.TaskArtifactUpdateEvent) and payload.status.state in TERMINAL
-
-
 async def attach(
     tasks: LiveTasks, record: TaskRecord, *, idle: float = 15
 ) -> AsyncGenerator[Event | None]:
-    """The task as it is, and what comes after it (A2A 1.0 §3.1.6)."""
-    first = snapshot(record)
-    yield first
-    async for event in follow(tasks, record.task.id, first.version, idle=idle):
+    """Yield a snapshot of the task, and the events after it (A2A 1.0 §3.1.6)."""
+    task_event = snapshot(record)
+    yield task_event
+    async for event in follow(tasks, record.task.id, task_event.version, idle=idle):
         yield event
 
 
 async def ending(record: TaskRecord) -> AsyncGenerator[Event | None]:
-    """The last status of a task that has ended (FR-MSG-006.4)."""
+    """Yield the last status of a task that has ended (FR-MSG-006.4)."""
     task = record.task
     status = a2a.TaskStatusUpdateEvent(
         task_id=task.id, context_id=task.context_id, status=task.status
@@ -97,7 +96,5 @@ async def ending(record: TaskRecord) -> AsyncGenerator[Event | None]:
 
 
 def snapshot(record: TaskRecord) -> Event:
-    """The task as it is now, as an event of its own."""
-    task = a2a.Task()
-    task.CopyFrom(record.task)
-    return Event(record.version, task)
+    """Return an event with the whole task as it is now."""
+    return Event(record.version, deepcopy(record.task))

@@ -8,7 +8,7 @@ from urllib.parse import unquote, urlsplit
 from .memory import InMemoryTaskStore
 from .port import Store
 
-FORMS = "memory, sqlite:///agent.db or postgresql://user:password@host/database"
+ADDRESS_FORMS = "memory, sqlite:///agent.db or postgresql://user:password@host/database"
 
 
 def open_store(address: str, memory: Callable[[], Store] = InMemoryTaskStore) -> Store:
@@ -20,7 +20,7 @@ def open_store(address: str, memory: Callable[[], Store] = InMemoryTaskStore) ->
         memory: Makes a store in memory.
 
     Raises:
-        ValueError: It is none of these.
+        ValueError: The address has none of these forms.
         ImportError: A package that it needs is not installed; the message says how to install it.
 
     Example:
@@ -31,20 +31,20 @@ def open_store(address: str, memory: Callable[[], Store] = InMemoryTaskStore) ->
         #> InMemoryTaskStore
         ```
     """
-    kind, place = place_of(address)
-    if kind == "memory":
+    backend, location = parse_address(address)
+    if backend == "memory":
         return memory()
-    package = part(kind)
-    make = package.SqliteStore if kind == "sqlite" else package.PostgresStore
-    store: Store = make(place)
+    package = import_backend(backend)
+    store_class = package.SqliteStore if backend == "sqlite" else package.PostgresStore
+    store: Store = store_class(location)
     return store
 
 
-def place_of(address: str) -> tuple[str, str]:
-    """Return the kind of a store, `memory`, `sqlite` or `postgres`, and its file or URL.
+def parse_address(address: str) -> tuple[str, str]:
+    """Return the backend of a store, `memory`, `sqlite` or `postgres`, and its file or URL.
 
     Raises:
-        ValueError: It is no address of a store.
+        ValueError: The text is not the address of a store.
     """
     if address == "memory":
         return "memory", ""
@@ -56,18 +56,18 @@ def place_of(address: str) -> tuple[str, str]:
         return "sqlite", unquote(parsed.path[1:])
     if parsed.scheme in ("postgres", "postgresql") and parsed.hostname:
         return "postgres", address
-    # the address itself may hold a password
-    raise ValueError(f"The store must be {FORMS}")
+    # The message does not quote the address, which may contain a password.
+    raise ValueError(f"The store must be {ADDRESS_FORMS}")
 
 
-def part(kind: str, module: str = "") -> Any:
-    """Return the package for a kind of store, or one of its modules.
+def import_backend(backend: str, module: str = "") -> Any:
+    """Return the package of a backend, or one of its modules.
 
     Raises:
         ImportError: A package that it needs is not installed; the message says how to install it.
     """
     try:
-        return import_module(f"apcore_a2a_server.store.{kind}{module}")
+        return import_module(f"apcore_a2a_server.store.{backend}{module}")
     except ModuleNotFoundError as error:
-        message = f"This store needs {error.name}: pip install 'apcore-a2a[{kind}]'"
+        message = f"This store needs {error.name}: pip install 'apcore-a2a[{backend}]'"
         raise ImportError(message, name=error.name) from None

@@ -11,20 +11,21 @@ from apcore_a2a_core.errors import clean
 from apcore_a2a_core.records import Payload, Version
 
 TOO_MANY = "too many notifications wait"
-GONE = "the webhook is gone"
-"""Why a notification is given up."""
+"""Failure of a webhook whose owner has too many pending notifications."""
+WEBHOOK_GONE = "the webhook is gone"
+"""Failure of a notification whose webhook was deleted."""
 MAX_WEBHOOKS = 10
-"""How many webhooks a task may have."""
+"""Webhooks that a task may have."""
 
 
 @dataclass(frozen=True, slots=True)
 class Webhook:
-    """A push config of a task (A2A 1.0 §4.3.1), and what has become of it.
+    """A push config of a task (A2A 1.0 §4.3.1), and whether it has failed.
 
     Attributes:
-        config: the configuration as its client sees it.
-        version: the version of the protocol that it was set in, and is notified in.
-        failure: why nothing is sent there any more; empty as long as something is.
+        config: the push config as its client sees it.
+        version: the protocol version that it was created in, and is notified in.
+        failure: the reason why nothing is delivered any more; empty while the webhook works.
     """
 
     config: a2a.TaskPushNotificationConfig = field(repr=False)
@@ -33,24 +34,24 @@ class Webhook:
 
     @property
     def host(self) -> str:
-        """Where it is; empty when a store has given back what is no URL."""
+        """The host of its URL; empty if a store has returned an invalid URL."""
         try:
             return urlsplit(self.config.url).hostname or ""
         except ValueError:
             return ""
 
 
-Edit: TypeAlias = Callable[[Sequence[Webhook]], Sequence[Webhook]]
-"""Makes the new webhooks of a task from the ones that it has."""
+EditWebhooks: TypeAlias = Callable[[Sequence[Webhook]], Sequence[Webhook]]
+"""Returns the new webhooks of a task; takes the existing ones."""
 
 
 def with_webhook(webhooks: Sequence[Webhook], webhook: Webhook) -> list[Webhook]:
     """Return *webhooks* with one more, which replaces the one with the same id.
 
     Raises:
-        InvalidParamsError: A task can't have so many.
+        InvalidParamsError: There are `MAX_WEBHOOKS` others already.
     """
-    others = [known for known in webhooks if known.config.id != webhook.config.id]
+    others = [existing for existing in webhooks if existing.config.id != webhook.config.id]
     if len(others) >= MAX_WEBHOOKS:
         raise InvalidParamsError(f"A task has at most {MAX_WEBHOOKS} push configurations")
     return [*others, webhook]
@@ -58,16 +59,16 @@ def with_webhook(webhooks: Sequence[Webhook], webhook: Webhook) -> list[Webhook]
 
 @dataclass(frozen=True, slots=True)
 class Notification:
-    """An event that one webhook is to be notified of: a row of an outbox.
+    """A notification of one event for one webhook: a row of an outbox.
 
     Attributes:
         task_id: the task's id.
-        owner: the id of the principal that it belongs to.
-        version: the number of the event.
+        owner: the id of the principal that the task belongs to.
+        version: the version of the event.
         payload: the event.
-        webhook: the webhook as it was when this was claimed.
-        attempts: how often it has been claimed, this time included.
-        task: the task as it was at that event, where the store has it at hand.
+        webhook: the webhook as it was when the notification was claimed.
+        attempts: how often the notification has been claimed, this time included.
+        task: the task at the time of the event, if the store still has it.
     """
 
     task_id: str
@@ -85,15 +86,15 @@ class Notification:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimRequest:
-    """Which notifications a process has time for.
+    """The number of notifications that a process can deliver now.
 
     Attributes:
-        limit: how many.
-        per_host: how many of one owner for one host.
-        per_owner: how many of one owner.
-        hosts: owners and hosts for which there is no time.
-        owners: owners for whom there is none.
-        seconds: how long they are kept from other processes.
+        limit: free slots in all.
+        per_host: free slots of one owner for one host.
+        per_owner: free slots of one owner.
+        hosts: pairs of owner and host without a free slot.
+        owners: owners without a free slot.
+        seconds: how long the claimed notifications are leased.
     """
 
     limit: int
@@ -106,11 +107,11 @@ class ClaimRequest:
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """The notifications that wait in an outbox.
+    """The pending notifications of an outbox.
 
     Attributes:
-        pending: how many there are.
-        age: seconds since the oldest came.
+        pending: their number.
+        age: the age of the oldest one, in seconds.
     """
 
     pending: int = 0

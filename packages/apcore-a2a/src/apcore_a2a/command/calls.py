@@ -1,4 +1,4 @@
-"""What `card`, `call` and `tasks` do."""
+"""The implementation of `card`, `call` and `tasks`."""
 
 import os
 import sys
@@ -24,12 +24,11 @@ from apcore_a2a_client.tasks import after
 from .files import save
 from .printers import Printer, clean
 
-DONE, UNREACHABLE, FAILED, WAITING = 0, 2, 3, 4
+SUCCESS, UNREACHABLE, FAILED, WAITING = 0, 2, 3, 4
 
 
-def do(arguments: SimpleNamespace) -> int:
-    """Do the command that *arguments* are for; the exit code."""
-    _check(arguments)
+def run(arguments: SimpleNamespace) -> int:
+    """Run the command in *arguments*; return the exit code."""
     out = _printer(plain=arguments.as_json or not (sys.stdout and sys.stdout.isatty()))
     try:
         with SyncA2AClient(
@@ -40,37 +39,14 @@ def do(arguments: SimpleNamespace) -> int:
             protocol=arguments.protocol,
         ) as client:
             return COMMANDS[arguments.command](client, arguments, out)
-    except BrokenPipeError:  # whoever read this has seen enough
+    except BrokenPipeError:  # such as `| head`; or else the flush at exit fails again
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        return DONE
+        return SUCCESS
     except (A2AError, OSError) as error:
         out.error(error, error.errors if isinstance(error, InvalidParamsError) else ())
-        if _wants_credentials(error):
-            out.hint("--auth and --api-key give credentials")
+        if getattr(error, "status_code", None) in (401, 403):
+            out.hint("Set credentials with --auth or --api-key")
         return FAILED if isinstance(error, A2AServerError | A2AAuthError) else UNREACHABLE
-
-
-def _check(arguments: SimpleNamespace) -> None:
-    """Refuse what can't be meant, before anything is sent."""
-    if arguments.command == "call" and arguments.task and not _given(arguments):
-        raise ValueError("--task needs an answer: --input or --file")
-    if arguments.command == "tasks" and arguments.task == "":
-        raise ValueError("TASK is empty")
-    if arguments.command == "tasks" and arguments.follow and arguments.cancel:
-        raise ValueError("--follow and --cancel exclude each other")
-    if arguments.command == "tasks" and not arguments.task:
-        if arguments.follow or arguments.cancel or arguments.output:
-            raise ValueError("--follow, --cancel and --output need a TASK")
-        if arguments.limit < 1:
-            raise ValueError("--limit takes a whole number, at least 1")
-
-
-def _given(arguments: SimpleNamespace) -> bool:
-    return arguments.input is not None or bool(arguments.files)
-
-
-def _wants_credentials(error: Exception) -> bool:
-    return getattr(error, "status_code", None) in (401, 403)
 
 
 def _printer(*, plain: bool) -> Printer:
@@ -82,63 +58,66 @@ def _printer(*, plain: bool) -> Printer:
 
 
 def card(client: SyncA2AClient, arguments: SimpleNamespace, out: Printer) -> int:
-    """Show the agent's card."""
+    """Show the Agent Card."""
     out.card(client.extended_card() if arguments.extended else client.agent_card)
-    return DONE
+    return SUCCESS
 
 
 def call(client: SyncA2AClient, arguments: SimpleNamespace, out: Printer) -> int:
-    """Call a skill, or answer a task, and show what comes of it."""
+    """Call a skill or answer a task, and show the result."""
+    if arguments.task and arguments.input is None and not arguments.files:
+        raise ValueError("--task needs an answer: --input or --file")
     message = message_of(arguments)
+    send = _send_streaming if arguments.stream else _send
     while True:
-        task = _streamed if arguments.stream else _called
-        ended = task(client, message, arguments, out)
         try:
-            answer = out.ask(ended) if ended.status.state.is_paused else None
+            task = send(client, message, arguments, out)
+        except SkillNotFoundError as error:
+            raise _with_suggestion(client, arguments.skill, error) from None
+        try:
+            answer = out.ask(task) if task.status.state.is_paused else None
         except KeyboardInterrupt:
-            out.question(ended, arguments.url, arguments.skill)
+            out.question(task, arguments.url, arguments.skill)
             raise
         if answer is None:
-            return _ended(ended, arguments, out)
-        arguments.task, arguments.context = ended.id, ended.context_id
+            return _show_outcome(task, arguments, out)
+        arguments.task, arguments.context = task.id, task.context_id
         message = Message.of(answer)
 
 
 def message_of(arguments: SimpleNamespace) -> Message:
-    """The message that a call sends: its input, and the files behind it."""
-    nothing: list[Part] = [] if arguments.files else [Part(data={})]
-    given = nothing if arguments.input is None else [Part.of(arguments.input)]
-    return Message.of([*given, *arguments.files])
+    """Return the message to send: the input, followed by the files."""
+    default: list[Part] = [] if arguments.files else [Part(data={})]
+    inputs = default if arguments.input is None else [Part.of(arguments.input)]
+    return Message.of([*inputs, *arguments.files])
 
 
-def _called(
+def _send(
     client: SyncA2AClient, message: Message, arguments: SimpleNamespace, out: Printer
 ) -> Task:
-    """Begin a task, and show its progress until it is settled."""
-    try:
-        task = client.send_message(message, blocking=False, **_about(arguments))
-    except SkillNotFoundError as error:
-        raise _meant(client, arguments.skill, error) from None
-    return _followed(client, task, out)
+    """Start or resume a task, and show its progress until it is settled."""
+    task = client.send_message(message, blocking=False, **_addressing(arguments))
+    return _follow(client, task, out)
 
 
-def _meant(client: SyncA2AClient, skill: str, error: SkillNotFoundError) -> SkillNotFoundError:
-    """*error*, with the skill that may have been meant."""
-    known = [found.id for found in client.agent_card.skills]
-    meant = get_close_matches(skill, known, 1)
-    if meant:
-        error.args = (f"{error} (is {meant[0]} meant?)",)
+def _with_suggestion(
+    client: SyncA2AClient, skill_id: str, error: SkillNotFoundError
+) -> SkillNotFoundError:
+    """Add the closest id of the agent's skills to the message of *error*."""
+    closest = get_close_matches(skill_id, [skill.id for skill in client.agent_card.skills], 1)
+    if closest:
+        error.args = (f"{error} (did you mean {closest[0]}?)",)
     return error
 
 
-def _followed(client: SyncA2AClient, task: Task, out: Printer, *, owned: bool = True) -> Task:
-    """Show the progress of a task until it is settled; cancel an owned one at an interrupt."""
+def _follow(client: SyncA2AClient, task: Task, out: Printer, *, owned: bool = True) -> Task:
+    """Show the progress of a task until it is settled; on Ctrl+C, cancel it if it is *owned*."""
     try:
-        with out.progress() as tell:
-            tell(task)
+        with out.progress() as show:
+            show(task)
             for event in client.follow(task):
                 task = after(task, event)
-                tell(task)
+                show(task)
     except KeyboardInterrupt:
         if owned:
             _cancel(client, task)
@@ -146,34 +125,32 @@ def _followed(client: SyncA2AClient, task: Task, out: Printer, *, owned: bool = 
     return task
 
 
-def _streamed(
+def _send_streaming(
     client: SyncA2AClient, message: Message, arguments: SimpleNamespace, out: Printer
 ) -> Task:
-    """Begin a task, and show its chunks as they come."""
+    """Start or resume a task, and show its chunks as they arrive."""
     task: Task | None = None
     try:
-        for event in client.stream_message(message, **_about(arguments)):
+        for event in client.stream_message(message, **_addressing(arguments)):
             task = after(task, event)
             if isinstance(event, TaskArtifactUpdateEvent):
                 out.chunk(event.artifact.value)
-    except SkillNotFoundError as error:
-        raise _meant(client, arguments.skill, error) from None
     except (KeyboardInterrupt, BrokenPipeError):
         _cancel(client, task)
         raise
-    out.end()
+    out.end_chunks()
     assert task
     return task
 
 
-def _about(arguments: SimpleNamespace) -> dict[str, Any]:
-    # an answer goes to its task, whatever the skill
+def _addressing(arguments: SimpleNamespace) -> dict[str, Any]:
+    # an answer belongs to its task, whose skill is known
     skill = None if arguments.task else arguments.skill
     return {"skill": skill, "context_id": arguments.context, "task_id": arguments.task}
 
 
 def _cancel(client: SyncA2AClient, task: Task | None) -> None:
-    """Don't leave behind what nobody waits for."""
+    """Cancel a task that is still running, because its only client is about to exit."""
     if task and task.id and not task.status.state.is_settled:
         try:
             client.cancel_task(task.id)
@@ -182,8 +159,8 @@ def _cancel(client: SyncA2AClient, task: Task | None) -> None:
         print(clean(f"\nCanceled task {task.id}"), file=sys.stderr)
 
 
-def _ended(task: Task, arguments: SimpleNamespace, out: Printer) -> int:
-    """Show what came of a task."""
+def _show_outcome(task: Task, arguments: SimpleNamespace, out: Printer) -> int:
+    """Show the result, the question or the failure of a task; return the exit code."""
     if task.status.state.is_paused:
         out.question(task, arguments.url, arguments.skill)
     elif task.status.state != TaskState.COMPLETED:
@@ -197,16 +174,24 @@ def _ended(task: Task, arguments: SimpleNamespace, out: Printer) -> int:
 
 
 def _code(task: Task) -> int:
-    """The exit code that tells how *task* is."""
+    """Return the exit code for the state of *task*."""
     state = task.status.state
     if state.is_paused:
         return WAITING
-    return FAILED if state.is_terminal and state != TaskState.COMPLETED else DONE
+    return FAILED if state.is_terminal and state != TaskState.COMPLETED else SUCCESS
 
 
 def tasks(client: SyncA2AClient, arguments: SimpleNamespace, out: Printer) -> int:
     """List tasks; show, follow or cancel one."""
+    if arguments.task == "":
+        raise ValueError("TASK is empty")
+    if arguments.follow and arguments.cancel:
+        raise ValueError("--follow and --cancel cannot be combined")
     if not arguments.task:
+        if arguments.follow or arguments.cancel or arguments.output:
+            raise ValueError("--follow, --cancel and --output need a TASK")
+        if arguments.limit < 1:
+            raise ValueError("--limit must be a whole number, 1 or more")
         page = client.list_tasks(
             arguments.context,
             state=arguments.state,
@@ -215,15 +200,15 @@ def tasks(client: SyncA2AClient, arguments: SimpleNamespace, out: Printer) -> in
             history_length=0,
         )
         out.tasks(page)
-        return DONE
+        return SUCCESS
     task = client.cancel_task(arguments.task) if arguments.cancel else None
     task = task or client.get_task(arguments.task)
     if arguments.follow:
-        task = _followed(client, task, out, owned=False)
+        task = _follow(client, task, out, owned=False)
     out.task(task)
     for path in save(task, arguments.output) if arguments.output else ():
         out.saved(path)
-    return _code(task) if arguments.follow else DONE
+    return _code(task) if arguments.follow else SUCCESS
 
 
 COMMANDS = {"card": card, "call": call, "tasks": tasks}

@@ -1,4 +1,4 @@
-"""What tasks have made, as files."""
+"""Artifacts of tasks, saved as files."""
 
 import json
 import re
@@ -14,16 +14,18 @@ from .printers import clean
 
 
 def save(task: Task, folder: Path) -> Iterator[Path]:
-    """Save the artifacts of *task* in *folder*: a file for each part; no file is overwritten.
+    """Save the artifacts of *task* in *folder*, one file per part, without overwriting files.
+
+    The URL of a part is saved, not the file that it refers to.
 
     Yields:
-        Where each part is now. Files elsewhere, of which there is but a URL, are not fetched.
+        The path of each file.
     """
-    taken: Counter[str] = Counter()
+    numbers: Counter[str] = Counter()
     for artifact in task.artifacts:
         for part in artifact.parts:
             name, content = _file(part, artifact.name or artifact.artifact_id)
-            yield write(folder, safe(name), content, taken)
+            yield write(folder, safe_name(name), content, numbers)
 
 
 def _file(part: Part, name: str) -> tuple[str, bytes]:
@@ -38,37 +40,44 @@ def _file(part: Part, name: str) -> tuple[str, bytes]:
     return part.filename or name + ".json", text.encode("utf-8", "backslashreplace")
 
 
-def safe(name: str) -> str:
-    """*name* without what could lead elsewhere, or be hidden.
+def safe_name(name: str) -> str:
+    """Return *name* as the name of a file that is not hidden, without folders.
 
     Example:
         ```python
-        from apcore_a2a.command.files import safe
+        from apcore_a2a.command.files import safe_name
 
-        print(safe("../../etc/passwd"), safe(".bashrc"))
+        print(safe_name("../../etc/passwd"), safe_name(".bashrc"))
         #> passwd bashrc
         ```
     """
-    last = clean(re.split(r"[/\\\\]", name)[-1])
-    bare = Path(re.sub(r'[\n\t:*?"<>|]', "_", last).lstrip(". ") or "result")
-    suffix = bare.suffix[:20]
-    return _cut(bare.stem, 150) + _cut(suffix, 40)
+    last_part = clean(re.split(r"[/\\\\]", name)[-1])
+    path = Path(re.sub(r'[\n\t:*?"<>|]', "_", last_part).lstrip(". ") or "result")
+    suffix = path.suffix[:20]
+    return _cut(path.stem, 150) + _cut(suffix, 40)
 
 
 def _cut(text: str, limit: int) -> str:
-    """*text* in at most *limit* bytes, as file systems count."""
+    """Return the beginning of *text* in at most *limit* bytes of UTF-8, as file systems count."""
     return text.encode()[:limit].decode("utf-8", "ignore")
 
 
-def write(folder: Path, name: str, content: bytes, taken: Counter[str]) -> Path:
-    """Write a new file, named *name* or, if there is one, *name* with a number.
+def write(folder: Path, name: str, content: bytes, numbers: Counter[str]) -> Path:
+    """Write a new file called *name*, with a number if there is such a file already.
 
-    *taken* has the last number of each name, so that many of one name are quickly numbered.
+    Args:
+        folder: The folder for the file.
+        name: The preferred name of the file.
+        content: The content of the file.
+        numbers: The last number used for each name, so that the search does not start at 1.
+
+    Returns:
+        The path of the file.
     """
     stem, suffix = Path(name).stem, Path(name).suffix
     while True:
-        taken[name] += 1
-        number = taken[name]
+        numbers[name] += 1
+        number = numbers[name]
         path = folder / (name if number == 1 else f"{stem}-{number}{suffix}")
         try:
             with path.open("xb") as file:

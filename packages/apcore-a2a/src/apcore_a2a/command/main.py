@@ -1,4 +1,4 @@
-"""The `apcore-a2a` command (FR-CMD-001, FR-CMD-002), whose subcommands load on first use."""
+"""The `apcore-a2a` command (FR-CMD-001, FR-CMD-002), which loads subcommands on first use."""
 
 import logging
 import sys
@@ -8,44 +8,64 @@ from typing import Any, NamedTuple
 
 import click
 
-from apcore_a2a._parts import part
+from apcore_a2a._parts import import_part
 
 PROGRAM = "apcore-a2a"
+FAILED = 2
+"""The exit code for errors that have no other code."""
 
 
-class Home(NamedTuple):
-    """Where a subcommand is: an attribute of its name in a module of this package.
+class Subcommand(NamedTuple):
+    """A subcommand, which is an attribute of the same name in a module of this package.
 
     Attributes:
-        module: The module, which also has a function `outcome` for errors.
-        purpose: What the command does.
+        module: The name of the module.
+        purpose: A sentence for the help text.
         wrong: The exit code for wrong arguments.
+        interrupted: The exit code after Ctrl+C.
+        argument_errors: The exceptions whose messages explain wrong arguments.
+        unexpected: The message for any other exception.
     """
 
     module: str
     purpose: str
     wrong: int = 1
+    interrupted: int = 130
+    argument_errors: tuple[type[Exception], ...] = (ImportError, TypeError, ValueError)
+    unexpected: str = "Unexpected error: {!r}"
 
 
-HOMES = {
-    "serve": Home("serve", "Serve the modules in a folder as an A2A agent."),
-    "card": Home("remote", "Show what an agent is and can do."),
-    "call": Home("remote", "Call a skill of an agent."),
-    "tasks": Home("remote", "List, show, follow or cancel tasks of an agent."),
-    "store": Home("store", "Migrate, check or prune the task store of an agent.", wrong=2),
+SUBCOMMANDS = {
+    "serve": Subcommand(
+        "serve",
+        "Serve the modules in a folder as an A2A agent.",
+        interrupted=0,
+        unexpected="The server crashed: {!r}",
+    ),
+    "card": Subcommand("remote", "Show the Agent Card of an agent."),
+    "call": Subcommand("remote", "Call a skill of an agent."),
+    "tasks": Subcommand("remote", "List, show, follow or cancel tasks of an agent."),
+    "store": Subcommand(
+        "store",
+        "Migrate, check or prune the task store of an agent.",
+        wrong=2,
+        # the message of any other error may contain the store's password
+        argument_errors=(ImportError, ValueError),
+        unexpected="Unexpected error: {.__class__.__name__}",
+    ),
 }
 
 
 class Commands(click.Group):
-    """The subcommands, each imported when it is called: `--help` needs none of them."""
+    """The subcommands, each imported when it is called, so that `--help` is fast."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of the subcommands."""
-        return [*HOMES]
+        return [*SUBCOMMANDS]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import a subcommand."""
-        if cmd_name not in HOMES:
+        if cmd_name not in SUBCOMMANDS:
             return None
         ctx.meta[PROGRAM] = cmd_name
         command: click.Command = getattr(_module(cmd_name), cmd_name)
@@ -54,16 +74,17 @@ class Commands(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of subcommands."""
         with formatter.section("Commands"):
-            formatter.write_dl([(name, home.purpose) for name, home in HOMES.items()])
+            formatter.write_dl([(name, each.purpose) for name, each in SUBCOMMANDS.items()])
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a subcommand; return its exit code, also when it fails."""
+        """Run a subcommand; return its exit code, even if it fails."""
         try:
             return super().invoke(ctx)
         except (click.ClickException, click.exceptions.Exit):
             raise
-        except BaseException as error:  # the command's own boundary: every error is reported
-            return _fail(ctx.meta[PROGRAM], error)
+        except BaseException as error:  # the outermost frame: every error gets a message and a code
+            logging.getLogger("apcore_a2a").debug("%s failed", ctx.meta[PROGRAM], exc_info=True)
+            return _report(SUBCOMMANDS[ctx.meta[PROGRAM]], error)
 
 
 @click.command(cls=Commands, no_args_is_help=False)
@@ -76,40 +97,43 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command.
 
     Args:
-        arguments: The arguments; by default those of this process.
+        arguments: The arguments; by default those of the process.
 
     Returns:
         The exit code.
     """
-    given = None if arguments is None else [*arguments]
+    args = None if arguments is None else [*arguments]
     try:
-        return int(commands.main(given, PROGRAM, standalone_mode=False) or 0)
+        return int(commands.main(args, PROGRAM, standalone_mode=False) or 0)
     except click.ClickException as error:
         context = getattr(error, "ctx", None)
         path: str = context.command_path if context else PROGRAM
-        _say(error.format_message())
+        _print_error(error.format_message())
         print(f"Try '{path} --help'.", file=sys.stderr)
         _, _, name = path.partition(" ")
-        return HOMES[name.partition(" ")[0]].wrong if name else 1
+        return SUBCOMMANDS[name.partition(" ")[0]].wrong if name else 1
 
 
 def _module(name: str) -> Any:
-    home = HOMES[name]
-    if home.module != "remote":
-        part("server", f"{PROGRAM} {name}")
-    return import_module(f".{home.module}", __package__)
+    module = SUBCOMMANDS[name].module
+    if module != "remote":
+        import_part("server", f"{PROGRAM} {name}")
+    return import_module(f".{module}", __package__)
 
 
-def _fail(name: str, error: BaseException) -> int:
-    logging.getLogger("apcore_a2a").debug("%s failed", name, exc_info=True)
-    if isinstance(error, ImportError):
-        code, message = HOMES[name].wrong, str(error)
+def _report(subcommand: Subcommand, error: BaseException) -> int:
+    """Print a message for an error; return the exit code."""
+    if isinstance(error, KeyboardInterrupt):
+        return subcommand.interrupted
+    if isinstance(error, subcommand.argument_errors):
+        _print_error(str(error))
+        return subcommand.wrong
+    if isinstance(error, OSError):
+        _print_error((error.strerror or str(error)).partition("\n")[0])
     else:
-        code, message = _module(name).outcome(error)
-    if message:
-        _say(message)
-    return code
+        _print_error(subcommand.unexpected.format(error))
+    return FAILED
 
 
-def _say(message: str) -> None:
+def _print_error(message: str) -> None:
     print(f"{PROGRAM}: {message}", file=sys.stderr)

@@ -1,9 +1,11 @@
 """The options of `serve` and `store` as flags, environment variables and keys of the config file.
 
-click looks for a value in this order. The config file becomes the defaults of a click context.
+click looks for values in this order. The config file provides the defaults of the click context.
 """
 
 import logging
+import os
+import re
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -13,30 +15,45 @@ from typing import Any
 
 import click
 from apcore_a2a_server.app.options import Limits, ServeSettings
-from apcore_a2a_server.fields import SWITCH, Option, OptionError, meant, option, options_of
+from apcore_a2a_server.fields import (
+    PREFIX,
+    SWITCH,
+    Option,
+    OptionError,
+    option,
+    options_of,
+    suggestion,
+)
 from apcore_a2a_server.push.settings import PushSettings
 from click.core import ParameterSource
 
+from .remote import COMMON
+
+logger = logging.getLogger("apcore_a2a")
+
 NAMESPACE = "apcore-a2a"
-"""The key of the config file that holds ours."""
-PUSH = "push_"
-"""Begins the names of the options that are fields of `PushSettings`."""
-GIVEN = (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT, ParameterSource.DEFAULT_MAP)
+"""The key of the config file that holds the options."""
+PUSH_PREFIX = "push_"
+"""Prefix of the names of options that are fields of `PushSettings`."""
+SOURCES = (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT, ParameterSource.DEFAULT_MAP)
+"""The sources of values that the user has set."""
+SERVICE_VARIABLE = re.compile(r"\w+_(SERVICE_(HOST|PORT)|PORT_\d+_(TCP|UDP|SCTP))\w*")
+"""Variables that Kubernetes sets for services, such as one that is named apcore-a2a."""
 SEQUENCE: type[Any] = list
 MAPPING: type[Any] = dict
 
 
-class ConfigurationError(ValueError):
-    """The configuration of the command is wrong; the text says what, and where it was said."""
+class CommandConfigurationError(ValueError):
+    """An error in the configuration of the command; the message names the option and its source."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CommandOptions:
-    """The options that only the command has."""
+    """The options of the command that `serve` in Python does not have."""
 
     extensions_dir: str | None = option(
         None,
-        "Folder of the apcore modules.",
+        "Folder with the apcore modules.",
         section="Server",
         otherwise="extensions.root, or ./extensions",
     )
@@ -47,21 +64,21 @@ class CommandOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class AuthOptions:
-    """The options that become the authenticator of `auth`."""
+    """The options that describe the authenticator, which is `auth` in Python."""
 
     auth_type: str | None = option(
-        None, "Credentials that callers need.", section="Access", choices=("bearer", "apikey")
+        None, "Kind of callers' credentials.", section="Access", choices=("bearer", "apikey")
     )
     auth_key: str | None = option(
-        None, "Key of tokens, or the API key; or a file of it.", is_secret=True
+        None, "Key that signs tokens, or API key; or a file with it.", is_secret=True
     )
-    auth_jwks_url: str | None = option(None, "Address of the issuer's keys.")
-    auth_issuer: str | None = option(None, "Issuer of the tokens; its keys are discovered.")
+    auth_jwks_url: str | None = option(None, "URL of the issuer's key set.")
+    auth_issuer: str | None = option(None, "Issuer of tokens; its keys are discovered.")
     auth_audience: str | None = option(None, "Audience that tokens must have.")
     auth_algorithms: Sequence[str] | None = option(
         None, "Signature algorithms to accept.", otherwise="all for the key"
     )
-    auth_roles_claim: str | None = option(None, "Claim that holds the roles.", otherwise="roles")
+    auth_roles_claim: str | None = option(None, "Token claim with the roles.", otherwise="roles")
 
 
 DECLARED = (
@@ -69,26 +86,26 @@ DECLARED = (
     *options_of(AuthOptions),
     *options_of(ServeSettings),
     *options_of(Limits),
-    *options_of(PushSettings, PUSH),
+    *options_of(PushSettings, PUSH_PREFIX),
 )
 OPTIONS = {each.name: each for each in DECLARED if each.kind is not None}
-"""The options that a shell can give, by their names."""
+"""The options that the command line can set, by name."""
 
 
 def sections(options: Iterable[Option]) -> list[tuple[str, list[Option]]]:
-    """Return options by section, each section where its first option stands."""
-    found: dict[str, list[Option]] = {}
+    """Group options by section, in the order of the first option of each section."""
+    by_section: dict[str, list[Option]] = {}
     for each in options:
-        found.setdefault(each.section, []).append(each)
-    return [*found.items()]
+        by_section.setdefault(each.section, []).append(each)
+    return [*by_section.items()]
 
 
 class Flag(click.Option):
-    """An option as click knows it: a flag, an environment variable, and a key of `default_map`.
+    """An option for click: a flag, an environment variable and a key of `default_map`.
 
     Args:
         declared: The option.
-        load: Called with the value before those of other flags are looked for.
+        load: Function to call with the value before other flags are processed.
     """
 
     def __init__(self, declared: Option, load: Any = None) -> None:
@@ -109,41 +126,41 @@ class Flag(click.Option):
         )
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str]:
-        """Return the flag and its help, with the default."""
+        """Return the flag and its help text with the default."""
         flag, default = self.declared.flag, self.declared.default_text
         shown = f"--[no-]{flag[2:]}" if self.declared.kind is SWITCH else f"{flag} {self.metavar}"
         return shown, self.declared.help + (f"  [default: {default}]" if default else "")
 
 
 class _Switch(click.types.BoolParamType):
-    """On or off, as text: `Option.read` reads it."""
+    """The value of a switch as text, for `Option.read` to parse."""
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
         return value
 
 
 class OptionsCommand(click.Command):
-    """A command that takes options only, and lists them by section."""
+    """A command without arguments, whose help lists the options by section."""
 
-    def __init__(self, name: str | None, **settings: Any) -> None:
-        settings["context_settings"] = {"allow_extra_args": True}
-        super().__init__(name, **settings)
+    allow_extra_args = True  # parse_args rejects them with a message of its own
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the arguments; one too many is not shown, for it may be a secret."""
-        rest = super().parse_args(ctx, args)
-        if rest:
+        """Parse the arguments; do not repeat an unexpected one, because it may be a secret."""
+        unexpected = super().parse_args(ctx, args)
+        if unexpected:
             ctx.fail("This command takes options only; separate the values of a list by commas.")
-        return rest
+        return unexpected
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; name an option that makes no sense as the user did."""
+        """Run the command; report an invalid option under the name that the user wrote."""
+        _set_up_logging(ctx)
+        warn_of_unknown_variables()
         try:
             return super().invoke(ctx)
         except OptionError as error:
             names = {each.field: each.name for each in options_of(ServeSettings)}
-            flag = spelled(ctx, names.get(error.option, error.option))
-            raise ConfigurationError(f"{flag} {error.problem}") from None
+            written = as_written(ctx, names.get(error.option, error.option))
+            raise CommandConfigurationError(f"{written} {error.problem}") from None
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options by section."""
@@ -158,18 +175,38 @@ class OptionsCommand(click.Command):
 
 
 def flags(*names: str) -> list[click.Parameter]:
-    """Return the flags of options by their names, after that of the config file."""
+    """Return the flags of options by their names, `--config` first."""
     config = Flag(OPTIONS["config"], _load)
     return [config, *(Flag(OPTIONS[name]) for name in names if name != "config")]
 
 
-def given(ctx: click.Context) -> dict[str, Any]:
-    """Return the values of the options that were set anywhere."""
-    return {name: v for name, v in ctx.params.items() if ctx.get_parameter_source(name) in GIVEN}
+def _set_up_logging(ctx: click.Context) -> None:
+    if "log_level" in ctx.params:
+        from apcore_a2a_server.middleware import set_up_logging  # slow to import
+
+        level, log_format = ctx.params["log_level"], ctx.params["log_format"]
+        set_up_logging(level or "info", log_format or "text")
 
 
-def spelled(ctx: click.Context, name: str) -> str:
-    """Return an option as the user wrote it: as a flag, a variable or a key."""
+def warn_of_unknown_variables() -> None:
+    """Warn of each environment variable that looks like an option but is not one."""
+    known = {each.variable for each in OPTIONS.values()}
+    known |= {variable for flag in COMMON if (variable := getattr(flag, "envvar", None))}
+    for variable in sorted({name for name in os.environ if name.startswith(PREFIX)} - known):
+        if not SERVICE_VARIABLE.fullmatch(variable):
+            name = variable.removeprefix(PREFIX)
+            hint = suggestion(name, [each.upper() for each in OPTIONS], PREFIX)
+            extra = {"event": "unknown_environment_variable"}
+            logger.warning("%s is not an option and is ignored%s", variable, hint, extra=extra)
+
+
+def explicit_options(ctx: click.Context) -> dict[str, Any]:
+    """Return the values of the options that are set by a flag, a variable or the config file."""
+    return {name: v for name, v in ctx.params.items() if ctx.get_parameter_source(name) in SOURCES}
+
+
+def as_written(ctx: click.Context, name: str) -> str:
+    """Return the name of an option as the user wrote it: a flag, a variable or a key."""
     source = ctx.get_parameter_source(name)
     if source is ParameterSource.ENVIRONMENT:
         return OPTIONS[name].variable
@@ -180,73 +217,74 @@ def spelled(ctx: click.Context, name: str) -> str:
 
 def _read(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
     name = param.name or ""
-    if ctx.get_parameter_source(name) not in GIVEN:
+    if ctx.get_parameter_source(name) not in SOURCES:
         return None
     try:
         return OPTIONS[name].read(value)
     except OptionError as error:
-        raise ConfigurationError(f"{spelled(ctx, name)} {error.problem}") from None
+        raise CommandConfigurationError(f"{as_written(ctx, name)} {error.problem}") from None
 
 
 def _load(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
-    """Load the config file before the other options are processed, as their defaults."""
+    """Load the config file, whose values are the defaults of the other options."""
     if not ctx.resilient_parsing:
         ctx.obj = load_config(value)
-        ctx.default_map = section_of(ctx.obj)
+        ctx.default_map = config_section(ctx.obj)
 
 
 def load_config(path: str | None) -> Any:
     """Load an apcore config file.
 
     Args:
-        path: The file; None for the one that apcore finds.
+        path: The path of the file; None for the file that apcore finds.
 
     Returns:
-        apcore's Config; None when there is no file.
+        apcore's Config, or None if there is no file.
 
     Raises:
-        ConfigurationError: The file is missing or can't be read.
+        CommandConfigurationError: The file is missing or invalid.
     """
     apcore = import_module("apcore")  # comes with the server
-    found = path or import_module("apcore.config").discover_config_file()
-    if not found:
+    file = path or import_module("apcore.config").discover_config_file()
+    if not file:
         return None
-    if not Path(found).is_file():
-        raise ConfigurationError(f"Config file not found: {found}")
-    with suppress(apcore.ModuleError):  # it is registered already
-        # without a prefix of its own, for click reads the environment
+    if not Path(file).is_file():
+        raise CommandConfigurationError(f"Config file not found: {file}")
+    with suppress(apcore.ModuleError):  # it is already registered
+        # no prefix for environment variables, because click reads them
         apcore.Config.register_namespace(NAMESPACE, env_prefix="")
-    logging.getLogger("apcore.config").setLevel("ERROR")  # warns of folders that we do not use
+    logging.getLogger("apcore.config").setLevel("ERROR")  # it warns of folders that we do not use
     try:
-        return apcore.Config.load(found) if path else apcore.Config.load()
+        return apcore.Config.load(file) if path else apcore.Config.load()
     except (apcore.ModuleError, ValueError, OSError) as error:
-        raise ConfigurationError(f"Config file {found}: {error}") from None
+        raise CommandConfigurationError(f"Config file {file}: {error}") from None
 
 
-def section_of(config: Any) -> dict[str, Any]:
-    """Return our part of a config, by the names of options.
+def config_section(config: Any) -> dict[str, Any]:
+    """Return the options in a config, by name.
 
     Raises:
-        ConfigurationError: It is no mapping, or has a key that is no option.
+        CommandConfigurationError: The section is not a mapping, or has an unknown key.
     """
-    found = config.get(NAMESPACE) if config else None
-    if found is None:
+    section = config.get(NAMESPACE) if config else None
+    if section is None:
         return {}
-    if not isinstance(found, MAPPING):
-        raise ConfigurationError(f"{NAMESPACE} in the config file takes keys, not {found!r}")
+    place = "in the config file"
+    if not isinstance(section, MAPPING):
+        raise CommandConfigurationError(f"{NAMESPACE} {place} takes keys, not {section!r}")
     names = [name for name in OPTIONS if name != "config"]
-    result: dict[str, Any] = {}
-    for key, value in found.items():
+    values: dict[str, Any] = {}
+    for key, value in section.items():
         name = str(key).replace("-", "_")
         if name not in names:
-            hint = meant(name, names)
-            raise ConfigurationError(f"{NAMESPACE}.{name} in the config file is no option{hint}")
+            problem = f"is not an option{suggestion(name, names)}"
+            raise CommandConfigurationError(f"{NAMESPACE}.{name} {place} {problem}")
         if value is not None:
-            result[name] = _as_given(OPTIONS[name], value)
-    return result
+            values[name] = _as_default(OPTIONS[name], value)
+    return values
 
 
-def _as_given(declared: Option, value: Any) -> Any:
-    """Return a value of the config file as click takes it: a list where several are possible."""
+def _as_default(declared: Option, value: Any) -> Any:
+    """Return a value of the config file as click expects it: a list for a repeatable flag."""
     is_list = declared.kind is not None and declared.kind.is_list
     return [value] if is_list and not isinstance(value, SEQUENCE) else value

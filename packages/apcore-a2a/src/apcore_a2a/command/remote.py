@@ -2,25 +2,23 @@
 
 import json
 import sys
-from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 from click.core import ParameterSource
 
 EPILOG = """
-Exit codes: 0 done, 1 wrong arguments, 2 the agent can't be reached or speaks no A2A, 3 it refused
-(credentials, too) or the task failed, 4 the task waits for input, 130 interrupted.
+Exit codes: 0 success, 1 wrong arguments, 2 the agent can't be reached or does not speak A2A, 3 it
+refused the request or the credentials, or the task failed, 4 the task waits for input, 130
+interrupted.
 """
-INTERRUPTED = 130
-Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 
 def content(text: str) -> Any:
-    """The input that a command line means: what looks like JSON has to be JSON.
+    """Parse the value of --input: text that looks like JSON must be JSON.
 
     Example:
         ```python
@@ -30,25 +28,25 @@ def content(text: str) -> Any:
         #> {'n': 1} two words
         ```
     """
-    found = read(text)
-    if not found.lstrip().startswith(("{", "[", '"')):
-        return found
+    value = read(text)
+    if not value.lstrip().startswith(("{", "[", '"')):
+        return value
     try:
-        return json.loads(found)
+        return json.loads(value)
     except (ValueError, RecursionError) as error:
         raise click.BadParameter(f"this is not JSON: {error}") from None
 
 
 def secret(text: str) -> str:
-    """A secret, or the file that has it."""
-    found = (read(text) if text.startswith("@") else text).strip()
-    if not found:
+    """Return a secret, or the content of the file that it names after an `@`."""
+    value = (read(text) if text.startswith("@") else text).strip()
+    if not value:
         raise click.BadParameter(f"{text or 'the value'} is empty")
-    return found
+    return value
 
 
 def folder(path: str) -> Path:
-    """A folder that is there, at the latest now."""
+    """Return the path of a folder, which is created if necessary."""
     try:
         Path(path).mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -57,7 +55,7 @@ def folder(path: str) -> Path:
 
 
 def read(text: str) -> str:
-    """*text*, or what stands in the file that it names after an `@`, or on standard input."""
+    """Return *text*, or the content of the file that it names after `@`, or of stdin for `-`."""
     try:
         if text == "-":
             return sys.stdin.read().removeprefix("\ufeff")
@@ -68,7 +66,7 @@ def read(text: str) -> str:
 
 
 def attached(path: str) -> Any:
-    """The file at *path* as a part of a message."""
+    """Return the file at *path* as a part of a message."""
     from mimetypes import guess_type
 
     from apcore_a2a_client import Part
@@ -82,28 +80,37 @@ def attached(path: str) -> Any:
 
 
 def header(text: str) -> tuple[str, str]:
-    """A header of the form `NAME:VALUE`."""
+    """Parse a header of the form `NAME:VALUE`."""
     name, colon, value = text.partition(":")
     if not colon or not name.strip():
         raise click.BadParameter("a header has the form NAME:VALUE")
     return name.strip(), value.strip()
 
 
-def _flag(name: str, metavar: str, help: str, **settings: Any) -> Callable[[Decorated], Decorated]:
-    return click.option(*name.split(), metavar=metavar, help=help, **settings)
+def _flag(names: str, metavar: str, help: str, **settings: Any) -> click.Option:
+    return click.Option(names.split(), metavar=metavar, help=help, **settings)
 
 
-def _switch(name: str, help: str) -> Callable[[Decorated], Decorated]:
-    return click.option(*name.split(), is_flag=True, help=help)
+def _switch(names: str, help: str) -> click.Option:
+    return click.Option(names.split(), is_flag=True, help=help)
 
 
 _secret = {"show_envvar": True, "type": secret}
 COMMON = (
-    _switch("--json as_json", "Print JSON, as is done when piped."),
-    click.option(
-        "--protocol", type=click.Choice(["1.0", "0.3"]), help="Protocol version to speak."
+    _flag(
+        "--auth",
+        "TOKEN|@FILE",
+        'Bearer token, or "SCHEME CREDENTIALS".',
+        envvar="APCORE_A2A_AUTH",
+        **_secret,
     ),
-    _flag("--timeout", "SECONDS", "Longest silence of the agent.", default=30.0, show_default=True),
+    _flag(
+        "--api-key",
+        "KEY|@FILE",
+        "API key, sent as the Agent Card demands.",
+        envvar="APCORE_A2A_API_KEY",
+        **_secret,
+    ),
     _flag(
         "--header headers",
         "NAME:VALUE",
@@ -112,95 +119,68 @@ COMMON = (
         multiple=True,
     ),
     _flag(
-        "--api-key",
-        "KEY|@FILE",
-        "API key, sent where the agent's card wants it.",
-        envvar="APCORE_A2A_API_KEY",
-        **_secret,
+        "--timeout", "SECONDS", "Timeout while nothing arrives.", default=30.0, show_default=True
     ),
-    _flag(
-        "--auth",
-        "TOKEN|@FILE",
-        'Bearer token, or "SCHEME CREDENTIALS".',
-        envvar="APCORE_A2A_AUTH",
-        **_secret,
+    click.Option(
+        ["--protocol"], type=click.Choice(["1.0", "0.3"]), help="Protocol version to use."
     ),
+    _switch("--json as_json", "Print JSON, as when the output is piped."),
 )
-"""The options that all these commands have, the last one first."""
+"""The options that all these commands share."""
 
 
-def connects(function: Callable[..., Any]) -> click.Command:
-    """Make a command of a function, with the argument URL and the common options."""
-    command = click.command(epilog=EPILOG)(function)
-    own, command.params = command.params, []
-    for option in COMMON:
-        option(command)
-    command.params = [click.Argument(["url"], metavar="URL"), *own, *reversed(command.params)]
-    return command
+@click.pass_context
+def _run(ctx: click.Context, /, **arguments: Any) -> int:
+    """Run a command; import its implementation here, because `--help` does not need it."""
+    calls: Any = import_module(".calls", __package__)
+    name, secrets = ctx.command.name, credentials(ctx)
+    return int(calls.run(SimpleNamespace(command=name, credentials=secrets, **arguments)))
+
+
+def _command(name: str, help: str, *own: click.Parameter) -> click.Command:
+    """Return a command for the agent at a URL, with its own and the common options."""
+    params = [click.Argument(["url"], metavar="URL"), *own, *COMMON]
+    return click.Command(name, callback=_run, params=params, help=help, epilog=EPILOG)
 
 
 output = _flag("--output", "DIR", "Folder to save the artifacts of the task in.", type=folder)
-
-
-@connects
-@_switch("--extended", "Show the card for authenticated callers.")
-@click.pass_context
-def card(ctx: click.Context, /, **_: Any) -> int:
-    """Show what the agent at URL is and can do."""
-    return _do(ctx, "card")
-
-
-@connects
-@click.argument("skill", metavar="SKILL")
-@_flag("--input", "JSON|@FILE|-", "Input, as JSON or text (default: {}, or files).", type=content)
-@_flag("--file files", "FILE", "File to send; may be repeated.", multiple=True, type=attached)
-@_switch("--stream", "Print chunks of the result as they come.")
-@_flag("--context", "ID", "Conversation that the call belongs to.")
-@_flag("--task", "ID", "Task to answer, which waits for input.")
-@output
-@click.pass_context
-def call(ctx: click.Context, /, **_: Any) -> int:
-    """Call the skill SKILL, by its id as `card` shows it, of the agent at URL."""
-    return _do(ctx, "call")
-
-
-@connects
-@click.argument("task", metavar="[TASK]", required=False)
-@_flag("--context", "ID", "List only tasks of this conversation.")
-@_flag("--state", "STATE", "List only tasks in this state.")
-@_flag("--limit", "NUMBER", "Tasks per list.", default=20, show_default=True)
-@_flag("--cursor", "CURSOR", "Where the last list ended.")
-@_switch("--follow", "Wait until TASK ends or pauses.")
-@_switch("--cancel", "Cancel TASK.")
-@output
-@click.pass_context
-def tasks(ctx: click.Context, /, **_: Any) -> int:
-    """List the tasks of the agent at URL; or show, follow or cancel TASK."""
-    return _do(ctx, "tasks")
-
-
-def outcome(error: BaseException) -> tuple[int, str]:
-    """Return the exit code for an error, and what to say of it."""
-    if isinstance(error, KeyboardInterrupt):
-        return INTERRUPTED, ""
-    if isinstance(error, TypeError | ValueError):
-        return 1, str(error)
-    return 2, f"This should not happen: {error!r}"
-
-
-def _do(ctx: click.Context, command: str) -> int:
-    """Import what the commands do, which `--help` does not need, and do one."""
-    arguments = SimpleNamespace(command=command, **ctx.params)
-    arguments.credentials = credentials(ctx)
-    calls: Any = import_module(".calls", __package__)
-    return int(calls.do(arguments))
+card = _command(
+    "card",
+    "Show the Agent Card of the agent at URL.",
+    _switch("--extended", "Show the card for authenticated callers."),
+)
+call = _command(
+    "call",
+    "Call a skill of the agent at URL. SKILL is its id, as shown by `card`.",
+    click.Argument(["skill"], metavar="SKILL"),
+    _flag(
+        "--input", "JSON|@FILE|-", "Input as JSON or text (default: {}, or files).", type=content
+    ),
+    _flag("--file files", "FILE", "File to send; may be repeated.", multiple=True, type=attached),
+    _switch("--stream", "Print chunks of the result as they arrive."),
+    _flag("--context", "ID", "Conversation that the call belongs to."),
+    _flag("--task", "ID", "Task that waits for input, to answer it."),
+    output,
+)
+tasks = _command(
+    "tasks",
+    "List the tasks of the agent at URL; or show, follow or cancel TASK.",
+    click.Argument(["task"], metavar="[TASK]", required=False),
+    _flag("--context", "ID", "List only tasks of this conversation."),
+    _flag("--state", "STATE", "List only tasks in this state."),
+    _flag("--limit", "NUMBER", "Number of tasks to list.", default=20, show_default=True),
+    _flag("--cursor", "CURSOR", "Cursor that the last list ended with."),
+    _switch("--follow", "Wait until TASK ends or pauses."),
+    _switch("--cancel", "Cancel TASK."),
+    output,
+)
 
 
 def credentials(ctx: click.Context) -> Any:
-    """Return the credentials for `SyncA2AClient`: those of a flag, else of its variable.
+    """Return the credentials for `SyncA2AClient`, from a flag or else from a variable.
 
     Raises:
-        ValueError: There are two.
+        ValueError: Both --auth and --api-key are given.
     """
     from apcore_a2a_client import APIKey
 
@@ -208,5 +188,5 @@ def credentials(ctx: click.Context) -> Any:
     names = {"auth", "api_key"}
     flagged = {n for n in names if ctx.get_parameter_source(n) is ParameterSource.COMMANDLINE}
     if flagged == names:
-        raise ValueError("--auth and --api-key exclude each other")
+        raise ValueError("--auth and --api-key cannot be combined")
     return auth if "auth" in flagged or not key else APIKey(key)

@@ -1,19 +1,30 @@
-"""`apcore-a2a store`: `migrate`, `check` and `prune` for the store that keeps tasks."""
+"""`apcore-a2a store`: `migrate`, `check` and `prune` for the task store."""
 
-from typing import Any
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
 import click
+from apcore_a2a_server.app.options import Settings
 
-from .options import OptionsCommand, flags, given
+from .options import OptionsCommand, flags
+
+if TYPE_CHECKING:  # slow to import, and not needed for --help
+    from apcore_a2a_server.store.maintenance import Report
 
 EPILOG = """
-Options that are not given are found as `serve` finds them: as variables (APCORE_A2A_STORE), then
-in the config file.
+Options can also be set as for `serve`: by environment variables (APCORE_A2A_STORE) or in the config
+file.
 
-Exit codes: 0 done, and all is well, 1 the check has found faults, 2 wrong arguments or a store that
-can't be used, 130 interrupted.
+Exit codes: 0 success, 1 the check found faults, 2 wrong arguments or unusable store, 130
+interrupted.
 """
-INTERRUPTED, FAILED = 130, 2
+SUCCESS, FAULTS_FOUND = 0, 1
 
 
 @click.group(no_args_is_help=False)
@@ -22,38 +33,90 @@ def store() -> None:
 
 
 @store.command(cls=OptionsCommand, params=flags("store"), epilog=EPILOG)
-@click.pass_context
-def migrate(ctx: click.Context, /, **_: Any) -> int:
-    """Bring the tables up to date, as an agent does at its start."""
-    from .maintenance import migrate_store  # --help does without what it imports
+def migrate(store: str | None) -> int:
+    """Create or upgrade the tables, as an agent does at startup."""
+    from apcore_a2a_server.store import maintenance
 
-    return migrate_store(**given(ctx))
+    with progress("migrating"):
+        before, after = asyncio.run(maintenance.migrate(_chosen(store)))
+    if before == after:
+        print_line(f"The tables are up to date (version {after})")
+    elif before:
+        print_line(f"The tables were upgraded from version {before} to version {after}")
+    else:
+        print_line(f"The tables were created (version {after})")
+    return SUCCESS
 
 
 @store.command(cls=OptionsCommand, params=flags("store"), epilog=EPILOG)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@click.pass_context
-def check(ctx: click.Context, /, as_json: bool, **_: Any) -> int:
-    """Check the schema and integrity of the store; only reads."""
-    from .maintenance import check_store
+def check(store: str | None, as_json: bool) -> int:
+    """Check the schema and integrity of the store, read-only."""
+    from apcore_a2a_server.store import maintenance
 
-    return check_store(given(ctx).get("store", ""), as_json=as_json)
+    with progress("checking"):
+        report = asyncio.run(maintenance.check(_chosen(store)))
+    print_line(json.dumps(asdict(report), indent=2) if as_json else _text(report))
+    return FAULTS_FOUND if report.faults else SUCCESS
 
 
 @store.command(cls=OptionsCommand, params=flags("store", "task_ttl", "max_tasks"), epilog=EPILOG)
-@click.pass_context
-def prune(ctx: click.Context, /, **_: Any) -> int:
+def prune(store: str | None, **limits: Any) -> int:
     """Drop old tasks, as an agent does about every minute."""
-    from .maintenance import prune_store
+    from apcore_a2a_server.store import Retention, maintenance
 
-    return prune_store(**given(ctx))
+    settings = Settings(**{name: value for name, value in limits.items() if value is not None})
+    retention = Retention(log_ttl=settings.task_ttl, max_logs=settings.max_tasks)
+    with progress("pruning"):
+        count = asyncio.run(maintenance.prune(_chosen(store), retention))
+    tasks = "1 task" if count == 1 else f"{count} tasks"
+    print_line(
+        f"{tasks} dropped (task_ttl {settings.task_ttl:g} s, max_tasks {settings.max_tasks})"
+    )
+    return SUCCESS
 
 
-def outcome(error: BaseException) -> tuple[int, str]:
-    """Return the exit code for an error, and what to say of it."""
-    if isinstance(error, KeyboardInterrupt):
-        return INTERRUPTED, ""
-    if isinstance(error, OSError | ValueError):
-        return FAILED, str(error).partition("\n")[0]
-    # its text may contain the store's password
-    return FAILED, f"This should not happen: {type(error).__name__}"
+def _chosen(store: str | None) -> str:
+    if not store:
+        raise ValueError("No store is set: use --store URL or APCORE_A2A_STORE")
+    return store
+
+
+def _text(report: "Report") -> str:
+    """Format the report as text, with the faults at the end."""
+    from apcore_a2a_core import clean
+
+    lines = [f"tables         version {report.version}"]
+    if report.faults:
+        count = len(report.faults)
+        faults = (f"  {clean(fault)}" for fault in report.faults)
+        return "\n".join([*lines, "", f"{count} fault{'' if count == 1 else 's'}:", *faults])
+    states = ", ".join(f"{count:,} {state}" for state, count in report.tasks.items())
+    total = sum(report.tasks.values())
+    lines.append(f"tasks          {total:,}{f': {states}' if states else ''}")
+    lines.append(f"dead letters   {report.dead_letters:,}")
+    return "\n".join([*lines, "No faults found"])
+
+
+def print_line(text: str) -> None:
+    """Print *text* in the encoding of standard output; ignore that its reader may be gone."""
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    try:
+        print(text.encode(encoding, "backslashreplace").decode(encoding), flush=True)
+    except BrokenPipeError:  # such as `| head`; or else the flush at exit fails again
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+
+
+@contextmanager
+def progress(step: str) -> Generator[None]:
+    """Show *step* and the elapsed time, on a terminal only."""
+    if not (sys.stderr and sys.stderr.isatty()):
+        yield
+        return
+    from rich.console import Console
+
+    from .terminal import elapsing
+
+    with elapsing(Console(stderr=True, highlight=False)) as describe:
+        describe(step)
+        yield

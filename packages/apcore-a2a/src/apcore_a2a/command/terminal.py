@@ -1,4 +1,4 @@
-"""What the commands print on a terminal."""
+"""The output of the commands that call agents, on a terminal."""
 
 import json
 import shlex
@@ -16,7 +16,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
-from .printers import Printer, Tell, base64, clean
+from .printers import Printer, ShowTask, base64, clean
 
 COLORS = {
     TaskState.COMPLETED: "green",
@@ -31,45 +31,46 @@ COLORS = {
 
 
 class Terminal(Printer):
-    """Prints for people: results to standard output, the rest to standard error."""
+    """A printer for people: of results to standard output, of the rest to standard error."""
 
     def __init__(self) -> None:
         self._out = Console(highlight=False)
         self._err = Console(stderr=True, highlight=False)
-        self._open = False
+        self._is_line_open = False
 
     def card(self, card: AgentCard) -> None:
+        """Print an Agent Card as tables."""
         self._out.print(Text.assemble((clean(card.name), "bold"), f"  {clean(card.version)}"))
         self._out.print(Text(clean(card.description)))
         facts = Table.grid(padding=(0, 2))
-        for known in card.supported_interfaces:
-            spoken = f"{known.protocol_binding} {known.protocol_version}"
-            facts.add_row(Text(clean(spoken), "dim"), Text(clean(known.url)))
-        can = card.capabilities
-        names = {
-            "streaming": can.streaming,
-            "push notifications": can.push_notifications,
-            "extended card": can.extended_agent_card,
+        for interface in card.supported_interfaces:
+            protocol = f"{interface.protocol_binding} {interface.protocol_version}"
+            facts.add_row(Text(clean(protocol), "dim"), Text(clean(interface.url)))
+        declared = card.capabilities
+        capabilities = {
+            "streaming": declared.streaming,
+            "push notifications": declared.push_notifications,
+            "extended card": declared.extended_agent_card,
         }
-        has = ", ".join(name for name, yes in names.items() if yes)
-        facts.add_row(Text("can", "dim"), Text(has or "nothing optional"))
+        enabled = ", ".join(name for name, is_enabled in capabilities.items() if is_enabled)
+        facts.add_row(Text("capabilities", "dim"), Text(enabled or "none"))
         for name, scheme in card.security_schemes.items():
             kind = " ".join(filter(None, (scheme.type, scheme.scheme, scheme.name)))
             facts.add_row(Text("credentials", "dim"), Text(clean(f"{name}: {kind}")))
         self._out.print(facts, "")
         skills = Table(box=SIMPLE_HEAD, show_lines=True, expand=True, title_justify="left")
-        count = len(card.skills)
-        skills.title = f"{count} skill{'s' * (count != 1)}"
-        for title, ratio in (("skill", None), ("what it does", 3), ("tags", 1)):
+        skills.title = counted(len(card.skills), "skill")
+        for title, ratio in (("skill", None), ("description", 3), ("tags", 1)):
             skills.add_column(title, overflow="fold", ratio=ratio)
         for skill in card.skills:
-            told = [Text(clean(skill.description))]
-            told += [Text(clean(example), "dim") for example in skill.examples[:1]]
+            lines = [Text(clean(skill.description))]
+            lines += [Text(clean(example), "dim") for example in skill.examples[:1]]
             tags = Text(clean(", ".join(skill.tags)))
-            skills.add_row(Text(clean(skill.id), "bold"), Group(*told), tags)
+            skills.add_row(Text(clean(skill.id), "bold"), Group(*lines), tags)
         self._out.print(skills)
 
     def tasks(self, page: TaskPage) -> None:
+        """Print a page of tasks as a table."""
         if not page.tasks:
             self._out.print("No tasks.")
             return
@@ -86,6 +87,7 @@ class Terminal(Printer):
             self._err.print(Text(f"More: --cursor {shlex.quote(clean(page.next_cursor))}", "dim"))
 
     def task(self, task: Task) -> None:
+        """Print a task with its messages and artifacts."""
         self._out.print(
             Text(clean(task.id), "bold"), _state(task), Text(clean(task.status.timestamp), "dim")
         )
@@ -100,36 +102,41 @@ class Terminal(Printer):
             self._parts(artifact.parts)
 
     def result(self, task: Task) -> None:
+        """Print the artifacts of a completed task, or else its message."""
         parts = [part for artifact in task.artifacts for part in artifact.parts]
         message = task.status.message
         self._parts(parts or (message.parts if message else ()), indent=0)
 
     def chunk(self, value: Any) -> None:
+        """Print a chunk, continuing the line of the last one if both are text."""
         self.chunks += 1
         if isinstance(value, str):
             self._out.out(clean(value), end="", highlight=False)
             sys.stdout.flush()
-            self._open = True
+            self._is_line_open = True
         else:
-            self.end()
+            self.end_chunks()
             self._out.print(_json(value, indent=None))
 
-    def end(self) -> None:
-        if self._open:
+    def end_chunks(self) -> None:
+        """End the line after the last chunk, if it was text."""
+        if self._is_line_open:
             self._out.print()
-        self._open = False
+        self._is_line_open = False
 
     def question(self, task: Task, url: str, skill: str) -> None:
+        """Print the question of a paused task, and the command that answers it."""
         self._err.print(_state(task), Text(f"task {clean(task.id)}", "dim"))
-        self._said(task)
+        self._print_message(task)
         answer = ["--task", clean(task.id), "--input", "…"]
         command = shlex.join(["apcore-a2a", "call", url, skill or "SKILL", *answer])
         self._err.print(Text(f"Answer with: {command}", "dim"), soft_wrap=True)
 
     def ask(self, task: Task) -> str | None:
+        """Print the question of a paused task and read the answer, if there is a keyboard."""
         if not (sys.stdin.isatty() and sys.stderr.isatty()):
             return None
-        self._said(task)
+        self._print_message(task)
         try:
             return self._err.input("[magenta]?[/] ") or None
         except EOFError:
@@ -137,12 +144,12 @@ class Terminal(Printer):
             return None
 
     @contextmanager
-    def progress(self) -> Generator[Tell]:
+    def progress(self) -> Generator[ShowTask]:
+        """Show a line with the progress of a task and the elapsed time."""
         with elapsing(self._err) as describe:
-            yield lambda task: describe(_gets_on(task))
+            yield lambda task: describe(progress_of(task))
 
-    def _said(self, task: Task) -> None:
-        """What the agent says about the task."""
+    def _print_message(self, task: Task) -> None:
         parts = task.status.message.parts if task.status.message else ()
         self._parts(parts, console=self._err)
 
@@ -154,19 +161,34 @@ class Terminal(Printer):
 
 @contextmanager
 def elapsing(console: Console) -> Generator[Callable[[str], None]]:
-    """Show a line with the time that has passed; gives a function that sets its text."""
+    """Show a line with the elapsed time; yield a function that sets its text."""
     columns = SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn()
     with Progress(*columns, console=console, transient=True) as progress:
         line = progress.add_task("", total=None)
         yield lambda text: progress.update(line, description=text)
 
 
-def _gets_on(task: Task) -> str:
-    """Return a line that tells how a task gets on."""
-    said = task.status.message.value if task.status.message else ""
-    text = clean(said).partition("\n")[0][:80] if isinstance(said, str) else ""
-    made = sum(len(artifact.parts) for artifact in task.artifacts)
-    return "  ".join(filter(None, (task.status.state, f"{made} parts" if made else "", text)))
+def counted(count: int, noun: str) -> str:
+    """Return a number with its noun.
+
+    Example:
+        ```python
+        from apcore_a2a.command.terminal import counted
+
+        print(counted(1, "part"), counted(2000, "part"))
+        #> 1 part 2,000 parts
+        ```
+    """
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def progress_of(task: Task) -> str:
+    """Return a line with the state, the number of parts and the message of a task."""
+    message = task.status.message.value if task.status.message else ""
+    text = clean(message).partition("\n")[0][:80] if isinstance(message, str) else ""
+    part_count = sum(len(artifact.parts) for artifact in task.artifacts)
+    parts = counted(part_count, "part") if part_count else ""
+    return "  ".join(filter(None, (task.status.state, parts, text)))
 
 
 def _shown(part: Part) -> RenderableType:
@@ -174,8 +196,8 @@ def _shown(part: Part) -> RenderableType:
         return Text(clean(part.text))
     if part.raw is not None:
         name = clean(part.filename) or "a file"
-        size = f"{len(part.raw):,} bytes, {clean(part.media_type) or 'of unknown type'}"
-        return Text(f"{name}: {size} (--output DIR saves it)", "yellow")
+        size = f"{counted(len(part.raw), 'byte')}, {clean(part.media_type) or 'unknown type'}"
+        return Text(f"{name}: {size} (save it with --output DIR)", "yellow")
     return Text(clean(part.url), "underline") if part.url is not None else _json(part.data)
 
 

@@ -1,4 +1,4 @@
-"""Tasks in a PostgreSQL database: several replicas are one agent."""
+"""The task store in a PostgreSQL database, which several replicas share."""
 
 from .store import PostgresStore
 

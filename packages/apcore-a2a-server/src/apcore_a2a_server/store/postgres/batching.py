@@ -4,60 +4,63 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeAlias
 
-from apcore_a2a_server.store.errors import UnavailableError
+from apcore_a2a_server.store.exceptions import UnavailableError
 
-Values: TypeAlias = dict[str, Any]
-Run: TypeAlias = Callable[[Sequence[Values]], Awaitable[Sequence[Any]]]
-Call: TypeAlias = "tuple[Values, asyncio.Future[Any]]"
+Parameters: TypeAlias = dict[str, Any]
+RunBatch: TypeAlias = Callable[[Sequence[Parameters]], Awaitable[Sequence[Any]]]
+PendingCall: TypeAlias = "tuple[Parameters, asyncio.Future[Any]]"
 
-LARGEST_BATCH = 100  # calls
+MAX_BATCH = 100  # calls
 
 
 class BatchedStatement:
-    """One statement, run in batches: calls that come while a batch runs are the next one.
+    """A statement that is run in batches: calls made while a batch runs form the next one.
 
-    When a batch fails, each of its calls is run alone.
+    When a batch fails, each of its calls is run alone, so that only the faulty one fails.
 
     Args:
-        run: Runs the statement for each of several sets of values in one transaction, and returns
-            all rows. Each set has a number, `place`, and its row has the same.
+        run_batch: Runs the statement for each of several sets of parameters in one transaction,
+            and returns all rows. The parameter `call_index` numbers the sets, and each row has
+            the number of its set.
     """
 
-    def __init__(self, run: Run) -> None:
-        self._run = run
-        self._waiting: list[Call] = []
-        self._working: asyncio.Task[None] | None = None
+    def __init__(self, run_batch: RunBatch) -> None:
+        self._run_batch = run_batch
+        self._pending: list[PendingCall] = []
+        self._running: asyncio.Task[None] | None = None
 
-    async def fetch_row(self, values: Values) -> Any:
-        """Return the row for these values, of which `task_id` is one; None if there is none."""
+    async def fetch_row(self, parameters: Parameters) -> Any:
+        """Return the row for these parameters, which include `task_id`; None if there is none."""
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._waiting.append((values, future))
-        if self._working is None:
-            self._working = asyncio.create_task(self._work())
+        self._pending.append((parameters, future))
+        if self._running is None:
+            self._running = asyncio.create_task(self._run_pending())
         return await future
 
-    async def _work(self) -> None:
-        while self._waiting:
-            # in the order of tasks, so that no two replicas deadlock on their rows
-            calls = sorted(self._waiting[:LARGEST_BATCH], key=lambda call: call[0]["task_id"])
-            del self._waiting[:LARGEST_BATCH]
-            await self._run_batch(calls)
-        self._working = None
+    async def _run_pending(self) -> None:
+        while self._pending:
+            # Each statement locks the row of its task until the commit. All replicas take the
+            # locks in the order of task ids, so that no two batches can deadlock.
+            calls = sorted(self._pending[:MAX_BATCH], key=lambda call: call[0]["task_id"])
+            del self._pending[:MAX_BATCH]
+            await self._run_calls(calls)
+        self._running = None
 
-    async def _run_batch(self, calls: Sequence[Call]) -> None:
+    async def _run_calls(self, calls: Sequence[PendingCall]) -> None:
         try:
-            rows = await self._run(
-                [{**values, "place": place} for place, (values, _) in enumerate(calls)]
+            rows = await self._run_batch(
+                [{**parameters, "call_index": i} for i, (parameters, _) in enumerate(calls)]
             )
-        except Exception as error:  # whatever it is, the callers get it
+        except Exception as error:  # any error belongs to the callers
+            # One call may have failed all: run each alone, unless the database is unavailable.
             if len(calls) > 1 and not isinstance(error, UnavailableError):
-                await asyncio.gather(*(self._run_batch([call]) for call in calls))
+                await asyncio.gather(*(self._run_calls([call]) for call in calls))
                 return
             for _, future in calls:
                 if not future.done():
                     future.set_exception(error)
             return
-        found = {row["place"]: row for row in rows}
-        for place, (_, future) in enumerate(calls):
+        rows_by_call = {row["call_index"]: row for row in rows}
+        for call_index, (_, future) in enumerate(calls):
             if not future.done():  # the caller may have been cancelled
-                future.set_result(found.get(place))
+                future.set_result(rows_by_call.get(call_index))

@@ -1,4 +1,4 @@
-"""Connections to a PostgreSQL database, and statements whose parameters have names."""
+"""Connections to a PostgreSQL database, and statements with named parameters."""
 
 import asyncio
 import re
@@ -10,13 +10,13 @@ from typing import Any
 
 import asyncpg
 
-from apcore_a2a_server.store.errors import StoreError, UnavailableError
-from apcore_a2a_server.store.rows import composed
+from apcore_a2a_server.store.exceptions import StoreError, UnavailableError
+from apcore_a2a_server.store.rows import with_conditions
 from apcore_a2a_server.store.statements import Statements
 
-REFUSALS = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, ValueError)
-"""Errors of a database that can't be used, or of an address that can't be read."""
-LOST = (
+DATABASE_ERRORS = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, ValueError)
+"""Errors of a database that can't be used, or of an invalid address."""
+UNAVAILABLE_ERRORS = (
     OSError,
     asyncpg.InterfaceError,
     asyncpg.PostgresConnectionError,
@@ -25,43 +25,43 @@ LOST = (
     asyncpg.PostgresSystemError,
     asyncpg.ReadOnlySQLTransactionError,
 )
-"""Errors of a database that is unreachable, shutting down, out of disk, or a standby by now."""
+"""Errors of a database that is unreachable, shutting down, out of disk, or has become a standby."""
 CLOSE_TIMEOUT = 3.0  # seconds
-LONGEST_TIMEOUT = 10.0  # seconds for a statement without a waiting caller
-OPTIONS: dict[str, Any] = {
+BACKGROUND_TIMEOUT = 10.0  # seconds for a statement that no caller waits for
+CONNECTION_OPTIONS: dict[str, Any] = {
     "timeout": 5,  # seconds to connect
-    "command_timeout": LONGEST_TIMEOUT,
+    "command_timeout": BACKGROUND_TIMEOUT,
     "server_settings": {"application_name": "apcore-a2a"},
 }
-PARAMETER = re.compile(r"(?<![:\w]):([a-z_]+)")  # `:name`, and no cast such as `::int`
+PARAMETER = re.compile(r"(?<![:\w]):([a-z_]+)")  # `:name`, but no cast such as `::int`
 driver: Any = asyncpg
-"""Its types are partly unknown."""
+"""The driver as Any: its types are partly unknown."""
 
 
 class Statement:
-    """An SQL statement whose parameters have names, such as `:task_id`.
+    """An SQL statement with named parameters, such as `:task_id`.
 
-    PostgreSQL numbers parameters. The names are replaced once, when the statement is made.
+    PostgreSQL itself has numbered parameters; the names are replaced once, at construction.
 
     Attributes:
-        template: the statement with its names.
+        template: the statement with named parameters.
         text: the statement with `$1`, `$2`, …
-        names: the names of these parameters, in their order.
+        names: the names of the parameters in the order of their numbers.
     """
 
     __slots__ = ("names", "template", "text")
 
-    def __init__(self, sql: str) -> None:
-        self.template = sql
+    def __init__(self, template: str) -> None:
+        self.template = template
         numbers: dict[str, int] = {}
         self.text = PARAMETER.sub(
-            lambda found: f"${numbers.setdefault(found[1], len(numbers) + 1)}", sql
+            lambda match: f"${numbers.setdefault(match[1], len(numbers) + 1)}", template
         )
         self.names = tuple(numbers)
 
-    def arguments(self, values: Mapping[str, Any]) -> list[Any]:
-        """Return the values of the parameters in their order."""
-        return [values[name] for name in self.names]
+    def arguments(self, parameters: Mapping[str, Any]) -> list[Any]:
+        """Return the values of the parameters in the order of their numbers."""
+        return [parameters[name] for name in self.names]
 
 
 sql = Statements("apcore_a2a_server.store.postgres", Statement)
@@ -70,51 +70,50 @@ sql = Statements("apcore_a2a_server.store.postgres", Statement)
 @cache
 def select(statement: Statement, conditions: tuple[str, ...], order: str = "") -> Statement:
     """Return a statement that lists or counts tasks with its conditions and its order."""
-    return Statement(composed(statement.template, conditions, order))
+    return Statement(with_conditions(statement.template, conditions, order))
 
 
 class Queries(ABC):
-    """Runs statements with named parameters."""
-
-    async def execute(self, statement: Statement, **values: Any) -> None:
-        """Run a statement without looking at its rows."""
-        await self.run("execute", statement, values)
-
-    async def fetch(self, statement: Statement, **values: Any) -> list[Any]:
-        """Return all rows."""
-        rows: list[Any] = await self.run("fetch", statement, values)
-        return rows
-
-    async def fetch_row(self, statement: Statement, **values: Any) -> Any:
-        """Return the first row, or None."""
-        return await self.run("fetchrow", statement, values)
-
-    async def fetch_value(self, statement: Statement, **values: Any) -> Any:
-        """Return the first column of the first row, or None."""
-        return await self.run("fetchval", statement, values)
+    """An object that runs statements with named parameters."""
 
     @abstractmethod
-    async def run(self, method: str, statement: Statement, values: Mapping[str, Any]) -> Any:
-        """Run a statement by a method of asyncpg's connections."""
+    async def fetch(self, statement: Statement, **parameters: Any) -> list[Any]:
+        """Return all rows."""
+
+    async def execute(self, statement: Statement, **parameters: Any) -> None:
+        """Run a statement and ignore its rows."""
+        await self.fetch(statement, **parameters)
+
+    async def fetch_row(self, statement: Statement, **parameters: Any) -> Any:
+        """Return the first row, or None."""
+        rows = await self.fetch(statement, **parameters)
+        return rows[0] if rows else None
+
+    async def fetch_value(self, statement: Statement, **parameters: Any) -> Any:
+        """Return the first column of the first row, or None."""
+        row = await self.fetch_row(statement, **parameters)
+        return None if row is None else row[0]
 
 
 class Session(Queries):
-    """Runs statements on one connection.
+    """A connection that runs statements.
 
     Args:
-        connection: The connection.
+        connection: The driver's connection.
     """
 
     def __init__(self, connection: Any) -> None:
         self.connection = connection
 
-    async def run(self, method: str, statement: Statement, values: Mapping[str, Any]) -> Any:
-        run = getattr(self.connection, method)
-        return await run(statement.text, *statement.arguments(values))
+    async def fetch(self, statement: Statement, **parameters: Any) -> list[Any]:
+        """Return all rows."""
+        arguments = statement.arguments(parameters)
+        rows: list[Any] = await self.connection.fetch(statement.text, *arguments)
+        return rows
 
 
 class Database(Queries):
-    """Runs statements on any connection of a pool.
+    """A pool of connections, of which any runs a statement.
 
     Args:
         url: The database's URL.
@@ -128,45 +127,41 @@ class Database(Queries):
         self._timeout = timeout
         self._pool: Any = None
 
-    @property
-    def is_open(self) -> bool:
-        """Whether there is a pool."""
-        return self._pool is not None
-
     async def open(self) -> None:
-        """Make the pool; connections are opened when they are needed."""
+        """Create the pool; connections are opened when they are needed."""
+        sizes = {"min_size": 0, "max_size": self._connections}
         self._pool = await driver.create_pool(
-            self._url, min_size=0, max_size=self._connections, reset=_keep, **OPTIONS
+            self._url, **sizes, reset=_no_reset, **CONNECTION_OPTIONS
         )
 
     async def close(self) -> None:
         """Close all connections."""
         pool, self._pool = self._pool, None
         if pool is not None:
-            with suppress(TimeoutError):  # then the pool has cut them off
+            with suppress(TimeoutError):  # then the pool has terminated them
                 async with asyncio.timeout(CLOSE_TIMEOUT):
                     await pool.close()
 
     async def connect(self) -> Any:
-        """Return a connection beside the pool."""
-        return await driver.connect(self._url, **OPTIONS)
+        """Return a new connection outside the pool."""
+        return await driver.connect(self._url, **CONNECTION_OPTIONS)
 
-    async def fetch_each(
-        self, statement: Statement, rows: Sequence[Mapping[str, Any]]
+    async def fetch_batch(
+        self, statement: Statement, batch: Sequence[Mapping[str, Any]]
     ) -> list[Any]:
-        """Run a statement for each of *rows* in one transaction; return all rows it gives."""
-        arguments = [statement.arguments(row) for row in rows]
+        """Run a statement for several sets of parameters in one transaction; return all rows."""
+        arguments = [statement.arguments(parameters) for parameters in batch]
         async with self.session() as session:
-            found: list[Any] = await session.connection.fetchmany(statement.text, arguments)
-            return found
+            rows: list[Any] = await session.connection.fetchmany(statement.text, arguments)
+            return rows
 
     @asynccontextmanager
     async def session(self, seconds: float = 0) -> AsyncGenerator[Session]:
         """Take a connection for at most *seconds*, or for as long as a statement may take.
 
         Raises:
-            UnavailableError: The database can't be reached, or has not answered in time; whether
-                a statement was run is not known.
+            UnavailableError: The database can't be reached, or has not replied in time; the
+                statement may have been run or not.
         """
         if self._pool is None:
             raise StoreError("The store is not open")
@@ -176,13 +171,14 @@ class Database(Queries):
                 try:
                     yield Session(connection)
                 except (TimeoutError, asyncio.CancelledError):
-                    # the driver would ask the database to cancel, and wait for that
+                    # Close the connection at once. Otherwise the driver would ask the database,
+                    # over another connection, to cancel the statement, and wait for that.
                     connection.terminate()
                     raise
                 finally:
                     await self._pool.release(connection)
-        except LOST as error:
-            await self._pool.expire_connections()  # the others are as dead
+        except UNAVAILABLE_ERRORS as error:
+            await self._pool.expire_connections()  # the other connections are lost as well
             raise UnavailableError(f"The database can't be reached: {error}") from error
 
     @asynccontextmanager
@@ -190,26 +186,27 @@ class Database(Queries):
         """Take a connection for one transaction.
 
         Raises:
-            UnavailableError: As for a session.
+            UnavailableError: The same as for `session`.
         """
         async with self.session() as session, session.connection.transaction():
             yield session
 
-    async def run(self, method: str, statement: Statement, values: Mapping[str, Any]) -> Any:
+    async def fetch(self, statement: Statement, **parameters: Any) -> list[Any]:
+        """Return all rows."""
         async with self.session() as session:
-            return await session.run(method, statement, values)
+            return await session.fetch(statement, **parameters)
 
 
-async def _keep(connection: Any) -> None:
-    """Give a connection back as it is: no statement here leaves anything behind in it."""
+async def _no_reset(connection: Any) -> None:
+    """Skip the reset of a returned connection: no statement changes the connection's state."""
 
 
-def refusal(error: Exception) -> UnavailableError:
-    """Return what to raise instead of one of REFUSALS, without the password."""
+def unavailable_error(error: Exception) -> UnavailableError:
+    """Return the error to raise instead of one of `DATABASE_ERRORS`, without the password."""
     if isinstance(error, UnavailableError):
         return error
     if isinstance(error, ValueError) and not isinstance(error, asyncpg.InterfaceError):
-        # it quotes a part of the address, and with a misplaced slash, of the password
-        return UnavailableError("The database's address can't be read")
-    reason = str(error) or "it does not answer in time"
+        # Its text quotes part of the address and, if a slash is misplaced, of the password.
+        return UnavailableError("The database's address is not a valid postgresql:// URL")
+    reason = str(error) or "no reply in time"
     return UnavailableError(f"The database can't be used: {reason}")

@@ -1,15 +1,14 @@
-"""Change notifications from one replica to the others: LISTEN and NOTIFY.
+"""Change notifications between replicas with LISTEN and NOTIFY.
 
-A notification may be lost; the others poll, and see the change a little later. Notifications are
-sent apart from the changes, and many at a time: a transaction that notifies waits for all others
-that do.
+A change notification may be lost; replicas also poll, and see the change a little later. They are
+not sent in the transactions of the changes, but several at a time in their own: PostgreSQL commits
+notifying transactions one after the other.
 """
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from functools import partial
 from typing import Any
 
 from .database import sql
@@ -17,19 +16,19 @@ from .database import sql
 logger = logging.getLogger("apcore_a2a.store")
 
 CHANNEL = "apcore_a2a_changes"
-BATCH_PAUSE = 0.01  # seconds for which further notifications are held back, to go together
-LARGEST_PAYLOAD = 7900  # bytes; PostgreSQL takes 8,000
-RECONNECT_PAUSE = 1.0  # seconds before a lost connection is made anew
-HEARTBEAT = 5.0  # seconds of silence after which a connection is tried
+BATCH_PAUSE = 0.01  # seconds between batches, in which further notifications are collected
+LINES_PER_PAYLOAD = 100  # a UUID and a version each; PostgreSQL takes 8,000 bytes
+RECONNECT_PAUSE = 1.0  # seconds before a lost connection is replaced
+HEARTBEAT_INTERVAL = 5.0  # seconds without a notification after which a connection is tested
 
 
 class ChangeNotifier:
-    """Sends and receives change notifications.
+    """A sender and receiver of change notifications.
 
     Args:
         connect: Returns a new connection to listen on.
         execute: Runs a statement on any connection.
-        on_change: Is called with the id and the version of each task that has changed.
+        on_change: Callback for the id and the version of each task that has changed.
     """
 
     def __init__(
@@ -46,13 +45,14 @@ class ChangeNotifier:
         self._listening = asyncio.create_task(self._listen())
 
     def notify(self, task_id: str, version: int) -> None:
-        """Send the version of a task that has changed."""
+        """Send the new version of a task to the other replicas."""
+        # Readers need only the latest version, so it replaces one that was not sent yet.
         self._pending[task_id] = version
         if self._sending is None:
             self._sending = asyncio.create_task(self._send())
 
     async def close(self) -> None:
-        """Stop listening, and send what is pending."""
+        """Stop listening, and send the pending notifications."""
         self._listening.cancel()
         await asyncio.gather(self._listening, return_exceptions=True)
         if self._sending is not None:
@@ -61,26 +61,28 @@ class ChangeNotifier:
     async def _send(self) -> None:
         while self._pending:
             pending, self._pending = self._pending, {}
+            lines = [f"{task_id} {version}" for task_id, version in pending.items()]
             try:
-                for payload in payloads(pending):
+                for start in range(0, len(lines), LINES_PER_PAYLOAD):
+                    payload = "\n".join(lines[start : start + LINES_PER_PAYLOAD])
                     await self._execute(sql.notify, channel=CHANNEL, payload=payload)
-            except Exception as error:  # the database may be gone: the others poll
+            except Exception as error:  # the database may be unavailable; other replicas poll
                 logger.debug("Change notifications were lost: %s", type(error).__name__)
             await asyncio.sleep(BATCH_PAUSE)
         self._sending = None
 
     async def _listen(self) -> None:
-        """Listen, and connect again whenever the connection is lost."""
+        """Listen, and reconnect whenever the connection is lost."""
         while True:
             try:
                 connection = await self._connect()
                 try:
                     await connection.add_listener(CHANNEL, self._receive)
-                    await _lost(connection)
+                    await _until_lost(connection)
                 finally:
                     connection.terminate()
-            except Exception as error:  # the database may be gone for now
-                logger.debug("No change notifications arrive: %s", type(error).__name__)
+            except Exception as error:  # the database may be unavailable for now
+                logger.debug("Change notifications can't be received: %s", type(error).__name__)
             await asyncio.sleep(RECONNECT_PAUSE)
 
     def _receive(self, connection: Any, pid: int, channel: str, payload: str) -> None:
@@ -90,31 +92,20 @@ class ChangeNotifier:
                 self._on_change(task_id, int(version))
 
 
-async def _lost(connection: Any) -> None:
-    """Return, or raise, when a connection is lost; nothing arrives from one that was cut."""
-    ended = asyncio.Event()
-    connection.add_termination_listener(partial(_end, ended))
-    while not ended.is_set():
+async def _until_lost(connection: Any) -> None:
+    """Return, or raise, when a connection is lost.
+
+    A connection that the network has dropped looks like one without notifications, so it is
+    tested with a statement.
+    """
+    terminated = asyncio.Event()
+
+    def on_termination(connection: Any) -> None:
+        terminated.set()
+
+    connection.add_termination_listener(on_termination)
+    while not terminated.is_set():
         with suppress(TimeoutError):
-            async with asyncio.timeout(HEARTBEAT):
-                await ended.wait()
-        await connection.execute("SELECT 1", timeout=HEARTBEAT)
-
-
-def _end(ended: asyncio.Event, connection: Any) -> None:
-    ended.set()
-
-
-def payloads(pending: dict[str, int]) -> Iterator[str]:
-    """Yield tasks and versions as lines, as many at a time as PostgreSQL takes."""
-    lines: list[str] = []
-    size = 0
-    for task_id, version in pending.items():
-        line = f"{task_id} {version}"
-        if lines and size + len(line.encode()) + 1 > LARGEST_PAYLOAD:
-            yield "\n".join(lines)
-            lines, size = [], 0
-        lines.append(line)
-        size += len(line.encode()) + 1
-    if lines:
-        yield "\n".join(lines)
+            async with asyncio.timeout(HEARTBEAT_INTERVAL):
+                await terminated.wait()
+        await connection.execute("SELECT 1", timeout=HEARTBEAT_INTERVAL)

@@ -1,19 +1,19 @@
-"""The outbox: notifications that webhooks have still to get, in a PostgreSQL database."""
+"""The outbox in a PostgreSQL database: webhooks of tasks and their pending notifications."""
 
 from collections.abc import Sequence
 from contextlib import suppress
 
-from apcore_a2a_server.store.errors import StaleError, UnavailableError
+from apcore_a2a_server.store.exceptions import StaleError, UnavailableError
 from apcore_a2a_server.store.port import Store
 from apcore_a2a_server.store.rows import (
-    backlog_of,
+    backlog_from,
     notification_columns,
     notification_from,
     webhook_from,
 )
 from apcore_a2a_server.store.webhooks import (
-    GONE,
     TOO_MANY,
+    WEBHOOK_GONE,
     ClaimRequest,
     Notification,
     Webhook,
@@ -25,7 +25,7 @@ from .rows import owner_bytes, owner_text, webhook_arrays
 
 
 class DatabaseOutbox(Store):
-    """Webhooks of tasks and their outbox, in a PostgreSQL database."""
+    """The part of the store that keeps webhooks and notifications."""
 
     _database: Database
 
@@ -34,12 +34,12 @@ class DatabaseOutbox(Store):
         return await webhooks_of(self._database, task_id)
 
     async def save_webhooks(
-        self, task_id: str, webhooks: Sequence[Webhook], known: Sequence[Webhook] | None = None
+        self, task_id: str, webhooks: Sequence[Webhook], expected: Sequence[Webhook] | None = None
     ) -> None:
-        """Keep these as the webhooks of a task."""
+        """Replace the webhooks of a task."""
         async with self._database.transaction() as session:
-            await save_webhooks(session, task_id, webhooks, known)
-        self.ring()
+            await save_webhooks(session, task_id, webhooks, expected)
+        self.wake_listener()
 
     async def claim_notifications(self, request: ClaimRequest) -> Sequence[Notification]:
         """Lease the next due notification of each webhook whose owner and host have a free slot."""
@@ -56,7 +56,7 @@ class DatabaseOutbox(Store):
         return [notification_from(row, owner_text(row["owner"])) for row in rows]
 
     async def add_missed(self, task_id: str, versions: Sequence[int]) -> None:
-        """Add notifications for webhooks that were saved during the change of their task."""
+        """Add notifications for webhooks that were saved while their task was changed."""
         await self._database.execute(sql.add_missed, task_id=task_id, versions=versions)
 
     async def mark_next_due(self, task_id: str) -> None:
@@ -65,17 +65,17 @@ class DatabaseOutbox(Store):
             await self._database.execute(sql.mark_due, task_id=task_id)
 
     async def settle(self, notification: Notification) -> None:
-        """Delete a notification that was delivered; the next one is due."""
+        """Delete a notification that was delivered; the webhook's next one becomes due."""
         await self._database.execute(sql.settle, **notification_columns(notification))
         await self.mark_next_due(notification.task_id)
 
     async def postpone(self, notification: Notification, seconds: float) -> None:
-        """Make a notification, and those behind it, due in so many seconds."""
+        """Make a notification, and the later ones of its webhook, due in *seconds*."""
         columns = notification_columns(notification)
         await self._database.execute(sql.postpone, **columns, lease_seconds=float(seconds))
 
     async def give_up(self, notification: Notification, reason: str) -> int:
-        """Mark a webhook as failed; return how many notifications it had."""
+        """Mark a webhook as failed, and dead-letter its notifications; return how many."""
         columns = notification_columns(notification)
         async with self._database.transaction() as session:
             await session.execute(sql.lock_webhooks, task_id=notification.task_id)
@@ -83,19 +83,18 @@ class DatabaseOutbox(Store):
 
     async def dead_letter(self) -> int:
         """Dead-letter notifications whose webhook has failed or is gone; return the count."""
-        return int(await self._database.fetch_value(sql.dead_letter_all, gone=GONE))
+        return int(await self._database.fetch_value(sql.dead_letter_all, gone=WEBHOOK_GONE))
 
     async def limit_backlog(self, max_pending: int) -> int:
-        """Count pending notifications; dead-letter what an owner has beyond *max_pending*."""
-        counts = await self._database.fetch(sql.count_pending)
-        surplus = [row["owner"] for row in counts if row["pending"] > max_pending]
-        for owner in surplus:
-            await self._database.execute(
-                sql.fail_surplus, owner=owner, most=max_pending, reason=TOO_MANY
-            )
-        dead = await self.dead_letter() if surplus else 0
-        self._backlog = backlog_of(counts, dead)
-        return dead
+        """Count pending notifications; fail webhooks where an owner has more than *max_pending*."""
+        owner_rows = await self._database.fetch(sql.count_pending)
+        owners = [row["owner"] for row in owner_rows if row["pending"] > max_pending]
+        for owner in owners:
+            parameters = {"owner": owner, "most": max_pending, "reason": TOO_MANY}
+            await self._database.execute(sql.fail_surplus, **parameters)
+        dead_letters = await self.dead_letter() if owners else 0
+        self._backlog = backlog_from(owner_rows, dead_letters)
+        return dead_letters
 
 
 async def webhooks_of(queries: Queries, task_id: str) -> list[Webhook]:
@@ -104,38 +103,41 @@ async def webhooks_of(queries: Queries, task_id: str) -> list[Webhook]:
 
 
 async def save_webhooks(
-    session: Session, task_id: str, new: Sequence[Webhook], known: Sequence[Webhook] | None
+    session: Session, task_id: str, webhooks: Sequence[Webhook], expected: Sequence[Webhook] | None
 ) -> None:
     """Replace the webhooks of a task, in a transaction.
 
     Raises:
-        StaleError: The webhooks are not the *known* ones, or the task is gone.
+        StaleError: The task has other webhooks than *expected*, or was deleted.
     """
+    # The lock is on the row of the task: a concurrent change either sees the new webhooks, or
+    # waits for this transaction and then learns that it has missed them.
     if await session.fetch_value(sql.lock_webhooks, task_id=task_id) is None:
         raise StaleError
-    before = await webhooks_of(session, task_id)
-    if known is not None and before != [*known]:
+    existing = await webhooks_of(session, task_id)
+    if expected is not None and existing != [*expected]:
         raise StaleError
-    await _replace(session, task_id, before, new)
+    await _replace(session, task_id, existing, webhooks)
 
 
 async def add_webhook(session: Session, task_id: str, webhook: Webhook) -> None:
-    """Add a webhook to a task, in place of the one with the same id, in a transaction.
+    """Add a webhook to a task in a transaction; it replaces the one with the same id.
 
     Raises:
         InvalidParamsError: The task has too many.
     """
     await session.execute(sql.lock_webhooks, task_id=task_id)
-    before = await webhooks_of(session, task_id)
-    await _replace(session, task_id, before, with_webhook(before, webhook))
+    existing = await webhooks_of(session, task_id)
+    await _replace(session, task_id, existing, with_webhook(existing, webhook))
 
 
 async def _replace(
-    session: Session, task_id: str, before: Sequence[Webhook], new: Sequence[Webhook]
+    session: Session, task_id: str, existing: Sequence[Webhook], webhooks: Sequence[Webhook]
 ) -> None:
     await session.execute(sql.delete_webhooks, task_id=task_id)
-    arrays = webhook_arrays(new)
+    arrays = webhook_arrays(webhooks)
     await session.execute(sql.add_webhooks, task_id=task_id, **arrays)
     await session.execute(sql.delete_other_notifications, task_id=task_id, **arrays)
-    again = [w.config.id for w in new if not w.failure and w not in before]
-    await session.execute(sql.restart, task_id=task_id, config_ids=again)
+    edited = (webhook for webhook in webhooks if not webhook.failure and webhook not in existing)
+    edited_ids = [webhook.config.id for webhook in edited]
+    await session.execute(sql.restart, task_id=task_id, config_ids=edited_ids)

@@ -1,5 +1,5 @@
--- The statements of the store over a PostgreSQL database.
--- Each is one transaction; those that run in batches share theirs.
+-- The statements of the store in a PostgreSQL database.
+-- Each is one transaction; the statements of a batch share one.
 
 
 -- Tasks
@@ -22,13 +22,13 @@ WITH task AS (
 ), message AS (
     INSERT INTO apcore_a2a.messages (owner, context_id, task_id, body)
     SELECT :owner, :context_id, :task_id, body
-    FROM unnest(:message_bodies::bytea[]) WITH ORDINALITY AS new (body, place) ORDER BY place
+    FROM unnest(:message_bodies::bytea[]) WITH ORDINALITY AS new (body, position) ORDER BY position
 ), webhook AS (
     INSERT INTO apcore_a2a.webhooks (task_id, config_id, host, version, failure, body)
     SELECT :task_id, config_id, host, version, failure, body
     FROM unnest(:config_ids::text[], :hosts::text[], :dialects::text[], :failures::text[],
             :configs::bytea[])
-        WITH ORDINALITY AS new (config_id, host, version, failure, body, place) ORDER BY place
+        WITH ORDINALITY AS new (config_id, host, version, failure, body, position) ORDER BY position
 ), notification AS (
     INSERT INTO apcore_a2a.outbox (task_id, config_id, version, owner, host, body)
     SELECT :task_id, hook.config_id, event.version, :owner, hook.host, event.body
@@ -37,13 +37,13 @@ WITH task AS (
         unnest(:event_versions::int[], :event_bodies::bytea[]) AS event (version, body)
     WHERE hook.failure = ''
 )
-SELECT :place::int AS place;
+SELECT :call_index::int AS call_index;
 
--- change_state: Change the state of a task that still has the version `base`, and its lease.
--- The lease must be that of the given epoch. `missed` is true if webhooks were saved while this
--- statement waited for the row lock: it has not seen them. `behind` is true if a notification
--- waits for an earlier one of its webhook (a pause after a failure holds for all of them),
--- `notifies` if there is any notification.
+-- change_state: Change the state and the lease of a task that still has the version `base`.
+-- If `epoch` is given, the lease must have it. `missed` is true if webhooks were saved while this
+-- statement waited for the row lock: it does not see them. `behind` is true if a notification
+-- waits for an earlier one of its webhook (after a failed attempt all of them are postponed),
+-- `notifies` if any notification was added.
 WITH known AS (
     SELECT messages, hooks FROM apcore_a2a.tasks WHERE id = :task_id
 ), task AS (
@@ -65,9 +65,9 @@ WITH known AS (
 ), message AS (
     INSERT INTO apcore_a2a.messages (owner, context_id, task_id, body)
     SELECT task.owner, task.context_id, :task_id, new.body
-    FROM task, known, unnest(:message_bodies::bytea[]) WITH ORDINALITY AS new (body, place)
-    WHERE place > cardinality(:message_bodies::bytea[]) - (:messages - known.messages)
-    ORDER BY place
+    FROM task, known, unnest(:message_bodies::bytea[]) WITH ORDINALITY AS new (body, position)
+    WHERE position > cardinality(:message_bodies::bytea[]) - (:messages - known.messages)
+    ORDER BY position
 ), notification AS (
     INSERT INTO apcore_a2a.outbox (task_id, config_id, version, owner, host, body, due)
     SELECT :task_id, hook.config_id, new.version, task.owner, hook.host, new.body, coalesce((
@@ -80,13 +80,13 @@ WITH known AS (
         AND new.version = ANY(:state_versions::int[])
     RETURNING due
 )
-SELECT :place::int AS place, epoch, first_event, task.hooks <> known.hooks AS missed,
+SELECT :call_index::int AS call_index, epoch, first_event, task.hooks <> known.hooks AS missed,
     EXISTS (SELECT FROM notification WHERE due > clock_timestamp()) AS behind,
     EXISTS (SELECT FROM notification) AS notifies
 FROM task, known;
 
--- add_chunks: Add chunks to the log of a task that still has the version `base`.
--- Its body stays as it is.
+-- add_chunks: Add chunks to the event log of a task that still has the version `base`.
+-- The task's body is not written: readers append the chunks after `body_version`.
 WITH task AS (
     UPDATE apcore_a2a.tasks SET version = :version
     WHERE id = :task_id AND version = :base AND (:epoch::int IS NULL OR epoch = :epoch)
@@ -96,21 +96,21 @@ WITH task AS (
     SELECT :task_id, version, body
     FROM task, unnest(:event_versions::int[], :event_bodies::bytea[]) AS new (version, body)
 )
-SELECT :place::int AS place, epoch, first_event, false AS missed, false AS behind,
+SELECT :call_index::int AS call_index, epoch, first_event, false AS missed, false AS behind,
     false AS notifies
 FROM task;
 
--- trim: Delete the oldest events of a task, and write its body with what they said.
+-- trim: Delete the oldest events of a task, and write a body that contains their chunks.
 WITH task AS (
     UPDATE apcore_a2a.tasks SET first_event = :first, body = :body, body_version = :version
     WHERE id = :task_id AND version = :version RETURNING id
 )
 DELETE FROM apcore_a2a.events USING task WHERE task_id = task.id AND version < :first;
 
--- get_key: Return the send that was known by an idempotency key.
+-- get_key: Return the send that used an idempotency key.
 SELECT digest, task_id FROM apcore_a2a.sends WHERE owner = :owner AND key = :key;
 
--- get_last_change: Return the event of a version, to see which change has made it.
+-- get_last_change: Return the event of a version, to find out which change has stored it.
 SELECT t.epoch, t.first_event, e.body, false AS missed, true AS behind, true AS notifies
 FROM apcore_a2a.tasks t
 JOIN apcore_a2a.events e ON e.task_id = t.id AND e.version = :version WHERE t.id = :task_id;
@@ -121,47 +121,40 @@ SELECT version, epoch FROM apcore_a2a.tasks WHERE id = :task_id;
 -- get_versions: Return the versions of tasks.
 SELECT id, version FROM apcore_a2a.tasks WHERE id = ANY(:ids::text[]);
 
--- get: Return the record of a task; `later` are the events that came after its body was written.
+-- get: Return the record of a task; if an owner is given, only if it is the owner's.
+-- `later_events` are the events since its body was written.
 SELECT t.owner, t.skill, t.version, t.resume, t.messages, t.deadline, t.body,
     CASE WHEN t.version > t.body_version THEN
         (SELECT array_agg(e.body ORDER BY e.version) FROM apcore_a2a.events e
          WHERE e.task_id = t.id AND e.version > t.body_version)
-    END AS later
-FROM apcore_a2a.tasks t WHERE id = :task_id;
+    END AS later_events
+FROM apcore_a2a.tasks t WHERE id = :task_id AND (:owner::bytea IS NULL OR owner = :owner);
 
--- get_own: Return the record of a task if it is the owner's.
+-- list_tasks: Return a page of the tasks that meet some conditions, newest first.
 SELECT t.owner, t.skill, t.version, t.resume, t.messages, t.deadline, t.body,
     CASE WHEN t.version > t.body_version THEN
         (SELECT array_agg(e.body ORDER BY e.version) FROM apcore_a2a.events e
          WHERE e.task_id = t.id AND e.version > t.body_version)
-    END AS later
-FROM apcore_a2a.tasks t WHERE id = :task_id AND owner = :owner;
-
--- list_tasks: Return a page of the tasks that some conditions hold for, newest first.
-SELECT t.owner, t.skill, t.version, t.resume, t.messages, t.deadline, t.body,
-    CASE WHEN t.version > t.body_version THEN
-        (SELECT array_agg(e.body ORDER BY e.version) FROM apcore_a2a.events e
-         WHERE e.task_id = t.id AND e.version > t.body_version)
-    END AS later, t.{order} AS place
+    END AS later_events, t.{order} AS position
 FROM apcore_a2a.tasks t WHERE {conditions} ORDER BY {order} DESC LIMIT :limit;
 
--- count_tasks: Count the tasks that some conditions hold for.
+-- count_tasks: Count the tasks that meet some conditions.
 SELECT count(*) FROM apcore_a2a.tasks WHERE {conditions};
 
--- events: Return the next events of a task, and the version of the first that is kept.
+-- events: Return the next events of a task, and the version of its first stored event.
 SELECT t.first_event, e.version, e.body FROM apcore_a2a.tasks t LEFT JOIN LATERAL (
     SELECT version, body FROM apcore_a2a.events
     WHERE task_id = t.id AND version > :after ORDER BY version LIMIT :limit
 ) e ON true WHERE t.id = :task_id;
 
--- conversation: Return the latest messages of a conversation in their order.
+-- conversation: Return the latest messages of a conversation, oldest first.
 SELECT body FROM (
     SELECT number, body FROM apcore_a2a.messages WHERE owner = :owner AND context_id = :context_id
     ORDER BY number DESC LIMIT :limit
 ) latest ORDER BY number;
 
--- prune: Delete tasks of conversations that were over `ttl` seconds ago, and those beyond `kept`.
--- A pending notification holds a task back, unless it is a day old.
+-- prune: Delete tasks of conversations that ended `ttl` seconds ago, and those beyond `kept`.
+-- A task with a pending notification is kept, unless the notification is a day old.
 WITH over AS (
     SELECT t.id FROM apcore_a2a.tasks t
     WHERE t.ended < clock_timestamp() - make_interval(secs => :ttl)
@@ -196,7 +189,8 @@ WITH over AS (
 )
 SELECT count(*) FROM task;
 
--- renew: Renew leases; return those that are still held.
+-- extend: Set when leases expire; return those that are still held.
+-- The rows are locked in the order of task ids, as in batches, so that replicas can't deadlock.
 WITH held AS (
     SELECT t.created FROM apcore_a2a.tasks t
     JOIN unnest(:ids::text[], :epochs::int[]) AS lease (id, epoch)
@@ -206,7 +200,9 @@ WITH held AS (
 UPDATE apcore_a2a.tasks t SET expires = clock_timestamp() + make_interval(secs => :lease_seconds)
 FROM held WHERE t.created = held.created RETURNING t.id, t.epoch;
 
--- claim: Lease tasks whose lease, or whose deadline, has expired.
+-- claim: Lease tasks whose lease has expired, or whose deadline has passed.
+-- A paused task has no lease: its `expires` is its deadline. Tasks that another replica is
+-- claiming are skipped.
 WITH expired AS (
     SELECT id FROM apcore_a2a.tasks WHERE expires <= clock_timestamp()
     ORDER BY expires LIMIT :limit FOR UPDATE SKIP LOCKED
@@ -218,12 +214,12 @@ RETURNING t.owner, t.skill, t.version, t.resume, t.messages, t.deadline, t.body,
     CASE WHEN t.version > t.body_version THEN
         (SELECT array_agg(e.body ORDER BY e.version) FROM apcore_a2a.events e
          WHERE e.task_id = t.id AND e.version > t.body_version)
-    END AS later, t.epoch, t.attempts;
+    END AS later_events, t.id, t.epoch, t.attempts;
 
--- ping: Write something, to see that the database is no standby.
+-- ping: Write something, to find out whether the database is a standby.
 SELECT nextval('apcore_a2a.updates');
 
--- notify: Send a notification of changes without waiting for the disk: it may be lost.
+-- notify: Send a change notification without waiting for the disk; it may be lost.
 SELECT set_config('synchronous_commit', 'off', true), pg_notify(:channel, :payload);
 
 -- clear: Delete everything.
@@ -237,29 +233,29 @@ TRUNCATE apcore_a2a.tasks, apcore_a2a.events, apcore_a2a.messages, apcore_a2a.we
 -- get_webhooks: Return the webhooks of a task, oldest first.
 SELECT body, version, failure FROM apcore_a2a.webhooks WHERE task_id = :task_id ORDER BY number;
 
--- lock_webhooks: Lock the webhooks of a task.
--- A change that waits for this will know that it missed them.
+-- lock_webhooks: Lock the webhooks of a task until the end of the transaction.
+-- A change that waits for this lock learns from `hooks` that it has missed new webhooks.
 UPDATE apcore_a2a.tasks SET hooks = hooks + 1 WHERE id = :task_id RETURNING 1;
 
 -- delete_webhooks: Delete the webhooks of a task.
 DELETE FROM apcore_a2a.webhooks WHERE task_id = :task_id;
 
--- add_webhooks: Insert webhooks of a task in their order.
+-- add_webhooks: Add webhooks to a task in their order.
 INSERT INTO apcore_a2a.webhooks (task_id, config_id, host, version, failure, body)
 SELECT :task_id, config_id, host, version, failure, body
 FROM unnest(:config_ids::text[], :hosts::text[], :dialects::text[], :failures::text[],
         :configs::bytea[])
-    WITH ORDINALITY AS new (config_id, host, version, failure, body, place) ORDER BY place;
+    WITH ORDINALITY AS new (config_id, host, version, failure, body, position) ORDER BY position;
 
--- delete_other_notifications: Delete the notifications of webhooks that are gone.
+-- delete_other_notifications: Delete the notifications of removed webhooks.
 DELETE FROM apcore_a2a.outbox WHERE task_id = :task_id AND config_id <> ALL(:config_ids::text[]);
 
--- restart: Make the notifications of webhooks that were set again due at once.
+-- restart: Make the notifications of replaced webhooks due at once, with no attempts yet.
 UPDATE apcore_a2a.outbox o SET attempts = 0, due = clock_timestamp(), host = w.host
 FROM apcore_a2a.webhooks w WHERE w.task_id = :task_id AND o.task_id = :task_id
 AND o.config_id = w.config_id AND w.config_id = ANY(:config_ids::text[]) AND o.due IS NOT NULL;
 
--- add_missed: Add the notifications of events for webhooks that the change has not seen.
+-- add_missed: Add the notifications of events for webhooks that the change has missed.
 INSERT INTO apcore_a2a.outbox (task_id, config_id, version, owner, host, body, due)
 SELECT :task_id, hook.config_id, event.version, task.owner, hook.host, event.body, coalesce((
     SELECT max(o.due) FROM apcore_a2a.outbox o
@@ -270,9 +266,9 @@ FROM apcore_a2a.webhooks hook JOIN apcore_a2a.events event USING (task_id)
 WHERE task_id = :task_id AND hook.failure = '' AND event.version = ANY(:versions::int[])
 ON CONFLICT DO NOTHING;
 
--- mark_due: Make the next notification of each webhook due, unless it was tried before.
--- A transaction that adds a notification and one that settles the notification before it do not
--- see each other. Each runs this after its own commit, so that the later one sees both.
+-- mark_due: Make the next notification of each webhook due, unless it was attempted before.
+-- If one transaction adds a notification while another one settles the notification before it,
+-- they do not see each other. Each runs this after its own commit, so the later one sees both.
 UPDATE apcore_a2a.outbox o SET due = clock_timestamp()
 WHERE task_id = :task_id AND due > clock_timestamp() AND attempts = 0 AND NOT EXISTS (
     SELECT FROM apcore_a2a.outbox p WHERE p.task_id = :task_id AND p.config_id = o.config_id
@@ -280,10 +276,10 @@ WHERE task_id = :task_id AND due > clock_timestamp() AND attempts = 0 AND NOT EX
 );
 
 -- claim_notifications: Lease the next notification of each webhook with a free slot.
--- Owners have slots, and so has each of their hosts. The pairs of owner and host with pending
--- notifications are found one by one, each by one look at the index: a host with very many costs
--- no more than others. All hosts of an owner without a free slot are skipped at once: they sort
--- before a "~".
+-- Each owner has a number of slots, and each of its hosts. `pair` finds the pairs of owner and host
+-- with pending notifications one by one, each with one index lookup: a host with very many of them
+-- costs no more than others. All hosts of an owner without a free slot are skipped at once: host
+-- names sort before "~".
 WITH RECURSIVE pair AS (
     (SELECT owner, host FROM apcore_a2a.outbox WHERE due IS NOT NULL ORDER BY owner, host LIMIT 1)
     UNION ALL
@@ -305,11 +301,11 @@ WITH RECURSIVE pair AS (
         WHERE busy.owner = pair.owner AND busy.host = pair.host
     )
 ), fair AS (
-    SELECT *, row_number() OVER (PARTITION BY owner ORDER BY due, version) AS place FROM head
+    SELECT *, row_number() OVER (PARTITION BY owner ORDER BY due, version) AS turn FROM head
 ), mine AS (
     SELECT o.task_id, o.config_id, o.version
     FROM apcore_a2a.outbox o JOIN fair USING (task_id, config_id, version)
-    WHERE fair.place <= :per_owner AND o.due <= now()
+    WHERE fair.turn <= :per_owner AND o.due <= now()
     ORDER BY fair.due LIMIT :limit FOR UPDATE OF o SKIP LOCKED
 ), taken AS (
     UPDATE apcore_a2a.outbox o SET
@@ -324,7 +320,7 @@ JOIN apcore_a2a.webhooks w ON w.failure = ''
     AND w.task_id = taken.task_id AND w.config_id = taken.config_id;
 
 -- settle: Delete a notification that was delivered.
--- It must not have been leased again meanwhile, nor its webhook set again.
+-- It must not have been leased again meanwhile, nor its webhook replaced.
 DELETE FROM apcore_a2a.outbox o
 WHERE o.task_id = :task_id AND o.config_id = :config_id AND o.version = :version
 AND o.attempts = :attempts AND EXISTS (
@@ -332,8 +328,8 @@ AND o.attempts = :attempts AND EXISTS (
     WHERE w.task_id = o.task_id AND w.config_id = o.config_id AND w.body = :config
 );
 
--- postpone: Make a webhook's notifications due later.
--- The claimed one must not have been leased again meanwhile, nor its webhook set again.
+-- postpone: Make all notifications of a webhook due later.
+-- The claimed one must not have been leased again meanwhile, nor its webhook replaced.
 UPDATE apcore_a2a.outbox later SET
     due = clock_timestamp() + make_interval(secs => :lease_seconds)
 FROM apcore_a2a.outbox o
@@ -344,7 +340,7 @@ AND o.due IS NOT NULL AND o.attempts = :attempts AND EXISTS (
     WHERE w.task_id = o.task_id AND w.config_id = o.config_id AND w.body = :config
 );
 
--- give_up: Mark a webhook as failed, unless it was set again, and dead-letter its notifications.
+-- give_up: Mark a webhook as failed, unless it was replaced, and dead-letter its notifications.
 WITH failed AS (
     UPDATE apcore_a2a.webhooks SET failure = :reason
     WHERE task_id = :task_id AND config_id = :config_id AND body = :config AND failure = ''
@@ -357,7 +353,7 @@ WITH failed AS (
 )
 SELECT count(*) FROM dead;
 
--- fail_surplus: Mark the webhooks as failed with an owner's latest notifications, beyond `most`.
+-- fail_surplus: Fail webhooks that have notifications beyond the first `most` of an owner.
 UPDATE apcore_a2a.webhooks SET failure = :reason
 WHERE failure = '' AND (task_id, config_id) IN (
     SELECT task_id, config_id FROM apcore_a2a.outbox WHERE owner = :owner AND due IS NOT NULL
@@ -389,7 +385,7 @@ FROM apcore_a2a.outbox WHERE due IS NOT NULL GROUP BY owner;
 -- get_schema_version: Return the version of the schema.
 SELECT coalesce(max(version), 0) FROM apcore_a2a.migrations;
 
--- list_objects: Return all tables, and the indexes that can be used.
+-- list_objects: Return all tables, and all valid indexes.
 SELECT c.relname FROM pg_class c LEFT JOIN pg_index i ON i.indexrelid = c.oid
 WHERE c.relnamespace = to_regnamespace('apcore_a2a') AND i.indisvalid IS NOT FALSE;
 

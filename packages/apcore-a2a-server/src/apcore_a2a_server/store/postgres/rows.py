@@ -1,14 +1,14 @@
-"""Rows of PostgreSQL to what they hold, and back."""
+"""Rows of PostgreSQL: conversion of records and changes to SQL parameters, and of rows back."""
 
 from collections.abc import Sequence
 from typing import Any
 
 from apcore_a2a_core.records import TaskRecord
-from apcore_a2a_core.states import SETTLED, TERMINAL
 
 from apcore_a2a_server.store.port import Change, Event, NewTask
 from apcore_a2a_server.store.rows import (
-    arrays,
+    change_columns,
+    column_arrays,
     event_columns,
     record_from,
     task_columns,
@@ -18,61 +18,57 @@ from apcore_a2a_server.store.webhooks import Webhook
 
 
 def owner_bytes(owner: str) -> bytes:
-    """Return an identity as bytes: it may hold NUL, and PostgreSQL's text can't."""
+    """Return a principal's id as bytes: it may contain NUL, which PostgreSQL's text can't."""
     return owner.encode("utf-8", "surrogatepass")
 
 
 def owner_text(owner: bytes) -> str:
-    """Return the identity again."""
+    """Return the principal's id that `owner_bytes` encoded."""
     return owner.decode("utf-8", "surrogatepass")
 
 
-def new_task(new: NewTask) -> dict[str, Any]:
-    """Return the values of a new task, but for its lease."""
+def create_parameters(new_task: NewTask) -> dict[str, Any]:
+    """Return the parameters of a new task, without its lease."""
+    messages = new_task.record.said_since(0)
     return {
-        **task_columns(new.record),
-        **_of_events(new.events),
-        **webhook_arrays(new.webhooks),
-        "owner": owner_bytes(new.record.owner),
-        "message_bodies": [each.SerializeToString() for each in new.record.said_since(0)],
-        "key": None if new.key is None else new.key.text,
-        "digest": None if new.key is None else new.key.digest,
+        **task_columns(new_task.record),
+        **_event_arrays(new_task.events),
+        **webhook_arrays(new_task.webhooks),
+        "owner": owner_bytes(new_task.record.owner),
+        "message_bodies": [message.SerializeToString() for message in messages],
+        "key": None if new_task.key is None else new_task.key.text,
+        "digest": None if new_task.key is None else new_task.key.digest,
     }
 
 
-def changed_state(change: Change) -> dict[str, Any]:
-    """Return the values of a change of state, but for its lease."""
-    record, state = change.record, change.record.task.status.state
+def chunk_parameters(change: Change) -> dict[str, Any]:
+    """Return the parameters of a change that only adds chunks, and its preconditions."""
     return {
-        **task_columns(record),
-        **_condition(change),
-        **_of_events(change.events),
-        "run": int(change.run),
-        "settled": state in SETTLED,
-        "terminal": state in TERMINAL,
-        "message_bodies": [message.SerializeToString() for message in record.said()],
-        "state_versions": [event.version for event in change.states],
+        "task_id": change.record.task.id,
+        "version": change.record.version,
+        "base": change.base,
+        "epoch": None if change.lease is None else change.lease.epoch,
+        **_event_arrays(change.events),
     }
 
 
-def added_chunks(change: Change) -> dict[str, Any]:
-    """Return the values of a change that adds chunks only."""
-    version = {"task_id": change.record.task.id, "version": change.record.version}
-    return {**version, **_condition(change), **_of_events(change.events)}
+def state_parameters(change: Change) -> dict[str, Any]:
+    """Return the parameters of a change of state, without its lease."""
+    return {
+        **chunk_parameters(change),
+        **change_columns(change),
+        "message_bodies": [message.SerializeToString() for message in change.record.said()],
+        "state_versions": [event.version for event in change.state_events],
+    }
 
 
-def _condition(change: Change) -> dict[str, Any]:
-    """Return what the task must still have."""
-    return {"base": change.base, "epoch": None if change.lease is None else change.lease.epoch}
-
-
-def _of_events(events: Sequence[Event]) -> dict[str, Any]:
-    return arrays(map(event_columns, events), event_versions="version", event_bodies="body")
+def _event_arrays(events: Sequence[Event]) -> dict[str, Any]:
+    return column_arrays(map(event_columns, events), event_versions="version", event_bodies="body")
 
 
 def webhook_arrays(webhooks: Sequence[Webhook]) -> dict[str, list[Any]]:
     """Return the columns of webhooks as arrays."""
-    return arrays(
+    return column_arrays(
         map(webhook_columns, webhooks),
         config_ids="config_id",
         hosts="host",
@@ -82,6 +78,6 @@ def webhook_arrays(webhooks: Sequence[Webhook]) -> dict[str, list[Any]]:
     )
 
 
-def record_of(row: Any) -> TaskRecord:
+def record_of(task_row: Any) -> TaskRecord:
     """Return the record of a row."""
-    return record_from(row, owner_text(row["owner"]), row["later"] or ())
+    return record_from(task_row, owner_text(task_row["owner"]), task_row["later_events"] or ())

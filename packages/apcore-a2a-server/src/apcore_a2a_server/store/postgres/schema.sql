@@ -1,4 +1,4 @@
--- The schema of a PostgreSQL database: each block takes it one version further.
+-- The schema of a PostgreSQL database: each block raises its version by one.
 
 -- version_1: Tasks with their events, messages, webhooks and sends, and the outbox.
 CREATE SEQUENCE apcore_a2a.updates;

@@ -1,7 +1,7 @@
-"""The store over a PostgreSQL database."""
+"""The store in a PostgreSQL database."""
 
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any
 
@@ -10,11 +10,7 @@ from a2a import types as a2a
 from apcore_a2a_core.records import TaskRecord
 from apcore_a2a_core.states import SETTLED
 
-from apcore_a2a_server.store.errors import (
-    LeaseLostError,
-    StaleError,
-    StoreError,
-)
+from apcore_a2a_server.store.exceptions import LeaseLostError, StaleError, StoreError
 from apcore_a2a_server.store.port import (
     Change,
     Claim,
@@ -23,33 +19,34 @@ from apcore_a2a_server.store.port import (
     NewTask,
     Page,
     Query,
+    Renew,
     SendKey,
-    pack,
-    unpack,
+    pack_payload,
+    unpack_payload,
 )
 from apcore_a2a_server.store.retry import retry_while_unavailable
-from apcore_a2a_server.store.rows import before_cursor, conditions, page_of
+from apcore_a2a_server.store.rows import page_from, sql_conditions
 
 from .batching import BatchedStatement
-from .database import LONGEST_TIMEOUT, REFUSALS, Database, refusal, select, sql
+from .database import BACKGROUND_TIMEOUT, DATABASE_ERRORS, Database, select, sql, unavailable_error
 from .notify import ChangeNotifier
 from .outbox import DatabaseOutbox, add_webhook
-from .rows import added_chunks, changed_state, new_task, owner_bytes, record_of
+from .rows import chunk_parameters, create_parameters, owner_bytes, record_of, state_parameters
 from .schema import migrate
 
-TIMEOUT_FRACTION_OF_LEASE = 0.2  # for a statement: renewing a lease must leave time to retry
+TIMEOUT_FRACTION_OF_LEASE = 0.2  # of a statement: a renewal must leave time to retry
 SHORTEST_TIMEOUT = 3.0  # seconds
 PRUNE_BATCH = 500  # tasks deleted at a time, so that other statements need not wait long
 
 
 class PostgresStore(DatabaseOutbox):
-    """Keeps tasks in a database, for any number of processes.
+    """A store of tasks in a PostgreSQL database, for any number of replicas.
 
     Args:
         url: The database: `postgresql://user:password@host:5432/name`.
-        connections: How many connections it may open at a time.
-        lease_seconds: How long a lease lasts that is not renewed: what has happened to a replica
-            that says nothing is found out by that time.
+        connections: How many connections each replica may open.
+        lease_seconds: Seconds after which a lease expires unless it is renewed: the time until the
+            tasks of a replica that has crashed are taken over.
     """
 
     is_durable = True
@@ -57,10 +54,11 @@ class PostgresStore(DatabaseOutbox):
 
     def __init__(self, url: str, *, connections: int = 10, lease_seconds: float = 15) -> None:
         self.lease_seconds = lease_seconds
+        self._url = url
         self._database = Database(url, connections, self._timeout)
         self._notifier: ChangeNotifier | None = None
         self._creates, self._changes, self._chunks = (
-            BatchedStatement(partial(self._database.fetch_each, statement))
+            BatchedStatement(partial(self._database.fetch_batch, statement))
             for statement in (sql.create, sql.change_state, sql.add_chunks)
         )
 
@@ -68,22 +66,22 @@ class PostgresStore(DatabaseOutbox):
         return max(TIMEOUT_FRACTION_OF_LEASE * self.lease_seconds, SHORTEST_TIMEOUT)
 
     async def open(self) -> None:
-        """Connect, and bring the schema up to date.
+        """Connect to the database, and migrate its schema to the latest version.
 
         Raises:
             UnavailableError: The database can't be reached, or its schema is too new.
         """
-        database = self._database
-        if database.is_open:
+        if self._notifier is not None:
             return
+        database = self._database
         try:
             await database.open()
             async with database.session() as session:
                 await migrate(session.connection)
             self._notifier = ChangeNotifier(database.connect, database.execute, self._report_change)
-        except REFUSALS as error:
+        except DATABASE_ERRORS as error:
             await self.close()
-            raise refusal(error) from None
+            raise unavailable_error(error) from None
 
     async def close(self) -> None:
         """Close all connections."""
@@ -93,89 +91,94 @@ class PostgresStore(DatabaseOutbox):
         await self._database.close()
 
     async def check(self) -> None:
-        """Raise when the database can't be used, or can only be read."""
+        """Raise an exception if the database can't be used, or can only be read."""
         await self._database.execute(sql.ping)
 
     async def clear(self) -> None:
-        """Delete everything."""
+        """Delete all tasks and everything that belongs to them."""
         await self._database.execute(sql.clear)
 
-    async def create(self, new: NewTask) -> Lease:
-        """Keep a new task, with all that belongs to it."""
-        values = new_task(new)
+    async def create(self, new_task: NewTask) -> Lease:
+        """Store a new task with everything that belongs to it."""
+        parameters = create_parameters(new_task)
         try:
-            await self._creates.fetch_row({**values, "lease_seconds": self.lease_seconds})
+            await self._creates.fetch_row({**parameters, "lease_seconds": self.lease_seconds})
         except asyncpg.UniqueViolationError:
-            if new.key is not None:
-                await self._check_key(new.record.owner, new.key)
+            if new_task.key is not None:
+                await self._check_key(new_task.record.owner, new_task.key)
             raise
-        if new.webhooks:
-            self.ring()
-        return Lease(new.record.task.id, 1)
+        if new_task.webhooks:
+            self.wake_listener()
+        return Lease(new_task.record.task.id, 1)
 
-    async def _check_key(self, owner: str, key: SendKey) -> None:
-        """Raise the error for a key that is taken."""
-        known = await self._database.fetch_row(sql.get_key, owner=owner_bytes(owner), key=key.text)
-        if known is not None:
-            raise key.refusal(known["digest"], known["task_id"])
+    async def _check_key(self, owner: str, send_key: SendKey) -> None:
+        """Raise the error for a key that another task has."""
+        columns = {"owner": owner_bytes(owner), "key": send_key.text}
+        row = await self._database.fetch_row(sql.get_key, **columns)
+        if row is not None:
+            raise send_key.conflict(row["digest"], row["task_id"])
 
     async def change(self, change: Change) -> Lease | None:
-        """Make a change, also when the database is gone for a while."""
+        """Store a change; retry while the database is unavailable."""
         record, task_id = change.record, change.record.task.id
 
         async def attempt(is_retry: bool) -> Any:
             row = await self._write(change)
-            # when the answer to an earlier attempt was lost, that one may have made it stale
-            return await self._made(change) if row is None and is_retry else row
+            # The reply to an earlier attempt may have been lost after the change was stored. The
+            # retry is then stale because of this very change, and must not be refused.
+            return await self._find_stored(change) if row is None and is_retry else row
 
         row = await retry_while_unavailable(attempt, self.lease_seconds)
         if row is None:
             raise await self._refusal(change)
         if self._notifier is not None:
             self._notifier.notify(task_id, record.version)
+        # These two run in their own transactions, after the commit of the change: a statement
+        # does not see rows that concurrent transactions commit while it runs.
         if row["missed"]:
-            await self.add_missed(task_id, [event.version for event in change.states])
+            await self.add_missed(task_id, [event.version for event in change.state_events])
         if row["missed"] or row["behind"]:
             await self.mark_next_due(task_id)
         if row["missed"] or row["notifies"]:
-            self.ring()
+            self.wake_listener()
         await self._trim(record, row["first_event"])
         if record.task.status.state in SETTLED:
             return None
         return Lease(task_id, row["epoch"]) if change.run else change.lease
 
     async def _write(self, change: Change) -> Any:
-        """Make a change; return nothing if it is stale."""
-        if not change.states:
-            return await self._chunks.fetch_row(added_chunks(change))
-        values = {**changed_state(change), "lease_seconds": self.lease_seconds}
+        """Store a change; return its row, or None if it is stale."""
+        if not change.state_events:
+            return await self._chunks.fetch_row(chunk_parameters(change))
+        parameters = {**state_parameters(change), "lease_seconds": self.lease_seconds}
         if change.webhook is None:
-            return await self._changes.fetch_row(values)
-        with suppress(StaleError):  # then the webhook is not added either
+            return await self._changes.fetch_row(parameters)
+        with suppress(StaleError):  # the transaction is rolled back, with the added webhook
             async with self._database.transaction() as session:
                 await add_webhook(session, change.record.task.id, change.webhook)
-                row = await session.fetch_row(sql.change_state, **values, place=0)
+                row = await session.fetch_row(sql.change_state, **parameters, call_index=0)
                 if row is None:
                     raise StaleError
                 return row
         return None
 
-    async def _made(self, change: Change) -> Any:
-        """Return the row of a change that was made already; None if it was not."""
-        last, task_id = change.events[-1], change.record.task.id
-        row = await self._database.fetch_row(
-            sql.get_last_change, task_id=task_id, version=last.version
-        )
-        return row if row is not None and row["body"] == pack(last.payload) else None
+    async def _find_stored(self, change: Change) -> Any:
+        """Return the row of a change that an earlier attempt has stored; None if none has."""
+        last_event, task_id = change.events[-1], change.record.task.id
+        columns = {"task_id": task_id, "version": last_event.version}
+        row = await self._database.fetch_row(sql.get_last_change, **columns)
+        is_stored = row is not None and row["body"] == pack_payload(last_event.payload)
+        return row if is_stored else None
 
     async def _refusal(self, change: Change) -> StoreError:
-        known = await self._database.fetch_row(sql.get_version, task_id=change.record.task.id)
-        if known is not None and change.lease is not None and known["epoch"] != change.lease.epoch:
+        """Return the error for a change that was refused."""
+        row = await self._database.fetch_row(sql.get_version, task_id=change.record.task.id)
+        if row is not None and change.lease is not None and row["epoch"] != change.lease.epoch:
             return LeaseLostError()
         return StaleError()
 
     async def _trim(self, record: TaskRecord, first_event: int) -> None:
-        """Cut the log down to its latest events when it has twice as many as it should."""
+        """Cut the event log down to the latest events once it has twice as many as it should."""
         limit = self.retention.max_events
         if record.version - first_event + 1 > 2 * limit:
             await self._database.execute(
@@ -186,88 +189,87 @@ class PostgresStore(DatabaseOutbox):
                 body=record.task.SerializeToString(),
             )
 
-    async def get(self, task_id: str) -> TaskRecord | None:
-        """Return the task's record."""
-        row = await self._database.fetch_row(sql.get, task_id=task_id)
-        return None if row is None else record_of(row)
-
-    async def get_own(self, task_id: str, owner: str) -> TaskRecord | None:
-        """Return the record if the task is the owner's; others' are not read."""
-        row = await self._database.fetch_row(sql.get_own, task_id=task_id, owner=owner_bytes(owner))
+    async def get(self, task_id: str, owner: str | None = None) -> TaskRecord | None:
+        """Return the task's record if it is the owner's; other owners' records are not read."""
+        stored_owner = None if owner is None else owner_bytes(owner)
+        row = await self._database.fetch_row(sql.get, task_id=task_id, owner=stored_owner)
         return None if row is None else record_of(row)
 
     async def events(self, task_id: str, after: int, limit: int = 1000) -> list[Event] | None:
-        """Return the next events of a task; None when some of them are gone."""
+        """Return the next events of a task; None if some were deleted."""
         rows = await self._database.fetch(sql.events, task_id=task_id, after=after, limit=limit)
         if not rows or after < rows[0]["first_event"] - 1:
             return None
-        return [Event(version, unpack(body)) for _, version, body in rows if body is not None]
+        # a task without further events gives one row without a body
+        events = (row for row in rows if row["body"] is not None)
+        return [Event(version, unpack_payload(body)) for _, version, body in events]
 
     async def versions(self, task_ids: Sequence[str]) -> Mapping[str, int]:
-        """Return the versions of these tasks, as far as they are there."""
+        """Return the versions of these tasks; tasks that do not exist are left out."""
         return dict(await self._database.fetch(sql.get_versions, ids=task_ids))
 
     async def query(self, query: Query) -> Page:
-        """Return a page of what *query* asks for."""
-        where, values = conditions(query, owner_bytes(query.owner))
+        """Return a page of the tasks that match *query*."""
+        conditions, page_conditions, parameters = sql_conditions(query, owner_bytes(query.owner))
         total = 0
         if query.order == "updated":
-            total = await self._database.fetch_value(select(sql.count_tasks, where), **values)
-        behind, cursor = before_cursor(query)
-        rows = await self._database.fetch(
-            select(sql.list_tasks, (*where, *behind), query.order),
-            **values,
-            **cursor,
-            limit=query.limit + 1,
-        )
-        return page_of(rows, query, total, record_of)
+            count_tasks = select(sql.count_tasks, conditions)
+            total = await self._database.fetch_value(count_tasks, **parameters)
+        list_tasks = select(sql.list_tasks, page_conditions, query.order)
+        rows = await self._database.fetch(list_tasks, **parameters)
+        return page_from(rows, query, total, record_of)
 
     async def conversation(self, owner: str, context_id: str, limit: int) -> Sequence[a2a.Message]:
-        """Return the latest messages of a conversation in their order."""
+        """Return the latest messages of a conversation, oldest first."""
         rows = await self._database.fetch(
             sql.conversation, owner=owner_bytes(owner), context_id=context_id, limit=limit
         )
         return [a2a.Message.FromString(row["body"]) for row in rows]
 
     async def prune(self) -> int:
-        """Delete conversations that are over, and surplus tasks."""
-        kept, pruned = self.retention, 0
-        values = {"ttl": float(kept.log_ttl), "kept": kept.max_logs, "limit": PRUNE_BATCH}
+        """Delete expired conversations, and ended tasks beyond the number to keep."""
+        ttl, kept = float(self.retention.log_ttl), self.retention.max_logs
+        total = 0
         await self.dead_letter()
         while True:
-            async with self._database.session(LONGEST_TIMEOUT) as session:
-                found = int(await session.fetch_value(sql.prune, **values))
-            if not found:
-                return pruned
-            pruned += found
+            async with self._database.session(BACKGROUND_TIMEOUT) as session:
+                pruned = await session.fetch_value(sql.prune, ttl=ttl, kept=kept, limit=PRUNE_BATCH)
+            if not pruned:
+                return total
+            total += int(pruned)
 
-    async def renew(self, leases: Sequence[Lease]) -> Sequence[Lease]:
-        """Have these leases last again for their whole time; return those that are lost."""
-        return await self._renew(leases, self.lease_seconds)
+    async def extend(self, leases: Sequence[Lease], seconds: float) -> Sequence[Lease]:
+        """Make leases expire in *seconds*; return those that are lost."""
+        return await _extend(self._database, leases, seconds)
 
-    async def release(self, leases: Sequence[Lease]) -> None:
-        """Let other replicas claim these tasks at once."""
-        await self._renew(leases, 0)
+    @asynccontextmanager
+    async def renewing(self) -> AsyncGenerator[Renew]:
+        """Yield `renew` for the event loop of another thread, with a connection of its own."""
+        database = Database(self._url, 1, self._timeout)
+        await database.open()
+        try:
+            yield lambda leases: _extend(database, leases, self.lease_seconds)
+        finally:
+            await database.close()
 
-    async def _renew(self, leases: Sequence[Lease], seconds: float) -> list[Lease]:
-        rows = await self._database.fetch(
-            sql.renew,
-            ids=[lease.task_id for lease in leases],
-            epochs=[lease.epoch for lease in leases],
-            lease_seconds=seconds,
-        )
-        held = {Lease(row["id"], row["epoch"]) for row in rows}
-        return [lease for lease in leases if lease not in held]
-
-    async def claim(self, limit: int) -> Sequence[Claim]:
-        """Lease up to *limit* tasks whose lease or deadline has expired."""
+    async def claim(self, limit: int, running: Collection[str] = ()) -> Sequence[Claim]:
+        """Lease up to *limit* orphaned tasks, and paused tasks whose deadline has passed."""
         rows = await self._database.fetch(sql.claim, limit=limit, lease_seconds=self.lease_seconds)
-        records = [record_of(row) for row in rows]
         return [
-            Claim(record, Lease(record.task.id, row["epoch"]), row["attempts"])
-            for record, row in zip(records, rows, strict=True)
+            Claim(record_of(row), Lease(row["id"], row["epoch"]), row["attempts"]) for row in rows
         ]
 
     def _report_change(self, task_id: str, version: int) -> None:
         if self._on_change is not None:
             self._on_change(task_id, version)
+
+
+async def _extend(database: Database, leases: Sequence[Lease], seconds: float) -> Sequence[Lease]:
+    rows = await database.fetch(
+        sql.extend,
+        ids=[lease.task_id for lease in leases],
+        epochs=[lease.epoch for lease in leases],
+        lease_seconds=seconds,
+    )
+    held_leases = {Lease(row["id"], row["epoch"]) for row in rows}
+    return [lease for lease in leases if lease not in held_leases]

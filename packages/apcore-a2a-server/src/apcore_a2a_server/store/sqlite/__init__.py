@@ -1,4 +1,4 @@
-"""Tasks in an SQLite file: one machine, one process, nothing lost."""
+"""The task store in an SQLite file: durable, for one process."""
 
 from .store import SqliteStore
 

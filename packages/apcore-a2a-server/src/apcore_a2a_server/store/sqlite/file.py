@@ -1,8 +1,11 @@
-"""The file of an SQLite store: one process at a time, and a thread to read and one to write."""
+"""The file of an SQLite store: one process at a time, one thread to write and one to read."""
 
 import asyncio
+import os
 import sqlite3
+import sys
 from collections.abc import Callable
+from contextlib import suppress
 from functools import wraps
 from pathlib import Path
 from sqlite3 import Connection
@@ -11,7 +14,10 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from filelock import FileLock, Timeout
 
-from apcore_a2a_server.store.errors import StoreError, UnavailableError
+if sys.platform != "win32":
+    import fcntl
+
+from apcore_a2a_server.store.exceptions import StoreError, UnavailableError
 from apcore_a2a_server.store.port import Store
 
 from .schema import BUSY_TIMEOUT, migrate, sql
@@ -19,35 +25,16 @@ from .worker import Worker
 
 AnyStore = TypeVar("AnyStore", bound="FileStore")
 Parameters = ParamSpec("Parameters")
-Result = TypeVar("Result")
+MethodResult = TypeVar("MethodResult")
 
-
-class InUseError(UnavailableError):
-    """Another process has the file."""
-
-
-def lock(path: Path) -> Callable[[], None]:
-    """Keep other processes from *path* until the returned function is called, or this one ends.
-
-    Raises:
-        InUseError: Another process has the lock.
-        UnavailableError: The folder does not exist.
-    """
-    if not path.absolute().parent.is_dir():
-        raise UnavailableError(f"There is no folder {path.absolute().parent}")
-    file_lock = FileLock(f"{path}.lock", timeout=0, is_singleton=False)
-    try:
-        file_lock.acquire()
-    except Timeout:
-        raise InUseError(
-            f"{path} is in use by another process. A file is for one process; "
-            "several share a PostgreSQL database"
-        ) from None
-    return file_lock.release
+IN_USE = (
+    "{} is in use by another process. A file is for one process; "
+    "several share a PostgreSQL database"
+)
 
 
 def connect(path: Path) -> tuple[Connection, Connection]:
-    """Open a file and bring its schema up to date; return connections to write and to read."""
+    """Open a file and migrate its schema; return connections to write and to read."""
     writer = _connect(path)
     try:
         migrate(writer)
@@ -62,62 +49,119 @@ def _connect(path: Path) -> Connection:
     connection = sqlite3.connect(
         path, timeout=BUSY_TIMEOUT, isolation_level=None, check_same_thread=False
     )
+    # In WAL mode only FULL syncs the log at each commit, so that a power failure loses none.
     connection.execute("PRAGMA synchronous = FULL")
     connection.row_factory = sqlite3.Row
     return connection
 
 
-class FileStore(Store):
-    """A store over one file, which other processes are kept from while it is open.
+class ProcessLock:
+    """A lock that keeps other processes from a file, under whatever name they know it.
+
+    The lock file beside the real file also keeps out other names that lead there by symbolic
+    links. A lock on the file itself keeps out hard links; Windows has no such lock.
 
     Args:
-        path: The file; it and two beside it are made when they are not there.
-        lease_seconds: How long a lease lasts that is not renewed.
+        path: The file. It is created if it does not exist, for its owner only, as it holds what
+            callers have sent. SQLite gives its other files the same permissions.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lock_file: FileLock | None = None
+        self._descriptor: int | None = None
+
+    def acquire(self) -> None:
+        """Lock the file; the operating system unlocks it if the process ends without doing so.
+
+        Raises:
+            UnavailableError: Another process has locked it.
+            OSError: The file can't be opened.
+        """
+        real_path = self._path.resolve()
+        self._lock_file = FileLock(f"{real_path}.lock", timeout=0, is_singleton=False, mode=0o600)
+        try:
+            self._lock_file.acquire()
+            self._descriptor = os.open(real_path, os.O_RDWR | os.O_CREAT, 0o600)
+            if sys.platform != "win32":
+                fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (Timeout, BlockingIOError):
+            raise UnavailableError(IN_USE.format(self._path)) from None
+
+    def release(self) -> None:
+        """Unlock the file, whose connections must be closed: closing it drops SQLite's locks."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+        if self._lock_file is not None:
+            self._lock_file.release()
+        self._descriptor = self._lock_file = None
+
+
+class FileStore(Store):
+    """A store in one file, which no other process can use while it is open.
+
+    Args:
+        path: The file. SQLite creates it, and two others beside it, if they do not exist.
+        lease_seconds: Seconds after which a lease expires unless it is renewed.
     """
 
     is_durable = True
+    _loop: asyncio.AbstractEventLoop
 
     def __init__(self, path: str | Path, *, lease_seconds: float = 15) -> None:
         self.path = Path(path)
         self.lease_seconds = lease_seconds
         self._writer: Worker | None = None
         self._reader: Worker | None = None
-        self._release: Callable[[], None] = lambda: None
+        self._lock = ProcessLock(self.path)
 
     async def open(self) -> None:
-        """Open the file, and bring it up to date.
+        """Open the file, and migrate its schema to the latest version.
 
         Raises:
-            StoreError: Another process has it, it can't be opened, or it is too new.
+            UnavailableError: Another process uses the file, it can't be opened, or its schema is
+                too new.
         """
         if self._writer is not None:
             return
+        folder = self.path.absolute().parent
+        if not folder.is_dir():
+            raise UnavailableError(f"There is no folder {folder}")
         try:
-            self._release = lock(self.path)
+            self._lock.acquire()
             writer, reader = await asyncio.to_thread(connect, self.path)
         except BaseException as error:  # release the file whatever went wrong
-            self._release()
+            self._lock.release()
             if isinstance(error, sqlite3.Error | OSError) and not isinstance(error, StoreError):
                 raise UnavailableError(f"{self.path} can't be used: {error}") from error
             raise
+        self._loop = asyncio.get_running_loop()
         self._writer = Worker(writer, self.path, writes=True)
         self._reader = Worker(reader, self.path, writes=False)
         self._writer.start()
         self._reader.start()
 
     async def close(self) -> None:
-        """Write what is still to be written, and close the file."""
+        """Finish pending writes, and close the file."""
         workers, self._writer, self._reader = [self._writer, self._reader], None, None
         for worker in workers:
             if worker is not None:
                 await worker.close()
-        self._release()
+        self._lock.release()
 
     async def check(self) -> None:
-        """Raise when the file can't be used; one that could not be written is tried again."""
-        if self._writer is not None and self._writer.fails:
-            await self._writer.do(lambda connection: None)
+        """Raise an exception if the file can't be used; after a failed write, try to write."""
+        if self._writer is not None and self._writer.is_failing:
+            await self._writer.call(lambda connection: None)
         await super().check()
+
+    def wake_listener(self) -> None:
+        """Call the listener for due notifications in the event loop, from the writing thread.
+
+        The writing thread works in order, so the listener's claim sees the new notifications.
+        """
+        with suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(super().wake_listener)
 
     def worker(self, *, writes: bool) -> Worker:
         """Return the thread that writes the file, or the one that reads it.
@@ -131,28 +175,32 @@ class FileStore(Store):
         return worker
 
 
-def in_thread(
-    method: Callable[Concatenate[AnyStore, Connection, Parameters], Result], *, writes: bool
-) -> Callable[Concatenate[AnyStore, Parameters], "CoroutineType[Any, Any, Result]"]:
-    """Have a method called in one of the file's threads, with the connection of that."""
+class InThread:
+    """A decorator that runs a method in one of the file's threads, with its connection.
 
-    @wraps(method)
-    async def call(store: AnyStore, /, *args: Parameters.args, **rest: Parameters.kwargs) -> Result:
-        worker = store.worker(writes=writes)
-        return await worker.do(lambda connection: method(store, connection, *args, **rest))
+    Args:
+        writes: Whether it is the thread that writes.
+    """
 
-    return call  # type: ignore[return-value]  # mypy takes async functions for Coroutines only
+    def __init__(self, *, writes: bool) -> None:
+        self._writes = writes
+
+    def __call__(
+        self, method: Callable[Concatenate[AnyStore, Connection, Parameters], MethodResult]
+    ) -> Callable[Concatenate[AnyStore, Parameters], "CoroutineType[Any, Any, MethodResult]"]:
+        """Return *method* as a coroutine function without the connection parameter."""
+
+        @wraps(method)
+        async def call(
+            store: AnyStore, /, *args: Parameters.args, **kwargs: Parameters.kwargs
+        ) -> MethodResult:
+            worker = store.worker(writes=self._writes)
+            return await worker.call(lambda connection: method(store, connection, *args, **kwargs))
+
+        return call  # type: ignore[return-value]  # mypy takes async functions for Coroutines only
 
 
-def reads(
-    method: Callable[Concatenate[AnyStore, Connection, Parameters], Result],
-) -> Callable[Concatenate[AnyStore, Parameters], "CoroutineType[Any, Any, Result]"]:
-    """Have a method called in the thread that reads the file."""
-    return in_thread(method, writes=False)
-
-
-def writes(
-    method: Callable[Concatenate[AnyStore, Connection, Parameters], Result],
-) -> Callable[Concatenate[AnyStore, Parameters], "CoroutineType[Any, Any, Result]"]:
-    """Have a method called in the thread that writes; it changes all that it should, or nothing."""
-    return in_thread(method, writes=True)
+reads = InThread(writes=False)
+"""Run a method in the thread that reads the file."""
+writes = InThread(writes=True)
+"""Run a method in the thread that writes the file, in a transaction."""

@@ -1,26 +1,26 @@
--- The statements of the store over an SQLite file.
+-- The statements of the store in an SQLite file.
 
 
 -- Tasks
 
 
--- create: Insert a task, leased to its writer.
+-- create: Insert a task with a lease of its creator.
 INSERT INTO tasks (id, owner, context_id, skill, state, status_at, updated, version, messages,
     body, body_version, resume, epoch, attempts, expires)
 VALUES (:task_id, :owner, :context_id, :skill, :state, :status_at,
     (SELECT coalesce(max(updated), 0) + 1 FROM tasks), :version, :messages,
     :body, :version, :resume, 1, 0, :expires);
 
--- get_key: Return the send that was known by an idempotency key.
+-- get_key: Return the send that used an idempotency key.
 SELECT digest, task_id FROM sends WHERE owner = :owner AND key = :key;
 
--- add_key: Keep the idempotency key of a send.
+-- add_key: Insert the idempotency key of a send.
 INSERT INTO sends (owner, key, digest, task_id) VALUES (:owner, :key, :digest, :task_id);
 
--- get_version: Return what a change depends on.
+-- get_version: Return the values of a task that a change depends on.
 SELECT version, epoch, first_event, messages FROM tasks WHERE id = :task_id;
 
--- change_state: Change the state of a task, and who runs it.
+-- change_state: Change the state of a task, and its lease.
 UPDATE tasks SET
     state = :state, status_at = :status_at,
     updated = (SELECT coalesce(max(updated), 0) + 1 FROM tasks), messages = :messages,
@@ -28,59 +28,56 @@ UPDATE tasks SET
     body_version = :version, version = :version,
     epoch = epoch + :run, attempts = CASE WHEN :run THEN 0 ELSE attempts END,
     expires = CASE WHEN :settled THEN NULL WHEN :run THEN :expires ELSE expires END,
-    ended = :ended
+    ended = CASE WHEN :terminal THEN :now END
 WHERE id = :task_id;
 
--- save_body: Write the body of a task with what its events said.
+-- save_body: Write a body of a task that contains the chunks of its events.
 UPDATE tasks SET body = :body, body_version = :version, version = :version WHERE id = :task_id;
 
--- save_version: Set the version of a task to which chunks were added; its body stays as it is.
+-- save_version: Set the version of a task to which chunks were added, without writing its body.
 UPDATE tasks SET version = :version WHERE id = :task_id;
 
--- add_event: Add an event to the log of a task.
+-- add_event: Add an event to the event log of a task.
 INSERT INTO events (task_id, version, body) VALUES (:task_id, :version, :body);
 
 -- delete_events: Delete the oldest events of a task.
 DELETE FROM events WHERE task_id = :task_id AND version < :first;
 
--- save_first_event: Set the version of the first event that is kept.
+-- save_first_event: Set the version of a task's first stored event.
 UPDATE tasks SET first_event = :first WHERE id = :task_id;
 
 -- add_message: Add a message to a conversation.
 INSERT INTO messages (owner, context_id, task_id, body)
 VALUES (:owner, :context_id, :task_id, :body);
 
--- get: Return the record of a task; the events after `body_version` have what the body lacks.
+-- get: Return the record of a task; if an owner is given, only if it is the owner's.
+-- The body lacks the chunks of the events after `body_version`.
 SELECT owner, skill, version, resume, messages, deadline, id, body, body_version
-FROM tasks WHERE id = :task_id;
+FROM tasks WHERE id = :task_id AND (:owner IS NULL OR owner = :owner);
 
--- get_own: Return the record of a task if it is the owner's.
-SELECT owner, skill, version, resume, messages, deadline, id, body, body_version
-FROM tasks WHERE id = :task_id AND owner = :owner;
-
--- list_tasks: Return a page of the tasks that some conditions hold for, newest first.
+-- list_tasks: Return a page of the tasks that meet some conditions, newest first.
 SELECT owner, skill, version, resume, messages, deadline, id, body, body_version,
-    {order} AS place
+    {order} AS position
 FROM tasks WHERE {conditions} ORDER BY {order} DESC LIMIT :limit;
 
--- count_tasks: Count the tasks that some conditions hold for.
+-- count_tasks: Count the tasks that meet some conditions.
 SELECT count(*) FROM tasks WHERE {conditions};
 
--- first_event: Return the version of the first event that is kept.
+-- get_first_event: Return the version of a task's first stored event.
 SELECT first_event FROM tasks WHERE id = :task_id;
 
 -- events: Return the next events of a task.
 SELECT version, body FROM events WHERE task_id = :task_id AND version > :after
 ORDER BY version LIMIT :limit;
 
--- conversation: Return the latest messages of a conversation in their order.
+-- conversation: Return the latest messages of a conversation, oldest first.
 SELECT body FROM (
     SELECT number, body FROM messages WHERE owner = :owner AND context_id = :context_id
     ORDER BY number DESC LIMIT :limit
 ) ORDER BY number;
 
--- over: Return tasks of conversations that were over `before`.
--- A pending notification holds a task back, unless it is a day old.
+-- expired_tasks: Return tasks of conversations that ended before `before`.
+-- A task with a pending notification is kept, unless the notification is a day old.
 SELECT id AS task_id FROM tasks t WHERE ended < :before
 AND NOT EXISTS (
     SELECT 1 FROM outbox WHERE task_id = t.id AND due IS NOT NULL AND since > :yesterday
@@ -90,14 +87,14 @@ AND NOT EXISTS (
 )
 ORDER BY ended LIMIT :limit;
 
--- surplus: Return ended tasks beyond the number that is kept; notifications hold them back too.
+-- surplus_tasks: Return ended tasks beyond the number to keep, without pending notifications.
 SELECT id AS task_id FROM tasks t WHERE ended IS NOT NULL
 AND NOT EXISTS (
     SELECT 1 FROM outbox WHERE task_id = t.id AND due IS NOT NULL AND since > :yesterday
 )
 ORDER BY ended DESC LIMIT :limit OFFSET :kept;
 
--- delete_task: Delete a task; what belongs to it is deleted beside it.
+-- delete_task: Delete a task; other statements delete everything that belongs to it.
 DELETE FROM tasks WHERE id = :task_id;
 
 -- delete_task_events: Delete the events of a task.
@@ -112,26 +109,31 @@ DELETE FROM sends WHERE task_id = :task_id;
 -- delete_task_notifications: Delete the notifications of a task.
 DELETE FROM outbox WHERE task_id = :task_id;
 
--- renew: Renew a lease that is still held.
+-- extend: Set when a lease expires, if it is still held.
 UPDATE tasks SET expires = :expires
 WHERE id = :task_id AND epoch = :epoch AND expires IS NOT NULL;
 
--- expired: Return tasks whose lease has expired by the clock of leases, or whose deadline is over.
-SELECT owner, skill, version, resume, messages, deadline, id, body, body_version, epoch, attempts
+-- expired_leases: Return tasks whose lease has expired, or whose deadline has passed.
+-- Leases expire by the monotonic clock (`now`), deadlines by the time of day (`time`). The rows
+-- have the epoch and the attempts that `claim` sets.
+SELECT owner, skill, version, resume, messages, deadline, id, body, body_version,
+    epoch + 1 AS epoch, attempts + 1 AS attempts
 FROM tasks WHERE expires <= :now
 UNION ALL
-SELECT owner, skill, version, resume, messages, deadline, id, body, body_version, epoch, attempts
+SELECT owner, skill, version, resume, messages, deadline, id, body, body_version,
+    epoch + 1, attempts + 1
 FROM tasks WHERE expires IS NULL AND deadline <= :time
 LIMIT :limit;
 
 -- claim: Lease a task.
-UPDATE tasks SET epoch = :epoch, attempts = :attempts, expires = :expires WHERE id = :task_id;
+UPDATE tasks SET epoch = epoch + 1, attempts = attempts + 1, expires = :expires
+WHERE id = :task_id;
 
 
 -- Webhooks and their notifications
 
 
--- has_task: Return a row if the task is there.
+-- has_task: Return a row if the task exists.
 SELECT 1 FROM tasks WHERE id = :task_id;
 
 -- get_webhooks: Return the webhooks of a task, oldest first.
@@ -140,26 +142,28 @@ SELECT body, version, failure FROM webhooks WHERE task_id = :task_id ORDER BY nu
 -- delete_webhooks: Delete the webhooks of a task.
 DELETE FROM webhooks WHERE task_id = :task_id;
 
--- add_webhook: Insert a webhook of a task.
+-- add_webhook: Add a webhook to a task.
 INSERT INTO webhooks (task_id, config_id, host, version, failure, body)
 VALUES (:task_id, :config_id, :host, :version, :failure, :body);
 
--- delete_notifications: Delete the notifications of a webhook that is gone.
-DELETE FROM outbox WHERE task_id = :task_id AND config_id = :config_id;
+-- delete_other_notifications: Delete the notifications of removed webhooks.
+DELETE FROM outbox WHERE task_id = :task_id AND config_id NOT IN (
+    SELECT config_id FROM webhooks WHERE task_id = :task_id
+);
 
--- restart: Make the notifications of a webhook that was set again due at once.
+-- restart: Make the notifications of a replaced webhook due at once, with no attempts yet.
 UPDATE outbox SET attempts = 0, due = :now, host = :host
 WHERE task_id = :task_id AND config_id = :config_id AND due IS NOT NULL;
 
 -- add_notifications: Add a notification of an event for each webhook of a task.
--- A pause after a failure holds for all notifications of a webhook.
+-- After a failed attempt all notifications of a webhook are postponed, new ones too.
 INSERT INTO outbox (task_id, config_id, version, owner, host, body, since, due)
 SELECT t.id, w.config_id, :version, t.owner, w.host, :body, :now, coalesce((
     SELECT max(o.due) FROM outbox o WHERE o.task_id = t.id AND o.config_id = w.config_id
 ), :now)
 FROM tasks t JOIN webhooks w ON w.task_id = t.id WHERE t.id = :task_id AND w.failure = '';
 
--- first_pair: Return the first owner and host with pending notifications, and the earliest due.
+-- first_pair: Return the first owner and host with pending notifications, and when they are due.
 SELECT due, owner, host FROM outbox WHERE due IS NOT NULL ORDER BY owner, host, due LIMIT 1;
 
 -- next_host: Return the owner's next host.
@@ -180,12 +184,12 @@ WHERE o.owner = :owner AND o.host = :host AND o.due <= :now AND NOT EXISTS (
     AND p.version < o.version AND p.due IS NOT NULL
 ) ORDER BY o.due, o.version LIMIT :per_host;
 
--- claim_notification: Lease a notification, and those of its webhook that wait for it.
+-- claim_notification: Lease a notification, and the later ones of its webhook.
 UPDATE outbox SET due = :due, attempts = attempts + (version = :version)
 WHERE task_id = :task_id AND config_id = :config_id AND due IS NOT NULL;
 
 -- settle: Delete a notification that was delivered.
--- It must not have been leased again meanwhile, nor its webhook set again.
+-- It must not have been leased again meanwhile, nor its webhook replaced.
 DELETE FROM outbox
 WHERE task_id = :task_id AND config_id = :config_id AND version = :version
 AND attempts = :attempts AND EXISTS (
@@ -193,7 +197,7 @@ AND attempts = :attempts AND EXISTS (
     WHERE w.task_id = :task_id AND w.config_id = :config_id AND w.body = :config
 );
 
--- is_claimed: Return a row if the notification is still leased, and its webhook was not set again.
+-- is_claimed: Return a row if the notification is still leased and its webhook was not replaced.
 SELECT 1 FROM outbox
 WHERE task_id = :task_id AND config_id = :config_id AND version = :version
 AND attempts = :attempts AND EXISTS (
@@ -201,15 +205,15 @@ AND attempts = :attempts AND EXISTS (
     WHERE w.task_id = :task_id AND w.config_id = :config_id AND w.body = :config
 );
 
--- postpone: Make the notifications of a webhook due at another time.
+-- postpone: Set when the notifications of a webhook are due.
 UPDATE outbox SET due = :due
 WHERE task_id = :task_id AND config_id = :config_id AND due IS NOT NULL;
 
--- fail: Mark a webhook as failed, unless it was set again.
+-- fail: Mark a webhook as failed, unless it was replaced.
 UPDATE webhooks SET failure = :reason
 WHERE task_id = :task_id AND config_id = :config_id AND body = :config AND failure = '';
 
--- fail_surplus: Mark the webhooks as failed with an owner's latest notifications, beyond `most`.
+-- fail_surplus: Fail webhooks that have notifications beyond the first `most` of an owner.
 UPDATE webhooks SET failure = :reason WHERE failure = '' AND (task_id, config_id) IN (
     SELECT task_id, config_id FROM outbox WHERE owner = :owner AND due IS NOT NULL
     ORDER BY since, version LIMIT -1 OFFSET :most
@@ -237,7 +241,7 @@ FROM outbox WHERE due IS NOT NULL GROUP BY owner;
 -- Checks
 
 
--- list_objects: Return the tables and indexes, but for those that SQLite has made itself.
+-- list_objects: Return the tables and indexes, without those that SQLite has created itself.
 SELECT type, name FROM sqlite_schema WHERE sql IS NOT NULL;
 
 -- count_states: Count the tasks in each state.
@@ -246,5 +250,5 @@ SELECT state, count(*) FROM tasks GROUP BY state ORDER BY state;
 -- count_dead_letters: Count the notifications that were given up.
 SELECT count(*) FROM outbox WHERE due IS NULL;
 
--- expire_all: Let all leases expire: this process has the file, so their holders are gone.
+-- expire_all: Let all leases expire: this process has locked the file, so their holders have ended.
 UPDATE tasks SET expires = 0 WHERE expires IS NOT NULL;

@@ -7,37 +7,35 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from threading import Event
 
-from apcore_a2a_core.states import NAMES
-
-from apcore_a2a_server.store.errors import MissingError, SchemaError, UnavailableError
-from apcore_a2a_server.store.maintenance import Report
+from apcore_a2a_server.store.exceptions import MissingError, SchemaError, UnavailableError
+from apcore_a2a_server.store.maintenance import CheckResult
 from apcore_a2a_server.store.statements import Statements, read_blocks
 
 BUSY_TIMEOUT = 5.0  # seconds to wait for another program's lock, such as a backup's
 PACKAGE = "apcore_a2a_server.store.sqlite"
 MIGRATIONS = (*read_blocks(PACKAGE, "schema.sql").values(),)
-"""Each takes a file one version further; a file's version is the number of those done."""
+"""Scripts that each raise the schema version by one, starting at 0."""
 
 sql = Statements(PACKAGE, str)
 
-STEPS = 10_000  # of SQLite's virtual machine between two looks at whether to stop
+STOP_CHECK_INTERVAL = 10_000  # instructions of SQLite's virtual machine
 
 
 def migrate(connection: sqlite3.Connection) -> int:
-    """Bring the file up to date; return its version.
+    """Migrate the file to the latest schema version, and return it.
 
     Raises:
-        SchemaError: It is newer than this package.
-        UnavailableError: It is another program's.
+        SchemaError: The schema is newer than this package.
+        UnavailableError: The file belongs to another program.
     """
-    known = version_of(connection)
-    if known > len(MIGRATIONS):
-        raise SchemaError(known, len(MIGRATIONS))
-    if not known and connection.execute("SELECT 1 FROM sqlite_schema").fetchone():
+    current_version = version_of(connection)
+    if current_version > len(MIGRATIONS):
+        raise SchemaError(current_version, len(MIGRATIONS))
+    if not current_version and connection.execute("SELECT 1 FROM sqlite_schema").fetchone():
         raise UnavailableError("The file is another program's database")
     connection.execute("PRAGMA journal_mode = WAL")
-    for number, script in enumerate(MIGRATIONS[known:], known + 1):
-        # one transaction each, with the number in it
+    for number, script in enumerate(MIGRATIONS[current_version:], current_version + 1):
+        # one transaction for each version, which also sets its number
         connection.executescript(
             f"BEGIN IMMEDIATE; {script}; PRAGMA user_version = {number}; COMMIT"
         )
@@ -45,56 +43,54 @@ def migrate(connection: sqlite3.Connection) -> int:
 
 
 def version_of(connection: sqlite3.Connection) -> int:
-    """Return the file's version; 0 when it is empty."""
-    known: int = connection.execute("PRAGMA user_version").fetchone()[0]
-    return known
+    """Return the schema version; 0 if the file is empty."""
+    schema_version: int = connection.execute("PRAGMA user_version").fetchone()[0]
+    return schema_version
 
 
-async def version(place: str) -> int:
+async def version(path: str) -> int:
     """Return the schema version of a file; 0 for an empty one.
 
     Raises:
         MissingError: The file does not exist.
-        UnavailableError: The file can't be read, or is no database.
+        UnavailableError: The file can't be read, or is not a database.
     """
-    with _opened(Path(place)) as connection:
+    with _snapshot(Path(path)) as connection:
         return version_of(connection)
 
 
-async def check(place: str) -> Report:
+async def check(path: str) -> CheckResult:
     """Check a file for damage, and for missing tables and indexes; count its tasks.
 
     Raises:
-        UnavailableError: The file does not exist, can't be read, or has another schema version.
+        UnavailableError: The file does not exist, or can't be read.
     """
     stopped = Event()
     try:
-        return await asyncio.to_thread(_check, Path(place), stopped.is_set)
+        return await asyncio.to_thread(_check, Path(path), stopped.is_set)
     finally:
         stopped.set()  # when cancelled, the thread must not read the file to its end
 
 
-def _check(path: Path, is_stopped: Callable[[], bool]) -> Report:
-    with _opened(path) as connection:
-        connection.set_progress_handler(is_stopped, STEPS)
-        found = version_of(connection)
-        if found != len(MIGRATIONS):
-            raise SchemaError(found, len(MIGRATIONS))
+def _check(path: Path, is_stopped: Callable[[], bool]) -> CheckResult:
+    with _snapshot(path) as connection:
+        connection.set_progress_handler(is_stopped, STOP_CHECK_INTERVAL)
         if faults := _damage(connection) or _missing(connection):
-            return Report(version=found, faults=faults)
-        states = connection.execute(sql.count_states)
-        tasks = {NAMES.get(state, str(state)): count for state, count in states}
-        dead = connection.execute(sql.count_dead_letters).fetchone()
-        return Report(version=found, tasks=tasks, dead_letters=dead[0], faults=[])
+            return faults, (), 0
+        state_counts = connection.execute(sql.count_states).fetchall()
+        return [], state_counts, connection.execute(sql.count_dead_letters).fetchone()[0]
 
 
 @contextmanager
-def _opened(path: Path) -> Generator[sqlite3.Connection]:
-    """Open a file to read it as it is now, without the lock of the process that writes it."""
+def _snapshot(path: Path) -> Generator[sqlite3.Connection]:
+    """Open a file in a transaction that does not see later changes.
+
+    The lock file is left alone: another process may be writing the file.
+    """
     if not path.exists():
         raise MissingError(f"There is no file {path}")
     if not path.is_file():
-        raise UnavailableError(f"{path} is no file")
+        raise UnavailableError(f"{path} is not a file")
     url = f"{path.absolute().as_uri()}?mode=ro"
     try:
         with closing(
@@ -107,7 +103,7 @@ def _opened(path: Path) -> Generator[sqlite3.Connection]:
 
 
 def _damage(connection: sqlite3.Connection) -> list[str]:
-    """Return what SQLite finds wrong with its file, at most a hundred lines."""
+    """Return the damage that SQLite finds in the file, at most a hundred lines."""
     try:
         lines = [line for (line,) in connection.execute("PRAGMA integrity_check")]
     except sqlite3.DatabaseError as error:
@@ -118,10 +114,11 @@ def _damage(connection: sqlite3.Connection) -> list[str]:
 
 
 def _missing(connection: sqlite3.Connection) -> list[str]:
-    """Return the tables and indexes of a new file that this one lacks."""
-    with closing(sqlite3.connect(":memory:")) as new:
-        migrate(new)
-        return [f"{each} is missing" for each in sorted(_objects(new) - _objects(connection))]
+    """Return the tables and indexes that a new file has and this one lacks."""
+    with closing(sqlite3.connect(":memory:")) as new_database:
+        migrate(new_database)
+        missing = _objects(new_database) - _objects(connection)
+        return [f"{name} is missing" for name in sorted(missing)]
 
 
 def _objects(connection: sqlite3.Connection) -> set[str]:

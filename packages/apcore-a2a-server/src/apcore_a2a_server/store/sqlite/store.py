@@ -1,15 +1,15 @@
-"""The store over an SQLite file (https://sqlite.org/wal.html)."""
+"""The store in an SQLite file (https://sqlite.org/wal.html)."""
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import asdict
 from sqlite3 import Connection, Row
-from typing import Any
 
 from a2a import types as a2a
 from apcore_a2a_core.records import TaskRecord
-from apcore_a2a_core.states import SETTLED, TERMINAL
+from apcore_a2a_core.states import SETTLED
 
-from apcore_a2a_server.store.errors import LeaseLostError, StaleError
+from apcore_a2a_server.store.exceptions import LeaseLostError, StaleError
 from apcore_a2a_server.store.port import (
     Change,
     Claim,
@@ -19,21 +19,21 @@ from apcore_a2a_server.store.port import (
     Page,
     Query,
     SendKey,
-    unpack,
+    unpack_payload,
 )
 from apcore_a2a_server.store.retry import retry_while_unavailable
 from apcore_a2a_server.store.rows import (
-    before_cursor,
-    composed,
-    conditions,
+    change_columns,
     event_columns,
-    page_of,
+    page_from,
     record_from,
+    sql_conditions,
     task_columns,
+    with_conditions,
 )
 
 from .file import reads, writes
-from .outbox import FileOutbox, add_notifications, add_webhook, dead_letter, replace_webhooks
+from .outbox import FileOutbox, add_notifications, add_webhook, replace_webhooks
 from .schema import sql
 
 DAY = 24 * 3600  # seconds
@@ -49,11 +49,11 @@ DELETE_TASK = (
 
 
 class SqliteStore(FileOutbox):
-    """Keeps tasks in one file, for one process; what it has said that it has is on the disk.
+    """A store of tasks in one file, for one process; every confirmed change is on disk.
 
     Args:
-        path: The file; it and two beside it are made when they are not there.
-        lease_seconds: How long a lease lasts that is not renewed.
+        path: The file. SQLite creates it, and two others beside it, if they do not exist.
+        lease_seconds: Seconds after which a lease expires unless it is renewed.
 
     Example:
         ```python
@@ -76,198 +76,166 @@ class SqliteStore(FileOutbox):
         ```
     """
 
-    async def create(self, new: NewTask) -> Lease:
-        """Keep a new task, with all that belongs to it."""
-        lease = await self._create(new)
-        if new.webhooks:
-            self.ring()
-        return lease
-
     @writes
-    def _create(self, connection: Connection, new: NewTask) -> Lease:
-        record, task_id = new.record, new.record.task.id
-        if new.key is not None:
-            _reserve(connection, record, new.key)
+    def create(self, connection: Connection, new_task: NewTask) -> Lease:
+        """Store a new task with everything that belongs to it."""
+        record, task_id = new_task.record, new_task.record.task.id
+        if new_task.key is not None:
+            _reserve(connection, record, new_task.key)
         expires = time.monotonic() + self.lease_seconds
-        values = {**task_columns(record), "owner": record.owner, "expires": expires}
-        connection.execute(sql.create, values)
-        _add_events(connection, task_id, new.events)
+        columns = {**task_columns(record), "owner": record.owner, "expires": expires}
+        connection.execute(sql.create, columns)
+        _add_events(connection, task_id, new_task.events)
         _add_messages(connection, record, 0)
-        if new.webhooks:
-            replace_webhooks(connection, task_id, (), new.webhooks)
-            add_notifications(connection, task_id, new.events)
+        if new_task.webhooks:
+            replace_webhooks(connection, task_id, (), new_task.webhooks)
+            add_notifications(connection, task_id, new_task.events)
+            self.wake_listener()
         return Lease(task_id, 1)
 
     async def change(self, change: Change) -> Lease | None:
-        """Make a change, also when the disk is full for a while."""
-        lease, notifies = await retry_while_unavailable(
+        """Store a change; retry while the file is unavailable, for example on a full disk."""
+        return await retry_while_unavailable(
             lambda is_retry: self._change(change), self.lease_seconds
         )
-        if notifies:
-            self.ring()
-        return lease
 
     @writes
-    def _change(self, connection: Connection, change: Change) -> tuple[Lease | None, bool]:
-        """Make a change; return the lease, and whether there are notifications of it."""
+    def _change(self, connection: Connection, change: Change) -> Lease | None:
         record, task = change.record, change.record.task
-        known = connection.execute(sql.get_version, {"task_id": task.id}).fetchone()
-        if known is None or known["version"] != change.base:
+        stored = connection.execute(sql.get_version, {"task_id": task.id}).fetchone()
+        if stored is None or stored["version"] != change.base:
             raise StaleError
-        if change.lease is not None and change.lease.epoch != known["epoch"]:
+        if change.lease is not None and change.lease.epoch != stored["epoch"]:
             raise LeaseLostError
         if change.webhook is not None:
             add_webhook(connection, task.id, change.webhook)
         _add_events(connection, task.id, change.events)
-        notifies = add_notifications(connection, task.id, change.states)
+        if add_notifications(connection, task.id, change.state_events):
+            self.wake_listener()
         limit = self.retention.max_events
-        trims = record.version - known["first_event"] + 1 > 2 * limit
-        values = task_columns(record)
-        if change.states:
-            connection.execute(sql.change_state, {**values, **_of_run(change, self.lease_seconds)})
-            _add_messages(connection, record, known["messages"])
-        else:  # the chunks that are about to leave must be in the body
-            connection.execute(sql.save_body if trims else sql.save_version, values)
-        if trims:
-            values["first"] = record.version - limit + 1
-            connection.execute(sql.delete_events, values)
-            connection.execute(sql.save_first_event, values)
+        must_trim = record.version - stored["first_event"] + 1 > 2 * limit
+        columns = task_columns(record)
+        if change.state_events:
+            times = {"now": time.time(), "expires": time.monotonic() + self.lease_seconds}
+            connection.execute(sql.change_state, {**change_columns(change), **times})
+            _add_messages(connection, record, stored["messages"])
+        else:
+            # The body is written with the chunks only when their events are about to be deleted:
+            # writing a long artifact again for each chunk would take quadratic time.
+            connection.execute(sql.save_body if must_trim else sql.save_version, columns)
+        if must_trim:
+            columns["first"] = record.version - limit + 1
+            connection.execute(sql.delete_events, columns)
+            connection.execute(sql.save_first_event, columns)
         if task.status.state in SETTLED:
-            return None, notifies
-        lease = Lease(task.id, known["epoch"] + 1) if change.run else change.lease
-        return lease, notifies
+            return None
+        return Lease(task.id, stored["epoch"] + 1) if change.run else change.lease
 
     @reads
-    def get(self, connection: Connection, task_id: str) -> TaskRecord | None:
-        """Return the task's record."""
-        row = connection.execute(sql.get, {"task_id": task_id}).fetchone()
-        return None if row is None else _record(connection, row)
-
-    @reads
-    def get_own(self, connection: Connection, task_id: str, owner: str) -> TaskRecord | None:
-        """Return the record if the task is the owner's; others' are not read."""
-        row = connection.execute(sql.get_own, {"task_id": task_id, "owner": owner}).fetchone()
+    def get(
+        self, connection: Connection, task_id: str, owner: str | None = None
+    ) -> TaskRecord | None:
+        """Return the task's record if it is the owner's; other owners' records are not read."""
+        row = connection.execute(sql.get, {"task_id": task_id, "owner": owner}).fetchone()
         return None if row is None else _record(connection, row)
 
     @reads
     def events(
         self, connection: Connection, task_id: str, after: int, limit: int = 1000
     ) -> list[Event] | None:
-        """Return the next events of a task; None when some of them are gone."""
-        values = {"task_id": task_id, "after": after, "limit": limit}
-        known = connection.execute(sql.first_event, values).fetchone()
-        if known is None or after < known["first_event"] - 1:
+        """Return the next events of a task; None if some were deleted."""
+        parameters = {"task_id": task_id, "after": after, "limit": limit}
+        stored = connection.execute(sql.get_first_event, parameters).fetchone()
+        if stored is None or after < stored["first_event"] - 1:
             return None
-        rows = connection.execute(sql.events, values)
-        return [Event(version, unpack(body)) for version, body in rows]
+        rows = connection.execute(sql.events, parameters)
+        return [Event(version, unpack_payload(body)) for version, body in rows]
 
     @reads
     def query(self, connection: Connection, query: Query) -> Page:
-        """Return a page of what *query* asks for."""
-        where, values = conditions(query, query.owner)
+        """Return a page of the tasks that match *query*."""
+        conditions, page_conditions, parameters = sql_conditions(query, query.owner)
         total = 0
         if query.order == "updated":
-            count = composed(sql.count_tasks, where, "")
-            (total,) = connection.execute(count, values).fetchone()
-        behind, cursor = before_cursor(query)
-        statement = composed(sql.list_tasks, (*where, *behind), query.order)
-        values |= {**cursor, "limit": query.limit + 1}
-        rows = connection.execute(statement, values).fetchall()
-        return page_of(rows, query, total, lambda row: _record(connection, row))
+            count_tasks = with_conditions(sql.count_tasks, conditions, "")
+            (total,) = connection.execute(count_tasks, parameters).fetchone()
+        list_tasks = with_conditions(sql.list_tasks, page_conditions, query.order)
+        rows = connection.execute(list_tasks, parameters).fetchall()
+        return page_from(rows, query, total, lambda row: _record(connection, row))
 
     @reads
     def conversation(
         self, connection: Connection, owner: str, context_id: str, limit: int
     ) -> Sequence[a2a.Message]:
-        """Return the latest messages of a conversation in their order."""
-        values = {"owner": owner, "context_id": context_id, "limit": limit}
-        rows = connection.execute(sql.conversation, values)
+        """Return the latest messages of a conversation, oldest first."""
+        parameters = {"owner": owner, "context_id": context_id, "limit": limit}
+        rows = connection.execute(sql.conversation, parameters)
         return [a2a.Message.FromString(body) for (body,) in rows]
 
     async def prune(self) -> int:
-        """Delete conversations that are over, and surplus tasks."""
-        pruned = 0
-        await self._dead_letter()
-        while found := await self._prune():
-            pruned += found
-        return pruned
+        """Delete expired conversations, and ended tasks beyond the number to keep."""
+        total = 0
+        await self.dead_letter()
+        while pruned := await self._prune_batch():
+            total += pruned
+        return total
 
     @writes
-    def _dead_letter(self, connection: Connection) -> None:
-        dead_letter(connection)
-
-    @writes
-    def _prune(self, connection: Connection) -> int:
+    def _prune_batch(self, connection: Connection) -> int:
         """Delete a batch of tasks; return how many."""
-        values = {
+        parameters = {
             "before": time.time() - self.retention.log_ttl,
             "kept": self.retention.max_logs,
             "limit": PRUNE_BATCH,
             "yesterday": time.time() - DAY,
         }
-        found = {
+        task_ids = {
             task_id
-            for statement in (sql.over, sql.surplus)
-            for (task_id,) in connection.execute(statement, values).fetchall()
+            for statement in (sql.expired_tasks, sql.surplus_tasks)
+            for (task_id,) in connection.execute(statement, parameters).fetchall()
         }
         for statement in DELETE_TASK:
-            connection.executemany(statement, [{"task_id": task_id} for task_id in found])
-        return len(found)
-
-    async def renew(self, leases: Sequence[Lease]) -> Sequence[Lease]:
-        """Have these leases last again for their whole time; return those that are lost."""
-        return await self._renew(leases, time.monotonic() + self.lease_seconds)
-
-    async def release(self, leases: Sequence[Lease]) -> None:
-        """Let others claim these tasks at once."""
-        await self._renew(leases, 0)
+            connection.executemany(statement, [{"task_id": task_id} for task_id in task_ids])
+        return len(task_ids)
 
     @writes
-    def _renew(
-        self, connection: Connection, leases: Sequence[Lease], expires: float
+    def extend(
+        self, connection: Connection, leases: Sequence[Lease], seconds: float
     ) -> list[Lease]:
-        held: set[Lease] = set()
-        for lease in leases:
-            values = {"task_id": lease.task_id, "epoch": lease.epoch, "expires": expires}
-            if connection.execute(sql.renew, values).rowcount:
-                held.add(lease)
-        return [lease for lease in leases if lease not in held]
+        """Make leases expire in *seconds*; return those that are lost."""
+        expires = time.monotonic() + seconds
+        updates = ({**asdict(lease), "expires": expires} for lease in leases)
+        counts = [connection.execute(sql.extend, update).rowcount for update in updates]
+        return [lease for lease, is_held in zip(leases, counts, strict=True) if not is_held]
 
     @writes
-    def claim(self, connection: Connection, limit: int) -> Sequence[Claim]:
-        """Lease up to *limit* tasks whose lease, or whose deadline, has expired."""
-        now = time.monotonic()
-        values = {"now": now, "time": time.time(), "limit": limit}
-        claims: list[Claim] = []
-        for row in connection.execute(sql.expired, values).fetchall():
-            lease, attempts = Lease(row["id"], row["epoch"] + 1), row["attempts"] + 1
-            claims.append(Claim(_record(connection, row), lease, attempts))
-            leased = {"task_id": row["id"], "epoch": lease.epoch, "attempts": attempts}
-            connection.execute(sql.claim, {**leased, "expires": now + self.lease_seconds})
-        return claims
+    def claim(
+        self, connection: Connection, limit: int, running: Collection[str] = ()
+    ) -> Sequence[Claim]:
+        """Lease up to *limit* orphaned tasks, and paused tasks whose deadline has passed."""
+        now, excluded = time.monotonic(), frozenset(running)
+        parameters = {"now": now, "time": time.time(), "limit": limit + len(excluded)}
+        expired_rows = connection.execute(sql.expired_leases, parameters).fetchall()
+        rows = [row for row in expired_rows if row["id"] not in excluded][:limit]
+        for row in rows:
+            new_lease = {"task_id": row["id"], "expires": now + self.lease_seconds}
+            connection.execute(sql.claim, new_lease)
+        return [
+            Claim(_record(connection, row), Lease(row["id"], row["epoch"]), row["attempts"])
+            for row in rows
+        ]
 
 
-def _reserve(connection: Connection, record: TaskRecord, key: SendKey) -> None:
-    """Take an idempotency key for a task.
+def _reserve(connection: Connection, record: TaskRecord, send_key: SendKey) -> None:
+    """Reserve an idempotency key for a task.
 
     Raises:
         RepeatedError: Another task has it.
     """
-    values = {"owner": record.owner, "key": key.text, "digest": key.digest}
-    for digest, task_id in connection.execute(sql.get_key, values):
-        raise key.refusal(digest, task_id)
-    connection.execute(sql.add_key, {**values, "task_id": record.task.id})
-
-
-def _of_run(change: Change, lease_seconds: float) -> dict[str, Any]:
-    """Return who runs the task after a change of its state, and when it has ended."""
-    state = change.record.task.status.state
-    return {
-        "run": change.run,
-        "settled": state in SETTLED,
-        "expires": time.monotonic() + lease_seconds,
-        "ended": time.time() if state in TERMINAL else None,
-    }
+    columns = {"owner": record.owner, "key": send_key.text, "digest": send_key.digest}
+    for digest, task_id in connection.execute(sql.get_key, columns):
+        raise send_key.conflict(digest, task_id)
+    connection.execute(sql.add_key, {**columns, "task_id": record.task.id})
 
 
 def _add_events(connection: Connection, task_id: str, events: Iterable[Event]) -> None:
@@ -275,17 +243,19 @@ def _add_events(connection: Connection, task_id: str, events: Iterable[Event]) -
     connection.executemany(sql.add_event, rows)
 
 
-def _add_messages(connection: Connection, record: TaskRecord, known: int) -> None:
-    """Keep the messages that the task has had since it had *known* of them."""
+def _add_messages(connection: Connection, record: TaskRecord, stored_count: int) -> None:
+    """Add the task's new messages to its conversation; *stored_count* of them are not new."""
     task = record.task
-    ids = {"owner": record.owner, "context_id": task.context_id, "task_id": task.id}
-    bodies = (message.SerializeToString() for message in record.said_since(known))
-    connection.executemany(sql.add_message, [{**ids, "body": body} for body in bodies])
+    common = {"owner": record.owner, "context_id": task.context_id, "task_id": task.id}
+    bodies = (message.SerializeToString() for message in record.said_since(stored_count))
+    connection.executemany(sql.add_message, [{**common, "body": body} for body in bodies])
 
 
-def _record(connection: Connection, row: Row) -> TaskRecord:
-    later: Iterable[bytes] = ()
-    if row["version"] > row["body_version"]:
-        values = {"task_id": row["id"], "after": row["body_version"], "limit": -1}
-        later = (body for _, body in connection.execute(sql.events, values))
-    return record_from(row, row["owner"], later)
+def _record(connection: Connection, task_row: Row) -> TaskRecord:
+    """Return the record of a row, and read the chunks that its body lacks."""
+    later_events: Iterable[bytes] = ()
+    if task_row["version"] > task_row["body_version"]:
+        after = task_row["body_version"]
+        parameters = {"task_id": task_row["id"], "after": after, "limit": -1}
+        later_events = (body for _, body in connection.execute(sql.events, parameters))
+    return record_from(task_row, task_row["owner"], later_events)

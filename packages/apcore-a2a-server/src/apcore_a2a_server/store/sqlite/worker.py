@@ -1,4 +1,4 @@
-"""A thread with a connection to an SQLite file, and its jobs."""
+"""A thread that owns a connection to an SQLite file, and runs jobs with it."""
 
 import asyncio
 import logging
@@ -11,15 +11,15 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, TypeAlias, TypeVar
 
-from apcore_a2a_server.store.errors import UnavailableError
+from apcore_a2a_server.store.exceptions import UnavailableError
 
 logger = logging.getLogger("apcore_a2a.store")
 
-Work: TypeAlias = Callable[[sqlite3.Connection], Any]
-Result = TypeVar("Result")
+JobFunction: TypeAlias = Callable[[sqlite3.Connection], Any]
+JobResult = TypeVar("JobResult")
 
-LARGEST_BATCH = 200  # jobs that share a commit
-REASONS = {
+MAX_BATCH = 200  # jobs that share a commit
+OUTAGE_REASONS = {
     sqlite3.SQLITE_FULL: "disk is full",
     sqlite3.SQLITE_IOERR: "disk I/O error",
     sqlite3.SQLITE_READONLY: "the file is read-only",
@@ -35,16 +35,16 @@ REASONS = {
 class _Job:
     """A function to call with the connection, and the future of its result."""
 
-    work: Work
+    function: JobFunction
     future: "asyncio.Future[Any]"
     result: Any = None
     error: BaseException | None = None
 
 
 class Worker(threading.Thread):
-    """Does jobs one after the other; those that wait at the same time share a commit.
+    """A thread that runs jobs in order; jobs that are queued at the same time share a commit.
 
-    Each is done whole or not at all, and its caller gets the result when it is on the disk.
+    Each job is done completely or not at all. Its caller gets the result once it is on disk.
 
     Args:
         connection: The connection; only this thread uses it from now on.
@@ -52,26 +52,26 @@ class Worker(threading.Thread):
         writes: Whether jobs change the file.
 
     Attributes:
-        fails: Whether the file could not be used at the last attempt.
+        is_failing: whether the file could not be used at the last attempt.
     """
 
     def __init__(self, connection: sqlite3.Connection, path: Path, *, writes: bool) -> None:
         super().__init__(name="apcore-a2a-sqlite", daemon=True)
-        self.fails = False
+        self.is_failing = False
         self._connection = connection
         self._path = path
         self._writes = writes
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
         self._loop = asyncio.get_running_loop()
 
-    async def do(self, work: Callable[[sqlite3.Connection], Result]) -> Result:
-        """Return what *work* returns, or raise what it raises.
+    async def call(self, function: Callable[[sqlite3.Connection], JobResult]) -> JobResult:
+        """Call *function* in the thread; return its result, or raise its error.
 
         Raises:
-            UnavailableError: The file can't be used now; *work* has changed nothing.
+            UnavailableError: The file can't be used now; *function* has changed nothing.
         """
-        future: asyncio.Future[Result] = self._loop.create_future()
-        self._jobs.put(_Job(work, future))
+        future: asyncio.Future[JobResult] = self._loop.create_future()
+        self._jobs.put(_Job(function, future))
         return await future
 
     async def close(self) -> None:
@@ -80,75 +80,76 @@ class Worker(threading.Thread):
         await asyncio.to_thread(self.join)
 
     def run(self) -> None:
-        """Do jobs until the thread is closed."""
+        """Run jobs until the thread is closed."""
         with closing(self._connection):
-            while jobs := self._next():
-                self._attempt(jobs)
-                with suppress(RuntimeError):  # the loop has ended, and the callers with it
-                    self._loop.call_soon_threadsafe(_settle, jobs)
+            while jobs := self._next_batch():
+                self._run_batch(jobs)
+                with suppress(RuntimeError):  # the loop is closed, so no caller waits
+                    self._loop.call_soon_threadsafe(_resolve, jobs)
 
-    def _attempt(self, jobs: list[_Job]) -> None:
-        """Do all jobs in one transaction; when one fails halfway, each in its own."""
+    def _run_batch(self, jobs: list[_Job]) -> None:
+        """Run all jobs in one transaction, or if a job fails halfway, each in its own."""
         try:
-            whole = self._do(jobs)
+            is_committed = self._run_transaction(jobs)
         except sqlite3.Error as error:
             self._fail(jobs, error)
             return
-        self._succeed()
-        if not whole and len(jobs) > 1:
+        if self.is_failing:
+            self.is_failing = False
+            extra = {"event": "store_file_available"}
+            logger.warning("%s can be used again", self._path, extra=extra)
+        if not is_committed and len(jobs) > 1:
             for job in jobs:
-                self._attempt([job])
+                self._run_batch([job])
 
-    def _next(self) -> list[_Job]:
-        """Return the jobs that wait; none at the end."""
-        first = self._jobs.get()
-        jobs = [] if first is None else [first]
-        while jobs and len(jobs) < LARGEST_BATCH and not self._jobs.empty():
-            more = self._jobs.get()
-            if more is None:
+    def _next_batch(self) -> list[_Job]:
+        """Wait for jobs and return them; return no jobs when the thread is closed."""
+        first_job = self._jobs.get()
+        jobs = [] if first_job is None else [first_job]
+        while jobs and len(jobs) < MAX_BATCH and not self._jobs.empty():
+            next_job = self._jobs.get()
+            if next_job is None:  # end after this batch
                 self._jobs.put(None)
                 break
-            jobs.append(more)
+            jobs.append(next_job)
         return jobs
 
-    def _do(self, jobs: list[_Job]) -> bool:
-        """Do all jobs; return False when one has failed halfway, so that none is done.
+    def _run_transaction(self, jobs: list[_Job]) -> bool:
+        """Run all jobs; return False if one has failed halfway and all were rolled back.
 
         Raises:
             sqlite3.Error: The file can't be used.
         """
         if not self._writes:
             for job in jobs:
-                _do(self._connection, job)
+                _run_job(self._connection, job)
             return True
         try:
             self._connection.execute("BEGIN IMMEDIATE")
-            if self.fails:  # a transaction that writes nothing would not fail
+            # After an outage, a transaction without changes would succeed on a full disk too.
+            if self.is_failing:
                 _touch(self._connection)
-            # no savepoints: SQLite would keep a journal for each
-            whole = all(_do(self._connection, job) for job in jobs)
-            self._connection.execute("COMMIT" if whole else "ROLLBACK")
+            # A savepoint for each job would cost every batch a journal of its own. Jobs that fail
+            # after they have changed something are rare, and then the batch is run again.
+            is_clean = all(_run_job(self._connection, job) for job in jobs)
+            self._connection.execute("COMMIT" if is_clean else "ROLLBACK")
         except sqlite3.Error:
             with suppress(sqlite3.Error):
                 self._connection.execute("ROLLBACK")
             raise
-        return whole
+        return is_clean
 
     def _fail(self, jobs: list[_Job], error: sqlite3.Error) -> None:
         """Fail all jobs for the same reason, and log an outage once."""
-        reason = _reason(error)
-        failure = error if reason is None else UnavailableError(f"{self._path}: {reason}")
+        reason = _outage_reason(error)
+        job_error = error if reason is None else UnavailableError(f"{self._path}: {reason}")
         for job in jobs:
-            job.error = failure
-        if not self.fails:
-            self.fails = True
-            verb = "written" if self._writes else "read"
-            logger.error("%s can't be %s: %s", self._path, verb, reason or error)
-
-    def _succeed(self) -> None:
-        if self.fails:
-            self.fails = False
-            logger.warning("%s can be used again", self._path)
+            job.error = job_error
+        if not self.is_failing:
+            self.is_failing = True
+            values = self._path, "written" if self._writes else "read", reason or error
+            extra = {"event": "store_file_unavailable"}
+            logger.error("%s can't be %s: %s", *values, extra=extra)
 
 
 def _touch(connection: sqlite3.Connection) -> None:
@@ -157,25 +158,26 @@ def _touch(connection: sqlite3.Connection) -> None:
     connection.execute(f"PRAGMA user_version = {version}")
 
 
-def _do(connection: sqlite3.Connection, job: _Job) -> bool:
-    """Do a job; return False when it has failed halfway, so that it must be undone."""
-    before, job.error = connection.total_changes, None
+def _run_job(connection: sqlite3.Connection, job: _Job) -> bool:
+    """Run a job; return False if it failed after it had changed something."""
+    changes_before, job.error = connection.total_changes, None
     try:
-        job.result = job.work(connection)
-    except BaseException as error:  # its caller gets it, unless the file is unusable for all
-        if _reason(error) is not None:
+        job.result = job.function(connection)
+    except BaseException as error:  # the caller gets it, unless no job can use the file
+        if _outage_reason(error) is not None:
             raise
         job.error = error
-    return job.error is None or connection.total_changes == before
+    return job.error is None or connection.total_changes == changes_before
 
 
-def _reason(error: BaseException) -> str | None:
+def _outage_reason(error: BaseException) -> str | None:
     """Return why the file can't be used; None for any other error."""
-    known = isinstance(error, sqlite3.OperationalError)
-    return REASONS.get(getattr(error, "sqlite_errorcode", 0) & 0xFF) if known else None
+    if not isinstance(error, sqlite3.OperationalError):
+        return None
+    return OUTAGE_REASONS.get(getattr(error, "sqlite_errorcode", 0) & 0xFF)
 
 
-def _settle(jobs: Iterable[_Job]) -> None:
+def _resolve(jobs: Iterable[_Job]) -> None:
     for job in jobs:
         if job.future.done():  # the caller was cancelled
             continue

@@ -1,6 +1,7 @@
-"""What every store must do: checks for authors of stores.
+"""Checks for authors of stores, which every store must pass.
 
-Each check is a coroutine function that is given a new, empty store and raises AssertionError.
+Each check is a coroutine function. It takes a new, empty store and raises AssertionError if the
+store behaves differently.
 
 ```python
 import asyncio

@@ -1,6 +1,8 @@
-"""Building blocks of the checks: tasks, changes as a server makes them, and assertions."""
+"""Building blocks of the checks: tasks, changes, and assertions."""
 
 from collections.abc import Awaitable, Callable, Sequence
+from copy import deepcopy
+from dataclasses import replace
 from typing import TypeAlias
 
 from a2a import types as a2a
@@ -13,14 +15,14 @@ from apcore_a2a_server.store.webhooks import Webhook
 Check: TypeAlias = Callable[[Store], Awaitable[None]]
 
 CHECKS: list[Check] = []
-"""All of them."""
+"""All checks, in the order of their definition."""
 
 LEASE = 0.2
-"""Seconds that leases last in these checks."""
+"""Seconds after which leases expire, in checks that wait for it."""
 
 
 def new_record(task_id: str = "t1", owner: str = "ada", context_id: str = "c1") -> TaskRecord:
-    """A task as it is before it is stored, with one message."""
+    """Return a task with one message, before it is stored."""
     message = a2a.Message(message_id=f"m-{task_id}", task_id=task_id, context_id=context_id)
     message.parts.append(a2a.Part(text=f"\x00 to {task_id}"))
     task = a2a.Task(id=task_id, context_id=context_id, history=[message])
@@ -34,9 +36,9 @@ async def begun(
     webhooks: Sequence[Webhook] = (),
     key: SendKey | None = None,
 ) -> tuple[TaskRecord, Lease]:
-    """A task that works: two events, and the lease of who runs it."""
+    """Create a working task with two events; return its record and the lease to run it."""
     record = record or new_record()
-    submitted, working = _copy(record.task), _status(record, WORKING)
+    submitted, working = deepcopy(record.task), _set_state(record, WORKING)
     record.version = 2
     events = [Event(1, submitted), Event(2, working)]
     return record, await store.create(NewTask(record, events, webhooks, key))
@@ -45,41 +47,35 @@ async def begun(
 def went_on(
     record: TaskRecord, state: a2a.TaskState, lease: Lease | None = None, *, run: bool = False
 ) -> Change:
-    """A change of a task's state."""
-    after = _successor(record)
-    payload = _status(after, state)
-    return Change(after, record.version, [Event(after.version, payload)], lease, run)
+    """Return a change of a task's state."""
+    changed = _next_version(record)
+    payload = _set_state(changed, state)
+    return Change(changed, record.version, [Event(changed.version, payload)], lease, run)
 
 
 def said_more(record: TaskRecord, text: str, lease: Lease | None = None) -> Change:
-    """One more chunk of the task's artifact."""
-    after, first = _successor(record), not record.task.artifacts
+    """Return a change that adds a chunk to the task's artifact."""
+    changed, is_first = _next_version(record), not record.task.artifacts
     artifact = a2a.Artifact(artifact_id="a", parts=[a2a.Part(text=text)])
-    if first:
-        after.task.artifacts.append(artifact)
+    if is_first:
+        changed.task.artifacts.append(artifact)
     else:
-        after.task.artifacts[0].parts.extend(artifact.parts)
+        changed.task.artifacts[0].parts.extend(artifact.parts)
     payload = a2a.TaskArtifactUpdateEvent(
-        task_id=after.task.id,
-        context_id=after.task.context_id,
+        task_id=changed.task.id,
+        context_id=changed.task.context_id,
         artifact=artifact,
-        append=not first,
+        append=not is_first,
     )
-    return Change(after, record.version, [Event(after.version, payload)], lease)
+    return Change(changed, record.version, [Event(changed.version, payload)], lease)
 
 
-def _successor(record: TaskRecord) -> TaskRecord:
-    task, version = _copy(record.task), record.version + 1
-    return TaskRecord(task, record.owner, record.skill, version, None, record.messages)
+def _next_version(record: TaskRecord) -> TaskRecord:
+    task, version = deepcopy(record.task), record.version + 1
+    return replace(record, task=task, version=version, resume=None, deadline=None)
 
 
-def _copy(task: a2a.Task) -> a2a.Task:
-    copy = a2a.Task()
-    copy.CopyFrom(task)
-    return copy
-
-
-def _status(record: TaskRecord, state: a2a.TaskState) -> Payload:
+def _set_state(record: TaskRecord, state: a2a.TaskState) -> Payload:
     status = a2a.TaskStatus(state=state)
     status.timestamp.GetCurrentTime()
     record.task.status.CopyFrom(status)
@@ -88,25 +84,29 @@ def _status(record: TaskRecord, state: a2a.TaskState) -> Payload:
 
 
 def check(function: Check) -> Check:
+    """Add a function to the checks."""
     CHECKS.append(function)
     return function
 
 
 async def versions(store: Store, task_id: str, after: int = 0, limit: int = 1000) -> list[int]:
+    """Return the versions of a task's events after version *after*."""
     events = await store.events(task_id, after, limit)
-    assert events is not None, "the log does not reach back so far"
+    assert events is not None, "some of the events were deleted"
     return [event.version for event in events]
 
 
-async def raises(error: type[Exception], call: Awaitable[object]) -> None:
+async def raises(error_type: type[Exception], call: Awaitable[object]) -> None:
+    """Assert that *call* raises an error of this type."""
     try:
         await call
-    except error:
+    except error_type:
         return
-    raise AssertionError(f"{error.__name__} was not raised")
+    raise AssertionError(f"{error_type.__name__} was not raised")
 
 
-async def kept(store: Store, task_id: str = "t1") -> TaskRecord:
+async def stored(store: Store, task_id: str = "t1") -> TaskRecord:
+    """Return the record of a task that must exist."""
     record = await store.get(task_id)
     assert record is not None, f"{task_id} is gone"
     return record

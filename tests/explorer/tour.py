@@ -1,4 +1,4 @@
-"""A walk through every view of an agent with the modules of examples/."""
+"""A tour of every view of an agent with the modules of examples/."""
 
 from collections.abc import Iterator
 
@@ -7,36 +7,36 @@ from playwright.sync_api import Page, expect
 from .browsing import Visit
 
 
-def preset(visit: Visit, skill: str) -> Page:
-    """The view of a skill, with its first example filled in."""
+def open_with_example(visit: Visit, skill: str) -> Page:
+    """Open a skill's view, and fill in its first example."""
     page = visit.go(f"skills/{skill}")
-    page.get_by_text("Fill in:").locator("..").get_by_role("button").first.click()
+    page.get_by_text("Fill in an example:").locator("..").get_by_role("button").first.click()
     return page
 
 
 def send(page: Page, until: str) -> None:
-    """Send what is filled in, and wait for a state."""
+    """Send the form, and wait for a state."""
     page.get_by_role("button", name="Stream", exact=True).click()
     status = page.get_by_label("Result").get_by_role("status").first
     expect(status).to_have_text(until)
 
 
-def walk(visit: Visit) -> Iterator[str]:
-    """Show one view after the other; give the name of each, once it is there."""
+def tour(visit: Visit) -> Iterator[str]:
+    """Open one view after the other; yield the name of each once it is shown."""
     page = visit.go()
     expect(page.get_by_role("heading", level=1)).to_have_text("Test agent")
     yield "skills"
-    preset(visit, "text.stats")
+    open_with_example(visit, "text.stats")
     yield "form"
     send(page, "completed")
     page.evaluate("for (const each of document.querySelectorAll('details')) each.open = true")
     expect(page.get_by_role("button", name="Copy").first).to_be_visible()
     yield "finished"
-    preset(visit, "files.delete")
+    open_with_example(visit, "files.delete")
     send(page, "input-required")
     yield "paused"
-    yield from rooms(visit)
-    preset(visit, "jobs.countdown")
+    yield from task_views(visit)
+    open_with_example(visit, "jobs.countdown")
     page.get_by_label("seconds").fill("60")
     send(page, "working")
     yield "running"
@@ -47,8 +47,8 @@ def walk(visit: Visit) -> Iterator[str]:
     yield "nowhere"
 
 
-def rooms(visit: Visit) -> Iterator[str]:
-    """The views of tasks, of which one is paused."""
+def task_views(visit: Visit) -> Iterator[str]:
+    """Open the views of tasks, one of which is paused."""
     page = visit.go("inbox")
     expect(page.get_by_role("button", name="Approve").first).to_be_visible()
     yield "inbox"

@@ -1,4 +1,4 @@
-"""A module whose stream is told by the test, chunk by chunk."""
+"""A module whose stream the test controls, chunk by chunk."""
 
 import asyncio
 import threading
@@ -12,12 +12,12 @@ from tests.server.modules import Inputs, Module
 from tests.serving import PATIENCE
 
 
-class Telling:
-    """A stream under way: the test says what comes of it.
+class ScriptedStream:
+    """A running stream whose chunks the test sends.
 
     Attributes:
-        inputs: What it was called with.
-        over: Set when it has ended, or was made to.
+        inputs: The inputs of the call.
+        over: Set when the stream has ended or was canceled.
     """
 
     def __init__(self, inputs: Inputs) -> None:
@@ -26,17 +26,17 @@ class Telling:
         self._loop = asyncio.get_running_loop()
         self._chunks: asyncio.Queue[tuple[Any, ...]] = asyncio.Queue()
 
-    def say(self, *chunks: Any) -> None:
-        """Let these be the next chunks."""
+    def send(self, *chunks: Any) -> None:
+        """Stream these chunks."""
         for chunk in chunks:
             self._loop.call_soon_threadsafe(self._chunks.put_nowait, (chunk,))
 
     def end(self) -> None:
-        """Let nothing more come."""
+        """End the stream."""
         self._loop.call_soon_threadsafe(self._chunks.put_nowait, ())
 
     async def chunks(self) -> AsyncIterator[Any]:
-        """What the module streams."""
+        """Yield the chunks that the test sends."""
         try:
             while chunk := await self._chunks.get():
                 yield chunk[0]
@@ -44,23 +44,23 @@ class Telling:
             self.over.set()
 
 
-class Told(Module):
-    """Streams what the test says, when it says it."""
+class ScriptedModule(Module):
+    """Streams the chunks that the test sends."""
 
     annotations = ModuleAnnotations(streaming=True)
 
     def __init__(self) -> None:
-        self._tellings: SimpleQueue[Telling] = SimpleQueue()
+        self._streams: SimpleQueue[ScriptedStream] = SimpleQueue()
 
-    def telling(self) -> Telling:
-        """The stream that somebody has begun, or is about to."""
-        return self._tellings.get(timeout=PATIENCE)
+    def next_stream(self) -> ScriptedStream:
+        """Return the next stream, once a client has started it."""
+        return self._streams.get(timeout=PATIENCE)
 
     async def execute(self, inputs: Inputs, context: "Context[Any]") -> Any:
         return [chunk async for chunk in self.stream(inputs, context)]
 
     async def stream(self, inputs: Inputs, context: "Context[Any]") -> AsyncIterator[Any]:
-        telling = Telling(inputs)
-        self._tellings.put(telling)
-        async for chunk in telling.chunks():
+        running = ScriptedStream(inputs)
+        self._streams.put(running)
+        async for chunk in running.chunks():
             yield chunk

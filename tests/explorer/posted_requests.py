@@ -1,4 +1,4 @@
-"""What a page really sends: the JSON-RPC requests on its wire."""
+"""The JSON-RPC requests that a page sends."""
 
 from typing import Any
 
@@ -7,8 +7,8 @@ from playwright.sync_api import Page, Request
 Json = dict[str, Any]
 
 
-class Wire:
-    """The requests that a page posts, from now on."""
+class PostedRequests:
+    """The requests that a page posts from now on."""
 
     def __init__(self, page: Page) -> None:
         self.posted: list[Json] = []
@@ -20,15 +20,15 @@ class Wire:
             self.posted.append(body)
 
     def methods(self) -> list[str]:
-        """The names of the methods, in their order."""
+        """Return the names of the methods, in order."""
         return [request["method"] for request in self.posted]
 
     def sent(self) -> list[Json]:
-        """The parameters of the messages."""
+        """Return the parameters of the messages."""
         return [each["params"] for each in self.posted if "essage" in each["method"]]
 
     def data(self) -> Any:
-        """The data of the one message, whose only part it is."""
+        """Return the data of the only part of the only message."""
         (params,) = self.sent()
         (part,) = params["message"]["parts"]
         return part["data"]

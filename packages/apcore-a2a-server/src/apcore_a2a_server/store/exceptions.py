@@ -1,4 +1,4 @@
-"""The errors of task stores.
+"""The exceptions of task stores.
 
 ```
 StoreError
@@ -22,7 +22,7 @@ class StoreError(Exception):
 
 
 class StoreFullError(StoreError, A2AError):
-    """There is no room for another task, and none that may be deleted."""
+    """The store has no room for another task, and no task that it may delete."""
 
     code = -32029
     message = "Too many tasks"
@@ -41,7 +41,11 @@ class NotSavedError(StoreError):
 
 
 class RepeatedError(StoreError):
-    """A send was repeated; its task is there already."""
+    """A send was repeated; its task exists already.
+
+    Attributes:
+        task_id: the id of that task.
+    """
 
     def __init__(self, task_id: str) -> None:
         super().__init__(task_id)
@@ -49,7 +53,7 @@ class RepeatedError(StoreError):
 
 
 class KeyReusedError(RepeatedError):
-    """An idempotency key was used for another message; the task of the first is there."""
+    """An idempotency key was used again for another message; the task is that of the first one."""
 
 
 class UnavailableError(StoreError, OSError):
@@ -57,16 +61,17 @@ class UnavailableError(StoreError, OSError):
 
 
 class MissingError(UnavailableError):
-    """There is no store where one should be."""
+    """The file of a store does not exist."""
 
 
 class SchemaError(UnavailableError):
     """The schema has another version than this package knows, or does not exist yet."""
 
-    def __init__(self, found: int, known: int) -> None:
-        way = "update apcore-a2a-server" if found > known else "apcore-a2a store migrate"
+    def __init__(self, actual: int, supported: int) -> None:
+        advice = "update apcore-a2a-server" if actual > supported else "apcore-a2a store migrate"
+        versions = f"version {actual}, and this package knows {supported}"
         super().__init__(
-            f"The store's tables have version {found}, and this package knows {known}: {way}"
-            if found
-            else f"The store has no tables yet: {way}"
+            f"The store's tables have {versions}: {advice}"
+            if actual
+            else f"The store has no tables yet: {advice}"
         )

@@ -1,0 +1,89 @@
+"""The base of both clients: their arguments, and names of their methods."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import update_wrapper
+from types import FunctionType
+from typing import Generic, ParamSpec, TypeVar
+
+import httpx
+
+from .agent_urls import agent_url
+from .auth import Credentials, httpx_auth, valid_header
+from .discovery import VERSIONS, Discovery
+from .exchange import Exchange
+from .methods import Operations
+
+P = ParamSpec("P")
+T = TypeVar("T")
+HttpClient = TypeVar("HttpClient", httpx.Client, httpx.AsyncClient)
+LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=100)
+"""No limit of connections: each concurrent call or stream needs one."""
+MAX_TIMEOUT = 10**9
+"""Seconds; sockets refuse longer timeouts."""
+
+
+class Client(Generic[HttpClient]):
+    """The base of both clients; `A2AClient` describes the arguments."""
+
+    _http_type: type[HttpClient]
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        auth: Credentials | None = None,
+        timeout: float | None = 30,
+        card_ttl: float = 300,
+        headers: Mapping[str, str] | None = None,
+        retries: int = 3,
+        http_client: HttpClient | None = None,
+        protocol: str | None = None,
+        max_bytes: int = 64 * 2**20,
+    ) -> None:
+        if protocol not in (None, *VERSIONS):
+            raise ValueError(f"protocol must be one of {', '.join(VERSIONS)}, not {protocol!r}")
+        if card_ttl < 0 or retries < 0 or max_bytes < 1:
+            raise ValueError("card_ttl and retries must be at least 0, and max_bytes at least 1")
+        if timeout is not None and not 0 < timeout <= MAX_TIMEOUT:
+            raise ValueError(
+                f"timeout takes seconds, more than 0 and at most {MAX_TIMEOUT}: {timeout!r}"
+            )
+        checked_headers = {
+            valid_header_name(name).lower(): valid_header(value, f"header {name}")
+            for name, value in (headers or {}).items()
+        }
+        self._owns_http = http_client is None
+        self._http: HttpClient = http_client or self._http_type(limits=LIMITS)
+        build = self._http.build_request
+        exchange = Exchange(build, httpx_auth(auth), checked_headers, timeout, retries, max_bytes)
+        self._url = agent_url(url)
+        self._operations = Operations(Discovery(exchange, self._url, card_ttl, protocol))
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._url}>"
+
+
+def renamed(operation: Callable[P, T], class_name: str) -> Callable[P, T]:
+    """Return a copy of *operation* that is named as a method of *class_name*.
+
+    Python's `TypeError` for wrong arguments quotes that name: callers know the client's methods,
+    but not those of `Operations`.
+    """
+    assert isinstance(operation, FunctionType)
+    copy = FunctionType(operation.__code__, operation.__globals__, argdefs=operation.__defaults__)
+    copy.__kwdefaults__ = operation.__kwdefaults__
+    update_wrapper(copy, operation).__qualname__ = f"{class_name}.{operation.__name__}"
+    return copy
+
+
+def valid_header_name(name: str) -> str:
+    """Return *name* if it can be the name of a header (RFC 9110 §5.6.2).
+
+    Raises:
+        ValueError: It can't.
+    """
+    if not name or not all(c.isascii() and (c.isalnum() or c in "!#$%&'*+-.^_`|~") for c in name):
+        raise ValueError(f"{name!r} is not a valid name of a header")
+    return name

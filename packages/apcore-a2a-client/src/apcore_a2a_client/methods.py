@@ -1,0 +1,366 @@
+"""The methods of both clients, written once: each is a generator of steps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import inf
+from typing import Any
+
+from . import bindings
+from .bindings import Operation
+from .cards import AgentCard
+from .discovery import Discovery
+from .errors import A2AProtocolError, Json, is_list, is_object
+from .exchange import BufferedResponse, Item, Items, Steps, deadline_after
+from .params import Content, message_params, parse_state, valid_id, without_none
+from .results import chunks, result_of
+from .streams import EventStream
+from .tasks import Event, Message, PushNotificationConfig, Task, TaskPage, after, read_event
+
+
+class Operations:
+    """The operations on the agent that `discovery` finds."""
+
+    def __init__(self, discovery: Discovery) -> None:
+        self._discovery = discovery
+
+    def get_card(self, *, refresh: bool = False) -> Steps[AgentCard]:
+        """Return the agent's card, cached for `card_ttl` seconds (FR-CLI-002).
+
+        Args:
+            refresh: Fetch the card even if the cached one has not expired.
+
+        Raises:
+            A2ADiscoveryError: The agent has no card, or an invalid one.
+        """
+        return (yield from self._discovery.card(refresh=refresh))
+
+    def extended_card(self) -> Steps[AgentCard]:
+        """Return the card for authenticated callers (A2A 1.0 §3.1.11).
+
+        Raises:
+            ExtendedAgentCardNotConfiguredError: The agent has no such card.
+        """
+        return AgentCard.from_dict((yield from self._request(bindings.EXTENDED_CARD, {})))
+
+    def send_message(
+        self,
+        message: Content,
+        *,
+        skill: str | None = None,
+        context_id: str | None = None,
+        task_id: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        blocking: bool = True,
+        history_length: int | None = None,
+        accepted_output_modes: Sequence[str] = (),
+        push_config: PushNotificationConfig | None = None,
+    ) -> Steps[Task]:
+        """Send a message, and return the task that it started or answered (FR-CLI-003).
+
+        The request stays open until the task is settled. If that may exceed the timeout, send with
+        `blocking=False` and `wait`, or use `call`.
+
+        Args:
+            message: A str, a dict (data), a list of parts (`Part`, str, dict or bytes), or a
+                `Message`. It gets an id unless it has one.
+            skill: The skill to call; sent as `metadata.skillId`.
+            context_id: The conversation of the message.
+            task_id: The paused task that the message answers.
+            metadata: Further metadata of the request.
+            blocking: Whether to wait until the task is settled.
+            history_length: The number of messages to include in the task's history.
+            accepted_output_modes: The media types that the artifacts may have.
+            push_config: A webhook for the task; its `task_id` is ignored.
+
+        Raises:
+            A2AServerError: The agent refused the message.
+            A2AConnectionError: The agent cannot be reached, or the connection was lost; in that
+                case the task may exist (see `A2AConnectionError.sent`).
+        """
+        params = message_params(message, skill, context_id, task_id, metadata)
+        params["configuration"] = without_none(
+            returnImmediately=not blocking,
+            historyLength=history_length,
+            acceptedOutputModes=list(accepted_output_modes) or None,
+            taskPushNotificationConfig=push_config and push_config.to_dict(),
+        )
+        return after(None, read_event((yield from self._request(bindings.SEND, params))))
+
+    def stream_message(
+        self,
+        message: Content,
+        *,
+        skill: str | None = None,
+        context_id: str | None = None,
+        task_id: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> Items[Event]:
+        """Send a message, and yield the events of its task as they arrive (FR-CLI-004).
+
+        The stream ends when the task is settled. A lost connection is reopened, and each event is
+        yielded once.
+
+        Args:
+            message: The content; see `send_message`.
+            skill: The skill to call.
+            context_id: The conversation of the message.
+            task_id: The paused task that the message answers.
+            metadata: Further metadata of the request.
+
+        Raises:
+            A2AServerError: The agent refused the message.
+            A2AConnectionError: The agent cannot be reached, or no longer.
+        """
+        params = message_params(message, skill, context_id, task_id, metadata)
+        return self._events(start=(bindings.STREAM, params)).events()
+
+    def subscribe(self, task_id: str, *, last_event_id: str | None = None) -> Items[Event]:
+        """Yield the events of a task from now on (A2A 1.0 §3.1.6).
+
+        Args:
+            task_id: The task.
+            last_event_id: Start after this event, if the agent numbers its events.
+
+        Raises:
+            UnsupportedOperationError: The task has ended.
+            TaskNotFoundError: The task does not exist.
+        """
+        start = bindings.SUBSCRIBE, {"id": valid_id(task_id)}
+        return self._events(start=start, last_event_id=last_event_id).events()
+
+    def get_task(self, task_id: str, *, history_length: int | None = None) -> Steps[Task]:
+        """Return the current state of a task (FR-CLI-005).
+
+        Raises:
+            TaskNotFoundError: The task does not exist.
+        """
+        params = without_none(id=valid_id(task_id), historyLength=history_length)
+        return Task.from_dict((yield from self._request(bindings.GET, params)))
+
+    def cancel_task(self, task_id: str) -> Steps[Task]:
+        """Cancel a task, and return it (FR-CLI-005).
+
+        Raises:
+            TaskNotCancelableError: The task has ended.
+        """
+        return Task.from_dict(
+            (yield from self._request(bindings.CANCEL, {"id": valid_id(task_id)}))
+        )
+
+    def list_tasks(
+        self,
+        context_id: str | None = None,
+        *,
+        state: str | None = None,
+        cursor: str | None = None,
+        page_size: int | None = None,
+        history_length: int | None = None,
+    ) -> Steps[TaskPage]:
+        """Return a page of tasks, and the cursor of the next page (FR-CLI-005).
+
+        Args:
+            context_id: Return only tasks of this conversation.
+            state: Return only tasks in this state, such as `"working"`.
+            cursor: The `next_cursor` of the previous page.
+            page_size: The maximum number of tasks; agents may have a lower limit.
+            history_length: The number of messages to include in each task's history.
+
+        Raises:
+            UnsupportedOperationError: The agent cannot list tasks; most of 0.3 cannot.
+            ValueError: The state is unknown.
+        """
+        params = without_none(
+            contextId=context_id,
+            status=None if state is None else parse_state(state).wire,
+            pageToken=cursor,
+            pageSize=page_size,
+            historyLength=history_length,
+        )
+        return TaskPage.from_dict((yield from self._request(bindings.LIST, params)))
+
+    def iter_tasks(
+        self,
+        context_id: str | None = None,
+        *,
+        state: str | None = None,
+        page_size: int | None = None,
+    ) -> Items[Task]:
+        """Yield all tasks, fetched page by page; see `list_tasks`."""
+        cursor, seen_cursors = None, {""}
+        while cursor != "":
+            page = yield from self.list_tasks(
+                context_id, state=state, cursor=cursor, page_size=page_size
+            )
+            cursor = page.next_cursor
+            if cursor and cursor in seen_cursors:
+                raise A2AProtocolError("The agent returned the same cursor of a page twice")
+            seen_cursors.add(cursor)
+            yield from map(Item, page.tasks)
+
+    def set_push_config(self, config: PushNotificationConfig) -> Steps[PushNotificationConfig]:
+        """Configure a webhook for a task, and return the push config (A2A 1.0 §3.1.7).
+
+        Raises:
+            PushNotificationNotSupportedError: The agent does not send push notifications.
+        """
+        params = {**config.to_dict(), "taskId": valid_id(config.task_id)}
+        return PushNotificationConfig.from_dict(
+            (yield from self._request(bindings.SET_PUSH, params))
+        )
+
+    def get_push_config(self, task_id: str, id: str) -> Steps[PushNotificationConfig]:
+        """Return a push config of a task (A2A 1.0 §3.1.8)."""
+        params = {"taskId": valid_id(task_id), "id": valid_id(id)}
+        return PushNotificationConfig.from_dict(
+            (yield from self._request(bindings.GET_PUSH, params))
+        )
+
+    def list_push_configs(self, task_id: str) -> Steps[tuple[PushNotificationConfig, ...]]:
+        """Return all push configs of a task (A2A 1.0 §3.1.9)."""
+        params: Json = {"taskId": valid_id(task_id)}
+        push_configs: list[PushNotificationConfig] = []
+        seen_cursors: set[str] = set()
+        while True:
+            result = yield from self._request(bindings.LIST_PUSH, params)
+            # 1.0 has an object with a cursor, 0.3 a bare list.
+            page: Json = result if is_object(result) else {"configs": result}
+            configs: Any = page.get("configs") or []
+            if not is_list(configs):
+                raise A2AProtocolError("The response is not a list of push configs")
+            push_configs += map(PushNotificationConfig.from_dict, configs)
+            cursor = page.get("nextPageToken")
+            if not isinstance(cursor, str) or not cursor or cursor in seen_cursors:
+                return tuple(push_configs)
+            seen_cursors.add(cursor)
+            params = {**params, "pageToken": cursor}
+
+    def delete_push_config(self, task_id: str, id: str) -> Steps[None]:
+        """Delete a push config of a task (A2A 1.0 §3.1.10)."""
+        params = {"taskId": valid_id(task_id), "id": valid_id(id)}
+        yield from self._request(bindings.DELETE_PUSH, params)
+
+    def call(
+        self,
+        skill: str,
+        input: Content,
+        *,
+        context_id: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        timeout: float | None = None,
+    ) -> Steps[Any]:
+        """Call a skill like a function, and return its result however long it takes.
+
+        The task is started without waiting, then followed until it is settled. It continues if the
+        caller stops waiting.
+
+        Args:
+            skill: The skill.
+            input: The input of the skill; see the message of `send_message`.
+            context_id: The conversation of the call.
+            metadata: Further metadata of the request.
+            timeout: Seconds for the whole call; None for no limit.
+
+        Returns:
+            The value of the task's artifact; see `Task.value`.
+
+        Raises:
+            TaskFailedError: The task failed, or was rejected or canceled.
+            InputRequired: The task waits for input: answer it with `reply`.
+            SkillNotFoundError: The skill does not exist.
+            InvalidParamsError: The skill refused the input.
+            A2ATimeoutError: The task was not settled in time.
+        """
+        deadline = deadline_after(timeout)
+        params = message_params(input, skill, context_id, None, metadata)
+        task = yield from self._start_task(params, deadline)
+        # An agent that numbers events replays all of a task after event 0, even if the task has
+        # ended by now. In a conversation the task may be older: its replay could begin with a
+        # pause that was answered, and the stream would end there.
+        is_new_task = not context_id and not isinstance(input, Message)
+        last_event_id = "0" if is_new_task else None
+        events = self._events(task=task, last_event_id=last_event_id, deadline=deadline)
+        return result_of((yield from events.last()))
+
+    def stream(
+        self,
+        skill: str,
+        input: Content,
+        *,
+        context_id: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        timeout: float | None = None,
+    ) -> Items[Any]:
+        """Call a skill, and yield the values of its chunks as they arrive.
+
+        Args:
+            skill: The skill.
+            input: The input of the skill; see the message of `send_message`.
+            context_id: The conversation of the call.
+            metadata: Further metadata of the request.
+            timeout: Seconds for the whole call; None for no limit.
+
+        Raises:
+            TaskFailedError: The task failed, or was rejected or canceled; raised after the chunks
+                that it sent before.
+            InputRequired: The task waits for input: answer it with `reply`.
+        """
+        start = bindings.STREAM, message_params(input, skill, context_id, None, metadata)
+        return chunks(self._events(start=start, deadline=deadline_after(timeout)))
+
+    def reply(self, task: Task, message: Content, *, timeout: float | None = None) -> Steps[Task]:
+        """Answer a paused task, and return it when it has ended or is paused again.
+
+        Args:
+            task: The paused task.
+            message: The answer; see the message of `send_message`.
+            timeout: Seconds for the answer and the wait; None for no limit.
+
+        Raises:
+            UnsupportedOperationError: The task does not wait for input any more; agents may accept
+                a second approval or refusal nevertheless.
+            A2ATimeoutError: The task was not settled in time.
+        """
+        deadline = deadline_after(timeout)
+        params = message_params(message, None, task.context_id, valid_id(task.id), None)
+        answered_task = yield from self._start_task(params, deadline)
+        # Agents may return, or replay, the task as it was before the answer. The status of that
+        # pause must not end the stream, so it is passed on.
+        events = self._events(task=answered_task, answered=task.status, deadline=deadline)
+        return (yield from events.last())
+
+    def follow(self, task: Task, *, timeout: float | None = None) -> Items[Event]:
+        """Yield the events of a task after the state in *task*, until it is settled.
+
+        If the agent has no streams, the task is polled. A snapshot of the task replaces events
+        that cannot be delivered one by one.
+
+        Raises:
+            A2AConnectionError: The agent cannot be reached any more.
+            A2ATimeoutError: The task was not settled within *timeout* seconds.
+        """
+        return self._events(task=task, deadline=deadline_after(timeout)).events()
+
+    def wait(self, task: Task, *, timeout: float | None = None) -> Steps[Task]:
+        """Wait until a task is settled, and return it.
+
+        Raises:
+            A2AConnectionError: The agent cannot be reached any more.
+            A2ATimeoutError: The task was not settled within *timeout* seconds.
+        """
+        return (yield from self._events(task=task, deadline=deadline_after(timeout)).last())
+
+    def _start_task(self, params: Json, deadline: float) -> Steps[Task]:
+        """Send a message without waiting until its task is settled."""
+        params["configuration"] = {"returnImmediately": True}
+        return after(None, read_event((yield from self._request(bindings.SEND, params, deadline))))
+
+    def _request(self, operation: Operation, params: Json, deadline: float = inf) -> Steps[Any]:
+        binding = yield from self._discovery.binding(deadline)
+        request = binding.request(operation, params)
+        response = yield from self._discovery.exchange.send(request, deadline)
+        assert isinstance(response, BufferedResponse)
+        return binding.result(response)
+
+    def _events(self, **options: Any) -> EventStream:
+        return EventStream(self._discovery, **options)

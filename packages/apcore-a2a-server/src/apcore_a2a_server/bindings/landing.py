@@ -1,0 +1,72 @@
+"""The page at the agent's address, for people who open it in a browser."""
+
+from html import escape
+
+from apcore_a2a_core import clean
+from starlette.types import Scope, Send
+
+from .http import request_headers, respond
+
+MAX_NAME = 200
+"""Characters of the agent's name that are shown."""
+TEMPLATE = """\
+<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width">
+<title>{name}</title>
+<h1>{name}</h1>
+<p>This is an A2A agent. Programs call it with JSON-RPC or HTTP+JSON; its card says how.</p>
+<ul>
+{links}
+</ul>
+</html>
+"""
+
+
+class LandingPage:
+    """The response to requests that are not JSON-RPC: HTML for browsers, 405 for programs.
+
+    A browser is a client whose `Accept` header names HTML (RFC 9110 §12.5.1); programs send
+    `*/*`, `application/json` or nothing.
+
+    Args:
+        name: The agent's name.
+        explorer_path: The path of the explorer within the agent; None if it is off.
+    """
+
+    def __init__(self, name: str, explorer_path: str | None = None) -> None:
+        self._page = landing_page(name, explorer_path).encode()
+
+    async def respond(self, scope: Scope, send: Send) -> None:
+        """Respond to a request that is not a POST."""
+        accepted = request_headers(scope).get("accept", "").lower().split(",")
+        media_types = [media_range.split(";")[0].strip() for media_range in accepted]
+        if scope["method"] == "GET" and "text/html" in media_types:
+            await respond(send, self._page, media_type=b"text/html; charset=utf-8")
+        else:
+            hint = {"error": "Send JSON-RPC 2.0 here with POST"}
+            await respond(send, hint, status=405, headers=[(b"allow", b"POST")])
+
+
+def landing_page(name: str, explorer_path: str | None = None) -> str:
+    """Return HTML that names the agent, and links its card and its explorer.
+
+    The page loads nothing: its security headers would forbid it. The links are relative, since
+    an agent may be mounted at any path, or be behind a proxy that removes a prefix.
+
+    Example:
+        ```python
+        from apcore_a2a_server.bindings.landing import landing_page
+
+        print(landing_page("Ada & Co", "/explorer").splitlines()[5])
+        #> <h1>Ada &amp; Co</h1>
+        ```
+    """
+    targets = {"Agent Card": ".well-known/agent-card.json"}
+    if explorer_path is not None:
+        targets["Explorer"] = explorer_path.strip("/")
+    links = "\n".join(
+        f'<li><a href="./{escape(path)}">{text}</a></li>' for text, path in targets.items()
+    )
+    return TEMPLATE.format(name=escape(clean(name, MAX_NAME)), links=links)

@@ -1,0 +1,222 @@
+"""Adapters that turn task stores of users and of the SDK into a `Store`."""
+
+import base64
+import logging
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Sequence
+from copy import deepcopy
+from typing import Any
+
+from a2a.types import ListTasksRequest, Task
+from a2a.utils.errors import InvalidParamsError
+from apcore_a2a_core import from_value, missing_methods, to_value
+from apcore_a2a_core.records import TaskListResult, TaskRecord, TaskStore, Version
+
+from .inprocess import InProcessStore
+from .port import Page, Query, Store
+from .urls import open_store
+from .webhooks import Webhook
+
+logger = logging.getLogger("apcore_a2a.stores")
+
+PAGE_SIZE = 200
+"""Records that are read at a time when a store is scanned."""
+RECORD_KEY = "apcoreRecord"
+"""Key of a record in the metadata of its task, in a store of the SDK."""
+LIMITS = (
+    "The task store %s only stores tasks, and tasks are never deleted from it. Events, leases and "
+    "idempotency keys are kept in the memory of this process: after a restart streams can't be "
+    "resumed and running tasks are not taken over, and replicas can't share the store. %s"
+)
+
+
+class ScannedStore(InProcessStore):
+    """An adapter for a store that can only list tasks; a query reads and filters every page.
+
+    It keeps one webhook per task. A webhook's version and failure, which a push config has no
+    fields for, are stored in the config's `tenant`.
+
+    Args:
+        store: A store with the seven methods of FR-STR-001.
+    """
+
+    def __init__(self, store: TaskStore) -> None:
+        super().__init__()
+        self._store = store
+        self._limits = type(store).__name__, "It keeps one webhook for each task"
+        self._has_logged_limits = False
+
+    async def open(self) -> None:
+        """Log the limits of the store, once."""
+        if not self._has_logged_limits:
+            logger.info(LIMITS, *self._limits, extra={"event": "task_store_limits"})
+        self._has_logged_limits = True
+
+    async def save(self, record: TaskRecord) -> None:
+        """Save the record in the user's store."""
+        await self._store.save(record)
+
+    async def get(self, task_id: str, owner: str | None = None) -> TaskRecord | None:
+        """Return the record from the user's store; None if it is not the owner's."""
+        record = await self._store.get(task_id)
+        return record if record is not None and owner in (None, record.owner) else None
+
+    async def query(self, query: Query) -> Page:
+        """Return a page of the tasks that match *query*; reads all records of the context."""
+        matching = [record async for record in self._scan(query.context_id, query)]
+        if query.order == "updated":
+            matching.sort(
+                key=lambda record: record.task.status.timestamp.ToNanoseconds(), reverse=True
+            )
+        start = _page_start(matching, query.cursor)
+        page = matching[start : start + query.limit]
+        has_more = len(matching) > start + query.limit
+        return Page(page, page[-1].task.id if has_more else None, len(matching))
+
+    async def read_webhooks(self, task_id: str) -> Sequence[Webhook]:
+        """Return the task's webhook, if it has one."""
+        stored_config = await self._store.get_push_config(task_id)
+        if stored_config is None:
+            return ()
+        config = deepcopy(stored_config)
+        version, _, failure = config.tenant.partition(" ")
+        config.ClearField("tenant")
+        known_version: Version = "0.3" if version == "0.3" else "1.0"
+        return (Webhook(config, known_version, failure),)
+
+    async def write_webhooks(self, task_id: str, webhooks: Sequence[Webhook]) -> None:
+        """Replace the task's webhook.
+
+        Raises:
+            InvalidParamsError: There is more than one.
+        """
+        if len(webhooks) > 1:
+            raise InvalidParamsError("This agent keeps one push configuration for each task")
+        if not webhooks:
+            await self._store.delete_push_config(task_id)
+        for webhook in webhooks:
+            config = deepcopy(webhook.config)
+            config.tenant = f"{webhook.version} {webhook.failure}"
+            await self._store.save_push_config(task_id, config)
+
+    async def _scan(self, context_id: str, query: Query) -> AsyncIterator[TaskRecord]:
+        """Yield the records of a context that match *query*."""
+        cursor: str | None = None
+        while True:
+            result = await self._store.list(context_id or None, cursor, PAGE_SIZE)
+            for record in result.records:
+                if _matches(query, record):
+                    yield record
+            cursor = result.next_cursor
+            if not cursor:
+                return
+
+
+def _matches(query: Query, record: TaskRecord) -> bool:
+    task = record.task
+    return query.matches(record.owner, task.context_id, task.status.state, record.status_at)
+
+
+def _page_start(matching: list[TaskRecord], cursor: str | None) -> int:
+    """Return the index behind the task whose id is *cursor*; 0 without a cursor."""
+    if cursor is None:
+        return 0
+    for index, record in enumerate(matching):
+        if record.task.id == cursor:
+            return index + 1
+    raise InvalidParamsError("Invalid page cursor")
+
+
+class ScannedSdkStore(ScannedStore):
+    """An adapter for a store of the official SDK; webhooks are kept in memory.
+
+    Args:
+        store: An `a2a.server.tasks.TaskStore`.
+    """
+
+    def __init__(self, store: Any) -> None:
+        tasks: Any = SdkStore(store)
+        super().__init__(tasks)
+        name, webhooks = f"{type(store).__name__} of a2a-sdk", "So are webhooks"
+        self._limits = name, f"{webhooks}. Tasks are listed by their last change of state"
+        self._webhooks: OrderedDict[str, Sequence[Webhook]] = OrderedDict()
+
+    async def read_webhooks(self, task_id: str) -> Sequence[Webhook]:
+        """Return the task's webhooks, if they are still in memory."""
+        return self._webhooks.get(task_id, ())
+
+    async def write_webhooks(self, task_id: str, webhooks: Sequence[Webhook]) -> None:
+        """Replace the task's webhooks; those of the oldest tasks beyond `max_logs` are dropped."""
+        self._webhooks.pop(task_id, None)
+        if webhooks:
+            self._webhooks[task_id] = webhooks
+            if len(self._webhooks) > self.retention.max_logs:
+                self._webhooks.popitem(last=False)
+
+
+class SdkStore:
+    """A task store of the official SDK, with our methods to save, get and list records.
+
+    The fields of a record that a task does not have (owner, skill, version, the paused call) are
+    stored in the task's metadata. Lists are in the order of the last status.
+
+    Args:
+        store: An `a2a.server.tasks.TaskStore`.
+    """
+
+    def __init__(self, store: Any) -> None:
+        from a2a.server.context import ServerCallContext
+
+        self._store = store
+        self._context = ServerCallContext()
+
+    async def save(self, record: TaskRecord) -> None:
+        """Save the task with the record in its metadata."""
+        task = deepcopy(record.task)
+        resume = base64.b64encode(record.resume or b"").decode()
+        other_fields = [record.owner, record.skill, record.version, resume, record.messages]
+        task.metadata.fields[RECORD_KEY].CopyFrom(to_value(other_fields))
+        await self._store.save(task, self._context)
+
+    async def get(self, task_id: str) -> TaskRecord | None:
+        """Return the record of a task that was saved here."""
+        task = await self._store.get(task_id, self._context)
+        return None if task is None else _record_from(task)
+
+    async def list(self, context_id: str | None, cursor: str | None, limit: int) -> TaskListResult:
+        """Return a page of records, the latest status first."""
+        request = ListTasksRequest(
+            context_id=context_id or "",
+            page_token=cursor or "",
+            page_size=min(limit, 100),
+            include_artifacts=True,
+        )
+        response = await self._store.list(request, self._context)
+        records = [_record_from(task) for task in response.tasks]
+        return TaskListResult(records, response.next_page_token or None)
+
+
+def _record_from(stored_task: Task) -> TaskRecord:
+    task = deepcopy(stored_task)
+    owner, skill, version, resume, messages = from_value(task.metadata.fields[RECORD_KEY])
+    del task.metadata.fields[RECORD_KEY]
+    return TaskRecord(task, owner, skill, version, base64.b64decode(resume) or None, messages)
+
+
+def store_of(store: Any) -> Store:
+    """Return a `Store` for the address or the task store of a user.
+
+    Raises:
+        TypeError: The object is not a task store; the message lists the methods it lacks.
+        ValueError: The text is not the address of a store.
+    """
+    if isinstance(store, str):
+        return open_store(store)
+    if isinstance(store, Store):
+        return store
+    if any(base.__module__.startswith("a2a.server.tasks") for base in type(store).__mro__):
+        return ScannedSdkStore(store)
+    missing = missing_methods(store, TaskStore)
+    if missing:
+        raise TypeError(f"task_store lacks the methods: {', '.join(missing)}")
+    return ScannedStore(store)

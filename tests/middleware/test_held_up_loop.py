@@ -1,0 +1,55 @@
+"""Time in which the event loop is held up does not count against slow senders."""
+
+import asyncio
+import time
+from contextlib import closing
+
+import pytest
+import uvicorn
+from apcore_a2a_server.middleware.timeouts import request_timeout_protocol
+from starlette.types import Receive, Scope, Send
+
+from tests.server.inloop import anyio_backend as anyio_backend
+from tests.serving import PATIENCE, listener
+
+pytestmark = pytest.mark.anyio
+
+TIMEOUT = 1.0
+"""Seconds that a request may take to arrive."""
+
+
+async def app(scope: Scope, receive: Receive, send: Send) -> None:
+    while (await receive()).get("more_body"):
+        continue
+    await send({"type": "http.response.start", "status": 204, "headers": []})
+    await send({"type": "http.response.body"})
+
+
+async def status(body: bytes, hold_up: float, length: int) -> bytes:
+    """Return the status line for a body that is sent byte by byte, with a pause after each."""
+    config = uvicorn.Config(app, http=request_timeout_protocol(TIMEOUT), lifespan="off")
+    config.load()
+    server = uvicorn.Server(config)
+    server.lifespan = config.lifespan_class(config)
+    with listener() as sock:
+        await server.startup([sock])
+        reader, writer = await asyncio.open_connection(*sock.getsockname())
+        with closing(writer):
+            writer.write(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % length)
+            for byte in body:
+                await asyncio.sleep(0.01)
+                time.sleep(hold_up)  # noqa: ASYNC251  # as a module does that computes in the loop
+                writer.write(bytes([byte]))
+            async with asyncio.timeout(PATIENCE):
+                line = await reader.readline()
+        await server.shutdown()
+    return line
+
+
+async def test_a_request_survives_an_event_loop_that_is_held_up() -> None:
+    assert b" 204 " in await status(b"123456789", 0.4, 9)
+
+
+@pytest.mark.clock
+async def test_a_request_that_does_not_arrive_is_still_given_up() -> None:
+    assert await status(b"12345678", 0.1, 9) == b""

@@ -1,0 +1,93 @@
+"""Members of requests: in both spellings of ProtoJSON, and those that must be there."""
+
+import json
+from typing import Any
+
+import pytest
+
+from .asking import Agent, Json
+
+pytestmark = pytest.mark.rotating("agent", "rpc", "way")
+
+
+def in_proto_spelling(value: Any) -> Any:
+    """Return the value with the names of the protocol's `.proto` file."""
+    text = json.dumps(value)
+    for name in ("messageId", "contextId", "taskId", "returnImmediately", "historyLength"):
+        snake = "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name)
+        text = text.replace(f'"{name}"', f'"{snake}"')
+    return json.loads(text)
+
+
+def test_a_message_may_be_spelled_as_in_the_proto_file(agent: Agent) -> None:
+    params = {
+        **agent.params("echo", contextId="my context"),
+        "configuration": {"historyLength": 0},
+    }
+    task = agent.ask("send", in_proto_spelling(params)).task
+    assert task["contextId"] == "my context"
+    assert "history" not in task or task["history"] == []
+
+
+def test_names_in_metadata_data_and_artifacts_are_not_respelled(agent: Agent) -> None:
+    data = {"context_id": 1, "contextId": 2, "message_id": 3}
+    params = agent.params("mirror", agent.part(data={"value": data}), metadata=data)
+    task = agent.ask("send", params).task
+    (message,) = task["history"]
+    assert message["metadata"] == data
+    (artifact,) = task["artifacts"]
+    assert artifact["parts"][0]["data"] == {"value": data}
+
+
+@pytest.mark.parametrize(
+    ("operation", "both"),
+    [
+        ("send", {"message": {"message_id": "m2"}}),
+        ("send", {"message": {"contextId": "a", "context_id": "a"}}),
+        ("list", {"pageSize": 5, "page_size": 5}),
+    ],
+)
+def test_a_member_in_both_spellings_is_refused(rpc: Agent, operation: str, both: Json) -> None:
+    params: Json = rpc.params() if operation == "send" else {}
+    params = {**params, **both, "message": {**params.get("message", {}), **both.get("message", {})}}
+    answer = rpc.ask(operation, params)
+    assert answer.code == -32602
+    assert len(answer.fields) == 1
+
+
+@pytest.mark.parametrize("name", ["page_size", "pageSize"])
+def test_a_page_has_the_size_asked_for_in_either_spelling(agent: Agent, name: str) -> None:
+    for _ in range(3):
+        agent.send()
+    if agent.modern:
+        assert len(agent.ask("list", {name: 2}).result["tasks"]) == 2
+    else:
+        assert len(agent.ask("list", {"limit": 2}).result["tasks"]) == 2
+
+
+@pytest.mark.parametrize("role", ["ROLE_AGENT", "agent", "", None])
+def test_a_message_of_a_client_is_the_users(agent: Agent, role: str | None) -> None:
+    for operation in ("send", "stream"):
+        answer = agent.ask(operation, agent.params(role=role))
+        assert answer.code == -32602
+        assert answer.fields == ["params.message.role"]
+
+
+@pytest.mark.parametrize("message_id", ["", None])
+def test_a_message_has_an_id(agent: Agent, message_id: str | None) -> None:
+    answer = agent.ask("send", agent.params(messageId=message_id))
+    assert (answer.code, answer.fields) == (-32602, ["params.message.messageId"])
+
+
+@pytest.mark.parametrize("operation", ["get", "cancel", "subscribe"])
+@pytest.mark.parametrize("params", [{}, {"id": ""}, {"id": None}])
+def test_a_request_for_a_task_has_its_id(rpc: Agent, operation: str, params: Json) -> None:
+    answer = rpc.ask(operation, params)
+    assert (answer.code, answer.fields) == (-32602, ["params.id"])
+
+
+@pytest.mark.parametrize("operation", ["push set", "push get", "push list", "push delete"])
+def test_a_request_for_webhooks_has_the_id_of_the_task(rpc: Agent, operation: str) -> None:
+    answer = rpc.ask(operation, {"url": "https://example.com/"})
+    assert answer.code == -32602
+    assert answer.fields in (["params.taskId"], ["params.id"])

@@ -1,0 +1,64 @@
+"""Hold the code to plain English: docstrings that say what a thing is or does, and no riddles.
+
+Docstrings and names of tests may not begin with a relative pronoun ("What is asked …"), and the
+words for people without a name are not used in code: write caller, client, replica or operator.
+"""
+
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+FOLDERS = ("packages", "tests", "tools", "examples")
+PRONOUN = re.compile(r"(test_)?(what|who|whose|whom)(?![a-z])", re.IGNORECASE)
+INDEFINITE = re.compile(r"(?<![a-z])(nobody|somebody)(?![a-z])", re.IGNORECASE)
+
+EXCEPTIONS = {
+    "tools/language.py": "names the words",
+}
+
+Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def docstrings(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Yield the line and the text of each docstring, including those of attributes."""
+    for node in ast.walk(tree):
+        for statement in getattr(node, "body", []) if isinstance(node, Documented) else []:
+            match statement:
+                case ast.Expr(value=ast.Constant(value=str(text))):
+                    yield statement.lineno, text
+
+
+def riddles(source: str) -> Iterator[tuple[int, str]]:
+    """Yield the line number and a description of each problem in *source*."""
+    tree = ast.parse(source)
+    for line, text in docstrings(tree):
+        if PRONOUN.match(text):
+            yield line, f"the docstring begins with {text.split()[0]!r}"
+    for node in ast.walk(tree):
+        match node:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                if name.startswith("test_") and PRONOUN.match(name):
+                    yield node.lineno, f"the name {name} begins with a pronoun"
+    for line, text in enumerate(source.splitlines(), 1):
+        for word in INDEFINITE.findall(text):
+            yield line, f"{word!r}: say who it is"
+
+
+def main(root: Path) -> int:
+    """Print the problems in the code below *root*; return 1 if there are any, else 0."""
+    problems = [
+        f"{path.relative_to(root)}:{line}: {problem}"
+        for folder in FOLDERS
+        for path in sorted((root / folder).rglob("*.py"))
+        if "node_modules" not in path.parts and str(path.relative_to(root)) not in EXCEPTIONS
+        for line, problem in riddles(path.read_text(encoding="utf-8"))
+    ]
+    print(*problems, sep="\n", end="\n" if problems else "")
+    print(f"{len(problems)} places to rewrite", file=sys.stderr)
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(__file__).resolve().parents[1]))
