@@ -194,6 +194,32 @@ FAULTS = (
         ),
     ),
     Fault(
+        "engine-answers-an-earlier-question",
+        "A late answer to an earlier question is taken as the answer to the present one.",
+        f"{SERVER}/engine/change.py",
+        " or pause not in (None, current.resume)",
+        "",
+        ("tests/server/test_change.py::test_an_answer_to_an_earlier_question_changes_nothing",),
+    ),
+    Fault(
+        "engine-writes-under-a-lost-lease",
+        "A run goes on writing to a task that another run of this process has taken over.",
+        f"{SERVER}/engine/change.py",
+        "lease not in (live_task.lease, None) or pause",
+        "pause",
+        (
+            "tests/server/test_change.py::test_a_run_whose_lease_another_run_has_taken_changes_nothing",
+        ),
+    ),
+    Fault(
+        "store-keeps-refused-tasks",
+        "A task that the store has refused is found all the same, and never ends.",
+        f"{SERVER}/store/live.py",
+        "                del self._live[record.task.id]\n",
+        "",
+        ("tests/server/test_change.py::test_a_task_that_the_store_refused_does_not_exist",),
+    ),
+    Fault(
         "engine-last-event-id-off-by-one",
         "A reader that comes back with a Last-Event-ID gets that event a second time.",
         f"{SERVER}/engine/handler.py",

@@ -1,0 +1,59 @@
+"""The function that changes tasks refuses whoever is too late, and a refused creation leaves nothing."""
+
+from dataclasses import replace
+
+import pytest
+from apcore_a2a_core.states import COMPLETED, INPUT_REQUIRED, WORKING
+from apcore_a2a_server.engine.change import NewState, change, create
+from apcore_a2a_server.errors import StaleTaskError
+from apcore_a2a_server.store import InMemoryTaskStore, Lease, NewTask, StoreFullError
+from apcore_a2a_server.store.live import LiveTasks
+from apcore_a2a_server.store.testing.samples import new_record
+
+pytestmark = pytest.mark.anyio
+BEFORE, NOW = b"the first question", b"the second question"
+
+
+async def paused() -> LiveTasks:
+    """Return live tasks with the task "t", which waits for the answer to its second question."""
+    tasks = LiveTasks(InMemoryTaskStore())
+    await create(tasks, replace(new_record("t"), resume=None))
+    for question in (BEFORE, NOW):
+        await change(
+            tasks, "t", NewState(INPUT_REQUIRED, resume=question), expect={WORKING, INPUT_REQUIRED}
+        )
+    return tasks
+
+
+async def test_an_answer_to_an_earlier_question_changes_nothing() -> None:
+    tasks = await paused()
+    with pytest.raises(StaleTaskError):
+        await change(tasks, "t", NewState(WORKING), expect={INPUT_REQUIRED}, pause=BEFORE)
+    record = await change(tasks, "t", NewState(WORKING), expect={INPUT_REQUIRED}, pause=NOW)
+    assert record.task.status.state == WORKING
+
+
+async def test_a_run_whose_lease_another_run_has_taken_changes_nothing() -> None:
+    tasks = LiveTasks(InMemoryTaskStore())
+    lease = await create(tasks, new_record("t"))
+    with pytest.raises(StaleTaskError):
+        await change(
+            tasks, "t", NewState(COMPLETED), expect={WORKING}, lease=Lease("t", lease.epoch + 1)
+        )
+    record = await change(tasks, "t", NewState(COMPLETED), expect={WORKING}, lease=lease)
+    assert record.task.status.state == COMPLETED
+
+
+class FullStore(InMemoryTaskStore):
+    """A store that has no room for new tasks."""
+
+    async def create(self, new: NewTask) -> Lease:
+        raise StoreFullError
+
+
+async def test_a_task_that_the_store_refused_does_not_exist() -> None:
+    tasks = LiveTasks(FullStore())
+    with pytest.raises(StoreFullError):
+        await create(tasks, new_record("t"))
+    assert await tasks.open("t") is None
+    assert tasks.running() == []
