@@ -1,4 +1,4 @@
-"""The function that changes tasks refuses whoever is too late, and a refused creation leaves nothing."""
+"""The function that changes tasks refuses whoever is late; a refused creation leaves nothing."""
 
 from dataclasses import replace
 
