@@ -6,6 +6,7 @@ from urllib.parse import urljoin
 
 import httpx
 import pytest
+from apcore_a2a_auth import APIKeyAuthenticator
 from apcore_a2a_server import create_app
 from apcore_a2a_server.bindings.landing import landing_page
 from apcore_a2a_server.middleware.origin import HEADERS
@@ -57,6 +58,12 @@ async def test_a_browser_gets_a_page_with_the_name_and_working_links(accept: str
         ]
         for link in page.links:
             assert (await http.get(urljoin("/agent/", link))).status_code == 200
+
+
+async def test_the_page_needs_no_credentials_but_a_call_does() -> None:
+    async with client(auth=APIKeyAuthenticator({"sesame": "ada"})) as http:
+        assert (await http.get("/agent/", headers={"Accept": BROWSER})).status_code == 200
+        assert (await http.post("/agent/", json={})).status_code == 401
 
 
 async def test_an_agent_without_a_name_is_called_as_on_its_card() -> None:

@@ -26,8 +26,8 @@ from .loading import load_failures, no_modules
 from .options import Settings
 
 CARD_PATHS = ("/.well-known/agent-card.json", "/.well-known/agent.json")
-PUBLIC = (*CARD_PATHS, "/health", "/metrics")
-"""Exact paths that need no authentication."""
+PUBLIC = ("/", *CARD_PATHS, "/health", "/metrics")
+"""Exact paths that can be read without authentication; calls are POST requests to `/`."""
 
 
 @configured_by(Settings)
