@@ -449,7 +449,7 @@ def test_a_second_signal_ends_a_server_with_a_hanging_module_at_once(
 ) -> None:
     with process(ways_to_serve(folder, 600)[how], tmp_path) as agent, hanging(agent) as stream:
         agent.signal(signal.SIGTERM)
-        agent.wait_for("(a second Ctrl)")
+        agent.wait_for("(Ctrl.C again)")
         time.sleep(0.2)  # a second signal right after the first would be ignored as an echo
 
         assert agent.end(signal.SIGTERM) == 0

@@ -76,11 +76,14 @@ class Races:
         assert self._end(task) in ANSWERS
 
     def _follow_up(self) -> None:
-        """Race messages to the context of a task that waits for input: exactly one reaches it."""
+        """Race messages to the context of a task that waits for input: exactly one reaches it.
+
+        In A2A 0.3, that is: in 1.0 such a message always starts a task.
+        """
         task = self._begin("wants", 0)
         says = [_message(n, "wants", contextId=task["contextId"]) for n in ANSWERS]
-        _, answers = self._race(says)
-        tasks = {answer["result"]["task"]["id"]: answer["result"]["task"] for answer in answers}
+        _, answers = self._race(says, method="message/send")
+        tasks = {answer["result"]["id"]: answer["result"] for answer in answers}
         assert task["id"] in tasks
         outputs = [self._end(each) for each in tasks.values()]
         assert len({*outputs} & {*ANSWERS}) == len(tasks), f"{outputs}: some counted twice"
@@ -94,13 +97,15 @@ class Races:
         )
         return task
 
-    def _race(self, says: Sequence[Json], canceled: Json | None = None) -> tuple[Any, Any]:
+    def _race(
+        self, says: Sequence[Json], canceled: Json | None = None, *, method: str = "SendMessage"
+    ) -> tuple[Any, Any]:
         """Send each replica a cancel and a message at once; return the responses to both."""
         asks: list[Ask] = []
         if canceled is not None:
             asks += [partial(each.ask, "CancelTask", id=canceled["id"]) for each in self._replicas]
         pairs = zip(self._replicas, says, strict=True)
-        asks += [partial(each.ask, "SendMessage", **params) for each, params in pairs]
+        asks += [partial(each.ask, method, **params) for each, params in pairs]
         order = self._random.sample(range(len(asks)), len(asks))
         works = {number: self._threads.submit(asks[number]) for number in order}
         answers = [works[number].result() for number in range(len(asks))]
