@@ -12,7 +12,7 @@ import pytest
 from apcore_a2a_server.store import Store
 from apcore_a2a_server.store.testing.samples import begun
 
-from tools.benchmarks import inprocess, messages, report, stores
+from tools.benchmarks import cli, inprocess, instructions, messages, report, stores
 from tools.benchmarks.figures import Fact, Figures, Key, Results, percentile
 from tools.benchmarks.http1 import Answer, AnswerParser, BadAnswer, get
 from tools.benchmarks.load import Tally
@@ -349,3 +349,55 @@ def test_tables_are_exported_as_json() -> None:
     assert document["tables"] == [
         {"title": "Times", "header": ["what", "server", "ms"], "rows": [["send", "ours", "1.5"]]}
     ]
+
+
+@pytest.fixture
+def record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Record 1,000 instructions for a send in this environment."""
+    path = tmp_path / "record.json"
+    path.write_text(json.dumps({instructions.environment(): {"send": 1000}, "other": {"send": 1}}))
+    monkeypatch.setattr(instructions, "RECORD", path)
+    return path
+
+
+def counting(monkeypatch: pytest.MonkeyPatch, **counts: int) -> None:
+    """Replace the run under valgrind by its result."""
+    monkeypatch.setattr("shutil.which", lambda name: name)
+    monkeypatch.setattr(instructions, "_count", lambda folder: counts)
+
+
+@pytest.mark.parametrize(("count", "code"), [(900, 0), (1030, 0), (1031, 1)])
+@pytest.mark.usefixtures("record")
+def test_instructions_are_a_gate_at_three_percent(
+    count: int, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    counting(monkeypatch, send=count)
+    assert cli.main(["--instructions"]) == code
+    assert ("more than 3%" in capsys.readouterr().out) == (code == 1)
+
+
+@pytest.mark.usefixtures("record")
+def test_instructions_without_a_record_are_shown_and_pass(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    counting(monkeypatch, send=1000, get=200)
+    assert cli.main(["--instructions"]) == 0
+    assert "Nothing is recorded for this environment; --record does." in capsys.readouterr().out
+
+
+def test_recorded_instructions_replace_those_of_the_same_environment(
+    record: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counting(monkeypatch, send=2000)
+    assert cli.main(["--instructions", "--record"]) == 0
+    assert cli.main(["--instructions"]) == 0
+    recorded = json.loads(record.read_text())
+    assert recorded == {instructions.environment(): {"send": 2000}, "other": {"send": 1}}
+
+
+def test_without_valgrind_the_command_says_how_to_get_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    assert cli.main(["--instructions"]) == 1
+    assert "apt install valgrind" in capsys.readouterr().err

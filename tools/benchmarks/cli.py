@@ -8,7 +8,16 @@ from collections.abc import Callable, Sequence
 from itertools import product
 from pathlib import Path
 
-from tools.benchmarks import clients, inprocess, report, startup, stores, targets, webhooks
+from tools.benchmarks import (
+    clients,
+    inprocess,
+    instructions,
+    report,
+    startup,
+    stores,
+    targets,
+    webhooks,
+)
 from tools.benchmarks.figures import Fact, Key, Results
 from tools.benchmarks.report import Table
 from tools.benchmarks.rounds import Bench, Plan, profile
@@ -42,6 +51,9 @@ def _parser() -> argparse.ArgumentParser:
     add("--profile", action="store_true", help="only profile the server")
     add("--clients", action="store_true", help="only measure the client, compared with a2a-sdk's")
     add("--webhooks", action="store_true", help="only measure the overhead of webhooks")
+    counted = "only count instructions per request with valgrind, compared with the record"
+    add("--instructions", action="store_true", help=counted)
+    add("--record", action="store_true", help="with --instructions: record the numbers")
     stores = "only measure the stores; with --profile, profile the server over them"
     add("--store", nargs="*", choices=NAMES, metavar="NAME", help=f"{stores} ({', '.join(NAMES)})")
     return parser
@@ -54,6 +66,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command = shlex.join(["./tools/bench", *arguments])
     if options.profile:
         return _profile(options)
+    if options.instructions:
+        return _instructions(should_record=options.record)
     if options.clients:
         return _tables(options, command, lambda: clients.measure(quick=options.quick))
     if options.webhooks:
@@ -162,6 +176,21 @@ def _profile(options: argparse.Namespace) -> int:
                 print(f"ours cannot be measured: {failure}", file=sys.stderr)
                 return 1
     return 0
+
+
+def _instructions(*, should_record: bool) -> int:
+    try:
+        rows = instructions.measure(_progress())
+    except ServerFailed as failure:
+        print(f"Measurement failed: {failure}", file=sys.stderr)
+        return 1
+    print(instructions.text(rows))
+    if should_record:
+        instructions.record(rows)
+        return 0
+    if any(row.recorded is None for row in rows):
+        print("Nothing is recorded for this environment; --record does.")
+    return 1 if any(row.is_missed for row in rows) else 0
 
 
 def _tables(options: argparse.Namespace, command: str, measure: Callable[[], list[Table]]) -> int:

@@ -1,0 +1,234 @@
+"""Instructions per request, counted by valgrind: figures that load on the machine can't disturb.
+
+The application is called in its own process without a network, under `valgrind --tool=callgrind`.
+The figures recorded in `instructions.json` are a gate: a scenario that costs over 3 % more fails.
+They belong to a version of Python, of apcore, and a kind of processor.
+"""
+
+import asyncio
+import gc
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib.metadata import version
+from itertools import repeat
+from pathlib import Path
+from typing import Any
+
+from tools.benchmarks.servers import ROOT, ServerFailed
+
+RECORD = Path(__file__).with_suffix(".json")
+TOLERANCE = 0.03
+"""Share by which a scenario may cost more than recorded."""
+REQUESTS = 100
+"""Requests that are counted for each scenario."""
+CHUNKS = 50
+"""Chunks that a long stream has more than a short one: the difference is what they cost."""
+LONG = "long stream"
+_LIMIT = 900.0  # seconds; valgrind makes the program some fifty times slower
+_POLL = 0.02  # seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """The figure of one scenario.
+
+    Attributes:
+        scenario: Its name.
+        count: Instructions per request, or per chunk.
+        recorded: The recorded number; None if there is none for this environment.
+    """
+
+    scenario: str
+    count: int
+    recorded: int | None
+
+    @property
+    def change(self) -> float | None:
+        """How much more it costs than recorded, as a share; negative if it costs less."""
+        return None if self.recorded is None else self.count / self.recorded - 1
+
+    @property
+    def is_missed(self) -> bool:
+        """Whether it costs more than is tolerated."""
+        return self.recorded is not None and self.count > self.recorded * (1 + TOLERANCE)
+
+
+def environment() -> str:
+    """Return the name of the environment that the figures depend on."""
+    python = ".".join(platform.python_version_tuple()[:2])
+    return f"Python {python}, apcore {version('apcore')}, {platform.machine()}"
+
+
+def measure(say: Callable[[str], None]) -> list[Row]:
+    """Count the instructions of each scenario, and compare them with the record.
+
+    Raises:
+        ServerFailed: valgrind is not installed, or the program failed.
+    """
+    if shutil.which("valgrind") is None:
+        raise ServerFailed("valgrind is not installed. On Debian and Ubuntu: apt install valgrind")
+    say(f"counting instructions of {REQUESTS} requests each; this takes about two minutes")
+    with tempfile.TemporaryDirectory() as folder:
+        counts = _count(Path(folder))
+    recorded = _records().get(environment(), {})
+    return [Row(name, count, recorded.get(name)) for name, count in counts.items()]
+
+
+def record(rows: list[Row]) -> None:
+    """Write the figures into the record, for this environment."""
+    records = _records() | {environment(): {row.scenario: row.count for row in rows}}
+    RECORD.write_text(json.dumps(records, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+
+
+def text(rows: list[Row]) -> str:
+    """Return a table of the figures."""
+    lines = [environment(), f"{'instructions':28}{'now':>12}{'recorded':>12}{'change':>10}"]
+    for row in rows:
+        recorded = "" if row.recorded is None else f"{row.recorded:,}"
+        change = "" if row.change is None else f"{row.change:+.1%}"
+        missed = f"  more than {TOLERANCE:.0%}" if row.is_missed else ""
+        lines.append(f"{row.scenario:28}{row.count:12,}{recorded:>12}{change:>10}{missed}")
+    return "\n".join(lines)
+
+
+def _records() -> dict[str, dict[str, int]]:
+    records: dict[str, dict[str, int]] = json.loads(RECORD.read_text(encoding="utf-8"))
+    return records
+
+
+def _count(folder: Path) -> dict[str, int]:
+    command = ["valgrind", "--tool=callgrind", "--instr-atstart=no"]
+    command += [
+        f"--callgrind-out-file={folder}/out",
+        sys.executable,
+        "-m",
+        "tools.benchmarks.instructions",
+    ]
+    # without random hashes, sets and dictionaries cost the same in each run
+    variables = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        command,
+        cwd=ROOT,
+        env=variables,
+        capture_output=True,
+        text=True,
+        timeout=_LIMIT,
+        check=False,
+    )
+    if done.returncode:
+        raise ServerFailed((done.stderr.strip().splitlines() or ["no message"])[-1])
+    numbers: dict[str, int] = json.loads(done.stdout.splitlines()[-1])
+    totals = {path.suffix: _total(path) for path in folder.iterdir()}
+    # callgrind numbers its dumps from 1, in the order of the scenarios
+    counts = {
+        name: totals[f".{dump}"] // number for dump, (name, number) in enumerate(numbers.items(), 1)
+    }
+    counts["chunk"] = (counts.pop(LONG) - counts["stream"]) // CHUNKS
+    return counts
+
+
+def _total(path: Path) -> int:
+    found = re.search(r"^(?:summary|totals): (\d+)", path.read_text("utf-8", "replace"), re.M)
+    if found is None:
+        raise ServerFailed(f"{path.name} of callgrind has no total")
+    return int(found[1])
+
+
+def _control(*options: str) -> None:
+    """Give callgrind a command, which it obeys when this process next does something."""
+    command = ["callgrind_control", *options, str(os.getpid())]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as control:
+        while control.poll() is None:
+            time.sleep(_POLL)
+    if control.returncode:
+        raise ServerFailed("callgrind_control failed")
+
+
+async def _requests(app: Any) -> dict[str, Iterator[bytes]]:
+    """Return the requests of each scenario."""
+    from tools.benchmarks import messages
+    from tools.benchmarks.apps import CARD_PATH
+    from tools.benchmarks.http1 import get
+
+    task = await _respond(app, *_request(next(messages.send())))
+    return {
+        "send, 0.3": messages.send(),
+        "send, 1.0": messages.send_v1(),
+        "get": messages.get_task([json.loads(task)["result"]["id"]]),
+        "card": repeat(get(CARD_PATH)),
+        "stream": messages.stream("bench.chunks", count=1.0, pause=0.0),
+        LONG: messages.stream("bench.chunks", count=1.0 + CHUNKS, pause=0.0),
+    }
+
+
+def _request(data: bytes) -> tuple[dict[str, Any], bytes]:
+    """Return the ASGI scope and the body of an HTTP request."""
+    head, _, body = data.partition(b"\r\n\r\n")
+    (method, path, _), *lines = (line.split(b" ") for line in head.split(b"\r\n"))
+    headers = [(name.rstrip(b":").lower(), b" ".join(value)) for name, *value in lines]
+    scope = {
+        "type": "http",
+        "asgi": {"version": "3.0"},
+        "http_version": "1.1",
+        "scheme": "http",
+        "method": method.decode(),
+        "path": path.decode(),
+        "raw_path": path,
+        "query_string": b"",
+        "root_path": "",
+        "headers": headers,
+        "client": ("127.0.0.1", 50_000),
+        "server": ("127.0.0.1", 80),
+        "state": {},
+    }
+    return scope, body
+
+
+async def _respond(app: Any, scope: dict[str, Any], body: bytes) -> bytes:
+    """Pass a request to an ASGI application, and return the body of its response."""
+    received, sent = [{"type": "http.request", "body": body, "more_body": False}], list[bytes]()
+
+    async def receive() -> Any:
+        return received.pop() if received else await asyncio.Event().wait()
+
+    async def send(message: Any) -> None:
+        if message["type"] == "http.response.start" and message["status"] != 200:
+            raise ServerFailed(f"{scope['path']} was answered with {message['status']}")
+        sent.append(message.get("body", b""))
+
+    await app(scope, receive, send)
+    return b"".join(sent)
+
+
+async def _run() -> dict[str, int]:
+    from tools.benchmarks import apps
+
+    app, numbers = await apps.ours(), dict[str, int]()
+    async with app.router.lifespan_context(app):
+        scenarios = await _requests(app)
+        for requests in scenarios.values():
+            for _ in range(20):  # until caches are full and the interpreter has specialized
+                await _respond(app, *_request(next(requests)))
+        _control("--instr=on")
+        for name, requests in scenarios.items():
+            numbers[name] = REQUESTS if name != LONG else REQUESTS // 5
+            prepared = [_request(next(requests)) for _ in range(numbers[name])]
+            gc.collect()
+            _control("--zero")
+            for scope, body in prepared:
+                await _respond(app, scope, body)
+            _control("--dump")
+    return numbers
+
+
+if __name__ == "__main__":
+    print(json.dumps(asyncio.run(_run())))
