@@ -9,7 +9,15 @@ import pytest
 from a2a.types import Message, Part
 from apcore import Registry
 from apcore.decorator import module
-from apcore_a2a_core import OutputError, PartConverter, PartError, SchemaConverter, from_value
+from apcore_a2a_core import (
+    ErrorMapper,
+    MediaTypeError,
+    OutputError,
+    PartConverter,
+    PartError,
+    SchemaConverter,
+    from_value,
+)
 from google.protobuf.json_format import ParseDict
 from hypothesis import given
 from hypothesis import strategies as st
@@ -209,6 +217,34 @@ def test_a_file_is_passed_in_the_member_that_the_schema_has(descriptor: Describe
 def test_malformed_parts_are_refused(part: Any, schema: Any, descriptor: Describe) -> None:
     with pytest.raises(PartError):
         input_of(part, schema, descriptor)
+
+
+@pytest.mark.parametrize(
+    ("part", "schema"),
+    [
+        ({"url": URI}, TWO),
+        ({"raw": "aGk="}, FILE),
+        (Part(raw=b"hi", media_type="image/png"), CITY),
+        ({"data": {}, "mediaType": "text/csv"}, CITY),
+        ({"kind": "data", "data": {}, "mimeType": "application/xml"}, CITY),
+        (ParseDict({"data": {}, "mediaType": "application/jsonx"}, Part()), None),
+    ],
+)
+def test_a_media_type_that_the_skill_does_not_take_has_an_error_of_its_own(
+    part: Any, schema: Any, descriptor: Describe
+) -> None:
+    with pytest.raises(MediaTypeError) as caught:
+        input_of(part, schema, descriptor)
+    error = ErrorMapper().to_jsonrpc_error(caught.value)
+    assert (error["code"], error["data"]["type"]) == (-32005, "ContentTypeNotSupportedError")
+    assert "application/json" in error["message"]
+
+
+@pytest.mark.parametrize(
+    "media_type", ["application/json", "Application/JSON; charset=utf-8", "application/geo+json"]
+)
+def test_data_of_every_media_type_of_json_is_taken(media_type: str, descriptor: Describe) -> None:
+    assert input_of({"data": {"a": 1}, "mediaType": media_type}, TWO, descriptor) == {"a": 1}
 
 
 def test_a_message_without_parts_is_refused(descriptor: Describe) -> None:

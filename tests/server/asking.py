@@ -52,7 +52,8 @@ CODES = {
 """For each reason in errors of HTTP+JSON, the JSON-RPC code of the same error."""
 
 STATUSES = {CODES[mapping.reason]: mapping.http_code for mapping in A2A_ERROR_MAPPING.values()} | {
-    -32700: 400
+    -32700: 400,
+    -32005: 415,
 }
 
 BUILTINS = [

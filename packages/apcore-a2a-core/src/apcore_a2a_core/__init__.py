@@ -3,6 +3,7 @@
 from .agent_card import EXTENSION_URI, AgentCardBuilder, card_to_dict
 from .errors import (
     ErrorMapper,
+    MediaTypeError,
     OutputError,
     PartError,
     RefusalReason,
@@ -24,6 +25,7 @@ __all__ = [
     "ErrorMapper",
     "Executor",
     "Identity",
+    "MediaTypeError",
     "OutputError",
     "PartConverter",
     "PartError",

@@ -1,9 +1,10 @@
 """Errors of conversion and authentication, and the mapping of errors to error objects.
 
-ValueError          the messages of both errors are safe to show to a caller
-├── PartError       message parts are not valid input for a skill
-└── OutputError     the output of a module cannot be sent
-TokenRefusedError   an authenticator refuses a token, for a reason that its sender may know
+ValueError              the messages of these errors are safe to show to a caller
+├── PartError           message parts are not valid input for a skill
+│   └── MediaTypeError  they have a media type that the skill does not take
+└── OutputError         the output of a module cannot be sent
+TokenRefusedError       an authenticator refuses a token, for a reason that its sender may know
 """
 
 import logging
@@ -21,6 +22,10 @@ logger = logging.getLogger(__name__)
 
 class PartError(ValueError):
     """Message parts that are not valid input for the skill (FR-MSG-003)."""
+
+
+class MediaTypeError(PartError):
+    """Message parts of a media type that the skill does not take (A2A 1.0 §3.3.2)."""
 
 
 class OutputError(ValueError):
@@ -88,6 +93,9 @@ TEMPLATES = {
     "ExecutionCancelledError": ErrorTemplate(-32603, "Canceled", "EXECUTION_CANCELLED"),
     "InternalError": ErrorTemplate(-32603, "Internal error", "GENERAL_INTERNAL_ERROR"),
     "InvalidInputError": ErrorTemplate(-32602, "Invalid input: {}", "GENERAL_INVALID_INPUT"),
+    "MediaTypeError": ErrorTemplate(
+        -32005, "{}", "CONTENT_TYPE_NOT_SUPPORTED", "ContentTypeNotSupportedError"
+    ),
     "ModuleDisabledError": ErrorTemplate(-32601, MISSING, "MODULE_DISABLED", "ModuleNotFoundError"),
     "ModuleExecuteError": ErrorTemplate(-32603, "Internal error", "MODULE_EXECUTE_ERROR"),
     "ModuleNotFoundError": ErrorTemplate(-32601, MISSING, "MODULE_NOT_FOUND"),

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from a2a import types as a2a
 from google.protobuf.json_format import MessageToDict
 
-from .errors import PartError
+from .errors import MediaTypeError, PartError, clean
 from .schema import (
     Object,
     SchemaConverter,
@@ -20,7 +20,7 @@ from .schema import (
     properties_of,
     text_property,
 )
-from .skill_mapper import JSON, TEXT
+from .skill_mapper import JSON, TEXT, input_modes
 from .values import load_json, narrow, to_value
 
 Parts = Sequence[Mapping[str, Any] | a2a.Part]
@@ -55,6 +55,7 @@ class PartConverter:
             descriptor: Descriptor of the module, with its input schema.
 
         Raises:
+            MediaTypeError: The skill does not take the media type of the first part.
             PartError: There are no parts, or none fits; the error describes the first part.
         """
         errors = [PartError("Message must contain at least one Part")]
@@ -73,7 +74,8 @@ class PartConverter:
         file = part.get("file")
         content = file if is_object(file) else part
         match {name: value for name, value in content.items() if value is not None}:
-            case {"data": data}:
+            case {"data": data} as content:
+                check_json(media_type_of(content))
                 return as_inputs(data)
             case {"text": str(text)}:
                 return self._text(text, schema)
@@ -141,17 +143,33 @@ def as_file(content: str, keys: Sequence[str], file: Mapping[str, Any], schema: 
     """Return *file* as inputs, with its *content* under the first of *keys* that the module takes.
 
     Raises:
-        PartError: The module takes none of *keys*.
+        MediaTypeError: The module takes none of *keys*.
     """
     properties = properties_of(schema) or keys
     key = next((key for key in keys if key in properties), None)
     if key is None:
-        raise PartError("Skill takes no file")
+        accepted = " or ".join(input_modes(schema))
+        raise MediaTypeError(f"The skill takes no such file; send {accepted}")
     name = str(file.get("filename") or file.get("name", ""))
     guessed_type = types_map.get(splitext(name)[1].lower(), BINARY)
+    return {key: content, "name": name, "mimeType": media_type_of(file) or guessed_type}
+
+
+def media_type_of(part: Mapping[str, Any]) -> str:
+    """Return the media type of a part or of its file, in any spelling; empty without one."""
     spellings = ("mediaType", "mimeType", "media_type")  # of 1.0, 0.3, and ProtoJSON
-    media_type = next((file[name] for name in spellings if file.get(name)), guessed_type)
-    return {key: content, "name": name, "mimeType": str(media_type)}
+    return next((str(part[name]) for name in spellings if part.get(name)), "")
+
+
+def check_json(media_type: str) -> None:
+    """Check that data is JSON, which is what a part without a media type is.
+
+    Raises:
+        MediaTypeError: The media type is another one.
+    """
+    essence = media_type.split(";")[0].strip().lower()
+    if essence not in ("", JSON) and not essence.endswith("+json"):
+        raise MediaTypeError(f"Data must be {JSON}, not {clean(media_type, 100)}")
 
 
 def unwrap(output: object, schema: Object) -> object:

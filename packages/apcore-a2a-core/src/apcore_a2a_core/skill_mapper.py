@@ -68,8 +68,7 @@ class SkillMapper:
         ]
 
     def _compute_input_modes(self, descriptor: object) -> list[str]:
-        schema = object_of(descriptor, "input_schema")
-        return modes(schema, textual=text_property(schema) is not None)
+        return input_modes(object_of(descriptor, "input_schema"))
 
     def _compute_output_modes(self, descriptor: object) -> list[str]:
         schema = object_of(descriptor, "output_schema")
@@ -79,6 +78,11 @@ class SkillMapper:
     def _build_extensions(self, annotations: object | None) -> Object | None:
         """Return the extensions of a skill: `{"apcore": {"annotations": {…}}}` (FR-SKL-004)."""
         return {"apcore": {"annotations": {**vars(annotations)}}} if annotations else None
+
+
+def input_modes(schema: Object) -> list[str]:
+    """Return the media types that a skill with this input schema takes."""
+    return modes(schema, textual=text_property(schema) is not None)
 
 
 def modes(schema: Object, *, textual: bool) -> list[str]:

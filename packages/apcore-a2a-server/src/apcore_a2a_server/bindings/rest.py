@@ -5,7 +5,12 @@ from http import HTTPStatus
 from typing import Any
 from urllib.parse import parse_qsl
 
-from a2a.utils.errors import A2A_ERROR_MAPPING, JSONParseError, VersionNotSupportedError
+from a2a.utils.errors import (
+    A2A_ERROR_MAPPING,
+    ContentTypeNotSupportedError,
+    JSONParseError,
+    VersionNotSupportedError,
+)
 from apcore_a2a_core import error_details
 from apcore_a2a_core.dialects import BodySizeError, Json, invalid, parse_json
 from apcore_a2a_core.schema import is_object
@@ -49,8 +54,13 @@ STATUSES: dict[type[Exception], tuple[int, str]] = {
     BodySizeError: (413, "INVALID_ARGUMENT"),
     JSONParseError: (400, "INVALID_ARGUMENT"),
     **{kind: (row.http_code, row.grpc_status) for kind, row in A2A_ERROR_MAPPING.items()},
+    ContentTypeNotSupportedError: (415, "INVALID_ARGUMENT"),
 }
-"""The HTTP status and the name of `google.rpc.Code` for each error (§11.6)."""
+"""The HTTP status and the name of `google.rpc.Code` for each error (§11.6).
+
+For media types the protocol names 415 in 1.0.0 and 400 in 1.0.1. 415 is what HTTP has for them
+(RFC 9110 §15.5.16), and the reason in the error says the same.
+"""
 
 
 class Rest(Endpoint):

@@ -6,8 +6,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from a2a import types as a2a
-from a2a.utils.errors import InvalidParamsError, TaskNotFoundError, UnsupportedOperationError
-from apcore_a2a_core import PartError
+from a2a.utils.errors import (
+    ContentTypeNotSupportedError,
+    InvalidParamsError,
+    TaskNotFoundError,
+    UnsupportedOperationError,
+)
+from apcore_a2a_core import MediaTypeError, PartError
 from apcore_a2a_core.dialects import invalid
 from apcore_a2a_core.states import INPUT_REQUIRED, NAMES, PAUSED
 
@@ -113,6 +118,7 @@ class Admission:
 
         Raises:
             InvalidParamsError: No skill is named, or the parts are no input for it.
+            ContentTypeNotSupportedError: The skill does not take the parts' media types.
             MethodNotFoundError: The skill does not exist.
         """
         skill_id = named_skill(request) or self.default_skill
@@ -144,6 +150,7 @@ class Admission:
 
         Raises:
             InvalidParamsError: The pause is for input, and the parts are no input.
+            ContentTypeNotSupportedError: The skill does not take the parts' media types.
             MethodNotFoundError: The skill does not exist any more.
         """
         skill, message = self.setup.skills.get(record.skill), request.message
@@ -163,6 +170,8 @@ class Admission:
         """Split parts into the inputs of *skill* and other parts, these as JSON."""
         try:
             content, other_parts = self.setup.converter.split(parts, skill.descriptor)
+        except MediaTypeError as error:
+            raise ContentTypeNotSupportedError(str(error)) from None
         except PartError as error:
             raise InvalidParamsError(str(error)) from None
         inputs = content if isinstance(content, dict) else {"text": content}

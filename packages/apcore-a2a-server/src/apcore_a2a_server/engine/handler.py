@@ -36,6 +36,9 @@ MAX_PAGE_SIZE = 100
 MAX_CREATED_PAGE_SIZE = 200
 """Maximum number of tasks on a page of `tasks/list`."""
 
+EARLY_REFUSALS = (errors.InvalidParamsError, errors.ContentTypeNotSupportedError, TooMuchError)
+"""Refusals of a message that come before apcore checks access to the skill."""
+
 
 @dataclass(frozen=True, slots=True)
 class Request:
@@ -96,8 +99,8 @@ class Handler:
                 call = self.admission.new_call(params, caller, parts, streaming=streaming)
                 webhook = await self._webhook(push, request)
                 return await self.engine.start(replace(call, webhook=webhook))
-            except (errors.InvalidParamsError, TooMuchError):
-                # these errors come before apcore's access check, and reveal that the skill exists
+            except EARLY_REFUSALS:
+                # these errors reveal that the skill exists
                 await self.admission.check_access(params, caller)
                 raise
         params.message.task_id = record.task.id

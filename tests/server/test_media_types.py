@@ -1,0 +1,68 @@
+"""Parts of media types that a skill does not take: -32005, and HTTP 415 in HTTP+JSON."""
+
+from contextlib import closing
+from typing import Any
+
+import pytest
+from apcore import ACL, Executor
+
+from .inloop import WAYS, Does, Peer, always, give_back, registry_of, serving
+from .inloop import anyio_backend as anyio_backend
+
+pytestmark = [pytest.mark.anyio, pytest.mark.rotating("agent", "rpc", "way")]
+every_way = pytest.mark.parametrize("way", WAYS)
+
+CITY = {"type": "object", "properties": {"city": {"type": "string"}, "days": {}}}
+MODULES = {"work": Does(give_back, input_schema=CITY), "other": always({})}
+
+
+def file_part(peer: Peer) -> dict[str, Any]:
+    if peer.wire.modern:
+        return {"raw": "aGk=", "mediaType": "image/png"}
+    return {"kind": "file", "file": {"bytes": "aGk=", "mimeType": "image/png"}}
+
+
+def data_part(peer: Peer, media_type: str) -> dict[str, Any]:
+    name = "mediaType" if peer.wire.modern else "mimeType"
+    return {**peer.part(data={"city": "Oslo"}), name: media_type}
+
+
+@every_way
+async def test_a_file_for_a_skill_that_takes_none_is_an_unsupported_content_type(way: str) -> None:
+    async with serving(MODULES, way) as peer:
+        for operation in ("send", "stream"):
+            answer = await peer.ask(operation, peer.wire.params("work", file_part(peer)))
+            assert answer.code == -32005
+            assert "application/json" in answer.message
+            assert answer.status == (415 if way == "REST" else 200)
+        assert (await peer.ask("list")).result["tasks"] == []
+
+
+@every_way
+async def test_data_of_another_media_type_than_json_is_an_unsupported_content_type(
+    way: str,
+) -> None:
+    async with serving(MODULES, way) as peer:
+        assert (await peer.send("work", data_part(peer, "text/csv"))).code == -32005
+        assert (await peer.send("work", data_part(peer, "application/geo+json"))).code is None
+
+
+@every_way
+async def test_the_first_part_that_the_skill_takes_is_still_found(way: str) -> None:
+    async with serving(MODULES, way) as peer:
+        answer = await peer.send("work", file_part(peer), peer.part(data={"city": "Oslo"}))
+        assert answer.data == {"city": "Oslo"}
+
+
+@every_way
+async def test_malformed_parts_are_still_invalid_params(way: str) -> None:
+    async with serving(MODULES, way) as peer:
+        assert (await peer.send("work", peer.part(text="no json"))).code == -32602
+        assert (await peer.send("work", peer.part(data=[1]))).code == -32602
+
+
+async def test_the_error_reveals_no_skill_that_the_caller_may_not_call() -> None:
+    denied = Executor(registry_of(MODULES), acl=ACL([], default_effect="deny"))
+    with closing(denied):
+        async with serving(denied) as peer:
+            assert (await peer.send("work", file_part(peer))).code == -32001
