@@ -60,7 +60,8 @@ def test_credentials_and_token_are_sent_as_specified() -> None:
     authentication = {"scheme": "Bearer", "credentials": "sesame"}
     with receiving() as receiver, agent() as caller:
         caller.send(url=receiver.url, token="t-1", authentication=authentication)
-        caller.send_old(url=receiver.url, authentication={"schemes": ["Basic"], "credentials": "x"})
+        several = {"schemes": ["Basic", "Bearer"], "credentials": "x"}
+        caller.send_old(url=receiver.url, authentication=several)
         caller.send(url=receiver.url)
         receiver.wait(9)
     received = {

@@ -215,12 +215,32 @@ def test_the_task_id_alone_is_enough_as_the_srs_requires(old: Agent) -> None:
     assert hooks.of(task) == []
 
 
-@pytest.mark.parametrize("schemes", [["Bearer", "Basic"], "Bearer"])
-def test_the_first_or_only_scheme_is_used(old: Agent, schemes: object) -> None:
+def test_a_push_config_keeps_all_its_schemes(old: Agent) -> None:
     hooks, task = Hooks(old), old.send().task["id"]
-    credentials = {"schemes": schemes, "credentials": "sesame"}
+    authentication = {"schemes": ["Bearer", "Basic", "X-Own"], "credentials": "sesame"}
+    hooks.set(task, id="c1", url=UNREACHABLE, authentication=authentication)
+    for config in (hooks.get(task, "c1"), old.ask("push list", {"id": task})):
+        (shown,) = [config.result] if isinstance(config.result, dict) else config.result
+        assert shown["pushNotificationConfig"]["authentication"] == authentication
+    modern = Agent(old.client, "1.0").ask("push get", {"taskId": task, "id": "c1"})
+    assert modern.result["authentication"] == BEARER
+
+
+def test_the_only_scheme_may_be_given_without_a_list(old: Agent) -> None:
+    hooks, task = Hooks(old), old.send().task["id"]
+    credentials = {"schemes": "Bearer", "credentials": "sesame"}
     hooks.set(task, id="c1", url=UNREACHABLE, authentication=credentials)
     assert plain(hooks.get(task, "c1").result)["authentication"] == BEARER
+
+
+def test_a_config_of_1_0_has_one_scheme(new: Agent) -> None:
+    task = new.send().task["id"]
+    for scheme in ("Bearer,Basic", "Bearer Basic"):
+        authentication = {"scheme": scheme, "credentials": "sesame"}
+        answer = Hooks(new).agent.ask(
+            "push set", {"taskId": task, "url": UNREACHABLE, "authentication": authentication}
+        )
+        assert (answer.code, answer.fields) == (-32602, ["authentication.scheme"])
 
 
 def test_a_deletion_has_no_result_in_0_3(old: Agent) -> None:
@@ -355,7 +375,9 @@ def test_an_invalid_push_config_is_refused_with_its_field(
         assert "sesame" not in message
 
 
-@pytest.mark.parametrize("schemes", [5, {}, [5], [CUT]], ids=label)
+@pytest.mark.parametrize(
+    "schemes", [5, {}, [5], [CUT], ["Bearer,Basic"], ["Bearer", ""], ["a"] * 11], ids=label
+)
 def test_invalid_schemes_of_0_3_are_refused(old: Agent, schemes: object) -> None:
     task = old.send().task["id"]
     assert_refused(Hooks(old), task, there(schemes=schemes), "")

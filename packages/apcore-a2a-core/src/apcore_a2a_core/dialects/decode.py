@@ -361,9 +361,13 @@ def _config(value: Json, path: str) -> Json:
 
 
 def _authentication(value: Json, path: str) -> Json:
-    """Use the first of the `schemes` of 0.3."""
+    """Join the `schemes` of 0.3 with commas, which no scheme has: the type of 1.0 has only one."""
     schemes = value.get("schemes")
-    return {"scheme": next(iter(schemes), None) if is_array(schemes) else schemes, **value}
+    if is_array(schemes):
+        if not all(isinstance(scheme, str) and "," not in scheme for scheme in schemes):
+            raise invalid(f"{path}.scheme", "must be HTTP authentication schemes")
+        schemes = ",".join(schemes)
+    return {"scheme": schemes, **value}
 
 
 def _address(value: Json, path: str) -> Json:

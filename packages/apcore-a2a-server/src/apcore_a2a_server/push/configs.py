@@ -13,11 +13,12 @@ from apcore_a2a_core.dialects import Json, invalid
 from apcore_a2a_server.store import Store, Version, Webhook, with_webhook
 
 from .guard import Guard, RefusedError
-from .signing import DIALECT_1
+from .signing import DIALECT_1, schemes_of
 
 CONFIG_ID = re.compile(r"[\x21-\x7e]{1,256}")
 AUTH_SCHEME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,64}")
 """A token (RFC 9110 §5.6.2)."""
+MAX_SCHEMES: dict[Version, int] = {"1.0": 1, "0.3": 10}
 HEADER_VALUE = re.compile(r"(?! )[\x20-\x7e]{0,4096}(?<! )")
 """A field value of visible ASCII characters and inner spaces (RFC 9110 §5.5)."""
 HEADER_VALUE_RULE = "must be at most 4096 printable ASCII characters, without outer spaces"
@@ -84,7 +85,7 @@ class PushConfigs:
         version: Version,
         principal: str,
     ) -> Webhook:
-        _check(config)
+        _check(config, version)
         try:
             await self._guard.check(config.url, principal)
         except RefusedError as error:
@@ -118,15 +119,15 @@ class PushConfigs:
             )
 
 
-def _check(config: a2a.TaskPushNotificationConfig) -> None:
-    authentication = config.authentication
+def _check(config: a2a.TaskPushNotificationConfig, version: Version) -> None:
+    authentication, schemes = config.authentication, schemes_of(config)
     if config.id and not CONFIG_ID.fullmatch(config.id):
         raise invalid("id", "must be at most 256 visible ASCII characters")
     if not HEADER_VALUE.fullmatch(config.token):
         raise invalid("token", HEADER_VALUE_RULE)
     if not HEADER_VALUE.fullmatch(authentication.credentials):
         raise invalid("authentication.credentials", HEADER_VALUE_RULE)
-    if authentication.scheme and not AUTH_SCHEME.fullmatch(authentication.scheme):
+    if len(schemes) > MAX_SCHEMES[version] or not all(map(AUTH_SCHEME.fullmatch, schemes)):
         raise invalid(
             "authentication.scheme", "must be an HTTP authentication scheme, such as Bearer"
         )
@@ -139,13 +140,15 @@ def _webhook_json(webhook: Webhook, version: Version) -> Json:
 
     The protocol has no members for the status; in 1.0, only a failed webhook has them.
     """
-    config = DIALECT_1.message(webhook.config)
+    config, schemes = DIALECT_1.message(webhook.config), schemes_of(webhook.config)
     failed = {"status": "failed", "reason": webhook.failure} if webhook.failure else {}
     if version == "1.0":
+        if schemes:
+            config["authentication"]["scheme"] = schemes[0]
         return {**config, **failed}
     task_id = config.pop("taskId")
     if "authentication" in config:
         authentication = config["authentication"]
-        scheme = authentication.pop("scheme", None)
-        config["authentication"] = {"schemes": [scheme] if scheme else [], **authentication}
+        authentication.pop("scheme", None)
+        config["authentication"] = {"schemes": schemes, **authentication}
     return {"taskId": task_id, "pushNotificationConfig": config, "status": "active", **failed}

@@ -38,9 +38,15 @@ def protocol_headers(webhook: Webhook) -> Headers:
     if config.token:
         headers.append(("x-a2a-notification-token", config.token))
     if config.authentication.scheme:
-        credentials = f"{config.authentication.scheme} {config.authentication.credentials}"
+        credentials = f"{schemes_of(config)[0]} {config.authentication.credentials}"
         headers.append(("authorization", credentials.strip()))
     return headers
+
+
+def schemes_of(config: a2a.TaskPushNotificationConfig) -> list[str]:
+    """Return the authentication schemes of a push config: several in 0.3, of which one is used."""
+    scheme = config.authentication.scheme
+    return scheme.split(",") if scheme else []
 
 
 class Signer:
