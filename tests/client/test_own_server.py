@@ -42,6 +42,7 @@ from apcore_a2a_client import (
 )
 from apcore_a2a_client.tasks import after
 from apcore_a2a_server import Limits
+from apcore_a2a_server.modules import InputRequiredError
 from apcore_a2a_server.push import PushSettings
 
 from tests.push.receiver import Reply, receiving
@@ -686,6 +687,41 @@ async def test_a_running_task_can_be_subscribed_to(way: str, kind: str) -> None:
         else:
             with pytest.raises(UnsupportedOperationError):
                 await anext(client.subscribe(task.id))
+
+
+@each_way
+@each_kind
+async def test_reading_a_task_stops_at_a_pause_and_closes_the_stream(way: str, kind: str) -> None:
+    """The agent keeps a subscription open until the task ends."""
+    gate = Gate()
+
+    async def asks(inputs: Inputs, context: "Context[Any]") -> Inputs:
+        await gate(inputs, context)
+        raise InputRequiredError("Which one?")
+
+    def reads(client: A2AClient, task: Task) -> list[Events]:
+        return [client.subscribe(task.id), client.follow(task)]
+
+    async def states_of(events: Events) -> list[str]:
+        return [kind for kind in kinds_of([event async for event in events]) if kind != "artifact"]
+
+    async with (
+        served({"work": Does(asks)}, keep_alive=0.05) as server,
+        connected_client(server.base_url(way), kind) as client,
+    ):
+        streams = server.app.state.agent.handler.streams
+        task = await client.send_message({}, skill="work", blocking=False)
+        await gate.reached.wait()
+        reading = [asyncio.create_task(states_of(events)) for events in reads(client, task)]
+        waiting = asyncio.create_task(client.wait(task))
+        await true(lambda: way == "0.3" or len(streams) == 3)
+        gate.opened.set()
+        assert [(await each)[-1] for each in reading] == ["input-required"] * 2
+        paused = await waiting
+        assert paused.status.state.is_paused
+        assert await states_of(client.subscribe(task.id)) == ["input-required"]
+        assert await states_of(client.follow(paused)) == []
+        await true(lambda: not len(streams))
 
 
 @each_way

@@ -1,17 +1,23 @@
 """Operate an agent: find and inspect tasks, answer the paused ones, add webhooks."""
 
+import asyncio
 import re
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from datetime import datetime, timedelta
+from time import monotonic, sleep
+from typing import Any
 
+import httpx
 import pytest
 from apcore_a2a_server.push import PushSettings
 from playwright.sync_api import Locator, Page, expect
 
 from tests.push.receiver import receiving
 from tests.server.inloop import NEEDS_APPROVAL, Does, give_back, registry_of
-from tests.serving import running
+from tests.server.modules import Inputs
+from tests.serving import PATIENCE, running
 
 from .breakable import BreakableProxy
 from .browsing import Visit
@@ -175,6 +181,51 @@ def test_a_task_is_shown_with_its_history_and_events(visit: Visit, other: OtherC
     expect(events).to_contain_text(["submitted", "working", '"n":7', "completed"])
     page.get_by_text("Task as JSON").click()
     expect(page.get_by_text(f'id: "{task["id"]}"')).to_be_visible()
+
+
+def test_watching_a_task_stops_at_its_pause_but_not_at_a_past_one(
+    open_visit: Callable[..., Visit],
+) -> None:
+    """The agent keeps a subscription open until the task ends."""
+    released = threading.Event()
+
+    async def waits(inputs: Inputs, context: Any) -> Inputs:
+        await asyncio.to_thread(released.wait, PATIENCE)
+        return inputs
+
+    modules = {"ask.first": Does(waits, annotations=NEEDS_APPROVAL)}
+    with (
+        running(registry_of(modules), explorer=True, metrics=True) as url,
+        closing(OtherClient(url)) as other,
+    ):
+        task = other.send({"data": {"n": 1}}, "ask.first")
+        visit = open_visit(url)
+        page = visit.go(f"tasks/{task['id']}")
+        events = page.get_by_role("listbox", name="Events").get_by_role("option")
+        expect(events).to_contain_text(["submitted", "working", "input-required"])
+        true(lambda: open_streams(url) == 0)
+        message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "yes"}]}
+        options = {"configuration": {"returnImmediately": True}}
+        other.call("SendMessage", message={**message, "taskId": task["id"]}, **options)
+        page.reload()
+        expect(events).to_contain_text(["submitted", "working", "input-required", "working"])
+        assert open_streams(url) == 1
+        released.set()
+        expect(events).to_contain_text(["input-required", "working", '"n":1', "completed"])
+
+
+def open_streams(url: str) -> int:
+    """Return the number of streams that the agent has open."""
+    count: int = httpx.get(f"{url}/metrics", trust_env=False).json()["open_streams"]
+    return count
+
+
+def true(holds: Callable[[], bool]) -> None:
+    """Poll *holds* until it returns True."""
+    deadline = monotonic() + PATIENCE
+    while not holds():
+        assert monotonic() < deadline
+        sleep(0.02)
 
 
 def test_a_webhook_is_added_gets_notifications_and_is_removed(

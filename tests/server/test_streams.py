@@ -281,16 +281,6 @@ async def test_a_subscription_to_an_unknown_task_is_refused(way: str, headers: J
         assert (await peer.ask("subscribe", {"id": "unknown"}, headers)).code == -32001
 
 
-@pytest.mark.parametrize("way", WAYS)
-async def test_a_subscription_to_a_paused_task_gets_the_task_and_ends(way: str) -> None:
-    modules = {"work": Does(give_back, annotations=NEEDS_APPROVAL)}
-    async with serving(modules, way) as peer:
-        task_id = (await peer.send()).task["id"]
-        async with peer.subscribe(task_id) as stream:
-            (snapshot,) = await stream.rest()
-        assert (str(snapshot), snapshot.id) == ("task input-required", 3)
-
-
 async def test_without_the_missed_events_a_reader_gets_a_snapshot() -> None:
     """As after a restart, when only a user's store has the task."""
     store = DictStore()

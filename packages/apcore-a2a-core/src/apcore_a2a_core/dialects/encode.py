@@ -69,8 +69,20 @@ class V1:
         """Return the result of a send."""
         return {"task": self.task(task, history_length)}
 
-    def event(self, payload: Payload, history_length: int | None = None) -> Json:
-        """Return the result of one event of a stream (§3.2.3)."""
+    def event(
+        self,
+        payload: Payload,
+        history_length: int | None = None,
+        *,
+        until: frozenset[int] = SETTLED,
+    ) -> Json:
+        """Return the result of one event of a stream (§3.2.3).
+
+        Args:
+            payload: The event.
+            history_length: The number of messages that a task has at most; None for all.
+            until: The states in which the stream ends, for the `final` of 0.3.
+        """
         return {STREAMED[type(payload)]: self._payload(payload, history_length)}
 
     def _payload(self, payload: Payload, history_length: int | None) -> Json:
@@ -97,9 +109,18 @@ class V03(V1):
         """Return the result of a send: the task itself."""
         return self.task(task, history_length)
 
-    def event(self, payload: Payload, history_length: int | None = None) -> Json:
+    def event(
+        self,
+        payload: Payload,
+        history_length: int | None = None,
+        *,
+        until: frozenset[int] = SETTLED,
+    ) -> Json:
         """Return the result of one event of a stream: the payload itself."""
-        return self._payload(payload, history_length)
+        result = self._payload(payload, history_length)
+        if isinstance(payload, a2a.TaskStatusUpdateEvent):
+            result["final"] = payload.status.state in until
+        return result
 
     def error(self, error: Json) -> Json:
         """Return *error* unchanged."""

@@ -147,6 +147,24 @@ export class Run {
     for await (const { id, result } of listen(this.operation, exchange, opened, this.#dialect)) {
       const event = this.#dialect.event(result);
       this.take({ id, at: this.#timeOf(event), event });
+      if (this.operation.name === "subscribe" && (await this.#isWaiting())) return;
+    }
+  }
+
+  /**
+   * Whether the task waits for an answer, so that reading ends: an agent may keep a subscription
+   * open until the task ends. A past pause, which was answered, is followed by further events.
+   */
+  async #isWaiting(): Promise<boolean> {
+    const { task } = this;
+    if (!task || !isPaused(task.status.state)) return false;
+    try {
+      const operation = { name: "get" as const, id: task.id };
+      const answer = await ask(operation, { signal: this.#abort.signal }, this.#dialect);
+      const { status } = this.#dialect.task(answer);
+      return isPaused(status.state) && status.timestamp === task.status.timestamp;
+    } catch {
+      return true;
     }
   }
 

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, TypeAlias
 from a2a import types as a2a
 from a2a.types import DeleteTaskPushNotificationConfigRequest
 from apcore_a2a_core.dialects import V03, V1, Json, decode
+from apcore_a2a_core.states import SETTLED, TERMINAL
 
 from apcore_a2a_server.engine.clients import Caller
 from apcore_a2a_server.engine.handler import Events, Handler, Request
@@ -102,7 +103,8 @@ async def perform(method: str, params: Params, handler: Handler, caller: Caller)
         return _encode_page(dialect, message, result, history_length)
     if not isinstance(result, AsyncGenerator):
         return result
-    return Stream(result, partial(dialect.event, history_length=history_length))
+    until = TERMINAL if request_type is a2a.SubscribeToTaskRequest else SETTLED
+    return Stream(result, partial(dialect.event, history_length=history_length, until=until))
 
 
 def _encode_page(

@@ -125,10 +125,12 @@ OnAbandoned: TypeAlias = Callable[[str], Coroutine[Any, Any, None]]
 
 
 class Watchers:
-    """Counts the clients that wait for each task, and reports tasks without any.
+    """The clients that wait for each task; reports tasks that have lost all of them.
 
     Only a disconnect makes a task abandoned. A client that got its response, or that the server
-    itself disconnects, does not count (FR-MSG-005).
+    itself disconnects, does not count (FR-MSG-005). Nor does an observer, which has subscribed to
+    a task that is or was paused: it keeps a task that other clients have left, but if it is the
+    only one to disconnect, the task goes on.
 
     Args:
         on_abandoned: Callback for a task whose last client disconnected and did not return.
@@ -139,6 +141,8 @@ class Watchers:
         self._on_abandoned = on_abandoned
         self._grace = grace
         self._watchers: dict[str, int] = {}
+        self._observers: set[Connection] = set()
+        self._lost_tasks: set[str] = set()  # still watched, but a client that waited is gone
         self._grace_timers: dict[str, asyncio.TimerHandle] = {}
         self._background = BackgroundTasks()
 
@@ -149,12 +153,23 @@ class Watchers:
             self._grace_timers.pop(task_id).cancel()
         connection.callback(self._leave, task_id, connection)
 
+    def observe(self, task_id: str, connection: Connection) -> None:
+        """Count the client of *connection* as an observer, since the task is paused."""
+        self._observers.add(connection)
+        self._lost_tasks.discard(task_id)
+
     def _leave(self, task_id: str, connection: Connection) -> None:
         self._watchers[task_id] -= 1
+        if connection in self._observers:
+            self._observers.discard(connection)
+        elif connection.disconnected:
+            self._lost_tasks.add(task_id)
         if self._watchers[task_id]:
             return
         del self._watchers[task_id]
-        if connection.disconnected and self._grace is not None:
+        is_lost = task_id in self._lost_tasks
+        self._lost_tasks.discard(task_id)
+        if is_lost and connection.disconnected and self._grace is not None:
             running_loop = asyncio.get_running_loop()
             timer = running_loop.call_later(self._grace, self._abandon, task_id)
             self._grace_timers[task_id] = timer

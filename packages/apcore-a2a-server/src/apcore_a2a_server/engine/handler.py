@@ -7,6 +7,7 @@ Streams carry the versions of events. The SDK's `RequestHandler` has no place fo
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeAlias
 
 from a2a import types as a2a
@@ -143,6 +144,9 @@ class Handler:
     async def subscribe(self, request: Request) -> Events:
         """Return the events of a task from now on, or after the client's last one (§3.1.6).
 
+        The stream stays open while the task is paused, and ends with the task. From a pause on, its
+        client is an observer, whose own disconnect cancels nothing.
+
         Raises:
             UnsupportedOperationError: The task has ended, and the client names no last event.
             TooMuchError: Too many streams are open.
@@ -152,12 +156,21 @@ class Handler:
         resumes = request.last_event_id is not None and request.last_event_id <= record.version
         if record.task.status.state in TERMINAL and not resumes:
             raise errors.UnsupportedOperationError("The task has ended")
-        self.streams.enter(request.caller.client, request.caller.connection)
-        self.watchers.enter(record.task.id, request.caller.connection)
-        if resumes:
-            after_version = request.last_event_id or 0
-            return follow(self.tasks, record.task.id, after_version, idle=self.keep_alive)
-        return attach(self.tasks, record, idle=self.keep_alive)
+        task_id, connection = record.task.id, request.caller.connection
+        self.streams.enter(request.caller.client, connection)
+        self.watchers.enter(task_id, connection)
+        observe = partial(self.watchers.observe, task_id, connection)
+        if record.task.status.state in PAUSED:
+            observe()
+        events = follow(
+            self.tasks,
+            task_id,
+            (request.last_event_id or 0) if resumes else record.version,
+            until=TERMINAL,
+            on_pause=observe,
+            idle=self.keep_alive,
+        )
+        return events if resumes else attach(record, events)
 
     async def resubscribe(self, request: Request) -> Events:
         """Subscribe as in 0.3: the stream of an ended task has its last status (FR-MSG-006.4)."""

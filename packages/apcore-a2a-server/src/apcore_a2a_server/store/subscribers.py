@@ -4,26 +4,34 @@ A reader never delays the run. If the events after its position were deleted, it
 the task; a reader can resume from the last id that it saw.
 """
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from copy import deepcopy
 
 from a2a import types as a2a
 from apcore_a2a_core.records import TaskRecord
-from apcore_a2a_core.states import SETTLED, TERMINAL
+from apcore_a2a_core.states import PAUSED, SETTLED, TERMINAL, WORKING
 
 from .live import LiveTasks
 from .port import Event
 
 
 async def follow(
-    tasks: LiveTasks, task_id: str, after: int, *, idle: float = 15
+    tasks: LiveTasks,
+    task_id: str,
+    after: int,
+    *,
+    until: frozenset[int] = SETTLED,
+    on_pause: Callable[[], None] | None = None,
+    idle: float = 15,
 ) -> AsyncGenerator[Event | None]:
-    """Yield the events of a task after version *after*, until the task ends or pauses.
+    """Yield the events of a task after version *after*, until the task is in a state of *until*.
 
     Args:
         tasks: The live tasks of this process.
         task_id: The task's id.
         after: The last version that the reader has.
+        until: The states in which the stream ends: `SETTLED`, or `TERMINAL` to read on at a pause.
+        on_pause: Called when the reader has all events of a paused task, perhaps repeatedly.
         idle: Seconds without an event after which None is yielded, as a sign of life.
     """
     while True:
@@ -43,8 +51,11 @@ async def follow(
         if not _is_running_here(tasks, task_id, after):
             if events:
                 continue
-            if await _is_settled(tasks, task_id, after):
+            state = await _state_at(tasks, task_id, after)
+            if state is None or state in until:
                 return
+            if on_pause is not None and state in PAUSED:
+                on_pause()
         if not await _wait(tasks, task_id, after, idle):
             yield None
 
@@ -57,13 +68,19 @@ def _is_running_here(tasks: LiveTasks, task_id: str, after: int) -> bool:
     return live.record.task.status.state not in SETTLED
 
 
-async def _is_settled(tasks: LiveTasks, task_id: str, after: int) -> bool:
-    """Return whether the task has ended or paused, with no event after *after*."""
+async def _state_at(tasks: LiveTasks, task_id: str, after: int) -> int | None:
+    """Return the state of a task whose last event is *after*.
+
+    Returns:
+        The state; `WORKING` if the task has later events; None if the task has been deleted.
+    """
     live = tasks.current(task_id)
-    if live is None and tasks.store.is_durable:
+    record = live.record if live is not None else None
+    if record is None and tasks.store.is_durable:
         record = await tasks.store.get(task_id)
-        return record is None or (record.version <= after and record.task.status.state in SETTLED)
-    return live is None or live.record.task.status.state in SETTLED
+    if record is None:
+        return None
+    return record.task.status.state if record.version <= after else WORKING
 
 
 async def _wait(tasks: LiveTasks, task_id: str, after: int, seconds: float) -> bool:
@@ -77,12 +94,11 @@ async def _wait(tasks: LiveTasks, task_id: str, after: int, seconds: float) -> b
 
 
 async def attach(
-    tasks: LiveTasks, record: TaskRecord, *, idle: float = 15
+    record: TaskRecord, events: AsyncGenerator[Event | None]
 ) -> AsyncGenerator[Event | None]:
-    """Yield a snapshot of the task, and the events after it (A2A 1.0 §3.1.6)."""
-    task_event = snapshot(record)
-    yield task_event
-    async for event in follow(tasks, record.task.id, task_event.version, idle=idle):
+    """Yield a snapshot of the task, and then the *events* after it (A2A 1.0 §3.1.6)."""
+    yield snapshot(record)
+    async for event in events:
         yield event
 
 

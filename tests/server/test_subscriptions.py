@@ -1,0 +1,188 @@
+"""Subscriptions to tasks that pause: they stay open until the task ends."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from apcore_a2a_server import Limits
+
+from .asking import Json
+from .inloop import (
+    NEEDS_APPROVAL,
+    WAYS,
+    Does,
+    Gate,
+    Peer,
+    gapless,
+    give_back,
+    serving,
+    true,
+)
+from .inloop import anyio_backend as anyio_backend
+from .test_disconnect import lose_send, lose_stream, outlast
+
+pytestmark = [pytest.mark.anyio, pytest.mark.rotating("agent", "rpc", "way")]
+every_way = pytest.mark.parametrize("way", WAYS)
+
+STORES: dict[str, Callable[[Path], Json]] = {
+    "memory": lambda folder: {},
+    "sqlite": lambda folder: {"task_store": f"sqlite:///{folder / 'tasks.db'}"},
+}
+
+
+def needing_approval(action: Any) -> Does:
+    return Does(action, annotations=NEEDS_APPROVAL)
+
+
+def yes(peer: Peer, task_id: str) -> Json:
+    """Return the members of a message that approves the call of a task."""
+    return {"parts": [peer.part(text="yes")], "taskId": task_id}
+
+
+@every_way
+@pytest.mark.parametrize("store", STORES)
+async def test_a_subscription_to_a_paused_task_lasts_until_the_task_ends(
+    way: str, store: str, tmp_path: Path
+) -> None:
+    modules = {"work": needing_approval(give_back)}
+    async with serving(modules, way, **STORES[store](tmp_path)) as peer:
+        task_id = (await peer.send()).task["id"]
+        async with peer.subscribe(task_id) as stream:
+            frames = [await stream.next()]
+            await peer.send(**yes(peer, task_id))
+            frames += await stream.rest()
+    ends = ["task input-required", "status working", "artifact", "status completed"]
+    assert [str(frame) for frame in frames] == ends
+    assert gapless(frames, 3)
+
+
+@every_way
+async def test_a_subscription_goes_through_each_pause_of_a_task(way: str) -> None:
+    gate = Gate()
+
+    async def asks(inputs: Any, context: Any) -> Any:
+        await gate(inputs, context)
+        return inputs
+
+    module = Does(asks, annotations=NEEDS_APPROVAL)
+    async with serving({"work": module}, way, keep_alive=0.02) as peer:
+        async with peer.stream() as sent:
+            task_id = (await sent.rest())[0].body["id"]
+        async with peer.subscribe(task_id, 0) as stream:
+            frames = [await stream.next() for _ in range(3)]
+            unclear = {"parts": [peer.part(text="hm")], "taskId": task_id}
+            await peer.send(**unclear)
+            frames.append(await stream.next())
+            await peer.start(**yes(peer, task_id))
+            frames.append(await stream.next())
+            gate.opened.set()
+            frames += await stream.rest()
+    states = [frame.state for frame in frames if frame.kind == "status"]
+    assert states == ["working", "input-required", "input-required", "working", "completed"]
+    assert gapless(frames)
+
+
+@every_way
+async def test_the_stream_of_a_send_ends_at_the_pause(way: str) -> None:
+    modules = {"work": needing_approval(give_back)}
+    async with serving(modules, way) as peer, peer.stream() as stream:
+        assert (await stream.rest())[-1].state == "input-required"
+
+
+async def test_only_the_last_event_of_a_subscription_is_final_in_0_3() -> None:
+    async with serving({"work": needing_approval(give_back)}, "0.3") as peer:
+        async with peer.stream() as sent:
+            frames = await sent.rest()
+        assert [frame.body["final"] for frame in frames if frame.kind == "status"] == [False, True]
+        task_id = frames[0].body["id"]
+        async with peer.subscribe(task_id, 0) as stream:
+            frames = [await stream.next() for _ in frames]
+            await peer.send(**yes(peer, task_id))
+            frames += await stream.rest()
+    final = [frame.body["final"] for frame in frames if frame.kind == "status"]
+    assert final == [False, False, False, True]
+
+
+@every_way
+async def test_a_subscription_ends_when_the_question_expires_or_the_task_is_canceled(
+    way: str,
+) -> None:
+    async with serving({"work": needing_approval(give_back)}, way, input_timeout=0.5) as peer:
+        asked = (await peer.send()).task["id"]
+        async with peer.subscribe(asked) as stream:
+            assert [str(frame) for frame in await stream.rest()][1:] == ["status failed"]
+        asked = (await peer.send()).task["id"]
+        async with peer.subscribe(asked) as stream:
+            await stream.next()
+            await peer.ask("cancel", {"id": asked})
+            assert [str(frame) for frame in await stream.rest()] == ["status canceled"]
+
+
+async def test_a_subscription_is_kept_alive_and_counted_while_the_task_is_paused() -> None:
+    modules = {"work": needing_approval(give_back)}
+    async with serving(modules, keep_alive=0.02, max_streams=1) as peer:
+        task_id = (await peer.send()).task["id"]
+        async with peer.subscribe(task_id) as stream:
+            alive = 0
+            async for line in stream.response.aiter_lines():
+                alive += line.startswith(":")
+                if alive == 3:
+                    break
+            refused = await peer.ask("subscribe", {"id": task_id})
+            assert refused.status == 429
+        await true(lambda: len(peer.served.handler.streams) == 0)
+
+
+@every_way
+async def test_a_subscription_to_a_paused_task_survives_a_restart_of_the_agent(
+    way: str, tmp_path: Path
+) -> None:
+    modules = {"work": needing_approval(give_back)}
+    options = STORES["sqlite"](tmp_path)
+    async with serving(modules, way, **options) as peer:
+        task_id = (await peer.send()).task["id"]
+    async with serving(modules, way, **options) as peer, peer.subscribe(task_id) as stream:
+        frames = [await stream.next()]
+        await peer.send(**yes(peer, task_id))
+        frames += await stream.rest()
+    assert [str(frame) for frame in frames][-1] == "status completed"
+    assert gapless(frames, 3)
+
+
+@every_way
+async def test_the_subscriber_of_a_paused_task_cancels_nothing_when_it_leaves(way: str) -> None:
+    gate, other = Gate(), Gate()
+    modules = {"work": needing_approval(gate), "other": Does(other)}
+    async with serving(modules, way, limits=Limits(disconnect_grace=0)) as peer:
+        task_id = (await peer.send()).task["id"]
+        async with peer.subscribe(task_id) as stream:
+            await stream.next()
+        async with peer.subscribe(task_id) as stream:
+            await stream.next()
+            answering = asyncio.create_task(peer.send(**yes(peer, task_id)))
+            await gate.reached.wait()
+        await outlast(peer, other)
+        assert await peer.state(task_id) == "working"
+        gate.opened.set()
+        assert (await answering).task["id"] == task_id
+        assert await peer.state(task_id) == "completed"
+
+
+@every_way
+@pytest.mark.parametrize("lose", [lose_send, lose_stream])
+async def test_a_subscriber_keeps_the_task_whose_answering_client_disconnects(
+    way: str, lose: Any
+) -> None:
+    gate, other = Gate(), Gate()
+    modules = {"work": needing_approval(gate), "other": Does(other)}
+    async with serving(modules, way, limits=Limits(disconnect_grace=0)) as peer:
+        task_id = (await peer.send()).task["id"]
+        async with peer.subscribe(task_id) as stream:
+            await stream.next()
+            await lose(peer, gate, **yes(peer, task_id))
+            await outlast(peer, other)
+            assert await peer.state(task_id) == "working"
+        await gate.canceled.wait()
+        assert await peer.state(task_id) == "canceled"
