@@ -114,7 +114,7 @@ async def test_an_unknown_path_is_not_found(peer: Peer) -> None:
     for path in ("/nothing", "/.well-known/other.json", "/tasks/a/b/c"):
         response = await peer.client.get(path)
         assert response.status_code == 404
-        assert response.headers["content-type"] == "application/json"
+        assert response.headers["content-type"] == "application/a2a+json"
 
 
 async def test_two_servers_with_the_same_modules_have_the_same_etag(peer: Peer) -> None:

@@ -4,11 +4,13 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import aclosing, suppress
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
-from apcore_a2a_core import ErrorMapper
+from a2a.utils.errors import A2AError
+from apcore_a2a_core import EXTENSION_URI, ErrorMapper
+from apcore_a2a_core.dialects import BodySizeError
 from apcore_a2a_core.values import dump_json
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from apcore_a2a_server.engine.clients import Caller, ClientDisconnectedError, Connection
 from apcore_a2a_server.engine.handler import Events, Handler
@@ -25,6 +27,9 @@ class HttpRequest(NamedTuple):
     caller: Caller
 
 
+Headers: TypeAlias = Sequence[tuple[bytes, bytes]]
+
+CLOSE = (b"connection", b"close")
 NO_STORE = (b"cache-control", b"private, no-store")
 """Responses are for their caller alone (RFC 9111 §5.2.2.5)."""
 EVENT_STREAM_HEADERS = [
@@ -35,18 +40,25 @@ EVENT_STREAM_HEADERS = [
 """The last one turns off buffering in nginx."""
 KEEP_ALIVE = b": keep-alive\n\n"
 """A comment of server-sent events."""
+EXTENSION_HEADERS = (b"a2a-extensions", b"x-a2a-extensions")
+"""The header with the extensions that a client wants to use, in 1.0 (§3.2.6) and 0.3."""
+EXTENSION_NAMES = frozenset(header.decode() for header in EXTENSION_HEADERS)
+EXTENSIONS = frozenset({EXTENSION_URI.encode()})
+"""The extensions on the agent's card."""
 LARGE_BODY = 64 * 1024  # bytes
 """From this size on, bodies are parsed one per iteration of the event loop."""
 DRAIN_FACTOR = 8
 """Multiple of the limit up to which a larger body is read, so that the connection can stay open."""
 
 
-async def read_body(receive: Receive, send: Send, limit: int) -> bytes | None:
-    """Return the whole body, using at most *limit* bytes of memory.
+async def read_body(receive: Receive, limit: int) -> tuple[bytes | None, bool]:
+    """Read the whole body, using at most *limit* bytes of memory.
 
     Returns:
-        The body; None if it is larger, which is then answered with 413 (RFC 9110 §15.5.14), or
-        if the client disconnected.
+        The body, or None if it is larger (RFC 9110 §15.5.14); and whether all of it has arrived.
+
+    Raises:
+        ClientDisconnectedError: The client disconnected.
     """
     body = bytearray()
     size = 0
@@ -54,7 +66,7 @@ async def read_body(receive: Receive, send: Send, limit: int) -> bytes | None:
     while has_more and size <= limit * DRAIN_FACTOR:
         message = await receive()
         if message["type"] == "http.disconnect":
-            return None
+            raise ClientDisconnectedError
         chunk = message.get("body", b"")
         size += len(chunk)
         # a client that still sends when the connection closes may never see the 413: read on
@@ -63,13 +75,7 @@ async def read_body(receive: Receive, send: Send, limit: int) -> bytes | None:
         else:
             body += chunk
         has_more = message.get("more_body", False)
-    if size <= limit:
-        return bytes(body)
-    close = [(b"connection", b"close")] if has_more else []
-    error = {"code": -32600, "message": f"The body is larger than {limit} bytes"}
-    response = {"jsonrpc": "2.0", "id": None, "error": error}
-    await respond(send, response, status=413, headers=close)
-    return None
+    return (bytes(body) if size <= limit else None), not has_more
 
 
 def request_headers(scope: Scope) -> dict[str, str]:
@@ -77,11 +83,31 @@ def request_headers(scope: Scope) -> dict[str, str]:
     return {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
 
 
+def naming_extensions(scope: Scope, send: Send) -> Send:
+    """Return a `send` that names those of the requested extensions that the agent has.
+
+    The response has the header of the request: `A2A-Extensions`, or the name it had in 0.3.
+    """
+    headers: list[tuple[bytes, bytes]] = []
+    for header in EXTENSION_HEADERS:
+        values = [value for name, value in scope["headers"] if name == header]
+        requested = {uri.strip() for value in values for uri in value.split(b",")}
+        if known := requested & EXTENSIONS:
+            headers.append((header, b", ".join(sorted(known))))
+
+    async def send_named(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            message = {**message, "headers": [*message["headers"], *headers]}
+        await send(message)
+
+    return send_named if headers else send
+
+
 def retry_headers(error: Exception) -> list[tuple[bytes, bytes]]:
     """Return `Retry-After` for an error that may pass (RFC 9110 §10.2.3); else no headers."""
     if not isinstance(error, TooMuchError):
         return []
-    close = [(b"connection", b"close")] if error.status == 503 else []
+    close = [CLOSE] if error.status == 503 else []
     return [(b"retry-after", b"%d" % error.retry_after), *close]
 
 
@@ -91,7 +117,7 @@ async def respond(
     *,
     status: int = 200,
     media_type: bytes = b"application/json",
-    headers: Sequence[tuple[bytes, bytes]] = (),
+    headers: Headers = (),
 ) -> None:
     """Send *document* as JSON, or unchanged if it is bytes."""
     body = document if isinstance(document, bytes) else dump_json(document)
@@ -162,14 +188,21 @@ class Endpoint(ABC):
         target = await self.find(scope, send)
         if target is None:
             return
-        body = await read_body(receive, send, self._max_body)
-        if body is not None:
+        with suppress(ClientDisconnectedError):
+            body, is_complete = await read_body(receive, self._max_body)
+            if body is None:
+                error = BodySizeError(f"The body is larger than {self._max_body} bytes")
+                await self.refuse(send, error, [] if is_complete else [CLOSE])
+                return
             if len(body) > LARGE_BODY:
                 await self._wait_for_turn()
+            headers = request_headers(scope)
+            if not headers.keys().isdisjoint(EXTENSION_NAMES):
+                send = naming_extensions(scope, send)
             host = str((scope.get("client") or ("",))[0])
-            with Connection(receive, host) as connection, suppress(ClientDisconnectedError):
+            with Connection(receive, host) as connection:
                 root_path = scope.get("root_path", "")
-                caller = Caller(*caller_of(scope), request_headers(scope), connection, root_path)
+                caller = Caller(*caller_of(scope), headers, connection, root_path)
                 await self.answer(target, HttpRequest(scope, body, caller), send)
 
     async def _wait_for_turn(self) -> None:
@@ -184,6 +217,10 @@ class Endpoint(ABC):
     @abstractmethod
     async def find(self, scope: Scope, send: Send) -> Any:
         """Return the operation for verb and path; None if the response has been sent already."""
+
+    @abstractmethod
+    async def refuse(self, send: Send, error: A2AError, headers: Headers = ()) -> None:
+        """Send an error at the level of HTTP, before the request is read."""
 
     @abstractmethod
     async def answer(self, target: Any, request: HttpRequest, send: Send) -> None:

@@ -15,7 +15,7 @@ from apcore_a2a_server.errors import TooMuchError
 from apcore_a2a_server.middleware import log_context
 from apcore_a2a_server.store import Payload
 
-from .http import Endpoint, HttpRequest, respond, retry_headers, send_event, send_events
+from .http import Endpoint, Headers, HttpRequest, respond, retry_headers, send_event, send_events
 from .landing import LandingPage
 from .operations import DIALECT_03, DIALECT_1, METHODS, Stream, perform, read_params
 
@@ -55,6 +55,12 @@ class JsonRpc(Endpoint):
             return True
         await self._landing.respond(scope, send)
         return None
+
+    async def refuse(self, send: Send, error: errors.A2AError, headers: Headers = ()) -> None:
+        """Send a body's error, which has no id and no dialect, as the body is not read."""
+        details = {"code": -32600, "message": error.message}
+        response = {"jsonrpc": "2.0", "id": None, "error": details}
+        await respond(send, response, status=413, headers=headers)
 
     async def answer(self, target: object, request: HttpRequest, send: Send) -> None:
         """Perform the method in the body, and send its result or error."""

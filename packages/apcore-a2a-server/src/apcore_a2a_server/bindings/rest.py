@@ -1,14 +1,14 @@
 """HTTP+JSON: the REST binding of A2A 1.0 (§11), over the same operations as JSON-RPC."""
 
 import re
-from http import HTTPStatus
 from typing import Any
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, unquote
 
 from a2a.utils.errors import (
     A2A_ERROR_MAPPING,
     ContentTypeNotSupportedError,
     JSONParseError,
+    MethodNotFoundError,
     VersionNotSupportedError,
 )
 from apcore_a2a_core import error_details
@@ -20,7 +20,7 @@ from apcore_a2a_server.errors import DrainingError, TooMuchError
 from apcore_a2a_server.middleware import log_context
 from apcore_a2a_server.middleware.errors import path_of
 
-from .http import Endpoint, HttpRequest, respond, retry_headers, send_events
+from .http import Endpoint, Headers, HttpRequest, respond, retry_headers, send_events
 from .jsonrpc import check_media_type, protocol_version
 from .operations import Stream, perform, read_params
 
@@ -45,9 +45,20 @@ ROUTES = [
         ("GET", "extendedAgentCard", "GetExtendedAgentCard"),
     )
 ]
+ENCODED_SLASH = "\udc2f"
+"""Mark for a `%2F` in a path, which servers decode so that it looks like the end of a segment.
+
+No client can send it: it is a character that UTF-8 cannot encode.
+"""
 NUMBERS = {"historyLength", "history_length", "pageSize", "page_size"}
 BOOLEANS = {"includeArtifacts", "include_artifacts"}
 """Query parameters that are not strings, in both spellings of ProtoJSON."""
+
+
+class MethodNotAllowedError(MethodNotFoundError):
+    """The path has operations, but none with the verb of the request."""
+
+
 STATUSES: dict[type[Exception], tuple[int, str]] = {
     TooMuchError: (429, "RESOURCE_EXHAUSTED"),
     DrainingError: (503, "UNAVAILABLE"),
@@ -55,6 +66,7 @@ STATUSES: dict[type[Exception], tuple[int, str]] = {
     JSONParseError: (400, "INVALID_ARGUMENT"),
     **{kind: (row.http_code, row.grpc_status) for kind, row in A2A_ERROR_MAPPING.items()},
     ContentTypeNotSupportedError: (415, "INVALID_ARGUMENT"),
+    MethodNotAllowedError: (405, "UNIMPLEMENTED"),
 }
 """The HTTP status and the name of `google.rpc.Code` for each error (§11.6).
 
@@ -67,12 +79,25 @@ class Rest(Endpoint):
     """The ASGI endpoint for the REST routes, with or without a tenant as first segment."""
 
     async def find(self, scope: Scope, send: Send) -> tuple[str, Json] | None:
-        """Return the method and the params in the path; answer unknown paths with 404."""
-        target = route(scope["method"], path_of(scope).strip("/"))
-        if target is None:
-            reason = "No operation has this verb and path"
-            await respond(send, _status(404, reason), status=404)
+        """Return the method and the params in the path; answer others with 404 or 405."""
+        path = operation_path(scope)
+        target = route(scope["method"], path)
+        if target is None and (verbs := allowed_verbs(path)):
+            allow = (b"allow", ", ".join(verbs).encode())
+            message = f"This path takes {' or '.join(verbs)} only"
+            await self.refuse(send, MethodNotAllowedError(message), [allow])
+        elif target is None:
+            await self.refuse(send, MethodNotFoundError("No operation has this path"))
         return target
+
+    async def refuse(self, send: Send, error: Exception, headers: Headers = ()) -> None:
+        """Send *error* as a `google.rpc.Status` in JSON (§11.6)."""
+        rpc_error = self.mapper.to_jsonrpc_error(error)
+        code, name = STATUSES.get(type(error), (500, "INTERNAL"))
+        details = error_details(rpc_error)
+        status = {"code": code, "status": name, "message": rpc_error["message"], "details": details}
+        document = {"error": status}
+        await respond(send, document, status=code, media_type=MEDIA_TYPE, headers=headers)
 
     async def answer(self, target: tuple[str, Json], request: HttpRequest, send: Send) -> None:
         """Perform the method of the route, and send its result or error."""
@@ -86,11 +111,7 @@ class Rest(Endpoint):
             message = read_params(method, params)
             result = await perform(method, message, self.handler, request.caller)
         except Exception as error:  # the mapper decides what clients see of any exception
-            rpc_error = self.mapper.to_jsonrpc_error(error)
-            code, name = STATUSES.get(type(error), (500, "INTERNAL"))
-            status = _status(code, rpc_error["message"], name, error_details(rpc_error))
-            headers = retry_headers(error)
-            await respond(send, status, status=code, media_type=MEDIA_TYPE, headers=headers)
+            await self.refuse(send, error, retry_headers(error))
             return
         if isinstance(result, Stream):
             await send_events(send, request.caller.connection, *result)
@@ -121,8 +142,28 @@ def route(verb: str, path: str) -> tuple[str, Json] | None:
     for route_verb, pattern, method in ROUTES:
         match = pattern.fullmatch(path) if verb == route_verb else None
         if match is not None:
-            return method, {name: text for name, text in match.groupdict().items() if text}
+            params = match.groupdict(default="")
+            return method, {
+                name: text.replace(ENCODED_SLASH, "/") for name, text in params.items() if text
+            }
     return None
+
+
+def allowed_verbs(path: str) -> list[str]:
+    """Return the verbs with which a path has operations."""
+    verbs = (verb for verb, pattern, _ in ROUTES if pattern.fullmatch(path))
+    return [*dict.fromkeys(verbs)]
+
+
+def operation_path(scope: Scope) -> str:
+    """Return the path within the application, with `ENCODED_SLASH` for each slash in a segment."""
+    raw_path: bytes = scope.get("raw_path") or b""
+    if b"%2f" not in raw_path.lower():
+        return path_of(scope).strip("/")
+    root_path: str = scope.get("root_path", "")
+    root_segments = root_path.count("/") if scope["path"].startswith(root_path) else 0
+    segments = raw_path.decode("latin-1").split("/")[1 + root_segments :]
+    return "/".join(unquote(segment).replace("/", ENCODED_SLASH) for segment in segments).strip("/")
 
 
 def _query(scope: Scope) -> Json:
@@ -138,9 +179,3 @@ def _typed(name: str, text: str) -> Any:
     if name in BOOLEANS and text in ("true", "false"):
         return text == "true"
     return text
-
-
-def _status(code: int, message: str, status: str = "", details: Any = ()) -> Json:
-    """Return a `google.rpc.Status` in JSON (§11.6)."""
-    name = status or HTTPStatus(code).name
-    return {"error": {"code": code, "status": name, "message": message, "details": details}}

@@ -103,5 +103,5 @@ def _cors(origins: Sequence[str]) -> Middleware:
         allow_origins=[*origins],
         allow_methods=["GET", "POST", "DELETE"],
         allow_headers=["*"],
-        expose_headers=["ETag", "Retry-After", "WWW-Authenticate"],
+        expose_headers=["A2A-Extensions", "Allow", "ETag", "Retry-After", "WWW-Authenticate"],
     )
