@@ -94,6 +94,11 @@ def test_missing_options_have_defaults(build: Build, full_registry: Registry) ->
     assert card.description == "apcore agent with 2 skills"
 
 
+@pytest.mark.parametrize("blank", [" ", "\n\t "])
+def test_a_description_of_blanks_is_none(build: Build, full_registry: Registry, blank: str) -> None:
+    assert build(full_registry, description=blank).description == "apcore agent with 2 skills"
+
+
 def test_an_empty_registry_makes_a_valid_card(build: Build, tmp_path: Path) -> None:
     card = build(Registry(extensions_dir=str(tmp_path)))
     assert card_to_dict(card)["skills"] == []

@@ -38,7 +38,7 @@ def test_a_real_module_becomes_a_skill(registry: Registry) -> None:
     assert list(mapped_skill.output_modes) == ["application/json"]
 
 
-@pytest.mark.parametrize("description", ["", None])
+@pytest.mark.parametrize("description", ["", None, "  ", " \n\t"])
 def test_a_module_without_description_is_skipped(
     description: Any, descriptor: Describe, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -46,6 +46,12 @@ def test_a_module_without_description_is_skipped(
     assert [record.getMessage() for record in caplog.records] == [
         "Skipping module text.echo: missing description"
     ]
+
+
+def test_a_description_of_blanks_is_none(descriptor: Describe) -> None:
+    overlay = {"description": " ", "guidance": "\n"}
+    described = descriptor(description=" Says it. ", metadata={"display": {"a2a": overlay}})
+    assert skill(described).description == "Says it."
 
 
 def test_names_are_derived_from_ids(descriptor: Describe) -> None:

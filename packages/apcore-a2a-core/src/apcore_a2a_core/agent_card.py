@@ -56,7 +56,7 @@ class AgentCardBuilder:
         Args:
             registry: The modules.
             name: Name of the agent; `apcore-agent` if empty.
-            description: Description of the agent; the number of its skills if empty.
+            description: Description of the agent; the number of its skills if empty or blank.
             version: Version of the agent; `0.0.0` if empty.
             url: URL of the agent, the same for every interface.
             capabilities: Capabilities of the agent; the extension with details of the skills is
@@ -70,7 +70,7 @@ class AgentCardBuilder:
         alternatives = [{scheme: a2a.StringList()} for scheme in security_schemes or ()]
         card = a2a.AgentCard(
             name=name or DEFAULT_NAME,
-            description=description or f"apcore agent with {len(entries)} skills",
+            description=description.strip() or f"apcore agent with {len(entries)} skills",
             version=version or "0.0.0",
             capabilities=capabilities,
             default_input_modes=[TEXT, JSON],

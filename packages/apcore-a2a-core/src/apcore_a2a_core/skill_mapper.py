@@ -35,13 +35,13 @@ class SkillMapper:
 
     def _skill(self, descriptor: Any) -> a2a.AgentSkill:
         overlay = overlay_of(descriptor)
-        description = overlay.get("description") or descriptor.description
+        description = _words(overlay.get("description")) or _words(descriptor.description)
         if not description:
             raise ValueError("missing description")
         return a2a.AgentSkill(
             id=descriptor.module_id,
             name=overlay.get("alias") or self._humanize_module_id(descriptor.module_id),
-            description="\n\n".join(filter(None, [description, overlay.get("guidance")])),
+            description="\n\n".join(filter(None, [description, _words(overlay.get("guidance"))])),
             tags=self._build_tags(descriptor),
             examples=self._build_examples(descriptor),
             input_modes=self._compute_input_modes(descriptor),
@@ -78,6 +78,11 @@ class SkillMapper:
     def _build_extensions(self, annotations: object | None) -> Object | None:
         """Return the extensions of a skill: `{"apcore": {"annotations": {…}}}` (FR-SKL-004)."""
         return {"apcore": {"annotations": {**vars(annotations)}}} if annotations else None
+
+
+def _words(text: Any) -> Any:
+    """Return *text* without outer blanks, so that a text of blanks is empty."""
+    return text.strip() if isinstance(text, str) else text
 
 
 def input_modes(schema: Object) -> list[str]:

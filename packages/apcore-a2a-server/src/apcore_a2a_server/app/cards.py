@@ -139,7 +139,7 @@ class CardPages:
         card = self._builder.build(
             self._skills,
             name=settings.name or settings.project("name"),
-            description=settings.description or settings.project("description"),
+            description=(settings.description or "").strip() or settings.project("description"),
             version=settings.version or settings.project("version"),
             url=key.url,
             capabilities=capabilities,
