@@ -17,6 +17,7 @@ from a2a.types import TaskPushNotificationConfig
 from apcore_a2a.command.options import NAMESPACE
 from apcore_a2a_core.states import COMPLETED, INPUT_REQUIRED
 from apcore_a2a_server.store import SendKey, Store, Webhook, open_store
+from apcore_a2a_server.store.sqlite.schema import MIGRATIONS
 from apcore_a2a_server.store.testing.samples import begun, new_record, said_more, went_on
 from apcore_a2a_server.store.testing.webhook_checks import settle_all
 
@@ -411,7 +412,7 @@ def test_a_file_that_is_no_database_is_reported_and_not_changed(
 
 def test_a_file_of_another_program_is_reported(tmp_path: Path, cli: Cli) -> None:
     store = FileStore(tmp_path)
-    store.sql("CREATE TABLE songs (name)", "PRAGMA user_version = 1")
+    store.sql("CREATE TABLE songs (name)", f"PRAGMA user_version = {len(MIGRATIONS)}")
     outcome = check(cli, store)
 
     assert (outcome.code, outcome.err) == (1, "")
@@ -568,7 +569,7 @@ def test_a_report_is_printed_in_any_encoding(tmp_path: Path) -> None:
     store = FileStore(tmp_path)
     store.sql("CREATE TABLE f\u00fcr (x INTEGER)", "INSERT INTO f\u00fcr VALUES (1)")
     store.sql(
-        "PRAGMA user_version = 1",
+        f"PRAGMA user_version = {len(MIGRATIONS)}",
         "PRAGMA writable_schema = ON",
         "UPDATE sqlite_schema SET sql = replace(sql, 'INTEGER', 'TEXT')",
     )

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count, islice
 from operator import attrgetter
+from secrets import token_bytes
 from typing import Any, TypeAlias
 
 from a2a.types import Message, Task, TaskPushNotificationConfig
@@ -15,7 +16,8 @@ from apcore_a2a_core.states import OPEN, TERMINAL
 
 from .exceptions import StoreFullError
 from .inprocess import InProcessStore
-from .port import Page, Query, parse_cursor
+from .page_tokens import KEY_SIZE, PageTokens
+from .port import Order, Page, Query, parse_cursor
 from .webhooks import Webhook
 
 MAX_SCAN = 2000
@@ -108,6 +110,7 @@ class InMemoryTaskStore(InProcessStore):
         self, *, ttl: float = 3600, max_capacity: int = 10_000, max_history: int = 100
     ) -> None:
         super().__init__()
+        self._page_tokens = PageTokens(token_bytes(KEY_SIZE))
         self._ttl = ttl
         self._max_capacity = max_capacity
         self._max_history = max_history
@@ -159,8 +162,10 @@ class InMemoryTaskStore(InProcessStore):
         self, context_id: str | None = None, cursor: str | None = None, limit: int = 50
     ) -> TaskListResult:
         """Return a page of records of all owners, newest created first."""
+        position = None if cursor is None else parse_cursor(cursor)
         candidates = (slot for slot in self._newest() if context_id in (None, "", slot.context_id))
-        slots, next_cursor = _page(candidates, "created", cursor, limit)
+        slots, next_position = _page(candidates, "created", position, limit)
+        next_cursor = None if next_position is None else str(next_position)
         return TaskListResult([slot.record() for slot in slots], next_cursor)
 
     async def query(self, query: Query) -> Page:
@@ -172,7 +177,11 @@ class InMemoryTaskStore(InProcessStore):
         )
         if query.order == "updated":
             matching = [*matching]
-        slots, next_cursor = _page(matching, query.order, query.cursor, query.limit)
+        position = self._page_tokens.open(query)
+        slots, next_position = _page(matching, query.order, position, query.limit)
+        next_cursor = (
+            None if next_position is None else self._page_tokens.seal(query, next_position)
+        )
         total = len(matching) if isinstance(matching, list) else 0
         return Page([slot.record() for slot in slots], next_cursor, total)
 
@@ -317,13 +326,11 @@ class InMemoryTaskStore(InProcessStore):
 
 
 def _page(
-    slots: Iterable[_Slot], order: str, cursor: str | None, limit: int
-) -> tuple[list[_Slot], str | None]:
-    """Return the next *limit* of *slots* after *cursor*, and the cursor of the page behind."""
+    slots: Iterable[_Slot], order: Order, position: int | None, limit: int
+) -> tuple[list[_Slot], int | None]:
+    """Return the next *limit* of *slots* after *position*, and the position of the page behind."""
     number_of = attrgetter(order)
-    if cursor is not None:
-        last_number = parse_cursor(cursor)
-        slots = (slot for slot in slots if number_of(slot) < last_number)
+    if position is not None:
+        slots = (slot for slot in slots if number_of(slot) < position)
     page = list(islice(slots, limit + 1))
-    next_cursor = str(number_of(page[limit - 1])) if len(page) > limit else None
-    return page[:limit], next_cursor
+    return page[:limit], number_of(page[limit - 1]) if len(page) > limit else None

@@ -9,7 +9,8 @@ from a2a import types as a2a
 from apcore_a2a_core.records import TaskRecord, Version
 from apcore_a2a_core.states import SETTLED, TERMINAL
 
-from .port import Change, Event, Page, Query, fold, pack_payload, parse_cursor, unpack_payload
+from .page_tokens import PageTokens
+from .port import Change, Event, Page, Query, fold, pack_payload, unpack_payload
 from .webhooks import Backlog, Notification, Webhook
 
 
@@ -110,16 +111,14 @@ def backlog_from(owner_rows: Iterable[Any], dead_letters: int) -> Backlog:
 
 
 def sql_conditions(
-    query: Query, owner: Any
+    query: Query, owner: Any, position: int | None
 ) -> tuple[tuple[str, ...], tuple[str, ...], dict[str, Any]]:
     """Return the SQL conditions of a query, those of its page, and the parameters of both.
 
     Args:
         query: The query.
         owner: Its owner, as the store keeps it.
-
-    Raises:
-        InvalidParamsError: The cursor was not issued by this server.
+        position: The position after which the page begins; None for the first page.
     """
     filters = {
         "owner = :owner": True,
@@ -129,10 +128,10 @@ def sql_conditions(
     }
     conditions = tuple(condition for condition, value in filters.items() if value)
     parameters = {**asdict(query), "owner": owner, "limit": query.limit + 1}
-    if query.cursor is None:
+    if position is None:
         return conditions, conditions, parameters
     page_conditions = (*conditions, f"{query.order} < :cursor")
-    return conditions, page_conditions, {**parameters, "cursor": parse_cursor(query.cursor)}
+    return conditions, page_conditions, {**parameters, "cursor": position}
 
 
 @cache
@@ -142,9 +141,13 @@ def with_conditions(block: str, conditions: tuple[str, ...], order: str) -> str:
 
 
 def page_from(
-    rows: Sequence[Any], query: Query, total: int, record_of: Callable[[Any], TaskRecord]
+    rows: Sequence[Any],
+    query: Query,
+    total: int,
+    tokens: PageTokens,
+    record_of: Callable[[Any], TaskRecord],
 ) -> Page:
     """Return a page; *rows* has one row more than fits if another page follows."""
     has_more = len(rows) > query.limit
-    next_cursor = str(rows[query.limit - 1]["position"]) if has_more else None
+    next_cursor = tokens.seal(query, rows[query.limit - 1]["position"]) if has_more else None
     return Page([record_of(row) for row in rows[: query.limit]], next_cursor, total)

@@ -130,6 +130,9 @@ SELECT t.owner, t.skill, t.version, t.resume, t.messages, t.deadline, t.body,
     END AS later_events
 FROM apcore_a2a.tasks t WHERE id = :task_id AND (:owner::bytea IS NULL OR owner = :owner);
 
+-- get_page_key: Return the key of page tokens.
+SELECT key FROM apcore_a2a.page_key;
+
 -- list_tasks: Return a page of the tasks that meet some conditions, newest first.
 SELECT t.owner, t.skill, t.version, t.resume, t.messages, t.deadline, t.body,
     CASE WHEN t.version > t.body_version THEN

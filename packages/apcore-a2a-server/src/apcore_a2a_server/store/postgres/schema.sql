@@ -79,3 +79,8 @@ CREATE TABLE apcore_a2a.sends (
     PRIMARY KEY (owner, key)
 );
 CREATE INDEX sends_task_id_idx ON apcore_a2a.sends (task_id);
+
+-- version_2: The key of page tokens: two random UUIDs have 244 random bits.
+CREATE TABLE apcore_a2a.page_key (key BYTEA NOT NULL);
+INSERT INTO apcore_a2a.page_key
+VALUES (uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid()));

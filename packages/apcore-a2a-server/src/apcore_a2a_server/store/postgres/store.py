@@ -11,6 +11,7 @@ from apcore_a2a_core.records import TaskRecord
 from apcore_a2a_core.states import SETTLED
 
 from apcore_a2a_server.store.exceptions import LeaseLostError, StaleError, StoreError
+from apcore_a2a_server.store.page_tokens import PageTokens
 from apcore_a2a_server.store.port import (
     Change,
     Claim,
@@ -57,6 +58,7 @@ class PostgresStore(DatabaseOutbox):
         self._url = url
         self._database = Database(url, connections, self._timeout)
         self._notifier: ChangeNotifier | None = None
+        self._page_tokens: PageTokens | None = None
         self._creates, self._changes, self._chunks = (
             BatchedStatement(partial(self._database.fetch_batch, statement))
             for statement in (sql.create, sql.change_state, sql.add_chunks)
@@ -210,14 +212,17 @@ class PostgresStore(DatabaseOutbox):
 
     async def query(self, query: Query) -> Page:
         """Return a page of the tasks that match *query*."""
-        conditions, page_conditions, parameters = sql_conditions(query, owner_bytes(query.owner))
+        if self._page_tokens is None:
+            self._page_tokens = PageTokens(await self._database.fetch_value(sql.get_page_key))
+        tokens, owner = self._page_tokens, owner_bytes(query.owner)
+        conditions, page_conditions, parameters = sql_conditions(query, owner, tokens.open(query))
         total = 0
         if query.order == "updated":
             count_tasks = select(sql.count_tasks, conditions)
             total = await self._database.fetch_value(count_tasks, **parameters)
         list_tasks = select(sql.list_tasks, page_conditions, query.order)
         rows = await self._database.fetch(list_tasks, **parameters)
-        return page_from(rows, query, total, record_of)
+        return page_from(rows, query, total, tokens, record_of)
 
     async def conversation(self, owner: str, context_id: str, limit: int) -> Sequence[a2a.Message]:
         """Return the latest messages of a conversation, oldest first."""

@@ -55,6 +55,9 @@ VALUES (:owner, :context_id, :task_id, :body);
 SELECT owner, skill, version, resume, messages, deadline, id, body, body_version
 FROM tasks WHERE id = :task_id AND (:owner IS NULL OR owner = :owner);
 
+-- get_page_key: Return the key of page tokens.
+SELECT key FROM page_key;
+
 -- list_tasks: Return a page of the tasks that meet some conditions, newest first.
 SELECT owner, skill, version, resume, messages, deadline, id, body, body_version,
     {order} AS position

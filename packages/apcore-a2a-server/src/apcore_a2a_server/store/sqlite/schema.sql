@@ -76,3 +76,7 @@ CREATE TABLE sends (
     PRIMARY KEY (owner, key)
 ) WITHOUT ROWID;
 CREATE INDEX sends_task ON sends (task_id);
+
+-- version_2: The key of page tokens.
+CREATE TABLE page_key (key BLOB NOT NULL);
+INSERT INTO page_key VALUES (randomblob(32));

@@ -10,6 +10,7 @@ from apcore_a2a_core.records import TaskRecord
 from apcore_a2a_core.states import SETTLED
 
 from apcore_a2a_server.store.exceptions import LeaseLostError, StaleError
+from apcore_a2a_server.store.page_tokens import PageTokens
 from apcore_a2a_server.store.port import (
     Change,
     Claim,
@@ -154,14 +155,17 @@ class SqliteStore(FileOutbox):
     @reads
     def query(self, connection: Connection, query: Query) -> Page:
         """Return a page of the tasks that match *query*."""
-        conditions, page_conditions, parameters = sql_conditions(query, query.owner)
+        (key,) = connection.execute(sql.get_page_key).fetchone()
+        tokens = PageTokens(key)
+        position = tokens.open(query)
+        conditions, page_conditions, parameters = sql_conditions(query, query.owner, position)
         total = 0
         if query.order == "updated":
             count_tasks = with_conditions(sql.count_tasks, conditions, "")
             (total,) = connection.execute(count_tasks, parameters).fetchone()
         list_tasks = with_conditions(sql.list_tasks, page_conditions, query.order)
         rows = connection.execute(list_tasks, parameters).fetchall()
-        return page_from(rows, query, total, lambda row: _record(connection, row))
+        return page_from(rows, query, total, tokens, lambda row: _record(connection, row))
 
     @reads
     def conversation(

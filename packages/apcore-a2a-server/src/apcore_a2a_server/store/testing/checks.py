@@ -4,6 +4,7 @@ import asyncio
 import time
 
 from a2a import types as a2a
+from a2a.utils.errors import InvalidParamsError
 from apcore_a2a_core.states import COMPLETED, FAILED, INPUT_REQUIRED, WORKING
 
 from apcore_a2a_server.store.exceptions import (
@@ -280,6 +281,22 @@ async def pages_by_update_have_the_latest_change_first_and_a_total(store: Store)
     assert [record.task.id for record in last_page.records] == ["t1"]
     completed = await store.query(Query("ada", state=COMPLETED, order="updated"))
     assert ([record.task.id for record in completed.records], completed.total) == (["t0"], 1)
+
+
+@check
+async def a_cursor_is_valid_for_its_owner_only(store: Store) -> None:
+    for number in range(4):
+        await begun(store, new_record(f"t{number}", owner=("ada", "bob")[number % 2]))
+    orders: tuple[Order, ...] = ("created", "updated")
+    for order in orders:
+        cursor = (await store.query(Query("ada", order=order, limit=1))).next_cursor
+        assert cursor is not None
+        page = await store.query(Query("ada", order=order, limit=1, cursor=cursor))
+        assert [record.task.id for record in page.records] == ["t0"]
+        await raises(InvalidParamsError, store.query(Query("bob", order=order, cursor=cursor)))
+        for made_up in ("", "3", "x", "no\x00cursor", "\u0663", cursor[1:], f"{cursor}{cursor}"):
+            query = Query("ada", order=order, cursor=made_up)
+            await raises(InvalidParamsError, store.query(query))
 
 
 @check

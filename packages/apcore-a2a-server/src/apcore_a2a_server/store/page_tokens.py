@@ -1,0 +1,71 @@
+"""Page tokens: sealed positions in a list of tasks.
+
+A store numbers the tasks of all owners, so a bare number would tell how many tasks others have.
+"""
+
+import hmac
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+
+from a2a.utils.errors import InvalidParamsError
+
+from .port import Query
+
+KEY_SIZE = 32  # bytes
+TAG_SIZE, POSITION_SIZE = 16, 8  # bytes
+
+
+class PageTokens:
+    """Seals positions so that clients can neither read nor choose them, and opens them again.
+
+    A token is the tag of its position, and the position masked with a value derived from the tag.
+    It is valid for one owner and one order, at every replica with the same key.
+
+    Args:
+        key: The secret key, which the store keeps beside its tasks.
+
+    Example:
+        ```python
+        from apcore_a2a_server.store import Query
+        from apcore_a2a_server.store.page_tokens import PageTokens
+
+        tokens = PageTokens(b"k" * 32)
+        token = tokens.seal(Query("ada"), 17)
+        print(len(token), tokens.open(Query("ada", cursor=token)))
+        #> 32 17
+        ```
+    """
+
+    def __init__(self, key: bytes) -> None:
+        self._key = key
+
+    def seal(self, query: Query, position: int) -> str:
+        """Return the token of a position in the list of *query*."""
+        tag = self._tag(query, position)
+        masked = position ^ self._mask(tag)
+        return urlsafe_b64encode(tag + masked.to_bytes(POSITION_SIZE)).decode()
+
+    def open(self, query: Query) -> int | None:
+        """Return the position in the token of *query*; None if it has no token.
+
+        Raises:
+            InvalidParamsError: The token is not from this store, or of another owner or order.
+        """
+        if query.cursor is None:
+            return None
+        try:
+            sealed = urlsafe_b64decode(query.cursor)
+        except ValueError:
+            sealed = b""
+        tag, masked = sealed[:TAG_SIZE], sealed[TAG_SIZE:]
+        position = int.from_bytes(masked) ^ self._mask(tag)
+        is_whole = len(masked) == POSITION_SIZE
+        if not is_whole or not hmac.compare_digest(tag, self._tag(query, position)):
+            raise InvalidParamsError("Invalid page cursor")
+        return position
+
+    def _tag(self, query: Query, position: int) -> bytes:
+        text = f"tag\0{query.order}\0{position}\0{query.owner}"
+        return hmac.digest(self._key, text.encode("utf-8", "surrogatepass"), "sha256")[:TAG_SIZE]
+
+    def _mask(self, tag: bytes) -> int:
+        return int.from_bytes(hmac.digest(self._key, b"mask\0" + tag, "sha256")[:POSITION_SIZE])

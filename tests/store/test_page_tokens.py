@@ -1,0 +1,108 @@
+"""Page tokens: valid at every replica and after a restart, and silent about other owners."""
+
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+
+import pytest
+from a2a.utils.errors import InvalidParamsError
+from apcore_a2a_server.store import InMemoryTaskStore, Query, Store
+from apcore_a2a_server.store.page_tokens import PageTokens
+from apcore_a2a_server.store.postgres import PostgresStore
+from apcore_a2a_server.store.sqlite import SqliteStore
+from apcore_a2a_server.store.testing import begun, new_record
+
+from .postgresql import Database
+
+pytestmark = [pytest.mark.anyio, pytest.mark.smoke]
+
+
+@asynccontextmanager
+async def started(store: Store) -> AsyncIterator[Store]:
+    await store.start()
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+async def first_cursor(store: Store) -> str:
+    """Return the cursor of the second page of ada's tasks, of which there are two."""
+    for task_id in ("t0", "t1"):
+        await begun(store, new_record(task_id))
+    cursor = (await store.query(Query("ada", limit=1))).next_cursor
+    assert cursor is not None
+    return cursor
+
+
+async def check_second_page(store: Store, cursor: str) -> None:
+    page = await store.query(Query("ada", limit=1, cursor=cursor))
+    assert [record.task.id for record in page.records] == ["t0"]
+
+
+async def test_a_token_is_valid_after_a_restart(tmp_path: Path) -> None:
+    path = tmp_path / "agent.db"
+    async with started(SqliteStore(path)) as store:
+        cursor = await first_cursor(store)
+    async with started(SqliteStore(path)) as store:
+        await check_second_page(store, cursor)
+
+
+async def test_a_token_is_valid_at_every_replica(server: Database) -> None:
+    server.clear()
+    async with started(PostgresStore(server.url)) as one, started(PostgresStore(server.url)) as two:
+        await check_second_page(two, await first_cursor(one))
+
+
+async def test_a_token_is_valid_in_no_other_store(tmp_path: Path) -> None:
+    stores = [InMemoryTaskStore(), InMemoryTaskStore(), SqliteStore(tmp_path / "agent.db")]
+    cursors = []
+    for store in stores:
+        await store.start()
+        cursors.append(await first_cursor(store))
+    assert len(set(cursors)) == len(stores)
+    for store in stores:
+        for cursor in set(cursors) - {cursors[stores.index(store)]}:
+            with pytest.raises(InvalidParamsError):
+                await store.query(Query("ada", cursor=cursor))
+        await store.close()
+
+
+def test_tokens_have_neither_an_order_nor_a_common_part() -> None:
+    tokens, query = PageTokens(b"k" * 32), Query("ada")
+    sealed = [tokens.seal(query, position) for position in range(2000)]
+    assert len({token[:4] for token in sealed}) > 1990
+    assert len({token[-4:] for token in sealed}) > 1990
+    assert sorted(sealed) != sealed
+    assert {len(token) for token in sealed} == {32}
+    assert [tokens.open(Query("ada", cursor=token)) for token in sealed] == [*range(2000)]
+
+
+def test_no_changed_token_is_valid() -> None:
+    tokens = PageTokens(b"k" * 32)
+    token = tokens.seal(Query("ada"), 7)
+    others = [
+        Query("ada", order="updated", cursor=token),
+        Query("eve", cursor=token),
+        *(
+            Query("ada", cursor=f"{token[:i]}{'A' if token[i] != 'A' else 'B'}{token[i + 1 :]}")
+            for i in range(32)
+        ),
+    ]
+    for query in others:
+        with pytest.raises(InvalidParamsError):
+            tokens.open(query)
+
+
+async def test_a_file_of_the_first_version_gets_a_key(tmp_path: Path) -> None:
+    path = tmp_path / "agent.db"
+    async with started(SqliteStore(path)) as store:
+        await begun(store, new_record("t0"))
+    with closing(sqlite3.connect(path)) as file:
+        file.executescript("DROP TABLE page_key; PRAGMA user_version = 1")
+    async with started(SqliteStore(path)) as store:
+        await begun(store, new_record("t1"))
+        cursor = (await store.query(Query("ada", limit=1))).next_cursor
+        assert cursor is not None
+        await check_second_page(store, cursor)
