@@ -157,8 +157,8 @@ def as_file(content: str, keys: Sequence[str], file: Mapping[str, Any], schema: 
 
 def media_type_of(part: Mapping[str, Any]) -> str:
     """Return the media type of a part or of its file, in any spelling; empty without one."""
-    spellings = ("mediaType", "mimeType", "media_type")  # of 1.0, 0.3, and ProtoJSON
-    return next((str(part[name]) for name in spellings if part.get(name)), "")
+    # the spellings of 1.0, 0.3, and ProtoJSON
+    return str(part.get("mediaType") or part.get("mimeType") or part.get("media_type") or "")
 
 
 def check_json(media_type: str) -> None:
@@ -167,8 +167,10 @@ def check_json(media_type: str) -> None:
     Raises:
         MediaTypeError: The media type is another one.
     """
+    if media_type in ("", JSON):
+        return
     essence = media_type.split(";")[0].strip().lower()
-    if essence not in ("", JSON) and not essence.endswith("+json"):
+    if essence != JSON and not essence.endswith("+json"):
         raise MediaTypeError(f"Data must be {JSON}, not {clean(media_type, 100)}")
 
 
