@@ -145,6 +145,19 @@ async def test_with_credentials_no_route_refuses_a_request(app: Starlette) -> No
 
 
 @pytest.mark.anyio
+async def test_no_request_is_redirected_to_the_host_that_it_names(app: Starlette) -> None:
+    headers = [*WITH_KEY, ("Host", "evil.example")]
+    paths = paths_to_try(app)
+    for path in sorted(paths | {f"{path}/" for path in paths}):
+        for verb in ("GET", "HEAD", "POST"):
+            answer = await ask(app, verb, path, headers, body())
+            assert answer.status // 100 != 3, (verb, path)
+            assert "evil.example" not in str(answer.headers)
+            assert b"evil.example" not in answer.body
+    assert (await ask(app, "GET", "/health/", headers)).status == 404
+
+
+@pytest.mark.anyio
 @pytest.mark.parametrize(
     "host", ["", "\xff", "/health", "x/health?", "a b", "<>\"'\\", "[::1", "x" * 9999]
 )

@@ -99,6 +99,8 @@ def build_app(source: Any, settings: Settings) -> Starlette:
     pages = explorer_routes(settings.explorer_path, routes) if settings.explorer else []
     middleware = _middleware(settings, pages)
     app = Starlette(routes=[*routes, *pages], middleware=middleware, lifespan=lifespan)
+    # Starlette would redirect /health/ to the host that the request names, which may be foreign.
+    app.router.redirect_slashes = False
     # The default instead of a catch-all route, which would hide the 405 of the other routes.
     app.router.default = Rest(agent.handler, agent.setup.mapper, **_sizes(settings))
     if agent.metrics is not None:
