@@ -1,7 +1,7 @@
 """Artifacts saved as files with --output."""
 
 import json
-from pathlib import Path
+from pathlib import Path, PureWindowsPath
 
 import pytest
 from apcore_a2a_client import SyncA2AClient
@@ -68,6 +68,23 @@ def test_no_file_is_overwritten(tmp_path: Path, cli: Cli) -> None:
         "☃" * 100 + ".txt",
         "\U0001f600" * 100,
         HOSTILE,
+        "-rf",
+        "--help.txt",
+        "-",
+        "~",
+        "~root",
+        "~/.ssh/authorized_keys",
+        ". -~.-x",
+        "CON",
+        "nul.txt",
+        "com1.tar.gz",
+        "LPT9 .txt",
+        "COM\u00b9.txt",
+        "CONIN$",
+        "trailing. . .",
+        "a.txt...",
+        "a.- ",
+        "-\u202e-x",
     ],
     ids=lambda name: ascii(name)[1:20],
 )
@@ -79,9 +96,29 @@ def test_hostile_names_stay_in_the_folder(name: str, tmp_path: Path, cli: Cli) -
     assert [path.name for path in tmp_path.iterdir()] == ["saved"]
     (saved,) = folder.iterdir()
     assert saved.read_text() == "theirs"
-    assert not saved.name.startswith(".")
+    assert not saved.name.startswith((".", "-", "~", " "))
+    assert not saved.name.endswith((".", " "))
+    assert not PureWindowsPath(saved.name.partition(".")[0]).is_reserved()
+    assert len(saved.name.encode()) <= 200
     assert outcome.out == f"{saved}\n"
     check_harmless(outcome)
+
+
+def test_hostile_names_of_artifacts_stay_in_the_folder_too(tmp_path: Path, cli: Cli) -> None:
+    completed = task("COMPLETED", {"text": "theirs"})
+    completed["artifacts"][0]["name"] = "~/../-rf"
+    with running(FakeAgent(SendMessage=sends(completed)).app) as url:
+        cli("call", url, "x", "--output", "saved")
+
+    assert [path.name for path in (tmp_path / "saved").iterdir()] == ["rf.txt"]
+
+
+def test_names_that_become_the_same_get_numbers(tmp_path: Path, cli: Cli) -> None:
+    names = ["x", "-x", "~x", "/x", "..\\x"]
+    save(cli, tmp_path / "saved", *({"text": name, "filename": name} for name in names))
+
+    saved = sorted(path.name for path in (tmp_path / "saved").iterdir())
+    assert saved == ["x", "x-2", "x-3", "x-4", "x-5"]
 
 
 def test_a_long_name_keeps_its_ending(tmp_path: Path, cli: Cli) -> None:

@@ -12,6 +12,11 @@ from apcore_a2a_client import Part, Task
 
 from .printers import clean
 
+RESERVED_NAME = re.compile(
+    r"con|prn|aux|nul|conin\$|conout\$|(com|lpt)[0-9\u00b9\u00b2\u00b3]", re.IGNORECASE
+)
+"""Names of devices on Windows, with any ending."""
+
 
 def save(task: Task, folder: Path) -> Iterator[Path]:
     """Save the artifacts of *task* in *folder*, one file per part, without overwriting files.
@@ -43,18 +48,25 @@ def _file(part: Part, name: str) -> tuple[str, bytes]:
 def safe_name(name: str) -> str:
     """Return *name* as the name of a file that is not hidden, without folders.
 
+    The agent chooses the name, and people go on to use it: `rm *` and other commands would take a
+    `-` at its beginning for an option, shells a `~` for a home. Windows reserves names of devices.
+
     Example:
         ```python
         from apcore_a2a.command.files import safe_name
 
-        print(safe_name("../../etc/passwd"), safe_name(".bashrc"))
-        #> passwd bashrc
+        print(safe_name("../../etc/passwd"), safe_name(".bashrc"), safe_name("-rf"))
+        #> passwd bashrc rf
+        print(safe_name("~root"), safe_name("nul.txt"))
+        #> root _nul.txt
         ```
     """
     last_part = clean(re.split(r"[/\\\\]", name)[-1])
-    path = Path(re.sub(r'[\n\t:*?"<>|]', "_", last_part).lstrip(". ") or "result")
-    suffix = path.suffix[:20]
-    return _cut(path.stem, 150) + _cut(suffix, 40)
+    plain = re.sub(r'[\n\t:*?"<>|]', "_", last_part)
+    path = Path(plain.lstrip(". -~").rstrip(". ") or "result")
+    stem, suffix = _cut(path.stem, 150).rstrip(". "), _cut(path.suffix[:20], 40).rstrip(". ")
+    is_reserved = RESERVED_NAME.fullmatch(stem.partition(".")[0].rstrip())
+    return ("_" if is_reserved else "") + stem + suffix
 
 
 def _cut(text: str, limit: int) -> str:
