@@ -463,7 +463,12 @@ def test_secrets_are_in_no_error_of_a_failed_connection(
         schemes = {"k": SCHEMES[place]}
         with (
             raw(lambda _: reply({**given, "securitySchemes": schemes})) as server,
-            Client(kind, server.url, **AUTHS[credentials]) as client,
+            Client(
+                kind,
+                server.url,
+                credentials_for=[given["supportedInterfaces"][0]["url"]],
+                **AUTHS[credentials],
+            ) as client,
         ):
             for operation in ("send_message", "stream_message", "get_task"):
                 with pytest.raises(A2AError) as caught:

@@ -140,7 +140,8 @@ def test_an_agent_that_starts_between_retries_is_reached(kind: str, operation: s
     tokens = iter("token" for _ in range(10))
     with ExitStack() as stack:
         sock = stack.enter_context(listener())
-        address = card(f"http://127.0.0.1:{sock.getsockname()[1]}/")
+        url = f"http://127.0.0.1:{sock.getsockname()[1]}"
+        address = card(f"{url}/")
         server = stack.enter_context(raw(lambda _: reply(address)))
         started: list[Any] = []
         calls: list[str] = []
@@ -152,7 +153,8 @@ def test_an_agent_that_starts_between_retries_is_reached(kind: str, operation: s
                 started.append(stack.enter_context(raw(ok, sock)))
             return calls[-1]
 
-        with Client(kind, server.url, auth=token, retries=RETRIES) as client:
+        options: dict[str, Any] = {"auth": token, "credentials_for": [url]}
+        with Client(kind, server.url, retries=RETRIES, **options) as client:
             assert client.do(operation, *OPERATIONS[operation])
         assert len(started[0].requests) == 1
 

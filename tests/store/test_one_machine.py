@@ -3,12 +3,16 @@
 import signal
 import sys
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
 import pytest
+from apcore_a2a_client import Restarted, SyncA2AClient, TaskStatusUpdateEvent
 
-from tests.facade.processes import process
+from tests.client.foreign import free_port
+from tests.facade.processes import Process, process
 from tests.server.conftest import eventually
 
 from .replicas import SERVE, hold, modules, replica, status_texts
@@ -60,6 +64,49 @@ def test_a_stream_that_runs_again_replaces_its_artifact(tmp_path: Path, store: s
         hold(log)
         chunks = [event["artifactUpdate"] for _, event in log if "artifactUpdate" in event]
         assert [chunk.get("append", False) for chunk in chunks].count(False) == 2
+
+
+@contextmanager
+def at_port(port: int, home: Path, store: str) -> Iterator[Process]:
+    """Run a replica at a port that a client knows."""
+    serve = SERVE.replace("port=0", f"port={port}")
+    command = [sys.executable, "-c", serve, str(modules(home)), store, "1.5"]
+    with process(command, home) as server:
+        assert server.url.endswith(f":{port}")  # it listens
+        yield server
+        server.end(signal.SIGTERM)
+
+
+@pytest.mark.parametrize("protocol", ["1.0", "0.3"])
+def test_a_client_is_told_that_its_stream_begins_afresh(
+    protocol: str, tmp_path: Path, store: str
+) -> None:
+    values: list[float] = []
+    restarts: list[list[float]] = []
+
+    def restart() -> None:
+        restarts.append([*values])
+        values.clear()
+
+    port = free_port()
+    with SyncA2AClient(f"http://127.0.0.1:{port}", protocol=protocol, timeout=60) as client:
+        with at_port(port, tmp_path, store) as first:
+            inputs = {"seconds": 0.2, "steps": 5}
+            stream = client.stream("steps", inputs, on_restart=restart)
+            values += [next(stream)["seconds"], next(stream)["seconds"]]
+            first.signal(signal.SIGKILL)
+            first.end()
+        with at_port(port, tmp_path, store):
+            for value in stream:
+                values.append(value["seconds"])  # one by one, for a restart clears them
+            (task,) = client.list_tasks().tasks
+            events = [*client.subscribe(task.id, last_event_id="0")]
+    assert restarts[0][:2] == [0, 1]
+    assert values == [0, 1, 2, 3, 4]
+    (index,) = [index for index, event in enumerate(events) if isinstance(event, Restarted)]
+    shown = events[index + 1]
+    assert isinstance(shown, TaskStatusUpdateEvent)
+    assert shown.metadata == {"apcore": {"restarted": True}}
 
 
 def test_at_a_stop_repeatable_tasks_are_left_for_the_next_process(

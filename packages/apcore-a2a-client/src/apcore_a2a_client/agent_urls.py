@@ -1,6 +1,15 @@
 """URLs of agents: validation, comparison, and text without secrets."""
 
+from collections.abc import Iterable
+from typing import TypeAlias
+
 import httpx
+
+Origin: TypeAlias = tuple[str, str, int | None]
+"""The scheme, the host and the port of a URL."""
+
+LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "::1", "0.0.0.0", "::")
+"""Hosts that lead to this machine: as destinations, the wildcards do too."""
 
 
 def is_agent_url(url: httpx.URL) -> bool:
@@ -15,9 +24,56 @@ def is_agent_url(url: httpx.URL) -> bool:
     return url.scheme in ("http", "https") and has_host and valid_port and not url.userinfo
 
 
-def origin(url: httpx.URL) -> tuple[str, str, int | None]:
-    """Return the origin of *url*, to which credentials belong (RFC 6454)."""
-    return url.scheme, url.host, url.port or {"http": 80, "https": 443}.get(url.scheme)
+def origin(url: httpx.URL) -> Origin:
+    """Return the origin of *url*, to which credentials belong (RFC 6454).
+
+    All names of this machine are one host, since agents that listen on all interfaces call
+    themselves localhost.
+
+    Example:
+        ```python
+        import httpx
+        from apcore_a2a_client.agent_urls import origin
+
+        print(origin(httpx.URL("http://127.0.0.1:8000/a")))
+        #> ('http', 'localhost', 8000)
+        ```
+    """
+    host = "localhost" if url.host in LOOPBACK_HOSTS else url.host
+    return url.scheme, host, url.port or {"http": 80, "https": 443}.get(url.scheme)
+
+
+def origin_text(url: httpx.URL) -> str:
+    """Return the origin of *url* as text, such as `https://agent.example.com:8443`."""
+    return str(url.copy_with(raw_path=b"/", userinfo=b"", fragment=None)).rstrip("/")
+
+
+def origins(texts: Iterable[str]) -> frozenset[Origin]:
+    """Return the origins in *texts*.
+
+    Raises:
+        TypeError: *texts* is a single string.
+        ValueError: One of them is not an origin.
+    """
+    if isinstance(texts, str):
+        raise TypeError("credentials_for takes a list of origins, not a string")
+    return frozenset(map(parse_origin, texts))
+
+
+def parse_origin(text: str) -> Origin:
+    """Return the origin in *text*.
+
+    Raises:
+        ValueError: It has more than a scheme, a host and a port, or less; the message does not
+            repeat it, since it may have a password.
+    """
+    try:
+        url = httpx.URL(text)
+    except (httpx.InvalidURL, TypeError, UnicodeError):
+        url = httpx.URL()
+    if not is_agent_url(url) or url.raw_path != b"/" or url.fragment:
+        raise ValueError("Not an origin: write scheme, host and port, as in https://host:8443")
+    return origin(url)
 
 
 def path_of(url: httpx.URL) -> bytes:

@@ -1,7 +1,7 @@
 """Credentials of requests.
 
-They are sent to the agent's own URL and to the URL that its card names, never elsewhere, and
-appear in no `repr`, log record or error.
+They are sent to the origin of the agent's URL and to the origins in `credentials_for`, never
+elsewhere, and appear in no `repr`, log record or error.
 """
 
 from __future__ import annotations
@@ -99,6 +99,20 @@ class _MaskedURL(httpx.URL):
         return str(httpx.URL(self).copy_with(query=None)) + "?…"
 
     __repr__ = __str__
+
+
+DEFAULT_HEADERS = {"accept", "accept-encoding", "connection", "user-agent"}
+"""Headers that every httpx client has; any other one may hold a secret."""
+
+
+def has_credentials(http: httpx.Client | httpx.AsyncClient) -> bool:
+    """Return whether an httpx client adds something of its own to requests that may be secret.
+
+    Cookies with a domain do not count: httpx sends them nowhere else.
+    """
+    cookies = [cookie for cookie in http.cookies.jar if not cookie.domain]
+    headers = {*http.headers} - DEFAULT_HEADERS
+    return http.auth is not None or bool(headers or http.params or cookies)
 
 
 def authorized(request: httpx.Request, token: Any) -> httpx.Request:

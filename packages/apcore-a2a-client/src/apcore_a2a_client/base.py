@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import update_wrapper
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial, update_wrapper
 from types import FunctionType
 from typing import Generic, ParamSpec, TypeVar
 
 import httpx
 
-from .agent_urls import agent_url
-from .auth import Credentials, httpx_auth, valid_header
+from .agent_urls import agent_url, origins
+from .auth import Credentials, has_credentials, httpx_auth, valid_header
 from .discovery import VERSIONS, Discovery
 from .exchange import Exchange
 from .methods import Operations
@@ -41,6 +41,7 @@ class Client(Generic[HttpClient]):
         http_client: HttpClient | None = None,
         protocol: str | None = None,
         max_bytes: int = 64 * 2**20,
+        credentials_for: Iterable[str] = (),
     ) -> None:
         if protocol not in (None, *VERSIONS):
             raise ValueError(f"protocol must be one of {', '.join(VERSIONS)}, not {protocol!r}")
@@ -55,11 +56,19 @@ class Client(Generic[HttpClient]):
             for name, value in (headers or {}).items()
         }
         self._owns_http = http_client is None
+        self._url, trusted_origins = agent_url(url), origins(credentials_for)
         self._http: HttpClient = http_client or self._http_type(limits=LIMITS)
-        build = self._http.build_request
-        exchange = Exchange(build, httpx_auth(auth), checked_headers, timeout, retries, max_bytes)
-        self._url = agent_url(url)
-        self._operations = Operations(Discovery(exchange, self._url, card_ttl, protocol))
+        exchange = Exchange(
+            self._http.build_request,
+            httpx_auth(auth),
+            checked_headers,
+            timeout,
+            retries,
+            max_bytes,
+            partial(has_credentials, self._http),
+        )
+        discovery = Discovery(exchange, self._url, card_ttl, protocol, trusted_origins)
+        self._operations = Operations(discovery)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._url}>"

@@ -84,6 +84,8 @@ class A2AClient(Client[httpx.AsyncClient]):
         http_client: The httpx client to use; closing this client leaves it open.
         protocol: `"1.0"` or `"0.3"` to require that version, whatever the card says.
         max_bytes: Size limit of a response, and of an event of a stream.
+        credentials_for: Origins other than that of *url* to which credentials may be sent, if
+            the agent's card leads there.
 
     Raises:
         ValueError: The URL is not an http(s) URL, or another argument is invalid.

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from math import inf
 from time import monotonic
 
 import httpx
 
-from .agent_urls import is_agent_url, origin, path_of, redacted
+from .agent_urls import Origin, is_agent_url, origin, origin_text, path_of, redacted
 from .auth import APIKey
 from .bindings import HTTPJSON, JSONRPC, Binding
 from .cards import AgentCard, AgentInterface
 from .codec import load
-from .errors import MAX_QUOTED, A2AConnectionError, A2ADiscoveryError, A2AError, A2AProtocolError
+from .errors import (
+    MAX_QUOTED,
+    A2AConnectionError,
+    A2ADiscoveryError,
+    A2AError,
+    A2AProtocolError,
+    CredentialsRefusedError,
+)
 from .exchange import BufferedResponse, Exchange, RequestSpec, Sleep, Steps
 
 CARD_PATHS = (b"/.well-known/agent-card.json", b"/.well-known/agent.json")
@@ -35,17 +43,24 @@ class Discovery:
         base: The agent's base URL.
         ttl: Seconds for which a card is cached.
         protocol: The required protocol version; None for any in the card.
+        trusted_origins: Origins other than that of `base` to which credentials may be sent.
         last_card: The card that was fetched last, even if it has expired; None before.
     """
 
     def __init__(
-        self, exchange: Exchange, base: httpx.URL, ttl: float, protocol: str | None
+        self,
+        exchange: Exchange,
+        base: httpx.URL,
+        ttl: float,
+        protocol: str | None,
+        trusted_origins: Collection[Origin] = (),
     ) -> None:
         self.exchange, self.base, self.ttl, self.protocol = exchange, base, ttl, protocol
+        self.trusted_origins = {origin(base), *trusted_origins}
         self.last_card: AgentCard | None = None
         self._card_urls = [base.copy_with(raw_path=path_of(base) + path) for path in CARD_PATHS]
         self._etag = ""
-        self._fetching = self._redirected_to_other_origin = False
+        self._fetching = False
         self._fetch_error: A2AError | None = None
         self._fresh_until = 0.0
         self._chosen: tuple[AgentCard, Binding] | None = None
@@ -85,7 +100,6 @@ class Discovery:
         card = self._parse(url, response, ", ".join(outcomes))
         kept_etag = self._etag if response.status == 304 else ""
         self.last_card, self._etag = card, response.headers.get("etag", kept_etag)
-        self._redirected_to_other_origin = origin(response.url) != origin(url)
         self._fresh_until = monotonic() + self.ttl
         # The URL that has the card comes first from now on.
         self._card_urls.sort(key=lambda card_url: card_url != url)
@@ -125,6 +139,8 @@ class Discovery:
         Raises:
             A2ADiscoveryError: No interface can be used; an http interface in a card that was
                 fetched by https cannot.
+            CredentialsRefusedError: The interfaces that could be used are at other origins, and
+                the client has credentials.
         """
         try:
             card = yield from self.card(deadline=deadline)
@@ -136,16 +152,19 @@ class Discovery:
             # An expired card is better than none: agents rarely change, and the request itself
             # fails if this one did.
             card, self._fresh_until = self.last_card, monotonic() + REFRESH_RETRY_DELAY
-        if self._chosen is None or self._chosen[0] is not card:
+        chosen_for, binding = self._chosen or (None, None)
+        # An httpx client of the caller's own may get credentials at any time.
+        if binding is None or chosen_for is not card or not self._may_call(binding.url):
             binding = self._choose(card)
             binding.streams = card.capabilities.streaming
             if isinstance(self.exchange.auth, APIKey):
                 self.exchange.auth.place(card)
             self._chosen = card, binding
-        return self._chosen[1]
+        return binding
 
     def _choose(self, card: AgentCard) -> Binding:
         offered: list[str] = []
+        foreign_urls: list[httpx.URL] = []
         for interface in card.supported_interfaces:
             url = self._absolute_url(interface.url)
             location = redacted(url) if url else "an invalid URL"
@@ -153,7 +172,11 @@ class Discovery:
             offered.append(f"{name} at {location}")
             binding = self._binding_for(interface, url) if url else None
             if binding and self.protocol in (None, binding.version):
-                return binding
+                if self._may_call(binding.url):
+                    return binding
+                foreign_urls.append(binding.url)
+        if foreign_urls:
+            raise CredentialsRefusedError(origin_text(self.base), origin_text(foreign_urls[0]))
         if self.protocol:
             return JSONRPC(self.base, self.protocol)
         interfaces = ", ".join(offered)[:MAX_QUOTED] or "none"
@@ -169,17 +192,21 @@ class Discovery:
             return None
         return url if is_agent_url(url) else None
 
+    def _may_call(self, url: httpx.URL) -> bool:
+        """Return whether requests to *url* keep credentials where they belong.
+
+        A card says where an agent is, but anyone who can write it, or redirect requests for it,
+        could get the credentials by naming a URL of their own.
+        """
+        return origin(url) in self.trusted_origins or not self.exchange.has_credentials
+
     def _binding_for(self, interface: AgentInterface, url: httpx.URL) -> Binding | None:
         """Return the binding for *interface*; None if it is not supported, or not secure."""
         loses_tls = url.scheme == "http" and self.base.scheme == "https"
-        # After a redirect to another origin, the card's author may be a third party. It must not
-        # get the credentials by naming a host of its own.
-        has_secrets = self.exchange.auth is not None or self.exchange.headers
-        foreign_host = self._redirected_to_other_origin and url.host != self.base.host
         binding_type = BINDINGS.get(interface.protocol_binding.upper() or "JSONRPC")
         version = interface.protocol_version
         is_v03, is_v1 = version.startswith("0."), version in ("", "1") or version.startswith("1.")
-        if loses_tls or (foreign_host and has_secrets) or binding_type is None:
+        if loses_tls or binding_type is None:
             return None
         if not (is_v1 or (is_v03 and binding_type is JSONRPC)):
             return None

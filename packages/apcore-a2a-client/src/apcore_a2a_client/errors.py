@@ -5,6 +5,7 @@ A2AError
 │   └── A2ATimeoutError                     no response in time
 ├── A2ADiscoveryError                       no usable card; `status_code`, `url`
 ├── A2AProtocolError                        the response is not A2A
+├── CredentialsRefusedError                 the card names a foreign origin; `agent`, `foreign`
 ├── A2AAuthError                            HTTP 401 or 403; `status_code`, `challenge`
 ├── A2AServerError                          refused; `code`, `data`, `reason`, `status_code`
 │   ├── TaskNotFoundError                   -32001
@@ -21,6 +22,7 @@ A2AError
 │   ├── SkillNotFoundError                  -32601
 │   └── ServerBusyError                     -32029, HTTP 429 or 503; `retry_after`
 ├── TaskFailedError                         raised by `call`: it failed; `task`, `code`, `data`
+├── StreamRestartedError                    raised by `stream`: its values would repeat; `task`
 └── InputRequired                           raised by `call`: it waits for input; `task`
 """
 
@@ -74,6 +76,25 @@ class A2ADiscoveryError(A2AError):
 
 class A2AProtocolError(A2AError):
     """The agent's response is not A2A."""
+
+
+class CredentialsRefusedError(A2AError):
+    """The client keeps its credentials from an origin that only the agent's card names.
+
+    Nothing was sent there. Pass `credentials_for=[error.foreign]` if it may have them.
+
+    Attributes:
+        agent: The origin that the credentials were given for.
+        foreign: The origin in the card.
+    """
+
+    def __init__(self, agent: str, foreign: str) -> None:
+        super().__init__(
+            f"The credentials are for {agent}, but the agent's card leads to {foreign}: "
+            f"if it may have them, pass credentials_for=[{foreign!r}]"
+        )
+        self.agent = agent
+        self.foreign = foreign
 
 
 class A2AAuthError(A2AError):
@@ -224,6 +245,21 @@ class TaskFailedError(A2AError):
         self.task = task
         self.code = details.get("code")
         self.data = details.get("data")
+
+
+class StreamRestartedError(A2AError):
+    """The task has begun afresh, so that the values of its stream would repeat.
+
+    Pass `on_restart=` to drop the values so far and go on. The task itself continues: `wait` and
+    `follow` return its result.
+
+    Attributes:
+        task: The task.
+    """
+
+    def __init__(self, task: Any) -> None:
+        super().__init__("The task has begun afresh: drop the values so far, or pass on_restart=")
+        self.task = task
 
 
 class InputRequired(A2AError):

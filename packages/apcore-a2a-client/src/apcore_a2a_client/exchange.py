@@ -132,6 +132,7 @@ class Exchange:
             starts and between its chunks. None for no limit.
         retries: How often a request is sent again.
         max_bytes: Size limit of a response.
+        client_has_credentials: Whether the httpx client has credentials of its own.
     """
 
     build_request: Callable[..., httpx.Request]
@@ -140,6 +141,12 @@ class Exchange:
     timeout: float | None
     retries: int
     max_bytes: int
+    client_has_credentials: Callable[[], bool] = bool
+
+    @property
+    def has_credentials(self) -> bool:
+        """Whether requests may contain something that is for the agent alone."""
+        return self.auth is not None or bool(self.headers) or self.client_has_credentials()
 
     def earlier_deadline(self, deadline: float) -> float:
         """Return *deadline*, or the time `timeout` seconds from now if that is earlier."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import inf
 from typing import Any
 
@@ -12,7 +12,14 @@ from .cards import AgentCard
 from .discovery import Discovery
 from .errors import A2AProtocolError, Json, is_list, is_object
 from .exchange import BufferedResponse, Item, Items, Steps, deadline_after
-from .params import Content, message_params, parse_state, valid_id, without_none
+from .params import (
+    Content,
+    message_params,
+    parse_state,
+    valid_callback,
+    valid_id,
+    without_none,
+)
 from .results import chunks, result_of
 from .streams import EventStream
 from .tasks import Event, Message, PushNotificationConfig, Task, TaskPage, after, read_event
@@ -290,8 +297,12 @@ class Operations:
         context_id: str | None = None,
         metadata: Mapping[str, Any] | None = None,
         timeout: float | None = None,
+        on_restart: Callable[[], object] | None = None,
     ) -> Items[Any]:
         """Call a skill, and yield the values of its chunks as they arrive.
+
+        If the replica that runs the task is lost, an agent may run it again from its start. Its
+        values then repeat, which is an error unless *on_restart* is given.
 
         Args:
             skill: The skill.
@@ -299,14 +310,18 @@ class Operations:
             context_id: The conversation of the call.
             metadata: Further metadata of the request.
             timeout: Seconds for the whole call; None for no limit.
+            on_restart: Callback before the first value of a task that has begun afresh, such as
+                the `clear` of the list that the values are collected in.
 
         Raises:
             TaskFailedError: The task failed, or was rejected or canceled; raised after the chunks
                 that it sent before.
             InputRequired: The task waits for input: answer it with `reply`.
+            StreamRestartedError: The task has begun afresh, and *on_restart* is not given.
         """
         start = bindings.STREAM, message_params(input, skill, context_id, None, metadata)
-        return chunks(self._events(start=start, deadline=deadline_after(timeout)))
+        events = self._events(start=start, deadline=deadline_after(timeout))
+        return chunks(events, valid_callback(on_restart))
 
     def reply(self, task: Task, message: Content, *, timeout: float | None = None) -> Steps[Task]:
         """Answer a paused task, and return it when it has ended or is paused again.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from inspect import iscoroutinefunction
 from typing import Any
 
 from .errors import A2AProtocolError, Json
@@ -20,6 +21,17 @@ def valid_id(value: Any) -> str:
     """
     if not isinstance(value, str) or not value:
         raise ValueError(f"An id must be a non-empty string, not {value!r}")
+    return value
+
+
+def valid_callback(value: Callable[[], object] | None) -> Callable[[], object] | None:
+    """Return *value* if it can be the callback of `stream`.
+
+    Raises:
+        TypeError: It is not a function, or an async one, which would not be awaited.
+    """
+    if value is not None and (not callable(value) or iscoroutinefunction(value)):
+        raise TypeError("on_restart must be a function, and not an async one")
     return value
 
 

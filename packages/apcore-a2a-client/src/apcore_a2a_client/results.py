@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from .errors import InputRequired, TaskFailedError, is_object
+from .errors import InputRequired, StreamRestartedError, TaskFailedError, is_object
 from .exchange import Item, Items
 from .streams import EventStream
-from .tasks import Artifact, Event, Message, Part, Role, Task, TaskArtifactUpdateEvent, TaskState
+from .tasks import (
+    Artifact,
+    Event,
+    Message,
+    Part,
+    Restarted,
+    Role,
+    Task,
+    TaskArtifactUpdateEvent,
+    TaskState,
+    added_parts,
+)
 
 
 def result_of(task: Task) -> Any:
@@ -32,13 +43,22 @@ def result_of(task: Task) -> Any:
     raise TaskFailedError(text or f"The task is {state}", task, details[-1] if details else {})
 
 
-def chunks(events: EventStream) -> Items[Any]:
+def chunks(events: EventStream, on_restart: Callable[[], object] | None) -> Items[Any]:
     """Yield the values of artifact chunks, then raise the error of a task that did not complete.
 
-    A snapshot of the task yields the parts that no chunk before it had.
+    A snapshot of the task yields the parts that no chunk before it had. A restart before the first
+    value repeats none, so it is no event for the caller.
+
+    Raises:
+        StreamRestartedError: The values would repeat, and *on_restart* is None.
     """
     seen_parts: dict[str, list[Part]] = {}
     while event := (yield from events.next()):
+        if isinstance(event, Restarted) and seen_parts:
+            if on_restart is None:
+                raise StreamRestartedError(events.task)
+            on_restart()
+            seen_parts.clear()
         if isinstance(event, Message):
             yield Item(event.value)
         for chunk in _new_content(event, seen_parts):
@@ -60,9 +80,6 @@ def _new_content(event: Event, seen_parts: dict[str, list[Part]]) -> Iterator[Ar
         # A snapshot repeats all parts. An artifact that begins with the seen parts has grown;
         # any other one has been replaced, so all of it is new.
         for artifact in event.artifacts:
-            known_parts = seen_parts.get(artifact.artifact_id, [])
-            known_count = len(known_parts)
-            has_grown = list(artifact.parts[:known_count]) == known_parts
+            new_parts = added_parts(seen_parts.get(artifact.artifact_id, []), artifact.parts)
             seen_parts[artifact.artifact_id] = list(artifact.parts)
-            new_parts = artifact.parts[known_count:] if has_grown else artifact.parts
-            yield replace(artifact, parts=new_parts)
+            yield artifact if new_parts is None else replace(artifact, parts=tuple(new_parts))

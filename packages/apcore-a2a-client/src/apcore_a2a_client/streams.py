@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from math import inf
@@ -17,12 +18,17 @@ from .errors import A2AConnectionError, A2AProtocolError, A2AServerError, A2ATim
 from .exchange import BufferedResponse, Close, Item, Items, Read, Sleep, Steps, backoff, time_left
 from .sse import EventParser
 from .tasks import (
+    Artifact,
     Event,
     Message,
+    Restarted,
     Task,
     TaskArtifactUpdateEvent,
     TaskStatus,
+    TaskStatusUpdateEvent,
+    added_parts,
     after,
+    is_restart,
     read_event,
     with_chunks,
 )
@@ -62,6 +68,11 @@ class EventStream:
         self._start, self._last_event_id, self._polling = start, last_event_id, False
         self._task = task
         self._chunks: list[TaskArtifactUpdateEvent] = []
+        self._growing: set[str] = set()  # ids of artifacts that chunks were appended to
+        self._announced: Event | None = None  # the event that showed the last restart
+        # Without numbers, a snapshot at the start of a subscription may already contain chunks
+        # that come as events after it.
+        self._has_doubles = False
         self._answers_task = bool(start and start[1].get("message", {}).get("taskId"))
         self._response: httpx.Response | None = None
         self._parser = EventParser(discovery.exchange.max_bytes)
@@ -120,7 +131,8 @@ class EventStream:
             # chunks that come as events after it. Fetch the task rather than count them twice.
             with suppress(A2AServerError):  # the agent may have deleted the task already
                 yield from self._fetch_task()
-                self._process(*self._pending.pop())
+                snapshot, _ = self._pending.pop()
+                self._apply(snapshot)
         assert self.task
         return self.task
 
@@ -220,6 +232,8 @@ class EventStream:
         if isinstance(data, bytes):
             event = read_event(self._binding.parse(data))
             self._subscribing = False
+        if self._begins_afresh(event):
+            return self._announce_restart(event, event_id)
         if event_id:
             # Only ids that count 1, 2, 3 … promise that a stream resumes without gaps: others may
             # be random, or a clock.
@@ -251,14 +265,68 @@ class EventStream:
             self._task, self._chunks = with_chunks(self._task, self._chunks), []
         return self._task
 
+    def _begins_afresh(self, event: Event) -> bool:
+        """Return whether *event* shows a restart that has not been announced yet."""
+        if event is self._announced or self._task is None:
+            return False
+        if isinstance(event, TaskStatusUpdateEvent):
+            return is_restart(event)
+        if isinstance(event, TaskArtifactUpdateEvent):
+            # Some agents repeat the whole artifact at its end: that is no restart.
+            artifact, is_growing = event.artifact, event.artifact.artifact_id in self._growing
+            return not event.append and is_growing and self._contradicts([artifact])
+        return isinstance(event, Task) and self._has_lost_content(event)
+
+    def _has_lost_content(self, snapshot: Task) -> bool:
+        """Return whether *snapshot* lacks something that the stream has had."""
+        if self._has_doubles or not self.task:
+            return False
+        is_running = not snapshot.status.state.is_settled
+        lost_ids = {artifact.artifact_id for artifact in self.task.artifacts} - {
+            artifact.artifact_id for artifact in snapshot.artifacts
+        }
+        return bool(is_running and lost_ids) or self._contradicts(snapshot.artifacts)
+
+    def _contradicts(self, artifacts: Sequence[Artifact]) -> bool:
+        """Return whether one of *artifacts* had grown, and lacks parts that it has had.
+
+        An artifact of one part may just have another one now.
+        """
+        known_artifacts = self.task.artifacts if self.task else ()
+        known_parts = {
+            artifact.artifact_id: artifact.parts
+            for artifact in known_artifacts
+            if len(artifact.parts) > 1
+        }
+        return any(
+            added_parts(known_parts.get(artifact.artifact_id, ()), artifact.parts) is None
+            for artifact in artifacts
+        )
+
+    def _announce_restart(self, event: Event, event_id: str | None) -> Restarted:
+        """Return the sign of a restart, and queue the event that showed it."""
+        assert self._task
+        self._announced = event
+        self._growing.clear()
+        self._pending.appendleft((event, event_id))
+        # A stream that resumes after the sign begins with the event.
+        last_event_id = self._last_event_id or ""
+        task_id, status, context_id = self._task.id, self._task.status, self._task.context_id
+        return Restarted(task_id, status, context_id, event_id=last_event_id)
+
     def _apply(self, event: Event) -> None:
         # Adding a chunk to an artifact copies all of its parts. So chunks are collected, and added
         # together when the task is needed.
         if self._task and isinstance(event, TaskArtifactUpdateEvent):
             self._chunks.append(event)
+            if event.append:
+                self._growing.add(event.artifact.artifact_id)
+            self._has_doubles |= self._joined and not self._numbered
             return
         self._task = after(self._task, event)
         if isinstance(event, Task):
+            self._chunks, self._has_doubles = [], False
+        elif isinstance(event, TaskStatusUpdateEvent) and is_restart(event):
             self._chunks = []
 
     def _is_settled(self, task: Task) -> bool:

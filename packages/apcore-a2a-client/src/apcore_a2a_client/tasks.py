@@ -208,6 +208,17 @@ class TaskStatusUpdateEvent(StreamedModel):
 
 
 @model
+class Restarted(TaskStatusUpdateEvent):
+    """A sign of the client that a task has begun afresh, just before the event that shows it.
+
+    The replica that ran the task was lost, and another one runs it again from its start: drop the
+    chunks so far, since they will be repeated. Agents send no such event. This client knows a
+    restart by the metadata of a status, and for other agents by an artifact that had grown and
+    then has other or fewer parts. The status is the one that the task had before.
+    """
+
+
+@model
 class TaskArtifactUpdateEvent(StreamedModel):
     """A new artifact, or a further chunk of one (§4.2.2)."""
 
@@ -307,7 +318,7 @@ class TaskPage(Model):
 
 
 Event: TypeAlias = Task | Message | TaskStatusUpdateEvent | TaskArtifactUpdateEvent
-"""An event of a stream."""
+"""An event of a stream; a `Restarted` is a `TaskStatusUpdateEvent`."""
 
 EVENT_MODELS: dict[str, type[Event]] = {
     "task": Task,
@@ -348,8 +359,35 @@ def after(task: Task | None, event: Event) -> Task:
     task = task or Task(event.task_id, unknown_status, event.context_id)
     task = replace(task, event_id=event.event_id or task.event_id)
     if isinstance(event, TaskStatusUpdateEvent):
-        return replace(task, status=event.status)
+        artifacts = () if is_restart(event) else task.artifacts
+        return replace(task, status=event.status, artifacts=artifacts)
     return with_chunks(task, [event])
+
+
+def is_restart(event: TaskStatusUpdateEvent) -> bool:
+    """Return whether an agent of this project says that it has dropped the task's artifacts."""
+    details = event.metadata.get("apcore")
+    return is_object(details) and details.get("restarted") is True
+
+
+def added_parts(known_parts: Sequence[Part], parts: Sequence[Part]) -> Sequence[Part] | None:
+    """Return what *parts* have beyond *known_parts*; None if they do not begin with these.
+
+    Agents may join the texts of chunks into one part.
+    """
+    count = len(known_parts)
+    try:
+        if [*parts[:count]] == [*known_parts]:
+            return parts[count:]
+    except RecursionError:  # JSON that is just shallow enough to be read is too deep to compare
+        return parts
+    if any(part.text is None for part in (*known_parts, *parts)):
+        return None
+    known_text, text = value_of([Part(text=""), *known_parts]), value_of([Part(text=""), *parts])
+    if not text.startswith(known_text):
+        return None
+    rest = text.removeprefix(known_text)
+    return [Part(text=rest)] if rest else []
 
 
 def with_chunks(task: Task, chunks: Iterable[TaskArtifactUpdateEvent]) -> Task:

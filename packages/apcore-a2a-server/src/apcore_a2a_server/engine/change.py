@@ -94,9 +94,11 @@ class Restart:
     resume: bytes | None
 
     def apply(self, record: TaskRecord) -> a2a.TaskStatusUpdateEvent:
-        """Drop the artifacts, and put the message into the status."""
+        """Drop the artifacts, put the message into the status, and tell readers to start over."""
         del record.task.artifacts[:]
-        return set_status(record, NewState(WORKING, self.message, resume=self.resume))
+        event = set_status(record, NewState(WORKING, self.message, resume=self.resume))
+        event.metadata.update({"apcore": {"restarted": True}})
+        return event
 
 
 def set_status(record: TaskRecord, update: NewState) -> a2a.TaskStatusUpdateEvent:

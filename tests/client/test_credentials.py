@@ -1,0 +1,236 @@
+"""Credentials stay at the origin that they were given for."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import httpx
+import pytest
+from apcore_a2a_client import A2AError, APIKey, CredentialsRefusedError
+
+from .raw import (
+    KINDS,
+    WIRES,
+    Client,
+    Request,
+    Step,
+    agent,
+    card,
+    http_client,
+    raw,
+    reply,
+    rpc,
+    task,
+)
+
+pytestmark = pytest.mark.rotating("kind", "credentials")
+
+SECRET = "s3cr3t"
+kinds = pytest.mark.parametrize("kind", KINDS)
+CREDENTIALS: dict[str, dict[str, Any]] = {
+    "token": {"auth": SECRET},
+    "function": {"auth": lambda: SECRET},
+    "basic": {"auth": httpx.BasicAuth("user", SECRET)},
+    "key": {"auth": APIKey(SECRET)},
+    "headers": {"headers": {"x-own": SECRET}},
+}
+HTTP_CREDENTIALS: dict[str, dict[str, Any]] = {
+    "auth": {"auth": ("user", SECRET)},
+    "headers": {"headers": {"x-own": SECRET}},
+    "cookies": {"cookies": {"c": SECRET}},
+    "params": {"params": {"key": SECRET}},
+}
+
+
+def ok(request: Request) -> Iterable[Step]:
+    return reply(task()) if request.method == "GET" else rpc(request, result=task())
+
+
+def answer_for(url: str, *wire: str) -> Any:
+    """Return a script for an agent whose card names *url*."""
+    return agent(ok, **card(url, *wire))
+
+
+@kinds
+@pytest.mark.parametrize("credentials", CREDENTIALS)
+@pytest.mark.parametrize(("binding", "version"), WIRES)
+def test_a_card_that_names_another_port_gets_no_credentials(
+    kind: str, credentials: str, binding: str, version: str
+) -> None:
+    with (
+        raw(ok) as other,
+        raw(answer_for(other.url, binding, version)) as server,
+        Client(kind, server.url, **CREDENTIALS[credentials]) as client,
+    ):
+        for operation in ("send_message", "stream_message", "get_task", "cancel_task"):
+            with pytest.raises(CredentialsRefusedError) as caught:
+                client.do(operation, "t-1")
+            assert (caught.value.agent, caught.value.foreign) == (server.url, other.url)
+            assert server.url in str(caught.value)
+            assert other.url in str(caught.value)
+        assert other.connections == 0
+
+
+@kinds
+@pytest.mark.parametrize("credentials", HTTP_CREDENTIALS)
+def test_credentials_of_an_httpx_client_count_too(kind: str, credentials: str) -> None:
+    own = http_client(kind, **HTTP_CREDENTIALS[credentials])
+    with (
+        raw(ok) as other,
+        raw(answer_for(other.url)) as server,
+        Client(kind, server.url, http_client=own) as client,
+    ):
+        with pytest.raises(CredentialsRefusedError):
+            client.do("get_task", "t-1")
+        assert other.connections == 0
+
+
+@kinds
+def test_credentials_that_an_httpx_client_gets_later_count_too(kind: str) -> None:
+    own = http_client(kind)
+    with (
+        raw(ok) as other,
+        raw(answer_for(other.url)) as server,
+        Client(kind, server.url, http_client=own) as client,
+    ):
+        client.do("get_task", "t-1")
+        own.headers["authorization"] = SECRET
+        with pytest.raises(CredentialsRefusedError):
+            client.do("get_task", "t-1")
+        assert len(other.requests) == 1
+
+
+@kinds
+def test_without_credentials_a_card_may_name_another_origin(kind: str) -> None:
+    with (
+        raw(ok) as other,
+        raw(answer_for(other.url)) as server,
+        Client(kind, server.url) as client,
+    ):
+        assert client.do("get_task", "t-1").id == "t-1"
+        assert len(other.requests) == 1
+
+
+@kinds
+@pytest.mark.parametrize("credentials", CREDENTIALS)
+@pytest.mark.parametrize("end", ["", "/"])
+def test_credentials_are_sent_to_an_allowed_origin(kind: str, credentials: str, end: str) -> None:
+    with (
+        raw(ok) as other,
+        raw(answer_for(f"{other.url}/agent")) as server,
+        Client(
+            kind, server.url, credentials_for=[other.url + end], **CREDENTIALS[credentials]
+        ) as client,
+    ):
+        assert client.do("get_task", "t-1").id == "t-1"
+        shown = str(other.requests[0].headers)
+    assert SECRET in shown or "Basic" in shown
+
+
+@kinds
+def test_an_interface_at_the_agents_own_origin_is_preferred(kind: str) -> None:
+    with raw(ok) as other:
+        interfaces = [
+            {"url": url, "protocolBinding": "JSONRPC", "protocolVersion": "1.0"}
+            for url in (other.url, "/here")
+        ]
+        given = agent(ok, supportedInterfaces=interfaces)
+        with raw(given) as server, Client(kind, server.url, auth=SECRET) as client:
+            client.do("get_task", "t-1")
+            assert [request.path for request in server.calls] == ["/here"]
+        assert other.connections == 0
+
+
+@kinds
+def test_the_card_itself_needs_no_permission(kind: str) -> None:
+    with (
+        raw(answer_for("https://elsewhere.example")) as server,
+        Client(kind, server.url, auth=SECRET) as client,
+    ):
+        assert client.do("get_card").name == "raw"
+
+
+@kinds
+def test_a_redirected_card_does_not_bring_credentials_to_its_origin(kind: str) -> None:
+    with (
+        raw(lambda request: reply(card(f"http://{request.headers['host']}/"))) as other,
+        raw(lambda _: reply(b"", 302, location=f"{other.url}/card")) as server,
+        Client(kind, server.url, auth=SECRET) as client,
+    ):
+        with pytest.raises(CredentialsRefusedError) as caught:
+            client.do("send_message", "hi")
+        assert caught.value.foreign == other.url
+        assert [request.path for request in other.requests] == ["/card"]
+        assert SECRET not in str(other.requests)
+
+
+@kinds
+@pytest.mark.parametrize("allowed", [False, True])
+def test_a_redirected_get_carries_no_credentials_to_another_origin(
+    kind: str, allowed: bool
+) -> None:
+    def script(request: Request) -> Iterable[Step]:
+        return reply(b"", 307, location=f"{other.url}/tasks/t-1")
+
+    with (
+        raw(ok) as other,
+        raw(agent(script, **card("/", "HTTP+JSON"))) as server,
+        Client(
+            kind,
+            server.url,
+            auth=SECRET,
+            headers={"x-own": SECRET},
+            credentials_for=[other.url] if allowed else [],
+        ) as client,
+    ):
+        client.do("get_task", "t-1")
+        assert SECRET in str(server.calls)
+        assert SECRET not in str(other.requests)
+
+
+@kinds
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "0.0.0.0"])
+def test_all_names_of_this_machine_are_one_origin(kind: str, host: str) -> None:
+    def script(request: Request) -> Iterable[Step]:
+        port = server.url.rpartition(":")[2]
+        url = f"http://{host}:{port}/"
+        return reply(card(url)) if request.is_card else ok(request)
+
+    with raw(script) as server, Client(kind, server.url, auth=SECRET) as client:
+        client.do("get_task", "t-1")
+        assert server.calls[0].headers["authorization"] == f"Bearer {SECRET}"
+
+
+@kinds
+@pytest.mark.parametrize(
+    "url",
+    ["https://agent.example:444/", "http://agent.example/", "https://www.agent.example/", "//b/"],
+)
+def test_scheme_host_and_port_make_an_origin(kind: str, url: str) -> None:
+    def answer(request: httpx.Request) -> httpx.Response:
+        assert request.method == "GET"
+        return httpx.Response(200, json=card(url))
+
+    own = httpx.Client if kind == "sync" else httpx.AsyncClient
+    http: Any = own(transport=httpx.MockTransport(answer), verify=False)
+    with (
+        Client(kind, "https://agent.example", auth=SECRET, http_client=http) as client,
+        pytest.raises(A2AError),
+    ):
+        client.do("get_task", "t-1")
+
+
+@kinds
+@pytest.mark.parametrize(
+    "origin",
+    ["", "agent.example", "https://", "https://h/path", "https://h?q", "https://u:s3cr3t@h", None],
+)
+def test_an_invalid_origin_is_refused_and_not_shown(kind: str, origin: Any) -> None:
+    with pytest.raises(ValueError, match="scheme, host and port") as caught:
+        Client(kind, "http://127.0.0.1", credentials_for=[origin])
+    assert SECRET not in str(caught.value)
+
+
+@kinds
+def test_a_single_string_is_no_list_of_origins(kind: str) -> None:
+    with pytest.raises(TypeError, match="list of origins"):
+        Client(kind, "http://127.0.0.1", credentials_for="https://agent.example")

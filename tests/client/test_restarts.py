@@ -1,0 +1,249 @@
+"""Tasks that begin afresh while a client reads their stream."""
+
+import json
+import pickle
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+from apcore_a2a_client import (
+    Restarted,
+    StreamRestartedError,
+    Task,
+    TaskArtifactUpdateEvent,
+    TaskStatusUpdateEvent,
+)
+from apcore_a2a_client.tasks import after
+
+from .raw import CLOSE, CUT, KINDS, Client, Request, Step, agent, head, raw, rpc, task
+
+pytestmark = pytest.mark.rotating("kind")
+
+kinds = pytest.mark.parametrize("kind", KINDS)
+Json = dict[str, Any]
+SIGN = {"apcore": {"restarted": True}}
+
+
+def chunk(text: str, *, append: bool, artifact: str = "a") -> Json:
+    body = {"artifactId": artifact, "parts": [{"text": text}]}
+    return {"artifactUpdate": {"taskId": "t-1", "artifact": body, "append": append}}
+
+
+def status(state: str = "WORKING", **members: Any) -> Json:
+    return {
+        "statusUpdate": {"taskId": "t-1", "status": {"state": f"TASK_STATE_{state}"}, **members}
+    }
+
+
+def snapshot(state: str = "WORKING", **artifacts: str) -> Json:
+    """Return a snapshot with a part for each letter of an artifact."""
+    listed = [
+        {"artifactId": name, "parts": [{"text": letter} for letter in letters]}
+        for name, letters in artifacts.items()
+    ]
+    return {"task": task(state=f"TASK_STATE_{state}", artifacts=listed)}
+
+
+def lines(events: Iterable[Json], *, numbered: bool) -> bytes:
+    return b"".join(
+        (b"id: %d\n" % number if numbered else b"") + b"data: %s\n\n" % rpc_event(event)
+        for number, event in enumerate(events, 1)
+    )
+
+
+def rpc_event(event: Json) -> bytes:
+    return json.dumps({"jsonrpc": "2.0", "id": 1, "result": event}).encode()
+
+
+def streaming(*events: Json, numbered: bool = False) -> Any:
+    """Return a script whose streams have all of *events*."""
+    text = lines(events, numbered=numbered)
+    return agent(lambda _: [head(content_type="text/event-stream"), text, CLOSE])
+
+
+FIRST_RUN = [snapshot(), chunk("1", append=False), chunk("2", append=True)]
+SECOND_RUN = [chunk("1", append=False), chunk("2", append=True), chunk("3", append=True)]
+OURS = [*FIRST_RUN, status(metadata=SIGN), *SECOND_RUN, status("COMPLETED")]
+FOREIGN = {
+    "an artifact begins anew": [*FIRST_RUN, *SECOND_RUN, status("COMPLETED")],
+    "an artifact is gone": [*FIRST_RUN, snapshot(), *SECOND_RUN, status("COMPLETED")],
+    "an artifact has shrunk": [
+        *FIRST_RUN,
+        snapshot(a="1"),
+        *SECOND_RUN[1:],
+        status("COMPLETED"),
+    ],
+}
+EVERY = {"ours": OURS, **FOREIGN}
+
+
+@kinds
+@pytest.mark.parametrize("name", EVERY)
+def test_a_restart_is_an_event_before_the_repeated_ones(kind: str, name: str) -> None:
+    with raw(streaming(*EVERY[name])) as server, Client(kind, server.url) as client:
+        events = client.do("stream_message", "hi")
+    restarts = [index for index, event in enumerate(events) if isinstance(event, Restarted)]
+    assert restarts == [len(FIRST_RUN)]
+    assert (events[3].task_id, events[3].context_id) == ("t-1", "c-1")
+    assert events[3].status.state == "working"
+    assert len(events) == len(EVERY[name]) + 1
+    final: Task | None = None
+    for event in events:
+        final = after(final, event)
+    assert final
+    assert final.value == "123"
+
+
+@kinds
+@pytest.mark.parametrize("name", EVERY)
+def test_values_that_would_repeat_raise_an_error(kind: str, name: str) -> None:
+    values: list[Any] = []
+    with raw(streaming(*EVERY[name])) as server, Client(kind, server.url) as client:
+        with pytest.raises(StreamRestartedError, match="on_restart") as caught:
+            client.do("stream", "skill", "hi", into=values)
+        assert values == ["1", "2"]
+        assert caught.value.task.id == "t-1"
+        assert pickle.loads(pickle.dumps(caught.value)).task.id == "t-1"
+
+
+@kinds
+@pytest.mark.parametrize("name", EVERY)
+def test_with_a_callback_the_values_begin_anew(kind: str, name: str) -> None:
+    values: list[Any] = []
+    with raw(streaming(*EVERY[name])) as server, Client(kind, server.url) as client:
+        client.do("stream", "skill", "hi", into=values, on_restart=values.clear)
+    assert values == ["1", "2", "3"]
+
+
+@kinds
+def test_each_restart_calls_the_callback(kind: str) -> None:
+    restart = [status(metadata=SIGN), *SECOND_RUN]
+    given = [*FIRST_RUN, *restart, *restart, status("COMPLETED")]
+    calls: list[None] = []
+    with raw(streaming(*given)) as server, Client(kind, server.url) as client:
+        client.do("stream", "skill", "hi", on_restart=lambda: calls.append(None))
+    assert len(calls) == 2
+
+
+@kinds
+def test_a_restart_before_the_first_value_repeats_none(kind: str) -> None:
+    given = [snapshot(), status(metadata=SIGN), *SECOND_RUN, status("COMPLETED")]
+    with raw(streaming(*given)) as server, Client(kind, server.url) as client:
+        assert client.do("stream", "skill", "hi") == ["1", "2", "3"]
+        events = client.do("stream_message", "hi")
+    assert [type(event) for event in events[:3]] == [Task, Restarted, TaskStatusUpdateEvent]
+
+
+@kinds
+@pytest.mark.parametrize(
+    "more",
+    [
+        [],
+        [status(metadata={"apcore": {"restarted": False}, "restarted": True})],
+        [status(metadata={"apcore": True})],
+        [status(message={"messageId": "m", "role": "ROLE_AGENT", "parts": [{"text": "50 %"}]})],
+        [snapshot(a="12")],
+        [snapshot(a="123")],
+        [chunk("12", append=False)],
+        [chunk("x", append=False, artifact="b"), chunk("y", append=False, artifact="b")],
+    ],
+)
+def test_progress_is_no_restart(kind: str, more: list[Json]) -> None:
+    """Agents send progress beside chunks, repeat whole artifacts, and replace small ones."""
+    given = [*FIRST_RUN, *more, status("COMPLETED")]
+    with raw(streaming(*given)) as server, Client(kind, server.url) as client:
+        events = client.do("stream_message", "hi")
+        assert client.do("stream", "skill", "hi")[:2] == ["1", "2"]
+    assert not [event for event in events if isinstance(event, Restarted)]
+
+
+@kinds
+@pytest.mark.parametrize("state", ["COMPLETED", "FAILED", "CANCELED"])
+def test_the_end_of_a_task_without_its_artifacts_is_no_restart(kind: str, state: str) -> None:
+    given = [*FIRST_RUN, snapshot(state)]
+    with raw(streaming(*given)) as server, Client(kind, server.url) as client:
+        events = client.do("stream_message", "hi")
+    assert [type(event) for event in events] == [
+        Task,
+        TaskArtifactUpdateEvent,
+        TaskArtifactUpdateEvent,
+        Task,
+    ]
+
+
+@kinds
+def test_texts_that_a_snapshot_has_joined_are_not_repeated(kind: str) -> None:
+    joined = {"artifactId": "a", "parts": [{"text": "123"}]}
+    final = {"task": task(artifacts=[joined])}
+    with raw(streaming(*FIRST_RUN, final)) as server, Client(kind, server.url) as client:
+        assert client.do("stream", "skill", "hi") == ["1", "2", "3"]
+
+
+@kinds
+def test_a_stream_that_resumes_after_the_sign_begins_with_the_restart(kind: str) -> None:
+    script = streaming(*OURS, numbered=True)
+    with raw(script) as server, Client(kind, server.url) as client:
+        events = client.do("stream_message", "hi")
+    assert [event.event_id for event in events] == ["1", "2", "3", "3", "4", "5", "6", "7", "8"]
+    assert isinstance(events[3], Restarted)
+
+
+@kinds
+def test_a_restart_while_the_connection_is_lost_is_told_after_it(kind: str) -> None:
+    """The stream resumes after the last event, and the agent sends those it missed."""
+
+    def script(request: Request) -> Iterable[Step]:
+        last = int(request.headers.get("last-event-id", 0))
+        text = lines(OURS, numbered=True).split(b"\n\n")
+        sent = text[last : last + 3] if last == 0 else text[last:]
+        return [head(content_type="text/event-stream"), b"\n\n".join(sent) + b"\n\n", CUT]
+
+    values: list[Any] = []
+    with raw(agent(script)) as server, Client(kind, server.url, retries=3) as client:
+        client.do("stream", "skill", "hi", into=values, on_restart=values.clear)
+    assert values == ["1", "2", "3"]
+
+
+@kinds
+def test_a_polled_task_that_begins_afresh_is_told_too(kind: str) -> None:
+    polls = [snapshot(a="12"), snapshot(), snapshot(a="1"), snapshot("COMPLETED", a="123")]
+
+    def script(request: Request) -> Iterable[Step]:
+        is_send = request.json["method"] == "SendMessage"
+        return rpc(request, result=snapshot() if is_send else polls.pop(0)["task"])
+
+    values: list[Any] = []
+    with (
+        raw(agent(script, capabilities={})) as server,
+        Client(kind, server.url) as client,
+    ):
+        client.do("stream", "skill", "hi", into=values, on_restart=values.clear)
+    assert "".join(values) == "123"
+
+
+@kinds
+def test_the_result_of_a_call_has_the_last_run_only(kind: str) -> None:
+    ended = [*FIRST_RUN, status(metadata=SIGN), chunk("9", append=False), status("COMPLETED")]
+
+    def script(request: Request) -> Iterable[Step]:
+        if request.json["method"] == "SendMessage":
+            return rpc(request, result=snapshot())
+        return [head(content_type="text/event-stream"), lines(ended, numbered=True), CLOSE]
+
+    with raw(agent(script)) as server, Client(kind, server.url) as client:
+        assert client.do("call", "skill", "hi") == "9"
+
+
+async def ignore() -> None:
+    """Do nothing."""
+
+
+@kinds
+@pytest.mark.parametrize("callback", [5, "clear", ignore])
+def test_a_callback_that_cannot_be_called_is_refused_before_the_request(
+    kind: str, callback: Any
+) -> None:
+    with raw(streaming(*OURS)) as server, Client(kind, server.url) as client:
+        with pytest.raises(TypeError, match="on_restart"):
+            client.do("stream", "skill", "hi", on_restart=callback)
+        assert not server.requests
