@@ -11,6 +11,8 @@ from typing import IO
 
 import httpx
 import pytest
+from apcore_a2a_server.push.settings import origin_of
+from apcore_a2a_server.push.signing import receiver_secret
 from standardwebhooks import Webhook
 
 from tests.push.agents import SECRET, agent
@@ -28,7 +30,7 @@ def receiver() -> Iterator[tuple[str, IO[str]]]:
     """Run the example in a process of its own; yield its URL and its output."""
     port = free_port()
     command = [sys.executable, str(SCRIPT), str(port)]
-    environment = {**os.environ, "PUSH_SECRET": SECRET}
+    environment = {**os.environ, "PUSH_SECRET": secret_of(f"http://127.0.0.1:{port}/")}
     pipe = subprocess.PIPE
     with subprocess.Popen(command, text=True, env=environment, stdout=pipe, stderr=pipe) as process:
         assert process.stdout is not None
@@ -41,10 +43,15 @@ def receiver() -> Iterator[tuple[str, IO[str]]]:
             process.wait(PATIENCE)
 
 
-def signed(body: str, *, age: float = 0) -> dict[str, str]:
+def secret_of(url: str) -> str:
+    """Return the secret of a receiver."""
+    return receiver_secret(SECRET, origin_of(url))
+
+
+def signed(url: str, body: str, *, age: float = 0) -> dict[str, str]:
     """Return the headers of a notification that is *age* seconds old."""
     then = datetime.now(UTC) - timedelta(seconds=age)
-    signature = Webhook(SECRET).sign("msg_1", then, body)
+    signature = Webhook(secret_of(url)).sign("msg_1", then, body)
     stamp = str(int(then.timestamp()))
     return {"webhook-id": "msg_1", "webhook-timestamp": stamp, "webhook-signature": signature}
 
@@ -61,14 +68,14 @@ def test_it_refuses_forged_and_old_notifications_and_prints_none_twice() -> None
     body = '{"id": "t1", "status": {"state": "working"}}'
     with receiver() as (url, lines):
         assert httpx.post(url, content=body).status_code == 401
-        assert httpx.post(url, content=body + " ", headers=signed(body)).status_code == 401
-        assert httpx.post(url, content=body, headers=signed(body, age=400)).status_code == 401
-        assert httpx.post(url, content=body, headers=signed(body)).status_code == 204
-        assert httpx.post(url, content=body, headers=signed(body)).status_code == 204
+        assert httpx.post(url, content=body + " ", headers=signed(url, body)).status_code == 401
+        assert httpx.post(url, content=body, headers=signed(url, body, age=400)).status_code == 401
+        assert httpx.post(url, content=body, headers=signed(url, body)).status_code == 204
+        assert httpx.post(url, content=body, headers=signed(url, body)).status_code == 204
         other = body.replace("t1", "t2")
-        headers = {**signed(other), "webhook-id": "msg_2"}
+        headers = {**signed(url, other), "webhook-id": "msg_2"}
         now = datetime.now(UTC)
-        headers["webhook-signature"] = Webhook(SECRET).sign("msg_2", now, other)
+        headers["webhook-signature"] = Webhook(secret_of(url)).sign("msg_2", now, other)
         headers["webhook-timestamp"] = str(int(now.timestamp()))
         assert httpx.post(url, content=other, headers=headers).status_code == 204
         assert lines.readline() == "task t1 is working\n"

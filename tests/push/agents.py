@@ -10,12 +10,21 @@ from uuid import uuid4
 import httpx
 from apcore import Context, Registry
 from apcore_a2a_server.push import PushSettings
+from apcore_a2a_server.push.settings import origin_of
+from apcore_a2a_server.push.signing import receiver_secret
+from standardwebhooks import Webhook
 
 from tests.serving import PATIENCE, running
 
-from .receiver import Json
+from .receiver import Delivery, Json
 
 SECRET = "whsec_" + "QUJDREVG" * 4
+
+
+def verify(delivery: Delivery, url: str, secret: str = SECRET) -> Any:
+    """Verify a notification as the receiver at *url* does, and return its content."""
+    webhook = Webhook(receiver_secret(secret, origin_of(url)))
+    return webhook.verify(delivery.body, dict(delivery.headers))
 
 
 class Module:

@@ -1,16 +1,17 @@
 """Notifications over real sockets: each transition, in order, at least once."""
 
 import time
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from itertools import pairwise
 
 import pytest
-from standardwebhooks import Webhook, WebhookVerificationError
+from standardwebhooks import WebhookVerificationError
 
 from tests.server.conftest import eventually
 
-from .agents import SECRET, agent
+from .agents import SECRET, agent, verify
 from .receiver import Delivery, Reply, free_port, receiving, script
 
 pytestmark = pytest.mark.usefixtures("everywhere")
@@ -78,10 +79,13 @@ def test_notifications_are_signed_with_each_secret() -> None:
         deliveries = receiver.wait(3)
     for delivery in deliveries:
         for secret in (SECRET, new_secret):
-            assert Webhook(secret).verify(delivery.body, dict(delivery.headers)) == delivery.json
+            assert verify(delivery, receiver.url, secret) == delivery.json
     forged = {**deliveries[0].headers, "webhook-id": deliveries[1].id}
     with pytest.raises(WebhookVerificationError):
-        Webhook(SECRET).verify(deliveries[0].body, forged)
+        verify(replace(deliveries[0], headers=forged), receiver.url)
+    other_receiver = receiver.url.replace("127.0.0.1", "hooks.example.com")
+    with pytest.raises(WebhookVerificationError):
+        verify(deliveries[0], other_receiver)
 
 
 def test_without_a_secret_notifications_are_not_signed() -> None:
@@ -109,7 +113,7 @@ def test_a_failed_attempt_is_repeated_with_the_same_id_and_body() -> None:
         assert (first.id, first.body) == (second.id, second.body) == (third.id, third.body)
         assert first_states(receiver.deliveries) == ALL
         for delivery in receiver.deliveries:
-            Webhook(SECRET).verify(delivery.body, dict(delivery.headers))
+            verify(delivery, receiver.url)
         assert first.headers["webhook-timestamp"] < third.headers["webhook-timestamp"]
         assert caller.config({"id": first.json["task"]["id"]})["status"] == "active"
 

@@ -8,7 +8,7 @@ from .configs import PushConfigs
 from .guard import Guard, Resolve
 from .queue import DeliveryQueue
 from .sender import OnResult, WebhookSender
-from .settings import PushSettings
+from .settings import ANY_RECEIVER, PushSettings, secrets_by_origin
 from .signing import Signer
 from .transport import WebhookTransport
 
@@ -37,9 +37,10 @@ class Push:
         on_result: OnResult = lambda result, count: None,
         resolve: Resolve | None = None,
     ) -> None:
-        if not settings.secrets:
-            text = "Notifications are not signed and can be forged; set secrets= or --push-secrets"
-            logger.warning(text, extra={"event": "notifications_unsigned"})
+        if ANY_RECEIVER not in secrets_by_origin(settings.secrets):
+            which = "Notifications to other receivers" if settings.secrets else "Notifications"
+            text = "%s are not signed and can be forged; set secrets= or --push-secrets"
+            logger.warning(text, which, extra={"event": "notifications_unsigned"})
         guard = Guard(settings, resolve)
         transport = WebhookTransport(settings, guard)
         signer = Signer(settings.secrets)

@@ -95,7 +95,9 @@ class WebhookSender:
             logger.exception("The notification for %s can't be encoded", notification, extra=extra)
             return WebhookResponse(0, "internal error")
         webhook_id = notification_id(notification.task_id, webhook.config.id, notification.version)
-        headers = protocol_headers(webhook) + self.signer.headers(webhook_id, body)
+        headers = protocol_headers(webhook) + self.signer.headers(
+            webhook_id, body, webhook.config.url
+        )
         return await self.transport.post(webhook.config.url, headers, body, notification.owner)
 
     async def _give_up(self, notification: Notification, reason: str) -> None:

@@ -3,16 +3,23 @@
 import re
 import ssl
 from base64 import b64decode
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from ipaddress import ip_network
+from typing import Any, TypeAlias
 from urllib.parse import urlsplit
 
-from apcore_a2a_server.fields import DAY, OptionError, check, option
+from apcore_a2a_server.fields import DAY, KINDS, LIST_TYPES, OptionError, check, option
 
+Secrets: TypeAlias = Sequence[str] | Mapping[str, str | Sequence[str]]
+"""Secrets for all receivers, or by their origins."""
 MIN_SECRET = 24
 """Bytes (Standard Webhooks, "Symmetric keys")."""
 SECRET_RULE = "whsec_ and the base64 of 24 bytes or more, for example of `openssl rand -base64 32`"
+ANY_RECEIVER = "*"
+"""The key of the secrets from which those of all other receivers are derived."""
+DEFAULT_PORTS = {"http": 80, "https": 443}
 HOST_NAME = re.compile(r"[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63}){0,126}\.?", re.IGNORECASE)
 """A host name, as resolvers accept it."""
 
@@ -22,9 +29,13 @@ class PushSettings:
     """Settings of webhooks; pass them as `push_notifications` instead of `True`.
 
     Each of the `secrets` adds a signature to every notification, so that receivers can rotate
-    secrets. Hosts named in `allowed_hosts` may be private. A `proxy` resolves the names of hosts,
-    so it has to check their addresses. A webhook fails when a notification is undelivered after
-    the last of the `retries`, or when more than `max_pending` notifications wait.
+    secrets. What signs is derived from it for each receiver, so that one can't forge notifications
+    for another. A mapping gives secrets to receivers by hand: the keys are origins, or `*` for all
+    others; a value is a secret, or a list of several.
+
+    Hosts named in `allowed_hosts` may be private. A `proxy` resolves the names of hosts, so it has
+    to check their addresses. A webhook fails when a notification is undelivered after the last of
+    the `retries`, or when more than `max_pending` notifications wait.
 
     Raises:
         OptionError: A value is invalid.
@@ -38,8 +49,12 @@ class PushSettings:
         ```
     """
 
-    secrets: Sequence[str] = option(
-        (), "Secrets that sign notifications: whsec_….", section="Webhooks", is_secret=True
+    secrets: Secrets = option(
+        (),
+        "Secrets that sign notifications: whsec_…, or ORIGIN=whsec_… for one receiver.",
+        section="Webhooks",
+        kind=KINDS[Sequence[str]],
+        is_secret=True,
     )
     dev: bool = option(
         False, "Allow webhooks with http, at any port, and on this machine.", name="dev"
@@ -58,12 +73,83 @@ class PushSettings:
 
     def __post_init__(self) -> None:
         check(self)
-        if not all(map(_is_secret, self.secrets)):
-            raise OptionError("secrets", f"must each be {SECRET_RULE}")
+        secrets_by_origin(self.secrets)
         for host in self.allowed_hosts:
             _check_host(host)
         if self.proxy is not None and not _is_proxy(self.proxy):
             raise OptionError("proxy", "must be an address such as http://proxy.example.com:3128")
+
+
+def secrets_by_origin(secrets: Secrets) -> dict[str, list[str]]:
+    """Return the secrets for each origin of receivers, and those under `*` for all others.
+
+    Raises:
+        OptionError: A secret or an origin is invalid; the message repeats neither.
+
+    Example:
+        ```python
+        from apcore_a2a_server.push.settings import secrets_by_origin
+
+        secret = "whsec_" + "QUJDREVG" * 4
+        print(*secrets_by_origin([secret, f"https://Hooks.example.com:443={secret}"]))
+        #> * https://hooks.example.com
+        ```
+    """
+    by_origin: dict[str, list[str]] = {}
+    for receiver, secret in _pairs(secrets):
+        if not isinstance(secret, str) or not _is_secret(secret):
+            raise OptionError("secrets", f"must each be {SECRET_RULE}")
+        by_origin.setdefault(_receiver(receiver), []).append(secret)
+    return by_origin
+
+
+def _receiver(text: str) -> str:
+    """Return `*`, or the origin in *text*, which has nothing but an origin."""
+    if text == ANY_RECEIVER:
+        return text
+    with suppress(ValueError):
+        origin, url_parts = origin_of(text), urlsplit(text)
+        if not (url_parts.path.strip("/") or url_parts.query or url_parts.fragment):
+            return origin
+    problem = "must name receivers by their origins, such as https://hooks.example.com"
+    raise OptionError("secrets", problem) from None
+
+
+def _pairs(secrets: Secrets) -> Iterator[tuple[str, Any]]:
+    """Yield each secret with its receiver, as written."""
+    if isinstance(secrets, Mapping):
+        for receiver, values in secrets.items():
+            for value in values if isinstance(values, LIST_TYPES) else [values]:
+                yield str(receiver), value
+        return
+    if not isinstance(secrets, LIST_TYPES):
+        raise OptionError("secrets", "must be a list of secrets, or a mapping of them by origin")
+    for item in secrets:
+        receiver, _, secret = str(item).partition("=") if "://" in str(item) else ("*", "", item)
+        yield receiver, secret
+
+
+def origin_of(url: str) -> str:
+    """Return the origin of a URL: scheme, host and port, in lower case, without a default port.
+
+    Raises:
+        ValueError: It is not an http or https URL with a host, or it has a user.
+
+    Example:
+        ```python
+        from apcore_a2a_server.push.settings import origin_of
+
+        print(origin_of("https://Hooks.example.com:443/a2a?x"))
+        #> https://hooks.example.com
+        ```
+    """
+    url_parts = urlsplit(url)
+    scheme, host, port = url_parts.scheme, url_parts.hostname, url_parts.port
+    is_plain = url.isascii() and url.isprintable() and " " not in url and "@" not in url
+    if scheme not in DEFAULT_PORTS or not host or not is_plain:
+        raise ValueError("Not the URL of a webhook: write https://host or https://host/path")
+    name = f"[{host}]" if ":" in host else host.rstrip(".")
+    return f"{scheme}://{name}" + (f":{port}" if port not in (None, DEFAULT_PORTS[scheme]) else "")
 
 
 def _is_secret(text: str) -> bool:

@@ -1,7 +1,9 @@
 """Body, headers and signatures of notifications (Standard Webhooks)."""
 
-from collections.abc import Sequence
+import hmac
+from base64 import b64decode, b64encode
 from datetime import UTC, datetime
+from functools import lru_cache
 from hashlib import sha256
 from typing import TypeAlias
 
@@ -11,6 +13,8 @@ from apcore_a2a_core.values import dump_json
 from standardwebhooks import Webhook as Secret
 
 from apcore_a2a_server.store import Notification, Version, Webhook
+
+from .settings import ANY_RECEIVER, Secrets, origin_of, secrets_by_origin
 
 Headers: TypeAlias = list[tuple[str, str]]
 
@@ -49,35 +53,71 @@ def schemes_of(config: a2a.TaskPushNotificationConfig) -> list[str]:
     return scheme.split(",") if scheme else []
 
 
+CACHE_SIZE = 1000
+"""URLs whose secrets are kept."""
+
+
 class Signer:
-    """Signer of notifications with each of the server's secrets.
+    """Signer of notifications, with other secrets for each receiver.
 
     Args:
-        secrets: Secrets of the form `whsec_<base64>`; if empty, notifications are not signed.
+        secrets: The `secrets` of `PushSettings`; if there is none for a receiver, notifications to
+            it are not signed.
 
     Example:
         ```python
         from apcore_a2a_server.push.signing import Signer
 
-        headers = dict(Signer([]).headers("n1", b"{}"))
+        headers = dict(Signer([]).headers("n1", b"{}", "https://hooks.example.com/a2a"))
         print(sorted(headers))
         #> ['webhook-id', 'webhook-timestamp']
         ```
     """
 
-    def __init__(self, secrets: Sequence[str]) -> None:
-        self._secrets = [Secret(secret) for secret in secrets]
+    def __init__(self, secrets: Secrets) -> None:
+        self._by_origin = secrets_by_origin(secrets)
+        self._secrets_of = lru_cache(CACHE_SIZE)(self._load_secrets)
 
-    def headers(self, notification_id: str, body: bytes) -> Headers:
+    def secrets(self, url: str) -> list[str]:
+        """Return the secrets that sign notifications to the webhook at *url*, the newest first.
+
+        Raises:
+            ValueError: *url* is not the URL of a webhook.
+        """
+        origin = origin_of(url)
+        if origin in self._by_origin:
+            return self._by_origin[origin]
+        return [receiver_secret(master, origin) for master in self._by_origin.get(ANY_RECEIVER, ())]
+
+    def headers(self, notification_id: str, body: bytes, url: str) -> Headers:
         """Return the headers of an attempt: the notification's id, the time and the signatures."""
         now = datetime.now(UTC)
         timestamp = str(int(now.timestamp()))
         headers = [("webhook-id", notification_id), ("webhook-timestamp", timestamp)]
-        if self._secrets:
+        if secrets := self._secrets_of(url):
             text = body.decode()
-            signatures = [secret.sign(notification_id, now, text) for secret in self._secrets]
+            signatures = [secret.sign(notification_id, now, text) for secret in secrets]
             headers.append(("webhook-signature", " ".join(signatures)))
         return headers
+
+    def _load_secrets(self, url: str) -> list[Secret]:
+        return [Secret(secret) for secret in self.secrets(url)]
+
+
+def receiver_secret(master: str, origin: str) -> str:
+    """Return the secret of the receivers at *origin*: HMAC-SHA256 of the master secret over it.
+
+    Example:
+        ```python
+        from apcore_a2a_server.push.signing import receiver_secret
+
+        print(receiver_secret("whsec_" + "QUJDREVG" * 4, "https://hooks.example.com")[:12])
+        #> whsec_RMet9g
+        ```
+    """
+    encoded = master.removeprefix("whsec_").rstrip("=")
+    key = b64decode(encoded + "=" * (-len(encoded) % 4))
+    return "whsec_" + b64encode(hmac.digest(key, origin.encode(), "sha256")).decode()
 
 
 def notification_id(task_id: str, config_id: str, version: int) -> str:

@@ -53,6 +53,13 @@ SUBCOMMANDS = {
         argument_errors=(ImportError, ValueError),
         unexpected="Unexpected error: {.__class__.__name__}",
     ),
+    "webhooks": Subcommand(
+        "webhooks",
+        "Print the secret of a receiver of notifications.",
+        # the message of any other error may contain a secret
+        argument_errors=(ImportError, ValueError),
+        unexpected="Unexpected error: {.__class__.__name__}",
+    ),
 }
 
 
