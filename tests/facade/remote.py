@@ -159,6 +159,8 @@ class FakeAgent:
     A list is a stream of events; a function is called, and returns the answer.
     """
 
+    url = ""
+
     def __init__(self, card: Json | None = None, **results: Any) -> None:
         self.card, self.results = CARD | (card or {}), results
         self.requests: list[Request] = []

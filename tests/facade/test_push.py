@@ -11,9 +11,10 @@ from uuid import uuid4
 import httpx
 import pytest
 from apcore_a2a.command.main import main
+from apcore_a2a_server.push.signing import Signer, receiver_secret
 from standardwebhooks import Webhook
 
-from tests.push.agents import SECRET
+from tests.push.agents import SECRET, verify
 from tests.push.receiver import Reply, free_port, receiving
 
 from .processes import COMMAND, SIGNALS, Process, environment, extensions, process
@@ -68,9 +69,10 @@ def test_dev_mode_notifies_webhooks_on_this_machine_with_signatures(
     ):
         send(agent, receiver.url, text="hi")
         for delivery in receiver.wait(3):
-            Webhook(SECRET).verify(delivery.body, dict(delivery.headers))
+            verify(delivery, receiver.url)
         assert receiver.states == STATES
         assert "not signed" not in agent.log
+        assert "set APCORE_A2A_PUSH_SECRETS instead" in agent.log
 
 
 @pytest.mark.process
@@ -122,7 +124,72 @@ def test_webhook_options_are_read_from_the_environment_and_the_config_file(tmp_p
     ):
         receiver.answer = lambda delivery: Reply(500 if len(receiver) < 3 else 200)
         send(agent, receiver.url, text="hi")
-        Webhook(SECRET).verify(receiver.wait(5)[-1].body, dict(receiver.deliveries[-1].headers))
+        verify(receiver.wait(5)[-1], receiver.url)
+
+
+def secret_of(
+    capfd: pytest.CaptureFixture[str], *arguments: str
+) -> tuple[int, list[str], list[str]]:
+    """Run `webhooks secret`; return the exit code and the lines of both outputs."""
+    code = main(["webhooks", "secret", *arguments])
+    out, err = capfd.readouterr()
+    return code, out.splitlines(), err.splitlines()
+
+
+def test_the_command_prints_the_secret_that_a_receiver_verifies_with(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("APCORE_A2A_PUSH_SECRETS", SECRET)
+    code, (secret,), err = secret_of(capfd, "https://hooks.example.com/a2a?x")
+    assert (code, err) == (0, [])
+    headers = dict(Signer([SECRET]).headers("n1", b"{}", "https://hooks.example.com/other"))
+    assert Webhook(secret).verify(b"{}", headers) == {}
+
+
+def test_the_command_prints_the_secret_of_the_newest_or_the_one_given_by_hand(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    new, by_hand = "whsec_" + "R0hJSktM" * 4, "whsec_" + "TU5PUFFS" * 4
+    secrets = [new, SECRET, f"https://hooks.example.com={by_hand}"]
+    config = {"version": "1", "project": {"name": "T"}, "apcore-a2a": {"push-secrets": secrets}}
+    (tmp_path / "c.yaml").write_text(json.dumps(config), encoding="utf-8")
+
+    def printed(url: str) -> list[str]:
+        return secret_of(capfd, url, "--config", "c.yaml")[1]
+
+    assert printed("https://other.example") == [receiver_secret(new, "https://other.example")]
+    assert printed("https://hooks.example.com/a") == [by_hand]
+
+
+def test_a_secret_on_the_command_line_is_used_with_a_warning(
+    capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    code, out, _ = secret_of(capfd, "https://h.example", "--push-secrets", SECRET)
+    assert (code, len(out)) == (0, 1)
+    (message,) = caplog.messages
+    assert "--push-secrets" in message
+    assert "APCORE_A2A_PUSH_SECRETS" in message
+    assert SECRET[6:] not in message
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["https://h.example"], "set APCORE_A2A_PUSH_SECRETS"),
+        (["h.example", "--push-secrets", SECRET], "Not the URL of a webhook"),
+        (["https://h.example", "--push-secrets", "hunter2"], "--push-secrets must each be whsec_"),
+        (["https://h.example", "--push-secrets", f"x://h={SECRET}"], "--push-secrets must name"),
+        (["https://h.example", f"https://a.example={SECRET}"], "takes options only"),
+        ([], "Missing argument"),
+    ],
+)
+def test_the_command_for_secrets_ends_with_1_if_it_is_used_wrongly(
+    arguments: list[str], problem: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    code, out, err = secret_of(capfd, *arguments)
+    assert (code, out) == (1, [])
+    assert problem in err[0]
+    assert not [line for line in err if "hunter2" in line or SECRET[6:] in line]
 
 
 @pytest.mark.process

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,127 @@ def test_an_api_key_is_sent_in_the_header_that_the_card_names(
         monkeypatch.setenv("APCORE_A2A_API_KEY", value)
         assert call_with(cli, card=KEY_CARD)[1].get("x-mine") == SECRET
     assert "x-mine" not in call_with(cli, "--auth", "token", card=KEY_CARD)[1]
+
+
+@pytest.mark.parametrize(
+    ("options", "flag", "variable"),
+    [
+        (["--auth", SECRET], "--auth", "APCORE_A2A_AUTH"),
+        (["--api-key", SECRET], "--api-key", "APCORE_A2A_API_KEY"),
+        (["--header", f"authorization: {SECRET}"], "--header authorization", "APCORE_A2A_AUTH"),
+        (["--header", f"X-API-Key:{SECRET}"], "--header X-API-Key", "APCORE_A2A_API_KEY"),
+    ],
+)
+def test_a_secret_on_the_command_line_is_warned_of(
+    options: list[str], flag: str, variable: str, cli: Cli
+) -> None:
+    outcome, _ = call_with(cli, *options)
+
+    assert outcome.code == 0
+    (line,) = outcome.err.splitlines()
+    assert f"can read {flag} in" in line
+    assert f"set {variable} instead" in line
+
+
+def test_secrets_in_files_and_variables_are_not_warned_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
+) -> None:
+    (tmp_path / "token").write_text(SECRET)
+    assert call_with(cli, "--auth", "@token")[0].err == ""
+    monkeypatch.setenv("APCORE_A2A_AUTH", SECRET)
+    assert call_with(cli, "--header", "x-mine: 1")[0].err == ""
+
+
+# Credentials for another origin
+
+
+@pytest.fixture
+def elsewhere() -> Iterator[FakeAgent]:
+    """Run an agent at an origin that only a card names; yield it with its URL."""
+    fake = FakeAgent(SendMessage=sends(task("COMPLETED", {"text": "done"})))
+    with running(fake.app) as fake.url:
+        yield fake
+
+
+@pytest.fixture
+def leading(elsewhere: FakeAgent) -> Iterator[str]:
+    """Yield the URL of an agent whose card leads elsewhere."""
+    interface = {"url": elsewhere.url, "protocolBinding": "JSONRPC", "protocolVersion": "1.0"}
+    with running(FakeAgent({"supportedInterfaces": [interface]}).app) as url:
+        yield url
+
+
+@pytest.mark.parametrize("options", [["--auth", SECRET], ["--header", f"x-own:{SECRET}"]])
+def test_credentials_for_another_origin_end_with_1_and_name_the_flag(
+    options: list[str], leading: str, elsewhere: FakeAgent, cli: Cli
+) -> None:
+    outcome = cli("call", leading, "x", *options)
+
+    assert (outcome.code, outcome.out) == (1, "")
+    message = outcome.err.splitlines()[-1]
+    assert leading in message
+    assert message.endswith(f"Allow it with --credentials-for {elsewhere.url}")
+    assert SECRET not in message
+    assert not elsewhere.requests
+
+
+def test_credentials_are_sent_to_another_origin_that_is_allowed(
+    leading: str, elsewhere: FakeAgent, monkeypatch: pytest.MonkeyPatch, cli: Cli
+) -> None:
+    monkeypatch.setenv("APCORE_A2A_AUTH", SECRET)
+    outcome = cli("call", leading, "x", "--credentials-for", elsewhere.url)
+
+    assert (outcome.code, outcome.err) == (0, "")
+    assert elsewhere.requests[0].headers["authorization"] == f"Bearer {SECRET}"
+
+
+def test_without_credentials_a_card_may_lead_anywhere(
+    leading: str, elsewhere: FakeAgent, cli: Cli
+) -> None:
+    assert cli("call", leading, "x").code == 0
+    assert len(elsewhere.requests) == 1
+
+
+@pytest.mark.parametrize("origin", ["", "agent.example", f"https://ada:{SECRET}@h", "https://h/x"])
+def test_an_invalid_origin_is_refused(origin: str, cli: Cli) -> None:
+    outcome = cli("card", "http://127.0.0.1:1", "--credentials-for", origin)
+
+    assert outcome.code == 1
+    assert "scheme, host and port" in outcome.err
+    assert SECRET not in outcome.err
+
+
+def test_an_agent_that_calls_itself_localhost_gets_the_credentials(
+    monkeypatch: pytest.MonkeyPatch, cli: Cli
+) -> None:
+    """As one that listens on all interfaces does without `url=`."""
+    monkeypatch.setenv("APCORE_A2A_AUTH", SECRET)
+    fake = FakeAgent(SendMessage=sends(task("COMPLETED", {"text": "done"})))
+    with running(fake.app) as url:
+        interface = dict(fake.card["supportedInterfaces"][0])
+        interface["url"] = url.replace("127.0.0.1", "localhost")
+        fake.card["supportedInterfaces"] = [interface]
+        outcome = cli("call", url, "x")
+
+    assert (outcome.code, outcome.err) == (0, "")
+
+
+def test_a_stream_that_begins_afresh_says_so(cli: Cli) -> None:
+    def chunk(text: str, *, append: bool) -> Json:
+        artifact = {"artifactId": "a", "parts": [{"text": text}]}
+        return {"artifactUpdate": {"taskId": "t-1", "artifact": artifact, "append": append}}
+
+    status = {"taskId": "t-1", "status": {"state": "TASK_STATE_WORKING"}}
+    sign = {"statusUpdate": {**status, "metadata": {"apcore": {"restarted": True}}}}
+    end = {"statusUpdate": {"taskId": "t-1", "status": {"state": "TASK_STATE_COMPLETED"}}}
+    begin: list[Json] = [{"task": task("WORKING")}, sign, chunk("1", append=False)]
+    again = [sign, chunk("1", append=False), chunk("2", append=True), end]
+    fake = FakeAgent({"capabilities": {"streaming": True}}, SendStreamingMessage=begin + again)
+    with running(fake.app) as url:
+        outcome = cli("call", url, "x", "--stream")
+
+    assert (outcome.code, outcome.lines) == (0, ["1", "1", "2"])
+    assert outcome.err == "apcore-a2a: The task has begun afresh: drop the chunks before this\n"
 
 
 def test_an_empty_credentials_file_is_refused(tmp_path: Path, cli: Cli) -> None:

@@ -337,3 +337,28 @@ def test_hostile_text_is_escaped_on_a_real_terminal(tmp_path: Path) -> None:
         assert shown.end() == 4
 
     assert not CONTROL.search(shown.text.replace("\r\n", "\n"))
+
+
+# Credentials
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(("answer", "code"), [("y", 0), ("", 1), ("no", 1)])
+def test_credentials_for_another_origin_need_a_yes(answer: str, code: int, tmp_path: Path) -> None:
+    other = FakeAgent(SendMessage=sends(task("COMPLETED", {"text": "done"})))
+    with running(other.app) as url:
+        interface = {"url": url, "protocolBinding": "JSONRPC", "protocolVersion": "1.0"}
+        card = {"supportedInterfaces": [interface]}
+        variables = {"NO_COLOR": "1", "TERM": "dumb", "APCORE_A2A_AUTH": "hunter2"}
+        with (
+            running(FakeAgent(card).app) as leading,
+            screen(tmp_path, "call", leading, "x", **variables) as shown,
+        ):
+            shown.wait_for(r"Send them there\?")
+            shown.type(f"{answer}\n")
+            assert shown.end() == code
+            text = " ".join(plain(shown.text).split())
+    assert url in text
+    assert "hunter2" not in text
+    assert ("done" in text) == (len(other.requests) == 1) == (code == 0)
+    assert ("--credentials-for" in text) == (code == 1)

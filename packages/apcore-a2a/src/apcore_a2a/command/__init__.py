@@ -1,1 +1,1 @@
-"""The `apcore-a2a` command: `serve` for agents, `card`, `call` and `tasks` for clients, `store`."""
+"""The `apcore-a2a` command: `serve` and more for agents; `card`, `call`, `tasks` to call them."""

@@ -3,6 +3,7 @@
 import os
 import sys
 from difflib import get_close_matches
+from math import inf
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,9 +11,11 @@ from apcore_a2a_client import (
     A2AAuthError,
     A2AError,
     A2AServerError,
+    CredentialsRefusedError,
     InvalidParamsError,
     Message,
     Part,
+    Restarted,
     SkillNotFoundError,
     SyncA2AClient,
     Task,
@@ -31,14 +34,11 @@ def run(arguments: SimpleNamespace) -> int:
     """Run the command in *arguments*; return the exit code."""
     out = _printer(plain=arguments.as_json or not (sys.stdout and sys.stdout.isatty()))
     try:
-        with SyncA2AClient(
-            arguments.url,
-            auth=arguments.credentials,
-            headers=dict(arguments.headers),
-            timeout=arguments.timeout,
-            protocol=arguments.protocol,
-        ) as client:
-            return COMMANDS[arguments.command](client, arguments, out)
+        while True:
+            try:
+                return _perform(arguments, out)
+            except CredentialsRefusedError as refusal:
+                _allow(refusal, arguments, out)
     except BrokenPipeError:  # such as `| head`; or else the flush at exit fails again
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return SUCCESS
@@ -47,6 +47,34 @@ def run(arguments: SimpleNamespace) -> int:
         if getattr(error, "status_code", None) in (401, 403):
             out.hint("Set credentials with --auth or --api-key")
         return FAILED if isinstance(error, A2AServerError | A2AAuthError) else UNREACHABLE
+
+
+def _perform(arguments: SimpleNamespace, out: Printer) -> int:
+    """Perform the command in *arguments* with a client of its own; return the exit code."""
+    with SyncA2AClient(
+        arguments.url,
+        auth=arguments.credentials,
+        headers=dict(arguments.headers),
+        timeout=arguments.timeout,
+        protocol=arguments.protocol,
+        credentials_for=arguments.credentials_for,
+        # The card is read once: credentials are refused before anything is sent, or never.
+        card_ttl=inf,
+    ) as client:
+        return COMMANDS[arguments.command](client, arguments, out)
+
+
+def _allow(refusal: CredentialsRefusedError, arguments: SimpleNamespace, out: Printer) -> None:
+    """Let the user allow the origin in the agent's card.
+
+    Raises:
+        ValueError: The user does not, or cannot be asked.
+    """
+    agent, foreign = refusal.agent, refusal.foreign
+    problem = f"The credentials are for {agent}, but the agent's card leads to {foreign}"
+    if not out.confirm(f"{problem}. Send them there?"):
+        raise ValueError(f"{problem}. Allow it with --credentials-for {foreign}")
+    arguments.credentials_for = (*arguments.credentials_for, refusal.foreign)
 
 
 def _printer(*, plain: bool) -> Printer:
@@ -135,6 +163,8 @@ def _send_streaming(
             task = after(task, event)
             if isinstance(event, TaskArtifactUpdateEvent):
                 out.chunk(event.artifact.value)
+            elif isinstance(event, Restarted) and out.chunks:
+                out.restarted()
     except (KeyboardInterrupt, BrokenPipeError):
         _cancel(client, task)
         raise

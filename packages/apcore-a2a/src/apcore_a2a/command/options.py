@@ -27,7 +27,7 @@ from apcore_a2a_server.fields import (
 from apcore_a2a_server.push.settings import PushSettings
 from click.core import ParameterSource
 
-from .remote import COMMON
+from .remote import COMMON, shown
 
 logger = logging.getLogger("apcore_a2a")
 
@@ -39,6 +39,10 @@ SOURCES = (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT, ParameterSo
 """The sources of values that the user has set."""
 SERVICE_VARIABLE = re.compile(r"\w+_(SERVICE_(HOST|PORT)|PORT_\d+_(TCP|UDP|SCTP))\w*")
 """Variables that Kubernetes sets for services, such as one that is named apcore-a2a."""
+PASSWORD = re.compile(r"://[^/@]*:[^/]+@|\bpassword=")
+"""A password in an address: before the host, or in the query."""
+ADDRESSES = ("store", "rate_limit_storage", "push_proxy")
+"""Options whose values are secret only if they have a password."""
 SEQUENCE: type[Any] = list
 MAPPING: type[Any] = dict
 
@@ -198,6 +202,34 @@ def warn_of_unknown_variables() -> None:
             hint = suggestion(name, [each.upper() for each in OPTIONS], PREFIX)
             extra = {"event": "unknown_environment_variable"}
             logger.warning("%s is not an option and is ignored%s", variable, hint, extra=extra)
+
+
+def warn_of_shown_secrets() -> None:
+    """Warn of each secret on the command line, which other users of the machine can read.
+
+    Commands call this once their options have proved valid.
+    """
+    ctx = click.get_current_context()
+    for flag in ctx.command.params:
+        if isinstance(flag, Flag) and flag.declared.is_secret and shown(ctx, flag):
+            name = flag.declared.name
+            if _is_readable(name, ctx.params[name]):
+                names = flag.declared.flag, flag.declared.variable
+                text = "Other users of this machine can read %s in the list of processes: set %s"
+                extra = {"event": "secret_on_command_line"}
+                logger.warning(f"{text} instead", *names, extra=extra)
+
+
+def _is_readable(name: str, value: Any) -> bool:
+    """Return whether *value* itself is a secret: not a file with one, or a URL without any."""
+    if name in ADDRESSES:
+        return PASSWORD.search(value) is not None
+    if name == "auth_key":
+        with suppress(
+            OSError, ValueError, RuntimeError
+        ):  # too long, a NUL, or ~ of an unknown user
+            return not Path(value).expanduser().is_file()
+    return True
 
 
 def explicit_options(ctx: click.Context) -> dict[str, Any]:

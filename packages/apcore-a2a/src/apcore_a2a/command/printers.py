@@ -68,6 +68,15 @@ class Printer:
         """Return the user's answer to a paused task, or None if the command is not interactive."""
         return None
 
+    def confirm(self, question: str) -> bool:
+        """Return whether the user says yes; False if the command is not interactive."""
+        return False
+
+    def restarted(self) -> None:
+        """Print that the chunks so far are going to be repeated."""
+        self.end_chunks()
+        self._print_error("apcore-a2a", "The task has begun afresh: drop the chunks before this")
+
     def failure(self, task: Task) -> None:
         """Print the state and the message of a task that did not complete."""
         parts = task.status.message.parts if task.status.message else ()

@@ -17,6 +17,10 @@ interrupted.
 """
 
 
+HEADER_VARIABLES = {"authorization": "APCORE_A2A_AUTH", "x-api-key": "APCORE_A2A_API_KEY"}
+"""Headers that have credentials, and the variables to set instead."""
+
+
 def content(text: str) -> Any:
     """Parse the value of --input: text that looks like JSON must be JSON.
 
@@ -43,6 +47,40 @@ def secret(text: str) -> str:
     if not value:
         raise click.BadParameter(f"{text or 'the value'} is empty")
     return value
+
+
+def secret_option(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """Parse the value of an option that takes a secret; warn if it is on the command line."""
+    if value is None:
+        return None
+    if shown(ctx, param) and not value.startswith("@"):
+        warn_of_shown_secret(param.opts[0], getattr(param, "envvar", ""))
+    return secret(value)
+
+
+def shown(ctx: click.Context, param: click.Parameter) -> bool:
+    """Return whether a parameter is on the command line, which other users can read."""
+    return ctx.get_parameter_source(param.name or "") is ParameterSource.COMMANDLINE
+
+
+def warn_of_shown_secret(flag: str, variable: str) -> None:
+    """Print that a secret is on the command line, and where it would be safe."""
+    print(
+        f"apcore-a2a: Other users of this machine can read {flag} in the list of processes: "
+        f"set {variable} instead",
+        file=sys.stderr,
+    )
+
+
+def origin(text: str) -> str:
+    """Return an origin such as `https://agent.example.com`."""
+    from apcore_a2a_client.agent_urls import parse_origin
+
+    try:
+        parse_origin(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+    return text
 
 
 def folder(path: str) -> Path:
@@ -95,7 +133,7 @@ def _switch(names: str, help: str) -> click.Option:
     return click.Option(names.split(), is_flag=True, help=help)
 
 
-_secret = {"show_envvar": True, "type": secret}
+_secret = {"show_envvar": True, "callback": secret_option}
 COMMON = (
     _flag(
         "--auth",
@@ -110,6 +148,14 @@ COMMON = (
         "API key, sent as the Agent Card demands.",
         envvar="APCORE_A2A_API_KEY",
         **_secret,
+    ),
+    _flag(
+        "--credentials-for",
+        "ORIGIN",
+        "Other origin that may have the credentials, if the Agent Card leads there; may be "
+        "repeated.",
+        type=origin,
+        multiple=True,
     ),
     _flag(
         "--header headers",
@@ -132,6 +178,9 @@ COMMON = (
 @click.pass_context
 def _run(ctx: click.Context, /, **arguments: Any) -> int:
     """Run a command; import its implementation here, because `--help` does not need it."""
+    for name, _ in arguments["headers"]:
+        if name.lower() in HEADER_VARIABLES:
+            warn_of_shown_secret(f"--header {name}", HEADER_VARIABLES[name.lower()])
     calls: Any = import_module(".calls", __package__)
     name, secrets = ctx.command.name, credentials(ctx)
     return int(calls.run(SimpleNamespace(command=name, credentials=secrets, **arguments)))

@@ -28,6 +28,7 @@ from .options import (
     as_written,
     explicit_options,
     flags,
+    warn_of_shown_secrets,
 )
 
 EPILOG = f"""
@@ -51,7 +52,9 @@ def serve(ctx: click.Context, /, **_: Any) -> int:
     """Serve the apcore modules in a folder as an A2A agent, until Ctrl+C."""
     options = explicit_options(ctx)
     source = _extensions_folder(options.pop("extensions_dir", None), ctx.obj)
-    apcore_a2a_server.serve(source, config=ctx.obj, **_keywords(ctx, options))
+    keywords = _keywords(ctx, options)
+    warn_of_shown_secrets()
+    apcore_a2a_server.serve(source, config=ctx.obj, **keywords)
     return 0
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from apcore_a2a_server.app.options import Settings
 
-from .options import OptionsCommand, flags
+from .options import OptionsCommand, flags, warn_of_shown_secrets
 
 if TYPE_CHECKING:  # slow to import, and not needed for --help
     from apcore_a2a_server.store.maintenance import Report
@@ -79,6 +79,7 @@ def prune(store: str | None, **limits: Any) -> int:
 def _chosen(store: str | None) -> str:
     if not store:
         raise ValueError("No store is set: use --store URL or APCORE_A2A_STORE")
+    warn_of_shown_secrets()
     return store
 
 

@@ -143,6 +143,17 @@ class Terminal(Printer):
             self._err.print()
             return None
 
+    def confirm(self, question: str) -> bool:
+        """Ask a question that is answered by y or n, if there is a keyboard."""
+        if not (sys.stdin.isatty() and sys.stderr.isatty()):
+            return False
+        try:
+            answer = self._err.input(Text(f"{clean(question)} [y/N] "))
+        except EOFError:
+            self._err.print()
+            return False
+        return answer.strip().lower() in ("y", "yes")
+
     @contextmanager
     def progress(self) -> Generator[ShowTask]:
         """Show a line with the progress of a task and the elapsed time."""
