@@ -1,5 +1,6 @@
-"""Webhook receiver: `python examples/receiver.py`, with the agent's secret in PUSH_SECRET.
+"""Webhook receiver: `python examples/receiver.py`, with its secret in PUSH_SECRET.
 
+The agent's operator prints the secret with `apcore-a2a webhooks secret http://127.0.0.1:9000/`.
 Verifies signatures, prints new notifications, and ignores repeated ones. Needs `pip install
 standardwebhooks`.
 """
@@ -80,7 +81,7 @@ def main() -> None:
     """Receive notifications until Ctrl+C."""
     secret = os.environ.get("PUSH_SECRET")
     if not secret:
-        sys.exit("PUSH_SECRET must be the secret that the agent signs with: whsec_...")
+        sys.exit("PUSH_SECRET must be what `apcore-a2a webhooks secret URL` prints: whsec_...")
     port = int(sys.argv[1]) if len(sys.argv) > 1 else 9000
     Handler.inbox = Inbox(secret)
     print(f"Receiving at http://127.0.0.1:{port}/", file=sys.stderr)
