@@ -38,7 +38,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="tools/fuzz",
         description="Generate requests from the protocol's schemas, corrupt them, send them to an "
-        "agent in this process, and check its answers as tests/server/test_fuzz.py does.",
+        "agent in this process, and check its answers as tests/server/test_fuzz.py does. Some have "
+        "inputs whose validation would take Python's `re` years.",
         epilog="When an answer is wrong, prints the request, reduced as far as possible, and "
         "exits 1. 100,000 cases take about seven minutes.",
     )

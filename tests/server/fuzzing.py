@@ -45,6 +45,18 @@ KINDS = {
 """Placeholders for the ids of tasks, each with the task's skill and state."""
 
 MISDOING, PUTTING = ([{"what": what} for what in cases] for cases in (MISDEEDS, OUTPUTS))
+EVIL, EVIL_TEXT = "^(a+)+$", "a" * 60 + "!"
+"""A pattern, and a text that takes Python's `re` years."""
+COSTLY: Json = {
+    "type": "object",
+    "properties": {
+        "text": {"type": "string", "pattern": EVIL},
+        "list": {"type": "array", "uniqueItems": True},
+        "mail": {"type": "string", "format": "email"},
+    },
+    "patternProperties": {EVIL: {"type": "string"}},
+}
+"""A schema with the keywords that a naive validation takes exponential or quadratic time for."""
 INPUTS: dict[str, list[Json]] = {
     "echo": [{"text": "hello"}],
     "mirror": [{"value": [1, 2.5, 2**53, None, {"a": "b"}]}],
@@ -54,13 +66,14 @@ INPUTS: dict[str, list[Json]] = {
     "ask": [{"text": "what?"}, {"text": "yes"}],
     "approve": [{"text": "now"}],
     "nested": [{"what": "echo"}, {"what": "nowhere"}],
+    "costly": [{"text": "aaaa"}, {"text": EVIL_TEXT}, {"list": [[n] for n in range(3000)]}],
     "raises": MISDOING,
     "raises.later": MISDOING,
     "raises.stream": MISDOING,
     "puts": PUTTING,
     "puts.stream": PUTTING,
 }
-"""Skills, each with inputs that it accepts."""
+"""Skills, each with inputs: the first one is accepted."""
 
 # Schemas
 
@@ -145,6 +158,7 @@ ODD_STRINGS = [
     *("../../../passwd", "C:\\Windows\\win.ini", "file:///dev/null", "http://[::1", "-1"),
     *("' OR 1=1; --", '"; DROP TABLE tasks; --', "{{7*7}}", "${jndi:ldap://x}", "<script>"),
     *("null", "true", "NaN", "1e999", "__proto__", "@unknown", "{", "[1", '{"a":'),
+    *(EVIL_TEXT, "x@" + "." * 20_000 + "@"),
 ]
 NUMBERS = [
     *(0, 1, 2, 50, 100, 101, 1000, -1, 2**31 - 1, 2**31, 2**53, 2**53 + 1, 2**63, -(2**63)),
@@ -152,6 +166,7 @@ NUMBERS = [
 ]
 GOOD_TOKENS = [
     *("1e999", "-1e999", "1e-999", "-0", "1E+2", "1.0e0", "9" * 400, "{}", "[[]]", '{"a": {}}'),
+    "9" * 1500,
     *('"\\ud800"', '"\\u0000"', '"\u2028"', '"\\ud83d\\ude00"'),
 ]
 """Valid JSON values."""

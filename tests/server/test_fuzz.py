@@ -13,6 +13,7 @@ import pytest
 from a2a.utils.errors import JSON_RPC_ERROR_CODE_MAP
 from apcore import Executor
 from apcore_a2a_server.app.agent import Agent as Served
+from apcore_a2a_server.modules.threads import large_values, slow_checks
 from google.protobuf.json_format import ParseDict
 from google.protobuf.json_format import ParseError as NoMessage
 from hypothesis import HealthCheck, given, settings
@@ -22,7 +23,7 @@ from tests.e2e.bindings import OLD, RESULTS, SCHEMAS, check_details
 from tests.e2e.wire import parse
 
 from .asking import Agent, Json, look_over, state_of
-from .fuzzing import INPUTS, KINDS, Case, cases
+from .fuzzing import COSTLY, INPUTS, KINDS, Case, cases
 from .inloop import NEEDS_APPROVAL, Does, app_of, give_back
 from .modules import Inputs, registry
 from .test_stateful import Clock, Loop
@@ -220,6 +221,7 @@ class Fuzzed:
     def _open(self) -> None:
         modules = registry()
         modules.register("ask", Does(ask))
+        modules.register("costly", Does(give_back, input_schema=COSTLY, output_schema=COSTLY))
         modules.register("approve", Does(give_back, annotations=NEEDS_APPROVAL))
         self._executor = Executor(modules)
         self.app: Any = app_of(self._executor, max_tasks=500, execution_timeout=RUN_LIMIT)
@@ -331,7 +333,8 @@ class Fuzzed:
     def _has_threads(self) -> bool:
         """Return whether a thread is running or is about to start."""
         setup = self._served.setup
-        return setup.threads.running > 0 or setup.access.is_validating
+        is_beside = large_values.pending + slow_checks.pending > 0
+        return is_beside or setup.threads.running > 0 or setup.access.is_validating
 
     def _on_stray_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         self.complaints.heard.append(f"{context['message']}: {context.get('exception')!r}")

@@ -21,14 +21,22 @@ MAX_DEPTH = 30
 an object costs three (Value, Struct, map entry), and the messages around it a few more."""
 
 MAX_KEYS = 5000
-"""Maximum number of object keys in one input: apcore's redaction takes 24 us for each, on the event
-loop."""
+"""Maximum number of object keys in one input: apcore's redaction takes 24 us for each."""
 
 MAX_VALUES = 100_000
-"""Maximum number of values in a JSON text: parsing them blocks the event loop for some 50 ms."""
+"""Maximum number of values in a JSON text: parsing and converting them takes some 100 ms."""
 
 MAX_NESTING = 64
 """Maximum depth of nested objects and arrays in a JSON text."""
+
+MAX_DIGITS = 1000
+"""Digits of an integer up to which `int` is fast; a double has at most 309."""
+
+INT_DIGITS = 4300
+"""Digits of an integer up to which Python parses it."""
+
+LARGE = 500
+"""Number of values from which on it takes too long to check a value on the event loop."""
 
 NO_BRACKETS = re.compile(r"[^\[\]{}]+")
 
@@ -47,7 +55,16 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return members
 
 
-_DECODER = json.JSONDecoder(parse_constant=_refuse, object_pairs_hook=_unique)
+def _integer(digits: str) -> float:
+    """Parse an integer in linear time; a long one as a float, which is refused like 1e999."""
+    if len(digits) <= MAX_DIGITS:
+        return int(digits)
+    if len(digits) > INT_DIGITS:
+        raise ValueError("too many digits")
+    return float(digits)
+
+
+_DECODER = json.JSONDecoder(parse_constant=_refuse, object_pairs_hook=_unique, parse_int=_integer)
 
 
 class JsonSizeError(ValueError):
@@ -98,6 +115,24 @@ def check_json_size(text: str, max_values: int = MAX_VALUES) -> None:
         steps = (1 if bracket in "[{" else -1 for bracket in NO_BRACKETS.sub("", outside))
         if max(accumulate(steps)) > MAX_NESTING:
             raise JsonSizeError(f"is nested deeper than {MAX_NESTING}")
+
+
+def is_large(value: object, limit: int = LARGE) -> bool:
+    """Return whether *value* has more than *limit* values, counting no further than that.
+
+    >>> is_large({"a": [1, 2]}), is_large([0] * 1000)
+    (False, True)
+    """
+    pending: list[Any] = [value]
+    count = 0
+    while pending and count <= limit:
+        item = pending.pop()
+        kind = item.__class__
+        if kind is dict or kind is list:
+            count += len(item)
+            if count <= limit:
+                pending += item.values() if kind is dict else item
+    return count > limit
 
 
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)

@@ -1,10 +1,9 @@
 """HTTP for both bindings: read the body, identify the caller, respond with JSON or events."""
 
-import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import aclosing, suppress
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from a2a.utils.errors import A2AError
 from apcore_a2a_core import EXTENSION_URI, ErrorMapper
@@ -16,7 +15,10 @@ from apcore_a2a_server.engine.clients import Caller, ClientDisconnectedError, Co
 from apcore_a2a_server.engine.handler import Events, Handler
 from apcore_a2a_server.errors import TooMuchError
 from apcore_a2a_server.middleware import caller_of
+from apcore_a2a_server.modules.threads import large_values
 from apcore_a2a_server.store import Payload
+
+T = TypeVar("T")
 
 
 class HttpRequest(NamedTuple):
@@ -46,7 +48,7 @@ EXTENSION_NAMES = frozenset(header.decode() for header in EXTENSION_HEADERS)
 EXTENSIONS = frozenset({EXTENSION_URI.encode()})
 """The extensions on the agent's card."""
 LARGE_BODY = 64 * 1024  # bytes
-"""From this size on, bodies are parsed one per iteration of the event loop."""
+"""From this size on, bodies are decoded in a thread."""
 DRAIN_FACTOR = 8
 """Multiple of the limit up to which a larger body is read, so that the connection can stay open."""
 
@@ -157,10 +159,16 @@ async def send_events(
             async for event in events:
                 body = KEEP_ALIVE
                 if event is not None:
-                    document = dump_json(encode(event.payload))
+                    document = await _dump(encode, event.payload)
                     body = b"id: %d\ndata: %s\n\n" % (event.version, document)
                 await send({"type": "http.response.body", "body": body, "more_body": True})
         await send({"type": "http.response.body", "body": b""})
+
+
+async def _dump(encode: Callable[[Payload], dict[str, Any]], payload: Payload) -> bytes:
+    if payload.ByteSize() > LARGE_BODY:
+        return await large_values.call(lambda: dump_json(encode(payload)))
+    return dump_json(encode(payload))
 
 
 class Endpoint(ABC):
@@ -180,7 +188,6 @@ class Endpoint(ABC):
         self.mapper = mapper
         self.max_values = max_values
         self._max_body = max_body
-        self._turns = asyncio.Lock()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Respond to one HTTP request."""
@@ -194,8 +201,6 @@ class Endpoint(ABC):
                 error = BodySizeError(f"The body is larger than {self._max_body} bytes")
                 await self.refuse(send, error, [] if is_complete else [CLOSE])
                 return
-            if len(body) > LARGE_BODY:
-                await self._wait_for_turn()
             headers = request_headers(scope)
             if not headers.keys().isdisjoint(EXTENSION_NAMES):
                 send = naming_extensions(scope, send)
@@ -205,14 +210,15 @@ class Endpoint(ABC):
                 caller = Caller(*caller_of(scope), headers, connection, root_path)
                 await self.answer(target, HttpRequest(scope, body, caller), send)
 
-    async def _wait_for_turn(self) -> None:
-        """Wait for an iteration of the event loop in which no other large body is parsed.
+    async def decode(self, request: HttpRequest, function: Callable[..., T], *args: Any) -> T:
+        """Call a *function* that decodes the body; in a thread of its own for a large body.
 
-        Of many that arrive together, each takes some 50 ms per megabyte to become a task. Small
-        requests are answered in between.
+        A megabyte of small values takes some 100 ms, in which small requests are answered. One
+        large body is decoded at a time.
         """
-        async with self._turns:
-            await asyncio.sleep(0)
+        if len(request.body) > LARGE_BODY:
+            return await large_values.call(function, *args)
+        return function(*args)
 
     @abstractmethod
     async def find(self, scope: Scope, send: Send) -> Any:

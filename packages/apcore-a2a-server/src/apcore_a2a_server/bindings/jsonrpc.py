@@ -8,6 +8,7 @@ from a2a.utils import errors
 from apcore_a2a_core import ErrorMapper
 from apcore_a2a_core.dialects import BodySizeError, Json, invalid, parse_json
 from apcore_a2a_core.schema import is_object
+from apcore_a2a_core.values import dump_json
 from starlette.types import Scope, Send
 
 from apcore_a2a_server.engine.handler import Handler
@@ -71,7 +72,7 @@ class JsonRpc(Endpoint):
         method = ""
         try:
             check_media_type(request.caller.headers)
-            envelope = parse_json(request.body, self.max_values)
+            envelope = await self.decode(request, parse_json, request.body, self.max_values)
             if not is_object(envelope):
                 raise errors.InvalidRequestError("The request must be one JSON object")
             response["id"] = envelope["id"] if _has_id(envelope) else None
@@ -80,7 +81,7 @@ class JsonRpc(Endpoint):
             log_context(operation=method)
             if version not in VERSIONS:
                 raise errors.VersionNotSupportedError
-            message = read_params(method, _params(envelope))
+            message = await self.decode(request, read_params, method, _params(envelope))
             if not _has_id(envelope):  # A2A has no notifications: the errors above come first
                 raise errors.InvalidRequestError(MISSING_ID)
             result = await perform(method, message, self.handler, request.caller)
@@ -95,13 +96,20 @@ class JsonRpc(Endpoint):
                 await respond(send, response)
             return
         if not isinstance(result, Stream):
-            await respond(send, {**response, "result": result})
+            await respond(send, _success(response, result))
             return
 
         def encode(payload: Payload) -> Json:
             return {**response, "result": result.encode(payload)}
 
         await send_events(send, request.caller.connection, result.events, encode)
+
+
+def _success(response: Json, result: Json | bytes) -> Json | bytes:
+    """Return the response with its result, which may be JSON already."""
+    if not isinstance(result, bytes):
+        return {**response, "result": result}
+    return dump_json(response).removesuffix(b"}") + b',"result":' + result + b"}"
 
 
 def protocol_version(request: HttpRequest) -> str:

@@ -8,11 +8,16 @@ from a2a import types as a2a
 from a2a.types import DeleteTaskPushNotificationConfigRequest
 from apcore_a2a_core.dialects import V03, V1, Json, decode
 from apcore_a2a_core.states import SETTLED, TERMINAL
+from apcore_a2a_core.values import dump_json
 
 from apcore_a2a_server.engine.clients import Caller
 from apcore_a2a_server.engine.handler import Events, Handler, Request
 from apcore_a2a_server.errors import StoreDownError
+from apcore_a2a_server.modules.threads import large_values
 from apcore_a2a_server.store import Payload, UnavailableError
+
+LARGE_RESULT = 64 * 1024  # bytes
+"""From this size on, tasks are encoded in a thread."""
 
 Operation: TypeAlias = Callable[[Handler, Request], Awaitable[Any]]
 
@@ -82,7 +87,7 @@ async def perform(method: str, params: Params, handler: Handler, caller: Caller)
     """Call the operation of *method*, and encode its result.
 
     Returns:
-        A JSON value, or a `Stream`.
+        A JSON value, a large one as bytes, or a `Stream`.
 
     Raises:
         A2AError: The operation refuses the request.
@@ -97,9 +102,13 @@ async def perform(method: str, params: Params, handler: Handler, caller: Caller)
         raise StoreDownError from None
     history_length = _history_length(message.configuration if is_send else message)
     if isinstance(result, a2a.Task):
-        encode = dialect.sent if is_send else dialect.task
-        return encode(result, history_length)
+        encode = partial(dialect.sent if is_send else dialect.task, result, history_length)
+        if result.ByteSize() > LARGE_RESULT:
+            return await large_values.call(lambda: dump_json(encode()))
+        return encode()
     if isinstance(result, a2a.ListTasksResponse):
+        if result.ByteSize() > LARGE_RESULT:
+            return await large_values.call(_dump_page, dialect, message, result, history_length)
         return _encode_page(dialect, message, result, history_length)
     if not isinstance(result, AsyncGenerator):
         return result
@@ -110,17 +119,27 @@ async def perform(method: str, params: Params, handler: Handler, caller: Caller)
 def _encode_page(
     dialect: V1, request: a2a.ListTasksRequest, page: a2a.ListTasksResponse, length: int | None
 ) -> Json:
-    """Encode a page of tasks.
-
-    In 1.0 it always has all four members, and artifacts only on request (§3.1.4).
-    """
+    """Encode a page of tasks, with artifacts on request in 1.0 (§3.1.4)."""
     artifacts = dialect.version == "0.3" or request.include_artifacts
     tasks = [dialect.task(task, length, artifacts=artifacts) for task in page.tasks]
+    return {"tasks": tasks, **_page_members(dialect, page)}
+
+
+def _dump_page(
+    dialect: V1, request: a2a.ListTasksRequest, page: a2a.ListTasksResponse, length: int | None
+) -> bytes:
+    """Return the JSON of a page, task by task: between two of them other threads get a turn."""
+    artifacts = dialect.version == "0.3" or request.include_artifacts
+    tasks = [dump_json(dialect.task(task, length, artifacts=artifacts)) for task in page.tasks]
+    empty_page = dump_json({**_page_members(dialect, page), "tasks": []})
+    return empty_page.removesuffix(b"]}") + b",".join(tasks) + b"]}"
+
+
+def _page_members(dialect: V1, page: a2a.ListTasksResponse) -> Json:
+    """Return the members of a page beside its tasks; in 1.0 it always has all three."""
     if dialect.version == "0.3":
-        cursor = {"nextCursor": page.next_page_token} if page.next_page_token else {}
-        return {"tasks": tasks, **cursor}
+        return {"nextCursor": page.next_page_token} if page.next_page_token else {}
     return {
-        "tasks": tasks,
         "nextPageToken": page.next_page_token,
         "pageSize": page.page_size,
         "totalSize": page.total_size,

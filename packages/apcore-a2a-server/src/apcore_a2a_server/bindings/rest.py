@@ -107,8 +107,9 @@ class Rest(Endpoint):
             if protocol_version(request) not in ("", "1.0"):
                 raise VersionNotSupportedError
             # the path comes last: neither query nor body may name another task
-            params = {**_query(request.scope), **self._body(request), **path_params}
-            message = read_params(method, params)
+            body = await self.decode(request, self._body, request)
+            params = {**_query(request.scope), **body, **path_params}
+            message = await self.decode(request, read_params, method, params)
             result = await perform(method, message, self.handler, request.caller)
         except Exception as error:  # the mapper decides what clients see of any exception
             await self.refuse(send, error, retry_headers(error))

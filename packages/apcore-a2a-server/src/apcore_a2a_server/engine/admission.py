@@ -15,9 +15,11 @@ from a2a.utils.errors import (
 from apcore_a2a_core import MediaTypeError, PartError
 from apcore_a2a_core.dialects import invalid
 from apcore_a2a_core.states import INPUT_REQUIRED, NAMES, PAUSED
+from apcore_a2a_core.values import is_large
 
 from apcore_a2a_server.middleware import log_context
 from apcore_a2a_server.modules.skills import Skill
+from apcore_a2a_server.modules.threads import large_values
 from apcore_a2a_server.store import Query, TaskRecord, Version
 
 from .call import Call
@@ -100,7 +102,7 @@ class Admission:
         candidates = (record for record in paused if skill_id in (None, record.skill))
         return next((record for record in candidates if not is_expired(record.resume)), None)
 
-    def new_call(
+    async def new_call(
         self,
         request: a2a.SendMessageRequest,
         caller: Caller,
@@ -125,7 +127,7 @@ class Admission:
         if not skill_id:
             raise InvalidParamsError("Missing required parameter: metadata.skillId")
         skill, message = self.setup.skills.get(skill_id), request.message
-        inputs, other_parts = self._split(json_parts or message.parts, skill)
+        inputs, other_parts = await self._split(json_parts or message.parts, skill)
         has_history, key = bool(message.context_id), idempotency_key(request, caller.headers)
         message.task_id = new_id()
         message.context_id = message.context_id or new_id()
@@ -134,7 +136,7 @@ class Admission:
         call = Call(skill, inputs, message, caller, streaming, other_parts, has_history, detached)
         return replace(call, key=key)
 
-    def resumed(
+    async def resumed(
         self,
         record: TaskRecord,
         request: a2a.SendMessageRequest,
@@ -159,21 +161,26 @@ class Admission:
         inputs, other_parts = pause.inputs, pause.parts
         if pause.question is not None:
             # the module runs again from its beginning, so it needs its earlier inputs too
-            added_inputs, other_parts = self._split(json_parts or message.parts, skill)
+            added_inputs, other_parts = await self._split(json_parts or message.parts, skill)
             inputs = {**inputs, **added_inputs}
         detached = is_detached(request, streaming)
         # the approvals and the token take effect only if the answer is a yes
         call = Call(skill, inputs, message, caller, streaming, other_parts, True, detached)
         return replace(call, approvals=pause.approved(), token=pause.token), pause
 
-    def _split(self, parts: Sequence[Any], skill: Skill) -> tuple[dict[str, Any], list[Any]]:
+    async def _split(self, parts: Sequence[Any], skill: Skill) -> tuple[dict[str, Any], list[Any]]:
         """Split parts into the inputs of *skill* and other parts, these as JSON."""
         try:
-            content, other_parts = self.setup.converter.split(parts, skill.descriptor)
+            if is_large(parts):
+                return await large_values.call(self._convert, parts, skill)
+            return self._convert(parts, skill)
         except MediaTypeError as error:
             raise ContentTypeNotSupportedError(str(error)) from None
         except PartError as error:
             raise InvalidParamsError(str(error)) from None
+
+    def _convert(self, parts: Sequence[Any], skill: Skill) -> tuple[dict[str, Any], list[Any]]:
+        content, other_parts = self.setup.converter.split(parts, skill.descriptor)
         inputs = content if isinstance(content, dict) else {"text": content}
         return inputs, [as_json(part) for part in other_parts]
 

@@ -97,7 +97,7 @@ class Handler:
         record = await self.admission.find_task(params, caller, request.version)
         if record is None:
             try:
-                call = self.admission.new_call(params, caller, parts, streaming=streaming)
+                call = await self.admission.new_call(params, caller, parts, streaming=streaming)
                 webhook = await self._webhook(push, request)
                 return await self.engine.start(replace(call, webhook=webhook))
             except EARLY_REFUSALS:
@@ -110,7 +110,8 @@ class Handler:
             # a late answer: its client gets the task as it is, from its last event on
             await self.engine.add_webhook(record.task.id, webhook)
             return Ticket(record.task.id, record.version - 1)
-        call, pause = self.admission.resumed(record, params, caller, parts, streaming=streaming)
+        resumed = self.admission.resumed(record, params, caller, parts, streaming=streaming)
+        call, pause = await resumed
         resuming = self.engine.resume(record, replace(call, webhook=webhook), pause)
         # shielded: once given, an answer counts even if its client disconnects
         return await asyncio.shield(resuming)

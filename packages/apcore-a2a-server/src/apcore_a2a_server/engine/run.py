@@ -19,6 +19,7 @@ from apcore_a2a_core.states import (
     SUBMITTED,
     WORKING,
 )
+from apcore_a2a_core.values import is_large
 
 from apcore_a2a_server.errors import StaleTaskError
 from apcore_a2a_server.modules.approval import ApprovalPendingError, call_key, current
@@ -28,6 +29,7 @@ from apcore_a2a_server.modules.conversation import (
     create_context,
     is_for_input,
 )
+from apcore_a2a_server.modules.threads import large_values
 from apcore_a2a_server.store import Lease, TaskRecord, UnavailableError
 
 from .call import Call, pack
@@ -189,7 +191,7 @@ class Run:
         return await self._complete(output)
 
     async def _append(self, chunk: Any) -> None:
-        artifact = self._artifact(chunk)
+        artifact = await self._artifact(chunk)
         if artifact.parts:
             await self._change(NewParts(artifact, append=self._chunk_count > 0))
             self._chunk_count += 1
@@ -198,12 +200,16 @@ class Run:
 
     async def _complete(self, output: Any) -> list[Update]:
         await self.admit()
-        artifact = self._artifact(output)
+        artifact = await self._artifact(output)
         completed = NewState(COMPLETED)
         return [NewParts(artifact, last=True), completed] if artifact.parts else [completed]
 
-    def _artifact(self, output: Any) -> a2a.Artifact:
-        artifact = self._setup.converter.output_to_parts(output, self.call.skill.descriptor)
+    async def _artifact(self, output: Any) -> a2a.Artifact:
+        convert, descriptor = self._setup.converter.output_to_parts, self.call.skill.descriptor
+        if is_large(output):
+            artifact = await large_values.call(convert, output, descriptor)
+        else:
+            artifact = convert(output, descriptor)
         self._artifact_size += artifact.ByteSize()
         if self._artifact_size > self._setup.max_artifact:
             raise OutputError(f"more than {self._setup.max_artifact} bytes")

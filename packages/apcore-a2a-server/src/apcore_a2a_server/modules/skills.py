@@ -13,6 +13,7 @@ from apcore_a2a_core import Registry, clean
 from apcore_a2a_core.schema import is_object
 
 from .schema_cache import cache_schemas
+from .validation import bound_schemas
 
 logger = logging.getLogger("apcore_a2a.skills")
 
@@ -133,6 +134,8 @@ class Skills:
             return {}
         get = getattr(self.registry, "get", None)
         module = get(skill_id) if get is not None else None
+        if module is not None:
+            bound_schemas(skill_id, module)
         if self._caches_schemas and module is not None:
             cache_schemas(module)
         return {skill_id: _skill(skill_id, _displayed(descriptor, module), module)}

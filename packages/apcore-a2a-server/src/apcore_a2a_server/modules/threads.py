@@ -6,12 +6,16 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import Context, ContextVar, copy_context
 from dataclasses import dataclass
+from functools import partial
 from math import inf
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 _inside: ContextVar[bool] = ContextVar("apcore_a2a_in_thread", default=False)
 
@@ -237,6 +241,36 @@ class ThreadPool:
             else:
                 call.result.set_exception(error)
         self._start_waiting()
+
+
+class SideThreads:
+    """Threads for what the server itself computes at length, beside the event loop.
+
+    Args:
+        number: How many calls run at a time; others wait in line.
+
+    Attributes:
+        pending: How many calls run or wait.
+    """
+
+    def __init__(self, number: int) -> None:
+        self._pool = ThreadPoolExecutor(number, "beside-loop")
+        self.pending = 0
+
+    async def call(self, function: Callable[..., T], *args: Any) -> T:
+        """Call *function* in one of the threads; cancellation leaves it there."""
+        self.pending += 1
+        try:
+            call = partial(copy_context().run, function, *args)
+            return await asyncio.get_running_loop().run_in_executor(self._pool, call)
+        finally:
+            self.pending -= 1
+
+
+large_values = SideThreads(1)
+"""For large values: all of it computes, so that more threads would be no faster."""
+slow_checks = SideThreads(2)
+"""For checks that wait for another process."""
 
 
 def _cores() -> int:

@@ -1,0 +1,333 @@
+"""Validation of inputs and outputs in bounded time.
+
+apcore checks a JSON Schema with the library jsonschema, in Python. A pattern such as `^(a+)+$`
+takes it 2^n steps for n characters, `uniqueItems` n^2 for n objects, and the regular expressions
+of Python hold the interpreter lock: neither the event loop nor any other thread gets a turn. A
+module instance therefore gets stand-ins for such schemas, which behave like apcore's otherwise.
+"""
+
+import json
+import logging
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+from typing import Any, NoReturn, cast
+
+from apcore.errors import SchemaValidationError
+from apcore_a2a_core import clean
+from apcore_a2a_core.schema import is_array, is_object
+from apcore_a2a_core.values import is_large
+from jsonschema_rs import (
+    Draft202012Validator,
+    FancyRegexOptions,
+    ReferencingError,
+    RegexOptions,
+    ValidationError,
+)
+from pydantic_core import to_jsonable_python
+
+from .schema_cache import KINDS, CachedSchema
+
+logger = logging.getLogger("apcore_a2a.skills")
+
+BACKTRACK_LIMIT = 10_000
+"""Steps in which a pattern with look-around or back-references must match, about 1 ms."""
+MAX_VIOLATIONS = 100
+"""Number of violations in an error; clients get no more."""
+CHILD = Path(__file__).with_name("validation_child.py")
+CHILD_TIMEOUT = 5.0
+"""Seconds that the process of a check may take to start and to end."""
+
+DICT_SCHEMA = "_DictSchemaAdapter"
+"""Name of the class in which apcore wraps a schema that is a dict."""
+
+Json = dict[str, Any]
+
+
+class LinearSchema:
+    """Stand-in for a module's JSON Schema, which jsonschema-rs checks in linear time.
+
+    It has the methods that apcore calls on a schema.
+
+    Args:
+        schema: The JSON Schema (2020-12).
+        kind: The noun for its values in errors: "Input" or "Output".
+
+    Raises:
+        ValueError: jsonschema-rs does not take the schema.
+    """
+
+    is_slow = False
+
+    def __init__(self, schema: Json, kind: str = "Input") -> None:
+        self._schema = schema
+        self._kind = kind
+        self._validator = _validator(schema, FancyRegexOptions(backtrack_limit=BACKTRACK_LIMIT))
+
+    def model_json_schema(self) -> Json:
+        """Return the JSON Schema."""
+        return self._schema
+
+    def model_rebuild(self) -> None:
+        """Do nothing; pydantic's models have this method."""
+
+    def model_validate(self, data: Any, *, strict: bool | None = None) -> Any:
+        """Return *data* if it matches the schema; the check never coerces, so it is strict.
+
+        Raises:
+            SchemaValidationError: It does not match.
+        """
+        try:
+            is_valid = self._validator.is_valid(data)
+        except ValueError:  # an output with dates, bytes or other types that JSON does not have
+            self._validate_as_json(data)
+            return data
+        if not is_valid:
+            raise _refusal(self._kind, self._violations(data))
+        return data
+
+    def _validate_as_json(self, data: Any) -> None:
+        """Validate what clients will get of an output."""
+        # what can't be converted can't be sent either, which a later error explains
+        with suppress(ValueError):
+            data_as_json = to_jsonable_python(data, timedelta_mode="float", bytes_mode="base64")
+            self.model_validate(data_as_json)
+
+    def _violations(self, data: Any) -> Iterator[Json]:
+        """Yield the violations; of a large value the first one alone, as all may take seconds."""
+        if not is_large(data):
+            yield from map(_violation, self._validator.iter_errors(data))
+            return
+        try:
+            self._validator.validate(data)
+        except ValidationError as error:
+            yield _violation(error)
+
+
+class SeparateSchema:
+    """Stand-in for a JSON Schema that jsonschema-rs does not take, checked in another process.
+
+    The process checks with apcore's own library, and is killed after a time.
+    """
+
+    is_slow = True
+
+    def __init__(self, schema: Json, kind: str = "Input") -> None:
+        self._schema = schema
+        self._kind = kind
+
+    def model_json_schema(self) -> Json:
+        """Return the JSON Schema."""
+        return self._schema
+
+    def model_rebuild(self) -> None:
+        """Do nothing; pydantic's models have this method."""
+
+    def model_validate(self, data: Any, *, strict: bool | None = None) -> Any:
+        """Return *data* if it matches the schema.
+
+        Raises:
+            SchemaValidationError: It does not match, or that takes too long to find out.
+        """
+        violations = check_in_process(self._schema, data)
+        if violations:
+            raise _refusal(self._kind, violations)
+        return data
+
+
+class RehearsedSchema(CachedSchema):
+    """Stand-in for a pydantic model with patterns that Python's `re` matches.
+
+    Another process matches them first: only what ends in time there is validated here.
+    """
+
+    is_slow = True
+
+    def model_validate(self, data: Any, **options: Any) -> Any:
+        """Validate *data* as the model does."""
+        self._rehearse(data)
+        return super().model_validate(data, **options)
+
+    def model_validate_json(self, data: str, **options: Any) -> Any:
+        """Validate JSON as the model does."""
+        self._rehearse(json.loads(data))
+        return super().model_validate_json(data, **options)
+
+    def _rehearse(self, data: Any) -> None:
+        violations = check_in_process(self.model_json_schema(), data)
+        if TOO_LONG in violations:
+            raise _refusal(self._kind, violations)
+
+
+TOO_LONG: Json = {"path": "", "keyword": "pattern", "message": "Takes too long to check"}
+
+
+def check_in_process(schema: Json, data: Any) -> list[Json]:
+    """Return the violations of a schema that Python's jsonschema finds, or `TOO_LONG`.
+
+    It runs in a process that is killed when it takes too long. This blocks the calling thread.
+    """
+    data_as_json = to_jsonable_python(data, bytes_mode="base64", fallback=str)
+    question = json.dumps({"schema": schema, "data": data_as_json})
+    command = [sys.executable, "-I", str(CHILD)]
+    try:
+        child = subprocess.run(  # our own file, and no text of a client
+            command, input=question.encode(), capture_output=True, timeout=CHILD_TIMEOUT, check=True
+        )
+    except subprocess.SubprocessError:
+        return [TOO_LONG]
+    violations: list[Json] = json.loads(child.stdout)
+    return violations
+
+
+def bound_schemas(skill_id: str, module: Any) -> None:
+    """Give a module instance stand-ins for its schemas whose validation is not bounded.
+
+    A warning names each pattern that may backtrack.
+    """
+    for name, kind in KINDS.items():
+        stand_in = _stand_in(skill_id, getattr(module, name, None), kind)
+        if stand_in is not None:
+            with suppress(AttributeError):  # the module has slots or a property
+                setattr(module, name, stand_in)
+
+
+def _stand_in(skill_id: str, schema: Any, kind: str) -> Any:
+    """Return the stand-in for a schema; None if it needs none."""
+    if _has_python_patterns(schema):
+        _warn(skill_id, patterns_of(schema.model_json_schema()), SEPARATE)
+        return RehearsedSchema(schema, kind)
+    source = json_schema_of(schema)
+    if source is None:
+        return None
+    try:
+        stand_in = LinearSchema(source, kind)
+    except (ValueError, ReferencingError):
+        # without these keywords Python's jsonschema takes polynomial time at most
+        if not any(keyword in SUPERLINEAR for keyword, _ in keywords_of(source)):
+            return None
+        _warn(skill_id, patterns_of(source), SEPARATE)
+        return SeparateSchema(source, kind)
+    _warn(skill_id, filter(_backtracks, patterns_of(source)), LIMITED)
+    return stand_in
+
+
+SUPERLINEAR = frozenset({"pattern", "patternProperties", "uniqueItems", "format"})
+"""Keywords that apcore checks in exponential or quadratic time; `format` because of e-mails."""
+LIMITED = f"it gets {BACKTRACK_LIMIT} steps, and input that needs more is refused"
+SEPARATE = "a process of its own matches it at each call, and input that takes long is refused"
+
+
+def _warn(skill_id: str, patterns: Iterable[str], consequence: str) -> None:
+    for pattern in dict.fromkeys(patterns):
+        logger.warning(
+            "Skill %s: the pattern %s backtracks: %s",
+            clean(skill_id, 200),
+            clean(pattern, 200),
+            consequence,
+            extra={"event": "pattern_backtracks"},
+        )
+
+
+def json_schema_of(schema: Any) -> Json | None:
+    """Return the JSON Schema that a schema was declared with, if jsonschema would check it.
+
+    This is a dict on the module, or the source of a model that apcore has generated from YAML
+    and that leaves keywords to jsonschema.
+    """
+    if type(schema).__name__ == DICT_SCHEMA:
+        source = schema.model_json_schema()
+        return source if is_object(source) else None
+    source = getattr(schema, "__apcore_source_schema__", None)
+    if is_object(source) and any(keyword in SUPERLINEAR for keyword, _ in keywords_of(source)):
+        return source
+    return None
+
+
+def keywords_of(schema: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the keywords of a schema and of those in it, with their values.
+
+    Names of properties, and members of constants, are yielded like keywords: what looks for
+    keywords finds too many rather than too few.
+    """
+    if is_object(schema):
+        yield from schema.items()
+    values = schema.values() if is_object(schema) else schema if is_array(schema) else ()
+    for value in values:
+        yield from keywords_of(value)
+
+
+def patterns_of(schema: Any) -> Iterator[str]:
+    """Yield the patterns in a schema."""
+    for keyword, value in keywords_of(schema):
+        if keyword == "pattern" and isinstance(value, str):
+            yield value
+        elif keyword == "patternProperties" and is_object(value):
+            yield from value
+
+
+def _backtracks(pattern: str) -> bool:
+    """Return whether a pattern can't be matched in linear time, due to look-around and the like."""
+    try:
+        _validator({"pattern": pattern}, RegexOptions())
+    except ValueError:
+        return True
+    return False
+
+
+def _has_python_patterns(schema: Any) -> bool:
+    """Return whether a pydantic model has patterns that Python's `re` matches, not Rust's regex."""
+    if not isinstance(schema, type):
+        return False
+    pending, seen = [getattr(schema, "__pydantic_core_schema__", None)], set[int]()
+    while pending:
+        node: Any = pending.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        if is_object(node):
+            is_compiled = node.get("type") == "str" and hasattr(node.get("pattern"), "pattern")
+            if is_compiled or node.get("regex_engine") == "python-re":
+                return True
+            pending += node.values()
+        elif isinstance(node, list | tuple):
+            pending.extend(cast("Iterable[Any]", node))
+    return False
+
+
+def _validator(
+    schema: Json, pattern_options: FancyRegexOptions | RegexOptions
+) -> Draft202012Validator:
+    return Draft202012Validator(
+        schema,
+        pattern_options=pattern_options,
+        validate_formats=False,
+        retriever=_refuse_to_retrieve,
+        mask="value",
+    )
+
+
+def _refuse_to_retrieve(uri: str) -> NoReturn:
+    """Refuse to read a schema from elsewhere."""
+    raise ValueError(f"{uri} is not part of the schema")
+
+
+ALIASES = {"falseSchema": "type", "backtrackLimitExceeded": "pattern"}
+
+
+def _violation(error: ValidationError) -> Json:
+    """Return a violation as apcore's errors have it, without the rejected value."""
+    steps = (str(step).replace("~", "~0").replace("/", "~1") for step in error.instance_path)
+    keyword = ALIASES.get(error.kind.name, error.kind.name)
+    if "dependentRequired" in error.schema_path:  # not the caller's missing member at the root
+        keyword = "dependentRequired"
+    path = "".join(f"/{step}" for step in steps)
+    return {"path": path, "keyword": keyword, "message": f"Invalid value ({keyword})"}
+
+
+def _refusal(kind: str, violations: Iterable[Json]) -> SchemaValidationError:
+    errors = [*islice(violations, MAX_VIOLATIONS)]
+    return SchemaValidationError(f"{kind} validation failed", errors=errors)

@@ -1,0 +1,488 @@
+"""Validation takes bounded time, whatever the schema and the input are.
+
+Without that, most of these tests would not end: the patterns take Python's `re` years.
+"""
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from datetime import date
+from typing import Any
+
+import pytest
+from apcore import Config, SchemaLoader, SchemaValidationError
+from apcore_a2a_core.values import LARGE
+from apcore_a2a_server import Limits
+from apcore_a2a_server.modules.schema_cache import MAX_ERRORS
+from apcore_a2a_server.modules.validation import LinearSchema, bound_schemas
+from pydantic import BaseModel, ConfigDict, Field
+
+from .asking import Json
+from .inloop import (
+    NEEDS_APPROVAL,
+    Does,
+    Peer,
+    always,
+    app_of,
+    contents,
+    give_back,
+    registry_of,
+    serving,
+)
+from .inloop import anyio_backend as anyio_backend
+from .modules import Inputs
+
+pytestmark = pytest.mark.anyio
+
+EVIL = "^(a+)+$"
+FITS, EVIL_TEXT = "aaaa", "a" * 60 + "!"
+"""A text that matches the pattern, and one with which Python's `re` never ends."""
+
+
+def schema_of(**properties: Json) -> Json:
+    return {"type": "object", "properties": properties}
+
+
+def text_like(pattern: str) -> Json:
+    return schema_of(text={"type": "string", "pattern": pattern})
+
+
+def taking(schema: Any) -> Does:
+    """Return a module that takes inputs of a schema, and returns them."""
+    return Does(give_back, input_schema=schema)
+
+
+async def fields(peer: Peer, skill: str, data: Json) -> list[str]:
+    """Send invalid data; return the fields that are refused."""
+    answer = await peer.send(skill, peer.part(data=data))
+    assert answer.code == -32602, answer.body
+    return answer.fields
+
+
+async def state(peer: Peer, skill: str, data: Json) -> str:
+    return (await peer.send(skill, peer.part(data=data))).state
+
+
+# Patterns
+
+
+class Compiled(BaseModel):
+    text: str = Field(pattern=EVIL)
+
+
+PLACES: dict[str, tuple[Any, Callable[[str], Json]]] = {
+    "a property": (text_like(EVIL), lambda text: {"text": text}),
+    "a model": (Compiled, lambda text: {"text": text}),
+    "an item": (
+        schema_of(list={"type": "array", "items": {"pattern": EVIL}}),
+        lambda text: {"list": [text]},
+    ),
+    "an alternative": (
+        schema_of(text={"anyOf": [{"type": "null"}, {"pattern": EVIL}]}),
+        lambda text: {"text": text},
+    ),
+    "a reference": (
+        {**schema_of(text={"$ref": "#/$defs/text"}), "$defs": {"text": {"pattern": EVIL}}},
+        lambda text: {"text": text},
+    ),
+    "a name": ({"type": "object", "propertyNames": {"pattern": EVIL}}, lambda text: {text: 1}),
+    "a pattern of names": (
+        {"type": "object", "patternProperties": {EVIL: {}}, "additionalProperties": False},
+        lambda text: {text: 1},
+    ),
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+async def test_a_pattern_that_backtracks_in_python_is_matched_at_once(place: str) -> None:
+    schema, inputs = PLACES[place]
+    async with serving({"work": taking(schema)}) as peer:
+        assert await state(peer, "work", inputs(FITS)) == "completed"
+        assert await fields(peer, "work", inputs(EVIL_TEXT)) != []
+
+
+@pytest.mark.parametrize("way", ["0.3", "1.0", "REST"])
+async def test_a_refused_text_is_told_with_its_field(way: str) -> None:
+    async with serving({"work": taking(text_like(EVIL))}, way) as peer:
+        assert await fields(peer, "work", {"text": EVIL_TEXT}) == ["text"]
+
+
+async def test_a_stream_an_answer_and_an_approved_call_are_checked_too() -> None:
+    async def ask(inputs: Inputs, context: Any) -> Inputs:
+        if inputs["text"] != "aa":
+            context.services.ask("Which text?")
+        return inputs
+
+    modules = {
+        "work": taking(text_like(EVIL)),
+        "ask": Does(ask, input_schema=text_like(EVIL)),
+        "pay": Does(give_back, input_schema=text_like(EVIL), annotations=NEEDS_APPROVAL),
+    }
+    async with serving(modules) as peer:
+        evil = peer.part(data={"text": EVIL_TEXT})
+        params = peer.wire.params("work", evil)
+        assert (await peer.ask("stream", params)).code == -32602
+        assert (await peer.send("pay", evil)).code == -32602
+        task = (await peer.send("ask", peer.part(data={"text": FITS}))).task
+        assert (await peer.send("ask", evil, taskId=task["id"])).code == -32602
+        answer = await peer.send("ask", peer.part(data={"text": "aa"}), taskId=task["id"])
+        assert answer.state == "completed"
+
+
+async def test_an_output_is_checked_in_bounded_time() -> None:
+    module = Does(give_back, output_schema=text_like(EVIL))
+    async with serving({"work": module}) as peer:
+        assert await state(peer, "work", {"text": FITS}) == "completed"
+        assert await state(peer, "work", {"text": EVIL_TEXT}) == "failed"
+
+
+async def test_a_module_that_only_others_call_is_checked_in_bounded_time() -> None:
+    async def call(inputs: Inputs, context: Any) -> Inputs:
+        output: Inputs = await context.executor.call_async("system.inner", inputs, context)
+        return output
+
+    registry = registry_of({"outer": Does(call)})
+    registry.register_internal("system.inner", taking(text_like(EVIL)))
+    async with serving(registry) as peer:
+        assert await state(peer, "outer", {"text": FITS}) == "completed"
+        assert await state(peer, "outer", {"text": EVIL_TEXT}) == "failed"
+
+
+async def test_a_model_that_apcore_makes_of_a_schema_is_checked_in_bounded_time() -> None:
+    source = schema_of(mail={"type": "string", "format": "email"}, text={"pattern": EVIL})
+    model = SchemaLoader(Config()).generate_model(source, "Made")
+    async with serving({"work": taking(model)}) as peer:
+        assert await state(peer, "work", {"mail": "x@" + "." * 200_000 + "@"}) == "completed"
+        assert await fields(peer, "work", {"text": EVIL_TEXT}) == ["text"]
+
+
+# What is told at start
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    events = (record for record in caplog.records if hasattr(record, "event"))
+    return [r.getMessage() for r in events if vars(r)["event"] == "pattern_backtracks"]
+
+
+@pytest.mark.parametrize(
+    "pattern", [EVIL, "^[a-z]{1,20}$", r"\d+", "(?i)x", r"\p{L}+", "^(?:a|b)*$"]
+)
+def test_a_pattern_that_is_matched_in_linear_time_is_not_told(
+    caplog: pytest.LogCaptureFixture, pattern: str
+) -> None:
+    app_of(registry_of({"work": taking(text_like(pattern))}))
+    assert warnings(caplog) == []
+
+
+@pytest.mark.parametrize(
+    "pattern", ["^(?=a)(a|aa)+$", "^(?!x)(a|aa)+$", r"^(a|aa)+\1$", "(?<!b)(a|aa)+$"]
+)
+async def test_a_pattern_with_look_around_is_told_and_gets_limited_steps(
+    caplog: pytest.LogCaptureFixture, pattern: str
+) -> None:
+    async with serving({"work": taking(text_like(pattern))}) as peer:
+        (warning,) = warnings(caplog)
+        assert "Skill work: " in warning
+        assert pattern in warning
+        assert "10000 steps" in warning
+        assert await state(peer, "work", {"text": "aaaa"}) == "completed"
+        assert await fields(peer, "work", {"text": "aa" * 30 + "!"}) == ["text"]
+
+
+class Python(BaseModel):
+    model_config = ConfigDict(regex_engine="python-re")
+    text: str = Field(pattern="^(?=a)(a+)+$")
+
+
+@pytest.mark.parametrize("schema", [text_like("(?P<x>^)(a+)+\\Z"), Python])
+async def test_a_pattern_that_only_python_matches_is_told_and_matched_in_a_process(
+    caplog: pytest.LogCaptureFixture, schema: Any
+) -> None:
+    async with serving({"work": taking(schema)}) as peer:
+        (warning,) = warnings(caplog)
+        assert "Skill work: " in warning
+        assert "(a+)+" in warning
+        assert "a process of its own" in warning
+        assert await state(peer, "work", {"text": FITS}) == "completed"
+        assert await fields(peer, "work", {"text": "b"}) == ["text"]
+        answer = await peer.send("work", peer.part(data={"text": EVIL_TEXT}))
+        assert answer.code == -32602
+        assert "Takes too long to check" in answer.response.text
+
+
+def test_a_sloppy_schema_without_patterns_stays_with_apcore(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    module = taking(schema_of(text={"type": "string", "required": True}))
+    registry = registry_of({"work": module})
+    before = module.input_schema
+    app_of(registry)
+    assert module.input_schema is before
+    assert warnings(caplog) == []
+
+
+# Equal items, and large values
+
+
+@pytest.mark.parametrize("kind", ["input_schema", "output_schema"])
+async def test_20_000_objects_are_found_to_be_unique(kind: str) -> None:
+    # the keys are not counted against the limit of 5,000: lists hold the values
+    items = [[number, [number]] for number in range(20_000)]
+    schema = schema_of(list={"type": "array", "uniqueItems": True})
+    async with serving({"work": Does(give_back, **{kind: schema})}) as peer:
+        assert await state(peer, "work", {"list": items}) == "completed"
+        answer = await peer.send("work", peer.part(data={"list": [*items, items[0]]}))
+        assert answer.code == -32602 if kind == "input_schema" else answer.state == "failed"
+
+
+async def test_of_a_large_input_the_first_violation_is_told_alone() -> None:
+    schema = schema_of(list={"type": "array", "items": {"type": "number"}})
+    async with serving({"work": taking(schema)}) as peer:
+        assert await fields(peer, "work", {"list": ["x"] * 3}) == ["list.0", "list.1", "list.2"]
+        assert await fields(peer, "work", {"list": [*range(LARGE), "x", "y"]}) == [f"list.{LARGE}"]
+
+
+class Numbers(BaseModel):
+    list: list[float]
+
+
+@pytest.mark.parametrize(("count", "told"), [(MAX_ERRORS, 100), (MAX_ERRORS + 1, 1)])
+async def test_more_errors_of_a_model_than_a_thousand_are_counted(count: int, told: int) -> None:
+    async with serving({"work": taking(Numbers)}) as peer:
+        answer = await peer.send("work", peer.part(data={"list": ["x"] * count}))
+        assert len(answer.fields) == told
+        assert (f"Has {count} errors" in answer.response.text) is (told == 1)
+
+
+@pytest.mark.parametrize("schema_cache", [True, False])
+async def test_large_values_pass_unchanged(schema_cache: bool) -> None:
+    data = {"list": [{"a": number, "b": [str(number)]} for number in range(2000)]}
+    schema = schema_of(list={"type": "array", "items": schema_of(a={"type": "integer"})})
+    module = Does(give_back, input_schema=schema, output_schema=schema)
+    limits = Limits(schema_cache=schema_cache)
+    async with serving({"work": module}, limits=limits) as peer:
+        answer = await peer.send("work", peer.part(data=data))
+        assert contents(answer.task) == [data]
+        page = (await peer.ask("list", {"includeArtifacts": True})).result
+        assert page["totalSize"] == 1
+        assert contents(page["tasks"][0]) == [data]
+        assert page["tasks"][0]["history"] == answer.task["history"]
+        async with peer.stream("work", peer.part(data=data)) as stream:
+            assert [frame.parts for frame in await stream.rest() if frame.kind == "artifact"] == [
+                [data]
+            ]
+
+
+async def test_pages_of_large_tasks_are_those_of_small_ones_in_0_3() -> None:
+    async with serving({"work": always({"list": [*range(20_000)]})}, "0.3") as peer:
+        for _ in range(3):
+            await peer.send("work")
+        result = (await peer.ask("list", {"limit": 2})).result
+        assert len(result["tasks"]) == 2
+        assert result["nextCursor"]
+
+
+# The same violations as before
+
+
+CASES: list[tuple[Json, list[Any]]] = [
+    (schema_of(a={"type": "integer"}), [{"a": 1}, {"a": 1.0}, {"a": 1.5}, {"a": True}, {"a": "1"}]),
+    ({"required": ["a", "b"]}, [{}, {"a": 1}, {"a": 1, "b": 2}]),
+    ({"additionalProperties": False, "properties": {"a": {}}}, [{"b": 1, "c": 2}, {"a": 1}]),
+    ({"additionalProperties": {"type": "number"}}, [{"x~/y": "z"}]),
+    ({"patternProperties": {"^x": {"type": "number"}}}, [{"xa": "x"}, {"y": "x"}]),
+    ({"minProperties": 1, "maxProperties": 1}, [{}, {"a": 1, "b": 2}]),
+    ({"items": {"type": "number"}, "minItems": 2, "maxItems": 3}, [["x"], [1, 2, 3, 4]]),
+    ({"uniqueItems": True}, [[1, 1.0], [1, True], [0, False], [{"a": 1}, {"a": 1}], [[1], [1.0]]]),
+    ({"contains": {"type": "number"}}, [["a"], [1]]),
+    ({"minLength": 2, "maxLength": 3}, ["a", "😀", "😀😀", "abcd"]),
+    ({"pattern": "^a$"}, ["a", "b", 1]),
+    ({"minimum": 2, "exclusiveMaximum": 4, "multipleOf": 2}, [1, 2, 3, 4, 10**400]),
+    ({"enum": [1, "a", None]}, ["b", 1.0, True, None]),
+    ({"const": {"a": [1]}}, [{"a": [1]}, {"a": [True]}]),
+    ({"anyOf": [{"type": "string"}, {"minimum": 3}]}, [1, 4]),
+    ({"oneOf": [{"minimum": 1}, {"minimum": 2}]}, [0, 1, 3]),
+    ({"allOf": [{"type": "string"}, {"minimum": 3}]}, [1]),
+    ({"not": {"type": "number"}}, [1]),
+    ({"if": {"type": "number"}, "then": {"minimum": 3}, "else": {"minLength": 3}}, [1, "a"]),
+    ({"dependentRequired": {"a": ["b"]}}, [{"a": 1}]),
+    ({"unevaluatedProperties": False, "properties": {"a": {}}}, [{"a": 1, "b": 1}]),
+    ({"$ref": "#/$defs/x", "$defs": {"x": {"items": {"$ref": "#/$defs/x"}}}}, [[[[]]]]),
+    ({"type": "string", "format": "email"}, ["x", 1]),
+]
+
+
+def violations(validate: Callable[..., Any], data: Any) -> set[tuple[str, str]]:
+    try:
+        validate(data, strict=True)
+    except SchemaValidationError as error:
+        return {(entry["path"], entry["keyword"]) for entry in error.details["errors"]}
+    return set()
+
+
+def cases() -> Iterator[Any]:
+    for schema, instances in CASES:
+        for data in instances:
+            yield pytest.param(schema, data, id=f"{json.dumps(schema)}-{str(data)[:30]}")
+
+
+@pytest.mark.parametrize(("schema", "data"), [*cases()])
+def test_violations_have_the_paths_and_keywords_of_apcores_own(schema: Json, data: Any) -> None:
+    module = registry_of({"work": taking(schema)}).get("work")
+    assert module is not None
+    apcores = module.input_schema
+    bound_schemas("work", module)
+    assert isinstance(module.input_schema, LinearSchema)
+    expected = violations(apcores.model_validate, data)
+    assert violations(module.input_schema.model_validate, data) == expected
+
+
+@pytest.mark.parametrize("schema", [{"$ref": "http://127.0.0.1/x"}, {"$ref": "file:///etc/passwd"}])
+def test_a_schema_is_never_read_from_elsewhere(schema: Json) -> None:
+    with pytest.raises(ValueError, match="not part of the schema"):
+        LinearSchema(schema)
+
+
+@pytest.mark.parametrize("value", [date(2024, 1, 1), b"x", (1, 2), {1, 2}, {1: 2}, 1j, object()])
+def test_an_output_may_have_values_that_json_does_not_have(value: Any) -> None:
+    output = {"value": value, "text": "a"}
+    schema = LinearSchema(text_like("^a$"), "Output")
+    assert schema.model_validate(output) is output
+
+
+def test_a_rejected_value_is_not_repeated_in_the_error() -> None:
+    with pytest.raises(SchemaValidationError) as caught:
+        LinearSchema(text_like("^a$")).model_validate({"text": "hunter2"})
+    assert "hunter2" not in json.dumps(caught.value.to_dict())
+
+
+@pytest.mark.parametrize("name", ["input_schema", "output_schema"])
+def test_a_module_that_cannot_be_modified_keeps_its_schema(name: str) -> None:
+    class Fixed:
+        @property
+        def input_schema(self) -> Any:
+            return text_like(EVIL)
+
+        output_schema = input_schema
+
+    bound_schemas("work", Fixed())
+    assert getattr(Fixed(), name) == text_like(EVIL)
+
+
+# Others beside
+
+
+def body(skill: str, data: str) -> bytes:
+    message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"data": "HOLE"}]}
+    params = {"message": message, "metadata": {"skillId": skill}}
+    request = {"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": params}
+    return json.dumps(request).replace('"HOLE"', data).encode()
+
+
+def listed(items: Any) -> str:
+    return json.dumps({"list": items})
+
+
+LIST = {"type": "array"}
+ALTERNATIVES = [{"properties": {"k": {"const": n}}, "required": ["k"]} for n in range(50)]
+SKILLS: dict[str, Any] = {
+    "any": None,
+    "pattern": text_like(EVIL),
+    "names": {"type": "object", "patternProperties": {EVIL: {"type": "number"}}},
+    "unique": schema_of(list={**LIST, "uniqueItems": True}),
+    "numbers": schema_of(list={**LIST, "items": {"type": "number"}}),
+    "choice": schema_of(list={**LIST, "items": {"enum": [str(n) for n in range(5000)]}}),
+    "alternatives": schema_of(list={**LIST, "items": {"anyOf": ALTERNATIVES}}),
+    "model": Numbers,
+}
+MANY = 95_000
+ATTACKS: dict[str, tuple[str, Callable[[], str]]] = {
+    "an evil text": ("pattern", lambda: json.dumps({"text": "a" * 28 + "!"})),
+    "an evil text of 9 MB": ("pattern", lambda: json.dumps({"text": "a" * 9_000_000 + "!"})),
+    "evil names": ("names", lambda: json.dumps({"a" * 28 + f"!{n}": 1 for n in range(4000)})),
+    "objects": ("unique", lambda: listed([{"a": n} for n in range(3000)])),
+    "numbers": ("unique", lambda: listed([*range(50_000)])),
+    "fractions": ("numbers", lambda: listed([n + 0.5 for n in range(MANY)])),
+    "no numbers": ("numbers", lambda: listed(["x"] * MANY)),
+    "no numbers for a model": ("model", lambda: listed(["x"] * MANY)),
+    "the last choice": ("choice", lambda: listed(["4999"] * MANY)),
+    "the last alternative": ("alternatives", lambda: listed([{"k": 49}] * 4500)),
+    "no alternative": ("alternatives", lambda: listed([{"k": 50}] * 4500)),
+    "keys": ("any", lambda: json.dumps({f"k{n}": n for n in range(4900)})),
+    "texts": ("any", lambda: listed(["x" * 95] * MANY)),
+    "nested arrays": ("any", lambda: "[" * 4_900_000 + "]" * 4_900_000),
+    "arrays": ("any", lambda: '{"list":[' + "[]," * 3_300_000 + "0]}"),
+    "members with a space": (
+        "any",
+        lambda: "{" + ",".join(f'"k{n}" :0' for n in range(800_000)) + "}",
+    ),
+    "a table": ("any", lambda: json.dumps({"table": "1,2,3\n" * 1_400_000})),
+    "deep arrays": ("any", lambda: '{"list":[' + "[" * 25 + "]" * 25 + ",0" * MANY + "]}"),
+    "one long integer": ("any", lambda: '{"n":' + "7" * 9_900_000 + "}"),
+    "long integers": ("any", lambda: listed([0]).replace("0", ",".join(["7" * 4299] * 2300))),
+    "long fractions": (
+        "any",
+        lambda: listed([0]).replace("0", ",".join(["0." + "7" * 9000] * 1000)),
+    ),
+    "escapes": ("any", lambda: '{"text":"' + "\\ud83d\\ude00" * 800_000 + '"}'),
+    "duplicate keys": ("any", lambda: "{" + ",".join(['"k":0'] * MANY) + "}"),
+}
+
+HOLD, HOLD_RATIO = 0.1, 4.0
+"""Seconds for which a request may hold up others, and times of `json.loads`."""
+
+
+async def longest_hold(peer: Peer, whole: bytes) -> float:
+    """Return the longest time between two ticks of 1 ms beside a request.
+
+    The process's CPU time is measured, which other processes do not add to.
+    """
+    longest, last = 0.0, time.process_time()
+    sending = asyncio.create_task(post(peer, whole))
+    while not sending.done():
+        await asyncio.sleep(0.001)
+        now = time.process_time()
+        longest, last = max(longest, now - last), now
+    await sending
+    return longest
+
+
+async def post(peer: Peer, whole: bytes) -> None:
+    """Post a body through ASGI: a client in this process would hold up the loop itself."""
+    bodies = [whole]
+
+    async def receive() -> Any:
+        if bodies:
+            return {"type": "http.request", "body": bodies.pop()}
+        return await asyncio.Event().wait()
+
+    async def send(message: Any) -> None:
+        pass
+
+    headers = [(b"content-type", b"application/json"), (b"a2a-version", b"1.0")]
+    scope = {"type": "http", "method": "POST", "path": "/", "query_string": b""}
+    await peer.app({**scope, "headers": headers}, receive, send)
+
+
+def seconds_of_loads(whole: bytes) -> float:
+    started = time.process_time()
+    with suppress(ValueError, RecursionError):
+        json.loads(whole)
+    return time.process_time() - started
+
+
+@pytest.mark.clock
+@pytest.mark.parametrize("attack", ATTACKS)
+async def test_no_request_holds_up_others(attack: str) -> None:
+    async def count(inputs: Inputs, context: Any) -> Inputs:
+        return {"count": len(inputs)}
+
+    skill, made = ATTACKS[attack]
+    modules = {name: Does(count, input_schema=schema) for name, schema in SKILLS.items()}
+    whole = body(skill, made())
+    async with serving(modules) as peer:
+        await post(peer, body(skill, "{}"))
+        allowed = max(HOLD, HOLD_RATIO * min(seconds_of_loads(whole) for _ in range(3)))
+        assert min([await longest_hold(peer, whole) for _ in range(3)]) <= allowed
