@@ -17,6 +17,7 @@ from apcore_a2a_server.engine.process import ProcessState
 from apcore_a2a_server.engine.setup import Setup
 from apcore_a2a_server.fields import OptionError
 from apcore_a2a_server.middleware import RateLimiter
+from apcore_a2a_server.middleware.rates import storage_of
 from apcore_a2a_server.modules.access import Access
 from apcore_a2a_server.modules.approval import install_approval
 from apcore_a2a_server.modules.skills import Skills
@@ -55,6 +56,7 @@ class Agent:
 
     def __init__(self, executor: Executor, settings: Settings) -> None:
         self.settings = settings
+        self.limiter = _limiter(settings)
         self.metrics = _metrics(settings)
         self.setup = setup = _setup(executor, settings, self.metrics)
         self.engine = Engine(setup)
@@ -141,6 +143,14 @@ class Agent:
             gauges["webhooks_pending"] = lambda: store.backlog.pending
             gauges["webhooks_pending_age_seconds"] = lambda: round(store.backlog.age, 3)
         return gauges
+
+
+def _limiter(settings: Settings) -> RateLimiter | None:
+    """Return the limiter of requests, which all bindings share."""
+    storage_of(settings.rate_limit_storage)  # reject an invalid URL even if there is no rate limit
+    if not settings.rate_limit:
+        return None
+    return RateLimiter(settings.rate_limit, settings.rate_limit_storage)
 
 
 def _metrics(settings: Settings) -> "Metrics | None":

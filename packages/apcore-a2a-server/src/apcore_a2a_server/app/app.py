@@ -97,7 +97,7 @@ def build_app(source: Any, settings: Settings) -> Starlette:
 
     routes = _routes(agent, settings)
     pages = explorer_routes(settings.explorer_path, routes) if settings.explorer else []
-    middleware = _middleware(settings, pages)
+    middleware = _middleware(agent, settings, pages)
     app = Starlette(routes=[*routes, *pages], middleware=middleware, lifespan=lifespan)
     # Starlette would redirect /health/ to the host that the request names, which may be foreign.
     app.router.redirect_slashes = False
@@ -137,14 +137,13 @@ def _routes(agent: Agent, settings: Settings) -> list[Route]:
     ]
 
 
-def _middleware(settings: Settings, pages: Sequence[Route]) -> list[Middleware]:
+def _middleware(agent: Agent, settings: Settings, pages: Sequence[Route]) -> list[Middleware]:
     return build_middleware(
         public=[*PUBLIC, *(page.path for page in pages)],
         url=settings.url,
         auth=settings.auth,
         cors_origins=settings.cors_origins or (),
         allowed_hosts=settings.allowed_hosts or (),
-        rate_limit=settings.rate_limit,
-        rate_limit_storage=settings.rate_limit_storage,
+        limiter=agent.limiter,
         access_log=settings.access_log,
     )

@@ -12,7 +12,7 @@ from .auth import Authentication, caller_of, declared, principal_of
 from .errors import ErrorMiddleware
 from .logs import AccessLog, RedactingFormatter, log_context, set_up_logging
 from .origin import OriginGuard, PageHeaders, origin_of
-from .rates import MEMORY, RateLimit, RateLimiter, storage_of
+from .rates import RateLimit, RateLimiter
 
 __all__ = [
     "AccessLog",
@@ -40,8 +40,7 @@ def build_middleware(
     auth: Authenticator | None = None,
     cors_origins: Sequence[str] = (),
     allowed_hosts: Sequence[str] = (),
-    rate_limit: str | None = None,
-    rate_limit_storage: str = MEMORY,
+    limiter: RateLimiter | None = None,
     access_log: bool = True,
 ) -> list[Middleware]:
     """Return the middleware for these options, the outermost first.
@@ -56,12 +55,11 @@ def build_middleware(
         auth: The authenticator of callers; None to allow anonymous calls.
         cors_origins: Origins whose web pages may call the agent; "*" for all.
         allowed_hosts: Accepted `Host` headers; empty for all.
-        rate_limit: The number of requests of a client; see `RateLimiter`.
-        rate_limit_storage: The URL of the storage for counts; see `RateLimiter`.
+        limiter: Counts the requests of each client; None for any number.
         access_log: Whether each request is logged.
 
     Raises:
-        ValueError: `url`, `rate_limit` or `rate_limit_storage` is invalid.
+        ValueError: `url` is invalid.
 
     Example:
         ```python
@@ -87,9 +85,7 @@ def build_middleware(
         schemes, extra = " or ".join(declared(auth)), {"event": "authentication_required"}
         logger.info("Authentication required: %s", schemes, extra=extra)
         stack.append(Middleware(Authentication, authenticator=auth, public=public))
-    storage_of(rate_limit_storage)  # reject an invalid URL even if there is no rate limit
-    if rate_limit:
-        limiter = RateLimiter(rate_limit, rate_limit_storage)
+    if limiter is not None:
         stack.append(Middleware(RateLimit, limiter=limiter, public=public))
     return stack
 

@@ -11,7 +11,7 @@ from google.protobuf.json_format import MessageToDict
 from starlette.authentication import SimpleUser
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from .errors import is_public, refuse
+from .errors import Refusal, is_public, refuse
 from .logs import log_context
 
 
@@ -140,44 +140,57 @@ class Authentication:
         if scope["type"] == "lifespan" or is_public(scope, self._public):
             await self._app(scope, receive, send)
             return
-        headers = headers_of(scope)
-        try:
-            identity = self._authenticator.authenticate(headers)
-            identity = await identity if isawaitable(identity) else identity
-            principal = "" if identity is None else principal_of(identity)
-        except TokenRefusedError as error:
-            reason = error.reason
-            extra = {"event": "token_refused", "reason": reason.value}
-            logger.info("Token refused: %s", reason.value, extra=extra)
-            await self._refuse(scope, receive, send, reason)
+        caller = await authenticate(self._authenticator, headers_of(scope), self._scheme)
+        if isinstance(caller, Refusal):
+            await refuse(scope, receive, send, *caller)
             return
-        except Exception:  # users' authenticators may raise anything; no request may pass
-            logger.exception("The authenticator failed", extra={"event": "authenticator_failed"})
-            extra = {"retry-after": RETRY_AFTER}
-            await refuse(scope, receive, send, 503, "Authentication is unavailable", extra)
-            return
-        if identity is None:
-            await self._refuse(scope, receive, send)
-            return
-        log_context(principal=principal)
+        principal, identity = caller
         user = AuthenticatedUser(principal)
-        caller = {CALLER: (principal, identity), "user": user, "auth": identity}
-        await self._app({**scope, **caller}, receive, send)
+        members = {CALLER: caller, "user": user, "auth": identity}
+        await self._app({**scope, **members}, receive, send)
 
-    async def _refuse(
-        self, scope: Scope, receive: Receive, send: Send, reason: RefusalReason | None = None
-    ) -> None:
-        """Answer 401 with a challenge (RFC 9110 §11.6.1); *reason* says why a token was refused.
 
-        The challenge has an error only if the request had a token (RFC 6750 §3). Authenticators
-        that return None give no reason, so any `Authorization` counts as a refused token.
-        """
-        message = f"Token refused: {reason.value}" if reason else "Authentication required"
-        header = self._scheme
-        if header == "Bearer" and (reason or "authorization" in headers_of(scope)):
-            header += ' error="invalid_token"'
-            header += f', error_description="{message}"' if reason else ""
-        await refuse(scope, receive, send, 401, message, {"www-authenticate": header})
+async def authenticate(
+    authenticator: Authenticator, headers: Mapping[str, str], scheme: str
+) -> tuple[str, Identity] | Refusal:
+    """Return the principal and the identity of a caller, or the refusal of its request.
+
+    Args:
+        authenticator: Determines the caller.
+        headers: The headers, or gRPC metadata, with names in lower case.
+        scheme: The scheme of `WWW-Authenticate`; see `challenge`.
+    """
+    try:
+        identity = authenticator.authenticate(headers)
+        identity = await identity if isawaitable(identity) else identity
+        principal = "" if identity is None else principal_of(identity)
+    except TokenRefusedError as error:
+        reason = error.reason
+        extra = {"event": "token_refused", "reason": reason.value}
+        logger.info("Token refused: %s", reason.value, extra=extra)
+        return _unauthenticated(headers, scheme, reason)
+    except Exception:  # users' authenticators may raise anything; no request may pass
+        logger.exception("The authenticator failed", extra={"event": "authenticator_failed"})
+        return Refusal(503, "Authentication is unavailable", {"retry-after": RETRY_AFTER})
+    if identity is None:
+        return _unauthenticated(headers, scheme)
+    log_context(principal=principal)
+    return principal, identity
+
+
+def _unauthenticated(
+    headers: Mapping[str, str], scheme: str, reason: RefusalReason | None = None
+) -> Refusal:
+    """Return a 401 with a challenge (RFC 9110 §11.6.1); *reason* says why a token was refused.
+
+    The challenge has an error only if the request had a token (RFC 6750 §3). Authenticators
+    that return None give no reason, so any `Authorization` counts as a refused token.
+    """
+    message = f"Token refused: {reason.value}" if reason else "Authentication required"
+    if scheme == "Bearer" and (reason or "authorization" in headers):
+        scheme += ' error="invalid_token"'
+        scheme += f', error_description="{message}"' if reason else ""
+    return Refusal(401, message, {"www-authenticate": scheme})
 
 
 def headers_of(scope: Scope) -> dict[str, str]:

@@ -3,13 +3,22 @@
 import logging
 from collections.abc import Collection, Mapping
 from http import HTTPStatus
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 SAFE_METHODS = frozenset({"GET", "HEAD"})
 """Methods that only read (RFC 9110 §9.2.1)."""
+
+
+class Refusal(NamedTuple):
+    """The reason why a request is not answered: HTTP status, message and headers."""
+
+    status: int
+    message: str
+    headers: Mapping[str, str] = MappingProxyType({})
 
 
 async def refuse(

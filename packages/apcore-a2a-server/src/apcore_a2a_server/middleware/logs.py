@@ -202,20 +202,38 @@ class AccessLog:
                 status = message["status"]
             await send(message)
 
-        facts: dict[str, object] = {}
-        request_facts.set(facts)
-        log_context(client=str((scope.get("client") or ("",))[0]))
+        begin_request(str((scope.get("client") or ("",))[0]))
         try:
             await self._app(scope, receive, send_noted)
         finally:
             level = logging.DEBUG if is_public(scope, self._public) else logging.INFO
-            if access_logger.isEnabledFor(level):
-                duration = round((time.perf_counter() - began) * 1000, 1)
-                path, operation = clean(scope["path"], 200), str(facts.get("operation", ""))
-                method = clean(scope["method"], 20)
-                request = {"event": "request", "method": method, "path": path, "status": status}
-                request_line = " ".join(filter(None, [method, path, operation]))
-                extra = {**facts, **request, "duration_ms": duration}
-                access_logger.log(
-                    level, "%s %d %.1f ms", request_line, status, duration, extra=extra
-                )
+            log_request(scope["method"], scope["path"], status, began, level)
+
+
+def begin_request(client: str) -> None:
+    """Begin to collect the facts about a request of the client at this address."""
+    request_facts.set({})
+    log_context(client=client)
+
+
+def log_request(
+    method: str, path: str, status: int, began: float, level: int = logging.INFO
+) -> None:
+    """Log the response to a request, with the facts about it.
+
+    Args:
+        method: The HTTP method, or `gRPC`.
+        path: The path of the request.
+        status: The HTTP status of the response; for gRPC, that of the same response over HTTP.
+        began: The time when the request came in, by `time.perf_counter`.
+        level: The level of the record.
+    """
+    if not access_logger.isEnabledFor(level):
+        return
+    facts = request_facts.get() or {}
+    duration = round((time.perf_counter() - began) * 1000, 1)
+    path, method = clean(path, 200), clean(method, 20)
+    request = {"event": "request", "method": method, "path": path, "status": status}
+    request_line = " ".join(filter(None, [method, path, str(facts.get("operation", ""))]))
+    extra = {**facts, **request, "duration_ms": duration}
+    access_logger.log(level, "%s %d %.1f ms", request_line, status, duration, extra=extra)

@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from apcore_a2a_server.fields import OptionError
 
 from .auth import caller_of
-from .errors import is_public, refuse
+from .errors import Refusal, is_public, refuse
 
 MEMORY = "memory://"
 """The URL of a storage in this process."""
@@ -119,14 +119,21 @@ class RateLimit:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, or refuse it (RFC 6585 §4)."""
-        seconds = 0
+        refusal = None
         if scope["type"] == "http" and not is_public(scope, self._public):
             principal, _ = caller_of(scope)
             host = str((scope.get("client") or ("",))[0])
-            key = ("principal", principal) if principal else ("address", host)
-            seconds = await self._limiter.wait(*key)
-        if seconds:
-            headers = {"retry-after": str(seconds)}
-            await refuse(scope, receive, send, 429, "Too many requests", headers)
+            refusal = await check_rate(self._limiter, principal, host)
+        if refusal is not None:
+            await refuse(scope, receive, send, *refusal)
         else:
             await self._app(scope, receive, send)
+
+
+async def check_rate(limiter: RateLimiter, principal: str, host: str) -> Refusal | None:
+    """Count a request of a principal, or of a client address; return its refusal, if any."""
+    key = ("principal", principal) if principal else ("address", host)
+    seconds = await limiter.wait(*key)
+    if not seconds:
+        return None
+    return Refusal(429, "Too many requests", {"retry-after": str(seconds)})
