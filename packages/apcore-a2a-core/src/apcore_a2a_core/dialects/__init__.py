@@ -2,6 +2,7 @@
 
 from .decode import ALIASES, MAX_ITEMS, BodySizeError, Json, carried, decode, invalid, parse_json
 from .encode import V03, V1
+from .protobuf import parse_message
 
 __all__ = [
     "ALIASES",
@@ -14,4 +15,5 @@ __all__ = [
     "decode",
     "invalid",
     "parse_json",
+    "parse_message",
 ]

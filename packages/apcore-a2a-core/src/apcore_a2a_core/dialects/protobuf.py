@@ -1,0 +1,103 @@
+"""Protobuf messages as they come from a client: measured first, then parsed."""
+
+from functools import cache
+from typing import TypeVar
+
+from a2a.utils.errors import InvalidRequestError
+from google.protobuf.descriptor import Descriptor
+from google.protobuf.message import DecodeError, Message
+
+from apcore_a2a_core.values import MAX_VALUES
+
+from .decode import BodySizeError
+
+M = TypeVar("M", bound=Message)
+
+VARINT, LENGTH_DELIMITED = 0, 2
+FIXED_SIZES = {1: 8, 5: 4}
+"""Wire types, and the bytes of fields of a fixed size (protobuf.dev, "Encoding")."""
+MAX_VARINT_SIZE = 10
+"""Bytes of the longest number."""
+MIN_FIELD_SIZE = 2
+"""Bytes of the smallest field: a tag, and a length or a number."""
+MIN_NESTED_SIZE = 10
+"""Bytes of the smallest message with a look inside; JSON's numbers have nine."""
+FIELDS_PER_VALUE = 2
+"""Fields for each value: an item of an array is one or two, a member of an object three to five,
+but objects have few; see `apcore_a2a_core.values.MAX_KEYS`."""
+
+
+def parse_message(kind: type[M], body: bytes, max_values: int = MAX_VALUES) -> M:
+    """Parse *body* as a message of the SDK.
+
+    Raises:
+        InvalidRequestError: The body is not such a message, or is nested too deep.
+        BodySizeError: The body has too many values; it was not parsed.
+
+    Example:
+        ```python
+        from a2a.types import GetTaskRequest
+        from apcore_a2a_core.dialects import parse_message
+
+        print(parse_message(GetTaskRequest, GetTaskRequest(id="t1").SerializeToString()).id)
+        #> t1
+        ```
+    """
+    max_fields = FIELDS_PER_VALUE * max_values
+    if len(body) > MIN_FIELD_SIZE * max_fields and _has_more_fields(kind, body, max_fields):
+        raise BodySizeError(f"The body has more than {max_values} values")
+    try:
+        return kind.FromString(body)
+    except DecodeError:
+        raise InvalidRequestError(f"The body is not a valid {kind.DESCRIPTOR.name}") from None
+
+
+def _has_more_fields(kind: type[Message], body: bytes, max_fields: int) -> bool:
+    """Return whether a message has more fields than that; malformed bytes end the count.
+
+    Protobuf's parser takes 28 times the memory of a body of empty fields, and has no limit.
+    """
+    count = 0
+    pending = [(kind.DESCRIPTOR, 0, len(body))]
+    while pending:
+        descriptor, position, end = pending.pop()
+        nested = _nested_messages(descriptor)
+        while position < end:
+            count += 1
+            if count > max_fields:
+                return True
+            tag, position = _varint(body, position)
+            wire_type = tag & 7
+            if wire_type == LENGTH_DELIMITED:
+                size, position = _varint(body, position) if position < end else (0, end)
+                if size >= MIN_NESTED_SIZE and tag in nested:
+                    pending.append((nested[tag], position, min(position + size, end)))
+                position += size
+            elif wire_type == VARINT:
+                _, position = _varint(body, position) if position < end else (0, end)
+            else:
+                position += FIXED_SIZES.get(wire_type, 0)
+    return False
+
+
+@cache
+def _nested_messages(descriptor: Descriptor) -> dict[int, Descriptor]:
+    """Return the types of a message's fields that are messages, by the tag of the field."""
+    return {
+        field.number << 3 | LENGTH_DELIMITED: nested
+        for field in descriptor.fields
+        if (nested := field.message_type) is not None
+    }
+
+
+def _varint(body: bytes, position: int) -> tuple[int, int]:
+    """Return the number at *position* and the position after it; the end if it is malformed."""
+    first = body[position]
+    if first < 128:  # as nearly all numbers in a message with many fields are
+        return first, position + 1
+    number = first & 127
+    for index, byte in enumerate(body[position + 1 : position + MAX_VARINT_SIZE], 1):
+        number |= (byte & 127) << 7 * index
+        if byte < 128:
+            return number, position + index + 1
+    return 0, len(body)
