@@ -1,10 +1,11 @@
 """The SDK's `RequestHandler` interface on top of our handler, for its gRPC or REST routes.
 
-Importing the SDK's server package takes most of a second, so no other module imports this one.
+Importing the SDK's server package takes most of a second, so only the gRPC binding imports this
+module.
 """
 
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Generator
+from contextlib import aclosing, contextmanager
 from typing import Any
 
 from a2a.server.context import ServerCallContext
@@ -12,53 +13,60 @@ from a2a.server.request_handlers.request_handler import RequestHandler
 from a2a.types import (
     AgentCard,
     ListTaskPushNotificationConfigsResponse,
+    ListTasksResponse,
+    Task,
     TaskPushNotificationConfig,
 )
+from a2a.utils.errors import InvalidParamsError
+from apcore_a2a_core.records import shortened
 from google.protobuf.empty_pb2 import Empty
 from google.protobuf.json_format import ParseDict
 from google.protobuf.message import Message
 from starlette.applications import Starlette
 
 from apcore_a2a_server.engine.clients import Caller, Connection
-from apcore_a2a_server.engine.handler import Handler, Request
+from apcore_a2a_server.engine.handler import Handler
 
-from .operations import Operation
+from .operations import DIALECT_1, Params, call, history_length, read_params
+
+CALLER = "apcore_a2a.caller"
+"""Key of the caller in the state of a `ServerCallContext`, if a binding of ours has set it."""
 
 
-def _unary_method(operation: Operation) -> Any:
-    """Return a method of the SDK's interface that returns the result of *operation*."""
+def _unary_method(name: str, response_type: type[Message] = Empty) -> Any:
+    """Return a method of the SDK's interface that returns the result of an operation.
 
-    async def method(self: "SdkRequestHandler", params: Any, context: ServerCallContext) -> Any:
-        with Connection() as connection:
-            return await operation(self.handler, _request(params, context, connection))
+    Args:
+        name: The name of the operation.
+        response_type: The type of its result, if the operation returns JSON.
+    """
+
+    async def method(self: "SdkRequestHandler", message: Any, context: ServerCallContext) -> Any:
+        with _caller(context) as caller:
+            params = _read(name, message)
+            result = await call(name, params, self.handler, caller)
+            if isinstance(result, Task | ListTasksResponse):
+                return _adapted(result, params)
+            return ParseDict(result, response_type(), ignore_unknown_fields=True)
 
     return method
 
 
-def _stream_method(operation: Operation) -> Any:
-    """Return a method of the SDK's interface that yields the events of *operation*."""
+def _stream_method(name: str) -> Any:
+    """Return a method of the SDK's interface that yields the events of an operation."""
 
     async def method(
-        self: "SdkRequestHandler", params: Any, context: ServerCallContext
+        self: "SdkRequestHandler", message: Any, context: ServerCallContext
     ) -> AsyncGenerator[Any]:
-        with Connection() as connection:
-            events = await operation(self.handler, _request(params, context, connection))
+        with _caller(context) as caller:
+            params = _read(name, message)
+            events = await call(name, params, self.handler, caller)
             async with aclosing(events):
                 async for event in events:
                     if event is not None:  # the SDK has its own signs of life
-                        yield event.payload
+                        yield _adapted(event.payload, params)
 
     return method
-
-
-def _json_method(response_type: type[Message], operation: Operation = Handler.push_config) -> Any:
-    """Return a method of the SDK's interface that parses the JSON of *operation*."""
-
-    async def parse(handler: Handler, request: Request) -> Message:
-        document = await operation(handler, request)
-        return ParseDict(document, response_type(), ignore_unknown_fields=True)
-
-    return _unary_method(parse)
 
 
 class SdkRequestHandler(RequestHandler):
@@ -71,17 +79,23 @@ class SdkRequestHandler(RequestHandler):
     def __init__(self, handler: Handler) -> None:
         self.handler = handler
 
-    on_message_send = _unary_method(Handler.send)
-    on_message_send_stream = _stream_method(Handler.stream)
-    on_get_task = _unary_method(Handler.get)
-    on_list_tasks = _unary_method(Handler.list)
-    on_cancel_task = _unary_method(Handler.cancel)
-    on_subscribe_to_task = _stream_method(Handler.subscribe)
-    on_create_task_push_notification_config = _json_method(TaskPushNotificationConfig)
-    on_get_task_push_notification_config = _json_method(TaskPushNotificationConfig)
-    on_list_task_push_notification_configs = _json_method(ListTaskPushNotificationConfigsResponse)
-    on_delete_task_push_notification_config = _json_method(Empty)
-    on_get_extended_agent_card = _json_method(AgentCard, Handler.extended_card)
+    on_message_send = _unary_method("SendMessage")
+    on_message_send_stream = _stream_method("SendStreamingMessage")
+    on_get_task = _unary_method("GetTask")
+    on_list_tasks = _unary_method("ListTasks")
+    on_cancel_task = _unary_method("CancelTask")
+    on_subscribe_to_task = _stream_method("SubscribeToTask")
+    on_create_task_push_notification_config = _unary_method(
+        "CreateTaskPushNotificationConfig", TaskPushNotificationConfig
+    )
+    on_get_task_push_notification_config = _unary_method(
+        "GetTaskPushNotificationConfig", TaskPushNotificationConfig
+    )
+    on_list_task_push_notification_configs = _unary_method(
+        "ListTaskPushNotificationConfigs", ListTaskPushNotificationConfigsResponse
+    )
+    on_delete_task_push_notification_config = _unary_method("DeleteTaskPushNotificationConfig")
+    on_get_extended_agent_card = _unary_method("GetExtendedAgentCard", AgentCard)
 
 
 def request_handler(app: Starlette) -> SdkRequestHandler:
@@ -102,8 +116,41 @@ def request_handler(app: Starlette) -> SdkRequestHandler:
     return SdkRequestHandler(app.state.agent.handler)
 
 
-def _request(params: Any, context: ServerCallContext, connection: Connection) -> Request:
+def _read(method: str, message: Message) -> Params:
+    """Check a request in the SDK's types, as if it had come as JSON.
+
+    Raises:
+        InvalidParamsError: It is invalid.
+    """
+    try:
+        document = DIALECT_1.message(message)
+    except (KeyError, ValueError):
+        reason = "a state or role is unknown, or a time is out of range"
+        raise InvalidParamsError(f"Invalid params: {reason}") from None
+    return read_params(method, document)
+
+
+def _adapted(result: Any, params: Params) -> Any:
+    """Return the result with the history and the artifacts that the request wants (§3.2.4)."""
+    length = history_length(params)
+    if isinstance(result, Task):
+        return shortened(result, length)
+    if isinstance(result, ListTasksResponse):
+        artifacts = params.message.include_artifacts
+        tasks = [shortened(task, length, artifacts=artifacts) for task in result.tasks]
+        del result.tasks[:]
+        result.tasks.extend(tasks)
+    return result
+
+
+@contextmanager
+def _caller(context: ServerCallContext) -> Generator[Caller]:
+    """Yield the caller that our binding has set, or the one that the SDK's routes describe."""
+    if CALLER in context.state:
+        yield context.state[CALLER]
+        return
     headers, auth = context.state.get("headers", {}), context.state.get("auth")
     # a user's own middleware may put objects that are no identity there
     identity = auth if hasattr(auth, "id") else None
-    return Request(params, Caller(context.user.user_name, identity, headers, connection))
+    with Connection() as connection:
+        yield Caller(context.user.user_name, identity, headers, connection)

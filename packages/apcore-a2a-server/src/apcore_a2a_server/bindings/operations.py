@@ -92,28 +92,40 @@ async def perform(method: str, params: Params, handler: Handler, caller: Caller)
     Raises:
         A2AError: The operation refuses the request.
     """
-    dialect, request_type, operation = METHODS[method]
-    message, parts = params
-    is_send = request_type is a2a.SendMessageRequest
-    request = Request(message, caller, parts, _last_event_id(caller), dialect.version)
-    try:
-        result = await operation(handler, request)
-    except UnavailableError:  # the store's own error, which has no code in the protocol
-        raise StoreDownError from None
-    history_length = _history_length(message.configuration if is_send else message)
+    result = await call(method, params, handler, caller)
+    dialect, message, length = METHODS[method][0], params.message, history_length(params)
     if isinstance(result, a2a.Task):
-        encode = partial(dialect.sent if is_send else dialect.task, result, history_length)
+        is_send = isinstance(message, a2a.SendMessageRequest)
+        encode = partial(dialect.sent if is_send else dialect.task, result, length)
         if result.ByteSize() > LARGE_RESULT:
             return await large_values.call(lambda: dump_json(encode()))
         return encode()
     if isinstance(result, a2a.ListTasksResponse):
         if result.ByteSize() > LARGE_RESULT:
-            return await large_values.call(_dump_page, dialect, message, result, history_length)
-        return _encode_page(dialect, message, result, history_length)
+            return await large_values.call(_dump_page, dialect, message, result, length)
+        return _encode_page(dialect, message, result, length)
     if not isinstance(result, AsyncGenerator):
         return result
-    until = TERMINAL if request_type is a2a.SubscribeToTaskRequest else SETTLED
-    return Stream(result, partial(dialect.event, history_length=history_length, until=until))
+    until = TERMINAL if isinstance(message, a2a.SubscribeToTaskRequest) else SETTLED
+    return Stream(result, partial(dialect.event, history_length=length, until=until))
+
+
+async def call(method: str, params: Params, handler: Handler, caller: Caller) -> Any:
+    """Call the operation of *method*.
+
+    Returns:
+        What the operation returns, before it is adapted to the request and encoded.
+
+    Raises:
+        A2AError: The operation refuses the request.
+    """
+    dialect, _, operation = METHODS[method]
+    last_event_id = _last_event_id(caller)
+    request = Request(params.message, caller, params.json_parts, last_event_id, dialect.version)
+    try:
+        return await operation(handler, request)
+    except UnavailableError:  # the store's own error, which has no code in the protocol
+        raise StoreDownError from None
 
 
 def _encode_page(
@@ -146,8 +158,11 @@ def _page_members(dialect: V1, page: a2a.ListTasksResponse) -> Json:
     }
 
 
-def _history_length(message: Any) -> int | None:
+def history_length(params: Params) -> int | None:
     """Return the number of history messages in the answer (§3.2.4); None for all."""
+    message = params.message
+    if isinstance(message, a2a.SendMessageRequest):
+        message = message.configuration
     has_field = "history_length" in message.DESCRIPTOR.fields_by_name
     return message.history_length if has_field and message.HasField("history_length") else None
 

@@ -16,7 +16,7 @@ from apcore_a2a_core.dialects import BodySizeError, Json, invalid, parse_json
 from apcore_a2a_core.schema import is_object
 from starlette.types import Scope, Send
 
-from apcore_a2a_server.errors import DrainingError, TooMuchError
+from apcore_a2a_server.errors import DrainingError, StoreDownError, TooMuchError
 from apcore_a2a_server.middleware import log_context
 from apcore_a2a_server.middleware.errors import path_of
 
@@ -62,6 +62,7 @@ class MethodNotAllowedError(MethodNotFoundError):
 STATUSES: dict[type[Exception], tuple[int, str]] = {
     TooMuchError: (429, "RESOURCE_EXHAUSTED"),
     DrainingError: (503, "UNAVAILABLE"),
+    StoreDownError: (503, "UNAVAILABLE"),
     BodySizeError: (413, "INVALID_ARGUMENT"),
     JSONParseError: (400, "INVALID_ARGUMENT"),
     **{kind: (row.http_code, row.grpc_status) for kind, row in A2A_ERROR_MAPPING.items()},
