@@ -27,7 +27,11 @@ PLUGINS = {
 PROVIDED: dict[str, str] = {}
 # Missing in the metadata of the installed distributions: `google` belongs to several of them, and
 # an editable installation, as the members are, lists no modules.
-OWNERS = {"google.protobuf": "protobuf", **{module: name for name, module in MODULES.items()}}
+OWNERS = {
+    "google.protobuf": "protobuf",
+    "google.rpc": "googleapis-common-protos",
+    **{module: name for name, module in MODULES.items()},
+}
 
 
 def configuration(folder: Path = ROOT) -> dict[str, Any]:
@@ -96,12 +100,12 @@ def test_there_are_six_distributions() -> None:
     assert sorted(PACKAGES) == [f"apcore-a2a{name}" for name in six]
 
 
-def test_the_extras_of_the_facade_are_parts_and_stores() -> None:
+def test_the_extras_of_the_facade_are_parts_and_those_of_the_server() -> None:
     parts = {"auth", "explorer", "server"}
-    stores = {"postgres", "sqlite"}
+    of_the_server = {"grpc", "postgres", "sqlite"}
 
-    assert extras("apcore-a2a").keys() == {"all", *parts, *stores}
-    assert extras("apcore-a2a-server").keys() == stores
+    assert extras("apcore-a2a").keys() == {"all", *parts, *of_the_server}
+    assert extras("apcore-a2a-server").keys() == of_the_server
 
 
 @pytest.mark.parametrize("name", PACKAGES)

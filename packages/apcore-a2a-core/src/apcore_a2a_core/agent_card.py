@@ -47,6 +47,7 @@ class AgentCardBuilder:
         description: str,
         version: str,
         url: str,
+        grpc_url: str | None = None,
         capabilities: a2a.AgentCapabilities,
         security_schemes: Mapping[str, a2a.SecurityScheme] | None = None,
         visible: Callable[[str], bool] | None = None,
@@ -58,7 +59,8 @@ class AgentCardBuilder:
             name: Name of the agent; `apcore-agent` if empty.
             description: Description of the agent; the number of its skills if empty or blank.
             version: Version of the agent; `0.0.0` if empty.
-            url: URL of the agent, the same for every interface.
+            url: URL of the agent, the same for every interface but gRPC.
+            grpc_url: Address of the gRPC interface, which comes last; None if there is none.
             capabilities: Capabilities of the agent; the extension with details of the skills is
                 added to them.
             security_schemes: Security schemes by name; a caller needs any one of them.
@@ -82,6 +84,10 @@ class AgentCardBuilder:
         for binding, protocol in (("JSONRPC", "1.0"), ("JSONRPC", "0.3"), ("HTTP+JSON", "1.0")):
             card.supported_interfaces.add(
                 url=url, protocol_binding=binding, protocol_version=protocol
+            )
+        if grpc_url is not None:
+            card.supported_interfaces.add(
+                url=grpc_url, protocol_binding="GRPC", protocol_version="1.0"
             )
         params = Struct(fields={"skills": Value(struct_value=Struct(fields=fields))})
         card.capabilities.extensions.add(uri=EXTENSION_URI, params=params)

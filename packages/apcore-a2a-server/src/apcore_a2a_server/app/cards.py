@@ -142,6 +142,7 @@ class CardPages:
             description=(settings.description or "").strip() or settings.project("description"),
             version=settings.version or settings.project("version"),
             url=key.url,
+            grpc_url=settings.grpc_url,
             capabilities=capabilities,
             security_schemes=self._schemes,
             visible=key.visible.__contains__,

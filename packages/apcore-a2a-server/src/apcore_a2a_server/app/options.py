@@ -3,6 +3,7 @@
 `fields` describes what is derived from a declaration: keywords, flags, help texts and docs.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -17,6 +18,7 @@ T = TypeVar("T")
 
 MIB = 1024 * 1024  # bytes
 LOG_LEVELS = ("debug", "info", "warning", "error")
+GRPC_ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s/:\[\]]+):\d{1,5}")
 MAX_VALUES = 100_000
 MAX_PARTS = 1000
 """The longest array that the dialects decode, in items."""
@@ -81,6 +83,9 @@ class Settings:
     description: str | None = option(None, "Agent description.", otherwise="project.description")
     version: str | None = option(None, "Version of the agent.", otherwise="project.version")
     url: str | None = option(None, "Public URL of the agent.", otherwise="host and port")
+    grpc_url: str | None = option(
+        None, "Public gRPC address, such as agent.example.com:443.", otherwise="url and grpc_port"
+    )
     default_skill: str | None = option(None, "Skill for messages that do not name one.")
     config: Any = option(None, "apcore Config that provides `project.*`.")
     auth: "Authenticator | None" = option(
@@ -139,6 +144,8 @@ class Settings:
                 raise TypeError(f"auth: {type(self.auth).__name__} lacks {', '.join(missing)}")
         if self.url is not None and not self.url.startswith(("http://", "https://")):
             raise OptionError("url", "must begin with http:// or https://")
+        if self.grpc_url is not None and not GRPC_ADDRESS.fullmatch(self.grpc_url):
+            raise OptionError("grpc_url", "must be host:port, without a scheme")
         for host in self.allowed_hosts or ():
             if "*" in host.removeprefix("*.") and host != "*":
                 raise OptionError("allowed_hosts", "may have a * alone, or before the first dot")
@@ -155,7 +162,15 @@ class ServeSettings(Settings):
 
     host: str = option("0.0.0.0", "Address to listen on.", section="Server")
     port: int = option(8000, "Port to listen on; 0 for any free port.", low=0, high=65535)
+    grpc_port: int | None = option(
+        None, "Port for gRPC; 0 for any free port.", low=0, high=65535, otherwise="no gRPC"
+    )
     root_path: str = option("", "Path prefix that a reverse proxy strips.")
     request_timeout: float = _seconds(10, "Read timeout, longer for large bodies.", high=HOUR)
     log_level: str = option("info", "Lowest level of log messages.", choices=LOG_LEVELS)
     log_format: str = option("text", "Format of log messages.", choices=("text", "json"))
+
+    def __post_init__(self) -> None:
+        Settings.__post_init__(self)
+        if self.grpc_url is not None and self.grpc_port is None:
+            raise OptionError("grpc_url", "needs grpc_port")

@@ -5,12 +5,14 @@ import gc
 import logging
 import socket
 import time
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Coroutine, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from importlib.util import find_spec
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import uvicorn
 from starlette.applications import Starlette
@@ -22,6 +24,9 @@ from apcore_a2a_server.middleware.timeouts import request_timeout_protocol
 from .agent import Agent
 from .app import build_app
 from .options import ServeSettings
+
+if TYPE_CHECKING:  # gRPC is optional
+    from apcore_a2a_server.bindings.grpc import GrpcServer
 
 logger = logging.getLogger("apcore_a2a_server")
 
@@ -45,9 +50,11 @@ class Server(uvicorn.Server):
     the process exits by itself instead of being killed by the signal (FR-CMD-002: exit code 0).
     """
 
-    def __init__(self, config: uvicorn.Config, agent: Agent) -> None:
+    def __init__(self, config: uvicorn.Config, agent: Agent, settings: ServeSettings) -> None:
         super().__init__(config)
         self._agent = agent
+        self._settings = settings
+        self._grpc: GrpcServer | None = None
         self._signalled = 0.0
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
@@ -61,10 +68,19 @@ class Server(uvicorn.Server):
         self._signalled = now
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Open the store and start to listen."""
+        """Open the store and start to listen.
+
+        Raises:
+            OSError: The server cannot listen on the port for gRPC.
+        """
+        if self._settings.grpc_port is not None:
+            self._grpc = grpc_server(self._agent, self._settings)
+            self._grpc.bind(_address(self._settings.host, self._settings.grpc_port))
         # Before the lifespan, where an unusable store would end in uvicorn's own error message.
         await self._agent.open()
         await super().startup(sockets)
+        if self._grpc is not None:
+            await self._grpc.start()
         # Objects created so far live as long as the process: the garbage collector skips them.
         gc.collect()
         gc.freeze()
@@ -72,6 +88,7 @@ class Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop listening, let tasks finish, then close connections."""
         self._agent.setup.state.is_draining = True
+        self._stop_grpc(self._agent.settings.shutdown_timeout + LAST_RESPONSES_TIMEOUT)
         await stop_listening(self, sockets or [])
         running, grace = len(self._agent.engine.runs), self._agent.settings.shutdown_timeout
         if running:
@@ -86,9 +103,42 @@ class Server(uvicorn.Server):
             drained.cancel()
             await _abort(self._agent.drain(0))
         asyncio.get_running_loop().call_later(LAST_RESPONSES_TIMEOUT, close_connections, self)
+        grpc_stopped = self._stop_grpc(LAST_RESPONSES_TIMEOUT)
         await super().shutdown(sockets)
+        await grpc_stopped
         if self.force_exit:
             await _abort(self.lifespan.shutdown())
+
+    def _stop_grpc(self, grace: float) -> Awaitable[None]:
+        """Refuse new gRPC calls; return when the running ones have ended or been aborted.
+
+        Args:
+            grace: Seconds after which running calls are aborted.
+        """
+        stopping = asyncio.sleep(0) if self._grpc is None else self._grpc.stop(grace)
+        return asyncio.ensure_future(stopping)
+
+
+def grpc_server(agent: Agent, settings: ServeSettings) -> "GrpcServer":
+    """Return the gRPC server of an agent; it does not listen yet."""
+    from apcore_a2a_server.bindings.grpc import CallInterceptor, GrpcLimits, GrpcServer
+
+    limits = GrpcLimits(
+        max_body=settings.max_body,
+        max_values=settings.limits.max_values,
+        max_calls=settings.max_runs + settings.max_streams,
+        request_timeout=settings.request_timeout,
+        keep_alive=settings.keep_alive,
+    )
+    interceptor = CallInterceptor(
+        agent.setup.mapper,
+        limits,
+        auth=settings.auth,
+        limiter=agent.limiter,
+        logs_access=settings.access_log,
+        on_response=None if agent.metrics is None else agent.metrics.on_response,
+    )
+    return GrpcServer(agent.handler, interceptor, limits)
 
 
 async def stop_listening(server: uvicorn.Server, sockets: Sequence[socket.socket]) -> None:
@@ -142,7 +192,7 @@ def serve(source: Any, settings: ServeSettings) -> None:
     Raises:
         ValueError: There are no modules, or an option has an invalid value.
         TypeError: *source* or an option lacks required methods, or there is no such option.
-        ImportError: `explorer` is on, but `apcore-a2a-explorer` is not installed.
+        ImportError: `explorer` or `grpc_port` is set, but its part is not installed.
         OSError: The server cannot listen on the address.
 
     Example:
@@ -158,8 +208,10 @@ def serve(source: Any, settings: ServeSettings) -> None:
     host, level = settings.host, settings.log_level
     with _bound(host, settings.port) as listener:
         url = settings.url or public_url(host, listener.getsockname()[1]) + root_path
-        app = build_app(source, replace(settings, url=url))
-        _announce(app, host, url, authenticates=settings.auth is not None)
+        settings = _with_addresses(settings, url)
+        app = build_app(source, settings)
+        authenticates = settings.auth is not None
+        _announce(app, host, url, authenticates=authenticates, grpc_url=settings.grpc_url)
         config = uvicorn.Config(
             app,
             log_config=None,
@@ -171,7 +223,7 @@ def serve(source: Any, settings: ServeSettings) -> None:
             server_header=False,
             timeout_graceful_shutdown=2,
         )
-        Server(config, app.state.agent).run([listener])
+        Server(config, app.state.agent, settings).run([listener])
 
 
 def public_url(host: str, port: int) -> str:
@@ -186,7 +238,12 @@ def public_url(host: str, port: int) -> str:
         ```
     """
     name = "localhost" if host in WILDCARDS else host
-    return f"http://[{name}]:{port}" if ":" in name else f"http://{name}:{port}"
+    return f"http://{_address(name, port)}"
+
+
+def _address(host: str, port: int) -> str:
+    """Return `host:port`, with an IPv6 address in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _bound(host: str, port: int) -> socket.socket:
@@ -195,17 +252,40 @@ def _bound(host: str, port: int) -> socket.socket:
     try:
         listener = socket.create_server((host, port), family=family, dualstack_ipv6=dual)
     except OSError as error:
-        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         reason = str(error.strerror).partition(" (while")[0]
-        raise OSError(error.errno, f"Cannot listen on {address}: {reason}") from None
+        raise OSError(error.errno, f"Cannot listen on {_address(host, port)}: {reason}") from None
     # asyncio turns off Nagle's algorithm (a delay of 40 ms) only if the protocol is given as TCP.
     return socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP, listener.detach())
 
 
-def _announce(app: Starlette, host: str, url: str, *, authenticates: bool) -> None:
+def _with_addresses(settings: ServeSettings, url: str) -> ServeSettings:
+    """Return the settings with the agent's URL, and with the port and the address of gRPC.
+
+    gRPC opens its port itself, but the Agent Card needs its number before.
+
+    Raises:
+        ImportError: `grpc_port` is set, but gRPC is not installed.
+        OSError: The server cannot listen on the port.
+    """
+    if settings.grpc_port is None:
+        return replace(settings, url=url)
+    if find_spec("grpc") is None:
+        raise ImportError("grpc_port needs the grpc part: pip install 'apcore-a2a[grpc]'")
+    with _bound(settings.host, settings.grpc_port) as listener:
+        grpc_port = listener.getsockname()[1]
+    name = urlsplit(url).hostname or ""
+    grpc_url = settings.grpc_url or _address(name, grpc_port)
+    return replace(settings, url=url, grpc_port=grpc_port, grpc_url=grpc_url)
+
+
+def _announce(
+    app: Starlette, host: str, url: str, *, authenticates: bool, grpc_url: str | None = None
+) -> None:
     count, extra = len(app.state.agent.setup.skills), {"event": "server_started"}
     logger.info("%d skill%s at %s", count, "" if count == 1 else "s", url, extra=extra)
     logger.info("Agent Card: %s/.well-known/agent-card.json", url.rstrip("/"), extra=extra)
+    if grpc_url:
+        logger.info("gRPC: %s", grpc_url, extra=extra)
     if app.state.explorer:
         logger.info("Explorer: %s%s", url.rstrip("/"), app.state.explorer, extra=extra)
     if host in WILDCARDS and "//localhost:" in url:

@@ -1,0 +1,46 @@
+"""gRPC client: `python examples/grpc_client.py URL`, for an agent served with `--grpc-port`.
+
+Uses the client of the official SDK. Needs `pip install 'apcore-a2a[grpc]'`.
+"""
+
+import asyncio
+import os
+import sys
+
+import grpc.aio
+from a2a.client import Client, ClientCallContext, ClientConfig, create_client
+from a2a.types import Message, Part, Role, SendMessageRequest
+from google.protobuf.json_format import MessageToDict
+from google.protobuf.struct_pb2 import Value
+
+
+def request(text: str) -> SendMessageRequest:
+    """Return a request that calls the skill `text.stats`."""
+    data = Value()
+    data.struct_value.update({"text": text})
+    message = Message(message_id="m1", role=Role.ROLE_USER, parts=[Part(data=data)])
+    result = SendMessageRequest(message=message)
+    result.metadata.update({"skillId": "text.stats"})
+    return result
+
+
+async def connect(url: str) -> Client:
+    """Return a client for the gRPC interface on the Agent Card at *url*."""
+    config = ClientConfig(
+        grpc_channel_factory=grpc.aio.insecure_channel, supported_protocol_bindings=["GRPC"]
+    )
+    return await create_client(url, config)
+
+
+async def main(url: str) -> None:
+    """Send a message and print each event of its task."""
+    # credentials are metadata, such as {"authorization": "Bearer …"}
+    key = os.environ.get("API_KEY")
+    context = ClientCallContext(service_parameters={"x-api-key": key} if key else {})
+    async with await connect(url) as client:
+        async for event in client.send_message(request("to be or not to be"), context=context):
+            print(MessageToDict(event))
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1]))

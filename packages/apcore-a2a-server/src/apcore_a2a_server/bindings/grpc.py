@@ -1,0 +1,389 @@
+"""gRPC: the binding of A2A 1.0 (§10) with the SDK's servicer, over the same operations as JSON-RPC.
+
+Each call passes through `CallInterceptor`, which does for gRPC what middleware and endpoints do
+for HTTP.
+"""
+
+import asyncio
+import math
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import aclosing
+from contextvars import ContextVar
+from dataclasses import dataclass
+from ipaddress import IPv6Address
+from typing import Any
+from urllib.parse import unquote
+
+import grpc
+import grpc.aio
+from a2a.server.context import ServerCallContext
+from a2a.server.request_handlers.grpc_handler import GrpcHandler, GrpcServerCallContextBuilder
+from a2a.types import a2a_pb2, a2a_pb2_grpc
+from a2a.utils.errors import A2AError, InvalidRequestError, VersionNotSupportedError
+from apcore_a2a_core import EXTENSION_URI, Authenticator, ErrorMapper, Identity, error_details
+from apcore_a2a_core.dialects import parse_message
+from google.protobuf.any_pb2 import Any as AnyMessage
+from google.protobuf.json_format import ParseDict
+from google.rpc import error_details_pb2, status_pb2  # type: ignore[import-untyped]  # no py.typed
+
+from apcore_a2a_server.engine.clients import Caller, Connection
+from apcore_a2a_server.engine.handler import Handler
+from apcore_a2a_server.errors import TooMuchError
+from apcore_a2a_server.middleware import RateLimiter, log_context
+from apcore_a2a_server.middleware.auth import authenticate, challenge, declared
+from apcore_a2a_server.middleware.errors import GRPC_NAMES, Refusal
+from apcore_a2a_server.middleware.logs import begin_request, log_request
+from apcore_a2a_server.middleware.rates import check_rate
+from apcore_a2a_server.middleware.timeouts import MIN_BYTES_PER_SECOND
+
+from .compat import CALLER, SdkRequestHandler
+from .http import LARGE_BODY
+from .rest import STATUSES
+
+REQUESTS = {
+    method.name: getattr(a2a_pb2, method.input_type.name)
+    for method in a2a_pb2.DESCRIPTOR.services_by_name["A2AService"].methods
+}
+"""The type of the request of each method."""
+IDENTITY_ONLY = 1
+"""The compression algorithms that are accepted, as a bit set: none. A compressed message may be a
+thousand times as large as it arrives, and gRPC checks its size too late."""
+MIN_PING_INTERVAL = 10
+"""Seconds between two pings of a client; clients that ping more often are disconnected."""
+PING_TIMEOUT = 20
+"""Seconds after which a connection without an answer to a ping is closed."""
+IDLE_TIMEOUT = 300
+"""Seconds after which a connection without calls is closed; clients connect again by themselves."""
+OTHER_CALLS = 1000
+"""Concurrent calls in addition to those that run tasks or stream events."""
+MAX_DETAILS = 2048
+"""Bytes of a status with its details: clients accept 8 KB of metadata by default."""
+MAX_MESSAGE = 300
+"""Characters of the message of a status, each of which may take twelve bytes of metadata."""
+EXTENSIONS_KEY = "a2a-extensions"
+"""The metadata with the extensions that a client wants to use, and in answers those we have."""
+DETAILS_KEY = "grpc-status-details-bin"
+DETAILS = error_details_pb2.DESCRIPTOR
+"""The types of details, which `ParseDict` finds once they have been imported."""
+
+_caller: ContextVar[Caller] = ContextVar("_caller")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GrpcLimits:
+    """The limits of a gRPC server.
+
+    Attributes:
+        max_body: Maximum size of a message, in bytes.
+        max_values: Maximum number of values in a message.
+        max_calls: Maximum number of concurrent calls that run tasks or stream events.
+        request_timeout: Seconds for a request to arrive, longer for large ones.
+        keep_alive: Interval in seconds of pings on idle connections.
+    """
+
+    max_body: int
+    max_values: int
+    max_calls: int
+    request_timeout: float
+    keep_alive: float
+
+
+class GrpcServer:
+    """A gRPC server for the operations of an agent; create it in a running event loop.
+
+    Args:
+        handler: The operations of the protocol.
+        interceptor: Reads and answers each call.
+        limits: The limits of messages and connections.
+    """
+
+    def __init__(
+        self, handler: Handler, interceptor: "CallInterceptor", limits: GrpcLimits
+    ) -> None:
+        self._server = grpc.aio.server(
+            interceptors=[interceptor],
+            options=_channel_options(limits),
+            maximum_concurrent_rpcs=limits.max_calls + OTHER_CALLS,
+        )
+        servicer = Servicer(SdkRequestHandler(handler), CallContextBuilder())
+        generated_code: Any = a2a_pb2_grpc  # without types
+        generated_code.add_A2AServiceServicer_to_server(servicer, self._server)
+
+    def bind(self, address: str) -> int:
+        """Listen on an address such as `127.0.0.1:50051`, without accepting connections yet.
+
+        Returns:
+            The port.
+
+        Raises:
+            OSError: The server cannot listen on the address.
+        """
+        try:
+            return int(self._server.add_insecure_port(address))
+        except RuntimeError:
+            raise OSError(f"Cannot listen on {address} for gRPC") from None
+
+    async def start(self) -> None:
+        """Accept connections."""
+        await self._server.start()
+
+    async def stop(self, grace: float) -> None:
+        """Accept no more calls, and return when the running ones have ended.
+
+        Args:
+            grace: Seconds after which running calls are aborted. A later call may shorten it.
+        """
+        await self._server.stop(grace)
+
+
+def _channel_options(limits: GrpcLimits) -> list[tuple[str, int]]:
+    """Return the options of gRPC's core (grpc/impl/channel_arg_names.h)."""
+    milliseconds = {
+        "grpc.server_handshake_timeout_ms": limits.request_timeout,
+        "grpc.keepalive_time_ms": limits.keep_alive,
+        "grpc.keepalive_timeout_ms": PING_TIMEOUT,
+        "grpc.http2.min_ping_interval_without_data_ms": MIN_PING_INTERVAL,
+        "grpc.max_connection_idle_ms": IDLE_TIMEOUT,
+    }
+    return [
+        ("grpc.max_receive_message_length", limits.max_body),
+        ("grpc.compression_enabled_algorithms_bitset", IDENTITY_ONLY),
+        ("grpc.so_reuseport", 0),  # or another process could listen on the same port unnoticed
+        *((name, math.ceil(seconds * 1000)) for name, seconds in milliseconds.items()),
+    ]
+
+
+class Servicer(GrpcHandler):
+    """The SDK's servicer, whose errors `CallInterceptor` handles."""
+
+    async def abort_context(self, error: A2AError, context: Any) -> None:
+        """Raise *error* again: the SDK would describe errors that it doesn't know to clients."""
+        raise error
+
+
+class CallContextBuilder(GrpcServerCallContextBuilder):
+    """Builder of the SDK's call contexts, with the caller of the current call."""
+
+    def build(self, context: Any) -> ServerCallContext:
+        """Return the context of the current call."""
+        return ServerCallContext(state={CALLER: _caller.get()})
+
+
+class CallInterceptor(grpc.aio.ServerInterceptor):
+    """Interceptor that reads and answers each call: authentication, rates, limits, errors, logs.
+
+    The SDK's handlers would get a message after all of it has been read. They are replaced by
+    handlers of a stream of requests, which decide about a call before they read its only message.
+
+    Args:
+        mapper: Converts exceptions into JSON-RPC errors.
+        limits: The limits of messages.
+        auth: The authenticator of callers; None to allow anonymous calls.
+        limiter: Counts the requests of each client; None for any number.
+        logs_access: Whether each call is logged.
+        on_response: Function to call with the HTTP status that corresponds to each response.
+    """
+
+    def __init__(
+        self,
+        mapper: ErrorMapper,
+        limits: GrpcLimits,
+        *,
+        auth: Authenticator | None = None,
+        limiter: RateLimiter | None = None,
+        logs_access: bool = True,
+        on_response: Callable[[int], None] | None = None,
+    ) -> None:
+        self._mapper = mapper
+        self._limits = limits
+        self._auth = auth
+        self._scheme = "" if auth is None else challenge(declared(auth))
+        self._limiter = limiter
+        self._logs_access = logs_access
+        self._on_response = on_response
+        self._turns = asyncio.Lock()
+
+    async def intercept_service(
+        self, continuation: Callable[[Any], Awaitable[Any]], handler_call_details: Any
+    ) -> Any:
+        """Return the handler of a call; None if there is no such method."""
+        handler: Any = await continuation(handler_call_details)
+        if handler is None:
+            return None
+        handler_of: Any = (
+            grpc.stream_stream_rpc_method_handler
+            if handler.response_streaming
+            else grpc.stream_unary_rpc_method_handler
+        )
+
+        async def answer(requests: AsyncIterator[bytes], context: Any) -> Any:
+            return await self._answer(handler, handler_call_details.method, requests, context)
+
+        return handler_of(answer, response_serializer=handler.response_serializer)
+
+    async def _answer(
+        self, handler: Any, path: str, requests: AsyncIterator[bytes], context: Any
+    ) -> Any:
+        """Answer one call; return the response unless it is a stream, which is written here."""
+        began, status = time.perf_counter(), 499  # in case that the client disconnects
+        host = host_of(context.peer())
+        begin_request(host)
+        try:
+            with Connection(host=host) as connection:
+                try:
+                    result = await self._perform(handler, path, requests, context, connection)
+                except asyncio.CancelledError:  # gRPC cancels calls whose client has left
+                    connection.disconnected = True
+                    raise
+            status = result.status if isinstance(result, Failure) else 200
+            if isinstance(result, Failure):
+                await result.abort(context)
+            return result
+        finally:
+            if self._on_response is not None and status != 499:
+                self._on_response(status)
+            if self._logs_access:
+                log_request("gRPC", path, status, began)
+
+    async def _perform(
+        self,
+        handler: Any,
+        path: str,
+        requests: AsyncIterator[bytes],
+        context: Any,
+        connection: Connection,
+    ) -> Any:
+        """Perform the operation of a call; return its response, None for a stream, or a failure."""
+        method = path.rpartition("/")[2]
+        log_context(operation=method)
+        try:
+            headers = _headers_of(context.invocation_metadata())
+            caller = await self._admit(headers, connection.host)
+            if isinstance(caller, Refusal):
+                return _refused(caller)
+            version = headers.get("a2a-version", "").strip()
+            if ".".join(version.split(".")[:2]) not in ("", "1.0"):
+                raise VersionNotSupportedError
+            body = await self._read(requests)
+            if isinstance(body, Failure):
+                return body
+            message = parse_message(REQUESTS[method], body, self._limits.max_values)
+            _caller.set(Caller(*caller, headers, connection))
+            if EXTENSION_URI in map(str.strip, headers.get(EXTENSIONS_KEY, "").split(",")):
+                await context.send_initial_metadata(((EXTENSIONS_KEY, EXTENSION_URI),))
+            if not handler.response_streaming:
+                return await handler.unary_unary(message, context)
+            async with aclosing(handler.unary_stream(message, context)) as responses:
+                async for response in responses:
+                    await context.write(response)
+        except Exception as error:  # the mapper decides what clients see of any exception
+            return self._failed(error)
+        return None
+
+    async def _admit(
+        self, headers: Mapping[str, str], host: str
+    ) -> tuple[str, Identity | None] | Refusal:
+        """Return the principal and the identity of a caller, or the refusal of its call."""
+        caller: tuple[str, Identity | None] | Refusal = ("", None)
+        if self._auth is not None:
+            caller = await authenticate(self._auth, headers, self._scheme)
+        if isinstance(caller, Refusal) or self._limiter is None:
+            return caller
+        return await check_rate(self._limiter, caller[0], host) or caller
+
+    async def _read(self, requests: AsyncIterator[bytes]) -> "bytes | Failure":
+        """Return the only message of a call before it is parsed, or a failure if it is late.
+
+        Raises:
+            InvalidRequestError: The call has no message.
+        """
+        slowest = self._limits.max_body / MIN_BYTES_PER_SECOND
+        try:
+            async with asyncio.timeout(self._limits.request_timeout + slowest):
+                body = await anext(requests, None)
+        except TimeoutError:
+            return Failure(408, "DEADLINE_EXCEEDED", "The request did not arrive in time")
+        if body is None:
+            raise InvalidRequestError("The call has no message")
+        if len(body) > LARGE_BODY:
+            async with self._turns:  # of many that arrive together, one is parsed at a time
+                await asyncio.sleep(0)
+        return body
+
+    def _failed(self, error: Exception) -> "Failure":
+        """Return the failure for an exception, in the same words as JSON-RPC."""
+        rpc_error = self._mapper.to_jsonrpc_error(error)
+        status, code = STATUSES.get(type(error), (500, "INTERNAL"))
+        seconds = error.retry_after if isinstance(error, TooMuchError) else None
+        details = [*error_details(rpc_error), *_retry_details(seconds)]
+        return Failure(status, code, rpc_error["message"], details)
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """The end of a call without a response (A2A 1.0 §10.6).
+
+    Attributes:
+        status: The corresponding HTTP status, for logs and metrics.
+        code: The name of the gRPC status.
+        message: The message for the client.
+        details: Typed objects in ProtoJSON, such as `google.rpc.ErrorInfo`.
+        metadata: Trailing metadata.
+    """
+
+    status: int
+    code: str
+    message: str
+    details: Iterable[dict[str, Any]] = ()
+    metadata: Iterable[tuple[str, str]] = ()
+
+    async def abort(self, context: Any) -> None:
+        """End the call with this failure; raises the exception that gRPC expects."""
+        code, message = grpc.StatusCode[self.code], self.message[:MAX_MESSAGE]
+        status = status_pb2.Status(code=code.value[0], message=message)
+        for detail in self.details:
+            packed = ParseDict(detail, AnyMessage())
+            if status.ByteSize() + packed.ByteSize() < MAX_DETAILS:
+                status.details.append(packed)
+        metadata = (*self.metadata, (DETAILS_KEY, status.SerializeToString()))
+        await context.abort(code, message, metadata)
+
+
+def _refused(refusal: Refusal) -> Failure:
+    """Return the failure for a refusal of middleware."""
+    status, message, headers = refusal
+    retry_after, challenge = headers.get("retry-after"), headers.get("www-authenticate")
+    details = _retry_details(retry_after)
+    metadata = [] if challenge is None else [("www-authenticate", challenge)]
+    return Failure(status, GRPC_NAMES[status], message, details, metadata)
+
+
+def _retry_details(seconds: object | None) -> list[dict[str, Any]]:
+    """Return the detail that says after how many seconds the client may retry, if any."""
+    if seconds is None:
+        return []
+    return [{"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": f"{seconds}s"}]
+
+
+def _headers_of(metadata: Iterable[tuple[str, str | bytes]] | None) -> dict[str, str]:
+    """Return metadata as headers with names in lower case; repeated ones are joined by a comma."""
+    headers: dict[str, str] = {}
+    for name, value in metadata or ():
+        if isinstance(value, str):
+            key = name.lower()
+            headers[key] = f"{headers[key]}, {value}" if key in headers else value
+    return headers
+
+
+def host_of(peer: str) -> str:
+    """Return the address of a peer such as `ipv4:192.0.2.1:5000`; "" if it has none.
+
+    A socket for both versions of IP gives IPv4 addresses as those of IPv6: both have one rate.
+    """
+    version, _, address = unquote(peer).partition(":")
+    host = address.rpartition(":")[0].strip("[]")
+    if version != "ipv6":
+        return host if version == "ipv4" else ""
+    mapped = IPv6Address(host).ipv4_mapped
+    return host if mapped is None else str(mapped)

@@ -1,0 +1,214 @@
+"""Hostile clients of the gRPC binding: sizes, unfinished calls, and many at once."""
+
+import asyncio
+import gc
+import gzip
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc
+import pytest
+from a2a.types import a2a_pb2 as pb
+from apcore import Identity
+from apcore_a2a_auth import APIKeyAuthenticator
+from apcore_a2a_server import Limits
+from apcore_a2a_server.bindings import grpc as binding
+from google.rpc.error_details_pb2 import ErrorInfo  # type: ignore[import-untyped]  # no py.typed
+
+from tests.serving import PATIENCE
+
+from .calling import Caller, calling, connected, details_of, message
+from .inloop import Does, Gate, give_back, true
+from .inloop import anyio_backend as anyio_backend
+from .test_grpc import failure
+
+pytestmark = pytest.mark.anyio
+
+Code = grpc.StatusCode
+SEND = "/lf.a2a.v1.A2AService/SendMessage"
+STREAM = "/lf.a2a.v1.A2AService/SendStreamingMessage"
+MODULES: dict[str, object] = {"work": Does(give_back)}
+TIMEOUT = 0.2
+"""Seconds in which a request must arrive, if its test waits for that."""
+
+
+@pytest.fixture
+async def caller(anyio_backend: str) -> AsyncIterator[Caller]:
+    async with calling(MODULES, max_body=64 * 1024) as caller:
+        yield caller
+        assert (await caller.send("work", n=5)).status.state == pb.TASK_STATE_COMPLETED
+
+
+def field(number: int, content: bytes) -> bytes:
+    """Return a length-delimited field of a protobuf message."""
+    size, digits = len(content), bytearray([number << 3 | 2])
+    while size > 127:
+        digits.append(size & 127 | 128)
+        size >>= 7
+    return bytes(digits) + bytes([size]) + content
+
+
+def sending(value: bytes) -> bytes:
+    """Return a send whose only part has the data *value*."""
+    return message().SerializeToString() + field(2, field(5, field(4, value)))
+
+
+async def test_a_message_above_the_limit_is_refused(caller: Caller) -> None:
+    error = await failure(caller.stub.SendMessage(message(text="x" * 100_000)))
+    assert error.code() == Code.RESOURCE_EXHAUSTED
+
+
+async def test_compressed_messages_are_refused_unread(caller: Caller) -> None:
+    for algorithm in (grpc.Compression.Gzip, grpc.Compression.Deflate):
+        call = caller.stub.SendMessage(message(text="x" * 1_000), compression=algorithm)
+        assert (await failure(call)).code() == Code.UNIMPLEMENTED
+    # one that only claims to be plain is not decompressed either
+    call = caller.channel.unary_unary(SEND)(gzip.compress(bytes(10_000_000)))
+    assert (await failure(call)).code() == Code.INVALID_ARGUMENT
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        sending(field(6, field(1, b"") * 20_000)),
+        sending(field(6, b"\x0a\x02\x08\x00" * 10_000)),
+        sending(field(5, field(1, field(1, b"k") + field(2, b"\x08\x00")) * 6_000)),
+        field(2, field(5, b"") * 20_000),
+        field(2, field(1, b"") * 20_000),
+        b"\x0b" * 40_000,
+        b"\xfb\x01" * 20_000,
+    ],
+    ids=["empty values", "nulls", "members", "parts", "ids", "groups", "unknown groups"],
+)
+async def test_too_many_values_are_refused_unparsed(body: bytes) -> None:
+    async with calling(MODULES, limits=Limits(max_values=1000)) as caller:
+        error = await failure(caller.channel.unary_unary(SEND)(body))
+    assert (error.code(), error.details()) == (
+        Code.INVALID_ARGUMENT,
+        "The body has more than 1000 values",
+    )
+    assert details_of(error, ErrorInfo)
+
+
+async def test_a_text_of_any_content_is_no_value() -> None:
+    async with calling(MODULES, limits=Limits(max_values=100)) as caller:
+        text = "*\n\x00," * 10_000
+        task = await caller.send("work", text=text)
+    assert task.artifacts[0].parts[0].data.struct_value["text"] == text
+
+
+def nested(depth: int) -> bytes:
+    value = b"\x08\x00"
+    for _ in range(depth):
+        value = field(6, field(1, value))
+    return value
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"\xff" * 100, b"\x80" * 60_000, field(2, b"\xff" * 10), field(2, field(1, b"\xff"))]
+    + [sending(nested(depth)) for depth in (32, 48, 49, 60, 2_000)],
+)
+@pytest.mark.parametrize("method", [SEND, STREAM])
+async def test_malformed_messages_are_invalid(caller: Caller, method: str, body: bytes) -> None:
+    call: Any = caller.channel.unary_unary(method)(body)
+    error = await failure(call)
+    assert error.code() == Code.INVALID_ARGUMENT
+    assert details_of(error, ErrorInfo)[0].reason in ("INVALID_REQUEST", "INVALID_PARAMS")
+
+
+async def test_a_call_without_a_message_is_invalid(caller: Caller) -> None:
+    call = caller.channel.stream_unary(SEND)()
+    await call.done_writing()
+    assert (await failure(call)).code() == Code.INVALID_ARGUMENT
+
+
+async def test_only_the_first_message_of_a_call_counts(caller: Caller) -> None:
+    bodies = [message(n=n).SerializeToString() for n in range(3)]
+    response = await caller.channel.stream_unary(SEND)(iter(bodies))
+    task = pb.SendMessageResponse.FromString(response).task
+    assert task.history[0].parts[0].data.struct_value["n"] == 0
+    assert (await caller.stub.ListTasks(pb.ListTasksRequest())).total_size == 1
+
+
+@pytest.mark.parametrize("method", ["stream_unary", "stream_stream"])
+async def test_a_message_that_never_arrives_ends_its_call(method: str) -> None:
+    async with calling(MODULES, request_timeout=TIMEOUT, max_body=1000) as caller:
+        call = getattr(caller.channel, method)(SEND if method == "stream_unary" else STREAM)()
+        assert await call.code() == Code.DEADLINE_EXCEEDED
+        assert await call.details() == "The request did not arrive in time"
+        await caller.send()
+
+
+async def test_huge_metadata_is_refused(caller: Caller) -> None:
+    for metadata in ([("x", "y" * 1_000_000)], [(f"x-{n}", "y" * 100) for n in range(10_000)]):
+        call = caller.stub.ListTasks(pb.ListTasksRequest(), metadata=metadata)
+        assert (await failure(call)).code() in (Code.RESOURCE_EXHAUSTED, Code.UNAVAILABLE)
+        async with connected(caller.peer, caller.address, {}) as other:
+            await other.send()
+
+
+@pytest.mark.parametrize("text", ["x", "\n", "é", "😀"])
+async def test_a_long_error_reaches_the_client(caller: Caller, text: str) -> None:
+    error = await failure(caller.stub.SendMessage(message(text * 10_000)))
+    assert error.code() == Code.NOT_FOUND
+    assert details_of(error, ErrorInfo)
+
+
+async def test_calls_beyond_the_limit_are_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(binding, "OTHER_CALLS", 0)
+    gate = Gate()
+    async with calling({"wait": Does(gate)}, max_runs=2, max_streams=1) as caller:
+        task = await caller.start("wait")
+        held = asyncio.ensure_future(caller.send("wait"))
+        await true(lambda: len(caller.peer.served.engine.runs) == 2)
+        subscription = caller.stub.SubscribeToTask(pb.SubscribeToTaskRequest(id=task.id))
+        await subscription.read()
+        third = caller.channel.stream_unary(SEND)()
+        await third.wait_for_connection()
+        error = await failure(caller.stub.ListTasks(pb.ListTasksRequest()))
+        assert error.code() == Code.RESOURCE_EXHAUSTED
+        third.cancel()
+        gate.opened.set()
+        await held
+        await caller.stub.ListTasks(pb.ListTasksRequest())
+
+
+@pytest.mark.parametrize("data", [b"", b"GET / HTTP/1.1\r\n\r\n", b"\x00" * 100, b"PRI * HTTP/2.0"])
+async def test_a_connection_that_speaks_something_else_is_closed(data: bytes) -> None:
+    async with calling(MODULES, request_timeout=TIMEOUT) as caller:
+        host, _, port = caller.address.rpartition(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(data)
+        async with asyncio.timeout(PATIENCE):
+            await reader.read(-1)
+        writer.close()
+        await caller.send()
+
+
+async def test_many_clients_that_leave_leave_nothing_behind(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    gate = Gate()
+    modules = {"wait": Does(gate), "work": Does(give_back)}
+    async with calling(modules, limits=Limits(disconnect_grace=0)) as caller:
+        served = caller.peer.served
+        for method in ("SendMessage", "SendStreamingMessage"):
+            calls = [getattr(caller.stub, method)(message("wait")) for _ in range(50)]
+            await true(lambda: len(served.engine.runs) == 50)
+            for call in calls:
+                call.cancel()
+            await true(lambda: not served.engine.runs)
+        await true(lambda: len(served.handler.streams) == 0)
+        assert not served.handler.watchers._watchers
+        gc.collect()
+        await caller.send()
+    assert [record for record in caplog.records if record.levelname == "ERROR"] == []
+
+
+async def test_wrong_credentials_hold_nothing() -> None:
+    keys = APIKeyAuthenticator({"the key of ada": Identity("ada")})
+    async with calling(MODULES, {"x-api-key": "the key of ada"}, auth=keys) as caller:
+        call = caller.channel.stream_unary(SEND)(metadata=[("x-api-key", "wrong")])
+        assert await call.code() == Code.UNAUTHENTICATED  # though no message has been sent
+        await caller.send()
