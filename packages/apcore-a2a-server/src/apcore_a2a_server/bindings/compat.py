@@ -26,8 +26,11 @@ from starlette.applications import Starlette
 
 from apcore_a2a_server.engine.clients import Caller, Connection
 from apcore_a2a_server.engine.handler import Handler
+from apcore_a2a_server.modules.threads import large_values
 
 from .operations import DIALECT_1, Params, call, history_length, read_params
+
+LARGE_REQUEST = 64 * 1024  # bytes
 
 CALLER = "apcore_a2a.caller"
 """Key of the caller in the state of a `ServerCallContext`, if a binding of ours has set it."""
@@ -43,7 +46,7 @@ def _unary_method(name: str, response_type: type[Message] = Empty) -> Any:
 
     async def method(self: "SdkRequestHandler", message: Any, context: ServerCallContext) -> Any:
         with _caller(context) as caller:
-            params = _read(name, message)
+            params = await _read(name, message)
             result = await call(name, params, self.handler, caller)
             if isinstance(result, Task | ListTasksResponse):
                 return _adapted(result, params)
@@ -59,7 +62,7 @@ def _stream_method(name: str) -> Any:
         self: "SdkRequestHandler", message: Any, context: ServerCallContext
     ) -> AsyncGenerator[Any]:
         with _caller(context) as caller:
-            params = _read(name, message)
+            params = await _read(name, message)
             events = await call(name, params, self.handler, caller)
             async with aclosing(events):
                 async for event in events:
@@ -116,12 +119,18 @@ def request_handler(app: Starlette) -> SdkRequestHandler:
     return SdkRequestHandler(app.state.agent.handler)
 
 
-def _read(method: str, message: Message) -> Params:
-    """Check a request in the SDK's types, as if it had come as JSON.
+async def _read(method: str, message: Message) -> Params:
+    """Check a request in the SDK's types, as if it had come as JSON; a large one in a thread.
 
     Raises:
         InvalidParamsError: It is invalid.
     """
+    if message.ByteSize() > LARGE_REQUEST:
+        return await large_values.call(_checked, method, message)
+    return _checked(method, message)
+
+
+def _checked(method: str, message: Message) -> Params:
     try:
         document = DIALECT_1.message(message)
     except (KeyError, ValueError):
