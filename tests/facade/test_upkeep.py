@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import re
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -22,6 +23,7 @@ from apcore_a2a_server.store.testing.samples import begun, new_record, said_more
 from apcore_a2a_server.store.testing.webhook_checks import settle_all
 
 from tests.store.conftest import server as server
+from tests.store.disks import read_only
 from tests.store.postgresql import Database
 from tests.store.replicas import hold, replica
 
@@ -77,6 +79,7 @@ class DatabaseStore:
 
 
 AnyStore = FileStore | DatabaseStore
+ACTIONS = ("migrate", "check", "prune")
 
 
 @pytest.fixture(params=["file", pytest.param("database", marks=pytest.mark.database)])
@@ -210,6 +213,95 @@ def test_a_check_changes_nothing_and_disturbs_no_running_agent(
         assert seen[-1] == len(agent.events(task_id))
         assert check(cli, store).code == 0
         assert "WARNING" not in agent.process.log.partition("Press Ctrl+C to stop")[2]
+
+
+KILLED = """
+import os, signal, sqlite3, sys
+connection = sqlite3.connect(sys.argv[1], isolation_level=None)
+connection.execute("PRAGMA cache_size = 1")
+connection.execute("BEGIN IMMEDIATE")
+connection.execute("CREATE TABLE tasks (body BLOB)")
+for _ in range(200):
+    connection.execute("INSERT INTO tasks VALUES (zeroblob(500))")
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def kill_in_a_transaction(path: Path) -> None:
+    """Have a process killed while it creates tables: its journal is left beside the file."""
+    outcome = subprocess.run([sys.executable, "-c", KILLED, path], check=False)
+    assert outcome.returncode == -signal.SIGKILL
+    assert path.with_name("agent.db-journal").stat().st_size > 0
+    assert path.stat().st_size > 0
+
+
+@pytest.mark.parametrize("action", ["check", "migrate", "prune"])
+def test_a_file_whose_creation_was_killed_is_empty_again(
+    action: str, tmp_path: Path, cli: Cli
+) -> None:
+    store = FileStore(tmp_path)
+    kill_in_a_transaction(store.path)
+    outcome = cli("store", action, "--store", store.address)
+
+    if action == "migrate":
+        assert (outcome.code, outcome.err) == (0, "")
+        assert outcome.out.startswith("The tables were created (version ")
+        assert check(cli, store).code == 0
+    else:
+        assert (outcome.code, outcome.out) == (2, "")
+        assert outcome.err == "apcore-a2a: The store has no tables yet: apcore-a2a store migrate\n"
+
+
+def test_a_file_that_can_only_be_read_is_checked(tmp_path: Path, cli: Cli) -> None:
+    store = FileStore(tmp_path)
+    with_store(store.address, fill)
+    store.path.chmod(0o400)
+    before = store.path.read_bytes()
+    assert check(cli, store).code == 0
+    try:
+        with read_only(tmp_path):
+            outcome = check(cli, store)
+    except PermissionError as error:
+        pytest.skip(f"Can't mount a folder to be read only: {error}")
+    assert (outcome.code, outcome.err) == (0, "")
+    assert "3: 1 working, 1 completed, 1 input-required" in outcome.out
+    assert store.path.read_bytes() == before
+
+
+def test_a_file_that_must_be_recovered_is_not_read_in_a_read_only_folder(
+    tmp_path: Path, cli: Cli
+) -> None:
+    store = FileStore(tmp_path)
+    kill_in_a_transaction(store.path)
+    try:
+        with read_only(tmp_path):
+            outcomes = [cli("store", action, "--store", store.address) for action in ACTIONS]
+    except PermissionError as error:
+        pytest.skip(f"Can't mount a folder to be read only: {error}")
+    for outcome in outcomes:
+        assert (outcome.code, outcome.out) == (2, "")
+        assert outcome.err.startswith(f"apcore-a2a: {store.path} can't be read: ")
+        assert "as a user who may write" in outcome.err
+        assert outcome.err.count("\n") == 1
+
+
+@pytest.mark.process
+def test_a_check_leaves_the_log_of_a_killed_agent_to_the_next_one(tmp_path: Path, cli: Cli) -> None:
+    store = FileStore(tmp_path)
+    with replica(tmp_path, store.address) as agent:
+        done = agent.start("again", seconds=0)
+        agent.ended(done)
+        agent.process.signal(signal.SIGKILL)
+        agent.process.end()
+    try:
+        with read_only(tmp_path):
+            assert "1 completed" in check(cli, store).out
+            assert cli("store", "migrate", "--store", store.address).code == 0
+    except PermissionError as error:
+        pytest.skip(f"Can't mount a folder to be read only: {error}")
+    assert "1 completed" in check(cli, store).out
+    with replica(tmp_path, store.address) as agent:
+        assert agent.state(done) == "completed"
 
 
 # migrate

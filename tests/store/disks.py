@@ -1,5 +1,6 @@
 """A disk small enough for tests to fill."""
 
+import os
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -31,3 +32,30 @@ def fill(path: Path) -> Path:
         while True:
             file.write(bytes(4096))
     return filler
+
+
+@contextmanager
+def read_only(folder: Path) -> Iterator[None]:
+    """Make *folder* a folder in which files can be neither written nor created.
+
+    Raises:
+        PermissionError: Root may write everywhere, and there is no right to mount the folder.
+    """
+    mode = folder.stat().st_mode
+    folder.chmod(0o555)
+    is_mounted = os.access(folder, os.W_OK)
+    try:
+        if is_mounted:
+            _mount("--bind", folder, folder)
+            _mount("-o", "remount,bind,ro", folder)
+        yield
+    finally:
+        if is_mounted:
+            subprocess.run(["umount", "--lazy", folder], check=True)
+        folder.chmod(mode)
+
+
+def _mount(*arguments: str | Path) -> None:
+    done = subprocess.run(["mount", *arguments], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise PermissionError(done.stderr)

@@ -18,6 +18,19 @@ MIGRATIONS = (*read_blocks(PACKAGE, "schema.sql").values(),)
 
 sql = Statements(PACKAGE, str)
 
+READ_ONLY_FOLDER = (sqlite3.SQLITE_READONLY_DIRECTORY, sqlite3.SQLITE_CANTOPEN)
+"""Result codes of SQLite when it can't create files beside the one that it is to read."""
+ADVICE = {
+    sqlite3.SQLITE_READONLY_ROLLBACK: (
+        "a process was killed while it changed the file; "
+        "run this as a user who may write the file and its folder"
+    ),
+    sqlite3.SQLITE_CANTOPEN: (
+        "no access to the file, or to its log in a folder that can only be read; "
+        "run this as a user who may write there, or on a copy of all files"
+    ),
+}
+"""Advice for result codes whose own texts help little."""
 STOP_CHECK_INTERVAL = 10_000  # instructions of SQLite's virtual machine
 
 
@@ -91,15 +104,49 @@ def _snapshot(path: Path) -> Generator[sqlite3.Connection]:
         raise MissingError(f"There is no file {path}")
     if not path.is_file():
         raise UnavailableError(f"{path} is not a file")
-    url = f"{path.absolute().as_uri()}?mode=ro"
     try:
-        with closing(
-            sqlite3.connect(url, uri=True, timeout=BUSY_TIMEOUT, isolation_level=None)
-        ) as connection:
-            connection.execute("BEGIN")
+        with closing(_open_to_read(path)) as connection:
             yield connection
     except sqlite3.Error as error:
-        raise UnavailableError(f"{path} can't be read: {error}") from error
+        advice = ADVICE.get(getattr(error, "sqlite_errorcode", 0), str(error))
+        raise UnavailableError(f"{path} can't be read: {advice}") from error
+
+
+def _open_to_read(path: Path) -> sqlite3.Connection:
+    """Open a file in a transaction, and write no more than SQLite needs to read it.
+
+    Raises:
+        sqlite3.Error: The file can't be read.
+    """
+    try:
+        return _begin_to_read(path, "mode=ro")
+    except sqlite3.OperationalError as error:
+        reason = error.sqlite_errorcode
+        # A process was killed in a transaction: SQLite must undo what it has left of it.
+        if reason == sqlite3.SQLITE_READONLY_ROLLBACK:
+            return _begin_to_read(path, "mode=rw")
+        # In a folder that can only be read, SQLite can't create the index of a log. Without a
+        # log there is nothing to index, and no process that could add to it.
+        if reason in READ_ONLY_FOLDER and not _has_log(path):
+            return _begin_to_read(path, "immutable=1")
+        raise
+
+
+def _begin_to_read(path: Path, mode: str) -> sqlite3.Connection:
+    url = f"{path.absolute().as_uri()}?{mode}"
+    connection = sqlite3.connect(url, uri=True, timeout=BUSY_TIMEOUT, isolation_level=None)
+    try:
+        connection.execute("BEGIN")
+        version_of(connection)  # opens the file
+    except BaseException:  # close a connection that no caller will get
+        connection.close()
+        raise
+    return connection
+
+
+def _has_log(path: Path) -> bool:
+    log = Path(f"{path.resolve()}-wal")
+    return log.exists() and log.stat().st_size > 0
 
 
 def _damage(connection: sqlite3.Connection) -> list[str]:
