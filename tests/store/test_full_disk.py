@@ -79,10 +79,14 @@ def test_requests_that_cannot_be_stored_are_refused_and_running_tasks_recover(
         streams = streaming.enter_context(agent.stream("steps", seconds=0.1, steps=20))
         first = next(streams)
         filler = fill(disk)
-        refused(agent, "SendMessage", **send("once"))
+        answer = refused(agent, "SendMessage", **send("once"))
+        assert answer.json()["error"]["message"] == "The disk of the task store is full"
         refused(agent, "SendStreamingMessage", **send("steps"))
         agent.process.wait_for(rf"({disk / 'agent.db'} can't be written: disk is full)")
         assert not healthy(agent)
+        reason = agent.client.get("/health").json()["reason"]
+        assert reason == "The disk of the task store is full"
+        assert "can't be reached" not in agent.process.log
         assert agent.ended(*done) == ["completed"] * 10
         for task_id in done:
             hold(agent.events(task_id))

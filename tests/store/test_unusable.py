@@ -14,7 +14,7 @@ import asyncpg
 import pytest
 from a2a import types as a2a
 from apcore_a2a_core.states import COMPLETED
-from apcore_a2a_server.store import UnavailableError
+from apcore_a2a_server.store import DiskFullError, UnavailableError
 from apcore_a2a_server.store.leases import LeaseKeeper
 from apcore_a2a_server.store.live import LiveTasks
 from apcore_a2a_server.store.port import Claim, SendKey
@@ -129,7 +129,7 @@ async def test_a_task_whose_takeover_failed_is_claimed_again(store: SqliteStore)
     async with asyncio.timeout(20):
         await taken.wait()
     await keeper.stop()
-    assert [claim.attempts for claim in claims] == [1, 2]
+    assert [claim.attempts for claim in claims] == [1, 1]
 
 
 @pytest.fixture
@@ -141,16 +141,16 @@ async def database(server: Database) -> AsyncIterator[PostgresStore]:
     await store.close()
 
 
-async def fill_until_refused(store: PostgresStore, size: int = 0) -> BaseException | None:
-    """Store tasks until the store refuses one; return the cause."""
+async def fill_until_refused(store: PostgresStore, size: int = 0) -> UnavailableError:
+    """Store tasks until the store refuses one; return the error."""
     for number in count():
         record = new_record(f"more-{number}")
         record.task.history[0].parts.append(a2a.Part(text=os.urandom(size).hex()))
         try:
             await begun(store, record)
         except UnavailableError as error:
-            return error.__cause__
-    return None
+            return error
+    raise AssertionError
 
 
 @pytest.fixture
@@ -174,7 +174,10 @@ async def test_a_database_with_a_full_disk_prevents_writes_but_not_reads(
 ) -> None:
     record, lease = await begun(database)
     server.sql("ALTER TABLE apcore_a2a.tasks SET TABLESPACE small")
-    assert isinstance(await fill_until_refused(database, 100_000), asyncpg.DiskFullError)
+    error = await fill_until_refused(database, 100_000)
+    assert isinstance(error.__cause__, asyncpg.DiskFullError)
+    assert isinstance(error, DiskFullError)
+    assert str(error).startswith("The database's disk is full: ")
     assert await database.get("t1") == record
     server.sql("ALTER TABLE apcore_a2a.tasks SET TABLESPACE pg_default")
     await database.change(went_on(record, COMPLETED, lease))
@@ -186,7 +189,8 @@ async def test_a_database_that_became_a_standby_prevents_writes_but_not_reads(
     record, lease = await begun(database)
     server.sql("ALTER SYSTEM SET default_transaction_read_only = on")
     server.sql("SELECT pg_reload_conf()")
-    assert isinstance(await fill_until_refused(database), asyncpg.ReadOnlySQLTransactionError)
+    error = await fill_until_refused(database)
+    assert isinstance(error.__cause__, asyncpg.ReadOnlySQLTransactionError)
     with pytest.raises(UnavailableError):
         await database.check()
     assert await database.get("t1") == record

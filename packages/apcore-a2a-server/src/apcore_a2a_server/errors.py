@@ -4,6 +4,7 @@ A2AError                      (a2a-sdk)
 ├── TooMuchError              -32029, HTTP 429
 │   ├── DrainingError         HTTP 503
 │   └── StoreDownError        HTTP 503
+│       └── StoreDiskFullError
 └── InternalError             (a2a-sdk) -32603
     └── InvalidStateTransitionError
 StaleTaskError                never leaves the server
@@ -37,6 +38,12 @@ class StoreDownError(TooMuchError):
 
     message = "The task store can't be reached"
     status = 503
+
+
+class StoreDiskFullError(StoreDownError):
+    """The task store can be read, but not written."""
+
+    message = "The disk of the task store is full"
 
 
 class InvalidStateTransitionError(InternalError):

@@ -12,9 +12,9 @@ from apcore_a2a_core.values import dump_json
 
 from apcore_a2a_server.engine.clients import Caller
 from apcore_a2a_server.engine.handler import Events, Handler, Request
-from apcore_a2a_server.errors import StoreDownError
+from apcore_a2a_server.errors import StoreDiskFullError, StoreDownError
 from apcore_a2a_server.modules.threads import large_values
-from apcore_a2a_server.store import Payload, UnavailableError
+from apcore_a2a_server.store import DiskFullError, Payload, UnavailableError
 
 LARGE_RESULT = 64 * 1024  # bytes
 """From this size on, tasks are encoded in a thread."""
@@ -124,7 +124,9 @@ async def call(method: str, params: Params, handler: Handler, caller: Caller) ->
     request = Request(params.message, caller, params.json_parts, last_event_id, dialect.version)
     try:
         return await operation(handler, request)
-    except UnavailableError:  # the store's own error, which has no code in the protocol
+    except DiskFullError:  # the store's own errors, which have no code in the protocol
+        raise StoreDiskFullError from None
+    except UnavailableError:
         raise StoreDownError from None
 
 

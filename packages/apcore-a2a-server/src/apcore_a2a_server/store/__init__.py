@@ -3,6 +3,7 @@
 from apcore_a2a_core.records import Payload, TaskListResult, TaskRecord, TaskStore, Version
 
 from .exceptions import (
+    DiskFullError,
     KeyReusedError,
     LeaseLostError,
     NotSavedError,
@@ -22,6 +23,7 @@ __all__ = [
     "Change",
     "Claim",
     "ClaimRequest",
+    "DiskFullError",
     "Event",
     "InMemoryTaskStore",
     "KeyReusedError",

@@ -9,6 +9,7 @@ StoreError
 ├── RepeatedError
 │   └── KeyReusedError
 └── UnavailableError
+    ├── DiskFullError
     ├── MissingError
     └── SchemaError
 ```
@@ -58,6 +59,10 @@ class KeyReusedError(RepeatedError):
 
 class UnavailableError(StoreError, OSError):
     """The store can't be used: it is unreachable, locked by another process, or too new."""
+
+
+class DiskFullError(UnavailableError):
+    """The store can be read, but its disk is full."""
 
 
 class MissingError(UnavailableError):

@@ -10,7 +10,7 @@ from typing import Any
 
 import asyncpg
 
-from apcore_a2a_server.store.exceptions import StoreError, UnavailableError
+from apcore_a2a_server.store.exceptions import DiskFullError, StoreError, UnavailableError
 from apcore_a2a_server.store.rows import with_conditions
 from apcore_a2a_server.store.statements import Statements
 
@@ -160,6 +160,7 @@ class Database(Queries):
         """Take a connection for at most *seconds*, or for as long as a statement may take.
 
         Raises:
+            DiskFullError: The database has no space left on its disk.
             UnavailableError: The database can't be reached, or has not replied in time; the
                 statement may have been run or not.
         """
@@ -179,6 +180,8 @@ class Database(Queries):
                     await self._pool.release(connection)
         except UNAVAILABLE_ERRORS as error:
             await self._pool.expire_connections()  # the other connections are lost as well
+            if isinstance(error, asyncpg.DiskFullError):
+                raise DiskFullError(f"The database's disk is full: {error}") from error
             raise UnavailableError(f"The database can't be reached: {error}") from error
 
     @asynccontextmanager

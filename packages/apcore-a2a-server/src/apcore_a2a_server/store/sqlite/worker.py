@@ -11,7 +11,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, TypeAlias, TypeVar
 
-from apcore_a2a_server.store.exceptions import UnavailableError
+from apcore_a2a_server.store.exceptions import DiskFullError, UnavailableError
 
 logger = logging.getLogger("apcore_a2a.store")
 
@@ -142,7 +142,10 @@ class Worker(threading.Thread):
     def _fail(self, jobs: list[_Job], error: sqlite3.Error) -> None:
         """Fail all jobs for the same reason, and log an outage once."""
         reason = _outage_reason(error)
-        job_error = error if reason is None else UnavailableError(f"{self._path}: {reason}")
+        job_error: sqlite3.Error | UnavailableError = error
+        if reason is not None:
+            is_full = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_FULL
+            job_error = (DiskFullError if is_full else UnavailableError)(f"{self._path}: {reason}")
         for job in jobs:
             job.error = job_error
         if not self.is_failing:
