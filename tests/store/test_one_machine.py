@@ -141,3 +141,4 @@ def test_a_second_process_is_refused_with_the_reason(tmp_path: Path, store: str)
         with process(command, tmp_path) as second:
             assert second.end() != 0
         assert "is in use by another process" in second.log
+        assert "skills at" not in second.log

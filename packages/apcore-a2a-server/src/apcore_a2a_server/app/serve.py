@@ -5,7 +5,7 @@ import gc
 import logging
 import socket
 import time
-from collections.abc import Awaitable, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -50,10 +50,17 @@ class Server(uvicorn.Server):
     the process exits by itself instead of being killed by the signal (FR-CMD-002: exit code 0).
     """
 
-    def __init__(self, config: uvicorn.Config, agent: Agent, settings: ServeSettings) -> None:
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        agent: Agent,
+        settings: ServeSettings,
+        announce: Callable[[], None],
+    ) -> None:
         super().__init__(config)
         self._agent = agent
         self._settings = settings
+        self._announce = announce
         self._grpc: GrpcServer | None = None
         self._signalled = 0.0
 
@@ -68,7 +75,7 @@ class Server(uvicorn.Server):
         self._signalled = now
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Open the store and start to listen.
+        """Open the store, start to listen, and say so.
 
         Raises:
             OSError: The server cannot listen on the port for gRPC.
@@ -81,6 +88,8 @@ class Server(uvicorn.Server):
         await super().startup(sockets)
         if self._grpc is not None:
             await self._grpc.start()
+        if self.started:
+            self._announce()
         # Objects created so far live as long as the process: the garbage collector skips them.
         gc.collect()
         gc.freeze()
@@ -211,7 +220,9 @@ def serve(source: Any, settings: ServeSettings) -> None:
         settings = _with_addresses(settings, url)
         app = build_app(source, settings)
         authenticates = settings.auth is not None
-        _announce(app, host, url, authenticates=authenticates, grpc_url=settings.grpc_url)
+        announce = partial(
+            _announce, app, host, url, authenticates=authenticates, grpc_url=settings.grpc_url
+        )
         config = uvicorn.Config(
             app,
             log_config=None,
@@ -223,7 +234,7 @@ def serve(source: Any, settings: ServeSettings) -> None:
             server_header=False,
             timeout_graceful_shutdown=2,
         )
-        Server(config, app.state.agent, settings).run([listener])
+        Server(config, app.state.agent, settings, announce).run([listener])
 
 
 def public_url(host: str, port: int) -> str:
