@@ -131,7 +131,7 @@ class Agent:
     def gauges(self) -> dict[str, Callable[[], float]]:
         """Return functions that read the current figures, by metric name."""
         gauges: dict[str, Callable[[], float]] = {
-            "active_tasks": lambda: len(self.engine.runs),
+            "active_tasks": self.engine.count_running,
             "open_streams": lambda: len(self.handler.streams),
             "stuck_threads": lambda: self.setup.threads.stuck,
         }

@@ -69,12 +69,17 @@ class Metrics:
         self._webhooks.labels(result).inc(number)
 
     def on_state(self, before: TaskRecord | None, after: TaskRecord) -> None:
-        """Count a task that entered another state, and observe the duration of its run."""
+        """Count a task that entered a state, and observe the duration of a run that has ended.
+
+        A task that another replica has lost enters the state working a second time.
+        """
         status = after.task.status
         self._tasks.labels(NAMES[status.state]).inc()
         if before is not None and before.task.status.state == WORKING and status.state in TERMINAL:
             started = before.task.status.timestamp.ToNanoseconds()
-            self._seconds.observe((status.timestamp.ToNanoseconds() - started) / 1e9)
+            # another replica, whose clock may be ahead, may have started the task
+            seconds = (status.timestamp.ToNanoseconds() - started) / 1e9
+            self._seconds.observe(max(seconds, 0))
 
     def on_response(self, status: int) -> None:
         """Count the response to a request."""

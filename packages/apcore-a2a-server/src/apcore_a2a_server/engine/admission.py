@@ -100,7 +100,8 @@ class Admission:
         query = Query(caller.principal, message.context_id, state=INPUT_REQUIRED, limit=MAX_PAUSED)
         paused = (await self.setup.tasks.store.query(query)).records
         candidates = (record for record in paused if skill_id in (None, record.skill))
-        return next((record for record in candidates if not is_expired(record.resume)), None)
+        now = await self.setup.tasks.store.now() if paused else 0
+        return next((each for each in candidates if not is_expired(each.resume, now)), None)
 
     async def new_call(
         self,

@@ -190,6 +190,7 @@ async def change(
         InvalidStateTransitionError: The state machine does not allow an update.
         InvalidParamsError: The task has too many push configs.
     """
+    is_restart = any(isinstance(update, Restart) for update in updates)
     for _ in range(MAX_CHANGE_ATTEMPTS):
         live_task = await tasks.open(task_id)
         if live_task is None:
@@ -206,7 +207,7 @@ async def change(
             payloads = [update.apply(new_record) for update in updates]
             trim(new_record.task, tasks.max_history)
             try:
-                await tasks.write(live_task, new_record, payloads, webhook)
+                await tasks.write(live_task, new_record, payloads, webhook, restart=is_restart)
             except StaleError:
                 continue
             return new_record

@@ -78,7 +78,7 @@ class Engine:
         """
         ticket = Ticket(record.task.id, record.version)
         transition, webhook = answered(pause, call.message), call.webhook
-        if pause.is_expired:
+        if pause.expires <= await self._setup.tasks.store.now():
             await self.add_webhook(ticket.task_id, webhook)
             await self.expiries.expire(call.message, pause)
             return ticket
@@ -100,6 +100,14 @@ class Engine:
         except StaleTaskError:
             return False
         return True
+
+    def count_running(self) -> int:
+        """Return the number of runs, without those of tasks that other replicas run by now.
+
+        A run that has lost its lease is stopped, but its module may take its time to end.
+        """
+        lease_of, runs = self._setup.tasks.lease_of, self.runs.items()
+        return sum(run.lease in (None, lease_of(task_id)) for task_id, run in runs)
 
     async def add_webhook(self, task_id: str, webhook: Webhook | None) -> None:
         """Add the push config of a message that does not change its task."""
@@ -132,8 +140,9 @@ class Engine:
         if runs := [*self.runs.values()]:
             await asyncio.wait([run.task for run in runs], timeout=seconds)
             # a task may still be on its way into the store, where it could not be failed
-            admissions = [run.admitted for run in runs]
-            await asyncio.wait(admissions, timeout=SHUTDOWN_WRITE_TIMEOUT)
+            admissions = [run.admitted for run in runs if run.restart is None]
+            if admissions:
+                await asyncio.wait(admissions, timeout=SHUTDOWN_WRITE_TIMEOUT)
         released_ids = await self._release_tasks()
         remaining = [run for task_id, run in self.runs.items() if task_id not in released_ids]
         failures = [self._end_run(run, FAILED, "Server shutdown") for run in remaining]
@@ -206,7 +215,8 @@ class Engine:
         if self.runs.get(task_id) is run:  # else a later run has replaced it
             del self.runs[task_id]
         if run.paused is not None and not self._setup.state.is_draining:
-            self.expiries.schedule(run.call.message, run.paused)
+            timeout = self._setup.input_timeout  # by now nearly none of it has passed
+            self.expiries.schedule(run.call.message, run.paused, timeout)
         # `_admit` must not wait for ever. A run for an answer that is not admitted by now found
         # its task changed, by another answer or a cancellation: that is no error.
         if not run.admitted.done() and run.answer is not None:

@@ -20,9 +20,8 @@ from .setup import Setup
 
 logger = logging.getLogger("apcore_a2a_server")
 
-MAX_RUNS = 3
-"""Number of times that a task runs in all, the first run included."""
 LOST_TEXT = "Replica lost while running"
+LOST_AGAIN_TEXT = "Replica lost while running: started {} times, which is the limit"
 RESTART_TEXT = "Started again: the replica that ran it was lost"
 
 
@@ -51,11 +50,13 @@ class Recovery:
             return
         # from here on the task is live in this process, so that its lease is renewed
         await live_tasks.adopt(claim)
-        call = self._repeated_call(claim) if claim.attempts < MAX_RUNS else None
+        may_start = claim.attempts <= len(live_tasks.store.restart_pauses)
+        call = self._repeated_call(claim) if may_start else None
         if call is None:
             event = {"event": "task_lost"}
             logger.warning("Task %s fails: its replica was lost", task_id, extra=event)
-            failure = NewState(FAILED, agent_message(reply_to, LOST_TEXT))
+            text = LOST_TEXT if may_start else LOST_AGAIN_TEXT.format(claim.attempts)
+            failure = NewState(FAILED, agent_message(reply_to, text))
             with suppress(StaleTaskError):  # it was canceled just now
                 await change(live_tasks, task_id, failure, expect=(WORKING,), lease=lease)
             return
@@ -67,7 +68,8 @@ class Recovery:
     def _repeated_call(self, claim: Claim) -> Call | None:
         """Return the stored call of the claimed task; None if it cannot be repeated."""
         record = claim.record
-        with suppress(MethodNotFoundError):  # this replica does not have the module
+        # this replica does not have the module, or another release has stored the call
+        with suppress(MethodNotFoundError, KeyError, TypeError, ValueError):
             skill = self._setup.skills.get(record.skill)
             if record.resume is not None and skill.is_repeatable:
                 return unpack(record.resume, skill, record)

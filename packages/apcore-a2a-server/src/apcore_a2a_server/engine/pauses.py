@@ -5,7 +5,6 @@ FR-EXE-002 specifies the requests for approval, FR-CTX-003 the answers.
 
 import asyncio
 import json
-import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
@@ -45,7 +44,7 @@ class Pause:
         skill_id: The skill that was called.
         inputs: The inputs of the call.
         parts: The parts of its message that are not inputs.
-        expires: Time at which the pause expires, in seconds since the epoch.
+        expires: Time at which the pause expires, in seconds since the epoch, by the store's clock.
         granted: The approved calls, each as a `call_key`.
         done: The results of approved calls that have run, by `call_key`.
         asked: The call that needs approval, as a `call_key`.
@@ -67,19 +66,19 @@ class Pause:
     data: Any = None
 
     @classmethod
-    def after(cls, error: BaseException, call: Call, timeout: float) -> "Pause":
+    def after(cls, error: BaseException, call: Call, expires: float) -> "Pause":
         """Return the pause for input or approval that *error* requests.
 
         Args:
             error: The exception that the executor raised.
             call: The call to pause.
-            timeout: Time until the pause expires, in seconds.
+            expires: Time at which the pause expires, by the store's clock.
         """
         new_pause = cls(
             id=new_id(),
             skill_id=call.skill.id,
             inputs=call.inputs,
-            expires=time.time() + timeout,
+            expires=expires,
             parts=[*call.other_parts],
             granted=call.approvals.granted,
             done=call.approvals.done,
@@ -101,19 +100,14 @@ class Pause:
         """Return the pause that `pack` has serialized."""
         return cls(**json.loads(packed_pause))
 
-    @property
-    def is_expired(self) -> bool:
-        """Whether the time for an answer is over."""
-        return self.expires <= time.time()
-
     def approved(self) -> Approvals:
         """Return the approvals of the task if the client approves the pending call."""
         return Approvals([*self.granted, *([self.asked] if self.asked else ())], self.done)
 
 
-def is_expired(packed_pause: bytes | None) -> bool:
-    """Return whether a packed pause has expired; one of None has not."""
-    return packed_pause is not None and Pause.unpack(packed_pause).is_expired
+def is_expired(packed_pause: bytes | None, now: float) -> bool:
+    """Return whether a packed pause has expired at a time; one of None has not."""
+    return packed_pause is not None and Pause.unpack(packed_pause).expires <= now
 
 
 def question_parts(pause: Pause) -> list[Part]:
@@ -245,12 +239,11 @@ class Expiries:
         self._timers: dict[str, tuple[str, asyncio.TimerHandle]] = {}
         self._background = BackgroundTasks()
 
-    def schedule(self, reply_to: Message, pause: Pause) -> None:
+    def schedule(self, reply_to: Message, pause: Pause, seconds: float) -> None:
         """Start the timer of *pause*; *reply_to* has the ids of its task and context."""
         self.cancel(reply_to.task_id)
-        timeout = max(pause.expires - time.time(), 0)
         running_loop = asyncio.get_running_loop()
-        timer = running_loop.call_later(timeout, self._on_timeout, reply_to, pause)
+        timer = running_loop.call_later(seconds, self._on_timeout, reply_to, pause)
         self._timers[reply_to.task_id] = pause.id, timer
 
     def cancel(self, task_id: str, pause_id: str | None = None) -> None:

@@ -101,6 +101,15 @@ class Run:
         The admit step of apcore's pipeline calls this just before the module runs. An exception
         until then refuses the request, and leaves no task; a later one fails the task.
         """
+        if self.restart is None:
+            await self.begin()
+
+    async def begin(self) -> None:
+        """Do the same for any task, also for one that is started again.
+
+        The execute step calls this when the module begins: a module that waits for a thread when
+        its replica is lost was not started.
+        """
         if not self.admitted.done():
             try:
                 self.lease = await self._begin_task()
@@ -157,12 +166,12 @@ class Run:
 
     async def _execute(self) -> list[Update]:
         """Call the module; return the updates that complete the task."""
-        if self.answer is not None or self.restart is not None:
-            await self.admit()
+        if self.answer is not None:
+            await self.begin()
         call, executor, context = self.call, self._setup.executor, await self._context()
         if not self._setup.has_steps and not self.admitted.done():
             await self._setup.access.preflight(call.skill.id, call.inputs, context)
-            await self.admit()
+            await self.begin()
         if self._setup.approval_policy.is_for_server(call.skill):
             approval_key = call_key(call.skill.id, call.inputs)
             if approval_key not in self.approvals.granted:
@@ -179,7 +188,7 @@ class Run:
         output: Any = None
         try:
             async for chunk in chunks:
-                await self.admit()
+                await self.begin()
                 if self.call.skill.streams:
                     await self._append(chunk)
                 else:
@@ -199,7 +208,7 @@ class Run:
                 await asyncio.sleep(0)
 
     async def _complete(self, output: Any) -> list[Update]:
-        await self.admit()
+        await self.begin()
         artifact = await self._artifact(output)
         completed = NewState(COMPLETED)
         return [NewParts(artifact, last=True), completed] if artifact.parts else [completed]
@@ -220,13 +229,12 @@ class Run:
         error_type = type(error).__name__
         if error_type == "ApprovalPendingError" or is_for_input(error):
             await self._pause(error)
-        elif not self.admitted.done():
+        elif not self.admitted.done() and self.restart is None:
             exception = error if isinstance(error, Exception) else RuntimeError(error_type)
             self.admitted.set_exception(self._refusal or exception)
             # a write whose result is unknown may have created or resumed a durable task, which
             # another replica may run by now; without such a write the task is still ours to fail
-            may_fail = self.restart is not None or self._refusal is None
-            if may_fail or not self._setup.tasks.store.is_durable:
+            if self._refusal is None or not self._setup.tasks.store.is_durable:
                 await self._try_change(NewState(FAILED, self._message("Not admitted")))
         elif error_type == "ExecutionCancelledError":
             await self._try_change(NewState(CANCELED, self._message("Canceled")))
@@ -242,14 +250,19 @@ class Run:
         """Pause the task for input or approval; refuse a call that would be refused anyway."""
         try:
             if not self.admitted.done():
-                await self._preflight()
-                await self.admit()
+                if self.restart is None:
+                    await self._preflight()
+                await self.begin()
         except Exception as refusal:  # executors may raise anything; the caller gets it
             self.admitted.set_exception(refusal)
             return
         try:
-            pause = Pause.after(error, self.call, self._setup.input_timeout)
+            expires = await self._setup.tasks.store.now() + self._setup.input_timeout
+            pause = Pause.after(error, self.call, expires)
             transition = input_required(pause, self._message(*question_parts(pause)))
+        except UnavailableError:
+            self._give_up_task()
+            return
         except (TypeError, ValueError) as invalid_question:  # the question is not JSON
             await self._fail(invalid_question)
             return
@@ -271,12 +284,19 @@ class Run:
         except UnavailableError:
             if not tasks.store.is_durable:
                 raise
-            # it is unknown whether the write succeeded. Forgetting the task stops the renewal of
-            # its lease: if it is still working when the lease expires, a replica claims it.
-            message, event = "Task %s: its change could not be saved", "task_not_saved"
-            logger.error(message, task_id, extra={"event": event})
-            tasks.forget(task_id)
+            self._give_up_task()
             raise StaleTaskError from None
+
+    def _give_up_task(self) -> None:
+        """Leave the A2A task to its lease: it is unknown whether its change was saved.
+
+        Forgetting the task stops the renewal of its lease: if it is still working when the lease
+        expires, a replica claims it.
+        """
+        task_id = self.call.message.task_id
+        message, event = "Task %s: its change could not be saved", "task_not_saved"
+        logger.error(message, task_id, extra={"event": event})
+        self._setup.tasks.forget(task_id)
 
     def _message(self, *parts: str | a2a.Part) -> a2a.Message:
         return agent_message(self.call.message, *parts)

@@ -1,5 +1,6 @@
 """Approval of calls by the client, and the approvals of a task (FR-EXE-002)."""
 
+import asyncio
 import json
 from collections import Counter
 from collections.abc import Mapping
@@ -7,6 +8,7 @@ from contextlib import suppress
 from contextvars import ContextVar
 from typing import Any, NamedTuple, Protocol
 
+from apcore import CancelToken
 from apcore.approval import ApprovalResult
 from apcore_a2a_core import Executor
 
@@ -78,9 +80,16 @@ class PipelineRun(Protocol):
     """The threads for synchronous modules."""
     approvals: Approvals
     """The approvals of the task."""
+    token: CancelToken
+    """The cancel token that the module sees."""
+    admitted: "asyncio.Future[None]"
+    """Future that is done when the task works."""
 
     async def admit(self) -> None:
         """Create the task, since nothing can refuse the call any more."""
+
+    async def begin(self) -> None:
+        """Note the start of the module, of a task that is started again too."""
 
 
 current: ContextVar[PipelineRun | None] = ContextVar("apcore_a2a_run", default=None)

@@ -7,7 +7,7 @@ server, the executor works as without these steps.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
 from typing import Any
 
@@ -18,9 +18,9 @@ from apcore_a2a_core import Executor
 from apcore_a2a_core.values import is_large
 
 from .access import step_of, strategy_of
-from .approval import current
+from .approval import PipelineRun, current
 from .skills import is_asynchronous, time_limit
-from .threads import ThreadPool, large_values, slow_checks
+from .threads import large_values, slow_checks
 from .validation import DICT_SCHEMA, bound_schemas
 
 
@@ -122,20 +122,20 @@ class Execute(BuiltinExecute):
         inputs = ctx.validated_inputs if ctx.validated_inputs is not None else ctx.inputs
         stream: Any = getattr(ctx.module, "stream", None) if ctx.stream else None
         if stream is not None:
-            ctx.output_stream = _without_exits(stream(inputs, ctx.context))
+            ctx.output_stream = _chunks(run, stream(inputs, ctx.context))
             return StepResult(action="skip_to", skip_to="return_result")
         is_done, ctx.output = run.approvals.result(ctx.context)
         if not is_done:
-            ctx.output = await self._within_limit(ctx, inputs, run.threads)
+            ctx.output = await self._within_limit(ctx, inputs, run)
             run.approvals.save_result(ctx.context, ctx.output)
         return StepResult(action="continue")
 
-    async def _within_limit(self, ctx: PipelineContext, inputs: Any, threads: ThreadPool) -> Any:
+    async def _within_limit(self, ctx: PipelineContext, inputs: Any, run: PipelineRun) -> Any:
         seconds = time_limit(ctx.module)
         limit = asyncio.timeout(seconds)
         try:
             async with limit:
-                return await _call(ctx.module, inputs, ctx.context, threads)
+                return await _call(run, ctx.module, inputs, ctx.context)
         except TimeoutError:
             if not limit.expired():
                 raise
@@ -146,17 +146,32 @@ class Execute(BuiltinExecute):
             raise ModuleTimeoutError(ctx.module_id, milliseconds) from None
 
 
-async def _call(module: Any, inputs: Any, context: object, threads: ThreadPool) -> Any:
+async def _call(run: PipelineRun, module: Any, inputs: Any, context: object) -> Any:
     try:
         if is_asynchronous(module):
+            await run.begin()
             return await module.execute(inputs, context)
-        return await threads.run(module.execute, inputs, context)
+        execute = module.execute if run.admitted.done() else _beginning(run, module.execute)
+        return await run.threads.run(execute, inputs, context)
     except (SystemExit, KeyboardInterrupt, TimeoutError) as error:
         raise _as_module_error(error) from None
 
 
-async def _without_exits(stream: AsyncGenerator[Any]) -> AsyncIterator[Any]:
+def _beginning(run: PipelineRun, execute: Callable[..., Any]) -> Callable[..., Any]:
+    """Return *execute* for a thread, in which it begins the run when its turn has come."""
+    loop = asyncio.get_running_loop()
+
+    def begin_and_execute(inputs: Any, context: Any) -> Any:
+        asyncio.run_coroutine_threadsafe(run.begin(), loop).result()
+        run.token.check()  # the run may have ended meanwhile
+        return execute(inputs, context)
+
+    return begin_and_execute
+
+
+async def _chunks(run: PipelineRun, stream: AsyncGenerator[Any]) -> AsyncIterator[Any]:
     try:
+        await run.begin()
         async with aclosing(stream):
             async for chunk in stream:
                 yield chunk

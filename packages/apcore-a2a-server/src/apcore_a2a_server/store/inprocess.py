@@ -32,7 +32,10 @@ class _TaskLog:
     version: int
     events: list[Event] = field(default_factory=list[Event])
     epoch: int = 0
-    attempts: int = 0
+    starts: int = 1
+    """How often its module was started since the task began or got its last answer."""
+    started: float = field(default_factory=time.monotonic)
+    """When its module was last started, by the monotonic clock."""
     expires: float | None = None
     """When its lease expires, by the monotonic clock; None while it has no lease."""
     deadline: float | None = None
@@ -138,10 +141,10 @@ class InProcessStore(Store):
         if record.task.status.state in SETTLED:
             task_log.expires = None
             return None
-        if not change.run:
-            return change.lease
-        task_log.attempts = 0
-        return self._lease(task_id, task_log)
+        if change.run or change.restart:
+            task_log.starts = task_log.starts + 1 if change.restart else 1
+            task_log.started = time.monotonic()
+        return self._lease(task_id, task_log) if change.run else change.lease
 
     async def _save_state(self, change: Change, task_log: _TaskLog, has_ended: bool) -> bool:
         """Save a change of state; return False if the end of a task could not be saved.
@@ -300,10 +303,16 @@ class InProcessStore(Store):
         for task_id, task_log in [*self._logs.items()]:
             if task_log.is_claimable() and task_id not in running and len(claims) < limit:
                 record = await self.get(task_id)
-                if record is not None:
-                    task_log.attempts += 1
-                    claims.append(Claim(record, self._lease(task_id, task_log), task_log.attempts))
+                if record is not None and not self._must_wait(record, task_log):
+                    claims.append(Claim(record, self._lease(task_id, task_log), task_log.starts))
         return claims
+
+    def _must_wait(self, record: TaskRecord, task_log: _TaskLog) -> bool:
+        """Return whether the pause after the last start of a task's module still lasts."""
+        if record.resume is None or task_log.expires is None:
+            return False
+        pause = next(iter(self.restart_pauses[task_log.starts - 1 :]), 0)
+        return time.monotonic() < task_log.started + pause
 
     def _lease(self, task_id: str, task_log: _TaskLog) -> Lease:
         task_log.epoch += 1

@@ -164,10 +164,13 @@ class LiveTasks:
         record: TaskRecord,
         payloads: list[Payload],
         webhook: Webhook | None = None,
+        *,
+        restart: bool = False,
     ) -> None:
         """Store *record* with the events that lead to it; the caller holds the task's lock.
 
-        A change from paused to working gives this process the lease to run the task.
+        A change from paused to working gives this process the lease to run the task. With
+        *restart*, its module is started again under the lease that this process has claimed.
 
         Raises:
             StaleError: The task has changed since *live* was read.
@@ -176,7 +179,7 @@ class LiveTasks:
         run = previous.task.status.state in PAUSED and record.task.status.state == WORKING
         events = _numbered(payloads, record.version - len(payloads) + 1)
         try:
-            change = Change(record, previous.version, events, live.lease, run, webhook)
+            change = Change(record, previous.version, events, live.lease, run, webhook, restart)
             live.lease = await self.store.change(change)
         except NotSavedError:
             message, extra = "Task %s: end not saved by the store", {"event": "task_end_not_saved"}
@@ -195,7 +198,7 @@ class LiveTasks:
             self._live[record.task.id] = live
         # Wake readers last: they look at the record and the events that were set above.
         self.waiters.wake(record.task.id, record.version)
-        if previous.task.status.state != record.task.status.state:
+        if restart or previous.task.status.state != record.task.status.state:
             self._report(previous, record)
 
     async def adopt(self, claim: Claim) -> None:

@@ -4,6 +4,7 @@ A store holds the authoritative state of every task. It assigns no versions and 
 a change names the version that it was made from, and is stored completely or refused.
 """
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import (
     AsyncGenerator,
@@ -145,7 +146,7 @@ class Claim:
     Attributes:
         record: the task as it was last saved.
         lease: the lease to run the task again, or to end it.
-        attempts: how often the task was claimed since it began or got its last answer.
+        attempts: how often its module was started since the task began or got its last answer.
     """
 
     record: TaskRecord
@@ -198,6 +199,7 @@ class Change:
         lease: the writer's lease; None for changes that any replica may make.
         run: whether the writer runs the task from now on, under a new lease.
         webhook: a webhook to add to the task; it replaces the one with the same id.
+        restart: whether the writer starts the task's module again, under a lease that it claimed.
     """
 
     record: TaskRecord
@@ -206,6 +208,7 @@ class Change:
     lease: Lease | None = None
     run: bool = False
     webhook: Webhook | None = None
+    restart: bool = False
 
     @property
     def state_events(self) -> list[Event]:
@@ -248,12 +251,15 @@ class Store(ABC):
         is_durable: whether tasks and their events outlive the process.
         is_shared: whether several processes may work with the same tasks.
         lease_seconds: seconds after which a lease expires unless it is renewed.
+        restart_pauses: seconds from each start of a module to the next one, if its replica is
+            lost. There is one start more than pauses; after the last one the task fails.
         retention: how much history is kept.
     """
 
     is_durable: ClassVar[bool] = False
     is_shared: ClassVar[bool] = False
     lease_seconds: float = 15
+    restart_pauses: Sequence[float] = (1, 10, 60)
     retention: Retention = Retention()
     _on_change: OnChange | None = None
     _on_notification: Callable[[], None] | None = None
@@ -282,6 +288,13 @@ class Store(ABC):
     async def check(self) -> None:
         """Raise an exception, of any kind, if the store can't be used."""
         await self.get("00000000-0000-0000-0000-000000000000")
+
+    async def now(self) -> float:
+        """Return the time by the store's clock, in seconds since 1970.
+
+        Deadlines of paused tasks are compared with it: the clocks of replicas may differ.
+        """
+        return time.time()
 
     @abstractmethod
     async def create(self, new_task: NewTask) -> Lease:
@@ -410,6 +423,9 @@ class Store(ABC):
     @abstractmethod
     async def claim(self, limit: int, running: Collection[str] = ()) -> Sequence[Claim]:
         """Lease up to *limit* orphaned tasks, and paused tasks whose deadline has passed.
+
+        A task that can be run again (its record has `resume`) is left alone while the pause
+        after the last start of its module lasts.
 
         Args:
             limit: The most tasks to claim.

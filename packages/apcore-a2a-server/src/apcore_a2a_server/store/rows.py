@@ -37,6 +37,7 @@ def change_columns(change: Change) -> dict[str, Any]:
     return {
         **task_columns(change.record),
         "run": int(change.run),
+        "restart": int(change.restart),
         "settled": state in SETTLED,
         "terminal": state in TERMINAL,
     }

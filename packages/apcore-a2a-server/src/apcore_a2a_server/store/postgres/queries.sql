@@ -51,7 +51,9 @@ WITH known AS (
         version = :version, body_version = :version, state = :state, status_at = :status_at,
         updated = nextval('apcore_a2a.updates'), messages = :messages, body = :body,
         resume = :resume, epoch = epoch + :run::int,
-        attempts = CASE :run::int WHEN 1 THEN 0 ELSE attempts END,
+        attempts = CASE :run::int WHEN 1 THEN 0 ELSE attempts + :restart::int END,
+        started = CASE WHEN 1 IN (:run::int, :restart::int) THEN clock_timestamp()
+            ELSE started END,
         expires = CASE WHEN :settled THEN to_timestamp(:deadline)
             WHEN :run::int = 1 THEN clock_timestamp() + make_interval(secs => :lease_seconds)
             ELSE expires END,
@@ -205,19 +207,27 @@ FROM held WHERE t.created = held.created RETURNING t.id, t.epoch;
 
 -- claim: Lease tasks whose lease has expired, or whose deadline has passed.
 -- A paused task has no lease: its `expires` is its deadline. Tasks that another replica is
--- claiming are skipped.
+-- claiming are skipped, and so are those that can be started again, but not yet. The column
+-- `attempts` counts starts after the first one; `pauses` has the seconds from each start to the
+-- next. A clock that was set back must not make a pause longer.
 WITH expired AS (
-    SELECT id FROM apcore_a2a.tasks WHERE expires <= clock_timestamp()
+    SELECT id FROM apcore_a2a.tasks WHERE expires <= clock_timestamp() AND (
+        resume IS NULL OR deadline IS NOT NULL OR clock_timestamp() NOT BETWEEN started AND started
+            + make_interval(secs => coalesce((:pauses::float8[])[attempts + 1], 0))
+    )
     ORDER BY expires LIMIT :limit FOR UPDATE SKIP LOCKED
 )
-UPDATE apcore_a2a.tasks t SET epoch = epoch + 1, attempts = attempts + 1,
+UPDATE apcore_a2a.tasks t SET epoch = epoch + 1,
     expires = clock_timestamp() + make_interval(secs => :lease_seconds)
 FROM expired WHERE t.id = expired.id
 RETURNING t.owner, t.skill, t.version, t.resume, t.messages, t.deadline, t.body,
     CASE WHEN t.version > t.body_version THEN
         (SELECT array_agg(e.body ORDER BY e.version) FROM apcore_a2a.events e
          WHERE e.task_id = t.id AND e.version > t.body_version)
-    END AS later_events, t.id, t.epoch, t.attempts;
+    END AS later_events, t.id, t.epoch, t.attempts + 1 AS attempts;
+
+-- now: Return the time by the database's clock, in seconds since 1970.
+SELECT extract(epoch FROM clock_timestamp())::float8;
 
 -- ping: Write something, to find out whether the database is a standby.
 SELECT nextval('apcore_a2a.updates');

@@ -84,3 +84,8 @@ CREATE INDEX sends_task_id_idx ON apcore_a2a.sends (task_id);
 CREATE TABLE apcore_a2a.page_key (key BYTEA NOT NULL);
 INSERT INTO apcore_a2a.page_key
 VALUES (uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid()));
+
+-- version_3: The time of the last start of a task's module.
+-- A default that is evaluated once does not rewrite the table.
+ALTER TABLE apcore_a2a.tasks ADD COLUMN started TIMESTAMPTZ NOT NULL DEFAULT now();
+ALTER TABLE apcore_a2a.tasks ALTER COLUMN started SET DEFAULT clock_timestamp();

@@ -96,6 +96,14 @@ class PostgresStore(DatabaseOutbox):
         """Raise an exception if the database can't be used, or can only be read."""
         await self._database.execute(sql.ping)
 
+    async def now(self) -> float:
+        """Return the time by the database's clock; retry while the database is unavailable."""
+
+        async def attempt(is_retry: bool) -> float:
+            return float(await self._database.fetch_value(sql.now))
+
+        return await retry_while_unavailable(attempt, self.lease_seconds)
+
     async def clear(self) -> None:
         """Delete all tasks and everything that belongs to them."""
         await self._database.execute(sql.clear)
@@ -259,7 +267,10 @@ class PostgresStore(DatabaseOutbox):
 
     async def claim(self, limit: int, running: Collection[str] = ()) -> Sequence[Claim]:
         """Lease up to *limit* orphaned tasks, and paused tasks whose deadline has passed."""
-        rows = await self._database.fetch(sql.claim, limit=limit, lease_seconds=self.lease_seconds)
+        pauses = [float(seconds) for seconds in self.restart_pauses]
+        rows = await self._database.fetch(
+            sql.claim, limit=limit, lease_seconds=self.lease_seconds, pauses=pauses
+        )
         return [
             Claim(record_of(row), Lease(row["id"], row["epoch"]), row["attempts"]) for row in rows
         ]

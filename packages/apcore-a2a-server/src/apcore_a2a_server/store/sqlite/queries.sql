@@ -6,10 +6,10 @@
 
 -- create: Insert a task with a lease of its creator.
 INSERT INTO tasks (id, owner, context_id, skill, state, status_at, updated, version, messages,
-    body, body_version, resume, epoch, attempts, expires)
+    body, body_version, resume, epoch, attempts, started, expires)
 VALUES (:task_id, :owner, :context_id, :skill, :state, :status_at,
     (SELECT coalesce(max(updated), 0) + 1 FROM tasks), :version, :messages,
-    :body, :version, :resume, 1, 0, :expires);
+    :body, :version, :resume, 1, 0, :now, :expires);
 
 -- get_key: Return the send that used an idempotency key.
 SELECT digest, task_id FROM sends WHERE owner = :owner AND key = :key;
@@ -26,7 +26,8 @@ UPDATE tasks SET
     updated = (SELECT coalesce(max(updated), 0) + 1 FROM tasks), messages = :messages,
     resume = :resume, deadline = :deadline, body = :body,
     body_version = :version, version = :version,
-    epoch = epoch + :run, attempts = CASE WHEN :run THEN 0 ELSE attempts END,
+    epoch = epoch + :run, attempts = CASE WHEN :run THEN 0 ELSE attempts + :restart END,
+    started = CASE WHEN :run OR :restart THEN :now ELSE started END,
     expires = CASE WHEN :settled THEN NULL WHEN :run THEN :expires ELSE expires END,
     ended = CASE WHEN :terminal THEN :now END
 WHERE id = :task_id;
@@ -118,10 +119,13 @@ WHERE id = :task_id AND epoch = :epoch AND expires IS NOT NULL;
 
 -- expired_leases: Return tasks whose lease has expired, or whose deadline has passed.
 -- Leases expire by the monotonic clock (`now`), deadlines by the time of day (`time`). The rows
--- have the epoch and the attempts that `claim` sets.
+-- have the epoch that `claim` sets. The column `attempts` counts starts after the first one;
+-- `pauses` has, as JSON, the seconds from each start to the next. A clock that was set back must
+-- not make a pause longer.
 SELECT owner, skill, version, resume, messages, deadline, id, body, body_version,
     epoch + 1 AS epoch, attempts + 1 AS attempts
-FROM tasks WHERE expires <= :now
+FROM tasks WHERE expires <= :now AND (resume IS NULL OR :time NOT BETWEEN started
+    AND started + coalesce(json_extract(:pauses, '$[' || attempts || ']'), 0))
 UNION ALL
 SELECT owner, skill, version, resume, messages, deadline, id, body, body_version,
     epoch + 1, attempts + 1
@@ -129,7 +133,7 @@ FROM tasks WHERE expires IS NULL AND deadline <= :time
 LIMIT :limit;
 
 -- claim: Lease a task.
-UPDATE tasks SET epoch = epoch + 1, attempts = attempts + 1, expires = :expires
+UPDATE tasks SET epoch = epoch + 1, expires = :expires
 WHERE id = :task_id;
 
 

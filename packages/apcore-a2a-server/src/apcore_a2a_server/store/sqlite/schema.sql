@@ -80,3 +80,6 @@ CREATE INDEX sends_task ON sends (task_id);
 -- version_2: The key of page tokens.
 CREATE TABLE page_key (key BLOB NOT NULL);
 INSERT INTO page_key VALUES (randomblob(32));
+
+-- version_3: The time of the last start of a task's module, in seconds since 1970.
+ALTER TABLE tasks ADD COLUMN started REAL NOT NULL DEFAULT 0;

@@ -1,5 +1,6 @@
 """The store in an SQLite file (https://sqlite.org/wal.html)."""
 
+import json
 import time
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict
@@ -83,9 +84,8 @@ class SqliteStore(FileOutbox):
         record, task_id = new_task.record, new_task.record.task.id
         if new_task.key is not None:
             _reserve(connection, record, new_task.key)
-        expires = time.monotonic() + self.lease_seconds
-        columns = {**task_columns(record), "owner": record.owner, "expires": expires}
-        connection.execute(sql.create, columns)
+        times = {"now": time.time(), "expires": time.monotonic() + self.lease_seconds}
+        connection.execute(sql.create, {**task_columns(record), "owner": record.owner, **times})
         _add_events(connection, task_id, new_task.events)
         _add_messages(connection, record, 0)
         if new_task.webhooks:
@@ -218,7 +218,12 @@ class SqliteStore(FileOutbox):
     ) -> Sequence[Claim]:
         """Lease up to *limit* orphaned tasks, and paused tasks whose deadline has passed."""
         now, excluded = time.monotonic(), frozenset(running)
-        parameters = {"now": now, "time": time.time(), "limit": limit + len(excluded)}
+        parameters = {
+            "now": now,
+            "time": time.time(),
+            "pauses": json.dumps([*self.restart_pauses]),
+            "limit": limit + len(excluded),
+        }
         expired_rows = connection.execute(sql.expired_leases, parameters).fetchall()
         rows = [row for row in expired_rows if row["id"] not in excluded][:limit]
         for row in rows:

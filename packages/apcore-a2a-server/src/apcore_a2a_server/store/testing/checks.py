@@ -170,6 +170,61 @@ async def a_task_with_an_expired_lease_is_claimed_once(store: Store) -> None:
 
 
 @check
+async def a_claim_does_not_count_as_a_start(store: Store) -> None:
+    _, lease = await begun(store)
+    for _ in range(5):
+        await store.release([lease])
+        (claim,) = await store.claim(10)
+        assert claim.attempts == 1
+        lease = claim.lease
+
+
+@check
+async def a_module_is_started_again_after_pauses_that_grow(store: Store) -> None:
+    store.restart_pauses = (LEASE, 2 * LEASE)
+    record = new_record()
+    record.resume = b"the packed call"
+    record, lease = await begun(store, record)
+    for starts, pause in enumerate((*store.restart_pauses, 0), 1):
+        started = time.monotonic()
+        await store.release([lease])
+        while not (claims := await store.claim(10)):  # noqa: ASYNC110  # there is no event
+            await asyncio.sleep(LEASE / 20)
+        assert time.monotonic() - started > pause / 2  # the clocks of stores are not monotonic
+        assert [claim.attempts for claim in claims] == [starts]
+        lease = claims[0].lease
+        change = went_on(record, WORKING, lease, restart=True)
+        change.record.resume = record.resume
+        await store.change(change)
+        record = change.record
+
+
+@check
+async def a_task_that_cannot_be_started_again_is_claimed_without_a_pause(store: Store) -> None:
+    store.restart_pauses = (60,)
+    _, lease = await begun(store)
+    await store.release([lease])
+    assert await store.claim(10)
+
+
+@check
+async def an_answer_resets_the_number_of_starts(store: Store) -> None:
+    store.restart_pauses = (0, 60)
+    record, lease = await begun(store)
+    again = went_on(record, WORKING, lease, restart=True)
+    await store.change(again)
+    paused = went_on(again.record, INPUT_REQUIRED, lease)
+    await store.change(paused)
+    answered = went_on(paused.record, WORKING, run=True)
+    answered.record.resume = b"the packed call"
+    new_lease = await store.change(answered)
+    assert new_lease is not None
+    await store.release([new_lease])
+    (claim,) = await store.claim(10)
+    assert claim.attempts == 1
+
+
+@check
 async def a_renewed_lease_does_not_expire(store: Store) -> None:
     store.lease_seconds = LEASE
     _, lease = await begun(store)
@@ -217,7 +272,7 @@ async def a_paused_task_has_no_lease_until_it_runs_again(store: Store) -> None:
 async def a_paused_task_is_claimed_after_its_deadline(store: Store) -> None:
     record, lease = await begun(store)
     paused = went_on(record, INPUT_REQUIRED, lease)
-    paused.record.deadline = time.time() + LEASE
+    paused.record.deadline = await store.now() + LEASE
     await store.change(paused)
     assert await stored(store) == paused.record
     assert not await store.claim(10)
@@ -233,7 +288,7 @@ async def a_paused_task_is_claimed_after_its_deadline(store: Store) -> None:
 async def renewing_a_lost_lease_does_not_move_a_deadline(store: Store) -> None:
     record, lease = await begun(store)
     paused = went_on(record, INPUT_REQUIRED, lease)
-    paused.record.deadline = time.time() + 60
+    paused.record.deadline = await store.now() + 60
     await store.change(paused)
     assert [*await store.renew([lease])] == [lease]
     await store.release([lease])

@@ -45,12 +45,18 @@ async def begun(
 
 
 def went_on(
-    record: TaskRecord, state: a2a.TaskState, lease: Lease | None = None, *, run: bool = False
+    record: TaskRecord,
+    state: a2a.TaskState,
+    lease: Lease | None = None,
+    *,
+    run: bool = False,
+    restart: bool = False,
 ) -> Change:
     """Return a change of a task's state."""
     changed = _next_version(record)
     payload = _set_state(changed, state)
-    return Change(changed, record.version, [Event(changed.version, payload)], lease, run)
+    events = [Event(changed.version, payload)]
+    return Change(changed, record.version, events, lease, run, restart=restart)
 
 
 def said_more(record: TaskRecord, text: str, lease: Lease | None = None) -> Change:

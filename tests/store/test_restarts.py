@@ -1,0 +1,215 @@
+"""Tasks whose agent ends again and again, or whose agents disagree about the time."""
+
+import asyncio
+import sqlite3
+import threading
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from apcore import ModuleAnnotations
+from apcore_a2a_server.modules import InputRequiredError
+from apcore_a2a_server.store.postgres import PostgresStore
+from apcore_a2a_server.store.sqlite import SqliteStore
+
+from tests.server.inloop import Does, DoesInThread, Gate, Peer, give_back, serving, true
+from tests.server.inloop import anyio_backend as anyio_backend
+from tests.server.modules import Inputs
+
+from .postgresql import Database
+
+pytestmark = pytest.mark.anyio
+
+REPEATABLE = ModuleAnnotations(idempotent=True)
+PAUSES = (0.3, 0.6, 0.9)
+HOURS = 7200.0
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "agent.db"
+
+
+@asynccontextmanager
+async def agent(
+    path: Path, module: object, pauses: Any = PAUSES, **options: Any
+) -> AsyncIterator[Peer]:
+    """Serve a module over a file; at the end its tasks are released."""
+    store = SqliteStore(path)
+    store.restart_pauses = pauses
+    async with serving({"work": module}, task_store=store, **options) as peer:
+        yield peer
+
+
+def text_of(task: Any) -> str:
+    text: str = task["status"]["message"]["parts"][0]["text"]
+    return text
+
+
+def restarts(path: Path) -> list[int]:
+    """Return how often each task was started again."""
+    with closing(sqlite3.connect(path)) as file:
+        return sorted(count for (count,) in file.execute("SELECT attempts FROM tasks"))
+
+
+async def test_quick_restarts_of_the_agent_do_not_use_up_the_starts_of_a_task(path: Path) -> None:
+    gate = Gate()
+    async with agent(path, Does(gate, annotations=REPEATABLE), (60,)) as peer:
+        task_id = await peer.start()
+        await gate.reached.wait()
+    for _ in range(5):  # within the pause, so that the module is not started
+        async with agent(path, Does(gate, annotations=REPEATABLE), (60,)) as peer:
+            assert await peer.state(task_id) == "working"
+    assert len(gate.calls) == 1
+    gate.opened.set()
+    async with agent(path, Does(gate, annotations=REPEATABLE), (0,)) as peer:
+        await peer.until(task_id, "completed")
+    assert len(gate.calls) == 2
+
+
+async def test_a_module_is_started_four_times_with_pauses_that_grow(path: Path) -> None:
+    started: list[float] = []
+    task_id = ""
+    for _ in range(4):
+        gate = Gate()
+        async with agent(path, Does(gate, annotations=REPEATABLE)) as peer:
+            task_id = task_id or await peer.start()
+            await gate.reached.wait()
+            started.append(time.time())
+            said = (await peer.get(task_id))["status"].get("message")
+            assert (said is None) == (len(started) == 1)
+    gaps = [later - earlier for earlier, later in pairwise(started)]
+    assert all(gap > pause / 2 for gap, pause in zip(gaps, PAUSES, strict=True)), gaps
+    async with agent(path, Does(Gate(), annotations=REPEATABLE)) as peer:
+        task = await peer.until(task_id, "failed")
+    assert text_of(task) == "Replica lost while running: started 4 times, which is the limit"
+
+
+async def test_a_module_that_waited_for_a_thread_was_not_started(path: Path) -> None:
+    ended, started = threading.Event(), list[Inputs]()
+
+    def wait(inputs: Inputs, context: Any) -> Inputs:
+        started.append(inputs)
+        ended.wait()
+        return inputs
+
+    module = DoesInThread(wait, annotations=REPEATABLE)
+    try:
+        async with agent(path, module, (0, 0, 0), max_threads=1) as peer:
+            task_ids = [await peer.start(), await peer.start()]
+            await true(lambda: len(started) == 1)
+        assert restarts(path) == [0, 0]
+        for runs in (1, 2):
+            async with agent(path, module, (0, 0, 0), max_threads=1):
+                await true(lambda runs=runs: len(started) == 1 + runs)
+            assert sum(restarts(path)) == runs
+    finally:
+        ended.set()
+    async with agent(path, module, (0, 0, 0), max_threads=1) as peer:
+        for task_id in task_ids:
+            await peer.until(task_id, "completed")
+
+
+async def test_a_takeover_that_is_refused_before_the_module_ends_the_task(path: Path) -> None:
+    gate = Gate()
+    async with agent(path, Does(gate, annotations=REPEATABLE), (0,)) as peer:
+        task_id = await peer.start()
+        await gate.reached.wait()
+    other = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+    stricter = Does(gate, annotations=REPEATABLE, input_schema=other)
+    async with agent(path, stricter, (0,)) as peer:
+        task = await peer.until(task_id, "failed")
+    assert len(gate.calls) == 1
+    assert "Not admitted" not in text_of(task)
+
+
+@asynccontextmanager
+async def replica(server: Database, module: object, **options: Any) -> AsyncIterator[Peer]:
+    """Serve a module over a database."""
+    store = PostgresStore(server.url)
+    store.restart_pauses = (0, 0, 0)
+    async with serving({"work": module}, task_store=store, metrics=True, **options) as peer:
+        yield peer
+
+
+async def metric(peer: Peer, name: str) -> float:
+    response = await peer.client.get("/metrics", headers={"accept": "text/plain"})
+    values = [line.split()[-1] for line in response.text.splitlines() if line.startswith(name)]
+    return float(values[0]) if values else 0
+
+
+async def test_the_metrics_are_right_after_a_lease_has_moved(server: Database) -> None:
+    server.clear()
+    goes_on, gate = asyncio.Event(), Gate()
+
+    async def stubborn(inputs: Inputs, context: Any) -> Inputs:
+        try:
+            await gate(inputs, context)
+        except asyncio.CancelledError:
+            await goes_on.wait()  # the module takes its time to end
+        return inputs
+
+    running, entered = "apcore_a2a_active_tasks", 'apcore_a2a_tasks_total{state="working"}'
+    ended = 'apcore_a2a_tasks_total{state="completed"}'
+    other_gate = Gate()
+    async with replica(server, Does(stubborn, annotations=REPEATABLE)) as loser:
+        task_id = await loser.start()
+        await gate.reached.wait()
+        async with replica(server, Does(other_gate, annotations=REPEATABLE)) as winner:
+            store = loser.served.setup.tasks.store
+            await store.release(loser.served.setup.tasks.leases())
+            await gate.canceled.wait()
+            await other_gate.reached.wait()
+            assert [await metric(peer, running) for peer in (loser, winner)] == [0, 1]
+            assert [await metric(peer, entered) for peer in (loser, winner)] == [1, 1]
+            other_gate.opened.set()
+            await winner.until(task_id, "completed")
+            assert [await metric(peer, ended) for peer in (loser, winner)] == [0, 1]
+            assert [await metric(peer, running) for peer in (loser, winner)] == [0, 0]
+        goes_on.set()
+
+
+async def ask(inputs: Inputs, context: Any) -> Inputs:
+    if inputs.get("text") != "blue":
+        raise InputRequiredError("Which color?")
+    return inputs
+
+
+def set_clock(monkeypatch: pytest.MonkeyPatch, ahead: float) -> None:
+    """Set the clock of this process, but not that of the database."""
+    monkeypatch.setattr(time, "time", lambda: time.time_ns() / 1e9 + ahead)
+
+
+@pytest.mark.parametrize("ahead", [-HOURS, HOURS])
+async def test_an_answer_is_accepted_by_a_replica_with_another_clock(
+    server: Database, monkeypatch: pytest.MonkeyPatch, ahead: float
+) -> None:
+    server.clear()
+    async with replica(server, Does(ask)) as one, replica(server, Does(ask)) as other:
+        set_clock(monkeypatch, ahead)
+        task_id = await one.start("work", one.wire.part(data={"text": "?"}))
+        await one.until(task_id, "input-required")
+        await asyncio.sleep(1.5)  # expired tasks are claimed once a second
+        set_clock(monkeypatch, -ahead)
+        assert await other.state(task_id) == "input-required"
+        answer = await other.send("work", other.wire.part(data={"text": "blue"}), taskId=task_id)
+        assert answer.state == "completed", answer.text
+        await one.until(task_id, "completed")
+
+
+async def test_a_question_expires_by_the_clock_of_the_database(
+    server: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.clear()
+    set_clock(monkeypatch, HOURS)
+    async with replica(server, Does(ask), input_timeout=1) as one:
+        task_id = await one.start("work", one.wire.part(data={"text": "?"}))
+        await one.until(task_id, "input-required")
+    set_clock(monkeypatch, -HOURS)
+    async with replica(server, Does(give_back)) as other:
+        task = await other.until(task_id, "failed")
+    assert "expired" in text_of(task)
