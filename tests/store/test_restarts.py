@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -97,15 +98,18 @@ async def test_a_module_that_waited_for_a_thread_was_not_started(path: Path) -> 
         ended.wait()
         return inputs
 
+    def has_started(times: int) -> bool:
+        return len(started) == times
+
     module = DoesInThread(wait, annotations=REPEATABLE)
     try:
         async with agent(path, module, (0, 0, 0), max_threads=1) as peer:
             task_ids = [await peer.start(), await peer.start()]
-            await true(lambda: len(started) == 1)
+            await true(partial(has_started, 1))
         assert restarts(path) == [0, 0]
         for runs in (1, 2):
             async with agent(path, module, (0, 0, 0), max_threads=1):
-                await true(lambda runs=runs: len(started) == 1 + runs)
+                await true(partial(has_started, 1 + runs))
             assert sum(restarts(path)) == runs
     finally:
         ended.set()
@@ -197,7 +201,7 @@ async def test_an_answer_is_accepted_by_a_replica_with_another_clock(
         set_clock(monkeypatch, -ahead)
         assert await other.state(task_id) == "input-required"
         answer = await other.send("work", other.wire.part(data={"text": "blue"}), taskId=task_id)
-        assert answer.state == "completed", answer.text
+        assert answer.state == "completed", answer.body
         await one.until(task_id, "completed")
 
 
