@@ -99,6 +99,9 @@ TEMPLATES = {
     "ModuleDisabledError": ErrorTemplate(-32601, MISSING, "MODULE_DISABLED", "ModuleNotFoundError"),
     "ModuleExecuteError": ErrorTemplate(-32603, "Internal error", "MODULE_EXECUTE_ERROR"),
     "ModuleNotFoundError": ErrorTemplate(-32601, MISSING, "MODULE_NOT_FOUND"),
+    "ModuleProcessError": ErrorTemplate(
+        -32603, "The process of the skill ended unexpectedly", "MODULE_PROCESS_ENDED"
+    ),
     "ModuleTimeoutError": ErrorTemplate(-32603, "Execution timed out", "MODULE_TIMEOUT"),
     "OutputError": ErrorTemplate(-32603, "Module output can't be sent: {}", "OUTPUT_ERROR"),
     "PartError": ErrorTemplate(-32602, "{}", "INVALID_PARAMS", "InvalidParamsError"),

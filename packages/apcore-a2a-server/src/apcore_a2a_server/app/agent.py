@@ -20,6 +20,7 @@ from apcore_a2a_server.middleware import RateLimiter
 from apcore_a2a_server.middleware.rates import storage_of
 from apcore_a2a_server.modules.access import Access
 from apcore_a2a_server.modules.approval import install_approval
+from apcore_a2a_server.modules.processes import ProcessPool
 from apcore_a2a_server.modules.skills import Skills
 from apcore_a2a_server.modules.steps import install_steps
 from apcore_a2a_server.modules.threads import ThreadPool
@@ -110,9 +111,10 @@ class Agent:
             self.push.queue.start()
 
     async def close(self) -> None:
-        """Close the store."""
+        """Close the store, and end the processes of modules."""
         if self.keeper is not None:
             await self.keeper.stop()
+        await self.setup.processes.close()
         await self.setup.tasks.store.close()
 
     async def drain(self, seconds: float | None = None) -> None:
@@ -205,6 +207,7 @@ def _setup(executor: Executor, settings: Settings, metrics: "Metrics | None") ->
         converter=PartConverter(SchemaConverter()),
         mapper=ErrorMapper(),
         threads=threads,
+        processes=ProcessPool(),
         capacity=Capacity(
             threads,
             settings.max_runs,

@@ -59,6 +59,7 @@ class Run:
         lease: The lease to run the A2A task; None until it works.
         token: The cancel token that the module sees.
         threads: The pool that runs synchronous modules.
+        processes: The pool that runs modules that compute.
         approvals: The approvals of the A2A task.
         paused: The pause in which the run has ended, if any.
         admitted: Future that is done when the A2A task works, or when the call is refused.
@@ -77,6 +78,7 @@ class Run:
         self.task: asyncio.Task[None]
         self.token = CancelToken()
         self.threads = setup.threads
+        self.processes = setup.processes
         self.approvals = call.approvals
         self.paused: Pause | None = None
         self.admitted: asyncio.Future[None] = asyncio.get_running_loop().create_future()

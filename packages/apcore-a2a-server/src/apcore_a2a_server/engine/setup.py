@@ -8,6 +8,7 @@ from apcore_a2a_core import ErrorMapper, Executor, PartConverter
 
 from apcore_a2a_server.modules.access import Access
 from apcore_a2a_server.modules.approval import ApprovalPolicy
+from apcore_a2a_server.modules.processes import ProcessPool
 from apcore_a2a_server.modules.skills import Skills
 from apcore_a2a_server.modules.threads import ThreadPool
 from apcore_a2a_server.store.live import LiveTasks
@@ -29,6 +30,7 @@ class Setup:
         converter: Converts parts into module inputs, and module outputs into parts.
         mapper: Converts exceptions into JSON-RPC errors.
         threads: The pool that runs synchronous modules.
+        processes: The pool that runs modules that compute.
         access: The access rules of the executor.
         approval_policy: Decides whether the executor or the server asks for approval.
         capacity: Limits on concurrent calls.
@@ -46,6 +48,7 @@ class Setup:
     converter: PartConverter
     mapper: ErrorMapper
     threads: ThreadPool
+    processes: ProcessPool
     access: Access
     approval_policy: ApprovalPolicy
     capacity: Capacity

@@ -13,6 +13,7 @@ from apcore.approval import ApprovalResult
 from apcore_a2a_core import Executor
 
 from .access import step_of
+from .processes import ProcessPool
 from .skills import Skill
 from .threads import ThreadPool
 
@@ -78,6 +79,8 @@ class PipelineRun(Protocol):
 
     threads: ThreadPool
     """The threads for synchronous modules."""
+    processes: ProcessPool
+    """The processes for modules that compute."""
     approvals: Approvals
     """The approvals of the task."""
     token: CancelToken

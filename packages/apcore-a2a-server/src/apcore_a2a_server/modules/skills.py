@@ -12,6 +12,7 @@ from a2a.utils.errors import MethodNotFoundError
 from apcore_a2a_core import Registry, clean
 from apcore_a2a_core.schema import is_object
 
+from .processes import check_portable
 from .schema_cache import cache_schemas
 from .validation import bound_schemas
 
@@ -138,6 +139,8 @@ class Skills:
             bound_schemas(skill_id, module)
         if self._caches_schemas and module is not None:
             cache_schemas(module)
+        if computes(module):
+            check_portable(skill_id, module)
         return {skill_id: _skill(skill_id, _displayed(descriptor, module), module)}
 
     def _on_change(self, module_id: str, module: object) -> None:
@@ -150,6 +153,12 @@ class Skills:
 def is_asynchronous(module: object) -> bool:
     """Return whether the module's `execute` is a coroutine function."""
     return inspect.iscoroutinefunction(getattr(module, "execute", None))
+
+
+def computes(module: object) -> bool:
+    """Return whether a synchronous module declares that it computes, by `resources["cpu"]`."""
+    resources: dict[str, Any] | None = getattr(module, "resources", None)
+    return isinstance(resources, dict) and bool(resources.get("cpu"))
 
 
 def time_limit(module: object) -> float | None:

@@ -8,7 +8,7 @@ server, the executor works as without these steps.
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import Any
 
 from apcore.builtin_steps import BuiltinExecute
@@ -19,8 +19,9 @@ from apcore_a2a_core.values import is_large
 
 from .access import step_of, strategy_of
 from .approval import PipelineRun, current
-from .skills import is_asynchronous, time_limit
-from .threads import large_values, slow_checks
+from .processes import NotPortableError
+from .skills import computes, is_asynchronous, time_limit
+from .threads import ThreadPool, large_values, slow_checks
 from .validation import DICT_SCHEMA, bound_schemas
 
 
@@ -151,6 +152,9 @@ async def _call(run: PipelineRun, module: Any, inputs: Any, context: object) -> 
         if is_asynchronous(module):
             await run.begin()
             return await module.execute(inputs, context)
+        if computes(module) and not ThreadPool.is_inside():
+            with suppress(NotPortableError):
+                return await run.processes.run(module, inputs, context, run.begin)
         execute = module.execute if run.admitted.done() else _beginning(run, module.execute)
         return await run.threads.run(execute, inputs, context)
     except (SystemExit, KeyboardInterrupt, TimeoutError) as error:

@@ -138,12 +138,17 @@ class ThreadPool:
     def __init__(self, limit: int, computing_limit: int | None = None) -> None:
         self.stuck = 0
         self._limit = limit
-        self.computing_limit = computing_limit or _cores() + SPARE_THREADS
+        self.computing_limit = computing_limit or count_cores() + SPARE_THREADS
         self._waiting: deque[_Call] = deque()
         self._running: set[_Call] = set()
         self._idle: list[_Thread] = []
         self._timer: asyncio.TimerHandle | None = None
         self._lock = threading.Lock()
+
+    @staticmethod
+    def is_inside() -> bool:
+        """Return whether the caller runs in a thread of a pool."""
+        return _inside.get()
 
     @property
     def running(self) -> int:
@@ -273,7 +278,7 @@ slow_checks = SideThreads(2)
 """For checks that wait for another process."""
 
 
-def _cores() -> int:
+def count_cores() -> int:
     """Return the number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))

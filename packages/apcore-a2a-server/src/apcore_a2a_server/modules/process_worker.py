@@ -1,0 +1,207 @@
+"""The code of a process that runs modules for `processes.ProcessPool`, one call at a time."""
+
+import importlib.util
+import json
+import os
+import pickle
+import signal
+import socket
+import struct
+import threading
+import traceback
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from queue import SimpleQueue
+from typing import Any
+
+from apcore import CancelToken, Context, ModuleError
+
+SIZE = struct.Struct("!Q")
+"""The size of a message, which comes before it."""
+MAX_MODULES = 100
+"""Modules that a process keeps loaded, such as versions of a file that changes."""
+KEPT_ATTRIBUTES = ("trace_id", "caller_id", "call_chain", "identity", "global_deadline")
+"""Attributes of a Context that go to the process, beside its data."""
+OWN_ERRORS = ("apcore.", "apcore_a2a_server.", "builtins")
+"""Packages whose errors the server can restore."""
+
+
+@dataclass(frozen=True)
+class FileModule:
+    """A module that is loaded from its file.
+
+    Attributes:
+        path: The file.
+        name: The name under which the server has imported it.
+        class_name: The qualified name of the module's class.
+        changed: When the file was last changed: a changed one is loaded again.
+    """
+
+    path: str
+    name: str
+    class_name: str
+    changed: int
+
+    def load(self) -> Any:
+        """Import the file, and return a new module, as apcore does."""
+        spec = importlib.util.spec_from_file_location(self.name, self.path)
+        if spec is None or spec.loader is None:
+            raise ImportError(f"{self.path} can't be imported")
+        found: Any = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(found)
+        for name in self.class_name.split("."):
+            found = getattr(found, name)
+        module = found()
+        on_load = getattr(module, "on_load", None)
+        if on_load is not None:
+            on_load()
+        return module
+
+
+@dataclass(frozen=True)
+class JobContext:
+    """The part of an apcore Context that goes to another process.
+
+    Attributes:
+        data: Its data, as far as they can be pickled, with the conversation; each pickled.
+        attributes: Other attributes, each pickled.
+    """
+
+    data: Mapping[str, bytes]
+    attributes: Mapping[str, bytes]
+
+    @classmethod
+    def of(cls, context: Any) -> "JobContext":
+        """Return this part of *context*."""
+        data = dict(context.data)
+        data["ext.a2a.history"] = [*data.get("ext.a2a.history", ())]  # else JSON only on access
+        attributes = {name: getattr(context, name, None) for name in KEPT_ATTRIBUTES}
+        return cls(_pickled(data), _pickled(attributes))
+
+    def context(self) -> Any:
+        """Return a Context without services and executor, whose cancel token is never canceled."""
+        factory: Any = Context  # its type parameter for `services` can't be inferred
+        context = factory.create(data=_unpickled(self.data), cancel_token=CancelToken())
+        for name, value in _unpickled(self.attributes).items():
+            object.__setattr__(context, name, value)
+        return context
+
+
+@dataclass(frozen=True)
+class NotLoaded:
+    """The reply if the module can't be loaded in the process.
+
+    Attributes:
+        trace: The text of the error's traceback.
+    """
+
+    trace: str
+
+
+@dataclass(frozen=True)
+class PortableError:
+    """An error that a module has raised, without the parts that only its process has.
+
+    Attributes:
+        error_class: The class of the error, or the nearest one that the server knows.
+        args: Its arguments.
+        state: Its attributes.
+        trace: The text of its traceback.
+    """
+
+    error_class: type[BaseException]
+    args: tuple[Any, ...]
+    state: Mapping[str, Any]
+    trace: str
+
+    @classmethod
+    def of(cls, error: BaseException) -> "PortableError":
+        """Return *error* in this form."""
+        trace, error_class = "".join(traceback.format_exception(error)), type(error)
+        if isinstance(error, ModuleError):
+            error_class = next(each for each in error_class.__mro__ if _is_own(each))
+        elif not _is_own(error_class) or not _is_json(error.args):
+            reason = (f"The module raised {error_class.__name__}",)
+            return cls(RuntimeError, reason, {}, trace)
+        state = {name: value for name, value in vars(error).items() if _is_json(value)}
+        return cls(error_class, tuple(arg for arg in error.args if _is_json(arg)), state, trace)
+
+    def restored(self) -> BaseException:
+        """Return the error, with the traceback as a note for the log."""
+        # constructors take what they like; attributes make up for what is left out
+        error = self.error_class.__new__(self.error_class, *self.args)
+        error.args = self.args
+        error.__dict__.update({"cause": None, **self.state} if self.state else {})
+        error.add_note(f"In the module's process:\n{self.trace}")
+        return error
+
+
+def main(descriptor: int) -> None:
+    """Run modules until the server closes the socket, or ends."""
+    # a service manager may signal all processes; the server ends them after its tasks
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    connection, jobs = socket.socket(fileno=descriptor), SimpleQueue[bytes]()
+    connection.set_inheritable(False)
+    threading.Thread(target=_receive, args=(connection, jobs), daemon=True).start()
+    modules: dict[bytes, Any] = {}
+    while True:
+        reply = _reply(jobs.get(), modules)
+        connection.sendall(SIZE.pack(len(reply)) + reply)
+
+
+def _receive(connection: socket.socket, jobs: "SimpleQueue[bytes]") -> None:
+    """Queue calls; end with the server, even while a module computes or has started others."""
+    with suppress(OSError), connection.makefile("rb") as stream:
+        while header := stream.read(SIZE.size):
+            (size,) = SIZE.unpack(header)
+            jobs.put(stream.read(size))
+    os.killpg(0, signal.SIGKILL)
+
+
+def _reply(payload: bytes, modules: dict[bytes, Any]) -> bytes:
+    """Make a call; return its pickled output, or its error."""
+    packed_module, inputs, context = pickle.loads(payload)
+    try:
+        if len(modules) >= MAX_MODULES:
+            modules.clear()
+        if packed_module not in modules:
+            module = pickle.loads(packed_module)
+            modules[packed_module] = module.load() if isinstance(module, FileModule) else module
+    except Exception as error:  # loading a module runs its code
+        return pickle.dumps(NotLoaded("".join(traceback.format_exception(error))))
+    try:
+        return pickle.dumps(modules[packed_module].execute(inputs, context.context()))
+    except BaseException as error:  # modules raise what they like: their caller gets it
+        return pickle.dumps(PortableError.of(error))
+
+
+def _is_own(error_class: type) -> bool:
+    return f"{error_class.__module__}.".startswith(OWN_ERRORS)
+
+
+def _is_json(value: object) -> bool:
+    try:
+        json.dumps(value)
+    except (TypeError, ValueError, RecursionError):
+        return False
+    return True
+
+
+def _pickled(values: Mapping[str, Any]) -> dict[str, bytes]:
+    """Return the values that can be pickled."""
+    pickled: dict[str, bytes] = {}
+    for name, value in values.items():
+        with suppress(Exception):  # objects may raise anything when they are pickled
+            pickled[name] = pickle.dumps(value)
+    return pickled
+
+
+def _unpickled(values: Mapping[str, bytes]) -> dict[str, Any]:
+    """Return the values whose classes can be imported here."""
+    unpickled: dict[str, Any] = {}
+    for name, value in values.items():
+        with suppress(Exception):  # the same
+            unpickled[name] = pickle.loads(value)
+    return unpickled

@@ -1,0 +1,247 @@
+"""Processes for synchronous modules that declare `resources = {"cpu": True}`.
+
+A thread that computes shares the interpreter lock with the server; a process does not, and it can
+be ended. `process_worker` is the code that runs there.
+"""
+
+import asyncio
+import inspect
+import json
+import logging
+import os
+import pickle
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeAlias
+
+from apcore import ModuleError
+
+from .process_worker import SIZE, FileModule, JobContext, NotLoaded, PortableError
+from .threads import count_cores
+
+logger = logging.getLogger("apcore_a2a.skills")
+
+START = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv[2]);"
+    "from apcore_a2a_server.modules.process_worker import main; main(int(sys.argv[1]))"
+)
+"""Code of a worker. Its arguments are its socket's number and the import path of the server."""
+EXIT_TIMEOUT = 5.0  # seconds for a process that has closed its socket to end
+
+Begin: TypeAlias = Callable[[], Awaitable[None]]
+"""Called when a process is free, just before the module is called."""
+
+
+class ModuleProcessError(ModuleError):
+    """The process of a module ended before the module returned."""
+
+    def __init__(self, exit_code: int) -> None:
+        ended = f"exited with {exit_code}"
+        if exit_code < 0:
+            ended = f"was ended by {signal.Signals(-exit_code).name}"
+        super().__init__("MODULE_PROCESS_ENDED", f"The module's process {ended}")
+
+
+class NotPortableError(Exception):
+    """A module can't run in a process of its own."""
+
+
+def check_portable(module_id: str, module: object) -> None:
+    """Log a warning if a module that computes can't run in a process of its own."""
+    try:
+        _pack(module)
+    except NotPortableError as error:
+        _warn(module_id, error)
+
+
+def _warn(module_id: str, error: NotPortableError) -> None:
+    message = "%s declares resources.cpu, but runs in the server's process: %s"
+    logger.warning(message, module_id, error, extra={"event": "module_not_portable"})
+
+
+def _pack(module: object) -> bytes:
+    """Return a module in the form in which other processes get it.
+
+    apcore imports the files of a folder without adding them to `sys.modules`, so that pickle
+    would not find their classes: another process loads the file again.
+
+    Raises:
+        NotPortableError: The module can't run in another process.
+    """
+    module_class = type(module)
+    if os.name != "posix":
+        raise NotPortableError("this operating system does not pass sockets to processes")
+    if inspect.iscoroutinefunction(getattr(module, "execute", None)) or hasattr(module, "stream"):
+        raise NotPortableError("it is asynchronous, or streams")
+    if module_class.__module__ == "__main__":  # whose code may start a server
+        raise NotPortableError("it is defined in the main program")
+    portable = module if module_class.__module__ in sys.modules else _file_of(module_class)
+    try:
+        return pickle.dumps(portable)
+    except Exception as error:  # a module's own pickling may raise anything
+        raise NotPortableError(f"it can't be pickled ({type(error).__name__})") from None
+
+
+def _file_of(module_class: type) -> FileModule:
+    execute: Any = getattr(module_class, "execute", None)
+    path = getattr(getattr(execute, "__code__", None), "co_filename", "")
+    if "<locals>" in module_class.__qualname__ or not os.path.isfile(path):
+        raise NotPortableError("its file is unknown")
+    changed = os.stat(path).st_mtime_ns
+    return FileModule(path, module_class.__module__, module_class.__qualname__, changed)
+
+
+class _Worker:
+    """A process that makes one call after the other.
+
+    Args:
+        process: The process.
+        reader: Reads its replies.
+        writer: Writes its calls.
+    """
+
+    def __init__(
+        self,
+        process: "subprocess.Popen[bytes]",
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+    ) -> None:
+        self._process = process
+        self._reader = reader
+        self._writer = writer
+
+    @classmethod
+    async def start(cls) -> "_Worker":
+        """Start a process, in a session of its own: Ctrl+C is for the server."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            process = await asyncio.to_thread(_start, theirs.fileno())
+        return cls(process, *await asyncio.open_connection(sock=ours))
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the process has ended."""
+        return self._process.poll() is not None
+
+    async def call(self, payload: bytes) -> bytes:
+        """Send a call, and return its reply.
+
+        Raises:
+            ModuleProcessError: The process ended.
+        """
+        try:
+            self._writer.write(SIZE.pack(len(payload)) + payload)
+            await self._writer.drain()
+            (size,) = SIZE.unpack(await self._reader.readexactly(SIZE.size))
+            return await self._reader.readexactly(size)
+        except (EOFError, ConnectionError):
+            raise ModuleProcessError(await self._exit_code()) from None
+
+    async def _exit_code(self) -> int:
+        try:
+            return await asyncio.to_thread(self._process.wait, EXIT_TIMEOUT)
+        except subprocess.TimeoutExpired:  # it has only closed its socket
+            return await self.end()
+
+    async def end(self) -> int:
+        """End the process, and those that it has started; return its exit code."""
+        self._writer.close()
+        if not self.has_ended:
+            os.killpg(self._process.pid, signal.SIGKILL)
+        return await asyncio.to_thread(self._process.wait)
+
+
+def _start(descriptor: int) -> "subprocess.Popen[bytes]":
+    command = [sys.executable, "-c", START, str(descriptor), json.dumps(sys.path)]
+    return subprocess.Popen(
+        command, pass_fds=[descriptor], stdin=subprocess.DEVNULL, start_new_session=True
+    )
+
+
+class ProcessPool:
+    """Runs modules in processes, as many at a time as there are cores.
+
+    A process is started when none is free, and kept for further calls. If its call is canceled or
+    out of time, it is ended.
+
+    Args:
+        limit: How many modules run at a time; by default, the number of cores.
+    """
+
+    def __init__(self, limit: int | None = None) -> None:
+        self._limit = limit or count_cores()
+        self._places = asyncio.Semaphore(self._limit)
+        self._free: list[_Worker] = []
+        self._busy: set[_Worker] = set()
+        self._not_loaded: set[bytes] = set()
+        """Modules that could not be loaded in a process."""
+        self._starting: set[asyncio.Task[_Worker]] = set()
+
+    async def run(self, module: object, inputs: object, context: Any, begin: Begin) -> Any:
+        """Call a module in a process, as soon as one is free; cancellation ends the process.
+
+        Args:
+            module: The module.
+            inputs: Its inputs.
+            context: The apcore Context of the call.
+            begin: Called just before the module.
+
+        Raises:
+            ModuleProcessError: The process ended before the module returned.
+            NotPortableError: The module can't run in another process; it was not called.
+        """
+        packed_module = _pack(module)
+        if packed_module in self._not_loaded:
+            raise NotPortableError
+        payload = pickle.dumps((packed_module, inputs, JobContext.of(context)))
+        async with self._places:
+            worker = await self._free_worker()
+            self._busy.add(worker)
+            try:
+                await begin()
+                reply = await worker.call(payload)
+            except BaseException:  # also a cancellation: the module must not go on
+                await asyncio.shield(worker.end())
+                raise
+            finally:
+                self._busy.discard(worker)
+            self._free.append(worker)
+        outcome = pickle.loads(reply)  # from a module, which we trust as we trust it here
+        if isinstance(outcome, NotLoaded):
+            self._not_loaded.add(packed_module)
+            error = NotPortableError(f"it can't be loaded elsewhere\n{outcome.trace}")
+            _warn(context.call_chain[-1], error)
+            raise error
+        if isinstance(outcome, PortableError):
+            raise outcome.restored()
+        return outcome
+
+    async def _free_worker(self) -> _Worker:
+        """Return a process that makes no call; start one if there is none."""
+        while self._free:
+            worker = self._free.pop()
+            if not worker.has_ended:
+                return worker
+            await worker.end()
+        starting = asyncio.create_task(_Worker.start())
+        self._starting.add(starting)
+        starting.add_done_callback(self._starting.discard)
+        try:
+            return await asyncio.shield(starting)
+        except asyncio.CancelledError:  # the next call gets the process
+            starting.add_done_callback(self._on_late_start)
+            raise
+
+    def _on_late_start(self, starting: "asyncio.Task[_Worker]") -> None:
+        if not starting.cancelled() and starting.exception() is None:
+            self._free.append(starting.result())
+
+    async def close(self) -> None:
+        """End all processes; the pool can be used again."""
+        await asyncio.gather(*self._starting, return_exceptions=True)
+        workers, self._free = [*self._free, *self._busy], []
+        await asyncio.gather(*(worker.end() for worker in workers))
+        self._places = asyncio.Semaphore(self._limit)

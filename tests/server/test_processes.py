@@ -1,0 +1,320 @@
+"""Modules that declare that they compute run in processes of their own."""
+
+import asyncio
+import logging
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+from apcore import InvalidInputError, ModuleError
+from apcore_a2a_server.modules import processes
+
+from tests.facade.processes import asking, process, served
+
+from .inloop import Peer, serving, true
+from .inloop import anyio_backend as anyio_backend
+from .modules import Inputs, Module
+
+pytestmark = pytest.mark.anyio
+
+
+class Computes(Module):
+    """A module that does what its input says, and says where."""
+
+    resources: Any = {"cpu": True}  # noqa: RUF012  # some instances have their own
+
+    def __init__(self, path: Path | None = None, **resources: Any) -> None:
+        self.path = path
+        self.resources = {**self.resources, **resources}
+
+    def execute(self, inputs: Inputs, context: Any) -> Inputs:
+        action: Callable[[Inputs, Any], Any] = ACTIONS[inputs["do"]]
+        return {"process": os.getpid(), "value": action({**inputs, "path": self.path}, context)}
+
+
+def spin(inputs: Inputs, context: Any) -> None:
+    """Note the process, and compute until it is ended."""
+    Path(inputs["path"]).write_text(str(os.getpid()))
+    while True:
+        pass
+
+
+def start_another(inputs: Inputs, context: Any) -> None:
+    """Wait for a program, which notes its process."""
+    command = ["sh", "-c", f"echo $$ > {inputs['path']}; sleep 60"]
+    subprocess.run(command, check=True)
+
+
+def refuse(inputs: Inputs, context: Any) -> None:
+    raise InvalidInputError("n is odd")
+
+
+def ask(inputs: Inputs, context: Any) -> None:
+    raise ModuleError("INPUT_REQUIRED", "Which color?", {"data": {"colors": ["red", "blue"]}})
+
+
+class LocalError(Exception):
+    """An error that takes more than its text."""
+
+    def __init__(self, one: object, two: object) -> None:
+        super().__init__(one)
+
+
+def crash(inputs: Inputs, context: Any) -> None:
+    raise LocalError(object(), "hunter2")
+
+
+def see(inputs: Inputs, context: Any) -> Any:
+    context.cancel_token.check()
+    names = ("ext.a2a.task_id", "ext.a2a.context_id", "ext.a2a.history", "ext.a2a.parts")
+    return {name: context.data[name] for name in names} | {"services": context.services}
+
+
+ACTIONS: dict[str, Callable[[Inputs, Any], Any]] = {
+    "return": lambda inputs, context: inputs["value"],
+    "spin": spin,
+    "start": start_another,
+    "refuse": refuse,
+    "ask": ask,
+    "crash": crash,
+    "see": see,
+    "exit": lambda inputs, context: os._exit(3),
+    "die": lambda inputs, context: os.kill(os.getpid(), signal.SIGKILL),
+    "hide": lambda inputs, context: lambda: None,
+}
+
+
+def part(peer: Peer, do: str, **inputs: Any) -> Any:
+    return peer.wire.part(data={"do": do, **inputs})
+
+
+async def output(peer: Peer, do: str, **inputs: Any) -> Any:
+    answer = await peer.send("work", part(peer, do, **inputs))
+    assert answer.state == "completed", answer.body
+    return answer.task["artifacts"][0]["parts"][0]["data"]
+
+
+async def failure(peer: Peer, do: str) -> str:
+    answer = await peer.send("work", part(peer, do))
+    assert answer.state == "failed", answer.body
+    text: str = answer.task["status"]["message"]["parts"][0]["text"]
+    return text
+
+
+def is_running(process_id: int) -> bool:
+    """Return whether a process runs, and has not ended without a parent that notices."""
+    try:
+        return ") Z " not in Path(f"/proc/{process_id}/stat").read_text()
+    except FileNotFoundError:
+        return False
+
+
+def note_in(path: Path) -> int:
+    """Return the process that a module has noted, or 0."""
+    return int(path.read_text() or 0) if path.exists() else 0
+
+
+async def noted(path: Path) -> int:
+    await true(lambda: note_in(path))
+    return note_in(path)
+
+
+async def test_a_module_that_computes_runs_in_a_process_that_is_kept_until_the_end() -> None:
+    async with serving({"work": Computes()}) as peer:
+        value = {"text": "é" * 100_000, "number": 2**50, "none": None}
+        first = await output(peer, "return", value=value)
+        second = await output(peer, "return", value=[])
+        assert (first["value"], second["value"]) == (value, [])
+        assert first["process"] == second["process"] != os.getpid()
+        assert is_running(int(first["process"]))
+    assert not is_running(int(first["process"]))
+
+
+async def test_a_module_in_a_process_sees_the_conversation_but_no_services() -> None:
+    async with serving({"work": Computes()}) as peer:
+        answer = await peer.send("work", part(peer, "see"), peer.wire.part(text="more"))
+        seen = answer.task["artifacts"][0]["parts"][0]["data"]["value"]
+        assert seen["ext.a2a.task_id"] == answer.task["id"]
+        assert seen["ext.a2a.context_id"] == answer.task["contextId"]
+        assert seen["ext.a2a.parts"][0]["text"] == "more"
+        assert seen["services"] is None
+
+
+async def test_a_cancel_ends_the_process(tmp_path: Path) -> None:
+    path = tmp_path / "id"
+    async with serving({"work": Computes(path)}) as peer:
+        task_id = await peer.start("work", part(peer, "spin"))
+        process_id = await noted(path)
+        await peer.ask("cancel", {"id": task_id})
+        await true(lambda: not is_running(process_id))
+        assert await output(peer, "return", value=1)
+
+
+async def test_a_cancel_ends_what_the_module_has_started(tmp_path: Path) -> None:
+    path = tmp_path / "id"
+    async with serving({"work": Computes(path)}) as peer:
+        task_id = await peer.start("work", part(peer, "start"))
+        process_id = await noted(path)
+        await peer.ask("cancel", {"id": task_id})
+        await true(lambda: not is_running(process_id))
+
+
+async def test_a_timeout_ends_the_process(tmp_path: Path) -> None:
+    path = tmp_path / "id"
+    async with serving({"work": Computes(path, cpu=1, timeout=1500)}) as peer:
+        answer = await peer.send("work", part(peer, "spin"))
+        assert answer.task["status"]["message"]["parts"][0]["text"] == "Execution timed out"
+        assert not note_in(path) or not is_running(note_in(path))
+
+
+@pytest.mark.parametrize(
+    ("do", "reason"), [("exit", "exited with 3"), ("die", "was ended by SIGKILL")]
+)
+async def test_a_process_that_ends_fails_its_task_only(
+    do: str, reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with serving({"work": Computes()}) as peer:
+        assert await failure(peer, do) == "The process of the skill ended unexpectedly"
+        assert await output(peer, "return", value=1)
+    assert any(
+        reason in str(record.exc_info) or reason in record.message for record in caplog.records
+    )
+
+
+async def test_errors_mean_the_same_as_in_the_server(caplog: pytest.LogCaptureFixture) -> None:
+    async with serving({"work": Computes()}) as peer:
+        assert await failure(peer, "refuse") == "Invalid input: n is odd"
+        for do in ("crash", "hide"):
+            assert await failure(peer, do) == "Internal error"
+        paused = await peer.send("work", part(peer, "ask"))
+        assert paused.state == "input-required"
+        assert "Which color?" in str(paused.body)
+        assert "blue" in str(paused.body)
+        await peer.send("work", part(peer, "return", value=1), taskId=paused.task["id"])
+        await peer.until(paused.task["id"], "completed")
+    assert "in crash" in caplog.text  # the traceback of the process
+
+
+async def test_as_many_modules_run_at_a_time_as_there_are_cores(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes, "count_cores", lambda: 1)
+    path = tmp_path / "id"
+    async with serving({"work": Computes(path)}) as peer:
+        first = await peer.start("work", part(peer, "spin"))
+        await noted(path)
+        second = await peer.start("work", part(peer, "return", value=1))
+        await asyncio.sleep(0.3)
+        assert await peer.state(second) == "working"
+        await peer.ask("cancel", {"id": first})
+        await peer.until(second, "completed")
+
+
+async def test_a_call_that_is_canceled_before_its_process_runs_leaves_nothing_behind() -> None:
+    async with serving({"work": Computes()}) as peer:
+        for _ in range(3):
+            task_id = await peer.start("work", part(peer, "return", value=1))
+            await peer.ask("cancel", {"id": task_id})
+        assert await output(peer, "return", value=1)
+
+
+FILE = """
+import os
+from pydantic import BaseModel
+
+LOADED = []
+
+class Number(BaseModel):
+    n: int
+
+class Result(BaseModel):
+    n: int
+    process: int
+
+class Squares:
+    description = "Squares a number"
+    input_schema = Number
+    output_schema = Result
+    resources = {"cpu": 1}
+
+    def on_load(self):
+        LOADED.append(self)
+
+    def execute(self, inputs, context):
+        assert LOADED == [self]
+        return {"n": inputs["n"] ** 2, "process": os.getpid()}
+"""
+
+
+async def test_modules_of_a_folder_are_loaded_from_their_files(tmp_path: Path) -> None:
+    (tmp_path / "squares.py").write_text(FILE)
+    async with serving(str(tmp_path)) as peer:
+        answer = await peer.send("squares", peer.wire.part(data={"n": 7}))
+        data = answer.task["artifacts"][0]["parts"][0]["data"]
+        assert data["n"] == 49
+        assert data["process"] != os.getpid()
+
+
+class Locked(Computes):
+    """A module that can't be pickled."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.function = lambda: None
+
+
+class Waits(Module):
+    """A module that computes, and is asynchronous."""
+
+    resources: ClassVar[Any] = {"cpu": True}
+
+    async def execute(self, inputs: Inputs, context: Any) -> Inputs:
+        return {"process": os.getpid()}
+
+
+class Breaks(Computes):
+    """A module that can't be loaded elsewhere."""
+
+    def __setstate__(self, state: Any) -> None:
+        raise OSError("not here")
+
+
+@pytest.mark.parametrize(
+    "module", [Locked(), Waits(), Breaks()], ids=lambda each: type(each).__name__
+)
+async def test_a_module_that_can_run_nowhere_else_runs_in_the_server_and_the_log_says_so(
+    module: Module, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        async with serving({"work": module}) as peer:
+            for _ in range(2):
+                assert (await output(peer, "return", value=1))["process"] == os.getpid()
+    (record,) = [each for each in caplog.records if each.event == "module_not_portable"]  # type: ignore[attr-defined]
+    assert record.message.startswith(
+        "work declares resources.cpu, but runs in the server's process"
+    )
+
+
+@pytest.mark.process
+def test_a_process_ends_with_its_server(tmp_path: Path) -> None:
+    folder, path = tmp_path / "extensions", tmp_path / "id"
+    folder.mkdir()
+    note = f"open({str(path)!r}, 'w').write(str(os.getpid()))"
+    endless = f"{note}\n        while True: pass\n        return {{"
+    (folder / "squares.py").write_text(FILE.replace("return {", endless))
+    with process(served(folder), tmp_path) as server, asking(server) as agent:
+        agent.start("squares", parts=[{"data": {"n": 1}}])
+        deadline = time.monotonic() + 60
+        while not note_in(path):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        process_id = note_in(path)
+        server.kill()
+        while is_running(process_id):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
