@@ -1,0 +1,106 @@
+"""Synchronous modules that compute cost no replica its tasks, and those that wait run together."""
+
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.facade.processes import process
+
+from .postgresql import Database
+from .replicas import SERVE, Replica
+
+LEASE = 3
+"""Seconds that a lease lasts: less than all modules compute together."""
+
+pytestmark = [pytest.mark.process, pytest.mark.soak]
+
+CALLS = 24
+MODULE = """
+import time
+from apcore import ModuleAnnotations
+from pydantic import BaseModel
+
+class Work(BaseModel):
+    compute: float = 0
+    sleep: float = 0
+
+class Done(BaseModel):
+    rounds: int
+
+class Works:
+    description = "Computes or sleeps for some time, and notes its starts"
+    input_schema = Work
+    output_schema = Done
+    annotations = ModuleAnnotations(idempotent=True)
+    resources = {resources}
+
+    def execute(self, inputs, context):
+        with open("starts", "a") as file:
+            print(context.data["ext.a2a.task_id"], "begin", time.time(), 0, file=file)
+        time.sleep(inputs.get("sleep", 0))
+        rounds, end = 0, time.thread_time() + inputs.get("compute", 0)
+        while time.thread_time() < end:
+            rounds += 1
+        return {{"rounds": rounds}}
+"""
+
+
+@contextmanager
+def agent(home: Path, store: str, resources: str = "{}") -> Iterator[Replica]:
+    folder = home / "computing"
+    folder.mkdir(exist_ok=True)
+    (folder / "works.py").write_text(MODULE.format(resources=resources))
+    command = [sys.executable, "-c", SERVE, str(folder), store, str(LEASE)]
+    with process(command, home) as server:
+        replica = Replica(server, home)
+        with replica.client:
+            yield replica
+
+
+def send(replica: Replica, **inputs: float) -> Any:
+    """Send a message and wait for its task."""
+    message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"data": inputs}]}
+    return replica.ask("SendMessage", message=message, metadata={"skillId": "works"})["result"]
+
+
+def send_at_once(replicas: list[Replica], count: int = CALLS, **inputs: float) -> list[Any]:
+    """Send messages at the same time, to each replica in turn; return their tasks."""
+    with ThreadPoolExecutor(count) as pool:
+        turns = [replicas[number % len(replicas)] for number in range(count)]
+        return [answer["task"] for answer in pool.map(lambda to: send(to, **inputs), turns)]
+
+
+def check(replica: Replica, tasks: list[Any]) -> None:
+    assert {task["status"]["state"] for task in tasks} == {"TASK_STATE_COMPLETED"}
+    assert {replica.starts(task["id"]) for task in tasks} == {1}
+
+
+@pytest.mark.parametrize("resources", ["{}", "{'cpu': True}"], ids=["threads", "processes"])
+def test_modules_that_compute_together_are_all_started_once(tmp_path: Path, resources: str) -> None:
+    with agent(tmp_path, f"sqlite:///{tmp_path / 'agent.db'}", resources) as replica:
+        check(replica, send_at_once([replica], compute=0.2))
+        assert "WARNING" not in replica.process.log
+
+
+@pytest.mark.database
+def test_replicas_keep_their_tasks_while_modules_compute(server: Database, tmp_path: Path) -> None:
+    server.clear()
+    with ExitStack() as stack:
+        replicas = [stack.enter_context(agent(tmp_path, server.url)) for _ in range(2)]
+        check(replicas[0], send_at_once(replicas, compute=0.2))
+        assert all("replica was lost" not in replica.process.log for replica in replicas)
+
+
+@pytest.mark.clock
+def test_modules_that_wait_run_together(tmp_path: Path) -> None:
+    with agent(tmp_path, "memory") as replica:
+        send(replica)
+        begun = time.monotonic()
+        check(replica, send_at_once([replica], 64, sleep=1))
+        assert time.monotonic() - begun < 64 / 8
