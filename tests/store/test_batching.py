@@ -46,6 +46,16 @@ async def test_tasks_created_at_the_same_time_share_a_commit(
     }
 
 
+async def test_a_commit_does_not_take_more_than_a_few_megabytes(
+    store: PostgresStore, server: Database
+) -> None:
+    records = [new_record(f"t{number}") for number in range(10)]
+    for record in records:
+        record.task.history[0].parts.append(a2a.Part(raw=bytes(1_000_000)))
+    await asyncio.gather(*(begun(store, record) for record in records))
+    assert await commits(server) >= 3
+
+
 async def test_of_two_conflicting_changes_in_one_commit_only_the_first_succeeds(
     store: PostgresStore,
 ) -> None:

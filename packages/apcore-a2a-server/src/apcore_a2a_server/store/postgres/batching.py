@@ -11,10 +11,13 @@ RunBatch: TypeAlias = Callable[[Sequence[Parameters]], Awaitable[Sequence[Any]]]
 PendingCall: TypeAlias = "tuple[Parameters, asyncio.Future[Any]]"
 
 MAX_BATCH = 100  # calls
+MAX_BATCH_BYTES = 4 * 1024 * 1024  # of their tasks and events, unless it is one call
 
 
 class BatchedStatement:
     """A statement that is run in batches: calls made while a batch runs form the next one.
+
+    Each set of parameters has `event_bodies`, and may have a `body`.
 
     When a batch fails, each of its calls is run alone, so that only the faulty one fails.
 
@@ -41,8 +44,9 @@ class BatchedStatement:
         while self._pending:
             # Each statement locks the row of its task until the commit. All replicas take the
             # locks in the order of task ids, so that no two batches can deadlock.
-            calls = sorted(self._pending[:MAX_BATCH], key=lambda call: call[0]["task_id"])
-            del self._pending[:MAX_BATCH]
+            count = _batch_size([parameters for parameters, _ in self._pending[:MAX_BATCH]])
+            calls = sorted(self._pending[:count], key=lambda call: call[0]["task_id"])
+            del self._pending[:count]
             await self._run_calls(calls)
         self._running = None
 
@@ -64,3 +68,14 @@ class BatchedStatement:
         for call_index, (_, future) in enumerate(calls):
             if not future.done():  # the caller may have been cancelled
                 future.set_result(rows_by_call.get(call_index))
+
+
+def _batch_size(calls: Sequence[Parameters]) -> int:
+    """Return how many of the first calls form a batch: its commit must not take too long."""
+    total = 0
+    for count, parameters in enumerate(calls):
+        total += len(parameters["body"]) if "body" in parameters else 0
+        total += sum(map(len, parameters["event_bodies"]))
+        if total > MAX_BATCH_BYTES:
+            return max(count, 1)
+    return len(calls)
