@@ -4,7 +4,6 @@ A2AError                      (a2a-sdk)
 ├── TooMuchError              -32029, HTTP 429
 │   ├── DrainingError         HTTP 503
 │   └── StoreDownError        HTTP 503
-│       └── StoreDiskFullError
 └── InternalError             (a2a-sdk) -32603
     └── InvalidStateTransitionError
 StaleTaskError                never leaves the server
@@ -33,17 +32,15 @@ class DrainingError(TooMuchError):
     status = 503
 
 
+DISK_FULL = "The disk of the task store is full"
+"""Text for a store that can be read, but not written."""
+
+
 class StoreDownError(TooMuchError):
     """The task store is unavailable."""
 
     message = "The task store can't be reached"
     status = 503
-
-
-class StoreDiskFullError(StoreDownError):
-    """The task store can be read, but not written."""
-
-    message = "The disk of the task store is full"
 
 
 class InvalidStateTransitionError(InternalError):

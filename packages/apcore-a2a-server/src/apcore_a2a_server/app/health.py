@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from apcore_a2a_server.engine.setup import Setup
-from apcore_a2a_server.errors import StoreDiskFullError
+from apcore_a2a_server.errors import DISK_FULL
 from apcore_a2a_server.store import DiskFullError
 
 logger = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ class HealthPage:
                 await self._setup.tasks.store.check()
         except Exception as error:  # a user's store may raise anything; the log has the details
             is_full = isinstance(error, DiskFullError)
-            reason = StoreDiskFullError.message if is_full else "The task store does not answer"
+            reason = DISK_FULL if is_full else "The task store does not answer"
             logger.exception(reason, extra={"event": "health_check_failed"})
             return JSONResponse({"status": "unhealthy", "reason": reason}, 503)
         uptime = round(time.monotonic() - self._started, 3)

@@ -12,7 +12,7 @@ from apcore_a2a_core.values import dump_json
 
 from apcore_a2a_server.engine.clients import Caller
 from apcore_a2a_server.engine.handler import Events, Handler, Request
-from apcore_a2a_server.errors import StoreDiskFullError, StoreDownError
+from apcore_a2a_server.errors import DISK_FULL, StoreDownError
 from apcore_a2a_server.modules.threads import large_values
 from apcore_a2a_server.store import DiskFullError, Payload, UnavailableError
 
@@ -125,7 +125,7 @@ async def call(method: str, params: Params, handler: Handler, caller: Caller) ->
     try:
         return await operation(handler, request)
     except DiskFullError:  # the store's own errors, which have no code in the protocol
-        raise StoreDiskFullError from None
+        raise StoreDownError(DISK_FULL) from None
     except UnavailableError:
         raise StoreDownError from None
 
