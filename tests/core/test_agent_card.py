@@ -82,6 +82,7 @@ def test_a_card_describes_the_agent_and_its_interfaces(
         ("JSONRPC", "1.0", "http://localhost:8000/"),
         ("JSONRPC", "0.3", "http://localhost:8000/"),
         ("HTTP+JSON", "1.0", "http://localhost:8000/"),
+        ("HTTP+JSON", "0.3", "http://localhost:8000/"),
     ]
     assert list(card.default_input_modes) == ["text/plain", "application/json"]
     assert list(card.default_output_modes) == ["application/json"]
@@ -270,6 +271,8 @@ def test_the_merged_card_has_all_members_of_the_sdks(build: Build, full_registry
     assert ours["protocolVersion"] == "0.3.0"
     assert theirs.pop("protocolVersion") == "0.3"
     assert theirs["capabilities"]["extensions"][0].pop("required") is False
+    main = {"url": theirs["url"], "transport": theirs["preferredTransport"]}
+    theirs["additionalInterfaces"].insert(0, main)  # 0.3 §5.6.2 recommends to repeat it
     assert missing(theirs, ours) == []
 
 
@@ -307,7 +310,9 @@ def test_the_merged_card_has_every_flag_and_the_required_annotations(
     assert order["examples"] == []
     assert result["url"] == "http://localhost:8000/"
     assert result["preferredTransport"] == "JSONRPC"
-    assert result["additionalInterfaces"] == [{"url": result["url"], "transport": "JSONRPC"}]
+    assert result["additionalInterfaces"] == [
+        {"url": result["url"], "transport": transport} for transport in ("JSONRPC", "HTTP+JSON")
+    ]
     assert ".0," not in json.dumps(result["capabilities"])
 
 

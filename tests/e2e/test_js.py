@@ -19,7 +19,8 @@ def packages() -> str:
 
 
 @pytest.mark.parametrize(
-    ("binding", "version"), [("JSONRPC", "1.0"), ("HTTP+JSON", "1.0"), ("JSONRPC", "0.3")]
+    ("binding", "version"),
+    [("JSONRPC", "1.0"), ("HTTP+JSON", "1.0"), ("JSONRPC", "0.3"), ("HTTP+JSON", "0.3")],
 )
 def test_a_program_of_protocol_1_0_completes_every_step(
     agent: str, packages: str, binding: str, version: str
@@ -32,8 +33,12 @@ def test_a_program_of_protocol_1_0_completes_every_step(
     assert steps["error"]["names"][-1] == "TaskNotFoundError"
 
 
-def test_a_program_of_protocol_0_3_completes_every_step(agent: str, packages: str) -> None:
-    steps = run_steps(tool("node"), str(SCRIPTS / "sdk_js_v03.mjs"), packages, agent)
+@pytest.mark.parametrize("transport", ["JSONRPC", "HTTP+JSON"])
+def test_a_program_of_protocol_0_3_completes_every_step(
+    agent: str, packages: str, transport: str
+) -> None:
+    script = str(SCRIPTS / "sdk_js_v03.mjs")
+    steps = run_steps(tool("node"), script, packages, transport, agent)
     check(steps, agent)
     assert steps["card"]["version"] == "0.3.0"
     assert None not in steps["error"]["names"]

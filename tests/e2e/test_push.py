@@ -191,12 +191,14 @@ async def test_the_sdk_client_can_read_a_failed_push_config(
         assert [*listed.configs] == [webhook(task.id, receiver.url)]
 
 
+@pytest.mark.parametrize("transport", ["JSONRPC", "HTTP+JSON"])
 def test_a_program_of_protocol_0_3_gets_its_notifications(
-    notifier: str, receiver: Receiver
+    notifier: str, receiver: Receiver, transport: str
 ) -> None:
     python = python_environment("sdk-v03", "a2a-sdk==0.3.26")
     script = Path(__file__).parent / "scripts" / "sdk_v03_push.py"
-    steps = run_steps(str(python), "-I", "-W", "error", str(script), notifier, receiver.url)
+    arguments = (str(script), notifier, receiver.url, transport)
+    steps = run_steps(str(python), "-I", "-W", "error", *arguments)
     assert steps["card"]["push"] is True
     assert steps["send"]["config"] == {
         "id": "c1",
@@ -204,6 +206,11 @@ def test_a_program_of_protocol_0_3_gets_its_notifications(
         "token": "t-1",
         "authentication": {"schemes": ["Bearer"], "credentials": "sesame"},
     }
-    assert steps["set"]["config"] == {"id": steps["send"]["task"], "url": receiver.url}
+    no_token = {"token": ""} if transport == "HTTP+JSON" else {}  # the SDK's own default there
+    assert steps["set"]["config"] == {
+        "id": steps["send"]["task"],
+        "url": receiver.url,
+        **no_token,
+    }
     receiver.wait(3)
     assert receiver.states == STATES

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pytest
 from apcore_a2a_server import create_app
-from apcore_a2a_server.bindings.rest import ROUTES, route
+from apcore_a2a_server.bindings import rest, rest03
 from apcore_a2a_server.middleware import Authentication
 from starlette.applications import Starlette
 from starlette.responses import Response
@@ -26,7 +26,6 @@ VERBS = [
     *("GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "CONNECT", "PROPFIND"),
     *("get", "Head", "GETS", "XGET", "HEAD,GET", "CONNECT:GET", "\x00", "é", "", " GET", "GET\n"),
 ]
-TENANT = r"(?:(?P<tenant>(?!tasks/)[^/]+)/)?"
 SUFFIXES = ("/", "//", "/.", "/..", "/../", "/x", ";x", "%2f", "?", "#", "\x00", "\n", "\r", " ")
 PREFIXES = ("/", "//", "/x/..", "/.", "/\n", "/%2f", "/ ")
 OTHERS = (
@@ -52,14 +51,14 @@ def odd_forms(page: str) -> Iterator[str]:
 
 
 def rest_paths(tenant: str) -> Iterator[str]:
-    """Yield a path for each route of the REST binding."""
-    for verb, pattern, method in ROUTES:
-        without_tenant = pattern.pattern.replace(TENANT, tenant)
-        path = re.sub(r"\(\?P<\w+>[^()]*\)", "t1", without_tenant)
-        matched = route(verb, path)
-        assert matched
-        assert matched[0] == method
-        yield f"/{path}"
+    """Yield a path for each route of the REST bindings."""
+    for routes in (rest.ROUTES, rest03.ROUTES):
+        for verb, pattern, method in routes:
+            path = re.sub(r"\(\?P<\w+>[^()]*\)", "t1", pattern.pattern)
+            matched = rest.route(verb, path, routes)
+            assert matched
+            assert matched[0] == method
+            yield f"/{tenant}{path}"
 
 
 def paths_to_try(app: Starlette) -> set[str]:

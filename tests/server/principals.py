@@ -194,14 +194,21 @@ ROUTES = {
 }
 
 
+ROUTES_03 = {
+    **{name: [route.replace(" /", " /v1/") for route in routes] for name, routes in ROUTES.items()},
+    "card": ["GET /v1/card"],
+}
+
+
 def probes(operation: str) -> Iterator[Probe]:
-    """Yield the probes of an operation in each dialect, every other one under a tenant."""
+    """Yield the probes of an operation in each dialect, every other one at an unknown path."""
     seen = SEEN_LAST if operation == "subscribe" else [{}]
-    for params, tenant in zip(PARAMS[operation], cycle(["", "/acme"]), strict=False):
+    prefixes = cycle(["", "/unknown"])
+    for params, tenant in zip(PARAMS[operation], prefixes, strict=False):
         for headers in seen:
             for method in METHODS[operation].split():
                 yield Probe("POST", "/", params, method, headers)
-            for route in ROUTES[operation]:
+            for route in (*ROUTES[operation], *ROUTES_03[operation]):
                 verb, path = route.split()
                 rest = {k: v for k, v in params.items() if k not in ("id", "taskId")}
                 given = params if operation == "send" else rest

@@ -36,7 +36,7 @@ async def test_the_card_lists_the_agents_urls_and_bindings(peer: Peer) -> None:
     card = (await peer.client.get(CARD)).json()
     assert [
         (each["protocolBinding"], each["protocolVersion"]) for each in card["supportedInterfaces"]
-    ] == [("JSONRPC", "1.0"), ("JSONRPC", "0.3"), ("HTTP+JSON", "1.0")]
+    ] == [("JSONRPC", "1.0"), ("JSONRPC", "0.3"), ("HTTP+JSON", "1.0"), ("HTTP+JSON", "0.3")]
     assert {each["url"] for each in card["supportedInterfaces"]} == {"https://agent.example.com/a/"}
     assert (card["url"], card["protocolVersion"]) == ("https://agent.example.com/a/", "0.3.0")
     assert card["preferredTransport"] == "JSONRPC"

@@ -82,7 +82,7 @@ def test_the_page_can_have_another_path(modules: Registry, path: str) -> None:
     "path",
     [
         *("/", "", "/health", "health/", "/metrics", "/.well-known/agent.json", "/tasks", "/a b"),
-        *("/x/tasks/", "/extendedAgentCard", "/tasks/x", "/.well-known/agent-card.json", "/../x"),
+        *("/v1/tasks/", "/extendedAgentCard", "/tasks/x", "/.well-known/agent-card.json", "/../x"),
     ],
 )
 def test_a_path_of_the_agent_itself_is_refused(modules: Registry, path: str) -> None:

@@ -39,7 +39,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.rotating("agent", "rpc", "way")]
 
 PUBLIC = "/.well-known/agent-card.json"
 EXTENDED = "/agent/authenticatedExtendedCard"
-PAGES = [EXTENDED, "/extendedAgentCard", "/acme/extendedAgentCard"]
+PAGES = [EXTENDED, "/v1/card", "/extendedAgentCard"]
 METHODS = ["GetExtendedAgentCard", "agent/getAuthenticatedExtendedCard", "agentCard/get"]
 PEOPLE = {
     "ada": Identity("ada", roles=("admin", "staff")),
@@ -264,12 +264,13 @@ async def test_anonymous_callers_get_no_extended_card(peer: Peer, headers: Json)
 async def test_without_authentication_there_is_no_extended_card() -> None:
     async with agent() as peer:
         responses = await card_responses(peer.client)
-        assert responses.pop(PAGES[0]).status_code == 404
-        for page in PAGES[1:]:
-            answer = responses.pop(page)
-            assert answer.status_code == 400
-            (info,) = answer.json()["error"]["details"]
-            assert info["reason"] == "UNSUPPORTED_OPERATION"
+        assert responses.pop(EXTENDED).status_code == 404
+        answer = responses.pop("/v1/card")
+        assert (answer.status_code, answer.json()["code"]) == (404, -32007)
+        answer = responses.pop("/extendedAgentCard")
+        assert answer.status_code == 400
+        (info,) = answer.json()["error"]["details"]
+        assert info["reason"] == "UNSUPPORTED_OPERATION"
         for name, answer in responses.items():
             is_modern = name.startswith("GetExtendedAgentCard")
             assert answer.json()["error"]["code"] == (-32004 if is_modern else -32007)

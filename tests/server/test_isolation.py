@@ -13,7 +13,7 @@ import httpx
 import pytest
 from a2a.server.tasks import InMemoryTaskStore as SdkStore
 from apcore_a2a_server import InMemoryTaskStore, Limits
-from apcore_a2a_server.bindings import operations, rest
+from apcore_a2a_server.bindings import operations, rest, rest03
 from apcore_a2a_server.push import PushSettings
 
 from tests.serving import PATIENCE, running
@@ -92,13 +92,14 @@ def ask(client: httpx.Client, probe: Probe, subject: Subject) -> httpx.Response:
 def test_every_method_and_every_route_is_probed() -> None:
     sent = [probe for operation in PARAMS for probe in probes(operation)]
     assert {probe.method for probe in sent} - {""} == {*operations.METHODS}
+    routes = [*rest.ROUTES, *rest03.ROUTES]
     routed = {
-        (verb, pattern, bool(match["tenant"]))
-        for verb, pattern, _ in rest.ROUTES
+        (verb, pattern)
+        for verb, pattern, _ in routes
         for probe in sent
-        if verb == probe.verb and (match := pattern.fullmatch(probe.path[1:]))
+        if verb == probe.verb and pattern.fullmatch(probe.path[1:])
     }
-    assert routed == {(r[0], r[1], tenant) for r in rest.ROUTES for tenant in (False, True)}
+    assert routed == {(verb, pattern) for verb, pattern, _ in routes}
 
 
 @pytest.mark.rotating("world")

@@ -1,13 +1,13 @@
 // Use an agent with the JavaScript SDK for A2A 0.3; print one JSON line for each step.
-// Arguments: the folder with the packages, and the agent's URL.
+// Arguments: the folder with the packages, the transport, and the agent's URL.
 
 import { randomUUID } from "node:crypto";
 import { createRequire } from "node:module";
 import { join } from "node:path";
 
-const [folder, url] = process.argv.slice(2);
+const [folder, transport, url] = process.argv.slice(2);
 const require = createRequire(join(folder, "package.json"));
-const { ClientFactory } = require("sdk-v03/client");
+const { ClientFactory, ClientFactoryOptions } = require("sdk-v03/client");
 
 const report = (step, result) => console.log(JSON.stringify({ step, ...result }));
 const output = (task) => task.artifacts[0].parts[0].data;
@@ -36,7 +36,8 @@ async function refusal(attempt) {
   }
 }
 
-const client = await new ClientFactory().createFromUrl(url);
+const options = { ...ClientFactoryOptions.default, preferredTransports: [transport] };
+const client = await new ClientFactory(options).createFromUrl(url);
 const card = await client.getAgentCard();
 report("card", {
   url: card.url,

@@ -1,6 +1,6 @@
 """Use an agent with the SDK for A2A 0.3; print one JSON line for each step.
 
-Runs in an environment of its own, with the agent's URL as its argument.
+Runs in an environment of its own, with the agent's URL and the transport as its arguments.
 """
 
 # mypy: ignore-errors
@@ -16,7 +16,7 @@ from uuid import uuid4
 
 import httpx
 from a2a.client import A2ACardResolver, Client, ClientConfig, ClientFactory
-from a2a.client.errors import A2AClientError, A2AClientJSONRPCError
+from a2a.client.errors import A2AClientError, A2AClientHTTPError, A2AClientJSONRPCError
 from a2a.types import (
     AgentCard,
     DataPart,
@@ -65,12 +65,14 @@ def state(task: Task) -> str:
 class Clients:
     """A client that streams, one that waits, and one that does not."""
 
-    def __init__(self, card: AgentCard, http: httpx.AsyncClient) -> None:
-        self.streaming = ClientFactory(ClientConfig(httpx_client=http)).create(card)
-        waiting = ClientConfig(httpx_client=http, streaming=False)
-        self.blocking = ClientFactory(waiting).create(card)
-        polling = ClientConfig(httpx_client=http, streaming=False, polling=True)
-        self.polling = ClientFactory(polling).create(card)
+    def __init__(self, card: AgentCard, http: httpx.AsyncClient, transport: str) -> None:
+        def client(**options: bool) -> Client:
+            config = ClientConfig(httpx_client=http, supported_transports=[transport], **options)
+            return ClientFactory(config).create(card)
+
+        self.streaming = client()
+        self.blocking = client(streaming=False)
+        self.polling = client(streaming=False, polling=True)
 
     async def send(self) -> None:
         task = await task_of(self.blocking, ask("markdown.html", "# Tea"))
@@ -124,15 +126,17 @@ class Clients:
 
 
 async def code(attempt: Awaitable[Task]) -> Any:
-    """Return the error code that the SDK reports for *attempt*, or None if it reports none."""
+    """Return the code that the SDK reports for *attempt*: of JSON-RPC, or else of HTTP."""
     try:
         task = await attempt
+    except A2AClientHTTPError as error:
+        return error.status_code
     except A2AClientError as error:
         return error.error.code if isinstance(error, A2AClientJSONRPCError) else None
     return state(task)
 
 
-async def main(url: str) -> None:
+async def main(url: str, transport: str) -> None:
     async with httpx.AsyncClient(timeout=20, trust_env=False) as http:
         card = await A2ACardResolver(http, url).get_agent_card()
         report(
@@ -142,7 +146,7 @@ async def main(url: str) -> None:
             streaming=card.capabilities.streaming,
             skills=[skill.id for skill in card.skills],
         )
-        clients = Clients(card, http)
+        clients = Clients(card, http, transport)
         await clients.send()
         await clients.numbers()
         await clients.stream()
@@ -152,4 +156,4 @@ async def main(url: str) -> None:
         await clients.error()
 
 
-asyncio.run(main(sys.argv[1]))
+asyncio.run(main(*sys.argv[1:]))

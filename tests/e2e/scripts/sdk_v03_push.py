@@ -1,6 +1,7 @@
 """Set up webhooks with the SDK for A2A 0.3; print one JSON line for each step.
 
-Runs in an environment of its own, with the agent's URL and the webhook's as its arguments.
+Runs in an environment of its own, with the agent's URL, the webhook's and the transport as its
+arguments.
 """
 
 # mypy: ignore-errors
@@ -35,7 +36,7 @@ def as_json(response: TaskPushNotificationConfig) -> Any:
     return config.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
-async def main(url: str, hook: str) -> None:
+async def main(url: str, hook: str, transport: str) -> None:
     push_config = PushNotificationConfig(
         id="c1",
         url=hook,
@@ -45,7 +46,7 @@ async def main(url: str, hook: str) -> None:
     async with httpx.AsyncClient(timeout=20, trust_env=False) as http:
         card = await A2ACardResolver(http, url).get_agent_card()
         report("card", push=card.capabilities.push_notifications)
-        config = ClientConfig(httpx_client=http, streaming=False)
+        config = ClientConfig(httpx_client=http, streaming=False, supported_transports=[transport])
         config.push_notification_configs = [push_config]
         client = ClientFactory(config).create(card)
         parts = [Part(root=DataPart(data={"n": 1}))]

@@ -24,6 +24,9 @@ EXTENSION_URI = "https://github.com/aipartnerup/apcore-a2a/extensions/skills/v1"
 FLAGS = {"streaming": False, "pushNotifications": False, "extendedAgentCard": False}
 """Capabilities that the JSON of a card always has, by their defaults."""
 
+INTERFACES = (("JSONRPC", "1.0"), ("JSONRPC", "0.3"), ("HTTP+JSON", "1.0"), ("HTTP+JSON", "0.3"))
+"""Bindings and versions in the order of preference; clients of the last one append `/v1`."""
+
 Entry = tuple[a2a.AgentSkill, Value]
 """A skill, and its details for the extension."""
 
@@ -81,7 +84,7 @@ class AgentCardBuilder:
             security_schemes=security_schemes,
             security_requirements=[a2a.SecurityRequirement(schemes=s) for s in alternatives],
         )
-        for binding, protocol in (("JSONRPC", "1.0"), ("JSONRPC", "0.3"), ("HTTP+JSON", "1.0")):
+        for binding, protocol in INTERFACES:
             card.supported_interfaces.add(
                 url=url, protocol_binding=binding, protocol_version=protocol
             )
@@ -162,5 +165,7 @@ def card_to_dict(card: a2a.AgentCard, *, state_transition_history: bool = False)
         "protocolVersion": "0.3.0",
         "url": url,
         "preferredTransport": "JSONRPC",
-        "additionalInterfaces": [{"url": url, "transport": "JSONRPC"}],
+        "additionalInterfaces": [
+            {"url": url, "transport": binding} for binding in ("JSONRPC", "HTTP+JSON")
+        ],
     }

@@ -16,6 +16,7 @@ from starlette.routing import Route
 from apcore_a2a_server.bindings.jsonrpc import JsonRpc
 from apcore_a2a_server.bindings.landing import LandingPage
 from apcore_a2a_server.bindings.rest import Rest
+from apcore_a2a_server.bindings.rest03 import Rest03
 from apcore_a2a_server.fields import OptionError, configured_by
 from apcore_a2a_server.middleware import build_middleware
 from apcore_a2a_server.modules.source import executor_of
@@ -134,6 +135,7 @@ def _routes(agent: Agent, settings: Settings) -> list[Route]:
         *(Route(path, agent.cards.show) for path in CARD_PATHS),
         Route("/health", agent.health.show),
         Route("/agent/authenticatedExtendedCard", agent.cards.show_extended),
+        Route("/v1/{path:path}", Rest03(agent.handler, mapper, **_sizes(settings))),
     ]
 
 

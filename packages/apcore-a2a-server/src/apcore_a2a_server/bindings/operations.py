@@ -83,8 +83,17 @@ def read_params(method: str, params: Json) -> Params:
     return Params(message, params["message"].get("parts") if is_send else None)
 
 
-async def perform(method: str, params: Params, handler: Handler, caller: Caller) -> Any:
+async def perform(
+    method: str, params: Params, handler: Handler, caller: Caller, dialect: V1 | None = None
+) -> Any:
     """Call the operation of *method*, and encode its result.
+
+    Args:
+        method: The name of the method, of 1.0 or 0.3.
+        params: Its params.
+        handler: Performs the operation.
+        caller: The sender of the request.
+        dialect: The dialect of the result, if it is not the method's.
 
     Returns:
         A JSON value, a large one as bytes, or a `Stream`.
@@ -93,7 +102,7 @@ async def perform(method: str, params: Params, handler: Handler, caller: Caller)
         A2AError: The operation refuses the request.
     """
     result = await call(method, params, handler, caller)
-    dialect, message, length = METHODS[method][0], params.message, history_length(params)
+    dialect, message, length = dialect or METHODS[method][0], params.message, history_length(params)
     if isinstance(result, a2a.Task):
         is_send = isinstance(message, a2a.SendMessageRequest)
         encode = partial(dialect.sent if is_send else dialect.task, result, length)

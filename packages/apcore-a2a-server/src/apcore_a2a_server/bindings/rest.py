@@ -1,7 +1,7 @@
 """HTTP+JSON: the REST binding of A2A 1.0 (§11), over the same operations as JSON-RPC."""
 
 import re
-from typing import Any
+from typing import Any, ClassVar, TypeAlias
 from urllib.parse import parse_qsl, unquote
 
 from a2a.utils.errors import (
@@ -24,12 +24,14 @@ from .http import Endpoint, Headers, HttpRequest, respond, retry_headers, send_e
 from .jsonrpc import check_media_type, protocol_version
 from .operations import Stream, perform, read_params
 
+NO_ROUTE = "No operation has this path"
 MEDIA_TYPE = b"application/a2a+json"
 TASK = r"tasks/(?P<id>[^/:]+)"
 PUSH = r"tasks/(?P<taskId>[^/:]+)/pushNotificationConfigs"
-ROUTES = [
-    (verb, re.compile(rf"(?:(?P<tenant>(?!tasks/)[^/]+)/)?{path}"), method)
-    # a first segment that is not "tasks" is a tenant (§11.3)
+Routes: TypeAlias = list[tuple[str, re.Pattern[str], str]]
+"""Verbs, patterns of paths, and methods."""
+ROUTES: Routes = [
+    (verb, re.compile(path), method)
     for verb, path, method in (
         ("POST", "message:send", "SendMessage"),
         ("POST", "message:stream", "SendStreamingMessage"),
@@ -50,9 +52,9 @@ ENCODED_SLASH = "\udc2f"
 
 No client can send it: it is a character that UTF-8 cannot encode.
 """
-NUMBERS = {"historyLength", "history_length", "pageSize", "page_size"}
+NUMBERS = {"historyLength", "history_length", "limit", "pageSize", "page_size"}
 BOOLEANS = {"includeArtifacts", "include_artifacts"}
-"""Query parameters that are not strings, in both spellings of ProtoJSON."""
+"""Query parameters that are not strings, in all their spellings."""
 
 
 class MethodNotAllowedError(MethodNotFoundError):
@@ -77,27 +79,25 @@ For media types the protocol names 415 in 1.0.0 and 400 in 1.0.1. 415 is what HT
 
 
 class Rest(Endpoint):
-    """The ASGI endpoint for the REST routes, with or without a tenant as first segment."""
+    """The ASGI endpoint for the REST routes."""
+
+    routes: ClassVar[Routes] = ROUTES
 
     async def find(self, scope: Scope, send: Send) -> tuple[str, Json] | None:
         """Return the method and the params in the path; answer others with 404 or 405."""
         path = operation_path(scope)
-        target = route(scope["method"], path)
-        if target is None and (verbs := allowed_verbs(path)):
+        target = route(scope["method"], path, self.routes)
+        if target is None and (verbs := allowed_verbs(path, self.routes)):
             allow = (b"allow", ", ".join(verbs).encode())
             message = f"This path takes {' or '.join(verbs)} only"
             await self.refuse(send, MethodNotAllowedError(message), [allow])
         elif target is None:
-            await self.refuse(send, MethodNotFoundError("No operation has this path"))
+            await self.refuse(send, MethodNotFoundError(NO_ROUTE))
         return target
 
     async def refuse(self, send: Send, error: Exception, headers: Headers = ()) -> None:
         """Send *error* as a `google.rpc.Status` in JSON (§11.6)."""
-        rpc_error = self.mapper.to_jsonrpc_error(error)
-        code, name = STATUSES.get(type(error), (500, "INTERNAL"))
-        details = error_details(rpc_error)
-        status = {"code": code, "status": name, "message": rpc_error["message"], "details": details}
-        document = {"error": status}
+        code, document = error_status(self.mapper.to_jsonrpc_error(error), error)
         await respond(send, document, status=code, media_type=MEDIA_TYPE, headers=headers)
 
     async def answer(self, target: tuple[str, Json], request: HttpRequest, send: Send) -> None:
@@ -108,8 +108,8 @@ class Rest(Endpoint):
             if protocol_version(request) not in ("", "1.0"):
                 raise VersionNotSupportedError
             # the path comes last: neither query nor body may name another task
-            body = await self.decode(request, self._body, request)
-            params = {**_query(request.scope), **body, **path_params}
+            body = await self.decode(request, self.body_params, request)
+            params = {**query_params(request.scope), **body, **path_params}
             message = await self.decode(request, read_params, method, params)
             result = await perform(method, message, self.handler, request.caller)
         except Exception as error:  # the mapper decides what clients see of any exception
@@ -120,7 +120,12 @@ class Rest(Endpoint):
         else:
             await respond(send, result, media_type=MEDIA_TYPE)
 
-    def _body(self, request: HttpRequest) -> Json:
+    def body_params(self, request: HttpRequest) -> Json:
+        """Return the members of the body.
+
+        Raises:
+            A2AError: The body is not a JSON object.
+        """
         if not request.body:
             return {}
         check_media_type(request.caller.headers)
@@ -130,30 +135,36 @@ class Rest(Endpoint):
         return value
 
 
-def route(verb: str, path: str) -> tuple[str, Json] | None:
+def error_status(rpc_error: Json, error: Exception) -> tuple[int, Json]:
+    """Return the HTTP status and the `google.rpc.Status` for an error."""
+    code, name = STATUSES.get(type(error), (500, "INTERNAL"))
+    details = error_details(rpc_error)
+    status = {"code": code, "status": name, "message": rpc_error["message"], "details": details}
+    return code, {"error": status}
+
+
+def route(verb: str, path: str, routes: Routes = ROUTES) -> tuple[str, Json] | None:
     """Return the method for verb and path, and the params in the path (§11.3).
 
     Example:
         ```python
         from apcore_a2a_server.bindings.rest import route
 
-        print(route("POST", "acme/tasks/t1:cancel"))
-        #> ('CancelTask', {'tenant': 'acme', 'id': 't1'})
+        print(route("POST", "tasks/t1:cancel"))
+        #> ('CancelTask', {'id': 't1'})
         ```
     """
-    for route_verb, pattern, method in ROUTES:
+    for route_verb, pattern, method in routes:
         match = pattern.fullmatch(path) if verb == route_verb else None
         if match is not None:
-            params = match.groupdict(default="")
-            return method, {
-                name: text.replace(ENCODED_SLASH, "/") for name, text in params.items() if text
-            }
+            params = match.groupdict()
+            return method, {name: text.replace(ENCODED_SLASH, "/") for name, text in params.items()}
     return None
 
 
-def allowed_verbs(path: str) -> list[str]:
+def allowed_verbs(path: str, routes: Routes = ROUTES) -> list[str]:
     """Return the verbs with which a path has operations."""
-    verbs = (verb for verb, pattern, _ in ROUTES if pattern.fullmatch(path))
+    verbs = (verb for verb, pattern, _ in routes if pattern.fullmatch(path))
     return [*dict.fromkeys(verbs)]
 
 
@@ -168,7 +179,7 @@ def operation_path(scope: Scope) -> str:
     return "/".join(unquote(segment).replace("/", ENCODED_SLASH) for segment in segments).strip("/")
 
 
-def _query(scope: Scope) -> Json:
+def query_params(scope: Scope) -> Json:
     """Return the query parameters (§11.5), with numbers and booleans converted."""
     pairs = parse_qsl(scope["query_string"].decode("latin-1"))
     return {name: _typed(name, text) for name, text in pairs}

@@ -1,0 +1,192 @@
+"""HTTP+JSON of A2A 0.3: the JSON of its protocol buffers, which has names of its own.
+
+The SDKs of 0.3 write and read ProtoJSON in this binding, while its text (0.3 §3.2.3) and JSON-RPC
+have the types of TypeScript. Requests are accepted in both forms; results are ProtoJSON, since the
+official Python SDK refuses members that it does not know.
+"""
+
+from collections.abc import Callable
+from typing import Any, ClassVar, TypeAlias
+
+from a2a import types as a2a
+from a2a.utils.errors import JSON_RPC_ERROR_CODE_MAP
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import Message
+
+from apcore_a2a_core.records import Payload
+from apcore_a2a_core.schema import is_array, is_object
+from apcore_a2a_core.states import SETTLED
+
+from .decode import invalid
+from .encode import V1
+
+Json: TypeAlias = dict[str, Any]
+
+FILE_NAMES = {
+    "fileWithUri": "uri",
+    "file_with_uri": "uri",
+    "fileWithBytes": "bytes",
+    "file_with_bytes": "bytes",
+    "mime_type": "mimeType",
+}
+"""Members of a file in ProtoJSON, and their names in the text of 0.3."""
+WEBHOOK_NAMES = {
+    "pushNotification": "pushNotificationConfig",
+    "push_notification": "pushNotificationConfig",
+}
+MESSAGE_FIELDS = ("messageId", "contextId", "taskId", "role", "metadata", "extensions")
+ERROR_TYPES = {code: kind.__name__ for kind, code in JSON_RPC_ERROR_CODE_MAP.items()}
+
+
+def read_send(body: Json) -> Json:
+    """Return the params of `message/send` in the text's form, from that form or from ProtoJSON.
+
+    ProtoJSON omits `blocking` if it is false, so a configuration without it does not wait.
+
+    Raises:
+        InvalidParamsError: A member is given in two spellings.
+
+    Example:
+        ```python
+        from apcore_a2a_core.dialects.protojson03 import read_send
+
+        print(read_send({"request": {"content": [{"data": {"data": {"n": 1}}}]}}))
+        #> {'message': {'parts': [{'data': {'n': 1}}], 'kind': 'message'}}
+        ```
+    """
+    body = _renamed(body, {"request": "message"}, "params")
+    message, configuration = body.get("message"), body.get("configuration")
+    is_protojson = False
+    if is_object(message) and "content" in message:
+        is_protojson = True
+        message = _renamed(message, {"content": "parts"}, "params.message")
+        parts: Any = message["parts"]
+        parts = [*map(_read_part, parts)] if is_array(parts) else parts
+        body = {**body, "message": {**message, "parts": parts, "kind": "message"}}
+    if is_object(configuration):
+        configuration = _renamed(configuration, WEBHOOK_NAMES, "params.configuration")
+        defaults = {"blocking": False} if is_protojson else {}
+        body = {**body, "configuration": {**defaults, **configuration}}
+    return body
+
+
+def read_push_config(body: Json) -> Json:
+    """Return the push config in *body* in the text's form; the path names its task."""
+    config = body.get("config")
+    config = config if is_object(config) else body
+    names = {"push_notification_config": "pushNotificationConfig"}
+    config = _renamed(config, names, "params.config")
+    nested = config.get("pushNotificationConfig")
+    if not is_object(nested):
+        return config
+    config_id = body.get("configId") or body.get("config_id")
+    given_id = {"id": config_id} if config_id and not nested.get("id") else {}
+    return {"pushNotificationConfig": {**nested, **given_id}}
+
+
+def push_config(document: Json) -> Json:
+    """Return a push config of 0.3 as ProtoJSON, in which it has a name and no status."""
+    config = document["pushNotificationConfig"]
+    name = f"tasks/{document['taskId']}/pushNotificationConfigs/{config['id']}"
+    return {"name": name, "pushNotificationConfig": config}
+
+
+def _renamed(value: Json, names: dict[str, str], path: str) -> Json:
+    """Return an object with other names for members.
+
+    Raises:
+        InvalidParamsError: A member is given under two names.
+    """
+    if names.keys().isdisjoint(value):
+        return value
+    result: Json = {}
+    for name, item in value.items():
+        new_name = names.get(name, name)
+        if new_name in result:
+            raise invalid(f"{path}.{new_name}", f"must not be given as {name} too")
+        result[new_name] = item
+    return result
+
+
+def _read_part(part: Any) -> Any:
+    """Return a part in the text's form; what is no part is left to the decoder."""
+    if not is_object(part):
+        return part
+    file, data = part.get("file"), part.get("data")
+    if is_object(file):
+        return {**part, "file": _renamed(file, FILE_NAMES, "params.message.content.file")}
+    if is_object(data) and data.keys() <= {"data"}:
+        return {**part, "data": data.get("data", {})}
+    return part
+
+
+class V03ProtoJson(V1):
+    """The dialect of HTTP+JSON of A2A 0.3."""
+
+    version = "0.3"
+    shapes: ClassVar[dict[type[Message], Callable[[Json], Json]]] = {}
+
+    def _write(self, field: FieldDescriptor) -> Callable[[Any], Any]:
+        write = super()._write(field)
+        if field.enum_type is None:
+            return write
+
+        def write_enum(value: int) -> str:
+            name: str = write(value)
+            return "TASK_STATE_CANCELLED" if name == "TASK_STATE_CANCELED" else name
+
+        return write_enum
+
+    def event(
+        self,
+        payload: Payload,
+        history_length: int | None = None,
+        *,
+        until: frozenset[int] = SETTLED,
+    ) -> Json:
+        """Return one event of a stream, which says of a status whether it is the last."""
+        result = super().event(payload, history_length)
+        if isinstance(payload, a2a.TaskStatusUpdateEvent):
+            result["statusUpdate"]["final"] = payload.status.state in until
+        return result
+
+    def error(self, error: Json) -> Json:
+        """Return a JSON-RPC error with the name of its type: one SDK reads this, one the code."""
+        kind = ERROR_TYPES.get(error["code"])
+        return {**error, "type": kind} if kind else error
+
+
+def _part(part: Json) -> Json:
+    """Convert a part; data that are no object are wrapped as the SDK does."""
+    metadata = part.get("metadata", {})
+    if "text" in part:
+        result: Json = {"text": part["text"]}
+    elif "data" not in part:
+        result = {"file": _file(part)}
+    elif isinstance(part["data"], dict):
+        result = {"data": {"data": part["data"]}}
+    else:
+        result = {"data": {"data": {"value": part["data"]}}}
+        metadata = {**metadata, "data_part_compat": True}
+    return {**result, "metadata": metadata} if metadata else result
+
+
+def _file(part: Json) -> Json:
+    """Convert a file, whose bytes become a `data:` URI (RFC 2397).
+
+    The SDKs for Python encode `fileWithBytes` in base64 twice, and those for JavaScript once, so
+    that there are no bytes that both can read.
+    """
+    media_type, encoded = part.get("mediaType", ""), part.get("raw")
+    uri = part.get("url") if encoded is None else f"data:{media_type};base64,{encoded}"
+    members = {"fileWithUri": uri, "mimeType": media_type, "name": part.get("filename")}
+    return {name: value for name, value in members.items() if value}
+
+
+def _message(body: Json) -> Json:
+    """Rename the parts, and omit members that the protocol buffers of 0.3 do not have."""
+    known = {name: item for name, item in body.items() if name in MESSAGE_FIELDS}
+    return {**known, "content": body.get("parts", [])}
+
+
+V03ProtoJson.shapes = {a2a.Part: _part, a2a.Message: _message}

@@ -1,0 +1,85 @@
+"""HTTP+JSON of A2A 0.3 at `/v1/…` (0.3 §3.5.3), over the same operations as JSON-RPC."""
+
+import re
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+from apcore_a2a_core.dialects import Json, protojson03
+from starlette.types import Send
+
+from apcore_a2a_server.middleware import log_context
+
+from .http import Headers, HttpRequest, respond, retry_headers, send_events
+from .operations import Stream, perform, read_params
+from .rest import PUSH, STATUSES, TASK, Rest, Routes, query_params
+
+SET_PUSH = "tasks/pushNotificationConfig/set"
+GET_PUSH = "tasks/pushNotificationConfig/get"
+LIST_PUSH = "tasks/pushNotificationConfig/list"
+DELETE_PUSH = "tasks/pushNotificationConfig/delete"
+ROUTES = [
+    (verb, re.compile(f"v1/{path}"), method)
+    for verb, path, method in (
+        ("POST", "message:send", "message/send"),
+        ("POST", "message:stream", "message/stream"),
+        ("GET", "tasks", "tasks/list"),
+        ("GET", TASK, "tasks/get"),
+        ("POST", f"{TASK}:cancel", "tasks/cancel"),
+        # POST in the text and in JavaScript, GET in the protocol buffers and in Python
+        ("POST", f"{TASK}:subscribe", "tasks/resubscribe"),
+        ("GET", f"{TASK}:subscribe", "tasks/resubscribe"),
+        ("POST", PUSH, SET_PUSH),
+        ("GET", PUSH, LIST_PUSH),
+        ("GET", f"{PUSH}/(?P<pushNotificationConfigId>[^/]+)", GET_PUSH),
+        ("DELETE", f"{PUSH}/(?P<pushNotificationConfigId>[^/]+)", DELETE_PUSH),
+        ("GET", "card", "agent/getAuthenticatedExtendedCard"),
+    )
+]
+DIALECT = protojson03.V03ProtoJson()
+READERS: dict[str, Callable[[Json], Json]] = {
+    "message/send": protojson03.read_send,
+    "message/stream": protojson03.read_send,
+    SET_PUSH: protojson03.read_push_config,
+}
+"""Functions that convert bodies into params, by method."""
+WRITERS: dict[str, Callable[[Any], Json]] = {
+    SET_PUSH: protojson03.push_config,
+    GET_PUSH: protojson03.push_config,
+    LIST_PUSH: lambda configs: {"configs": [protojson03.push_config(each) for each in configs]},
+    DELETE_PUSH: lambda _: {},
+}
+"""Functions that convert results of the dialect into bodies, by method."""
+STATUS_OF_CODE = {-32002: 409, -32003: 501, -32004: 501, -32007: 404}
+"""HTTP statuses that differ from those of 1.0, by JSON-RPC code, as in the SDK of 0.3."""
+
+
+class Rest03(Rest):
+    """The ASGI endpoint for `/v1/…`: always 0.3, whatever `A2A-Version` says."""
+
+    routes: ClassVar[Routes] = ROUTES
+
+    async def refuse(self, send: Send, error: Exception, headers: Headers = ()) -> None:
+        """Send *error* with the code of JSON-RPC and the name of its type."""
+        rpc_error = self.mapper.to_jsonrpc_error(error)
+        status, _ = STATUSES.get(type(error), (500, ""))
+        status = STATUS_OF_CODE.get(rpc_error["code"], status)
+        await respond(send, DIALECT.error(rpc_error), status=status, headers=headers)
+
+    async def answer(self, target: tuple[str, Json], request: HttpRequest, send: Send) -> None:
+        """Perform the method of the route, and send its result or error."""
+        method, path_params = target
+        log_context(operation=method)
+        try:
+            document = await self.decode(request, self.body_params, request)
+            body = await self.decode(request, READERS.get(method, dict), document)
+            # the path comes last: neither query nor body may name another task
+            params = {**query_params(request.scope), **body, **path_params}
+            message = await self.decode(request, read_params, method, params)
+            result = await perform(method, message, self.handler, request.caller, DIALECT)
+        except Exception as error:  # the mapper decides what clients see of any exception
+            await self.refuse(send, error, retry_headers(error))
+            return
+        if isinstance(result, Stream):
+            await send_events(send, request.caller.connection, *result)
+        else:
+            await respond(send, WRITERS[method](result) if method in WRITERS else result)
