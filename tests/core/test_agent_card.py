@@ -248,6 +248,20 @@ def shown(
         yield build(full_registry, capabilities=AgentCapabilities())
 
 
+def test_the_card_of_a_tenant_has_its_urls_and_the_name_of_its_skill(
+    build: Build, full_registry: Registry
+) -> None:
+    (skill_id, *_) = full_registry.list()
+    url = "https://agent.example/a"
+    card = build(full_registry, url=url, tenant="billing", visible=skill_id.__eq__)
+    assert [(each.url, each.tenant) for each in card.supported_interfaces] == [
+        (url, "billing"),
+        (f"{url}/billing/", "billing"),
+    ] * 2
+    assert (card.name, card.description) == (card.skills[0].name, card.skills[0].description)
+    assert card_to_dict(card)["url"] == f"{url}/billing/"
+
+
 def test_the_merged_card_is_a_valid_card_of_protocol_0_3(
     build: Build, full_registry: Registry
 ) -> None:

@@ -27,6 +27,7 @@ from apcore_a2a_server.app.loading import MAX_SHOWN
 from apcore_a2a_server.app.options import Limits, ServeSettings
 from apcore_a2a_server.fields import (
     KINDS,
+    PAIRS,
     SWITCH,
     options_of,
 )
@@ -122,6 +123,7 @@ def test_flags_win_over_variables_and_variables_over_the_file(
     mode: str, write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     values: dict[Any, list[str]] = {KINDS[kind]: examples for kind, examples in VALUES.items()}
+    values[PAIRS] = ["a=skill.one", "b=skill.two,c=skill.one", "skills"]
     for option in OPTIONS.values():
         if option.name == "config":
             continue
@@ -170,6 +172,20 @@ def test_a_list_can_be_written_in_every_way(write: Write, monkeypatch: pytest.Mo
     monkeypatch.setenv("APCORE_A2A_CORS_ORIGINS", "https://a https://b")
     assert read() == expected
     assert read("--cors-origins", "") == {"cors_origins": []}
+
+
+def test_tenants_can_be_written_in_every_way(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = {"tenant": ["billing=billing.ask", "tea=kitchen.tea"]}
+
+    assert read("--tenant", "billing=billing.ask", "--tenant", "tea=kitchen.tea") == expected
+    for written in (
+        {"billing": "billing.ask", "tea": "kitchen.tea"},
+        ["billing=billing.ask", "tea=kitchen.tea"],
+    ):
+        assert read("--config", write(tenant=written)) == expected
+    monkeypatch.setenv("APCORE_A2A_TENANT", "billing=billing.ask tea=kitchen.tea")
+    assert read() == expected
+    assert read("--tenant", "skills") == {"tenant": ["skills"]}
 
 
 @pytest.mark.parametrize("mode", HEADERS)
@@ -265,6 +281,10 @@ def folder(tmp_path: Path) -> Path:
             "--input-timeout must be greater than 0 and at most a year",
         ),
         (["--allowed-hosts", "a.*"], "--allowed-hosts may have a * alone"),
+        (["--tenant", "billing"], "--tenant takes NAME=SKILL, or skills, not 'billing'"),
+        (["--tenant", "a/b=tea"], "--tenant may have ASCII letters, digits and . _ ~ - in names"),
+        (["--tenant", "v1=no.such"], "--tenant can't have the name 'v1'"),
+        (["--tenant", "tea=no.such"], "--tenant has no skill for 'tea'"),
         (["--input-timeout", "0"], "--input-timeout must be greater than 0 and at most a year"),
         (["--disconnect-grace", "-1"], "--disconnect-grace must be a number from 0 to a year"),
         (["--url", "agent.example.com"], "--url must begin with http:// or https://"),

@@ -160,7 +160,7 @@ PARAMS: dict[str, list[Json]] = {
         {"id": TASK, "pushNotificationConfigId": "hook"},
         {"taskId": TASK},
     ],
-    "card": [{}, {"tenant": TASK, "id": TASK}],
+    "card": [{}, {"tenant": TASK, "id": TASK}, {"tenant": "memory"}],
 }
 """The params to try in each operation."""
 
@@ -198,12 +198,14 @@ ROUTES_03 = {
     **{name: [route.replace(" /", " /v1/") for route in routes] for name, routes in ROUTES.items()},
     "card": ["GET /v1/card"],
 }
+TENANTS = {"memory": "recall"}
+"""The tenants of the probed agent."""
 
 
 def probes(operation: str) -> Iterator[Probe]:
-    """Yield the probes of an operation in each dialect, every other one at an unknown path."""
+    """Yield the probes of an operation in each dialect, in turn for the agent and for tenants."""
     seen = SEEN_LAST if operation == "subscribe" else [{}]
-    prefixes = cycle(["", "/unknown"])
+    prefixes = cycle(["", "/memory", "/unknown"])
     for params, tenant in zip(PARAMS[operation], prefixes, strict=False):
         for headers in seen:
             for method in METHODS[operation].split():

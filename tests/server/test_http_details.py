@@ -80,20 +80,24 @@ async def test_a_body_that_is_not_json_gets_415_in_the_form_of_the_binding() -> 
 # Paths with encoded slashes
 
 
-async def set_config(peer: Peer, config_id: str) -> str:
+async def set_config(peer: Peer, config_id: str, tenant: str = "") -> str:
     """Set a push config for a new task, and return the task's id."""
-    task_id: str = (await peer.send()).task["id"]
+    params = {**peer.wire.params("work"), "tenant": tenant}
+    task_id: str = (await peer.ask("send", params)).task["id"]
     config = {"taskId": task_id, "id": config_id, "url": "http://127.0.0.1:9/hook"}
+    config["tenant"] = tenant
     assert (await peer.by("1.0").ask("push set", config)).result["id"] == config_id
     return task_id
 
 
 @pytest.mark.parametrize("config_id", ["a/b", "/", "//a/", "a%2Fb", "a%252fb", "a:b/c?d#e", ".."])
-async def test_a_push_config_whose_id_has_a_slash_is_found(config_id: str) -> None:
-    async with serving(MODULES, push_notifications=LOCAL) as peer:
-        task_id = await set_config(peer, config_id)
+@pytest.mark.parametrize("tenant", ["", "acme"])
+async def test_a_push_config_whose_id_has_a_slash_is_found(config_id: str, tenant: str) -> None:
+    async with serving(MODULES, push_notifications=LOCAL, tenants={"acme": "work"}) as peer:
+        task_id = await set_config(peer, config_id, tenant)
+        prefix = tenant and f"/{tenant}"
         quoted = "".join(f"%{byte:02x}" for byte in config_id.encode())
-        path = f"/tasks/{task_id}/pushNotificationConfigs/{quoted}"
+        path = f"{prefix}/tasks/{task_id}/pushNotificationConfigs/{quoted}"
         response = await peer.client.get(path)
         assert response.json()["id"] == config_id
         assert (await peer.client.delete(path)).status_code == 200
@@ -112,9 +116,12 @@ async def test_a_push_config_whose_id_has_a_slash_is_found_below_a_mount() -> No
         assert response.json()["id"] == "a/b"
 
 
-@pytest.mark.parametrize("path", ["/tasks%2Ft1", "/tasks/t1%2Fx:cancel/y", "/a%2Fb/c/tasks"])
+@pytest.mark.parametrize(
+    "path",
+    ["/tasks%2Ft1", "/tasks/t1%2Fx:cancel/y", "/a%2Fb/c/tasks", "/acme%2Ftasks", "/acme%2Fx/tasks"],
+)
 async def test_an_encoded_slash_separates_no_segments(path: str) -> None:
-    async with serving(MODULES) as peer:
+    async with serving(MODULES, tenants={"acme": "work"}) as peer:
         assert (await peer.client.get(path)).status_code == 404
 
 

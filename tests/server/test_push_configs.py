@@ -168,7 +168,7 @@ FLAT = {"url": UNREACHABLE, "token": "t-1"}
 
 
 @pytest.mark.parametrize(
-    "form", [FLAT, {"pushNotificationConfig": FLAT}, {**FLAT, "tenant": "acme"}], ids=str
+    "form", [FLAT, {"pushNotificationConfig": FLAT}, {**FLAT, "tenant": ""}], ids=str
 )
 def test_a_push_config_is_accepted_in_the_form_of_each_version_and_of_the_srs(
     agent: Agent, task: str, form: Json

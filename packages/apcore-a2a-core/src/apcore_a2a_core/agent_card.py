@@ -54,8 +54,11 @@ class AgentCardBuilder:
         capabilities: a2a.AgentCapabilities,
         security_schemes: Mapping[str, a2a.SecurityScheme] | None = None,
         visible: Callable[[str], bool] | None = None,
+        tenant: str = "",
     ) -> a2a.AgentCard:
         """Return a card with all modules that have a description.
+
+        The card of a tenant, which has one skill, has the name and the description of that skill.
 
         Args:
             registry: The modules.
@@ -68,6 +71,8 @@ class AgentCardBuilder:
                 added to them.
             security_schemes: Security schemes by name; a caller needs any one of them.
             visible: Predicate on module ids that limits the skills; None for all modules.
+            tenant: Name of the tenant, if the card is of one. Clients of 1.0 send it, those of
+                0.3 know none: their URL has it.
         """
         visible_ids = filter(visible, registry.list())
         entries = [entry for name in visible_ids if (entry := self._entry(registry, name))]
@@ -84,13 +89,19 @@ class AgentCardBuilder:
             security_schemes=security_schemes,
             security_requirements=[a2a.SecurityRequirement(schemes=s) for s in alternatives],
         )
+        if tenant and entries:
+            skill, _ = entries[0]
+            card.name, card.description = skill.name, skill.description
         for binding, protocol in INTERFACES:
             card.supported_interfaces.add(
-                url=url, protocol_binding=binding, protocol_version=protocol
+                url=f"{url.rstrip('/')}/{tenant}/" if tenant and protocol == "0.3" else url,
+                protocol_binding=binding,
+                protocol_version=protocol,
+                tenant=tenant,
             )
         if grpc_url is not None:
             card.supported_interfaces.add(
-                url=grpc_url, protocol_binding="GRPC", protocol_version="1.0"
+                url=grpc_url, protocol_binding="GRPC", protocol_version="1.0", tenant=tenant
             )
         params = Struct(fields={"skills": Value(struct_value=Struct(fields=fields))})
         card.capabilities.extensions.add(uri=EXTENSION_URI, params=params)
@@ -160,7 +171,8 @@ def card_to_dict(card: a2a.AgentCard, *, state_transition_history: bool = False)
         skill |= {"extensions": {"apcore": {"annotations": annotations}}} if annotations else {}
     if capabilities["extendedAgentCard"]:
         result["supportsAuthenticatedExtendedCard"] = True
-    url = card.supported_interfaces[0].url
+    urls = [each.url for each in card.supported_interfaces if each.protocol_version == "0.3"]
+    url = urls[0] if urls else card.supported_interfaces[0].url
     return result | {
         "protocolVersion": "0.3.0",
         "url": url,

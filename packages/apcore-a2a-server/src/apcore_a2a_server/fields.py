@@ -75,6 +75,7 @@ KINDS: dict[Any, Kind] = {
     Sequence[float]: Kind("a list of numbers", (int, float), float, is_list=True),
 }
 SWITCH, TEXT = KINDS[bool], KINDS[str]
+PAIRS = Kind("a list of NAME=VALUE", (str,), str, "NAME=SKILL", is_list=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,6 +23,7 @@ from apcore_a2a_server.modules.approval import install_approval
 from apcore_a2a_server.modules.processes import ProcessPool
 from apcore_a2a_server.modules.skills import Skills
 from apcore_a2a_server.modules.steps import install_steps
+from apcore_a2a_server.modules.tenants import Tenants
 from apcore_a2a_server.modules.threads import ThreadPool
 from apcore_a2a_server.push import PushSettings
 from apcore_a2a_server.store import InMemoryTaskStore, Retention
@@ -33,6 +34,7 @@ from apcore_a2a_server.store.live import LiveTasks
 from .cards import CardPages
 from .health import HealthPage
 from .options import Settings
+from .tenant_names import RESERVED, check_name, read_tenants
 
 if TYPE_CHECKING:
     from apcore_a2a_server.push.push import Push
@@ -79,6 +81,7 @@ class Agent:
             keep_alive=settings.keep_alive,
             card=self.cards.extended if settings.auth is not None else None,
             push=None if self.push is None else self.push.configs,
+            tenants=_tenants(setup, settings),
         )
         if self.metrics is not None:
             self.metrics.add_gauges(self.gauges())
@@ -185,6 +188,28 @@ def _skills(executor: Executor, settings: Settings) -> Skills:
         except MethodNotFoundError as error:
             raise OptionError("default_skill", f"is unknown: {error}") from None
     return skills
+
+
+def _tenants(setup: Setup, settings: Settings) -> Tenants | None:
+    declared = read_tenants(settings.tenants)
+    if declared is None:
+        return None
+    named = None if isinstance(declared, str) else declared
+    tenants = Tenants(setup.skills, setup.access, named)
+    reserved = reserved_paths(settings)
+    for name in setup.skills.list() if named is None else named:
+        check_name(name)
+        if name in reserved:
+            problem = f"can't have the name {name!r}, which is a path of the agent"
+            raise OptionError("tenants", f"{problem}; choose another, such as {name}-skill")
+        if tenants.get(name) is None:
+            raise OptionError("tenants", f"has no skill for {name!r}: it is unknown, or hidden")
+    return tenants
+
+
+def reserved_paths(settings: Settings) -> frozenset[str]:
+    """Return the first segments of the agent's paths, which no tenant can have as a name."""
+    return frozenset({*RESERVED, settings.explorer_path.strip("/").partition("/")[0]})
 
 
 def _tasks(settings: Settings, metrics: "Metrics | None") -> LiveTasks:

@@ -17,11 +17,12 @@ from apcore_a2a_server.bindings.jsonrpc import JsonRpc
 from apcore_a2a_server.bindings.landing import LandingPage
 from apcore_a2a_server.bindings.rest import Rest
 from apcore_a2a_server.bindings.rest03 import Rest03
+from apcore_a2a_server.bindings.tenant_route import TenantRoute
 from apcore_a2a_server.fields import OptionError, configured_by
 from apcore_a2a_server.middleware import build_middleware
 from apcore_a2a_server.modules.source import executor_of
 
-from .agent import Agent
+from .agent import Agent, reserved_paths
 from .explorer import explorer_routes
 from .loading import load_failures, no_modules
 from .options import Settings
@@ -97,13 +98,18 @@ def build_app(source: Any, settings: Settings) -> Starlette:
             await asyncio.to_thread(executor.close)
 
     routes = _routes(agent, settings)
+    # The default instead of a catch-all route, which would hide the 405 of the other routes.
+    rest = Rest(agent.handler, agent.setup.mapper, **_sizes(settings))
+    tenants = agent.handler.tenants
+    tenant_routes = [] if tenants is None else [TenantRoute(tenants, routes, rest)]
     pages = explorer_routes(settings.explorer_path, routes) if settings.explorer else []
     middleware = _middleware(agent, settings, pages)
-    app = Starlette(routes=[*routes, *pages], middleware=middleware, lifespan=lifespan)
+    app = Starlette(
+        routes=[*tenant_routes, *routes, *pages], middleware=middleware, lifespan=lifespan
+    )
     # Starlette would redirect /health/ to the host that the request names, which may be foreign.
     app.router.redirect_slashes = False
-    # The default instead of a catch-all route, which would hide the 405 of the other routes.
-    app.router.default = Rest(agent.handler, agent.setup.mapper, **_sizes(settings))
+    app.router.default = rest
     if agent.metrics is not None:
         from .metrics import ResponseCounter  # takes 30 ms, and most agents do not need it
 
@@ -148,4 +154,5 @@ def _middleware(agent: Agent, settings: Settings, pages: Sequence[Route]) -> lis
         allowed_hosts=settings.allowed_hosts or (),
         limiter=agent.limiter,
         access_log=settings.access_log,
+        tenant_paths=reserved_paths(settings) if settings.tenants else None,
     )

@@ -11,11 +11,15 @@ from apcore_a2a_core.values import dump_json
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from apcore_a2a_server.bindings.http import FOUND_TENANT
+from apcore_a2a_server.bindings.rest import not_found
 from apcore_a2a_server.engine.clients import Caller
 from apcore_a2a_server.middleware import caller_of
 from apcore_a2a_server.middleware.auth import declared, security_members
+from apcore_a2a_server.middleware.tenant_paths import agent_root_path
 from apcore_a2a_server.modules.access import Access, Verdict
 from apcore_a2a_server.modules.skills import Skills
+from apcore_a2a_server.modules.tenants import Tenant
 
 from .options import Settings
 
@@ -35,11 +39,12 @@ class Card(NamedTuple):
 
 
 class Key(NamedTuple):
-    """Key of a cached card: generation of the registry, URL of the agent, ids of visible skills."""
+    """Key of a cached card: generation of the registry, URL, ids of visible skills, tenant."""
 
     generation: int
     url: str
     visible: frozenset[str]
+    tenant: str = ""
 
 
 class CardPages:
@@ -71,8 +76,15 @@ class CardPages:
         If the agent has authentication, skills that need approval are left out. The response is
         304 if the client already has the card (RFC 9110 §13.1.2).
         """
-        card = await self._card(request.scope.get("root_path", ""), await self._public_skills())
-        headers = {"cache-control": "max-age=300", "etag": card.etag}
+        root_path, tenant = _address_of(request)
+        visible, cache_control = await self._public_skills(), "max-age=300"
+        if tenant is not None and tenant.skill_id not in visible:
+            _, identity = caller_of(request.scope)
+            if identity is None:
+                return not_found()
+            cache_control = "private, no-store"
+        card = await self._card(root_path, visible, tenant)
+        headers = {"cache-control": cache_control, "etag": card.etag}
         if_none_match = request.headers.get("if-none-match", "")
         tags = [tag.strip().removeprefix("W/") for tag in if_none_match.split(",")]
         if if_none_match == "*" or card.etag in tags:
@@ -84,19 +96,21 @@ class CardPages:
         if not self._authenticates:
             return JSONResponse({"error": "Authentication is not configured"}, 404)
         _, identity = caller_of(request.scope)
-        card = await self._extended(identity, request.scope.get("root_path", ""))
+        card = await self._extended(identity, *_address_of(request))
         headers = {"cache-control": "private, no-store"}
         return Response(card.body, media_type="application/json", headers=headers)
 
     async def extended(self, caller: Caller) -> dict[str, Any]:
         """Return the extended card of *caller* as a JSON value."""
-        return (await self._extended(caller.identity, caller.root_path)).document
+        return (await self._extended(caller.identity, caller.root_path, caller.tenant)).document
 
-    async def _extended(self, identity: Identity | None, root_path: str) -> Card:
-        """Return the card with the skills that *identity* may call."""
+    async def _extended(
+        self, identity: Identity | None, root_path: str, tenant: Tenant | None
+    ) -> Card:
+        """Return the card with the skills that *identity* may call, in the tenant if any."""
         verdicts = await self._access.verdicts(self._skills.list(), identity)
         allowed = frozenset(skill_id for skill_id in verdicts if verdicts[skill_id].allowed)
-        return await self._card(root_path, allowed)
+        return await self._card(root_path, allowed, tenant)
 
     async def _public_skills(self) -> frozenset[str]:
         async with self._public_lock:
@@ -117,9 +131,16 @@ class CardPages:
         needs_approval = verdict.needs_approval or self._skills.needs_approval(skill_id)
         return verdict.allowed and not needs_approval
 
-    async def _card(self, root_path: str, visible: frozenset[str]) -> Card:
-        """Return the card of these skills; build it in a thread if it is not cached."""
+    async def _card(
+        self, root_path: str, visible: frozenset[str], tenant: Tenant | None = None
+    ) -> Card:
+        """Return the card of these skills; build it in a thread if it is not cached.
+
+        The card of a tenant has its skill alone: its callers are allowed to call it.
+        """
         key = Key(self._skills.generation, self._address(root_path), visible)
+        if tenant is not None:
+            key = key._replace(visible=frozenset({tenant.skill_id}), tenant=tenant.name)
         if key not in self._cards:
             async with self._build_lock:
                 if key not in self._cards:
@@ -146,6 +167,7 @@ class CardPages:
             capabilities=capabilities,
             security_schemes=self._schemes,
             visible=key.visible.__contains__,
+            tenant=key.tenant,
         )
         document = card_to_dict(card, state_transition_history=settings.state_history)
         document |= self._security
@@ -156,3 +178,8 @@ class CardPages:
         if len(self._cards) >= MAX_CARDS:
             self._cards.clear()
         self._cards[key] = Card(document, dump_json(document), f'"{revision}"')
+
+
+def _address_of(request: Request) -> tuple[str, Tenant | None]:
+    """Return the path at which the agent is mounted, and the tenant that the request is for."""
+    return agent_root_path(request.scope), request.scope.get(FOUND_TENANT)

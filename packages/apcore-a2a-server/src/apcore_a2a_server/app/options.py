@@ -8,8 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from apcore_a2a_server.fields import HOUR, SWITCH, TEXT, YEAR, OptionError, check, option
+from apcore_a2a_server.fields import HOUR, PAIRS, SWITCH, TEXT, YEAR, OptionError, check, option
 from apcore_a2a_server.push.settings import PushSettings
+
+from .tenant_names import read_tenants
 
 if TYPE_CHECKING:  # --help needs this module, and core is slow to import
     from apcore_a2a_core import Authenticator
@@ -87,6 +89,12 @@ class Settings:
         None, "Public gRPC address, such as agent.example.com:443.", otherwise="url and grpc_port"
     )
     default_skill: str | None = option(None, "Skill for messages that do not name one.")
+    tenants: Any = option(
+        None,
+        "Skill to serve as an agent at /NAME, or skills for all.",
+        name="tenant",
+        kind=PAIRS,
+    )
     config: Any = option(None, "apcore Config that provides `project.*`.")
     auth: "Authenticator | None" = option(
         None, "Authenticator, such as a `JWTAuthenticator`.", section="Access"
@@ -137,6 +145,7 @@ class Settings:
     def __post_init__(self) -> None:
         check(self)
         _expect_limits(self.limits)
+        read_tenants(self.tenants)
         if self.auth is not None:
             from apcore_a2a_core import Authenticator, missing_methods
 

@@ -15,6 +15,8 @@ from apcore_a2a_server.engine.clients import Caller, ClientDisconnectedError, Co
 from apcore_a2a_server.engine.handler import Events, Handler
 from apcore_a2a_server.errors import TooMuchError
 from apcore_a2a_server.middleware import caller_of
+from apcore_a2a_server.middleware.tenant_paths import agent_root_path
+from apcore_a2a_server.modules.tenants import Tenant
 from apcore_a2a_server.modules.threads import large_values
 from apcore_a2a_server.store import Payload
 
@@ -32,6 +34,8 @@ class HttpRequest(NamedTuple):
 Headers: TypeAlias = Sequence[tuple[bytes, bytes]]
 
 CLOSE = (b"connection", b"close")
+FOUND_TENANT = "apcore_a2a.found_tenant"
+"""Key of the `Tenant` in the ASGI scope of a request in a tenant."""
 NO_STORE = (b"cache-control", b"private, no-store")
 """Responses are for their caller alone (RFC 9111 §5.2.2.5)."""
 EVENT_STREAM_HEADERS = [
@@ -195,6 +199,7 @@ class Endpoint(ABC):
         target = await self.find(scope, send)
         if target is None:
             return
+        tenant: Tenant | None = scope.get(FOUND_TENANT)
         with suppress(ClientDisconnectedError):
             body, is_complete = await read_body(receive, self._max_body)
             if body is None:
@@ -205,9 +210,9 @@ class Endpoint(ABC):
             if not headers.keys().isdisjoint(EXTENSION_NAMES):
                 send = naming_extensions(scope, send)
             host = str((scope.get("client") or ("",))[0])
+            root_path = scope.get("root_path", "") if tenant is None else agent_root_path(scope)
             with Connection(receive, host) as connection:
-                root_path = scope.get("root_path", "")
-                caller = Caller(*caller_of(scope), headers, connection, root_path)
+                caller = Caller(*caller_of(scope), headers, connection, root_path, tenant)
                 await self.answer(target, HttpRequest(scope, body, caller), send)
 
     async def decode(self, request: HttpRequest, function: Callable[..., T], *args: Any) -> T:

@@ -5,6 +5,8 @@ from html import escape
 from apcore_a2a_core import clean
 from starlette.types import Scope, Send
 
+from apcore_a2a_server.middleware.errors import TENANT
+
 from .http import request_headers, respond
 
 MAX_NAME = 200
@@ -42,7 +44,8 @@ class LandingPage:
         """Respond to a request that is not a POST."""
         accepted = request_headers(scope).get("accept", "").lower().split(",")
         media_types = [media_range.split(";")[0].strip() for media_range in accepted]
-        if scope["method"] == "GET" and "text/html" in media_types:
+        is_page = "text/html" in media_types and TENANT not in scope
+        if scope["method"] == "GET" and is_page:
             await respond(send, self._page, media_type=b"text/html; charset=utf-8")
         else:
             hint = {"error": "Send JSON-RPC 2.0 here with POST"}

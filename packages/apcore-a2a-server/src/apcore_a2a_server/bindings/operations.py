@@ -129,6 +129,8 @@ async def call(method: str, params: Params, handler: Handler, caller: Caller) ->
         A2AError: The operation refuses the request.
     """
     dialect, _, operation = METHODS[method]
+    if params.message.tenant:
+        caller = await handler.enter_tenant(params.message.tenant, caller)
     last_event_id = _last_event_id(caller)
     request = Request(params.message, caller, params.json_parts, last_event_id, dialect.version)
     try:

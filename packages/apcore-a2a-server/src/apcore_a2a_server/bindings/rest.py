@@ -11,9 +11,11 @@ from a2a.utils.errors import (
     MethodNotFoundError,
     VersionNotSupportedError,
 )
-from apcore_a2a_core import error_details
+from apcore_a2a_core import ErrorMapper, error_details
 from apcore_a2a_core.dialects import BodySizeError, Json, invalid, parse_json
 from apcore_a2a_core.schema import is_object
+from apcore_a2a_core.values import dump_json
+from starlette.responses import Response
 from starlette.types import Scope, Send
 
 from apcore_a2a_server.errors import DrainingError, StoreDownError, TooMuchError
@@ -141,6 +143,14 @@ def error_status(rpc_error: Json, error: Exception) -> tuple[int, Json]:
     details = error_details(rpc_error)
     status = {"code": code, "status": name, "message": rpc_error["message"], "details": details}
     return code, {"error": status}
+
+
+def not_found() -> Response:
+    """Return the response to a path that is no route, or whose tenant is unknown."""
+    error = MethodNotFoundError(NO_ROUTE)
+    status, document = error_status(ErrorMapper().to_jsonrpc_error(error), error)
+    headers = {"cache-control": "private, no-store"}
+    return Response(dump_json(document), status, headers, MEDIA_TYPE.decode())
 
 
 def route(verb: str, path: str, routes: Routes = ROUTES) -> tuple[str, Json] | None:

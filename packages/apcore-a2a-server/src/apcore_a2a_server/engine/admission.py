@@ -58,7 +58,7 @@ class Admission:
         Raises:
             TaskNotFoundError: The caller may not call the skill.
         """
-        skill_id = named_skill(request) or self.default_skill or ""
+        skill_id = _skill_of(request, caller) or self.default_skill or ""
         verdicts = await self.setup.access.verdicts([skill_id], caller.identity)
         if skill_id and not verdicts[skill_id].allowed:
             raise TaskNotFoundError
@@ -69,7 +69,7 @@ class Admission:
         Raises:
             TaskNotFoundError: The task does not exist, or belongs to another principal.
         """
-        record = await self.setup.tasks.get_own(task_id, caller.principal)
+        record = await self.setup.tasks.get_own(task_id, caller.owner)
         if record is None:
             raise TaskNotFoundError
         log_context(task=record.task.id, skill=record.skill)
@@ -89,7 +89,7 @@ class Admission:
             UnsupportedOperationError: The task is working or has ended.
             InvalidParamsError: The message is malformed, or does not fit the task.
         """
-        message, skill_id = request.message, named_skill(request)
+        message, skill_id = request.message, _skill_of(request, caller)
         self._check_message(message)
         if message.task_id:
             record = await self.own_task(message.task_id, caller)
@@ -97,7 +97,7 @@ class Admission:
             return record
         if version == "1.0" or not message.context_id:
             return None
-        query = Query(caller.principal, message.context_id, state=INPUT_REQUIRED, limit=MAX_PAUSED)
+        query = Query(caller.owner, message.context_id, state=INPUT_REQUIRED, limit=MAX_PAUSED)
         paused = (await self.setup.tasks.store.query(query)).records
         candidates = (record for record in paused if skill_id in (None, record.skill))
         now = await self.setup.tasks.store.now() if paused else 0
@@ -124,7 +124,7 @@ class Admission:
             ContentTypeNotSupportedError: The skill does not take the parts' media types.
             MethodNotFoundError: The skill does not exist.
         """
-        skill_id = named_skill(request) or self.default_skill
+        skill_id = _skill_of(request, caller) or self.default_skill
         if not skill_id:
             raise InvalidParamsError("Missing required parameter: metadata.skillId")
         skill, message = self.setup.skills.get(skill_id), request.message
@@ -196,6 +196,20 @@ class Admission:
                 reason = f"must have at most {MAX_ID} characters, and no control characters"
                 raise invalid(f"message.{field}", reason)
         message.message_id = message.message_id or new_id()
+
+
+def _skill_of(request: a2a.SendMessageRequest, caller: Caller) -> str | None:
+    """Return the skill that a message names, or that of its tenant.
+
+    Raises:
+        InvalidParamsError: The tenant has another skill.
+    """
+    skill_id = named_skill(request)
+    if caller.tenant is None:
+        return skill_id
+    if skill_id not in (None, caller.tenant.skill_id):
+        raise invalid("metadata.skillId", f"must be {caller.tenant.skill_id}, or be omitted")
+    return caller.tenant.skill_id
 
 
 def _check_resumable(record: TaskRecord, message: a2a.Message, skill_id: str | None) -> None:

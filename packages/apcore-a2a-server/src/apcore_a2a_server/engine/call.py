@@ -10,6 +10,7 @@ from apcore import Identity
 
 from apcore_a2a_server.modules.approval import Approvals
 from apcore_a2a_server.modules.skills import Skill
+from apcore_a2a_server.modules.tenants import principal_and_tenant
 from apcore_a2a_server.store import SendKey, TaskRecord, Webhook
 
 from .clients import Caller
@@ -92,11 +93,12 @@ def unpack(packed_call: bytes, skill: Skill, record: TaskRecord) -> Call:
     document: dict[str, Any] = json.loads(packed_call)
     task, user = record.task, document["identity"]
     identity = user and Identity(user["id"], user["type"], tuple(user["roles"]), user["attrs"])
+    principal, tenant = principal_and_tenant(record.owner, record.skill)
     return Call(
         skill,
         document["inputs"],
         a2a.Message(task_id=task.id, context_id=task.context_id),
-        Caller(record.owner, identity),
+        Caller(principal, identity, tenant=tenant),
         streaming=document["streaming"],
         other_parts=document["rest"],
         has_history=document["continues"],

@@ -15,6 +15,7 @@ from apcore_a2a_core.records import trim
 from apcore_a2a_core.states import NAMES, TRANSITIONS, WORKING
 
 from apcore_a2a_server.errors import InvalidStateTransitionError, StaleTaskError
+from apcore_a2a_server.modules.tenants import principal_and_tenant
 from apcore_a2a_server.store import Lease, Payload, SendKey, StaleError, TaskRecord, Webhook
 from apcore_a2a_server.store.live import LiveTasks
 from apcore_a2a_server.store.port import fold
@@ -124,10 +125,11 @@ MAX_STATE_HISTORY = 100
 def append_state_history(record: TaskRecord) -> None:
     """Add the current status, which is about to be replaced, to the task's state history."""
     status, apcore_metadata = record.task.status, record.task.metadata.fields["apcore"]
+    principal, _ = principal_and_tenant(record.owner, record.skill)
     former_state: dict[str, object] = {
         "state": NAMES[status.state],
         "timestamp": status.timestamp.ToJsonString(),
-        "principal": record.owner,
+        "principal": principal,
     }
     if status.message.parts:
         former_state["message"] = status.message.parts[0].text

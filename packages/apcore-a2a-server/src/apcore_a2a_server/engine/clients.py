@@ -11,6 +11,7 @@ from apcore_a2a_core import Identity
 from starlette.types import Receive
 
 from apcore_a2a_server.errors import TooMuchError
+from apcore_a2a_server.modules.tenants import Tenant, owner_of
 
 from .process import BackgroundTasks
 
@@ -101,11 +102,12 @@ class Caller:
     """The sender of a request.
 
     Attributes:
-        principal: The authenticated principal, which owns its tasks; empty if anonymous.
+        principal: The authenticated principal; empty if anonymous.
         identity: The apcore Identity of the principal.
         headers: The headers of the request.
         connection: The connection of the request.
         root_path: The path at which the agent is mounted, if the request has one.
+        tenant: The tenant that the request is for; None if it is for the whole agent.
     """
 
     principal: str = ""
@@ -113,6 +115,12 @@ class Caller:
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
     connection: Connection = field(default_factory=Connection)
     root_path: str = ""
+    tenant: Tenant | None = None
+
+    @property
+    def owner(self) -> str:
+        """The owner of the caller's tasks, which tenants do not share."""
+        return self.principal if self.tenant is None else owner_of(self.tenant, self.principal)
 
     @property
     def client(self) -> str:

@@ -16,6 +16,7 @@ from apcore_a2a_core.dialects import invalid
 from apcore_a2a_core.states import NAMES, PAUSED, TERMINAL
 
 from apcore_a2a_server.errors import StaleTaskError, TooMuchError
+from apcore_a2a_server.modules.tenants import Tenants
 from apcore_a2a_server.push.configs import PushConfigs
 from apcore_a2a_server.store import Event, Query, Version, Webhook
 from apcore_a2a_server.store.live import LiveTasks
@@ -73,6 +74,7 @@ class Handler:
         keep_alive: Seconds without an event after which a stream sends a sign of life.
         card: Makes the extended card for a caller; None if no caller is authenticated.
         push: The push configs of tasks; None if push notifications are off.
+        tenants: The tenants; None if there are none.
     """
 
     engine: Engine
@@ -83,6 +85,22 @@ class Handler:
     keep_alive: float = 15
     card: Callable[[Caller], Awaitable[dict[str, Any]]] | None = None
     push: PushConfigs | None = None
+    tenants: Tenants | None = None
+
+    async def enter_tenant(self, name: str, caller: Caller) -> Caller:
+        """Return *caller* with the tenant that the params name.
+
+        Raises:
+            InvalidParamsError: It is unknown, or another one than in the path.
+        """
+        if caller.tenant is not None and caller.tenant.name == name:
+            return caller
+        tenant = None
+        if self.tenants is not None and caller.tenant is None:
+            tenant = await self.tenants.find(name, caller.identity)
+        if tenant is None:
+            raise invalid("params.tenant", "must be a tenant of this agent, as in the path if any")
+        return replace(caller, tenant=tenant)
 
     async def admit(self, request: Request, *, streaming: bool) -> Ticket:
         """Start the task of a message, or resume it.
@@ -254,7 +272,7 @@ class Handler:
         params: a2a.ListTasksRequest = request.message
         updated_after = params.status_timestamp_after
         query = Query(
-            owner=request.caller.principal,
+            owner=request.caller.owner,
             context_id=params.context_id,
             state=params.status or None,
             after=updated_after.seconds + updated_after.nanos / 1e9,

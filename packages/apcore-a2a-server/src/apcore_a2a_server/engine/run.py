@@ -309,8 +309,8 @@ class Run:
         earlier_messages: Sequence[a2a.Message] = ()
         if call.has_history:
             store, limit = self._setup.tasks.store, self._setup.tasks.max_history
-            principal, context_id = call.caller.principal, message.context_id
-            earlier_messages = await store.conversation(principal, context_id, limit)
+            owner, context_id = call.caller.owner, message.context_id
+            earlier_messages = await store.conversation(owner, context_id, limit)
         history = History(earlier_messages, DIALECT.message)
         return create_context(
             token=self.token,
@@ -332,7 +332,7 @@ class Run:
             metadata={"skillId": call.skill.id, **self._setup.metadata},
         )
         packed_call = self._packed_call()
-        return TaskRecord(new_task, call.caller.principal, call.skill.id, resume=packed_call)
+        return TaskRecord(new_task, call.caller.owner, call.skill.id, resume=packed_call)
 
     def _packed_call(self) -> bytes | None:
         """Return the call as other replicas need it to repeat it; None if they cannot."""

@@ -13,6 +13,7 @@ from .errors import ErrorMiddleware
 from .logs import AccessLog, RedactingFormatter, log_context, set_up_logging
 from .origin import OriginGuard, PageHeaders, origin_of
 from .rates import RateLimit, RateLimiter
+from .tenant_paths import TenantPaths
 
 __all__ = [
     "AccessLog",
@@ -42,6 +43,7 @@ def build_middleware(
     allowed_hosts: Sequence[str] = (),
     limiter: RateLimiter | None = None,
     access_log: bool = True,
+    tenant_paths: Collection[str] | None = None,
 ) -> list[Middleware]:
     """Return the middleware for these options, the outermost first.
 
@@ -57,6 +59,7 @@ def build_middleware(
         allowed_hosts: Accepted `Host` headers; empty for all.
         limiter: Counts the requests of each client; None for any number.
         access_log: Whether each request is logged.
+        tenant_paths: First segments of paths that are no tenants; None if there are no tenants.
 
     Raises:
         ValueError: `url` is invalid.
@@ -73,7 +76,11 @@ def build_middleware(
         #> ['AccessLog', 'ErrorMiddleware', 'PageHeaders', 'TrustedHostMiddleware', 'OriginGuard']
         ```
     """
-    stack = [Middleware(AccessLog, public=public)] if access_log else []
+    stack: list[Middleware] = []
+    if tenant_paths is not None:
+        stack.append(Middleware(TenantPaths, reserved=tenant_paths))
+    if access_log:
+        stack.append(Middleware(AccessLog, public=public))
     stack += [Middleware(ErrorMiddleware), Middleware(PageHeaders)]
     if allowed_hosts:
         stack.append(Middleware(TrustedHostMiddleware, allowed_hosts=[*allowed_hosts]))

@@ -11,7 +11,7 @@ from google.protobuf.json_format import MessageToDict
 from starlette.authentication import SimpleUser
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from .errors import Refusal, is_public, refuse
+from .errors import TENANT, Refusal, is_public, refuse
 from .logs import log_context
 
 
@@ -137,10 +137,16 @@ class Authentication:
         if scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1008})
             return
-        if scope["type"] == "lifespan" or is_public(scope, self._public):
+        is_open = scope["type"] == "lifespan" or is_public(scope, self._public)
+        if is_open and TENANT not in scope:
             await self._app(scope, receive, send)
             return
-        caller = await authenticate(self._authenticator, headers_of(scope), self._scheme)
+        headers = headers_of(scope)
+        caller = await authenticate(self._authenticator, headers, self._scheme)
+        if is_open and caller == _unauthenticated(headers, self._scheme):
+            # a tenant's card is public, unless only some callers may see its skill
+            await self._app(scope, receive, send)
+            return
         if isinstance(caller, Refusal):
             await refuse(scope, receive, send, *caller)
             return

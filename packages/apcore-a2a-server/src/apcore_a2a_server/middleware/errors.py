@@ -11,6 +11,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 SAFE_METHODS = frozenset({"GET", "HEAD"})
 """Methods that only read (RFC 9110 §9.2.1)."""
+TENANT = "apcore_a2a.tenant"
+"""Key of the tenant's name in an ASGI scope, which `TenantPaths` sets."""
 
 
 class Refusal(NamedTuple):
@@ -42,8 +44,10 @@ def path_of(scope: Scope) -> str:
 
 
 def is_public(scope: Scope, public: Collection[str]) -> bool:
-    """Return whether a request only reads one of the *public* paths."""
-    return scope["method"] in SAFE_METHODS and path_of(scope) in public
+    """Return whether a request only reads one of the *public* paths; of a tenant, its card."""
+    path = path_of(scope)
+    is_page = path in public and (TENANT not in scope or path.startswith("/.well-known/"))
+    return scope["method"] in SAFE_METHODS and is_page
 
 
 GRPC_NAMES: dict[int, str] = {

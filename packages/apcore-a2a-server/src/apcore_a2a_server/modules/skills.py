@@ -82,6 +82,11 @@ class Skills:
         skills = [self._find(skill_id) for skill_id in self.registry.list()]
         return [skill.id for skill in skills if skill and skill.discoverable]
 
+    def is_discoverable(self, skill_id: str) -> bool:
+        """Return whether `list` has the skill."""
+        skill = self._find(skill_id)
+        return skill is not None and skill.discoverable
+
     def get_definition(self, module_id: str) -> Any | None:
         """Return the skill's descriptor, the same object until it changes; None without a skill."""
         skill = self._find(module_id)

@@ -16,6 +16,7 @@ from typing import Any
 import click
 from apcore_a2a_server.app.options import Limits, ServeSettings
 from apcore_a2a_server.fields import (
+    PAIRS,
     PREFIX,
     SWITCH,
     Option,
@@ -318,5 +319,7 @@ def config_section(config: Any) -> dict[str, Any]:
 
 def _as_default(declared: Option, value: Any) -> Any:
     """Return a value of the config file as click expects it: a list for a repeatable flag."""
+    if declared.kind is PAIRS and isinstance(value, MAPPING):
+        return [f"{name}={item}" for name, item in value.items()]
     is_list = declared.kind is not None and declared.kind.is_list
     return [value] if is_list and not isinstance(value, SEQUENCE) else value

@@ -1,0 +1,72 @@
+"""The option `tenants`: the names of tenants and their skills."""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from apcore_a2a_server.fields import LIST_TYPES, OptionError
+
+EVERY_SKILL = "skills"
+"""Value of the option that makes each skill a tenant of its own name."""
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._~-]{0,254}")
+"""Names that need no escape in a path (RFC 3986 §2.3)."""
+RESERVED = ("agent", "extendedAgentCard", "health", "metrics", "tasks", "v1")
+"""First segments of the agent's own paths."""
+
+
+def read_tenants(value: Any) -> Mapping[str, str] | str | None:
+    """Return the value of the option `tenants`: a mapping, `skills`, or None.
+
+    Args:
+        value: Such a value, or texts like `NAME=SKILL` from the command line.
+
+    Raises:
+        OptionError: It has another type, or a name that cannot be in a path.
+
+    Example:
+        ```python
+        from apcore_a2a_server.app.tenant_names import read_tenants
+
+        print(read_tenants(["billing=billing.ask", "tea=kitchen.tea"]))
+        #> {'billing': 'billing.ask', 'tea': 'kitchen.tea'}
+        ```
+    """
+    if not value:
+        return None
+    if value in (EVERY_SKILL, [EVERY_SKILL]):
+        return EVERY_SKILL
+    named: dict[Any, Any]
+    if isinstance(value, LIST_TYPES):
+        named = _pairs(value)
+    elif isinstance(value, Mapping):
+        named = {**value}
+    else:
+        raise OptionError("tenants", f"must map names to skills, or be {EVERY_SKILL!r}")
+    for name, skill_id in named.items():
+        check_name(name)
+        if not isinstance(skill_id, str) or not skill_id:
+            raise OptionError("tenants", f"needs the id of a skill for {name!r}")
+    return named
+
+
+def check_name(name: Any) -> None:
+    """Check that a name of a tenant can be in a path.
+
+    Raises:
+        OptionError: It cannot.
+    """
+    if not isinstance(name, str) or not NAME.fullmatch(name):
+        problem = "may have ASCII letters, digits and . _ ~ - in names, a letter or digit first"
+        raise OptionError("tenants", f"{problem}, not {name!r}")
+
+
+def _pairs(texts: Sequence[Any]) -> dict[str, str]:
+    named: dict[str, str] = {}
+    for text in texts:
+        name, separator, skill_id = str(text).partition("=")
+        if not separator:
+            raise OptionError("tenants", f"takes NAME=SKILL, or {EVERY_SKILL}, not {text!r}")
+        if name in named:
+            raise OptionError("tenants", f"has {name!r} twice")
+        named[name] = skill_id
+    return named

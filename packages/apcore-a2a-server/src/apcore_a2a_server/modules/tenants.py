@@ -1,0 +1,76 @@
+"""Tenants: single skills that are served as agents of their own, for clients without skill ids."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from apcore_a2a_core import Identity
+
+from .access import Access
+from .skills import Skills
+
+OWNER_PREFIX = "%tenant|"
+"""Begins the owner of a tenant's tasks; principals have no `%` that is not an escape."""
+
+
+class Tenant(NamedTuple):
+    """A tenant and the skill that it stands for."""
+
+    name: str
+    skill_id: str
+
+
+class Tenants:
+    """The tenants of an agent.
+
+    Args:
+        skills: The skills.
+        access: The access rules.
+        named: The skill of each tenant; None if each skill is a tenant with its own id.
+    """
+
+    def __init__(
+        self, skills: Skills, access: Access, named: Mapping[str, str] | None = None
+    ) -> None:
+        self._skills = skills
+        self._access = access
+        self._named = named
+
+    async def find(self, name: str, identity: Identity | None) -> Tenant | None:
+        """Return the tenant of that name; None if there is none, or *identity* may not call it.
+
+        The two cases look the same to clients, so that names do not reveal hidden skills.
+        """
+        tenant = self.get(name)
+        if tenant is None:
+            return None
+        verdicts = await self._access.verdicts([tenant.skill_id], identity)
+        return tenant if verdicts[tenant.skill_id].allowed else None
+
+    def get(self, name: str) -> Tenant | None:
+        """Return the tenant of that name; None if there is none."""
+        skill_id = name if self._named is None else self._named.get(name)
+        if skill_id is None or not self._skills.is_discoverable(skill_id):
+            return None
+        return Tenant(name, skill_id)
+
+
+def owner_of(tenant: Tenant, principal: str) -> str:
+    """Return the owner of a principal's tasks within a tenant.
+
+    Example:
+        ```python
+        from apcore_a2a_server.modules.tenants import Tenant, owner_of
+
+        print(owner_of(Tenant("billing", "billing.ask"), "ada"))
+        #> %tenant|billing|ada
+        ```
+    """
+    return f"{OWNER_PREFIX}{tenant.name}|{principal}"
+
+
+def principal_and_tenant(owner: str, skill_id: str) -> tuple[str, Tenant | None]:
+    """Return the principal in *owner*, and the tenant if there is one."""
+    if not owner.startswith(OWNER_PREFIX):
+        return owner, None
+    name, _, principal = owner.removeprefix(OWNER_PREFIX).partition("|")
+    return principal, Tenant(name, skill_id)
