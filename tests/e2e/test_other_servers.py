@@ -237,8 +237,8 @@ def test_only_requests_for_allowed_hosts_are_served() -> None:
     hosts = ["agent.example"]
     with closing(modules.executor()) as executor, running(executor, allowed_hosts=hosts) as url:
         assert post(url, host="agent.example").is_success
-        assert post(url, host="foreign.example").status_code == 400
-        assert post(url).status_code == 400
+        assert post(url, host="foreign.example").status_code == 421
+        assert post(url).status_code == 421
 
 
 def test_a_server_of_a_folder_closes_everything_it_opens() -> None:

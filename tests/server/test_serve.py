@@ -532,7 +532,7 @@ def test_only_web_pages_of_allowed_origins_may_call() -> None:
 
 def test_only_requests_for_allowed_hosts_are_answered() -> None:
     with agent_with(allowed_hosts=["agent.example"]) as agent:
-        assert agent.client.get("/health").status_code == 400
+        assert agent.client.get("/health").status_code == 421
         assert agent.client.get("/health", headers={"Host": "agent.example"}).status_code == 200
     with agent_with() as agent:
         assert agent.client.get("/health", headers={"Host": "any"}).status_code == 200

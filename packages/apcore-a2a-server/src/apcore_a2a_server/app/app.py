@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import AsyncGenerator, Sequence
 from os import PathLike
 from pathlib import Path
@@ -26,6 +27,8 @@ from .agent import Agent, reserved_paths
 from .explorer import explorer_routes
 from .loading import load_failures, no_modules
 from .options import Settings
+
+logger = logging.getLogger("apcore_a2a_server")
 
 CARD_PATHS = ("/.well-known/agent-card.json", "/.well-known/agent.json")
 PUBLIC = ("/", *CARD_PATHS, "/health", "/metrics")
@@ -66,13 +69,25 @@ def create_app(source: Any, settings: Settings) -> Starlette:
         #> ['/', '/.well-known/agent-card.json']
         ```
     """
+    _warn_of_any_host(settings)
     return build_app(source, settings)
 
 
 @configured_by(Settings)
 async def async_serve(source: Any, settings: Settings) -> Starlette:
     """Build the application of `create_app` in a coroutine (FR-SRV-003)."""
+    _warn_of_any_host(settings)
     return build_app(source, settings)
+
+
+def _warn_of_any_host(settings: Settings) -> None:
+    """Warn that pages may reach the agent by DNS rebinding; `serve` knows its address instead."""
+    if settings.auth is None and not settings.allowed_hosts:
+        message = (
+            "allowed_hosts= is not set: without authentication, a web page in a browser that "
+            "reaches this agent can call it under a name of its own (DNS rebinding)"
+        )
+        logger.warning(message, extra={"event": "any_host_served"})
 
 
 def build_app(source: Any, settings: Settings) -> Starlette:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:  # --help needs this module, and core is slow to import
 T = TypeVar("T")
 
 MIB = 1024 * 1024  # bytes
+NO_HOST_NAME = re.compile(r"[/@?#\s]|^[^:]*:[^:]*$|\]:|^$")
+"""URLs, and names with a port; an IPv6 address has several colons."""
 LOG_LEVELS = ("debug", "info", "warning", "error")
 GRPC_ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s/:\[\]]+):\d{1,5}")
 MAX_VALUES = 100_000
@@ -101,7 +103,9 @@ class Settings:
     )
     acl: Any = option(None, "File with apcore access rules.", kind=TEXT, otherwise="acl.root")
     cors_origins: Sequence[str] | None = option(None, "Web origins that may call; * for all.")
-    allowed_hosts: Sequence[str] | None = option(None, "Accepted Host headers.", otherwise="all")
+    allowed_hosts: Sequence[str] | None = option(
+        None, "Host names to serve; * for all.", otherwise="this machine's without auth, or all"
+    )
     rate_limit: str | None = option(
         None, "Requests per client, such as 600/minute.", otherwise="any"
     )
@@ -158,6 +162,9 @@ class Settings:
         for host in self.allowed_hosts or ():
             if "*" in host.removeprefix("*.") and host != "*":
                 raise OptionError("allowed_hosts", "may have a * alone, or before the first dot")
+            if NO_HOST_NAME.search(host):
+                problem = f"takes names without scheme and port, not {host!r}"
+                raise OptionError("allowed_hosts", problem)
 
     def project(self, key: str) -> str:
         """Return `project.<key>` of the config as text; "" if it is not set."""

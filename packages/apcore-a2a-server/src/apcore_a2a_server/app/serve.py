@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
+from ipaddress import ip_address
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -19,6 +20,7 @@ from starlette.applications import Starlette
 
 from apcore_a2a_server.fields import configured_by
 from apcore_a2a_server.middleware import set_up_logging
+from apcore_a2a_server.middleware.origin import LOCAL_HOSTS
 from apcore_a2a_server.middleware.timeouts import request_timeout_protocol
 
 from .agent import Agent
@@ -40,7 +42,6 @@ ABORT_TIMEOUT = 0.5
 """Seconds for tasks to be failed after a second signal."""
 
 WILDCARDS = frozenset({"", "0.0.0.0", "::"})
-LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 
 
 class Server(uvicorn.Server):
@@ -218,7 +219,7 @@ def serve(source: Any, settings: ServeSettings) -> None:
     with _bound(host, settings.port) as listener:
         url = settings.url or public_url(host, listener.getsockname()[1]) + root_path
         settings = _with_addresses(settings, url)
-        app = build_app(source, settings)
+        app = build_app(source, replace(settings, allowed_hosts=_hosts(settings, url)))
         authenticates = settings.auth is not None
         announce = partial(
             _announce, app, host, url, authenticates=authenticates, grpc_url=settings.grpc_url
@@ -255,6 +256,33 @@ def public_url(host: str, port: int) -> str:
 def _address(host: str, port: int) -> str:
     """Return `host:port`, with an IPv6 address in brackets."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether only this machine reaches a server that listens on *host*.
+
+    Example:
+        ```python
+        from apcore_a2a_server.app.serve import is_loopback
+
+        print(is_loopback("localhost"), is_loopback("127.0.0.53"), is_loopback("0.0.0.0"))
+        #> True True False
+        ```
+    """
+    with suppress(ValueError):
+        return ip_address(host).is_loopback
+    return host.lower() == "localhost"
+
+
+def _hosts(settings: ServeSettings, url: str) -> Sequence[str]:
+    """Return the hosts to serve; none for all.
+
+    What only this machine reaches needs no authentication, but a web page that is open on this
+    machine reaches it too, if its name resolves to the loopback address (DNS rebinding).
+    """
+    if settings.allowed_hosts or settings.auth is not None or not is_loopback(settings.host):
+        return settings.allowed_hosts or ()
+    return [*LOCAL_HOSTS, settings.host, urlsplit(url).hostname or settings.host]
 
 
 def _bound(host: str, port: int) -> socket.socket:
@@ -302,7 +330,7 @@ def _announce(
     if host in WILDCARDS and "//localhost:" in url:
         message = "This address works on this machine only: set url= or --url for other clients"
         logger.info(message, extra=extra)
-    if host not in LOOPBACK and not authenticates:
+    if not is_loopback(host) and not authenticates:
         logger.warning(
             "Anyone who can reach this address can call every skill: there is no authentication. "
             "Use host 127.0.0.1 to serve this machine only",

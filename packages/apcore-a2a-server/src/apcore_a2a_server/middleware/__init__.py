@@ -6,12 +6,11 @@ from collections.abc import Collection, Sequence
 from apcore_a2a_core import Authenticator
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
-from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from .auth import Authentication, caller_of, declared, principal_of
 from .errors import ErrorMiddleware
 from .logs import AccessLog, RedactingFormatter, log_context, set_up_logging
-from .origin import OriginGuard, PageHeaders, origin_of
+from .origin import HostGuard, OriginGuard, PageHeaders, origin_of
 from .rates import RateLimit, RateLimiter
 from .tenant_paths import TenantPaths
 
@@ -19,6 +18,7 @@ __all__ = [
     "AccessLog",
     "Authentication",
     "ErrorMiddleware",
+    "HostGuard",
     "OriginGuard",
     "PageHeaders",
     "RateLimit",
@@ -56,7 +56,7 @@ def build_middleware(
             always be derived from a request.
         auth: The authenticator of callers; None to allow anonymous calls.
         cors_origins: Origins whose web pages may call the agent; "*" for all.
-        allowed_hosts: Accepted `Host` headers; empty for all.
+        allowed_hosts: Names of hosts that are served; empty, or with "*", for all.
         limiter: Counts the requests of each client; None for any number.
         access_log: Whether each request is logged.
         tenant_paths: First segments of paths that are no tenants; None if there are no tenants.
@@ -73,7 +73,7 @@ def build_middleware(
             middleware=build_middleware(public=["/health"], allowed_hosts=["example.com"])
         )
         print([each.cls.__name__ for each in app.user_middleware])
-        #> ['AccessLog', 'ErrorMiddleware', 'PageHeaders', 'TrustedHostMiddleware', 'OriginGuard']
+        #> ['AccessLog', 'ErrorMiddleware', 'PageHeaders', 'HostGuard', 'OriginGuard']
         ```
     """
     stack: list[Middleware] = []
@@ -82,8 +82,8 @@ def build_middleware(
     if access_log:
         stack.append(Middleware(AccessLog, public=public))
     stack += [Middleware(ErrorMiddleware), Middleware(PageHeaders)]
-    if allowed_hosts:
-        stack.append(Middleware(TrustedHostMiddleware, allowed_hosts=[*allowed_hosts]))
+    if allowed_hosts and "*" not in allowed_hosts:
+        stack.append(Middleware(HostGuard, allowed=[*allowed_hosts]))
     if cors_origins:
         stack.append(_cors(cors_origins))
     own_origins = [] if url is None else [origin_of(url)]

@@ -1,8 +1,10 @@
-"""Protection against pages of other origins, and security headers for the agent's own pages."""
+"""Protection against pages of other hosts and origins, and security headers for own pages."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from urllib.parse import urlsplit
 
+from apcore_a2a_core import clean
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -10,6 +12,60 @@ from .auth import headers_of
 from .errors import SAFE_METHODS, refuse
 
 DEFAULT_PORTS = {"http": 80, "https": 443}
+LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
+"""The names by which a machine reaches itself, whatever DNS says."""
+HOST_HEADER = re.compile(r"(?:\[([0-9a-f:.]+)\]|([^\s\[\]:/?#@,]+?)\.?)(?::[0-9]*)?", re.ASCII)
+MAX_SHOWN_HOST = 100
+"""Characters of a refused host that the response repeats."""
+
+
+class HostGuard:
+    """ASGI middleware that answers 421 to requests for other hosts (RFC 9110 §15.5.20).
+
+    A page whose name is made to resolve to the agent's address (DNS rebinding) has the agent's
+    own origin for the browser. Only the `Host` header still has the page's name.
+
+    Args:
+        app: The wrapped application.
+        allowed: Names of hosts, on any port; `*.example.com` for the names below one.
+    """
+
+    def __init__(self, app: ASGIApp, allowed: Iterable[str]) -> None:
+        self._app = app
+        names = {name.strip("[]").lower() for name in allowed}
+        self._names = frozenset(names)
+        self._suffixes = tuple(name[1:] for name in names if name.startswith("*."))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on, or refuse it."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        header = b",".join(value for name, value in scope["headers"] if name == b"host")
+        if self._accepts(host_of(header.decode("latin-1"))):
+            await self._app(scope, receive, send)
+            return
+        shown = clean(header.decode("latin-1"), MAX_SHOWN_HOST)
+        message = f"This agent does not serve the host {shown!r}"
+        await refuse(scope, receive, send, 421, f"{message}: see --url and --allowed-hosts")
+
+    def _accepts(self, host: str) -> bool:
+        return host in self._names or (bool(self._suffixes) and host.endswith(self._suffixes))
+
+
+def host_of(header: str) -> str:
+    """Return the name in a `Host` header in lower case, without its port; "" if it is invalid.
+
+    Example:
+        ```python
+        from apcore_a2a_server.middleware.origin import host_of
+
+        print(host_of("LocalHost:8000"), host_of("[::1]:8000"), host_of("me@localhost") or "-")
+        #> localhost ::1 -
+        ```
+    """
+    parsed = HOST_HEADER.fullmatch(header.lower())
+    return (parsed[1] or parsed[2]) if parsed else ""
 
 
 class OriginGuard:

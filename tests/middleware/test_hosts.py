@@ -1,0 +1,169 @@
+"""Requests for other hosts are refused: pages reach local agents by DNS rebinding."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from apcore_a2a_server import create_app
+from apcore_a2a_server.fields import OptionError
+from apcore_a2a_server.middleware import HostGuard
+from starlette.responses import PlainTextResponse
+
+from tests.facade.processes import extensions, free_port, process, served
+from tests.server.inloop import Does, give_back, registry_of
+
+from .byhand import CARD, Headers, ask, authenticator, body, connected, request, status_of
+
+LOCAL = ["localhost", "LOCALHOST", "localhost.", "127.0.0.1", "[::1]"]
+OWN = "agent.example"
+OTHERS = [
+    "evil.example",
+    "localhost.evil.example",
+    "127.0.0.1.evil.example",
+    "evil.example:127.0.0.1",
+    "localhost@evil.example",
+    "evil.example@localhost",
+    "localhost:80:80",
+    "localhost:x",
+    "localhost, evil.example",
+    "localhost/",
+    "[::1",
+    "[::1]x",
+    "[::2]",
+    "::1",
+    "127.0.0.2",
+    "0.0.0.0",
+    "localhost..",
+    ".localhost",
+    "l\xf6calhost",
+    "",
+    " ",
+    ":8000",
+]
+"""Headers that name no local host, or nothing at all."""
+PATHS = ["/", CARD, "/health", "/metrics", "/explorer", "/message:send", "/tasks", "/nothing"]
+
+
+async def status_for(*hosts: str, allowed: list[str] | None = None) -> int:
+    guard = HostGuard(PlainTextResponse("done"), allowed or ["localhost", "127.0.0.1", "::1"])
+    headers: Headers = [("host", host) for host in hosts]
+    return (await ask(guard, headers=headers)).status
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("port", ["", ":8000", ":1", ":"])
+@pytest.mark.parametrize("host", LOCAL)
+async def test_a_local_name_is_served_on_any_port(host: str, port: str) -> None:
+    assert await status_for(host + port) == 200
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("host", OTHERS)
+async def test_any_other_name_is_refused(host: str) -> None:
+    assert await status_for(host) == 421
+
+
+@pytest.mark.anyio
+async def test_a_request_without_a_host_or_with_two_is_refused() -> None:
+    assert await status_for() == 421
+    assert await status_for("localhost", "evil.example") == 421
+    assert await status_for("evil.example", "localhost") == 421
+
+
+@pytest.mark.anyio
+async def test_a_pattern_allows_the_names_below_one() -> None:
+    allowed = ["*.agent.example", "[2001:db8::1]"]
+    for host in ("a.agent.example", "a.b.AGENT.example:80", "[2001:db8::1]:8000"):
+        assert await status_for(host, allowed=allowed) == 200
+    for host in ("agent.example", "evilagent.example", "a.agent.example.evil", "localhost"):
+        assert await status_for(host, allowed=allowed) == 421
+
+
+@pytest.mark.anyio
+async def test_the_refusal_is_one_line_that_names_the_options_and_the_host() -> None:
+    guard = HostGuard(PlainTextResponse("done"), ["localhost"])
+    answer = await ask(guard, "POST", headers=[("host", "evil.example\x1b[31m" + "x" * 1000)])
+    assert answer.status == 421
+    assert b"\n" not in answer.body
+    message = answer.json["error"]["message"]
+    assert {"--url", "--allowed-hosts"} < {*message.split()}
+    assert "evil.example" in message
+    assert "\x1b" not in message
+    assert len(message) < 250
+
+
+@pytest.mark.parametrize(
+    "host", ["agent.example:80", "http://agent.example", "[::1]:80", "", "a b"]
+)
+def test_an_allowed_host_with_scheme_or_port_is_refused_at_start(host: str) -> None:
+    with pytest.raises(OptionError, match="allowed_hosts takes names without scheme and port"):
+        create_app(registry_of({"work": Does(give_back)}), allowed_hosts=[host])
+
+
+@pytest.mark.parametrize("allowed", [None, ["*"], ["agent.example"]])
+@pytest.mark.parametrize("has_auth", [False, True])
+def test_an_application_that_serves_any_host_without_authentication_says_so_once(
+    has_auth: bool, allowed: list[str] | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    auth = authenticator() if has_auth else None
+    create_app(registry_of({"work": Does(give_back)}), auth=auth, allowed_hosts=allowed)
+    warnings = [record.getMessage() for record in caplog.records if "any_host" in str(vars(record))]
+    assert len(warnings) == (not has_auth and allowed is None)
+    assert all("allowed_hosts=" in warning for warning in warnings)
+
+
+@pytest.mark.anyio
+async def test_an_application_serves_any_host_unless_they_are_given() -> None:
+    for allowed, status in ((None, 200), (["*"], 200), (["agent.example"], 421)):
+        app = create_app(registry_of({"work": Does(give_back)}), allowed_hosts=allowed)
+        assert (await ask(app, path="/health", headers=[("host", "any.example")])).status == status
+
+
+# A process that listens on the loopback address
+
+
+@pytest.fixture(scope="module")
+def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    home, port = tmp_path_factory.mktemp("local"), free_port()
+    options = {"url": f"https://{OWN}/agent", "port": port, "metrics": True, "explorer": True}
+    with process(served(extensions(home), **options), home) as agent:
+        agent.wait_for("(Press Ctrl)")
+        yield f"http://127.0.0.1:{port}"
+
+
+def status_from(url: str, host: str, path: str = "/health", verb: str = "GET") -> int:
+    with connected(url) as connection:
+        sent = request(path, verb=verb).replace(b"Host: x", f"Host: {host}".encode("latin-1"))
+        connection.send(sent)
+        return status_of(connection.read_until())
+
+
+@pytest.mark.process
+def test_a_local_agent_serves_this_machine_and_its_url_by_name(local: str) -> None:
+    for host in ("localhost", "localhost:1", "127.0.0.1:8000", "[::1]:8000", OWN, f"{OWN}:444"):
+        assert status_from(local, host) == 200
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("path", PATHS)
+def test_a_local_agent_refuses_rebound_names_on_every_route(local: str, path: str) -> None:
+    for verb in ("GET", "POST", "OPTIONS", "HEAD", "DELETE"):
+        assert status_from(local, "evil.example:8000", path, verb) == 421
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"allowed_hosts": ["*"]},
+        {"allowed_hosts": ["evil.example"]},
+        {"host": "0.0.0.0"},
+    ],
+    ids=json.dumps,
+)
+def test_other_hosts_are_served_where_they_are_allowed_or_the_agent_is_not_local(
+    options: dict[str, object], tmp_path: Path
+) -> None:
+    with process(served(extensions(tmp_path), **options), tmp_path) as agent:
+        assert status_from(agent.url, "evil.example") == 200
