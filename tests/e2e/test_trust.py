@@ -169,7 +169,7 @@ def test_a_token_opens_the_extended_card_and_its_skills(http: httpx.Client, issu
     assert task["artifacts"][0]["parts"][0]["data"] == ADA
     states = task["metadata"]["apcore"]["stateHistory"]
     assert [state["state"] for state in states] == ["submitted", "working"]
-    assert {state["principal"] for state in states} == {f"{issuer.url}|ada"}
+    assert {state["principal"] for state in states} == {f"jwt|{issuer.url}|ada"}
 
 
 @pytest.mark.anyio
@@ -185,7 +185,7 @@ async def test_the_sdk_of_1_0_opens_the_extended_card_and_its_skills(
     task = await clients.send(ask("payroll.run", {}))
     assert (task.status.state, output(task)) == (COMPLETED, ADA)
     (*_, last) = MessageToDict(task)["metadata"]["apcore"]["stateHistory"]
-    assert last["principal"] == f"{issuer.url}|ada"
+    assert last["principal"] == f"jwt|{issuer.url}|ada"
     for client in (clients.blocking, clients.streaming):
         with pytest.raises(TaskNotFoundError):
             await anext(client.send_message(ask("audit", {})))

@@ -267,7 +267,7 @@ def test_the_log_can_be_json(tmp_path: Path) -> None:
     assert [line["status"] for line in requests] == [401, 401, 200]
     fields = {name: requests[-1].get(name) for name in ("method", "path", "operation", "skill")}
     assert fields == {"method": "POST", "path": "/", "operation": "SendMessage", "skill": "echo"}
-    assert requests[-1]["principal"] == "client"
+    assert requests[-1]["principal"] == "apikey|client"
     assert f"3 skills at {str(url).rstrip('/')}" in [line["message"] for line in lines(agent.log)]
 
 

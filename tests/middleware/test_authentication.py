@@ -3,11 +3,13 @@
 import asyncio
 import json
 import logging
+import time
 from collections.abc import Callable, Mapping
 from itertools import product
 from types import SimpleNamespace
 from typing import Any
 
+import jwt
 import pytest
 from a2a.types import SecurityScheme
 from apcore import Context, Identity
@@ -142,7 +144,7 @@ async def test_tokens_of_a_chain_are_refused_with_a_reason_and_missing_ones_with
         answer = await refusal(chain, *headers)
         assert (answer.status, answer.headers["www-authenticate"]) == (401, "Bearer")
     accepted = await ask(Authentication(answer_caller, chain), headers=[*WITH_KEY, *BEARER.items()])
-    assert accepted.json == "ada"
+    assert accepted.json == "apikey|ada"
 
 
 class KeysOnlyAuthenticator(FakeAuthenticator):
@@ -299,7 +301,7 @@ async def test_members_of_the_scope_authenticate_no_caller() -> None:
     forged: Json = {"apcore_a2a.caller": ("ada", Identity("ada")), "user": "ada", "auth": ["ada"]}
     assert (await ask(Authentication(unreachable, authenticator()), **forged)).status == 401
     with_key = Authentication(answer_caller, authenticator())
-    assert (await ask(with_key, headers=[("X-API-Key", OTHER_KEY)], **forged)).json == "bob"
+    assert (await ask(with_key, headers=[("X-API-Key", OTHER_KEY)], **forged)).json == "apikey|bob"
 
 
 # Broken authenticators
@@ -364,7 +366,7 @@ async def test_a_chain_with_a_broken_authenticator_still_accepts_the_callers_of_
     None
 ):
     chain = ChainAuthenticator(FakeAuthenticator(raising(OSError(SECRET))), authenticator())
-    assert (await ask(Authentication(answer_caller, chain), headers=WITH_KEY)).json == "ada"
+    assert (await ask(Authentication(answer_caller, chain), headers=WITH_KEY)).json == "apikey|ada"
     assert (await refusal(chain)).status == 503
 
 
@@ -453,3 +455,56 @@ TEXTS = [
 def test_no_name_collides_with_the_principal_of_another_issuer() -> None:
     pairs = [*product(TEXTS, [None, *TEXTS]), ("ada", "https://one.example")]
     assert len({principal_of(identity(*pair)) for pair in pairs}) == len(pairs)
+
+
+def test_no_name_collides_with_the_principal_of_another_authenticator() -> None:
+    callers = [*product(TEXTS, [None, "", *TEXTS], ["", *TEXTS])]
+    principals = {principal_of(identity(name, iss), space) for name, iss, space in callers}
+    assert len(principals) == len(callers)
+
+
+HMAC_SECRETS = ["0123456789abcdef0123456789abcdef", "fedcba9876543210fedcba9876543210"]
+
+
+def bearing(secret: str, **claims: Any) -> tuple[str, str]:
+    claims = {"sub": "ada", "exp": time.time() + 60, **claims}
+    return "Authorization", f"Bearer {jwt.encode(claims, secret, 'HS256')}"
+
+
+async def principal_for(auth: Any, header: tuple[str, str]) -> str:
+    answer = await ask(Authentication(answer_caller, auth), headers=[header])
+    assert answer.status == 200
+    principal: str = answer.json
+    return principal
+
+
+async def test_equal_names_of_several_authenticators_are_several_principals() -> None:
+    first, second = (JWTAuthenticator(secret) for secret in HMAC_SECRETS)
+    custom = [
+        FakeAuthenticator(lambda headers, name=name: Identity("ada") if name in headers else None)
+        for name in ("x-one", "x-two")
+    ]
+    members = [first, authenticator(), second, *custom]
+    headers = [
+        *(bearing(HMAC_SECRETS[0]), WITH_KEY[0], bearing(HMAC_SECRETS[1])),
+        *(("X-One", "1"), ("X-Two", "2")),
+    ]
+    alone = [await principal_for(*pair) for pair in zip(members, headers, strict=True)]
+    assert alone == ["jwt|ada", "apikey|ada", "jwt|ada", "ada", "ada"]
+    nested = ChainAuthenticator(ChainAuthenticator(*members[:2]), ChainAuthenticator(*members[2:]))
+    for chain in (ChainAuthenticator(*members), nested):
+        chained = [await principal_for(chain, header) for header in headers]
+        assert chained == ["jwt|ada", "apikey|ada", "jwt2|ada", "ada", "2|ada"]
+
+
+async def test_an_issuer_is_no_namespace_and_a_claim_can_not_choose_one() -> None:
+    auth = JWTAuthenticator(HMAC_SECRETS[0])
+    token = bearing(HMAC_SECRETS[0], iss="apikey", namespace="apikey", sub="x|ada")
+    assert await principal_for(auth, token) == "jwt|apikey|x%7Cada"
+
+
+async def test_a_namespace_can_be_chosen() -> None:
+    key = APIKeyAuthenticator({KEY: Identity("ada")}, namespace="machines")
+    token = JWTAuthenticator(HMAC_SECRETS[0], namespace="people")
+    assert await principal_for(key, WITH_KEY[0]) == "machines|ada"
+    assert await principal_for(token, bearing(HMAC_SECRETS[0])) == "people|ada"

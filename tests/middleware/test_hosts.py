@@ -13,7 +13,7 @@ from starlette.responses import PlainTextResponse
 from tests.facade.processes import extensions, free_port, process, served
 from tests.server.inloop import Does, give_back, registry_of
 
-from .byhand import CARD, Headers, ask, authenticator, body, connected, request, status_of
+from .byhand import CARD, Headers, ask, authenticator, connected, request, status_of
 
 LOCAL = ["localhost", "LOCALHOST", "localhost.", "127.0.0.1", "[::1]"]
 OWN = "agent.example"

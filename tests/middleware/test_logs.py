@@ -182,7 +182,7 @@ def test_the_record_of_a_request_has_all_its_fields(structured: Log) -> None:
     assert expected.items() <= record.items()
     assert (record["operation"], record["principal"], record["level"]) == (
         "SendMessage",
-        "ada",
+        "jwt|ada",
         "INFO",
     )
     assert re.fullmatch(r"[0-9a-f-]{36}", record["task"])
@@ -205,7 +205,11 @@ def test_unknown_fields_are_left_out(structured: Log) -> None:
 def test_a_denied_call_is_a_warning_with_principal_and_skill(structured: Log) -> None:
     (record,) = (r for r in structured.records if r["message"].startswith("Access denied"))
     assert record["level"] == "WARNING"
-    assert (record["principal"], record["skill"], record["client"]) == ("ada", "nap", "127.0.0.1")
+    assert (record["principal"], record["skill"], record["client"]) == (
+        "jwt|ada",
+        "nap",
+        "127.0.0.1",
+    )
     assert "skill=nap" in record["message"]
 
 
@@ -213,7 +217,7 @@ def test_a_denied_call_is_a_warning_with_principal_and_skill(structured: Log) ->
 @pytest.mark.smoke
 def test_a_stack_trace_is_in_one_record_without_messages(structured: Log) -> None:
     (record,) = (r for r in structured.records if r["message"].startswith("Skill failed"))
-    assert (record["level"], record["principal"], record["skill"]) == ("ERROR", "ada", "breaks")
+    assert (record["level"], record["principal"], record["skill"]) == ("ERROR", "jwt|ada", "breaks")
     assert len(record["exc_info"].splitlines()) > 5
     assert "ValueError" in record["exc_info"]
     assert "hello" not in record["exc_info"]
@@ -254,16 +258,16 @@ def test_no_line_is_long_or_has_control_characters(plain: Log) -> None:
         assert not CONTROL.search(line)
         values = re.split("  (?=(?:client|principal|task|skill)=)", line)
         assert max(map(len, values)) <= WIDTH + len("principal=")
-    assert any("principal=a\\nb[31mc" in line for line in plain.lines)
+    assert any("principal=jwt|a\\nb[31mc" in line for line in plain.lines)
 
 
 @pytest.mark.process
 def test_a_line_ends_with_the_fields_of_the_request(plain: Log) -> None:
-    fields = "client=127.0.0.1  principal=ada  task=[0-9a-f-]{36}  skill=echo"
+    fields = "client=127.0.0.1  principal=jwt[|]ada  task=[0-9a-f-]{36}  skill=echo"
     pattern = rf"INFO    POST / SendMessage 200 [\d.]+ ms  {fields}$"
     assert [line for line in plain.lines if re.search(pattern, line)]
     denied = next(line for line in plain.lines if "Access denied" in line)
-    assert re.search("WARNING Access denied: skill=nap .*principal=ada .*skill=nap$", denied)
+    assert re.search("WARNING Access denied: skill=nap .*principal=jwt[|]ada .*skill=nap$", denied)
 
 
 # Log levels

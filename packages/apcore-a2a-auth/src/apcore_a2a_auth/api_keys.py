@@ -41,6 +41,7 @@ class APIKeyAuthenticator:
             roles: [operator]}]`. An identity is an apcore Identity, its id, or a mapping with
             `id`, `type` (default `service`), `roles` and `attrs`.
         header: The header with the key.
+        namespace: What tells its principals from those of other authenticators.
 
     Raises:
         ConfigurationError: There are no keys, or one of them is malformed.
@@ -58,12 +59,17 @@ class APIKeyAuthenticator:
     """
 
     def __init__(
-        self, keys: Mapping[str, Owner] | PathLike[str], *, header: str = "X-API-Key"
+        self,
+        keys: Mapping[str, Owner] | PathLike[str],
+        *,
+        header: str = "X-API-Key",
+        namespace: str = "apikey",
     ) -> None:
         if isinstance(keys, str):
             raise ConfigurationError("keys must be a mapping or the Path of a file, not a string")
         self._keys = _read_file(Path(keys)) if isinstance(keys, PathLike) else _hashed(keys.items())
         self._header = header
+        self.namespace = namespace
 
     async def authenticate(self, headers: Mapping[str, str]) -> Identity | None:
         """Return the identity for the key in *headers* (names in lower case); None without one."""

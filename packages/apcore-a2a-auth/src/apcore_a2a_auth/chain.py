@@ -1,6 +1,6 @@
 """A chain of authenticators, for agents with several kinds of credentials."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from inspect import isawaitable
 from itertools import chain, count
 from typing import Any
@@ -15,6 +15,8 @@ class ChainAuthenticator:
     """An authenticator that tries others in turn and returns the first identity.
 
     An authenticator that raises does not keep the next ones from accepting the caller.
+
+    Each has its own namespace of principals: of several with the same, the second gets `jwt2`.
 
     Args:
         authenticators: The authenticators, in the order in which they are tried.
@@ -36,7 +38,15 @@ class ChainAuthenticator:
     def __init__(self, *authenticators: Authenticator) -> None:
         if not authenticators:
             raise ConfigurationError("Give at least one authenticator")
-        self._authenticators = authenticators
+        self._authenticators: list[Authenticator] = []
+        for each in authenticators:
+            nested = each._authenticators if isinstance(each, ChainAuthenticator) else [each]
+            self._authenticators += nested
+        self._namespaces: list[str] = []
+        for each in self._authenticators:
+            namespace: Any = getattr(each, "namespace", "")
+            names = _numbered(namespace if isinstance(namespace, str) else "")
+            self._namespaces.append(next(n for n in names if n not in self._namespaces))
 
     async def authenticate(self, headers: Mapping[str, str]) -> Any:
         """Return the first identity that an authenticator returns; None if there is none.
@@ -46,9 +56,19 @@ class ChainAuthenticator:
                 several reasons, the one of the latest check is raised.
             Exception: An authenticator failed with it, and no other accepts the caller.
         """
+        found = await self.namespaced_identity(headers)
+        return None if found is None else found[1]
+
+    async def namespaced_identity(self, headers: Mapping[str, str]) -> tuple[str, Any] | None:
+        """Return the first identity, after the namespace of the authenticator that returns it.
+
+        Raises:
+            TokenRefusedError: A token was refused, and no authenticator accepts the caller.
+            Exception: An authenticator failed with it, and no other accepts the caller.
+        """
         failure: Exception | None = None
         refusals: list[TokenRefusedError] = []
-        for authenticator in self._authenticators:
+        for namespace, authenticator in zip(self._namespaces, self._authenticators, strict=True):
             try:
                 result = authenticator.authenticate(headers)
                 identity = await result if isawaitable(result) else result
@@ -58,7 +78,7 @@ class ChainAuthenticator:
                 failure = error
             else:
                 if identity is not None:
-                    return identity
+                    return namespace, identity
         # the authenticator that failed might have accepted what the others refused
         if failure is not None:
             raise failure
@@ -76,7 +96,13 @@ class ChainAuthenticator:
             declare: Any = getattr(authenticator, "security_schemes", dict)
             declared: Mapping[str, SecurityScheme] = declare()
             for name, scheme in declared.items():
-                names = chain([name], (f"{name}{number}" for number in count(2)))
-                free_names = (each for each in names if schemes.get(each, scheme) == scheme)
+                free_names = (
+                    each for each in _numbered(name) if schemes.get(each, scheme) == scheme
+                )
                 schemes[next(free_names)] = scheme
         return schemes
+
+
+def _numbered(name: str) -> Iterator[str]:
+    """Yield the name, then the name with the numbers from 2 on."""
+    return chain([name], (f"{name}{number}" for number in count(2)))

@@ -69,6 +69,7 @@ class JWTAuthenticator:
             never expire are accepted.
         leeway: Accepted difference of clocks, in seconds.
         schemes: Additional security schemes for the Agent Card, by name, for getting such tokens.
+        namespace: What tells its principals from those of other authenticators.
 
     Raises:
         ConfigurationError: There is no key, it is too weak, or an option is invalid.
@@ -104,6 +105,7 @@ class JWTAuthenticator:
         required_claims: Sequence[str] = ("exp",),
         leeway: float = 60,
         schemes: Mapping[str, SecurityScheme] | None = None,
+        namespace: str = "jwt",
     ) -> None:
         if key is not None and jwks_url is not None:
             raise ConfigurationError("Give either key or jwks_url, not both")
@@ -111,6 +113,7 @@ class JWTAuthenticator:
             raise ConfigurationError(f"leeway must be 0 to {MAX_LEEWAY} seconds, not {leeway}")
         if isinstance(required_claims, str):
             raise ConfigurationError("required_claims must be a list of names, not one string")
+        self.namespace = namespace
         self._issuer = issuer
         self._audience = audience
         self._claims = claim_mapping or ClaimMapping()

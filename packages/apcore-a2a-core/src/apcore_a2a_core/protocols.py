@@ -35,6 +35,10 @@ class Authenticator(Protocol):
     It may also have a method `security_schemes()` that returns the schemes for the Agent Card by
     name, as types of the SDK or JSON of OpenAPI. Without it, the card declares a bearer token.
 
+    It may also have a `namespace`: the principals of authenticators with different ones differ,
+    even if their ids are equal. One that asks others has a method `namespaced_identity(headers)`
+    instead, which returns the namespace with the identity.
+
     >>> class RefusesEveryone:
     ...     def authenticate(self, headers): return None
     >>> isinstance(RefusesEveryone(), Authenticator)

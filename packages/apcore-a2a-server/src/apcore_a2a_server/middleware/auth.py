@@ -167,9 +167,8 @@ async def authenticate(
         scheme: The scheme of `WWW-Authenticate`; see `challenge`.
     """
     try:
-        identity = authenticator.authenticate(headers)
-        identity = await identity if isawaitable(identity) else identity
-        principal = "" if identity is None else principal_of(identity)
+        namespace, identity = await identify(authenticator, headers)
+        principal = "" if identity is None else principal_of(identity, namespace)
     except TokenRefusedError as error:
         reason = error.reason
         extra = {"event": "token_refused", "reason": reason.value}
@@ -199,6 +198,23 @@ def _unauthenticated(
     return Refusal(401, message, {"www-authenticate": scheme})
 
 
+async def identify(
+    authenticator: Authenticator, headers: Mapping[str, str]
+) -> tuple[str, Identity | None]:
+    """Return the namespace of a caller's principal, and the identity; None if it is refused.
+
+    Raises:
+        Exception: What the authenticator raises.
+    """
+    namespaced: Any = getattr(authenticator, "namespaced_identity", None)
+    if namespaced is not None:
+        return await namespaced(headers) or ("", None)
+    result = authenticator.authenticate(headers)
+    identity = await result if isawaitable(result) else result
+    namespace: object = getattr(authenticator, "namespace", "")
+    return namespace if isinstance(namespace, str) else "", identity
+
+
 def headers_of(scope: Scope) -> dict[str, str]:
     """Return the request's headers with names in lower case and repeated headers joined."""
     headers: dict[str, str] = {}
@@ -214,11 +230,12 @@ def caller_of(scope: Scope) -> tuple[str, Identity | None]:
     return caller
 
 
-def principal_of(identity: Identity) -> str:
-    """Return the principal that owns the caller's tasks: the id, after the issuer if there is one.
+def principal_of(identity: Identity, namespace: str = "") -> str:
+    """Return the principal that owns the caller's tasks.
 
-    Different identities have different principals: the separator is escaped in the issuer, and
-    in an id without an issuer.
+    It has the namespace of the authenticator, the issuer if there is one, and the id. Different
+    callers have different principals: separators are escaped in each of the three, and there are
+    none in a principal that is only an id.
 
     Raises:
         TypeError: The object has no id, or an issuer that is not a string.
@@ -228,8 +245,10 @@ def principal_of(identity: Identity) -> str:
         from apcore import Identity
         from apcore_a2a_server.middleware import principal_of
 
-        print(principal_of(Identity("ada", attrs={"iss": "https://idp.example.com"})))
-        #> https://idp.example.com|ada
+        print(principal_of(Identity("ada")), principal_of(Identity("ada"), "apikey"))
+        #> ada apikey|ada
+        print(principal_of(Identity("ada", attrs={"iss": "https://idp.example.com"}), "jwt"))
+        #> jwt|https://idp.example.com|ada
         ```
     """
     name = getattr(identity, "id", None)
@@ -239,9 +258,9 @@ def principal_of(identity: Identity) -> str:
     issuer = attrs.get("iss")
     if not isinstance(issuer, str | None):
         raise TypeError("The authenticator returned an identity whose issuer is not a string")
-    if issuer is None:
-        return _escaped(name)
-    return f"{_escaped(issuer)}|{name}"
+    if issuer is not None:
+        return "|".join(map(_escaped, (namespace, issuer, name)))
+    return "|".join(map(_escaped, (namespace, name))) if namespace else _escaped(name)
 
 
 def _escaped(text: str) -> str:
