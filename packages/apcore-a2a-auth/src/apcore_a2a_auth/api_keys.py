@@ -3,9 +3,10 @@
 import hashlib
 import hmac
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -15,10 +16,14 @@ from a2a.types import SecurityScheme
 from apcore import Identity
 
 from .errors import ConfigurationError
+from .files import KeyFile
 from .schemes import api_key
 
 Owner: TypeAlias = Identity | str | Mapping[str, Any]
 """The identity that a key stands for, its id, or its members."""
+
+_Entry: TypeAlias = tuple[bytes, Identity]
+"""The hash of a key, and the identity that it stands for."""
 
 HASHED = re.compile(r"sha256:([0-9a-f]{64})", re.IGNORECASE)
 FILE_FORMAT = (
@@ -38,8 +43,8 @@ class APIKeyAuthenticator:
     Args:
         keys: Identities by their keys, or by `sha256:` and the hash of the key; or the path of a
             YAML or JSON file, which has only hashes: `keys: [{id: ci, sha256: …, type: service,
-            roles: [operator]}]`. An identity is an apcore Identity, its id, or a mapping with
-            `id`, `type` (default `service`), `roles` and `attrs`.
+            roles: [operator]}]`. A changed file is read again. An identity is an apcore Identity,
+            its id, or a mapping with `id`, `type` (default `service`), `roles` and `attrs`.
         header: The header with the key.
         namespace: What tells its principals from those of other authenticators.
 
@@ -67,7 +72,11 @@ class APIKeyAuthenticator:
     ) -> None:
         if isinstance(keys, str):
             raise ConfigurationError("keys must be a mapping or the Path of a file, not a string")
-        self._keys = _read_file(Path(keys)) if isinstance(keys, PathLike) else _hashed(keys.items())
+        self._keys: KeyFile[Sequence[_Entry]] | Sequence[_Entry]
+        if isinstance(keys, PathLike):
+            self._keys = KeyFile(keys, partial(_read, Path(keys)), "API keys")
+        else:
+            self._keys = _hashed(keys.items())
         self._header = header
         self.namespace = namespace
 
@@ -78,7 +87,8 @@ class APIKeyAuthenticator:
             return None
         digests = [hashlib.sha256(encoded).digest() for encoded in _encodings(header_value)]
         # compare with every key, so that the time taken does not depend on which one matches
-        pairs = [(digest, key) for digest in digests for key in self._keys]
+        keys = await self._keys.current() if isinstance(self._keys, KeyFile) else self._keys
+        pairs = [(digest, key) for digest in digests for key in keys]
         matches = [key[1] for digest, key in pairs if hmac.compare_digest(key[0], digest)]
         return deepcopy(matches[0]) if matches else None
 
@@ -111,21 +121,19 @@ def _encodings(header_value: str) -> Iterator[bytes]:
             yield header_value.encode("latin-1")
 
 
-def _read_file(path: Path) -> list[tuple[bytes, Identity]]:
+def _read(path: Path, content: bytes) -> Sequence[_Entry]:
     """Return the hashes and identities in a file, which never has a key itself."""
     try:
-        document: Any = yaml.safe_load(path.read_bytes())
+        document: Any = yaml.safe_load(content)
         entries = [dict(entry) for entry in document["keys"]]
         return _hashed([(f"sha256:{entry.pop('sha256')}", entry) for entry in entries])
-    except OSError as error:
-        raise ConfigurationError(f"Cannot read the API keys in {path}: {error.strerror}") from None
     except ConfigurationError as error:
         raise ConfigurationError(f"{path}: {error}") from None
     except (yaml.YAMLError, AttributeError, KeyError, RecursionError, TypeError, ValueError):
         raise ConfigurationError(f"{path} must have the format {FILE_FORMAT}") from None
 
 
-def _hashed(entries: Iterable[tuple[str, Owner]]) -> list[tuple[bytes, Identity]]:
+def _hashed(entries: Iterable[tuple[str, Owner]]) -> Sequence[_Entry]:
     keys = [(_digest(key), _identity(owner)) for key, owner in entries]
     if not keys or len(dict(keys)) < len(keys):
         raise ConfigurationError("keys must have at least one API key, and each only once")

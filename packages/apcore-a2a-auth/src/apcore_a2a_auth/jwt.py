@@ -3,6 +3,7 @@
 import logging
 import os
 from collections.abc import Collection, Mapping, Sequence
+from os import PathLike
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -14,6 +15,7 @@ from jwt.exceptions import InvalidSubjectError
 
 from .claims import ClaimMapping
 from .errors import ConfigurationError
+from .files import KeyFile
 from .jwks import Jwks, without_secrets
 from .keys import HMAC, PUBLIC, Source, VerificationKey, read_key
 from .schemes import bearer, open_id_connect
@@ -58,7 +60,7 @@ class JWTAuthenticator:
 
     Args:
         key: A secret of at least 32 bytes, a public key or certificate in PEM, or the `Path` of a
-            file with one.
+            file with one, which is read again when it changes.
         jwks_url: URL of the issuer's keys (RFC 7517), which are fetched about once a minute.
         issuer: Required issuer (`iss`) of tokens.
         audience: Required audience: one of these must be in `aud`. Without it, tokens that have
@@ -124,7 +126,7 @@ class JWTAuthenticator:
 
     def _configure_keys(
         self, key: Source | None, jwks_url: str | None, algorithms: Collection[str] | None
-    ) -> tuple[VerificationKey | Jwks, frozenset[str]]:
+    ) -> tuple[KeyFile[VerificationKey] | VerificationKey | Jwks, frozenset[str]]:
         """Return the source of the keys, and the accepted algorithms."""
         wanted = frozenset(algorithms or ALGORITHMS)
         if isinstance(algorithms, str) or not wanted <= ALGORITHMS:
@@ -133,12 +135,20 @@ class JWTAuthenticator:
         is_provider = (self._issuer or "").lower().startswith(("https://", "http://"))
         if key is None and jwks_url is None and not is_provider:
             key = os.environ.get(KEY_VARIABLE) or None
-        source = self._published_keys(jwks_url) if key is None else read_key(key)
-        usable = PUBLIC if isinstance(source, Jwks) else source.algorithms
-        if algorithms and not wanted <= usable:
-            names = ", ".join(sorted(usable))
-            raise ConfigurationError(f"algorithms must be some that the key takes: {names}")
-        return source, usable & wanted
+
+        def read(source: str | bytes) -> VerificationKey:
+            verification_key = read_key(source)
+            if algorithms:
+                _check_usable(wanted, verification_key.algorithms)
+            return verification_key
+
+        if isinstance(key, PathLike):
+            return KeyFile(key, lambda content: read(content.rstrip(b"\r\n")), "key"), wanted
+        if key is not None:
+            return read(key), wanted
+        if algorithms:
+            _check_usable(wanted, PUBLIC)
+        return self._published_keys(jwks_url), wanted
 
     def _published_keys(self, jwks_url: str | None) -> Jwks:
         if jwks_url is None and self._issuer is None:
@@ -202,6 +212,8 @@ class JWTAuthenticator:
         return narrowed
 
     async def _find_key(self, token: str) -> VerificationKey:
+        if isinstance(self._keys, KeyFile):
+            return await self._keys.current()
         if not isinstance(self._keys, Jwks):
             return self._keys
         key = await self._keys.find(jwt.get_unverified_header(token))
@@ -212,6 +224,13 @@ class JWTAuthenticator:
     def security_schemes(self) -> Mapping[str, SecurityScheme]:
         """Return the security schemes for the Agent Card (FR-AUT-003)."""
         return self._schemes
+
+
+def _check_usable(algorithms: frozenset[str], usable: Collection[str]) -> None:
+    """Raise the error for *algorithms* of which the key does not take all."""
+    if not algorithms <= frozenset(usable):
+        names = ", ".join(sorted(usable))
+        raise ConfigurationError(f"algorithms must be some that the key takes: {names}")
 
 
 def bearer_token(headers: Mapping[str, str]) -> str | None:

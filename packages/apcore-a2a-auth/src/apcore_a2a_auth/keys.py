@@ -3,7 +3,6 @@
 import os
 from base64 import b64decode
 from os import PathLike
-from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 from cryptography import x509
@@ -40,13 +39,13 @@ class VerificationKey(NamedTuple):
         return f"VerificationKey({', '.join(sorted(self.algorithms))})"
 
 
-def read_key(source: Source) -> VerificationKey:
+def read_key(source: str | bytes) -> VerificationKey:
     """Return the key in *source*: a secret, or a public key or certificate in PEM.
 
     Raises:
         ConfigurationError: The key cannot be read, is private, or is too weak.
     """
-    data = _content(Path(source)) if isinstance(source, PathLike) else _encoded(source)
+    data = _encoded(source)
     if not data.lstrip().startswith(b"-----BEGIN"):
         return _secret(data)
     if b"PRIVATE KEY-----" in data:
@@ -103,13 +102,6 @@ def _encoded(text: str | bytes) -> bytes:
         return text.encode() if isinstance(text, str) else text
     except UnicodeEncodeError:
         raise ConfigurationError("The key is not valid UTF-8") from None
-
-
-def _content(path: Path) -> bytes:
-    try:
-        return path.read_bytes().rstrip(b"\r\n")
-    except OSError as error:
-        raise ConfigurationError(f"Cannot read the key in {path}: {error.strerror}") from None
 
 
 def _secret(data: bytes) -> VerificationKey:

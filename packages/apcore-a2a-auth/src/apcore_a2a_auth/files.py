@@ -1,0 +1,100 @@
+"""Files with keys, which are read again when they change."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from os import PathLike
+from pathlib import Path
+from typing import Generic, NamedTuple, TypeVar
+
+from .errors import ConfigurationError
+
+logger = logging.getLogger("apcore_a2a.auth")
+
+T = TypeVar("T")
+
+
+class State(NamedTuple):
+    """What changes when a file does, or a link to it."""
+
+    device: int
+    inode: int
+    size: int
+    modified_at: float
+
+
+CHECK_INTERVAL = 1.0
+"""Seconds between two looks at a file."""
+SETTLING_TIME = 2.0
+"""Seconds after a change in which another one may leave the time of the file as it is."""
+
+
+class KeyFile(Generic[T]):
+    """A file with keys, which are read again within about a second of a change.
+
+    If a changed file cannot be used, the reason is logged and its earlier keys stay valid.
+
+    Args:
+        path: The path of the file, or of a link that may come to lead to another file.
+        read: Converts what the file contains; the messages of its errors are safe to log.
+        keys: What the file contains, for messages: "API keys".
+
+    Raises:
+        ConfigurationError: The file cannot be read, or *read* refuses it.
+    """
+
+    def __init__(self, path: PathLike[str], read: Callable[[bytes], T], keys: str) -> None:
+        self._path = Path(path)
+        self._read = read
+        self._description = f"the {keys} in {self._path}"
+        self._state: State | None = None
+        self._content = self._load()
+        self._keys = read(self._content)
+        self._reason = ""
+        self._checked_at = time.monotonic()
+
+    async def current(self) -> T:
+        """Return the keys, after a look at the file if the last one was long ago."""
+        now = time.monotonic()
+        if now - self._checked_at >= CHECK_INTERVAL:
+            self._checked_at = now  # concurrent callers go on with the earlier keys
+            await asyncio.to_thread(self._refresh)  # the disk or the parser may be slow
+        return self._keys
+
+    def _refresh(self) -> None:
+        """Read the file again if it has changed; if that fails, log the reason once."""
+        try:
+            if self._is_unchanged():
+                return
+            content = self._load()
+            if content != self._content:
+                self._content = content  # a broken file is not read again before it changes
+                self._keys = self._read(content)
+                logger.info("Read %s again", self._description, extra={"event": "keys_changed"})
+            self._reason = ""
+        except ConfigurationError as error:
+            if str(error) != self._reason:
+                message, extra = "Did not read %s again: %s", {"event": "changed_keys_unusable"}
+                logger.error(message, self._description, error, extra=extra)
+            self._reason = str(error)
+
+    def _is_unchanged(self) -> bool:
+        """Return whether the file is certainly the one that was read last."""
+        with suppress(OSError):
+            state = _state_of(self._path)
+            return state == self._state and time.time() - state.modified_at > SETTLING_TIME
+        return False
+
+    def _load(self) -> bytes:
+        try:
+            self._state = _state_of(self._path)
+            return self._path.read_bytes()
+        except OSError as error:
+            raise ConfigurationError(f"Cannot read {self._description}: {error.strerror}") from None
+
+
+def _state_of(path: Path) -> State:
+    stat = path.stat()
+    return State(stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime)

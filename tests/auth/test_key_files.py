@@ -1,0 +1,229 @@
+"""Files with keys are read again when they change."""
+
+import json
+import logging
+import math
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jwt
+import pytest
+from apcore_a2a_auth import APIKeyAuthenticator, ConfigurationError, JWTAuthenticator, hash_key
+from apcore_a2a_auth import files as files_module
+from apcore_a2a_core import TokenRefusedError
+
+from .tokens import (
+    MISSING,
+    P256,
+    RSA,
+    SECRET,
+    WEAK,
+    authenticate,
+    bearer_headers,
+    claims,
+    token,
+    tracked,
+)
+from .tokens import no_secrets_logged as no_secrets_logged
+
+OLD, NEW = "the old key of the tests, long and random", "the new key of the tests, long and random"
+OTHER_SECRET = SECRET[::-1]
+
+
+@pytest.fixture(autouse=True)
+def always(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Look at the file at each request."""
+    monkeypatch.setattr(files_module, "CHECK_INTERVAL", 0.0)
+
+
+def of_keys(*keys: str) -> str:
+    """Return the content of a file of API keys."""
+    entries = [{"id": "ci", "sha256": hash_key(key).removeprefix("sha256:")} for key in keys]
+    return json.dumps({"keys": entries})
+
+
+def accepts(authenticator: Any, credentials: str) -> bool:
+    headers = bearer_headers(credentials)
+    try:
+        return authenticate(authenticator, {**headers, "x-api-key": credentials}) is not None
+    except TokenRefusedError:
+        return False
+
+
+def replaced(path: Path, content: str | bytes) -> None:
+    """Put another file in the place of *path*."""
+    new = path.with_suffix(".new")
+    new.write_bytes(content.encode() if isinstance(content, str) else content)
+    new.replace(path)
+
+
+def rewritten(path: Path, content: str | bytes) -> None:
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+each_way = pytest.mark.parametrize("change", [replaced, rewritten])
+Change = Callable[[Path, str | bytes], None]
+
+
+@each_way
+def test_a_changed_file_of_api_keys_is_read_again(
+    change: Change, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    path = tmp_path / "keys.json"
+    path.write_text(of_keys(OLD))
+    keys = APIKeyAuthenticator(path)
+    assert [accepts(keys, key) for key in (OLD, NEW)] == [True, False]
+    change(path, of_keys(NEW))
+    assert [accepts(keys, key) for key in (OLD, NEW)] == [False, True]
+    assert [record.getMessage() for record in caplog.records] == [
+        f"Read the API keys in {path} again"
+    ]
+
+
+@each_way
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ((SECRET, SECRET), (OTHER_SECRET, OTHER_SECRET)),
+        ((RSA.pem, RSA), (P256.pem, P256)),
+        ((SECRET, SECRET), (RSA.pem, RSA)),
+        ((RSA.pem, RSA), (SECRET, SECRET)),
+    ],
+    ids=["secrets", "public keys", "a secret to a public key", "a public key to a secret"],
+)
+def test_a_changed_key_of_tokens_is_read_again(
+    change: Change, before: Any, after: Any, tmp_path: Path
+) -> None:
+    path = tmp_path / "key"
+    rewritten(path, before[0])
+    tokens = JWTAuthenticator(path)
+    old, new = (signed(pair) for _, pair in (before, after))
+    assert [accepts(tokens, each) for each in (old, new)] == [True, False]
+    change(path, after[0])
+    assert [accepts(tokens, each) for each in (old, new)] == [False, True]
+
+
+def signed(pair: Any) -> str:
+    """Return a token without an audience, signed with a key pair or a secret."""
+    if not isinstance(pair, str):
+        return token(pair, aud=MISSING)
+    return tracked(jwt.encode(claims(aud=MISSING), pair, "HS256"))
+
+
+BROKEN: dict[str, str | bytes] = {
+    "nothing": "",
+    "half a file": of_keys(NEW)[:-30],
+    "a key itself": NEW,
+    "no keys": '{"keys": []}',
+    "text that is not UTF-8": b"\xff\xfe\x00",
+    "private": RSA.private_pem,
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+@pytest.mark.parametrize("kind", ["API keys", "key"])
+def test_a_broken_file_keeps_the_earlier_keys_and_is_logged_once(
+    kind: str, name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path, is_api = tmp_path / "keys", kind == "API keys"
+    good, broken = of_keys(OLD) if is_api else RSA.pem, BROKEN[name]
+    if not is_api and isinstance(broken, str):
+        broken = broken[:20]
+    rewritten(path, good)
+    authenticator = APIKeyAuthenticator(path) if is_api else JWTAuthenticator(path)
+    credentials = OLD if is_api else signed(RSA)
+    replaced(path, broken)
+    assert [accepts(authenticator, credentials) for _ in range(3)] == [True] * 3
+    (record,) = [each for each in caplog.records if each.levelno >= logging.WARNING]
+    assert record.levelno == logging.ERROR
+    assert f"Did not read the {kind} in {path} again" in record.getMessage()
+    assert NEW not in caplog.text
+    rewritten(path, of_keys(NEW) if is_api else P256.pem)
+    assert not accepts(authenticator, credentials)
+    assert accepts(authenticator, NEW if is_api else signed(P256))
+
+
+def test_a_missing_file_keeps_its_keys_and_is_read_when_it_is_back(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "keys.json"
+    path.write_text(of_keys(OLD))
+    keys = APIKeyAuthenticator(path)
+    path.unlink()
+    assert [accepts(keys, OLD) for _ in range(3)] == [True] * 3
+    path.write_text(of_keys(OLD, NEW))
+    assert accepts(keys, NEW)
+    errors = [each.getMessage() for each in caplog.records if each.levelno == logging.ERROR]
+    assert errors == [
+        f"Did not read the API keys in {path} again: "
+        f"Cannot read the API keys in {path}: No such file or directory"
+    ]
+
+
+def test_a_link_that_comes_to_lead_elsewhere_is_a_change(tmp_path: Path) -> None:
+    """Kubernetes mounts secrets so."""
+    for name, key in (("one", OLD), ("two", NEW)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "keys").write_text(of_keys(key))
+    (tmp_path / "data").symlink_to("one")
+    (tmp_path / "keys").symlink_to("data/keys")
+    keys = APIKeyAuthenticator(tmp_path / "keys")
+    assert accepts(keys, OLD)
+    (tmp_path / "next").symlink_to("two")
+    (tmp_path / "next").replace(tmp_path / "data")
+    assert [accepts(keys, key) for key in (OLD, NEW)] == [False, True]
+
+
+@pytest.mark.parametrize("seconds_ago", [0, 3600, -3600])
+def test_a_change_that_leaves_size_and_time_of_the_file_is_seen_while_the_file_is_new(
+    seconds_ago: float, tmp_path: Path
+) -> None:
+    path, changed = tmp_path / "keys.json", time.time() - seconds_ago
+    path.write_text(of_keys(OLD))
+    os.utime(path, (changed, changed))
+    keys = APIKeyAuthenticator(path)
+    path.write_text(of_keys(NEW))
+    os.utime(path, (changed, changed))
+    assert accepts(keys, NEW) is (seconds_ago <= 0)
+
+
+def test_a_file_is_not_looked_at_more_often_than_once_a_second(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "keys.json"
+    path.write_text(of_keys(OLD))
+    keys = APIKeyAuthenticator(path)
+    monkeypatch.setattr(files_module, "CHECK_INTERVAL", math.inf)
+    path.write_text(of_keys(NEW))
+    assert [accepts(keys, key) for key in (OLD, NEW)] == [True, False]
+
+
+def test_a_changed_key_that_the_algorithms_do_not_fit_is_not_used(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "key.pem"
+    rewritten(path, RSA.pem)
+    tokens = JWTAuthenticator(path, algorithms=[RSA.alg])
+    rewritten(path, P256.pem)
+    assert [accepts(tokens, signed(pair)) for pair in (RSA, P256)] == [True, False]
+    assert "algorithms must be some that the key takes: ES256" in caplog.text
+
+
+def test_a_weak_key_is_not_used(tmp_path: Path) -> None:
+    path = tmp_path / "key.pem"
+    rewritten(path, RSA.pem)
+    tokens = JWTAuthenticator(path)
+    rewritten(path, WEAK.pem)
+    assert [accepts(tokens, signed(pair)) for pair in (RSA, WEAK)] == [True, False]
+
+
+def test_a_broken_file_is_refused_at_start(tmp_path: Path) -> None:
+    (tmp_path / "keys").write_text("nothing")
+    with pytest.raises(ConfigurationError, match="must have the format"):
+        APIKeyAuthenticator(tmp_path / "keys")
+    with pytest.raises(ConfigurationError, match="The secret has 7 bytes"):
+        JWTAuthenticator(tmp_path / "keys")
