@@ -480,11 +480,12 @@ async def principal_for(auth: Any, header: tuple[str, str]) -> str:
 
 async def test_equal_names_of_several_authenticators_are_several_principals() -> None:
     first, second = (JWTAuthenticator(secret) for secret in HMAC_SECRETS)
-    custom = [
-        FakeAuthenticator(lambda headers, name=name: Identity("ada") if name in headers else None)
-        for name in ("x-one", "x-two")
-    ]
-    members = [first, authenticator(), second, *custom]
+
+    def named(header: str) -> FakeAuthenticator:
+        return FakeAuthenticator(lambda headers: Identity("ada") if header in headers else None)
+
+    custom = [named(header) for header in ("x-one", "x-two")]
+    members: list[Any] = [first, authenticator(), second, *custom]
     headers = [
         *(bearing(HMAC_SECRETS[0]), WITH_KEY[0], bearing(HMAC_SECRETS[1])),
         *(("X-One", "1"), ("X-Two", "2")),

@@ -10,6 +10,7 @@ import pytest
 NAMES = [
     "AccessLog",
     "Authentication",
+    "ClientKeys",
     "ErrorMiddleware",
     "HostGuard",
     "OriginGuard",
@@ -19,6 +20,7 @@ NAMES = [
     "RedactingFormatter",
     "build_middleware",
     "caller_of",
+    "client_of",
     "log_context",
     "principal_of",
     "set_up_logging",
@@ -32,6 +34,7 @@ MODULES = [
 MIDDLEWARE = [
     "AccessLog",
     "Authentication",
+    "ClientKeys",
     "ErrorMiddleware",
     "HostGuard",
     "OriginGuard",

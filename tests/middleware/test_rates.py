@@ -2,12 +2,14 @@
 
 import asyncio
 import json
+import logging
 import time
 from itertools import product
 from random import Random
 from typing import Any
 
 import pytest
+from apcore_a2a_auth import JWTAuthenticator
 from apcore_a2a_server import create_app
 from apcore_a2a_server.middleware import Authentication, RateLimit, RateLimiter
 from limits.aio.storage import MemoryStorage
@@ -197,7 +199,7 @@ async def test_concurrent_requests_do_not_exceed_the_limit(clock: Clock) -> None
 def test_an_invalid_rate_is_refused_at_once(rate: str) -> None:
     with pytest.raises(ValueError, match="100/minute"):
         RateLimiter(rate)
-    for option in ("rate_limit", "skill_rate_limit"):
+    for option in ("rate_limit", "skill_rate_limit", "total_skill_rate_limit", "auth_rate_limit"):
         options: Any = {option: rate or "x"}
         with pytest.raises(ValueError, match="100/minute"):
             create_app(registry_of({"work": Does(give_back)}), **options)
@@ -245,3 +247,163 @@ async def test_each_skill_has_its_own_limit(way: str) -> None:
         assert 0 < int(first_refusal.headers["retry-after"]) <= 3600
         assert json.loads(first_refusal.text)["error"]["code"] in (-32029, 429)
         assert (await peer.send("other")).state == "completed"
+
+
+async def test_all_clients_together_have_a_limit_per_skill() -> None:
+    modules = {"work": Does(give_back), "other": Does(give_back)}
+    options: Any = {"total_skill_rate_limit": "2/hour", "auth": authenticator()}
+    async with serving(modules, **options) as peer:
+        for key, status in ((KEY, 200), (OTHER_KEY, 200), (KEY, 429), (OTHER_KEY, 429)):
+            peer.client.headers["X-API-Key"] = key
+            answer = await peer.client.send(peer.request("send", peer.wire.params("work")))
+            assert answer.status_code == status
+        assert 0 < int(answer.headers["retry-after"]) <= 3600
+        assert (await peer.send("other")).state == "completed"
+
+
+# Addresses
+
+
+V6 = "2001:db8:0:1::"
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (V6 + "1", V6 + "2:3:4"),
+        ("::ffff:192.0.2.1", "192.0.2.1"),
+        ("2001:DB8:0:1:0:0:0:9", V6 + "1"),
+    ],
+)
+async def test_the_addresses_that_one_machine_may_have_are_one_client(one: str, other: str) -> None:
+    app = limited("1/minute")
+    assert await statuses(app, 1, client=(one, 1)) == [200]
+    assert await statuses(app, 1, client=(other, 1)) == [429]
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (V6 + "1", "2001:db8:0:2::1"),
+        ("::ffff:192.0.2.1", "::ffff:192.0.2.2"),
+        ("testclient", "192.0.2.1"),
+    ],
+)
+async def test_other_addresses_are_other_clients(one: str, other: str) -> None:
+    app = limited("1/minute")
+    assert await statuses(app, 1, client=(one, 1)) == [200]
+    assert await statuses(app, 1, client=(other, 1)) == [200]
+
+
+@pytest.mark.parametrize(("trusted", "status"), [("127.0.0.1", 200), ("192.0.2.9", 429)])
+async def test_the_address_of_a_proxys_client_counts_where_the_proxy_is_trusted(
+    monkeypatch: pytest.MonkeyPatch, trusted: str, status: int
+) -> None:
+    monkeypatch.setenv("FORWARDED_ALLOW_IPS", trusted)
+    async with serving({"work": Does(give_back)}, rate_limit="1/hour") as peer:
+        for client, expected in (("192.0.2.1", 200), ("192.0.2.2", status), ("192.0.2.1", 429)):
+            answer = await peer.client.get("/tasks", headers={"X-Forwarded-For": client})
+            assert answer.status_code == expected
+
+
+# Refused credentials
+
+
+WRONG = [("X-API-Key", "a wrong key")]
+
+
+def guarded(rate: str = "3/minute") -> ASGIApp:
+    return Authentication(
+        Response(), authenticator(), public=["/health"], refusals=RateLimiter(rate)
+    )
+
+
+async def test_an_address_whose_credentials_are_refused_too_often_has_to_wait(clock: Clock) -> None:
+    app = guarded()
+    assert await statuses(app, 4, headers=WRONG) == [401, 401, 401, 429]
+    answer = await ask(app)
+    assert answer.status == 429
+    assert "www-authenticate" not in answer.headers
+    clock.now += int(answer.headers["retry-after"])
+    assert await statuses(app, 1, headers=WRONG) == [401]
+
+
+async def test_valid_credentials_and_public_pages_are_served_beside_refused_ones(
+    clock: Clock,
+) -> None:
+    app = guarded()
+    assert await statuses(app, 9, headers=WRONG) == [401] * 3 + [429] * 6
+    assert await statuses(app, 9, headers=[("X-API-Key", KEY)]) == [200] * 9
+    assert await statuses(app, 2, path="/health") == [200, 200]
+    assert await statuses(app, 1, headers=WRONG, client=THERE) == [401]
+
+
+async def test_a_flood_of_refused_credentials_is_not_logged(
+    clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    tokens = JWTAuthenticator("0123456789abcdef0123456789abcdef")
+    app = Authentication(Response(), tokens, refusals=RateLimiter("3/minute"))
+    bad = [("Authorization", "Bearer x.y.z")]
+    assert await statuses(app, 50, headers=bad) == [401] * 3 + [429] * 47
+    assert [record.getMessage() for record in caplog.records] == ["Token refused: malformed"] * 3
+
+
+async def test_refusals_from_any_number_of_addresses_take_bounded_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("apcore_a2a_server.middleware.auth.ADDRESS_BUCKETS", 16)
+    limiter = RateLimiter("1000/minute")
+    app = Authentication(Response(), authenticator(), refusals=limiter)
+    for number in range(500):
+        address = f"198.51.{number // 256}.{number % 256}"
+        assert await statuses(app, 1, headers=WRONG, client=(address, 1)) == [401]
+    storage: Any = limiter._strategy.storage
+    assert len(storage.storage) <= 2 * 16  # a sliding window has two counters
+
+
+@pytest.mark.parametrize("limit", [{}, {"auth_rate_limit": None}])
+async def test_an_agent_limits_refusals_unless_they_are_free(limit: Any) -> None:
+    modules = registry_of({"work": Does(give_back)})
+    app = create_app(modules, url="http://x", auth=authenticator(), **limit)
+    refusals = await statuses(app, 200, headers=WRONG)
+    assert refusals == [401] * 200 if limit else {*refusals[:100]} == {401} != {*refusals[100:]}
+    assert (await ask(app, "GET", "/tasks", [("X-API-Key", KEY)], body())).status == 200
+
+
+# Gateways
+
+
+def user_of(headers: Any, identity: Any) -> str | None:
+    user: str | None = headers.get("x-user")
+    return user and f"{identity.id if identity else 'nobody'} for {user}"
+
+
+@pytest.mark.parametrize("auth", [None, authenticator()])
+async def test_a_gateway_may_speak_for_many_clients(auth: Any) -> None:
+    modules = registry_of({"work": Does(give_back)})
+    options: Any = {"auth": auth, "client_key": user_of, "rate_limit": "2/hour"}
+    app = create_app(modules, url="http://x", **options)
+    for user in ("one", "two"):
+        headers = [("X-API-Key", KEY), ("X-User", user)]
+        answers = [(await ask(app, "GET", "/tasks", headers, body())).status for _ in range(3)]
+        assert answers == [200, 200, 429]
+    answer = await ask(app, "GET", "/tasks", [("X-API-Key", KEY)], body())
+    assert answer.status == 200
+
+
+async def test_a_client_key_that_fails_lets_nobody_through(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    modules = registry_of({"work": Does(give_back)})
+    wrong: list[Any] = [lambda headers, identity: 7, lambda headers: "too few parameters"]
+    for client_key in wrong:
+        app = create_app(modules, url="http://x", client_key=client_key)
+        assert (await ask(app, "GET", "/tasks")).status == 500
+    assert "client_key returned int" in str(caplog.records[-2].exc_info or caplog.text)
+
+
+def test_a_client_key_that_is_no_function_is_refused_at_once() -> None:
+    options: Any = {"client_key": "x-user"}
+    with pytest.raises(TypeError, match="client_key takes a function, not str"):
+        create_app(registry_of({"work": Does(give_back)}), **options)

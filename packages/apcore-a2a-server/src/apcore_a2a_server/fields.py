@@ -98,6 +98,7 @@ class Option:
         is_secret: Whether the value must not appear in messages and logs.
         field: The name of the field, which is the keyword in Python.
         is_checked: Whether `check` validates the value; otherwise the class of the field does.
+        is_optional: Whether None is a value, too.
     """
 
     help: str
@@ -114,6 +115,7 @@ class Option:
     is_secret: bool = False
     field: str = ""
     is_checked: bool = False
+    is_optional: bool = False
 
     @property
     def flag(self) -> str:
@@ -160,6 +162,8 @@ class Option:
             OptionError: It is not.
         """
         if self.kind is None or not self.is_checked or value is self.default:
+            return
+        if value is None and self.is_optional:
             return
         is_list = isinstance(value, LIST_TYPES)
         if is_list != self.kind.is_list or not all(map(self._accepts, _items(value))):
@@ -228,6 +232,7 @@ def options_of(declared_in: Any, prefix: str = "") -> tuple[Option, ...]:
                 kind=kind,
                 metavar=declared.metavar or (kind or TEXT).metavar or name.split("_")[-1].upper(),
                 is_checked=declared.kind is None,
+                is_optional=type(None) in get_args(each.type),
             )
         )
     return tuple(options)

@@ -8,7 +8,7 @@ from a2a.utils.errors import MethodNotFoundError
 from apcore_a2a_core import ErrorMapper, Executor, PartConverter, SchemaConverter
 
 from apcore_a2a_server.engine.admission import Admission
-from apcore_a2a_server.engine.clients import Streams, Watchers
+from apcore_a2a_server.engine.clients import Places, Streams, Watchers, share_of
 from apcore_a2a_server.engine.engine import Engine
 from apcore_a2a_server.engine.failover import Recovery
 from apcore_a2a_server.engine.handler import Handler
@@ -59,7 +59,8 @@ class Agent:
 
     def __init__(self, executor: Executor, settings: Settings) -> None:
         self.settings = settings
-        self.limiter = _limiter(settings)
+        self.limiter = _limiter(settings.rate_limit, settings, "rate_limit")
+        self.refusals = _refusals(settings)
         self.metrics = _metrics(settings)
         self.setup = setup = _setup(executor, settings, self.metrics)
         self.engine = Engine(setup)
@@ -77,7 +78,10 @@ class Agent:
             admission=Admission(setup, settings.default_skill, limits.max_parts),
             tasks=setup.tasks,
             watchers=Watchers(self.engine.abandon, grace),
-            streams=Streams(settings.max_streams, limits.max_streams_per_client),
+            streams=Streams(
+                settings.max_streams,
+                share_of(settings.max_streams, limits.share, limits.max_streams_per_client),
+            ),
             keep_alive=settings.keep_alive,
             card=self.cards.extended if settings.auth is not None else None,
             push=None if self.push is None else self.push.configs,
@@ -150,12 +154,17 @@ class Agent:
         return gauges
 
 
-def _limiter(settings: Settings) -> RateLimiter | None:
-    """Return the limiter of requests, which all bindings share."""
-    storage_of(settings.rate_limit_storage)  # reject an invalid URL even if there is no rate limit
-    if not settings.rate_limit:
-        return None
-    return RateLimiter(settings.rate_limit, settings.rate_limit_storage)
+def _limiter(rate: str | None, settings: Settings, option: str) -> RateLimiter | None:
+    """Return the limiter for the rate of an option, which all bindings share."""
+    storage = settings.rate_limit_storage
+    storage_of(storage)  # reject an invalid URL even if there is no rate limit
+    return RateLimiter(rate, storage, option) if rate else None
+
+
+def _refusals(settings: Settings) -> RateLimiter | None:
+    """Return the limiter of refused credentials, which counts in this process alone."""
+    rate = settings.auth_rate_limit
+    return RateLimiter(rate, option="auth_rate_limit") if rate else None
 
 
 def _metrics(settings: Settings) -> "Metrics | None":
@@ -221,9 +230,22 @@ def _tasks(settings: Settings, metrics: "Metrics | None") -> LiveTasks:
     return LiveTasks(store_of(store), max_history=max_history, on_state=on_state)
 
 
+def _capacity(threads: ThreadPool, settings: Settings) -> Capacity:
+    share, max_runs, max_tasks = settings.limits.share, settings.max_runs, settings.max_tasks
+    per_client = share_of(max_runs, share, settings.max_runs_per_client)
+    return Capacity(
+        threads=threads,
+        runs=Places(("tasks", "are running"), max_runs, per_client),
+        paused=Places(("tasks", "wait for input"), max_tasks, share_of(max_tasks, share)),
+        per_skill=settings.max_runs_per_skill,
+        rate=_limiter(settings.skill_rate_limit, settings, "skill_rate_limit"),
+        total_rate=_limiter(settings.total_skill_rate_limit, settings, "total_skill_rate_limit"),
+    )
+
+
 def _setup(executor: Executor, settings: Settings, metrics: "Metrics | None") -> Setup:
-    threads, tasks = ThreadPool(settings.max_threads), _tasks(settings, metrics)
-    rate, storage = settings.skill_rate_limit, settings.rate_limit_storage
+    tasks = _tasks(settings, metrics)
+    threads = ThreadPool(settings.max_threads, share=settings.limits.share)
     return Setup(
         executor=executor,
         skills=_skills(executor, settings),
@@ -233,13 +255,7 @@ def _setup(executor: Executor, settings: Settings, metrics: "Metrics | None") ->
         mapper=ErrorMapper(),
         threads=threads,
         processes=ProcessPool(),
-        capacity=Capacity(
-            threads,
-            settings.max_runs,
-            settings.max_runs_per_client,
-            settings.max_runs_per_skill,
-            RateLimiter(rate, storage, "skill_rate_limit") if rate else None,
-        ),
+        capacity=_capacity(threads, settings),
         access=Access(executor),
         execution_timeout=settings.execution_timeout,
         input_timeout=settings.input_timeout,

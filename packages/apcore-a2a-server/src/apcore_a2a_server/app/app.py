@@ -168,6 +168,8 @@ def _middleware(agent: Agent, settings: Settings, pages: Sequence[Route]) -> lis
         cors_origins=settings.cors_origins or (),
         allowed_hosts=settings.allowed_hosts or (),
         limiter=agent.limiter,
+        refusals=agent.refusals,
+        client_key=settings.client_key,
         access_log=settings.access_log,
         tenant_paths=reserved_paths(settings) if settings.tenants else None,
     )

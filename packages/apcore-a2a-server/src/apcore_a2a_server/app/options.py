@@ -16,6 +16,8 @@ from .tenant_names import read_tenants
 if TYPE_CHECKING:  # --help needs this module, and core is slow to import
     from apcore_a2a_core import Authenticator
 
+    from apcore_a2a_server.middleware.auth import ClientKey
+
 T = TypeVar("T")
 
 MIB = 1024 * 1024  # bytes
@@ -63,6 +65,14 @@ class Limits:
     max_artifact: int = _count(32 * MIB, "Largest output of one task.", metavar="BYTES")
     max_streams_per_client: int = _count(100, "Concurrent streams per client.")
     disconnect_grace: float = _seconds(3, "Time for a client to reconnect to its task.", low=0)
+    share: float | None = option(
+        0.5,
+        "Part of runs, streams, threads and paused tasks for one client; 1 for no limit.",
+        name="client_share",
+        metavar="PART",
+        above=0,
+        high=1,
+    )
     schema_cache: bool = option(True, "Cache JSON Schemas of modules.")
 
     def __post_init__(self) -> None:
@@ -110,7 +120,18 @@ class Settings:
         None, "Requests per client, such as 600/minute.", otherwise="any"
     )
     skill_rate_limit: str | None = option(None, "Calls per skill and client.", otherwise="any")
+    total_skill_rate_limit: str | None = option(
+        None, "Calls per skill by all clients together.", otherwise="any"
+    )
+    auth_rate_limit: str | None = option(
+        "100/minute", "Requests per client address that authentication refuses."
+    )
     rate_limit_storage: str = option("memory://", "Storage of rate limit counters.", is_secret=True)
+    client_key: "ClientKey | None" = option(
+        None,
+        "Function of headers and identity that names the client behind a request, for limits.",
+        otherwise="principal, or address",
+    )
     task_store: Any = option(
         None,
         "Task store: sqlite:///FILE or postgresql://…",
@@ -155,6 +176,8 @@ class Settings:
 
             if missing := missing_methods(self.auth, Authenticator):
                 raise TypeError(f"auth: {type(self.auth).__name__} lacks {', '.join(missing)}")
+        if self.client_key is not None and not callable(self.client_key):
+            raise TypeError(f"client_key takes a function, not {type(self.client_key).__name__}")
         if self.url is not None and not self.url.startswith(("http://", "https://")):
             raise OptionError("url", "must begin with http:// or https://")
         if self.grpc_url is not None and not GRPC_ADDRESS.fullmatch(self.grpc_url):

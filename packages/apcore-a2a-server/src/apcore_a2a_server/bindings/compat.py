@@ -161,5 +161,6 @@ def _caller(context: ServerCallContext) -> Generator[Caller]:
     headers, auth = context.state.get("headers", {}), context.state.get("auth")
     # a user's own middleware may put objects that are no identity there
     identity = auth if hasattr(auth, "id") else None
+    principal = context.user.user_name
     with Connection() as connection:
-        yield Caller(context.user.user_name, identity, headers, connection)
+        yield Caller(principal, identity, headers, connection, client=principal)

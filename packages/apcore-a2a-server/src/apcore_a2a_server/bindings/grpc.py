@@ -31,7 +31,14 @@ from apcore_a2a_server.engine.clients import Caller, Connection
 from apcore_a2a_server.engine.handler import Handler
 from apcore_a2a_server.errors import TooMuchError
 from apcore_a2a_server.middleware import RateLimiter, log_context
-from apcore_a2a_server.middleware.auth import authenticate, challenge, declared
+from apcore_a2a_server.middleware.auth import (
+    ClientKey,
+    authenticate,
+    challenge,
+    declared,
+    named_client,
+    network_of,
+)
 from apcore_a2a_server.middleware.errors import GRPC_NAMES, Refusal
 from apcore_a2a_server.middleware.logs import begin_request, log_request
 from apcore_a2a_server.middleware.rates import check_rate
@@ -181,6 +188,8 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         limits: The limits of messages.
         auth: The authenticator of callers; None to allow anonymous calls.
         limiter: Counts the requests of each client; None for any number.
+        refusals: Counts the calls of each address that authentication refuses; None for any number.
+        client_key: Names the client behind a call, for limits; None if callers are the clients.
         logs_access: Whether each call is logged.
         on_response: Function to call with the HTTP status that corresponds to each response.
     """
@@ -192,6 +201,8 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         *,
         auth: Authenticator | None = None,
         limiter: RateLimiter | None = None,
+        refusals: RateLimiter | None = None,
+        client_key: ClientKey | None = None,
         logs_access: bool = True,
         on_response: Callable[[int], None] | None = None,
     ) -> None:
@@ -200,6 +211,8 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         self._auth = auth
         self._scheme = "" if auth is None else challenge(declared(auth))
         self._limiter = limiter
+        self._refusals = refusals
+        self._client_key = client_key
         self._logs_access = logs_access
         self._on_response = on_response
         self._turns = asyncio.Lock()
@@ -230,7 +243,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         host = host_of(context.peer())
         begin_request(host)
         try:
-            with Connection(host=host) as connection:
+            with Connection() as connection:
                 try:
                     result = await self._perform(handler, path, requests, context, connection)
                 except asyncio.CancelledError:  # gRPC cancels calls whose client has left
@@ -259,7 +272,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         log_context(operation=method)
         try:
             headers = _headers_of(context.invocation_metadata())
-            caller = await self._admit(headers, connection.host)
+            caller = await self._admit(headers, connection, network_of(host_of(context.peer())))
             if isinstance(caller, Refusal):
                 return _refused(caller)
             version = headers.get("a2a-version", "").strip()
@@ -269,7 +282,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             if isinstance(body, Failure):
                 return body
             message = parse_message(REQUESTS[method], body, self._limits.max_values)
-            _caller.set(Caller(*caller, headers, connection))
+            _caller.set(caller)
             if EXTENSION_URI in map(str.strip, headers.get(EXTENSIONS_KEY, "").split(",")):
                 await context.send_initial_metadata(((EXTENSIONS_KEY, EXTENSION_URI),))
             if not handler.response_streaming:
@@ -282,15 +295,20 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         return None
 
     async def _admit(
-        self, headers: Mapping[str, str], host: str
-    ) -> tuple[str, Identity | None] | Refusal:
-        """Return the principal and the identity of a caller, or the refusal of its call."""
-        caller: tuple[str, Identity | None] | Refusal = ("", None)
+        self, headers: Mapping[str, str], connection: Connection, address: str
+    ) -> Caller | Refusal:
+        """Return the caller, or the refusal of its call."""
+        known: tuple[str, Identity | None] | Refusal = ("", None)
         if self._auth is not None:
-            caller = await authenticate(self._auth, headers, self._scheme)
-        if isinstance(caller, Refusal) or self._limiter is None:
-            return caller
-        return await check_rate(self._limiter, caller[0], host) or caller
+            known = await authenticate(self._auth, headers, self._scheme, address, self._refusals)
+        if isinstance(known, Refusal):
+            return known
+        name = "" if self._client_key is None else named_client(self._client_key, headers, *known)
+        client = name or known[0] or address
+        refusal = None
+        if self._limiter is not None:
+            refusal = await check_rate(self._limiter, known[0], client)
+        return refusal or Caller(*known, headers, connection, client=client)
 
     async def _read(self, requests: AsyncIterator[bytes]) -> "bytes | Failure":
         """Return the only message of a call before it is parsed, or a failure if it is late.

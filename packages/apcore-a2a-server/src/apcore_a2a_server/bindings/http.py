@@ -14,7 +14,7 @@ from starlette.types import Message, Receive, Scope, Send
 from apcore_a2a_server.engine.clients import Caller, ClientDisconnectedError, Connection
 from apcore_a2a_server.engine.handler import Events, Handler
 from apcore_a2a_server.errors import TooMuchError
-from apcore_a2a_server.middleware import caller_of
+from apcore_a2a_server.middleware import caller_of, client_of
 from apcore_a2a_server.middleware.tenant_paths import agent_root_path
 from apcore_a2a_server.modules.tenants import Tenant
 from apcore_a2a_server.modules.threads import large_values
@@ -209,10 +209,10 @@ class Endpoint(ABC):
             headers = request_headers(scope)
             if not headers.keys().isdisjoint(EXTENSION_NAMES):
                 send = naming_extensions(scope, send)
-            host = str((scope.get("client") or ("",))[0])
             root_path = scope.get("root_path", "") if tenant is None else agent_root_path(scope)
-            with Connection(receive, host) as connection:
-                caller = Caller(*caller_of(scope), headers, connection, root_path, tenant)
+            with Connection(receive) as connection:
+                known, client = caller_of(scope), client_of(scope)
+                caller = Caller(*known, headers, connection, root_path, tenant, client)
                 await self.answer(target, HttpRequest(scope, body, caller), send)
 
     async def decode(self, request: HttpRequest, function: Callable[..., T], *args: Any) -> T:

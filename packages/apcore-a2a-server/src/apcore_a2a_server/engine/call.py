@@ -98,7 +98,7 @@ def unpack(packed_call: bytes, skill: Skill, record: TaskRecord) -> Call:
         skill,
         document["inputs"],
         a2a.Message(task_id=task.id, context_id=task.context_id),
-        Caller(principal, identity, tenant=tenant),
+        Caller(principal, identity, tenant=tenant, client=principal),
         streaming=document["streaming"],
         other_parts=document["rest"],
         has_history=document["continues"],

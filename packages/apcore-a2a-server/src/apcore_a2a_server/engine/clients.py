@@ -1,7 +1,6 @@
 """Clients: who sent a request, whether the connection is still open, and what it waits for."""
 
 import asyncio
-from collections import Counter
 from collections.abc import Callable, Coroutine, Generator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -35,16 +34,14 @@ class Connection(ExitStack):
     Args:
         receive: ASGI's `receive`, after the body has been read; None if the client cannot
             disconnect.
-        host: The client's address.
 
     Attributes:
         disconnected: Whether the client has disconnected.
     """
 
-    def __init__(self, receive: Receive | None = None, host: str = "") -> None:
+    def __init__(self, receive: Receive | None = None) -> None:
         super().__init__()
         self.disconnected = False
-        self.host = host
         self._receive = receive
 
     @contextmanager
@@ -108,6 +105,8 @@ class Caller:
         connection: The connection of the request.
         root_path: The path at which the agent is mounted, if the request has one.
         tenant: The tenant that the request is for; None if it is for the whole agent.
+        client: Whom limits count: the principal, the client address of an anonymous caller, or
+            whatever `client_key` names.
     """
 
     principal: str = ""
@@ -116,16 +115,12 @@ class Caller:
     connection: Connection = field(default_factory=Connection)
     root_path: str = ""
     tenant: Tenant | None = None
+    client: str = ""
 
     @property
     def owner(self) -> str:
         """The owner of the caller's tasks, which tenants do not share."""
         return self.principal if self.tenant is None else owner_of(self.tenant, self.principal)
-
-    @property
-    def client(self) -> str:
-        """Key for limits per client: the principal, or the client address if anonymous."""
-        return self.principal or self.connection.host
 
 
 OnAbandoned: TypeAlias = Callable[[str], Coroutine[Any, Any, None]]
@@ -187,32 +182,97 @@ class Watchers:
         self._background.start(self._on_abandoned(task_id), f"Canceling abandoned task {task_id}")
 
 
-class Streams:
+class Places:
+    """Counts what is in use, and limits it in total and for each client.
+
+    Args:
+        used: Description of what is in use, for refusals: "tasks" and "are running".
+        total: Maximum for all clients.
+        per_client: Maximum for one client; None for no limit.
+
+    Example:
+        ```python
+        from apcore_a2a_server.engine.clients import Places, share_of
+
+        streams = Places(("streams", "are open"), 10, share_of(10, 0.5))
+        for _ in range(5):
+            streams.take("ada")
+        try:
+            streams.take("ada")
+        except Exception as error:
+            print(error.message)
+            #> Too many streams of this client are open
+        streams.take("bob")
+        ```
+    """
+
+    def __init__(self, used: tuple[str, str], total: int, per_client: int | None = None) -> None:
+        self._things, self._verb = used
+        self._total = total
+        self._per_client = per_client
+        self._counts: dict[str, int] = {}
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def check(self, client: str) -> None:
+        """Refuse one more for *client* if a limit is reached.
+
+        Raises:
+            TooMuchError: A limit is reached.
+        """
+        if self._count >= self._total:
+            raise TooMuchError(f"Too many {self._things} {self._verb}")
+        if self._per_client is not None and self._counts.get(client, 0) >= self._per_client:
+            raise TooMuchError(f"Too many {self._things} of this client {self._verb}")
+
+    def enter(self, client: str) -> None:
+        """Count one more for *client*, without a check."""
+        self._count += 1
+        self._counts[client] = self._counts.get(client, 0) + 1
+
+    def leave(self, client: str) -> None:
+        """Count one less for *client*."""
+        self._count -= 1
+        self._counts[client] -= 1
+        if not self._counts[client]:  # else there would be a count for every client ever seen
+            del self._counts[client]
+
+    def take(self, client: str) -> None:
+        """Count one more for *client*.
+
+        Raises:
+            TooMuchError: A limit is reached.
+        """
+        self.check(client)
+        self.enter(client)
+
+
+def share_of(total: int, share: float | None, limit: int | None = None) -> int | None:
+    """Return how much of *total* one client may have: its share, at least one, and *limit*."""
+    if share is None:
+        return limit
+    part = max(int(total * share), 1)
+    return part if limit is None else min(part, limit)
+
+
+class Streams(Places):
     """Counts open streams and limits them, in total and for each client.
 
     Args:
-        limit: Maximum number of open streams.
-        limit_per_client: Maximum for one principal or anonymous client address.
+        total: Maximum number of open streams.
+        per_client: Maximum for one client; None for no limit.
     """
 
-    def __init__(self, limit: int, limit_per_client: int) -> None:
-        self._limit = limit
-        self._limit_per_client = limit_per_client
-        self._open_streams: Counter[str] = Counter()
+    def __init__(self, total: int, per_client: int | None = None) -> None:
+        super().__init__(("streams", "are open"), total, per_client)
 
-    def __len__(self) -> int:
-        return self._open_streams.total()
-
-    def enter(self, client: str, connection: Connection) -> None:
+    def hold(self, client: str, connection: Connection) -> None:
         """Count one more stream of *client* until the request of *connection* ends.
 
         Raises:
             TooMuchError: A limit is reached.
         """
-        if self._open_streams[client] >= self._limit_per_client or len(self) >= self._limit:
-            raise TooMuchError("Too many streams are open")
-        self._open_streams[client] += 1
-        connection.callback(self._leave, client)
-
-    def _leave(self, client: str) -> None:
-        self._open_streams -= {client: 1}  # drops counts of zero, unlike `subtract`
+        self.take(client)
+        connection.callback(self.leave, client)

@@ -49,7 +49,7 @@ class Engine:
 
     def __init__(self, setup: Setup) -> None:
         self._setup = setup
-        self.expiries = Expiries(setup.tasks)
+        self.expiries = Expiries(setup.tasks, setup.capacity.paused)
         self._background = BackgroundTasks()
         self.runs: dict[str, Run] = {}
 
@@ -195,6 +195,7 @@ class Engine:
 
     def launch(self, run: Run) -> None:
         """Start *run* as an asyncio task, without checking any limit."""
+        self._setup.capacity.runs.enter(run.client)
         self.runs[run.call.message.task_id] = run
         run.task = asyncio.create_task(run.main())
         run.task.add_done_callback(partial(self._on_done, run))
@@ -211,12 +212,15 @@ class Engine:
         This is a callback, not a `finally` in `Run.main`: an asyncio task that is canceled before
         its first step never enters `main`.
         """
-        task_id = run.call.message.task_id
+        task_id, client = run.call.message.task_id, run.client
+        self._setup.capacity.runs.leave(client)
         if self.runs.get(task_id) is run:  # else a later run has replaced it
             del self.runs[task_id]
+        if run.has_place:
+            self._setup.capacity.paused.leave(client)
         if run.paused is not None and not self._setup.state.is_draining:
             timeout = self._setup.input_timeout  # by now nearly none of it has passed
-            self.expiries.schedule(run.call.message, run.paused, timeout)
+            self.expiries.schedule(run.call.message, run.paused, timeout, client)
         # `_admit` must not wait for ever. A run for an answer that is not admitted by now found
         # its task changed, by another answer or a cancellation: that is no error.
         if not run.admitted.done() and run.answer is not None:

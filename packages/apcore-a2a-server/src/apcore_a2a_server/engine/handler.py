@@ -155,7 +155,7 @@ class Handler:
         Raises:
             TooMuchError: Too many streams are open.
         """
-        self.streams.enter(request.caller.client, request.caller.connection)
+        self.streams.hold(request.caller.client, request.caller.connection)
         ticket = await self.admit(request, streaming=True)
         self.watchers.enter(ticket.task_id, request.caller.connection)
         return follow(self.tasks, ticket.task_id, ticket.after_version, idle=self.keep_alive)
@@ -176,7 +176,7 @@ class Handler:
         if record.task.status.state in TERMINAL and not resumes:
             raise errors.UnsupportedOperationError("The task has ended")
         task_id, connection = record.task.id, request.caller.connection
-        self.streams.enter(request.caller.client, connection)
+        self.streams.hold(request.caller.client, connection)
         self.watchers.enter(task_id, connection)
         observe = partial(self.watchers.observe, task_id, connection)
         if record.task.status.state in PAUSED:

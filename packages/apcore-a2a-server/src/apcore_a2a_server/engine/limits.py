@@ -1,6 +1,6 @@
 """Limits on concurrent calls: in total, for each client, and for each skill."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -9,6 +9,7 @@ from apcore_a2a_server.middleware import RateLimiter
 from apcore_a2a_server.modules.threads import ThreadPool
 
 from .call import Call
+from .clients import Places
 
 
 class HasCall(Protocol):
@@ -17,23 +18,25 @@ class HasCall(Protocol):
     call: Call
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Capacity:
-    """Limits on calls that run at the same time.
+    """Limits on calls that run at the same time, or wait for answers.
 
     Attributes:
         threads: The pool that runs synchronous modules.
-        total: Maximum number of concurrent calls.
-        per_client: Maximum for one principal or anonymous client address; None for no limit.
-        per_skill: Maximum for one skill; None for no limit.
+        runs: The calls that run.
+        paused: The tasks that wait for answers.
+        per_skill: Maximum of concurrent calls for one skill; None for no limit.
         rate: Limit on how often a client may call each skill; None for no limit.
+        total_rate: Limit on how often all clients may call each skill; None for no limit.
     """
 
     threads: ThreadPool
-    total: int = 2000
-    per_client: int | None = None
+    runs: Places
+    paused: Places
     per_skill: int | None = None
     rate: RateLimiter | None = None
+    total_rate: RateLimiter | None = None
 
     async def check(self, call: Call, running: Collection[HasCall]) -> None:
         """Refuse *call* if it would exceed a limit beside the *running* calls.
@@ -41,23 +44,24 @@ class Capacity:
         Raises:
             TooMuchError: A limit is reached; `retry_after` says when to try again, in seconds.
         """
-        retry_after = await self.rate.wait(call.caller.client, call.skill.id) if self.rate else 0
-        if retry_after:
-            error = TooMuchError("The rate limit of this skill is reached")
-            error.retry_after = retry_after
-            raise error
-        if len(running) >= self.total:
-            raise TooMuchError("Too many tasks are running")
-        # no timeout can end a thread, so one whose module hangs is occupied until it returns
-        if call.skill.in_thread and self.threads.full:
-            raise TooMuchError("Too many synchronous skills are stuck")
-        if self.per_client or self.per_skill:
-            self._check_shares(call, [run.call for run in running])
-
-    def _check_shares(self, call: Call, calls: Sequence[Call]) -> None:
         client, skill_id = call.caller.client, call.skill.id
-        of_client = sum(other.caller.client == client for other in calls)
-        if self.per_client and of_client >= self.per_client:
-            raise TooMuchError("Too many tasks of this client are running")
-        if self.per_skill and sum(other.skill.id == skill_id for other in calls) >= self.per_skill:
+        if self.rate is not None:
+            await _use(self.rate, client, skill_id)
+        if self.total_rate is not None:
+            await _use(self.total_rate, skill_id)
+        self.runs.check(client)
+        # no timeout can end a thread, so one whose module hangs is occupied until it returns
+        if call.skill.in_thread and self.threads.is_full(client):
+            raise TooMuchError("Too many synchronous skills are stuck")
+        if (
+            self.per_skill
+            and sum(run.call.skill.id == skill_id for run in running) >= self.per_skill
+        ):
             raise TooMuchError("Too many tasks of this skill are running")
+
+
+async def _use(rate: RateLimiter, *key: str) -> None:
+    if seconds := await rate.wait(*key):
+        error = TooMuchError("The rate limit of this skill is reached")
+        error.retry_after = seconds
+        raise error

@@ -24,6 +24,7 @@ from apcore_a2a_server.store.live import LiveTasks
 
 from .call import Call
 from .change import NewState, change
+from .clients import Places
 from .messages import agent_message, new_id
 from .process import BackgroundTasks
 
@@ -232,26 +233,37 @@ class Expiries:
 
     Args:
         tasks: The live tasks of this process.
+        places: Counts the tasks with a timer by client.
     """
 
-    def __init__(self, tasks: LiveTasks) -> None:
+    def __init__(self, tasks: LiveTasks, places: Places) -> None:
         self._tasks = tasks
-        self._timers: dict[str, tuple[str, asyncio.TimerHandle]] = {}
+        self._places = places
+        self._timers: dict[str, tuple[str, asyncio.TimerHandle, str]] = {}
         self._background = BackgroundTasks()
 
-    def schedule(self, reply_to: Message, pause: Pause, seconds: float) -> None:
-        """Start the timer of *pause*; *reply_to* has the ids of its task and context."""
+    def schedule(self, reply_to: Message, pause: Pause, seconds: float, client: str) -> None:
+        """Start the timer of a pause.
+
+        Args:
+            reply_to: A message with the ids of its task and context.
+            pause: The pause.
+            seconds: The time for an answer.
+            client: The client whose call it is.
+        """
         self.cancel(reply_to.task_id)
+        self._places.enter(client)
         running_loop = asyncio.get_running_loop()
         timer = running_loop.call_later(seconds, self._on_timeout, reply_to, pause)
-        self._timers[reply_to.task_id] = pause.id, timer
+        self._timers[reply_to.task_id] = pause.id, timer, client
 
     def cancel(self, task_id: str, pause_id: str | None = None) -> None:
         """Cancel the timer of a task; with *pause_id*, only if it belongs to that pause."""
-        scheduled_id, timer = self._timers.get(task_id, (None, None))
+        scheduled_id, timer, client = self._timers.get(task_id, (None, None, ""))
         if timer is not None and pause_id in (None, scheduled_id):
             timer.cancel()
             del self._timers[task_id]
+            self._places.leave(client)
 
     def cancel_all(self) -> None:
         """Cancel all timers; the tasks stay paused."""

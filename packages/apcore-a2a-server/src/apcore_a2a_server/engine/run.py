@@ -60,8 +60,10 @@ class Run:
         token: The cancel token that the module sees.
         threads: The pool that runs synchronous modules.
         processes: The pool that runs modules that compute.
+        client: The client that limits count.
         approvals: The approvals of the A2A task.
         paused: The pause in which the run has ended, if any.
+        has_place: Whether the run is counted among the client's paused tasks.
         admitted: Future that is done when the A2A task works, or when the call is refused.
         is_repeatable: Whether another replica can repeat the call, since it is stored.
     """
@@ -79,8 +81,10 @@ class Run:
         self.token = CancelToken()
         self.threads = setup.threads
         self.processes = setup.processes
+        self.client = call.caller.client
         self.approvals = call.approvals
         self.paused: Pause | None = None
+        self.has_place = False
         self.admitted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._setup = setup
         self._time_limit = min(call.skill.time_limit or float("inf"), setup.execution_timeout)
@@ -254,9 +258,13 @@ class Run:
             if not self.admitted.done():
                 if self.restart is None:
                     await self._preflight()
-                await self.begin()
+            self._take_place()
+            await self.begin()
         except Exception as refusal:  # executors may raise anything; the caller gets it
-            self.admitted.set_exception(refusal)
+            if self.admitted.done():
+                await self._fail(refusal)
+            else:
+                self.admitted.set_exception(refusal)
             return
         try:
             expires = await self._setup.tasks.store.now() + self._setup.input_timeout
@@ -270,6 +278,16 @@ class Run:
             return
         if await self._try_change(transition):
             self.paused = pause
+
+    def _take_place(self) -> None:
+        """Take a place among the client's paused tasks; one that has paused before needs none.
+
+        Raises:
+            TooMuchError: The client has too many paused tasks.
+        """
+        if self.answer is None and self.restart is None:
+            self._setup.capacity.paused.take(self.client)
+            self.has_place = True
 
     async def _try_change(self, update: NewState) -> bool:
         """Change the task; return False if another caller or replica has ended it."""

@@ -7,7 +7,15 @@ from apcore_a2a_core import Authenticator
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 
-from .auth import Authentication, caller_of, declared, principal_of
+from .auth import (
+    Authentication,
+    ClientKey,
+    ClientKeys,
+    caller_of,
+    client_of,
+    declared,
+    principal_of,
+)
 from .errors import ErrorMiddleware
 from .logs import AccessLog, RedactingFormatter, log_context, set_up_logging
 from .origin import HostGuard, OriginGuard, PageHeaders, origin_of
@@ -17,6 +25,7 @@ from .tenant_paths import TenantPaths
 __all__ = [
     "AccessLog",
     "Authentication",
+    "ClientKeys",
     "ErrorMiddleware",
     "HostGuard",
     "OriginGuard",
@@ -26,6 +35,7 @@ __all__ = [
     "RedactingFormatter",
     "build_middleware",
     "caller_of",
+    "client_of",
     "log_context",
     "principal_of",
     "set_up_logging",
@@ -42,6 +52,8 @@ def build_middleware(
     cors_origins: Sequence[str] = (),
     allowed_hosts: Sequence[str] = (),
     limiter: RateLimiter | None = None,
+    refusals: RateLimiter | None = None,
+    client_key: ClientKey | None = None,
     access_log: bool = True,
     tenant_paths: Collection[str] | None = None,
 ) -> list[Middleware]:
@@ -58,6 +70,9 @@ def build_middleware(
         cors_origins: Origins whose web pages may call the agent; "*" for all.
         allowed_hosts: Names of hosts that are served; empty, or with "*", for all.
         limiter: Counts the requests of each client; None for any number.
+        refusals: Counts the requests of each address that authentication refuses; None for any
+            number.
+        client_key: Names the client behind a request, for limits; see `ClientKeys`.
         access_log: Whether each request is logged.
         tenant_paths: First segments of paths that are no tenants; None if there are no tenants.
 
@@ -91,7 +106,12 @@ def build_middleware(
     if auth is not None:
         schemes, extra = " or ".join(declared(auth)), {"event": "authentication_required"}
         logger.info("Authentication required: %s", schemes, extra=extra)
-        stack.append(Middleware(Authentication, authenticator=auth, public=public))
+        authentication = Middleware(
+            Authentication, authenticator=auth, public=public, refusals=refusals
+        )
+        stack.append(authentication)
+    if client_key is not None:
+        stack.append(Middleware(ClientKeys, client_key=client_key, public=public))
     if limiter is not None:
         stack.append(Middleware(RateLimit, limiter=limiter, public=public))
     return stack

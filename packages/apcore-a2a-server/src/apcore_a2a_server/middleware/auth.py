@@ -1,9 +1,11 @@
 """Authentication of callers (FR-AUT-001, FR-AUT-003, FR-AUT-004)."""
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
+from functools import lru_cache
 from inspect import isawaitable
-from typing import Any
+from ipaddress import IPv6Address, IPv6Network
+from typing import Any, Protocol, TypeAlias
 
 from a2a import types as a2a
 from apcore_a2a_core import Authenticator, Identity, RefusalReason, TokenRefusedError
@@ -13,6 +15,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from .errors import TENANT, Refusal, is_public, refuse
 from .logs import log_context
+
+ClientKey: TypeAlias = Callable[[Mapping[str, str], Identity | None], str | None]
+"""Takes the headers of a request and the identity of its caller; returns the client behind it."""
 
 
 def declared(authenticator: object) -> dict[str, a2a.SecurityScheme]:
@@ -80,8 +85,20 @@ logger = logging.getLogger("apcore_a2a.auth")
 
 CALLER = "apcore_a2a.caller"
 """Key of the caller in an ASGI scope."""
+CLIENT = "apcore_a2a.client"
+"""Key of the client in an ASGI scope, if a `client_key` has named it."""
+ADDRESS_BUCKETS = 2**14
+"""Counters of refusals. Addresses share them, so that no number of addresses takes more memory."""
 RETRY_AFTER = "5"
 """Seconds until clients may retry if the authenticator fails."""
+
+
+class Limiter(Protocol):
+    """The part of a `RateLimiter` that authentication uses."""
+
+    async def wait(self, *key: str) -> int:
+        """Count a use by *key* and return 0, or return the seconds until one is allowed."""
+        ...
 
 
 class AuthenticatedUser(SimpleUser):
@@ -103,11 +120,15 @@ class Authentication:
     Requests without valid credentials get 401. If the token was refused with a reason, the
     challenge and the body have it (RFC 6750 §3). If the authenticator fails, requests get 503.
 
+    An address whose requests are refused too often gets 429 instead of 401. Its valid credentials
+    are still accepted: addresses are shared, and no client may lock out the others behind its own.
+
     Args:
         app: The application to call for authenticated requests.
         authenticator: Determines the caller from the headers, which have names in lower case;
             repeated headers are joined by a comma (RFC 9110 §5.3).
         public: Exact paths that may be read without authentication.
+        refusals: Limits how often the requests of a client address are refused.
 
     Example:
         ```python
@@ -125,10 +146,16 @@ class Authentication:
     """
 
     def __init__(
-        self, app: ASGIApp, authenticator: Authenticator, *, public: Collection[str] = ()
+        self,
+        app: ASGIApp,
+        authenticator: Authenticator,
+        *,
+        public: Collection[str] = (),
+        refusals: Limiter | None = None,
     ) -> None:
         self._app = app
         self._authenticator = authenticator
+        self._refusals = refusals
         self._public = frozenset(public)
         self._scheme = challenge(declared(authenticator))
 
@@ -141,8 +168,10 @@ class Authentication:
         if is_open and TENANT not in scope:
             await self._app(scope, receive, send)
             return
-        headers = headers_of(scope)
-        caller = await authenticate(self._authenticator, headers, self._scheme)
+        headers, address = headers_of(scope), client_address(scope)
+        # whoever reads what is public without credentials is not refused
+        refusals = None if is_open else self._refusals
+        caller = await authenticate(self._authenticator, headers, self._scheme, address, refusals)
         if is_open and caller == _unauthenticated(headers, self._scheme):
             # a tenant's card is public, unless only some callers may see its skill
             await self._app(scope, receive, send)
@@ -157,7 +186,11 @@ class Authentication:
 
 
 async def authenticate(
-    authenticator: Authenticator, headers: Mapping[str, str], scheme: str
+    authenticator: Authenticator,
+    headers: Mapping[str, str],
+    scheme: str,
+    address: str,
+    refusals: Limiter | None = None,
 ) -> tuple[str, Identity] | Refusal:
     """Return the principal and the identity of a caller, or the refusal of its request.
 
@@ -165,22 +198,32 @@ async def authenticate(
         authenticator: Determines the caller.
         headers: The headers, or gRPC metadata, with names in lower case.
         scheme: The scheme of `WWW-Authenticate`; see `challenge`.
+        address: The client address, as `network_of` returns it.
+        refusals: Limits how often the requests of an address are refused; None for no limit.
     """
+    reason: RefusalReason | None = None
     try:
         namespace, identity = await identify(authenticator, headers)
         principal = "" if identity is None else principal_of(identity, namespace)
     except TokenRefusedError as error:
-        reason = error.reason
-        extra = {"event": "token_refused", "reason": reason.value}
-        logger.info("Token refused: %s", reason.value, extra=extra)
-        return _unauthenticated(headers, scheme, reason)
+        principal, identity, reason = "", None, error.reason
     except Exception:  # users' authenticators may raise anything; no request may pass
         logger.exception("The authenticator failed", extra={"event": "authenticator_failed"})
         return Refusal(503, "Authentication is unavailable", {"retry-after": RETRY_AFTER})
     if identity is None:
-        return _unauthenticated(headers, scheme)
+        return await _refusal_of(address, refusals) or _unauthenticated(headers, scheme, reason)
     log_context(principal=principal)
     return principal, identity
+
+
+async def _refusal_of(address: str, refusals: Limiter | None) -> Refusal | None:
+    """Count a refused request of an address; return the refusal if there were too many."""
+    bucket = str(hash(address) % ADDRESS_BUCKETS)
+    seconds = 0 if refusals is None else await refusals.wait("refused", bucket)
+    if not seconds:
+        return None
+    headers = {"retry-after": str(seconds)}
+    return Refusal(429, "Too many requests with refused credentials", headers)
 
 
 def _unauthenticated(
@@ -191,6 +234,9 @@ def _unauthenticated(
     The challenge has an error only if the request had a token (RFC 6750 §3). Authenticators
     that return None give no reason, so any `Authorization` counts as a refused token.
     """
+    if reason is not None:
+        extra = {"event": "token_refused", "reason": reason.value}
+        logger.info("Token refused: %s", reason.value, extra=extra)
     message = f"Token refused: {reason.value}" if reason else "Authentication required"
     if scheme == "Bearer" and (reason or "authorization" in headers):
         scheme += ' error="invalid_token"'
@@ -228,6 +274,67 @@ def caller_of(scope: Scope) -> tuple[str, Identity | None]:
     """Return the principal and the identity of the caller; "" and None without authentication."""
     caller: tuple[str, Identity | None] = scope.get(CALLER, ("", None))
     return caller
+
+
+class ClientKeys:
+    """ASGI middleware that notes the client for limits, as *client_key* names it.
+
+    Args:
+        app: The wrapped application.
+        client_key: Names the client; for None, it is the principal or the client address.
+        public: Exact paths that have no limits.
+    """
+
+    def __init__(
+        self, app: ASGIApp, client_key: ClientKey, *, public: Collection[str] = ()
+    ) -> None:
+        self._app = app
+        self._client_key = client_key
+        self._public = frozenset(public)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on with its client."""
+        if scope["type"] == "http" and not is_public(scope, self._public):
+            name = named_client(self._client_key, headers_of(scope), *caller_of(scope))
+            scope = {**scope, CLIENT: name}
+        await self._app(scope, receive, send)
+
+
+def named_client(
+    client_key: ClientKey, headers: Mapping[str, str], principal: str, identity: Identity | None
+) -> str:
+    """Return the client that *client_key* names, behind its principal; "" if it names none.
+
+    Raises:
+        TypeError: It returned something else.
+    """
+    key: Any = client_key(headers, identity)
+    if not isinstance(key, str | None):
+        raise TypeError(f"client_key returned {type(key).__name__}, not str or None")
+    return "" if key is None else f"{principal} {key}"
+
+
+def client_of(scope: Scope) -> str:
+    """Return the client that limits count: what a `client_key` names, the principal or address."""
+    client: str = scope.get(CLIENT, "")
+    return client or caller_of(scope)[0] or client_address(scope)
+
+
+def client_address(scope: Scope) -> str:
+    """Return the client's address, as the server or its proxy tells it; of IPv6, the network."""
+    return network_of(str((scope.get("client") or ("",))[0]))
+
+
+@lru_cache(maxsize=1024)
+def network_of(host: str) -> str:
+    """Return the /64 of an IPv6 address, all of which one machine may have; others unchanged."""
+    try:
+        address = IPv6Address(host)
+    except ValueError:
+        return host
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    return str(IPv6Network((address.packed, 64), strict=False))
 
 
 def principal_of(identity: Identity, namespace: str = "") -> str:

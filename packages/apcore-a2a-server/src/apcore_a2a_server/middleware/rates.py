@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from apcore_a2a_server.fields import OptionError
 
-from .auth import caller_of
+from .auth import caller_of, client_of
 from .errors import Refusal, is_public, refuse
 
 MEMORY = "memory://"
@@ -121,19 +121,16 @@ class RateLimit:
         """Pass the request on, or refuse it (RFC 6585 §4)."""
         refusal = None
         if scope["type"] == "http" and not is_public(scope, self._public):
-            principal, _ = caller_of(scope)
-            host = str((scope.get("client") or ("",))[0])
-            refusal = await check_rate(self._limiter, principal, host)
+            refusal = await check_rate(self._limiter, caller_of(scope)[0], client_of(scope))
         if refusal is not None:
             await refuse(scope, receive, send, *refusal)
         else:
             await self._app(scope, receive, send)
 
 
-async def check_rate(limiter: RateLimiter, principal: str, host: str) -> Refusal | None:
-    """Count a request of a principal, or of a client address; return its refusal, if any."""
-    key = ("principal", principal) if principal else ("address", host)
-    seconds = await limiter.wait(*key)
+async def check_rate(limiter: RateLimiter, principal: str, client: str) -> Refusal | None:
+    """Count a request of a client, which has a principal or not; return its refusal, if any."""
+    seconds = await limiter.wait("principal" if principal else "address", client)
     if not seconds:
         return None
     return Refusal(429, "Too many requests", {"retry-after": str(seconds)})

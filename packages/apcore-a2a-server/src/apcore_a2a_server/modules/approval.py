@@ -81,6 +81,8 @@ class PipelineRun(Protocol):
     """The threads for synchronous modules."""
     processes: ProcessPool
     """The processes for modules that compute."""
+    client: str
+    """The client that the threads are counted for."""
     approvals: Approvals
     """The approvals of the task."""
     token: CancelToken

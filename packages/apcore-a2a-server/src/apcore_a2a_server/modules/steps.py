@@ -156,7 +156,7 @@ async def _call(run: PipelineRun, module: Any, inputs: Any, context: object) -> 
             with suppress(NotPortableError):
                 return await run.processes.run(module, inputs, context, run.begin)
         execute = module.execute if run.admitted.done() else _beginning(run, module.execute)
-        return await run.threads.run(execute, inputs, context)
+        return await run.threads.run(execute, inputs, context, client=run.client)
     except (SystemExit, KeyboardInterrupt, TimeoutError) as error:
         raise _as_module_error(error) from None
 

@@ -1,11 +1,14 @@
-"""Threads for synchronous modules: many for those that wait, few for those that compute."""
+"""Threads for synchronous modules: many for those that wait, few for those that compute.
+
+Clients get them in turn, and one client can't keep others from getting any.
+"""
 
 import asyncio
 import os
 import threading
 import time
-from collections import deque
-from collections.abc import Callable
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import Context, ContextVar, copy_context
@@ -42,6 +45,7 @@ class _Call:
     """A function to call in a thread, and the future of its result.
 
     Attributes:
+        client: The client whose call it is.
         thread: The thread that makes the call; None until it starts.
         ended: Whether the function has returned or raised.
         abandoned: Whether the caller was cancelled, so that the result is dropped.
@@ -53,6 +57,7 @@ class _Call:
     args: tuple[Any, ...]
     context: Context
     result: "asyncio.Future[Any]"
+    client: str = ""
     thread: "_Thread | None" = None
     ended: bool = False
     abandoned: bool = False
@@ -112,12 +117,47 @@ class _Thread(threading.Thread):
             del call, result, error  # an idle thread keeps nothing alive
 
 
+@dataclass(frozen=True, slots=True)
+class _Room:
+    """Whether clients may have another of a number of places.
+
+    What a client has beyond its share does not count against the others: it may have all places
+    while they want none, and they still get theirs.
+
+    Attributes:
+        limit: The number of places.
+        part: How many of them are the share of one client; None for all.
+        counts: How many each client has.
+    """
+
+    limit: int
+    part: int | None
+    counts: Mapping[str, int]
+
+    def has_any(self) -> bool:
+        """Return whether there may be a place for some client."""
+        part, counts = self.part, self.counts.values()
+        if sum(counts) < self.limit:
+            return True
+        return part is not None and sum(min(count, part) for count in counts) < self.limit
+
+    def has_for(self, client: str) -> bool:
+        """Return whether there is a place for *client*, if there is any at all."""
+        if sum(self.counts.values()) < self.limit:
+            return True
+        return self.part is not None and self.counts.get(client, 0) < self.part
+
+
 class ThreadPool:
     """Runs synchronous modules in threads.
 
     At most `limit` modules run at a time, which lets many wait for a network or a disk. As many
     that compute would starve the event loop, for all share one interpreter lock: so another call
     starts only while fewer threads than the cores + 2 have used the CPU of late.
+
+    Waiting calls start in the order in which they came, but each client's in turn. A client that
+    has more than its share of the places leaves the rest to the others: while it does, more than
+    `limit` modules may run, up to half as many more for a share of one half.
 
     A thread can't be ended from outside. A call that is canceled or out of time gives its place
     to the next and leaves its thread behind: it is *stuck* until its module returns, and the
@@ -129,17 +169,21 @@ class ThreadPool:
         limit: How many modules run at a time, and how many threads may be stuck beside them.
         computing_limit: How many threads may use the CPU before other calls wait; by default the
             number of cores + 2.
+        share: The part of all places that is left to each client; None for all.
 
     Attributes:
-        stuck: How many threads are stuck.
         computing_limit: How many threads may use the CPU before other calls wait.
     """
 
-    def __init__(self, limit: int, computing_limit: int | None = None) -> None:
-        self.stuck = 0
+    def __init__(
+        self, limit: int, computing_limit: int | None = None, *, share: float | None = None
+    ) -> None:
         self._limit = limit
+        self._share = share
         self.computing_limit = computing_limit or count_cores() + SPARE_THREADS
-        self._waiting: deque[_Call] = deque()
+        self._waiting: OrderedDict[str, deque[_Call]] = OrderedDict()
+        """Calls without a thread by client, the client whose turn is next first."""
+        self._stuck: Counter[str] = Counter()
         self._running: set[_Call] = set()
         self._idle: list[_Thread] = []
         self._timer: asyncio.TimerHandle | None = None
@@ -156,12 +200,26 @@ class ThreadPool:
         return len(self._running)
 
     @property
-    def full(self) -> bool:
-        """Whether so many threads are stuck that no more calls are taken."""
-        return self.stuck >= self._limit
+    def stuck(self) -> int:
+        """The number of threads that are stuck."""
+        with self._lock:
+            return self._stuck.total()
 
-    async def run(self, function: Callable[..., Any], *args: Any) -> Any:
+    def is_full(self, client: str) -> bool:
+        """Return whether so many threads are stuck that no more calls of *client* are taken."""
+        if not self._stuck:
+            return False
+        with self._lock:
+            room = self._room(self._limit, self._stuck)
+            return not (room.has_any() and room.has_for(client))
+
+    async def run(self, function: Callable[..., Any], *args: Any, client: str = "") -> Any:
         """Call *function* in a thread, as soon as there is one; cancellation leaves it there.
+
+        Args:
+            function: The function.
+            args: Its arguments.
+            client: The client whose call it is.
 
         Raises:
             ThreadPoolError: Too many threads are stuck.
@@ -170,8 +228,9 @@ class ThreadPool:
             return function(*args)
         context = copy_context()
         context.run(_inside.set, True)
-        call = _Call(function, args, context, asyncio.get_running_loop().create_future())
-        self._waiting.append(call)
+        result = asyncio.get_running_loop().create_future()
+        call = _Call(function, args, context, result, client)
+        self._waiting.setdefault(client, deque()).append(call)
         self._start_waiting()
         try:
             return await call.result
@@ -180,32 +239,50 @@ class ThreadPool:
             raise
 
     def _start_waiting(self) -> None:
-        """Start the calls that wait, in their order, as long as there are places."""
-        while self._waiting and (self._waiting[0].result.done() or self._has_place()):
-            call = self._waiting.popleft()
+        """Start the calls that wait, as long as there are places."""
+        while (call := self._next()) is not None:
             if call.result.done():  # its caller was cancelled
                 continue
-            if self.full:
+            if self.is_full(call.client):
                 call.result.set_exception(ThreadPoolError("Too many synchronous modules are stuck"))
                 continue
             self._running.add(call)
             call.start(self._thread())
         if self._waiting and self._timer is None:
-            self._timer = self._waiting[0].result.get_loop().call_later(WINDOW, self._look_again)
+            self._timer = asyncio.get_running_loop().call_later(WINDOW, self._look_again)
+
+    def _next(self) -> _Call | None:
+        """Return the next call that has a place, of the clients in turn; None if none has."""
+        rooms = self._rooms() if self._waiting else ()
+        if not all(room.has_any() for room in rooms):
+            return None
+        for client, calls in self._waiting.items():
+            if all(room.has_for(client) for room in rooms):
+                call = calls.popleft()
+                self._waiting.move_to_end(client)
+                if not calls:
+                    del self._waiting[client]
+                return call
+        return None
 
     def _look_again(self) -> None:
         self._timer = None
         self._start_waiting()
 
-    def _has_place(self) -> bool:
-        """Return whether another call may start."""
+    def _rooms(self) -> Sequence[_Room]:
+        """Return what limits the calls that may start now."""
         if len(self._running) < min(self.computing_limit, self._limit):
-            return True
+            return ()
         now = time.monotonic()
         for call in self._running:
             call.measure(now)
-        computing = sum(now < call.computes_until for call in self._running)
-        return len(self._running) < self._limit and computing < self.computing_limit
+        computing = Counter(call.client for call in self._running if now < call.computes_until)
+        running = Counter(call.client for call in self._running)
+        return self._room(self._limit, running), self._room(self.computing_limit, computing)
+
+    def _room(self, limit: int, counts: Mapping[str, int]) -> _Room:
+        part = None if self._share is None else max(int(limit * self._share), 1)
+        return _Room(limit, part, counts)
 
     def _abandon(self, call: _Call) -> None:
         """Leave a call whose caller was cancelled to its thread, if it has one."""
@@ -213,7 +290,7 @@ class ThreadPool:
             self._running.remove(call)
             with self._lock:
                 call.abandoned = True
-                self.stuck += not call.ended
+                self._stuck[call.client] += not call.ended
         self._start_waiting()
 
     def _thread(self) -> _Thread:
@@ -228,7 +305,8 @@ class ThreadPool:
         """Take the end of a call, in its thread."""
         with self._lock:
             call.ended = True
-            self.stuck -= call.abandoned
+            if call.abandoned:
+                self._stuck -= {call.client: 1}  # drops counts of zero, unlike `subtract`
         if call.thread is not None:
             self._idle.append(call.thread)
         with suppress(RuntimeError):  # the loop has ended meanwhile

@@ -1,0 +1,313 @@
+"""Shares: one client cannot take all places, so that others still get in."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+import pytest
+from apcore_a2a_server import Limits
+from apcore_a2a_server.fields import OptionError
+from apcore_a2a_server.modules.threads import ThreadPool
+
+from .asking import Answer
+from .inloop import (
+    NEEDS_APPROVAL,
+    WAYS,
+    Does,
+    DoesInThread,
+    Gate,
+    Peer,
+    Streams,
+    give_back,
+    serving,
+    true,
+)
+from .inloop import anyio_backend as anyio_backend
+from .modules import Inputs
+from .principals import Headers
+
+pytestmark = pytest.mark.anyio
+
+ADA, BOB, CAT = ({"x-name": name} for name in ("ada", "bob", "cat"))
+ADDRESSES = [{"x-forwarded-for": f"192.0.2.{number}"} for number in (1, 2)]
+CLIENTS = [("principals", Headers(), (ADA, BOB)), ("addresses", None, ADDRESSES)]
+each_kind = pytest.mark.parametrize(
+    ("auth", "clients"), [kind[1:] for kind in CLIENTS], ids=[kind[0] for kind in CLIENTS]
+)
+
+
+async def sent(peer: Peer, headers: Any, skill: str = "work", *, wait: bool = False) -> Answer:
+    """Send a message for the client with these headers; do not wait for its task by default."""
+    options = {"returnImmediately": not wait} if peer.wire.modern else {"blocking": wait}
+    params = {**peer.wire.params(skill), "configuration": options}
+    response = await peer.client.send(peer.request("send", params, headers))
+    return Answer(response, peer.wire.restful)
+
+
+def message_of(refusal: Answer) -> str:
+    assert refusal.error
+    message: str = refusal.error["message"]
+    return message
+
+
+async def statuses(peer: Peer, headers: Any, count: int, skill: str = "work") -> list[int]:
+    return [(await sent(peer, headers, skill)).response.status_code for _ in range(count)]
+
+
+@each_kind
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_client_may_have_half_of_the_runs(way: str, auth: Any, clients: Any) -> None:
+    gate, (one, other) = Gate(), clients
+    async with serving({"work": Does(gate)}, way, max_runs=4, auth=auth) as peer:
+        assert await statuses(peer, one, 3) == [200, 200, 429]
+        refused = await sent(peer, one)
+        assert message_of(refused) == "Too many tasks of this client are running"
+        assert refused.response.headers["retry-after"] == "1"
+        assert await statuses(peer, other, 2) == [200, 200]
+        assert message_of(await sent(peer, other)) == "Too many tasks are running"
+        gate.opened.set()
+        await true(lambda: not peer.served.engine.runs)
+        assert await statuses(peer, one, 1) == [200]
+        await true(lambda: not peer.served.engine.runs)
+        assert not len(peer.served.setup.capacity.runs)
+
+
+@each_kind
+async def test_a_client_may_have_half_of_the_streams(auth: Any, clients: Any) -> None:
+    gate, (one, other) = Gate(), clients
+    async with serving({"work": Does(gate)}, max_streams=4, auth=auth) as peer:
+        async with AsyncExitStack() as stack:
+            params = peer.wire.params("work")
+            for client in (one, one, other, other):
+                await stack.enter_async_context(peer.streaming("stream", params, client))
+            for client in (one, other):
+                refused = await peer.client.send(peer.request("stream", params, client))
+                assert refused.status_code == 429
+            gate.opened.set()
+        await true(lambda: not len(peer.served.handler.streams))
+
+
+@each_kind
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_client_may_have_half_of_the_paused_tasks(
+    way: str, auth: Any, clients: Any
+) -> None:
+    one, other = clients
+    modules = {"pay": Does(give_back, annotations=NEEDS_APPROVAL), "work": Does(give_back)}
+    async with serving(modules, way, max_tasks=4, auth=auth) as peer:
+        paused = [(await sent(peer, one, "pay", wait=True)).task["id"] for _ in range(2)]
+        refused = await sent(peer, one, "pay", wait=True)
+        assert refused.response.status_code == 429
+        assert message_of(refused) == "Too many tasks of this client wait for input"
+        assert (await sent(peer, one, "work", wait=True)).state == "completed"
+        assert (await sent(peer, other, "pay", wait=True)).state == "input-required"
+        answer = peer.wire.params("pay", peer.part(text="yes"), taskId=paused[0])
+        assert (await peer.ask("send", answer, one)).state == "completed"
+        assert (await sent(peer, one, "pay", wait=True)).state == "input-required"
+        assert (await peer.ask("cancel", {"id": paused[1]}, one)).state == "canceled"
+        assert (await sent(peer, one, "pay", wait=True)).state == "input-required"
+        assert (await sent(peer, one, "pay", wait=True)).response.status_code == 429
+
+
+async def test_of_many_tasks_that_pause_together_no_more_than_half_do() -> None:
+    modules = {"pay": Does(give_back, annotations=NEEDS_APPROVAL)}
+    async with serving(modules, max_tasks=20, auth=Headers()) as peer:
+        answers = await asyncio.gather(*(sent(peer, ADA, "pay", wait=True) for _ in range(15)))
+        assert sorted(each.response.status_code for each in answers) == [200] * 10 + [429] * 5
+
+
+async def ask(inputs: Inputs, context: Any) -> Inputs:
+    """Ask until the text is "yes"."""
+    if inputs.get("text") != "yes":
+        context.services.ask("What now?")
+    return inputs
+
+
+async def test_a_module_fails_that_asks_without_a_place_but_not_one_that_asks_again() -> None:
+    async with serving({"ask": Does(ask)}, max_tasks=2, auth=Headers()) as peer:
+        first = (await sent(peer, ADA, "ask", wait=True)).task
+        failed = await sent(peer, ADA, "ask", wait=True)
+        assert failed.state == "failed"
+        assert "Too many tasks of this client wait for input" in str(failed.task)
+        for text, state in (("no", "input-required"), ("yes", "completed")):
+            params = peer.wire.params("ask", peer.part(text=text), taskId=first["id"])
+            assert (await peer.ask("send", params, ADA)).state == state
+        assert (await sent(peer, ADA, "ask", wait=True)).state == "input-required"
+
+
+@pytest.mark.parametrize("share", [None, 1.0, 0.25])
+async def test_the_share_can_be_chosen(share: float | None) -> None:
+    gate, count = Gate(), 1 if share == 0.25 else 4
+    async with serving({"work": Does(gate)}, max_runs=4, limits=Limits(share=share)) as peer:
+        assert await statuses(peer, {}, 5) == [200] * count + [429] * (5 - count)
+        gate.opened.set()
+
+
+@pytest.mark.parametrize("share", [0, -1, 1.01, float("nan"), "half", True])
+def test_a_share_that_is_no_part_is_refused(share: Any) -> None:
+    with pytest.raises(OptionError, match="share must be greater than 0 and at most 1"):
+        Limits(share=share)
+
+
+async def test_a_gateways_clients_have_shares_of_their_own() -> None:
+    gate = Gate()
+    options: Any = {
+        "auth": Headers(),
+        "client_key": lambda headers, identity: headers.get("x-user"),
+    }
+    async with serving({"work": Does(gate)}, max_runs=4, **options) as peer:
+        for user in ("one", "two"):
+            assert await statuses(peer, {**ADA, "x-user": user}, 2) == [200, 200]
+        gate.opened.set()
+
+
+# Threads
+
+
+class Held:
+    """A function for threads that records who calls it, and waits."""
+
+    def __init__(self) -> None:
+        self.release = threading.Event()
+        self.started: list[str] = []
+
+    def __call__(self, name: str) -> str:
+        self.started.append(name)
+        assert self.release.wait(60)
+        return name
+
+
+@asynccontextmanager
+async def calling(pool: ThreadPool, held: Held) -> AsyncIterator[Callable[[str], Any]]:
+    """Yield a function that calls *held* for a client; release all calls at the end."""
+    calls: list[asyncio.Task[Any]] = []
+
+    def call(client: str) -> asyncio.Task[Any]:
+        calls.append(asyncio.ensure_future(pool.run(held, client, client=client)))
+        return calls[-1]
+
+    try:
+        yield call
+    finally:
+        held.release.set()
+        await asyncio.gather(*calls, return_exceptions=True)
+
+
+def counted(names: Iterable[str]) -> dict[str, int]:
+    names = [*names]
+    return {name: names.count(name) for name in sorted({*names})}
+
+
+async def test_a_client_alone_may_have_all_threads_and_others_still_get_theirs() -> None:
+    pool, held = ThreadPool(4, share=0.5), Held()
+    async with calling(pool, held) as call:
+        for _ in range(9):
+            call("ada")
+        await true(lambda: counted(held.started) == {"ada": 4})
+        for _ in range(3):
+            call("bob")
+        await true(lambda: counted(held.started) == {"ada": 4, "bob": 2})
+        call("cat")
+        await asyncio.sleep(0.1)  # time for others to start, if they could
+        assert counted(held.started) == {"ada": 4, "bob": 2}
+    assert counted(held.started) == {"ada": 9, "bob": 3, "cat": 1}
+
+
+async def test_without_shares_all_wait_for_all() -> None:
+    pool, held = ThreadPool(4), Held()
+    async with calling(pool, held) as call:
+        for name in ("ada", "ada", "ada", "ada", "bob"):
+            call(name)
+        await asyncio.sleep(0.1)  # time for others to start, if they could
+        assert counted(held.started) == {"ada": 4}
+
+
+async def test_waiting_calls_start_in_turns_of_clients() -> None:
+    pool, order = ThreadPool(1, share=0.5), list[str]()
+    held = Held()
+    async with calling(pool, held) as call:
+        call("ada")
+        await true(lambda: held.started)
+        names = ["ada"] * 4 + ["bob"] * 2 + ["cat"]
+        calls = [asyncio.ensure_future(pool.run(order.append, n, client=n)) for n in names]
+        await asyncio.sleep(0)  # they wait now
+        held.release.set()
+        await asyncio.gather(*calls)
+    assert order == ["ada", "bob", "cat", "ada", "bob", "ada", "ada"]
+
+
+async def test_a_call_that_is_canceled_while_it_waits_never_starts() -> None:
+    pool, held = ThreadPool(1), Held()
+    async with calling(pool, held) as call:
+        call("ada")
+        await true(lambda: held.started)
+        waiting = call("bob")
+        await asyncio.sleep(0)
+        waiting.cancel()
+        call("cat")
+    assert held.started == ["ada", "cat"]
+
+
+async def test_a_client_whose_threads_are_stuck_does_not_keep_others_out() -> None:
+    release, started = threading.Event(), threading.Semaphore(0)
+
+    def hang(inputs: Inputs, context: Any) -> Inputs:
+        started.release()
+        if inputs.get("hang"):
+            release.wait(60)
+        return {}
+
+    modules = {"work": DoesInThread(hang)}
+    async with serving(modules, max_threads=2, auth=Headers()) as peer:
+        hanging = peer.wire.params("work", peer.part(data={"hang": True}))
+        options = {"configuration": {"returnImmediately": True}}
+        try:
+            for _ in range(2):
+                task_id = (await peer.ask("send", {**hanging, **options}, ADA)).task["id"]
+                await asyncio.to_thread(started.acquire)
+                assert (await peer.ask("cancel", {"id": task_id}, ADA)).state == "canceled"
+            assert (await peer.ask("send", {**hanging, **options}, ADA)).response.status_code == 429
+            fine = peer.wire.params("work", peer.part(data={}))
+            assert (await peer.ask("send", fine, BOB)).state == "completed"
+            assert (await peer.ask("send", fine, CAT)).state == "completed"
+        finally:
+            release.set()
+        await true(lambda: peer.served.setup.threads.stuck == 0)
+        assert (await peer.ask("send", fine, ADA)).state == "completed"
+
+
+async def test_a_module_that_computes_for_one_client_lets_those_of_others_start() -> None:
+    release, started = threading.Event(), list[str]()
+
+    def compute(name: str) -> None:
+        started.append(name)
+        while not release.is_set():
+            sum(range(1000))
+
+    pool = ThreadPool(50, 2, share=0.5)
+    calls = [asyncio.ensure_future(pool.run(compute, "ada", client="ada")) for _ in range(20)]
+    try:
+        await true(lambda: len(started) >= 2)
+        await asyncio.sleep(0.1)  # their first windows
+        calls.append(asyncio.ensure_future(pool.run(compute, "bob", client="bob")))
+        await true(lambda: "bob" in started)
+        assert len(started) < 20
+    finally:
+        release.set()
+        await asyncio.gather(*calls)
+
+
+async def test_streams_that_pause_give_their_places_back() -> None:
+    async def source(inputs: Inputs, context: Any) -> AsyncIterator[Any]:
+        yield {"n": 1}
+        context.services.ask("And?")
+
+    async with serving({"work": Streams(source)}, max_tasks=4, auth=Headers()) as peer:
+        for _ in range(2):
+            async with peer.streaming("stream", peer.wire.params("work"), ADA) as stream:
+                last = (await stream.rest())[-1]
+                assert last.state == "input-required"
+        await true(lambda: len(peer.served.setup.capacity.paused) == 2)
+        assert not len(peer.served.handler.streams)
