@@ -8,7 +8,7 @@ import os
 import threading
 import time
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import Context, ContextVar, copy_context
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from math import inf
 from queue import SimpleQueue
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 T = TypeVar("T")
 
@@ -117,8 +117,7 @@ class _Thread(threading.Thread):
             del call, result, error  # an idle thread keeps nothing alive
 
 
-@dataclass(frozen=True, slots=True)
-class _Room:
+class _Room(NamedTuple):
     """Whether clients may have another of a number of places.
 
     What a client has beyond its share does not count against the others: it may have all places
@@ -127,25 +126,24 @@ class _Room:
     Attributes:
         limit: The number of places.
         part: How many of them are the share of one client; None for all.
-        counts: How many each client has.
+        holders: The clients that have places, each as often as it has one.
     """
 
     limit: int
     part: int | None
-    counts: Mapping[str, int]
+    holders: Sequence[str]
+
+    def may_have(self, client: str) -> bool:
+        """Return whether *client* may have another place, if there is one."""
+        if len(self.holders) < self.limit:
+            return True
+        return self.part is not None and self.holders.count(client) < self.part
 
     def has_any(self) -> bool:
-        """Return whether there may be a place for some client."""
-        part, counts = self.part, self.counts.values()
-        if sum(counts) < self.limit:
-            return True
-        return part is not None and sum(min(count, part) for count in counts) < self.limit
-
-    def has_for(self, client: str) -> bool:
-        """Return whether there is a place for *client*, if there is any at all."""
-        if sum(self.counts.values()) < self.limit:
-            return True
-        return self.part is not None and self.counts.get(client, 0) < self.part
+        """Return whether there is a place for a client that may have another."""
+        if len(self.holders) < self.limit or self.part is None:
+            return len(self.holders) < self.limit
+        return sum(min(n, self.part) for n in Counter(self.holders).values()) < self.limit
 
 
 class ThreadPool:
@@ -210,8 +208,8 @@ class ThreadPool:
         if not self._stuck:
             return False
         with self._lock:
-            room = self._room(self._limit, self._stuck)
-            return not (room.has_any() and room.has_for(client))
+            room = self._room(self._limit, [*self._stuck.elements()])
+        return not (room.may_have(client) and room.has_any())
 
     async def run(self, function: Callable[..., Any], *args: Any, client: str = "") -> Any:
         """Call *function* in a thread, as soon as there is one; cancellation leaves it there.
@@ -254,10 +252,10 @@ class ThreadPool:
     def _next(self) -> _Call | None:
         """Return the next call that has a place, of the clients in turn; None if none has."""
         rooms = self._rooms() if self._waiting else ()
-        if not all(room.has_any() for room in rooms):
-            return None
         for client, calls in self._waiting.items():
-            if all(room.has_for(client) for room in rooms):
+            if all(room.may_have(client) for room in rooms):
+                if not all(room.has_any() for room in rooms):
+                    return None
                 call = calls.popleft()
                 self._waiting.move_to_end(client)
                 if not calls:
@@ -270,19 +268,21 @@ class ThreadPool:
         self._start_waiting()
 
     def _rooms(self) -> Sequence[_Room]:
-        """Return what limits the calls that may start now."""
+        """Return what limits the calls that may start now; nothing if any may."""
         if len(self._running) < min(self.computing_limit, self._limit):
             return ()
         now = time.monotonic()
         for call in self._running:
             call.measure(now)
-        computing = Counter(call.client for call in self._running if now < call.computes_until)
-        running = Counter(call.client for call in self._running)
+        computing = [call.client for call in self._running if now < call.computes_until]
+        if len(self._running) < self._limit and len(computing) < self.computing_limit:
+            return ()
+        running = [call.client for call in self._running]
         return self._room(self._limit, running), self._room(self.computing_limit, computing)
 
-    def _room(self, limit: int, counts: Mapping[str, int]) -> _Room:
+    def _room(self, limit: int, holders: Sequence[str]) -> _Room:
         part = None if self._share is None else max(int(limit * self._share), 1)
-        return _Room(limit, part, counts)
+        return _Room(limit, part, holders)
 
     def _abandon(self, call: _Call) -> None:
         """Leave a call whose caller was cancelled to its thread, if it has one."""
