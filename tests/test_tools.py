@@ -217,6 +217,15 @@ def test_the_fuzzer_prints_its_seed_and_results(tmp_path: Path) -> None:
     assert last == "nothing found"
 
 
+@pytest.mark.parametrize("kind", ["hosts", "credentials"])
+def test_the_fuzzer_generates_other_kinds_of_cases(
+    kind: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert fuzzing.main(["--kind", kind, "--cases", "10", "--seed", "1"]) == 0
+
+    assert capsys.readouterr().out.endswith("\nnothing found\n")
+
+
 class FailingAgent(Fuzzed):
     """Agent that always answers 500."""
 

@@ -1,14 +1,20 @@
-"""The command line of `tools/fuzz`: the checks of `tests/server/test_fuzz.py`, run for longer."""
+"""The command line of `tools/fuzz`: checks of generated tests, run for longer.
+
+They are those of `tests/server/test_fuzz.py` and `tests/middleware/test_storms.py`.
+"""
 
 import argparse
 import random
 import sys
 import time
 from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis.errors import Flaky
+from hypothesis.strategies import SearchStrategy
 
+from tests.middleware.storms import Credentials, Hosts, hosts, storms
 from tests.server.fuzzing import KINDS, cases
 from tests.server.test_fuzz import Defect, Fuzzed
 
@@ -16,14 +22,23 @@ ROUND = 1000
 """Cases per run of hypothesis, which keeps all cases of a run in memory."""
 
 
+Target: TypeAlias = Fuzzed | Hosts | Credentials
+STORMS: dict[str, tuple[type[Hosts | Credentials], SearchStrategy[Any]]] = {
+    "hosts": (Hosts, hosts),
+    "credentials": (Credentials, storms()),
+}
+"""The kinds of cases beside requests, each with its target and its strategy."""
+
+
 def main(arguments: Sequence[str] | None = None, fuzzed: Callable[[], Fuzzed] = Fuzzed) -> int:
     """Fuzz; return the exit code."""
     options = _parser().parse_args(arguments)
     first = random.randrange(10**6) if options.seed is None else options.seed
     print(f"{options.cases:,} cases, --seed {first}", flush=True)
-    with fuzzed() as agent:
+    make, strategy = STORMS.get(options.kind, (fuzzed, cases()))
+    with make() as agent:
         try:
-            _fuzz(agent, options.cases, first)
+            _fuzz(agent, strategy, options.cases, first)
         except KeyboardInterrupt:
             print(f"interrupted after {agent.outcomes.total():,} cases, nothing found")
             return 130
@@ -51,6 +66,13 @@ def _parser() -> argparse.ArgumentParser:
         metavar="N",
         help="number of requests; default: 100,000",
     )
+    add(
+        "--kind",
+        choices=["requests", *STORMS],
+        default="requests",
+        help="what is generated: requests, Host headers, or storms of requests with valid, wrong "
+        "and no credentials; default: requests",
+    )
     add("--seed", type=int, metavar="N", help="repeat the cases of an earlier run")
     return parser
 
@@ -61,7 +83,7 @@ def _count(text: str) -> int:
     return int(text)
 
 
-def _fuzz(agent: Fuzzed, number: int, first: int) -> None:
+def _fuzz(agent: Target, strategy: SearchStrategy[Any], number: int, first: int) -> None:
     started = time.monotonic()
     for done in range(0, number, ROUND):
         profile = settings(
@@ -72,12 +94,12 @@ def _fuzz(agent: Fuzzed, number: int, first: int) -> None:
             phases=[Phase.generate, Phase.shrink],
             suppress_health_check=list(HealthCheck),
         )
-        seed(first + done)(profile(given(case=cases())(agent.check)))()
+        seed(first + done)(profile(given(strategy)(agent.check)))()
         _show(agent, time.monotonic() - started)
     agent.check_rest()
 
 
-def _show(agent: Fuzzed, seconds: float) -> None:
+def _show(agent: Target, seconds: float) -> None:
     """Print a line about the responses so far."""
     total = agent.outcomes.total()
     shares = [f"{name} {100 * n / total:.0f} %" for name, n in agent.outcomes.most_common(6)]
@@ -87,7 +109,8 @@ def _show(agent: Fuzzed, seconds: float) -> None:
 def _report(error: Exception, defect: Defect | None) -> str:
     """Describe the error and the request that causes it."""
     if defect is None:
-        return f"\nWrong after the last case: {_short(error)}"
+        notes: list[str] = getattr(error, "__notes__", [])  # Hypothesis shows the case
+        return "\n".join([f"\nWrong after the last case: {_short(error)}", *notes])
     names = [name for name in KINDS if name.encode() in defect.case.body]
     lines = [f"where {name} is a task of {' that is '.join(KINDS[name])}" for name in names]
     if isinstance(error, Flaky):

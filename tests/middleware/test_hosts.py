@@ -81,16 +81,14 @@ async def test_a_pattern_allows_the_names_below_one() -> None:
 
 
 @pytest.mark.anyio
-async def test_the_refusal_is_one_line_that_names_the_options_and_the_host() -> None:
+async def test_the_refusal_is_one_line_that_names_the_options_and_repeats_nothing() -> None:
     guard = HostGuard(PlainTextResponse("done"), ["localhost"])
     answer = await ask(guard, "POST", headers=[("host", "evil.example\x1b[31m" + "x" * 1000)])
     assert answer.status == 421
     assert b"\n" not in answer.body
     message = answer.json["error"]["message"]
     assert {"--url", "--allowed-hosts"} < {*message.split()}
-    assert "evil.example" in message
-    assert "\x1b" not in message
-    assert len(message) < 250
+    assert "evil" not in message
 
 
 @pytest.mark.parametrize(

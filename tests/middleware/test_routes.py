@@ -108,7 +108,12 @@ PLACES: dict[str, Callable[[Starlette], Deployment]] = {
 def app() -> Starlette:
     modules = registry_of({"work": Does(give_back)})
     return create_app(
-        modules, url="http://agent.example", auth=authenticator(), metrics=True, explorer=True
+        modules,
+        url="http://agent.example",
+        auth=authenticator(),
+        auth_rate_limit=None,
+        metrics=True,
+        explorer=True,
     )
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from apcore import AlwaysDenyHandler, ApprovalResult, AutoApproveHandler, Executor
 from apcore_a2a_core.states import INPUT_REQUIRED
-from apcore_a2a_server import InMemoryTaskStore
+from apcore_a2a_server import InMemoryTaskStore, Limits
 from apcore_a2a_server.store import TaskRecord
 from pydantic import BaseModel
 
@@ -623,7 +623,9 @@ async def test_answers_do_not_exceed_the_limit_of_runs() -> None:
         running -= 1
         return {}
 
-    async with serving({"work": Does(work, annotations=NEEDS_APPROVAL)}, max_runs=2) as peer:
+    async with serving(
+        {"work": Does(work, annotations=NEEDS_APPROVAL)}, max_runs=2, limits=Limits(share=None)
+    ) as peer:
         tasks = [(await peer.send()).task for _ in range(6)]
         requests = [
             peer.request("send", peer.wire.params("work", peer.part(text="yes"), taskId=task["id"]))

@@ -244,7 +244,7 @@ def test_connections_accepted_before_the_shutdown_are_served(folder: Path, tmp_p
         place = ("127.0.0.1", urlsplit(agent.url).port)
         clients = [stack.enter_context(socket.create_connection(place)) for _ in range(20)]
         for client in clients:
-            client.sendall(f"GET {CARD} HTTP/1.1\r\nhost: agent\r\n\r\n".encode())
+            client.sendall(f"GET {CARD} HTTP/1.1\r\nhost: localhost\r\n\r\n".encode())
         agent.signal(signal.SIGTERM)
         agent.signal(signal.SIGCONT)
 

@@ -4,7 +4,6 @@ import re
 from collections.abc import Iterable, Sequence
 from urllib.parse import urlsplit
 
-from apcore_a2a_core import clean
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -15,8 +14,7 @@ DEFAULT_PORTS = {"http": 80, "https": 443}
 LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
 """The names by which a machine reaches itself, whatever DNS says."""
 HOST_HEADER = re.compile(r"(?:\[([0-9a-f:.]+)\]|([^\s\[\]:/?#@,]+?)\.?)(?::[0-9]*)?", re.ASCII)
-MAX_SHOWN_HOST = 100
-"""Characters of a refused host that the response repeats."""
+WRONG_HOST = "The agent does not serve this Host; its options --url and --allowed-hosts add one"
 
 
 class HostGuard:
@@ -45,9 +43,7 @@ class HostGuard:
         if self._accepts(host_of(header.decode("latin-1"))):
             await self._app(scope, receive, send)
             return
-        shown = clean(header.decode("latin-1"), MAX_SHOWN_HOST)
-        message = f"This agent does not serve the host {shown!r}"
-        await refuse(scope, receive, send, 421, f"{message}: see --url and --allowed-hosts")
+        await refuse(scope, receive, send, 421, WRONG_HOST)
 
     def _accepts(self, host: str) -> bool:
         return host in self._names or (bool(self._suffixes) and host.endswith(self._suffixes))
