@@ -376,7 +376,7 @@ async def test_an_agent_limits_refusals_unless_they_are_free(limit: Any) -> None
 
 def user_of(headers: Any, identity: Any) -> str | None:
     user: str | None = headers.get("x-user")
-    return user and f"{identity.id if identity else 'nobody'} for {user}"
+    return user and f"{identity.id if identity else 'anonymous'} for {user}"
 
 
 @pytest.mark.parametrize("auth", [None, authenticator()])
@@ -392,7 +392,7 @@ async def test_a_gateway_may_speak_for_many_clients(auth: Any) -> None:
     assert answer.status == 200
 
 
-async def test_a_client_key_that_fails_lets_nobody_through(
+async def test_a_client_key_that_fails_fails_the_request(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     modules = registry_of({"work": Does(give_back)})

@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class State(NamedTuple):
-    """What changes when a file does, or a link to it."""
+    """The facts that change with a file, or with a link to it."""
 
     device: int
     inode: int
