@@ -94,7 +94,7 @@ def read(*arguments: str) -> dict[str, Any]:
 def test_every_option_of_serve_is_a_flag_unless_a_shell_cannot_express_it() -> None:
     python_only = {option.field for option in DECLARED if option.kind is None}
 
-    assert python_only == {"auth", "config", "limits", "ssl_context"}
+    assert python_only == {"auth", "client_key", "config", "limits", "ssl_context"}
     declared = {each.field for each in (*options_of(ServeSettings), *options_of(Limits))}
     assert declared - python_only <= {each.field for each in OPTIONS.values()}
     assert len(OPTIONS) == len(DECLARED) - len(python_only)
@@ -285,6 +285,12 @@ def folder(tmp_path: Path) -> Path:
         (["--tenant", "a/b=tea"], "--tenant may have ASCII letters, digits and . _ ~ - in names"),
         (["--tenant", "v1=no.such"], "--tenant can't have the name 'v1'"),
         (["--tenant", "tea=no.such"], "--tenant has no skill for 'tea'"),
+        (
+            ["--allowed-hosts", "a.example:80"],
+            "--allowed-hosts takes names without scheme and port",
+        ),
+        (["--client-share", "2"], "--client-share must be greater than 0 and at most 1"),
+        (["--auth-rate-limit", "often"], "--auth-rate-limit must look like 10/second;100/minute"),
         (["--input-timeout", "0"], "--input-timeout must be greater than 0 and at most a year"),
         (["--disconnect-grace", "-1"], "--disconnect-grace must be a number from 0 to a year"),
         (["--url", "agent.example.com"], "--url must begin with http:// or https://"),

@@ -624,7 +624,9 @@ async def test_answers_do_not_exceed_the_limit_of_runs() -> None:
         return {}
 
     async with serving(
-        {"work": Does(work, annotations=NEEDS_APPROVAL)}, max_runs=2, limits=Limits(share=None)
+        {"work": Does(work, annotations=NEEDS_APPROVAL)},
+        max_runs=2,
+        limits=Limits(client_share=None),
     ) as peer:
         tasks = [(await peer.send()).task for _ in range(6)]
         requests = [

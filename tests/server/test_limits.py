@@ -43,7 +43,7 @@ def assert_too_much(answer: Any, text: str) -> None:
 async def test_the_number_of_concurrent_runs_is_limited(way: str) -> None:
     gate = Gate()
     modules = {"work": Does(gate), "pay": Does(give_back, annotations=NEEDS_APPROVAL)}
-    async with serving(modules, way, max_runs=2, limits=Limits(share=None)) as peer:
+    async with serving(modules, way, max_runs=2, limits=Limits(client_share=None)) as peer:
         paused = (await peer.send("pay")).task
         running = [await peer.start() for _ in range(2)]
         refused = await peer.client.send(peer.request("send", peer.wire.params("work")))
@@ -89,7 +89,7 @@ async def test_the_number_of_streams_per_client_is_limited(way: str) -> None:
 
 async def test_the_total_number_of_streams_is_limited() -> None:
     gate = Gate()
-    limits = Limits(share=None)
+    limits = Limits(client_share=None)
     async with (
         serving({"work": Does(gate)}, max_streams=3, limits=limits) as peer,
         AsyncExitStack() as stack,

@@ -140,15 +140,15 @@ async def test_a_module_fails_that_asks_without_a_place_but_not_one_that_asks_ag
 @pytest.mark.parametrize("share", [None, 1.0, 0.25])
 async def test_the_share_can_be_chosen(share: float | None) -> None:
     gate, count = Gate(), 1 if share == 0.25 else 4
-    async with serving({"work": Does(gate)}, max_runs=4, limits=Limits(share=share)) as peer:
+    async with serving({"work": Does(gate)}, max_runs=4, limits=Limits(client_share=share)) as peer:
         assert await statuses(peer, {}, 5) == [200] * count + [429] * (5 - count)
         gate.opened.set()
 
 
 @pytest.mark.parametrize("share", [0, -1, 1.01, float("nan"), "half", True])
 def test_a_share_that_is_no_part_is_refused(share: Any) -> None:
-    with pytest.raises(OptionError, match="share must be greater than 0 and at most 1"):
-        Limits(share=share)
+    with pytest.raises(OptionError, match="client_share must be greater than 0 and at most 1"):
+        Limits(client_share=share)
 
 
 async def test_a_gateways_clients_have_shares_of_their_own() -> None:

@@ -80,7 +80,7 @@ class Agent:
             watchers=Watchers(self.engine.abandon, grace),
             streams=Streams(
                 settings.max_streams,
-                share_of(settings.max_streams, limits.share, limits.max_streams_per_client),
+                share_of(settings.max_streams, limits.client_share, limits.max_streams_per_client),
             ),
             keep_alive=settings.keep_alive,
             card=self.cards.extended if settings.auth is not None else None,
@@ -231,7 +231,7 @@ def _tasks(settings: Settings, metrics: "Metrics | None") -> LiveTasks:
 
 
 def _capacity(threads: ThreadPool, settings: Settings) -> Capacity:
-    share, max_runs, max_tasks = settings.limits.share, settings.max_runs, settings.max_tasks
+    share, max_runs, max_tasks = settings.limits.client_share, settings.max_runs, settings.max_tasks
     per_client = share_of(max_runs, share, settings.max_runs_per_client)
     return Capacity(
         threads=threads,
@@ -245,7 +245,7 @@ def _capacity(threads: ThreadPool, settings: Settings) -> Capacity:
 
 def _setup(executor: Executor, settings: Settings, metrics: "Metrics | None") -> Setup:
     tasks = _tasks(settings, metrics)
-    threads = ThreadPool(settings.max_threads, share=settings.limits.share)
+    threads = ThreadPool(settings.max_threads, share=settings.limits.client_share)
     return Setup(
         executor=executor,
         skills=_skills(executor, settings),

@@ -65,10 +65,9 @@ class Limits:
     max_artifact: int = _count(32 * MIB, "Largest output of one task.", metavar="BYTES")
     max_streams_per_client: int = _count(100, "Concurrent streams per client.")
     disconnect_grace: float = _seconds(3, "Time for a client to reconnect to its task.", low=0)
-    share: float | None = option(
+    client_share: float | None = option(
         0.5,
         "Part of runs, streams, threads and paused tasks for one client; 1 for no limit.",
-        name="client_share",
         metavar="PART",
         above=0,
         high=1,
