@@ -925,7 +925,7 @@ async def test_more_calls_than_the_pool_has_connections_wait_for_their_tasks() -
     """The pool of httpx has 100 connections, and a timeout for waiting for one of them."""
     gate, count = Gate(), 110
     options: dict[str, Any] = {"max_runs": 200, "max_streams": 200}
-    options["limits"] = Limits(max_streams_per_client=200)
+    options["limits"] = Limits(max_streams_per_client=200, client_share=None)
     options["keep_alive"] = 1  # so that no stream ends because it is silent
     async with agent({"work": Does(gate)}, options=options, timeout=10, retries=0) as client:
         await client.get_card()

@@ -148,7 +148,8 @@ class Credentials:
             most = max(sum(begin <= one < begin + 60 for one in times) for begin in times)
             assert most <= 2 * RATE
         storage: Any = limiter._strategy.storage
-        assert len(storage.storage) <= 2 * len(ADDRESSES)
+        counters = [expires for expires in storage.expirations.values() if expires > self._now]
+        assert len(counters) <= 3 * len(ADDRESSES)  # for at most three minutes each
 
     async def _send(self, app: Any, storm: list[Attempt], refused: dict[str, list[float]]) -> None:
         for attempt in storm:

@@ -279,7 +279,7 @@ LOOPS = {"asyncio": False, "uvloop": True}
 async def test_many_disconnects_leak_nothing(clients: int) -> None:
     endless, moments = Endless(), random.Random(clients)
     modules = {"send": Does(endless), "stream": Streams(endless.stream)}
-    limits = Limits(max_streams_per_client=clients, disconnect_grace=0.1)
+    limits = Limits(max_streams_per_client=clients, disconnect_grace=0.1, client_share=None)
     many: Any = {"max_streams": clients, "max_runs": clients, "limits": limits}
     async with serving(modules, **many) as peer:
         await peer.ask("list")

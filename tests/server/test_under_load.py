@@ -611,7 +611,7 @@ async def compare(busy: str, quiet: str) -> tuple[float, float]:
 @pytest.mark.clock
 def test_very_slow_readers_do_not_slow_down_other_clients(folder: Path, tmp_path: Path) -> None:
     """Measurements are noisy: each figure is the best of at least eight, taken in turns."""
-    limits = {"max_streams_per_client": READERS}
+    limits = {"max_streams_per_client": READERS, "client_share": None}
     options: Any = {"max_streams": READERS, "limits": limits}
     with (
         process(served(folder, **options), tmp_path) as busy,

@@ -5,6 +5,7 @@ import logging
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from math import inf
 from os import PathLike
 from pathlib import Path
 from typing import Generic, NamedTuple, TypeVar
@@ -57,10 +58,12 @@ class KeyFile(Generic[T]):
 
     async def current(self) -> T:
         """Return the keys, after a look at the file if the last one was long ago."""
-        now = time.monotonic()
-        if now - self._checked_at >= CHECK_INTERVAL:
-            self._checked_at = now  # concurrent callers go on with the earlier keys
-            await asyncio.to_thread(self._refresh)  # the disk or the parser may be slow
+        if time.monotonic() - self._checked_at >= CHECK_INTERVAL:
+            self._checked_at = inf  # concurrent callers go on with the earlier keys
+            try:
+                await asyncio.to_thread(self._refresh)  # the disk or the parser may be slow
+            finally:
+                self._checked_at = time.monotonic()
         return self._keys
 
     def _refresh(self) -> None:

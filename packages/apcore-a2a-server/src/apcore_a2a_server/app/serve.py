@@ -20,7 +20,7 @@ from starlette.applications import Starlette
 
 from apcore_a2a_server.fields import configured_by
 from apcore_a2a_server.middleware import set_up_logging
-from apcore_a2a_server.middleware.origin import LOCAL_HOSTS
+from apcore_a2a_server.middleware.origin import LOCAL_HOSTS, origin_of
 from apcore_a2a_server.middleware.timeouts import request_timeout_protocol
 
 from .agent import Agent
@@ -284,7 +284,7 @@ def _hosts(settings: ServeSettings, url: str) -> Sequence[str]:
     """
     if settings.allowed_hosts or settings.auth is not None or not is_loopback(settings.host):
         return settings.allowed_hosts or ()
-    return [*LOCAL_HOSTS, settings.host, urlsplit(url).hostname or settings.host]
+    return [*LOCAL_HOSTS, settings.host, urlsplit(origin_of(url)).hostname or settings.host]
 
 
 def _bound(host: str, port: int) -> socket.socket:
