@@ -49,12 +49,14 @@ def running(source: Any, **options: Any) -> Iterator[str]:
 
     Args:
         source: First argument of `create_app` (a folder, a Registry, an Executor), or an ASGI app.
-        options: Options of `create_app`; by default `url` is the server's and `shutdown_timeout` 0.
+        options: Options of `create_app`; by default `url` is the server's, `shutdown_timeout` 0,
+            and all hosts are allowed.
     """
     with listener() as sock:
         url = f"http://127.0.0.1:{sock.getsockname()[1]}"
         if isinstance(source, str | PathLike | Registry | Executor):
-            source = create_app(source, **{"url": url, "shutdown_timeout": 0, **options})
+            defaults = {"url": url, "shutdown_timeout": 0, "allowed_hosts": ["*"]}
+            source = create_app(source, **{**defaults, **options})
         config = uvicorn.Config(source, log_level="warning", timeout_graceful_shutdown=1)
         server = Server(config)
         thread = threading.Thread(target=server.serve_in_thread, args=([sock],))

@@ -115,7 +115,8 @@ def registry_of(modules: Mapping[str, object]) -> Registry:
 
 def app_of(source: Any, **options: Any) -> Starlette:
     """Return the application for any source that `create_app` accepts."""
-    return create_app(source, **{"url": "http://127.0.0.1", "shutdown_timeout": 0, **options})
+    defaults = {"url": "http://127.0.0.1", "shutdown_timeout": 0, "allowed_hosts": ["*"]}
+    return create_app(source, **{**defaults, **options})
 
 
 @dataclass(frozen=True)

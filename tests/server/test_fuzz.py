@@ -224,9 +224,7 @@ class Fuzzed:
         modules.register("costly", Does(give_back, input_schema=COSTLY, output_schema=COSTLY))
         modules.register("approve", Does(give_back, annotations=NEEDS_APPROVAL))
         self._executor = Executor(modules)
-        self.app: Any = app_of(
-            self._executor, max_tasks=500, execution_timeout=RUN_LIMIT, allowed_hosts=["*"]
-        )
+        self.app: Any = app_of(self._executor, max_tasks=500, execution_timeout=RUN_LIMIT)
         self._served: Served = self.app.state.agent
         self._runner = asyncio.Runner(loop_factory=lambda: Loop(Clock(self._has_threads)))
         self._runner.get_loop().set_exception_handler(self._on_stray_error)
