@@ -510,3 +510,35 @@ async def test_a_non_blocking_task_outlives_its_client() -> None:
             task = await other.start("wait")
         gate.opened.set()
         await caller.peer.until(task.id, "completed")
+
+
+# Clients and refusals
+
+
+async def test_refused_credentials_are_limited_by_address() -> None:
+    async with calling(modules(), BOB, auth=keys(), auth_rate_limit="2/hour") as caller:
+        for code in ("UNAUTHENTICATED", "UNAUTHENTICATED", "RESOURCE_EXHAUSTED"):
+            error = await failure(caller.stub.GetTask(pb.GetTaskRequest(id="t1")))
+            assert error.code().name == code
+        assert (await caller.send()).status.state == pb.TASK_STATE_COMPLETED
+
+
+async def test_a_caller_may_have_half_of_the_places_and_a_gateway_names_its_clients() -> None:
+    gate = Gate()
+
+    def user_of(headers: Any, identity: Any) -> str | None:
+        user: str | None = headers.get("x-user")
+        return user
+
+    options: Any = {"auth": keys(), "max_runs": 4, "client_key": user_of}
+    async with calling({"work": Does(gate)}, ADA, **options) as caller:
+        for _ in range(2):
+            await caller.start("work")
+        request = message("work")
+        error = await failure(caller.stub.SendMessage(request, metadata=caller.pairs))
+        assert error.details() == "Too many tasks of this client are running"
+        request.configuration.return_immediately = True
+        for _ in range(2):
+            user = [*caller.pairs, ("x-user", "one")]
+            await caller.stub.SendMessage(request, metadata=user)
+        gate.opened.set()

@@ -158,7 +158,8 @@ async def test_a_long_error_reaches_the_client(caller: Caller, text: str) -> Non
 async def test_calls_beyond_the_limit_are_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(binding, "OTHER_CALLS", 0)
     gate = Gate()
-    async with calling({"wait": Does(gate)}, max_runs=2, max_streams=1) as caller:
+    options: Any = {"max_runs": 2, "max_streams": 1, "limits": Limits(client_share=None)}
+    async with calling({"wait": Does(gate)}, **options) as caller:
         task = await caller.start("wait")
         held = asyncio.ensure_future(caller.send("wait"))
         await true(lambda: len(caller.peer.served.engine.runs) == 2)

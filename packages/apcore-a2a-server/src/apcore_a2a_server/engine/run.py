@@ -255,9 +255,8 @@ class Run:
     async def _pause(self, error: BaseException) -> None:
         """Pause the task for input or approval; refuse a call that would be refused anyway."""
         try:
-            if not self.admitted.done():
-                if self.restart is None:
-                    await self._preflight()
+            if not self.admitted.done() and self.restart is None:
+                await self._preflight()
             self._take_place()
             await self.begin()
         except Exception as refusal:  # executors may raise anything; the caller gets it
