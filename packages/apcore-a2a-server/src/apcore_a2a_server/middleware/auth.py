@@ -177,7 +177,8 @@ class Authentication:
             await self._app(scope, receive, send)
             return
         if isinstance(caller, Refusal):
-            await refuse(scope, receive, send, *caller)
+            too_many = await _refusal_of(address, self._refusals) if is_open else None
+            await refuse(scope, receive, send, *(too_many or caller))
             return
         principal, identity = caller
         user = AuthenticatedUser(principal)
