@@ -114,11 +114,8 @@ FAULTS = (
         "middleware-owner-without-issuer",
         "Users of two issuers who have the same name there see each other's tasks.",
         f"{SERVER}/middleware/auth.py",
-        """    if issuer is None:
-        return _escaped(name)
-    return f"{_escaped(issuer)}|{name}"
-""",
-        "    return _escaped(name)\n",
+        "map(_escaped, (namespace, issuer, name))",
+        "map(_escaped, (namespace, name))",
         (
             "tests/middleware/test_authentication.py"
             "::test_one_name_of_two_issuers_is_two_principals",
@@ -223,8 +220,8 @@ FAULTS = (
         "engine-last-event-id-off-by-one",
         "A reader that comes back with a Last-Event-ID gets that event a second time.",
         f"{SERVER}/engine/handler.py",
-        "            after_version = request.last_event_id or 0\n",
-        "            after_version = max((request.last_event_id or 0) - 1, 0)\n",
+        "(request.last_event_id or 0) if resumes",
+        "max((request.last_event_id or 0) - 1, 0) if resumes",
         (
             "tests/server/test_streams.py::test_a_reader_that_resumes_gets_exactly_the_missed_events",
         ),

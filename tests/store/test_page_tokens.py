@@ -11,6 +11,7 @@ from apcore_a2a_server.store import InMemoryTaskStore, Query, Store
 from apcore_a2a_server.store.page_tokens import PageTokens
 from apcore_a2a_server.store.postgres import PostgresStore
 from apcore_a2a_server.store.sqlite import SqliteStore
+from apcore_a2a_server.store.sqlite.schema import MIGRATIONS
 from apcore_a2a_server.store.testing import begun, new_record
 
 from .postgresql import Database
@@ -97,12 +98,11 @@ def test_no_changed_token_is_valid() -> None:
 
 async def test_a_file_of_the_first_version_gets_a_key(tmp_path: Path) -> None:
     path = tmp_path / "agent.db"
-    async with started(SqliteStore(path)) as store:
-        await begun(store, new_record("t0"))
     with closing(sqlite3.connect(path)) as file:
-        file.executescript("DROP TABLE page_key; PRAGMA user_version = 1")
+        file.executescript(f"{MIGRATIONS[0]}; PRAGMA user_version = 1")
     async with started(SqliteStore(path)) as store:
-        await begun(store, new_record("t1"))
+        for task_id in ("t0", "t1"):
+            await begun(store, new_record(task_id))
         cursor = (await store.query(Query("ada", limit=1))).next_cursor
         assert cursor is not None
         await check_second_page(store, cursor)

@@ -101,7 +101,11 @@ class Signer:
         return headers
 
     def _load_secrets(self, url: str) -> list[Secret]:
-        return [Secret(secret) for secret in self.secrets(url)]
+        try:
+            secrets = self.secrets(url)
+        except ValueError:  # a store has returned an invalid URL, which the transport refuses
+            return []
+        return [Secret(secret) for secret in secrets]
 
 
 def receiver_secret(master: str, origin: str) -> str:
