@@ -1,6 +1,6 @@
 """Check the size of functions and modules, and the length of local names.
 
-Code lines are lines without blanks, comments and docstrings; of a function, only its body counts.
+Code lines are all but blank lines, comments and docstrings; of a function, only its body counts.
 In the median and the percentile, the body of a nested function counts only for the nested one; for
 the upper bound it counts for the outer one too, since a reader has to read all of it. Functions
 without code, as in protocols and overloads, are left out.
@@ -24,8 +24,8 @@ from statistics import mean, median
 MEDIAN, PERCENTILE_95, LONGEST = 8, 35, 50  # code lines of a function's body
 LONG, TINY = 500, 40  # lines of any kind in a module
 TINY_SHARE = 0.1  # of all modules
-NAMES = 6.5  # characters of a local name, on average, where the work happens
-WORKING_ROOMS = (
+MEAN_NAME = 6.5  # characters of a local name, at least, on average in these folders
+NAME_FOLDERS = (
     "apcore_a2a_client",
     "apcore_a2a_server/engine",
     "apcore_a2a_server/push",
@@ -159,32 +159,34 @@ def excesses(name: str, modules: list[Module]) -> Iterator[str]:
     functions = [function for module in modules for function in module.functions]
     own = [function.own for function in functions]
     if own and median(own) > MEDIAN:
-        yield f"{name}: the median function has {median(own):g} lines, at most {MEDIAN}"
+        yield f"{name}: the median function has {median(own):g} lines, more than {MEDIAN}"
     if percentile_95(own) > PERCENTILE_95:
-        yield f"{name}: the 95th percentile is {percentile_95(own)} lines, at most {PERCENTILE_95}:"
+        yield f"{name}: 95th percentile {percentile_95(own)} lines, more than {PERCENTILE_95}:"
         yield from (f"    {f.location}: {f.own} lines" for f in functions if f.own > PERCENTILE_95)
     yield from (
-        f"{f.location}: {f.whole} lines, at most {LONGEST}" for f in functions if f.whole > LONGEST
+        f"{f.location}: {f.whole} lines, more than {LONGEST}"
+        for f in functions
+        if f.whole > LONGEST
     )
-    yield from (f"{m.path}: {m.lines} lines, at most {LONG}" for m in modules if m.lines > LONG)
+    yield from (f"{m.path}: {m.lines} lines, more than {LONG}" for m in modules if m.lines > LONG)
 
 
 def tiny_excess(modules: list[Module]) -> Iterator[str]:
     """Yield the tiny modules if there are too many."""
     tiny_modules, counted = tiny(modules)
     if len(tiny_modules) > TINY_SHARE * counted:
-        limit = f"at most {TINY_SHARE:.0%}"
+        limit = f"more than {TINY_SHARE:.0%}"
         yield f"{len(tiny_modules)} of {counted} modules have fewer than {TINY} lines, {limit}:"
         yield from (f"    {m.path}: {m.lines} lines" for m in tiny_modules)
 
 
-def mean_names(modules: list[Module]) -> dict[str, float]:
-    """Return the mean length of local names in each of `WORKING_ROOMS`."""
+def mean_name_lengths(modules: list[Module]) -> dict[str, float]:
+    """Return the mean length of local names in each of `NAME_FOLDERS`."""
     names = {
-        room: [name for m in modules if f"/src/{room}/" in str(m.path) for name in m.names]
-        for room in WORKING_ROOMS
+        folder: [name for m in modules if f"/src/{folder}/" in str(m.path) for name in m.names]
+        for folder in NAME_FOLDERS
     }
-    return {room: mean(map(len, local)) for room, local in names.items() if local}
+    return {folder: mean(map(len, local)) for folder, local in names.items() if local}
 
 
 def row(name: str, modules: list[Module]) -> str:
@@ -207,17 +209,17 @@ def main(packages: Path) -> int:
     rows = {**groups, "all": everything}
     for name, modules in rows.items():
         print(row(name, modules))
-    means = mean_names(everything)
-    print(f"\nmean length of local names, at least {NAMES:g} characters:")
-    print(*(f"    {room:26}{length:.2f}" for room, length in means.items()), sep="\n")
+    means = mean_name_lengths(everything)
+    print(f"\nmean length of local names, must be at least {MEAN_NAME:g} characters:")
+    print(*(f"    {folder:26}{length:.2f}" for folder, length in means.items()), sep="\n")
     exceeded = dict.fromkeys(
         line for name, modules in rows.items() for line in excesses(name, modules)
     )
     exceeded |= dict.fromkeys(tiny_excess(everything))
     exceeded |= {
-        f"{room}: the mean local name has {length:.2f} characters, at least {NAMES:g}": None
-        for room, length in means.items()
-        if length < NAMES
+        f"{folder}: the mean local name has {length:.2f} characters, fewer than {MEAN_NAME:g}": None
+        for folder, length in means.items()
+        if length < MEAN_NAME
     }
     print(*(["\nout of bounds:", *exceeded] if exceeded else []), sep="\n")
     return 1 if exceeded else 0

@@ -169,7 +169,7 @@ async def wait_for_fetches() -> None:
 
 
 def endless_keys(request: Request) -> Iterable[Step]:
-    """Return the steps of a key set without an end."""
+    """Return an answer whose key set never ends."""
     return endless(head(content_type="application/json") + b'{"keys": [', b" " * 2**16)
 
 
@@ -182,7 +182,7 @@ def dripping_keys(request: Request) -> Iterable[Step]:
 
 
 def bomb() -> Answer:
-    """Return an answer compressed against the request, small until it is unpacked."""
+    """Return an answer that is small until unpacked, compressed although no request asks for it."""
     body = gzip.compress(json.dumps({"keys": []}).encode() + b" " * 64 * MEGABYTE)
     return lambda _: reply(body, content_encoding="gzip")
 
@@ -204,8 +204,8 @@ class Clock:
 def clock(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Clock:
     """Control the clock by which keys expire.
 
-    Also unset the environment's key, and trust no real certificate: loading them takes most of
-    a test's time.
+    Also unset `APCORE_JWT_SECRET`, and trust no real certificates: loading the system's takes
+    most of a test's time.
     """
     fake_clock = Clock()
     monkeypatch.setattr("apcore_a2a_auth.jwks.monotonic", fake_clock)

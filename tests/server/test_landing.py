@@ -66,14 +66,14 @@ async def test_the_page_needs_no_credentials_but_a_call_does() -> None:
         assert (await http.post("/agent/", json={})).status_code == 401
 
 
-async def test_an_agent_without_a_name_is_called_as_on_its_card() -> None:
+async def test_without_a_name_option_the_page_shows_the_name_of_the_card() -> None:
     async with client() as http:
         page = (await http.get("/agent/", headers={"accept": BROWSER})).text
         card = (await http.get("/agent/.well-known/agent-card.json")).json()
     assert f"<h1>{card['name']}</h1>" in page
 
 
-async def test_the_page_loads_nothing_and_links_no_explorer_that_is_off() -> None:
+async def test_the_page_loads_nothing_and_has_no_link_to_a_disabled_explorer() -> None:
     async with client() as http:
         page = Links((await http.get("/agent/", headers={"Accept": BROWSER})).text)
     assert page.links == ["./.well-known/agent-card.json"]

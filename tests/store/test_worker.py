@@ -46,6 +46,6 @@ async def test_work_that_fails_halfway_is_rolled_back_without_affecting_the_rest
         sqlite3.IntegrityError,
     ]
     await worker.close()
-    with sqlite3.connect(path) as file:
-        assert file.execute("SELECT number FROM numbers").fetchall() == [(1,), (2,), (4,)]
-    file.close()
+    with sqlite3.connect(path) as reader:
+        assert reader.execute("SELECT number FROM numbers").fetchall() == [(1,), (2,), (4,)]
+    reader.close()

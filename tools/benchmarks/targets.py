@@ -93,7 +93,7 @@ def _against_bare(results: Results, stack: str) -> Iterator[Check]:
     }
     for scenario, limit in limits.items():
         ratio = results.ratio(Key(stack, "ours", scenario, BUSY), echoes(stack))
-        yield Check(f"{scenario}: CPU to a bare echo", stack, ratio, limit, "x")
+        yield Check(f"{scenario}: CPU vs. a bare echo", stack, ratio, limit, "x")
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ class _Reader:
 def _latencies(read: _Reader) -> Iterator[Check]:
     stream, echo = read.of(STREAM), read.of(STREAM, server="bare")
     first = stream.first_p50 / echo.p50 if stream and echo else None
-    yield Check("first SSE event: latency to a bare echo", read.stack, first, 6.0, "x")
+    yield Check("first SSE event: latency vs. a bare echo", read.stack, first, 6.0, "x")
     yield read.limit("first SSE event, p99", stream.first_p99 if stream else None, 50.0)
     for scenario, connections in ((CARD, BUSY), (CARD_100, 100)):
         card = read.of(scenario, connections)
@@ -127,12 +127,12 @@ def _latencies(read: _Reader) -> Iterator[Check]:
         )
     send, direct = read.of(SEND), read.of(DIRECT, server="apcore")
     above = send.p50 - direct.p50 if send and direct else None
-    yield read.limit("message/send above Executor.call_async, p50", above, 5.0)
+    yield read.limit("message/send, p50 above Executor.call_async's", above, 5.0)
     get = read.of(GET_FULL)
     yield read.limit("tasks/get from a full store, p50", get.p50 if get else None, 1.0)
     many, alone = read.of(SLEEPING, 100), read.of(SLEEPING_ALONE)
     ratio = many.p99 / alone.p99 if many and alone else None
-    yield Check("100 parallel sends of 0.1 s: p99 to one", read.stack, ratio, 2.0, "x")
+    yield Check("100 parallel sends of 0.1 s: p99 vs. one send", read.stack, ratio, 2.0, "x")
     streams = read.of(STREAMS, 50)
     yield read.limit(
         "event delivery in 50 streams, p99", streams.delivery_p99 if streams else None, 100.0
@@ -144,7 +144,7 @@ def _capacity(read: _Reader) -> Iterator[Check]:
     rate = send.rate if send else None
     yield Check("message/send per second", read.stack, rate, 100.0, "/s", at_least=True)
     times = send.rate / sdk.rate if send and sdk else None
-    yield Check("message/send: throughput to the SDK", read.stack, times, 3.0, "x", at_least=True)
+    yield Check("message/send: throughput vs. the SDK", read.stack, times, 3.0, "x", at_least=True)
     size = read.fact(TASK_BYTES)
     yield read.limit("memory per stored task", size, 10.0, scale=1 / 1024, unit="KB")
     yield Check(LEFTOVER, read.stack, read.fact(LEFTOVER), 0.0, "")

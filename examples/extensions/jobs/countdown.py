@@ -24,11 +24,11 @@ class CountdownInput(BaseModel):
 
 
 class CountdownOutput(BaseModel):
-    """Progress of the countdown. A stream sends one at each step."""
+    """Progress of the countdown. A stream sends a report at each step."""
 
     elapsed: float = Field(description="Seconds gone.")
     remaining: float = Field(description="Seconds left.")
-    progress: float = Field(description="How much of it is done, from 0 to 1.")
+    progress: float = Field(description="How much of the countdown is done, from 0 to 1.")
     done: bool = Field(description="Whether the countdown has reached zero.")
 
 
@@ -38,7 +38,7 @@ class Countdown:
     name = "Countdown"
     description = (
         "Count down to zero in real time. Streams the progress at each step, and stops at once "
-        "when canceled: what a long job looks like."
+        "when canceled. An example of a long job."
     )
     version = "1.0.0"
     tags = ["jobs", "time", "streaming"]

@@ -175,7 +175,7 @@ def not_a2a(response: BufferedResponse | None) -> A2AError:
     """Return the exception for a response, or an event of a stream, that is not A2A."""
     if response is None:
         return A2AProtocolError("An event of the stream is not A2A")
-    # Proxies and load balancers answer these statuses with pages of their own.
+    # Proxies and load balancers send these statuses with pages of their own.
     if response.status >= 429:
         return refusal({}, response)
     content_type = media_type(response.headers) or "no content type"

@@ -14,7 +14,7 @@ SCHEME_TYPES = {
     "openIdConnectSecurityScheme": "openIdConnect",
     "mtlsSecurityScheme": "mutualTLS",
 }
-"""The keys of security schemes in 1.0, and their types in 0.3 and OpenAPI."""
+"""The key of each security scheme in 1.0, and the scheme's `type` in 0.3 and OpenAPI."""
 
 
 @model

@@ -16,7 +16,7 @@ import { moment } from "./times";
 
 const POLL_INTERVAL = 10_000; // milliseconds
 
-/** All tasks that wait for an answer, and the outcome of those that were answered here. */
+/** The latest tasks that wait for an answer, and the outcome of those that were answered here. */
 export function Inbox() {
   const [answered, setAnswered] = useState(new Map<string, Run>());
   useEffect(() => {
@@ -51,7 +51,7 @@ export function Inbox() {
   );
 }
 
-/** *ids* and all earlier ones in a stable order, so that tasks do not move while users read them. */
+/** New ids, then all earlier ones in their old order: tasks do not swap places while users read them. */
 function useOrder(ids: string[]): string[] {
   const order = useRef<string[]>([]);
   const fresh = ids.filter((id) => !order.current.includes(id));

@@ -12,7 +12,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from apcore_a2a_server.fields import OptionError
 
 MAX_HEAD = 64 * 1024
-"""Bytes of a request's first line and headers, or of trailers; the last read may exceed it."""
+"""Bytes of a request's first line and headers, or of trailers; checked after each read."""
 MAX_FRAMING_PER_BYTE = 8
 """Bytes of framing that a chunked body may have for each byte of content."""
 MAX_FRAMING = 2 * 1024 * 1024
@@ -51,7 +51,7 @@ def request_timeout_protocol(seconds: float) -> type["RequestTimeoutProtocol"]:
 class ResponsiveClock:
     """A clock that stands still while the event loop is held up.
 
-    A client must not be blamed for what it has sent and the server was too busy to read.
+    A client must not time out because the server was too busy to read what the client has sent.
 
     Args:
         loop: The event loop.
@@ -64,7 +64,7 @@ class ResponsiveClock:
         self._tick()
 
     def time(self) -> float:
-        """Return the seconds that the event loop was responsive, since any time."""
+        """Return the seconds for which the event loop was responsive, from an arbitrary start."""
         now = self.loop.time()
         return now - self._lost_seconds - max(0.0, now - self._next_tick)
 
@@ -170,7 +170,8 @@ class RequestTimeoutProtocol(HttpToolsProtocol):
         now, cycle = self._clock.time(), self._unanswered()
         awaits_continue = cycle is not None and cycle.waiting_for_100_continue
         # Time does not count while the client waits for 100 Continue, or while the server does not
-        # read on because of earlier requests or a full buffer: the timeout starts anew.
+        # read because of earlier requests or a full buffer: move the deadline to two timeouts
+        # from now.
         if awaits_continue or self.pipeline or self.flow.read_paused:
             self._began = now + self.seconds
         overtime = now - self._began - self.seconds - self._received / MIN_BYTES_PER_SECOND

@@ -90,7 +90,7 @@ class Access:
             if self._is_disabled(skill_id):
                 return Verdict(False)
             verdict = Verdict(True) if check is None else await check(skill_id, identity)
-            needs_approval = verdict.needs_approval or self._is_gated(skill_id)
+            needs_approval = verdict.needs_approval or self._policy_requires_approval(skill_id)
             return verdict._replace(needs_approval=needs_approval)
         except Exception:  # rules and executors of users may raise anything
             extra = {"event": "access_check_failed"}
@@ -101,13 +101,13 @@ class Access:
         """Return the check of the access rules; None if there are no rules."""
         if strategy_of(self._executor) is None:
             return self._check_with_validate
-        gate = step_of(self._executor, "acl_check")
-        if gate is None or (type(gate).__module__, type(gate).__name__) == BUILT_IN:
-            acl: object = getattr(gate, "_acl", None)
+        step = step_of(self._executor, "acl_check")
+        if step is None or (type(step).__module__, type(step).__name__) == BUILT_IN:
+            acl: object = getattr(step, "_acl", None)
             return None if acl is None else partial(_check_acl, acl)
-        # `validate` runs only the steps that are declared pure: a gate of the user's own that is
-        # not would be left out, and every call allowed.
-        return self._check_with_validate if getattr(gate, "pure", False) else _deny
+        # `validate` skips steps that are not declared pure. If the user's own access step is one
+        # of them, `validate` would allow every call.
+        return self._check_with_validate if getattr(step, "pure", False) else _deny
 
     def _is_disabled(self, skill_id: str) -> bool:
         """Return whether an operator has disabled the module, so that apcore refuses calls."""
@@ -115,7 +115,7 @@ class Access:
         toggles: Any = getattr(lookup, "_toggle_state", None)
         return toggles is not None and bool(toggles.is_disabled(skill_id))
 
-    def _is_gated(self, skill_id: str) -> bool:
+    def _policy_requires_approval(self, skill_id: str) -> bool:
         """Return whether the executor's policy requires approval for calls of the module."""
         policy: Any = getattr(step_of(self._executor, "approval_gate"), "policy", None)
         if policy is None:
@@ -138,7 +138,7 @@ class Access:
 
 
 def strategy_of(executor: Executor) -> ExecutionStrategy | None:
-    """Return the executor's pipeline; None if it has none, as executors that are not apcore's."""
+    """Return the executor's pipeline; None if it is not an apcore Executor and has none."""
     return getattr(executor, "current_strategy", None)
 
 
@@ -149,27 +149,27 @@ def step_of(executor: Executor, name: str) -> Step | None:
 
 
 async def _deny(skill_id: str, identity: Identity | None) -> Verdict:
-    """Deny access, since the user's own gate can't be checked without a call."""
+    """Deny access, since the user's own access step can't be checked without a call."""
     return Verdict(False)
 
 
 async def _check_acl(acl: Any, skill_id: str, identity: Identity | None) -> Verdict:
-    """Return the ACL's verdict on a call from outside; it covers approval since apcore 0.28."""
+    """Return the ACL's verdict on a call from outside; since apcore 0.28, also on approval."""
     names = ("async_check_access", "check_access", "async_check", "check")
     check = next(getattr(acl, name) for name in names if hasattr(acl, name))
-    context = _context(identity).child(skill_id)  # as in calls at this step
-    decision = check(None, skill_id, context, **_without_arguments(check))
+    context = _context(identity).child(skill_id)  # the context that the access step of a call gets
+    decision = check(None, skill_id, context, **_no_arguments(check))
     decision = await decision if isawaitable(decision) else decision
     if not hasattr(decision, "access"):
         return Verdict(bool(decision))
     return Verdict(decision.access == "allow", bool(decision.approval_required))
 
 
-def _without_arguments(check: Callable[..., Any]) -> dict[str, Any]:
-    """Return the keyword for an ACL that takes the arguments of the call: there are none."""
+def _no_arguments(check: Callable[..., Any]) -> dict[str, Any]:
+    """Return the option that tells *check* that the call has no arguments, if *check* takes it."""
     if "projection" not in signature(check).parameters:
         return {}
-    from apcore.context import GovernanceProjection  # since 0.28
+    from apcore.context import GovernanceProjection  # new in apcore 0.28
 
     return {"projection": GovernanceProjection.of({})}
 

@@ -25,7 +25,7 @@ RETRY_INTERVAL = 0.5
 
 
 class Files(NamedTuple):
-    """The files of a module, and their stamps (time, size, inode), which change with them."""
+    """The files of a module; each has a stamp (time, size, inode) that differs after an edit."""
 
     code: Path
     meta: Path | None
@@ -77,7 +77,7 @@ async def _change(folder: Path) -> None:
     Network drives report no changes, and watchfiles' own polling misses the second of two changes
     within one second.
     """
-    from watchfiles import awatch  # pyright: ignore[reportUnknownVariableType]  # of trio's events
+    from watchfiles import awatch  # pyright: ignore[reportUnknownVariableType]  # trio is not installed
 
     changes = awatch(
         folder, watch_filter=None, debounce=400, step=50, rust_timeout=800, yield_on_timeout=True
@@ -117,21 +117,22 @@ class Extensions:
         try:
             new = await asyncio.to_thread(_load, skill_id, files) if files else None
             _swap(self._registry, skill_id, old, new)
-        except Exception as error:  # of the module's code, or of the registry's validator
+        except Exception as error:  # from the module's code, or from the registry's validator
             name = files and files.code.relative_to(self._folder)
             stays = "" if self._registry.get(skill_id) is None else ", the old one stays"
             extra = {"event": "module_load_failed"}
             logger.warning("Can't load %s%s: %s", name, stays, _reason(error), extra=extra)
-            old = new
+            unused = new  # it may have loaded before the registry refused it
         else:
+            unused = old
             self._loaded[skill_id] = new
             if old or new:
                 event = "module_added" if new else "module_removed"
                 event = "module_reloaded" if old and new else event
                 verb = event.removeprefix("module_").capitalize()
                 logger.info("%s %s", verb, skill_id, extra={"event": event})
-        if old:
-            await asyncio.to_thread(_unload, skill_id, old.module)
+        if unused:
+            await asyncio.to_thread(_unload, skill_id, unused.module)
 
 
 def _scan(folder: Path) -> dict[str, Files]:
@@ -143,18 +144,19 @@ def _scan(folder: Path) -> dict[str, Files]:
             stats = [path.stat() for path in (file.file_path, file.meta_path) if path]
             stamps = [(stat.st_mtime_ns, stat.st_size, stat.st_ino) for stat in stats]
             files_by_id[file.canonical_id] = Files(file.file_path, file.meta_path, stamps)
-    _check_exists(folder)  # if it was deleted during the scan, the files are missing by mistake
+    _check_exists(folder)  # a folder deleted during the scan must not look empty
     return files_by_id
 
 
 def _check_exists(folder: Path) -> None:
-    """Raise an OSError if the folder can't be read, which scan_extensions takes for empty."""
+    """Raise an OSError if the folder can't be read; scan_extensions would return no files."""
     next(folder.iterdir(), None)
 
 
 def _already_loaded(registry: Registry, files_by_id: dict[str, Files]) -> dict[str, Loaded | None]:
     """Return the modules that the registry has loaded from these files."""
-    return {  # apcore gives Python modules from extensions such names
+    # apcore imports each extension file as a Python module called `apcore_ext_` and its stem.
+    return {
         skill_id: Loaded(module, _metadata(files))
         for skill_id, files in files_by_id.items()
         if type(module := registry.get(skill_id)).__module__ == f"apcore_ext_{files.code.stem}"
@@ -168,7 +170,7 @@ def _load(skill_id: str, files: Files) -> Loaded:
         ModuleLoadError: It does not load; the error's cause is the reason.
     """
     # Python matches compiled code with its source by size and modification time in seconds: after
-    # two edits within one second, it could be the code of the first.
+    # two edits within one second, the compiled code could be that of the first edit.
     with suppress(OSError, NotImplementedError):
         Path(cache_from_source(str(files.code))).unlink()
     try:
@@ -177,14 +179,14 @@ def _load(skill_id: str, files: Files) -> Loaded:
         if errors := validate_module(module_class):
             raise TypeError("; ".join(errors))
         loaded = Loaded(module_class(), metadata)
-        _register(Registry(), skill_id, loaded)  # checks the rest, and runs on_load
+        _register(Registry(), skill_id, loaded)  # does the registry's own checks, and runs on_load
     except BaseException as error:  # modules may raise anything, and SystemExit ends an event loop
         raise ModuleLoadError(module_id=skill_id, reason=str(error)) from error
     return loaded
 
 
 def _swap(registry: Registry, skill_id: str, old: Loaded | None, new: Loaded | None) -> None:
-    """Replace *old* with *new*, without an await, so that no request finds neither of them."""
+    """Replace *old* with *new*, without an await, so that every request finds one of them."""
     with _without_hooks(old), _without_hooks(new):
         if old:
             registry.unregister(skill_id)
@@ -235,7 +237,7 @@ def _unload(skill_id: str, module: Any) -> None:
 
 
 def _reason(error: BaseException) -> str:
-    """Return the error in one line; of a failed import, the error of the module's code."""
+    """Return the error in one line; for a failed load, the error that the module's code raised."""
     while isinstance(error, ModuleLoadError) and error.__cause__:
         error = error.__cause__
     return clean(f"{type(error).__name__}: {error}", 300)

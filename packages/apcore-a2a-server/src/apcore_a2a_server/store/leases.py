@@ -24,9 +24,9 @@ PRUNE_INTERVAL = 60.0
 RENEWALS_PER_LEASE = 3
 """How often a lease is renewed before it would expire."""
 LEASE_SAFETY_FRACTION = 0.8
-"""Part of a lease after which its run stops if the lease could not be renewed."""
+"""Fraction of a lease's time after which the run stops if the lease could not be renewed."""
 EXPIRY_CHECK_FRACTION = 0.02
-"""Part of a lease between two checks for leases that could not be renewed."""
+"""Fraction of a lease's time between two checks for leases that could not be renewed."""
 CLAIM_INTERVAL = 1.0
 """Seconds between claims of orphaned tasks."""
 CLAIM_LIMIT = 50
@@ -39,13 +39,13 @@ OnRenewed: TypeAlias = Callable[[Sequence[Lease], Sequence[Lease], float], None]
 class Heartbeat:
     """A thread that renews leases, with an event loop and a connection of its own.
 
-    A module that computes, or a large commit, holds up the server's loop for seconds. Its leases
-    must not expire meanwhile, or another replica would run its tasks again.
+    A module that computes, or a large commit, holds up the server's loop for seconds. The
+    server's leases must not expire meanwhile, or another replica would run its tasks again.
 
     Args:
         tasks: The live tasks of this process.
         on_renewed: Callback in the server's loop after each renewal. It takes the leases, those
-            of them that are lost, and the time just before the call, by `time.monotonic`.
+            of them that are lost, and the `time.monotonic()` just before the call to the store.
     """
 
     def __init__(self, tasks: LiveTasks, on_renewed: OnRenewed) -> None:
@@ -202,7 +202,7 @@ class LeaseKeeper:
         return len(claims)
 
     async def _prune(self) -> None:
-        """Delete old tasks from time to time, at random so that replicas take turns."""
+        """Delete old tasks at random intervals, so that replicas do not do it at the same time."""
         while True:
             await asyncio.sleep(PRUNE_INTERVAL * (0.5 + random()))
             try:
@@ -229,7 +229,7 @@ class LeaseKeeper:
                     self.on_change(task_id, version)
 
     def _watched(self) -> list[str]:
-        """Return the tasks that this process runs or waits for, and other replicas may change."""
+        """Return the ids of tasks here, running or awaited, that other replicas may change."""
         leased = [lease.task_id for lease in self._tasks.leases()] if self._store.is_shared else []
         awaited = self._tasks.waiters.tasks()
         return [*{*leased, *(task_id for task_id in awaited if not self._tasks.current(task_id))}]
