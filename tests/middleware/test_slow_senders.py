@@ -332,10 +332,10 @@ def slow_auth(url: str, folder: Path) -> list[Any]:
     """Return the results of requests to an agent with a slow authenticator."""
     options = {"host": "127.0.0.1", "port": 0, "request_timeout": TIMEOUT}
     command = [sys.executable, "-c", SLOW_AUTH, str(folder), json.dumps(options)]
-    with process(command, folder.parent) as agent, ThreadPoolExecutor(3) as pool:
+    with process(command, folder.parent) as agent, ThreadPoolExecutor(4) as pool:
         futures = [
             pool.submit(each, agent.url)
-            for each in (expecting_continue, delayed_read, never_sending)
+            for each in (expecting_continue, delayed_read, never_sending, hesitating)
         ]
         return [each.result(PATIENCE) for each in futures]
 
@@ -375,6 +375,30 @@ def never_sending(url: str) -> Any:
         line.send(head)
         line.read_all()
     return time.monotonic() - started
+
+
+def hesitating(url: str) -> Any:
+    """Return the status of a request whose body comes half a timeout after 100 Continue.
+
+    The agent checks its connections after each timeout, and here it sends 100 Continue just before.
+    """
+    seconds = 2.9 * TIMEOUT
+    head, content = head_and_body(
+        sending(headers=f"Expect: 100-continue\r\nX-Seconds: {seconds}\r\n")
+    )
+    with connected(url) as line:
+        line.send(head)
+        line.read_until()
+        time.sleep(TIMEOUT / 2)
+        with suppress(ConnectionError):
+            line.send(content)
+            return status_of(line.read_until())
+
+
+def test_after_any_wait_for_100_continue_the_body_has_time(
+    results: dict[str, "Future[Any]"],
+) -> None:
+    assert results["slow_auth"].result(2 * PATIENCE)[3] == 200
 
 
 def test_the_body_of_the_next_request_may_arrive_slowly_during_a_run(

@@ -95,6 +95,7 @@ class RequestTimeoutProtocol(HttpToolsProtocol):
         self._began = 0.0
         self._received = 0
         self._in_head = True
+        self._was_waiting = False
         self._body_size = self._overhead = 0  # bytes of the body, and all other bytes
         self._read_body_size = 0  # bytes of bodies in the current read
 
@@ -126,6 +127,7 @@ class RequestTimeoutProtocol(HttpToolsProtocol):
         super().on_message_begin()
         self._began, self._received = self._clock.time(), 0
         self._in_head = True
+        self._was_waiting = False
         self._body_size = self._overhead = 0
 
     def on_header(self, name: bytes, value: bytes) -> None:
@@ -170,10 +172,12 @@ class RequestTimeoutProtocol(HttpToolsProtocol):
         now, cycle = self._clock.time(), self._unanswered()
         awaits_continue = cycle is not None and cycle.waiting_for_100_continue
         # Time does not count while the client waits for 100 Continue, or while the server does not
-        # read because of earlier requests or a full buffer: move the deadline to two timeouts
-        # from now.
-        if awaits_continue or self.pipeline or self.flow.read_paused:
-            self._began = now + self.seconds
+        # read because of earlier requests or a full buffer. The wait may have ended just before
+        # this check, so the timeout also begins anew at the first check after it.
+        is_waiting = awaits_continue or bool(self.pipeline) or self.flow.read_paused
+        if is_waiting or self._was_waiting:
+            self._began = now
+        self._was_waiting = is_waiting
         overtime = now - self._began - self.seconds - self._received / MIN_BYTES_PER_SECOND
         if overtime < 0:
             self._check_after(-overtime)
