@@ -212,7 +212,7 @@ FAULTS = (
         "store-keeps-refused-tasks",
         "A task that the store has refused is found all the same, and never ends.",
         f"{SERVER}/store/live.py",
-        "                del self._live[record.task.id]\n",
+        "                self._remove(record.task.id)\n",
         "",
         ("tests/server/test_change.py::test_a_task_that_the_store_refused_does_not_exist",),
     ),

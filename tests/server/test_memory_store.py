@@ -10,7 +10,7 @@ from a2a.utils.errors import InvalidParamsError
 from apcore_a2a_core.states import COMPLETED, FAILED, INPUT_REQUIRED, WORKING
 from apcore_a2a_server import InMemoryTaskStore
 from apcore_a2a_server.store import Query, StoreFullError, TaskRecord, TaskStore
-from apcore_a2a_server.store.port import Order
+from apcore_a2a_server.store.queries import Order
 from google.protobuf.message import DecodeError
 
 from .inloop import NEEDS_APPROVAL, WAYS, Does, Gate, Streams, always, give_back, serving, true

@@ -79,6 +79,9 @@ async def test_the_metrics_count_every_kind_of_outcome() -> None:
             "active_tasks": 0,
             "open_streams": 0,
             "stuck_threads": 0,
+            "memory_bodies_bytes": 0,
+            "memory_running_bytes": 0,
+            "memory_stored_bytes": 0,
             "uptime_seconds": pytest.approx(0, abs=5),
             "completed_tasks": 0,
             "failed_tasks": 0,
@@ -136,6 +139,9 @@ async def test_a_scraper_gets_openmetrics() -> None:
             "apcore_a2a_active_tasks",
             "apcore_a2a_open_streams",
             "apcore_a2a_stuck_threads",
+            "apcore_a2a_memory_bodies_bytes",
+            "apcore_a2a_memory_running_bytes",
+            "apcore_a2a_memory_stored_bytes",
             "apcore_a2a_uptime_seconds",
         }
         plain = await peer.client.get("/metrics", headers={"accept": "text/plain"})

@@ -44,6 +44,11 @@ class TaskRecord:
         status = self.task.status
         return [*self.task.history, *([status.message] if status.HasField("message") else [])]
 
+    @property
+    def first(self) -> int:
+        """The number of messages before the history, which has only the latest ones."""
+        return self.messages - len(self.said())
+
     def said_since(self, count: int) -> list[a2a.Message]:
         """Return the stored messages after the first *count* of the task."""
         return self.said()[count - self.messages :] if self.messages > count else []
@@ -72,6 +77,61 @@ def surplus(sizes: Sequence[int]) -> int:
         total -= sizes[count]
         count += 1
     return count
+
+
+LARGE_MESSAGE = 4096
+"""Bytes from which a message is kept once, and the history of a task has a gap in its place.
+
+Smaller ones are cheaper to keep twice than to look up.
+"""
+
+
+def without_large(task: a2a.Task) -> a2a.Task:
+    """Return the task with a gap, an empty message, for each large message of its history.
+
+    Without large messages, that is the task itself; otherwise a copy.
+    """
+    if task.ByteSize() < LARGE_MESSAGE:
+        return task
+    large = [message.ByteSize() >= LARGE_MESSAGE for message in task.history]
+    if not any(large):
+        return task
+    # not a copy of the whole task, which would copy the messages too
+    slim = a2a.Task(id=task.id, context_id=task.context_id, artifacts=task.artifacts)
+    slim.status.CopyFrom(task.status)
+    if task.HasField("metadata"):
+        slim.metadata.CopyFrom(task.metadata)
+    empty = a2a.Message()
+    slim.history.extend(
+        empty if is_large else message
+        for message, is_large in zip(task.history, large, strict=True)
+    )
+    return slim
+
+
+def gaps(task: a2a.Task) -> list[int]:
+    """Return the positions in the history at which a large message was left out."""
+    # all other messages have parts: a message without any is refused
+    return [index for index, message in enumerate(task.history) if not message.ByteSize()]
+
+
+def fill(task: a2a.Task, messages: Sequence[a2a.Message | bytes], start: int) -> None:
+    """Put large messages back into the history; a gap whose message is gone is removed.
+
+    Args:
+        task: The task, which is changed.
+        messages: Messages of the task in their order, as objects or as bytes.
+        start: The position in the history that the first of *messages* has.
+    """
+    for index in reversed(gaps(task)):
+        if not 0 <= index - start < len(messages):
+            del task.history[index]
+            continue
+        message = messages[index - start]
+        if isinstance(message, bytes):
+            task.history[index].ParseFromString(message)
+        else:
+            task.history[index].CopyFrom(message)
 
 
 def shortened(task: a2a.Task, messages: int | None, *, artifacts: bool = True) -> a2a.Task:

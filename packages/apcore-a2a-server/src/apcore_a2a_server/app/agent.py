@@ -12,7 +12,7 @@ from apcore_a2a_server.engine.clients import Places, Streams, Watchers, share_of
 from apcore_a2a_server.engine.engine import Engine
 from apcore_a2a_server.engine.failover import Recovery
 from apcore_a2a_server.engine.handler import Handler
-from apcore_a2a_server.engine.limits import Capacity
+from apcore_a2a_server.engine.limits import Capacity, Memory
 from apcore_a2a_server.engine.process import ProcessState
 from apcore_a2a_server.engine.setup import Setup
 from apcore_a2a_server.fields import OptionError
@@ -143,6 +143,9 @@ class Agent:
             "active_tasks": self.engine.count_running,
             "open_streams": lambda: len(self.handler.streams),
             "stuck_threads": lambda: self.setup.threads.stuck,
+            "memory_bodies_bytes": lambda: self.setup.memory.bodies,
+            "memory_running_bytes": lambda: self.setup.memory.running,
+            "memory_stored_bytes": lambda: self.setup.memory.stored,
         }
         if self.keeper is not None and self.setup.tasks.store.is_shared:
             keeper = self.keeper
@@ -256,6 +259,7 @@ def _setup(executor: Executor, settings: Settings, metrics: "Metrics | None") ->
         threads=threads,
         processes=ProcessPool(),
         capacity=_capacity(threads, settings),
+        memory=Memory(tasks, settings.limits.memory),
         access=Access(executor),
         execution_timeout=settings.execution_timeout,
         input_timeout=settings.input_timeout,

@@ -114,7 +114,7 @@ def build_app(source: Any, settings: Settings) -> Starlette:
 
     routes = _routes(agent, settings)
     # The default instead of a catch-all route, which would hide the 405 of the other routes.
-    rest = Rest(agent.handler, agent.setup.mapper, **_sizes(settings))
+    rest = Rest(agent.handler, agent.setup.mapper, **_limits(agent))
     tenants = agent.handler.tenants
     tenant_routes = [] if tenants is None else [TenantRoute(tenants, routes, rest)]
     pages = explorer_routes(settings.explorer_path, routes) if settings.explorer else []
@@ -142,8 +142,13 @@ async def _watch(registry: Any, folder: Any, settings: Settings) -> None:
         await watch(registry, Path(folder))
 
 
-def _sizes(settings: Settings) -> dict[str, int]:
-    return {"max_body": settings.max_body, "max_values": settings.limits.max_values}
+def _limits(agent: Agent) -> dict[str, Any]:
+    settings = agent.settings
+    return {
+        "memory": agent.setup.memory,
+        "max_body": settings.max_body,
+        "max_values": settings.limits.max_values,
+    }
 
 
 def _routes(agent: Agent, settings: Settings) -> list[Route]:
@@ -152,11 +157,11 @@ def _routes(agent: Agent, settings: Settings) -> list[Route]:
     landing = LandingPage(name, explorer_path)
     mapper = agent.setup.mapper
     return [
-        Route("/", JsonRpc(agent.handler, mapper, landing, **_sizes(settings))),
+        Route("/", JsonRpc(agent.handler, mapper, landing, **_limits(agent))),
         *(Route(path, agent.cards.show) for path in CARD_PATHS),
         Route("/health", agent.health.show),
         Route("/agent/authenticatedExtendedCard", agent.cards.show_extended),
-        Route("/v1/{path:path}", Rest03(agent.handler, mapper, **_sizes(settings))),
+        Route("/v1/{path:path}", Rest03(agent.handler, mapper, **_limits(agent))),
     ]
 
 

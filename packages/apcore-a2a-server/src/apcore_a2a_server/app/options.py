@@ -58,7 +58,10 @@ class Limits:
         ```
     """
 
-    max_parts: int = _count(MAX_PARTS, "Parts per message.", section="Limits", high=MAX_PARTS)
+    memory: int = _count(
+        256 * MIB, "Tasks and request bodies in memory.", section="Limits", metavar="BYTES"
+    )
+    max_parts: int = _count(MAX_PARTS, "Parts per message.", high=MAX_PARTS)
     max_values: int = _count(MAX_VALUES, "JSON values per request body.")
     max_history: int = _count(100, "Messages kept per task and per conversation.")
     max_events: int = _count(1000, "Events a stream may lag before it gets the whole task.")

@@ -3,7 +3,8 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import aclosing, suppress
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from dataclasses import dataclass
+from typing import Any, TypeAlias, TypeVar
 
 from a2a.utils.errors import A2AError
 from apcore_a2a_core import EXTENSION_URI, ErrorMapper
@@ -13,6 +14,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from apcore_a2a_server.engine.clients import Caller, ClientDisconnectedError, Connection
 from apcore_a2a_server.engine.handler import Events, Handler
+from apcore_a2a_server.engine.limits import BodyBytes, Memory
 from apcore_a2a_server.errors import TooMuchError
 from apcore_a2a_server.middleware import caller_of, client_of
 from apcore_a2a_server.middleware.tenant_paths import agent_root_path
@@ -23,12 +25,19 @@ from apcore_a2a_server.store import Payload
 T = TypeVar("T")
 
 
-class HttpRequest(NamedTuple):
+@dataclass(slots=True)
+class HttpRequest:
     """A request whose body has been read."""
 
     scope: Scope
     body: bytes
+    size: int
     caller: Caller
+
+    def take_body(self) -> bytes:
+        """Return the body, and keep it no longer: its task may run for a long time."""
+        body, self.body = self.body, b""
+        return body
 
 
 Headers: TypeAlias = Sequence[tuple[bytes, bytes]]
@@ -57,11 +66,20 @@ DRAIN_FACTOR = 8
 """Multiple of the limit up to which a larger body is read, so that the connection can stay open."""
 
 
-async def read_body(receive: Receive, limit: int) -> tuple[bytes | None, bool]:
+async def read_body(
+    receive: Receive, limit: int, body_bytes: BodyBytes
+) -> tuple[bytes | A2AError, bool]:
     """Read the whole body, using at most *limit* bytes of memory.
 
+    Args:
+        receive: ASGI's `receive`.
+        limit: The most bytes of a body.
+        body_bytes: Counts them; a small body is not counted, so that tasks can be canceled even
+            if there is no memory for more.
+
     Returns:
-        The body, or None if it is larger (RFC 9110 §15.5.14); and whether all of it has arrived.
+        The body, or the error if it is larger (RFC 9110 §15.5.14) or there is no memory for it;
+        and whether all of it has arrived.
 
     Raises:
         ClientDisconnectedError: The client disconnected.
@@ -69,19 +87,26 @@ async def read_body(receive: Receive, limit: int) -> tuple[bytes | None, bool]:
     body = bytearray()
     size = 0
     has_more = True
+    refusal: A2AError | None = None
     while has_more and size <= limit * DRAIN_FACTOR:
         message = await receive()
         if message["type"] == "http.disconnect":
             raise ClientDisconnectedError
         chunk = message.get("body", b"")
         size += len(chunk)
-        # a client that still sends when the connection closes may never see the 413: read on
-        if size > limit:
+        body += chunk
+        try:
+            body_bytes.grow(len(body))
+        except TooMuchError as error:
+            refusal = error
+        # a client that still sends when the connection closes may never see the answer: read on
+        if size > limit or refusal is not None:
             body.clear()
-        else:
-            body += chunk
+            body_bytes.release()
         has_more = message.get("more_body", False)
-    return (bytes(body) if size <= limit else None), not has_more
+    if size > limit:
+        refusal = BodySizeError(f"The body is larger than {limit} bytes")
+    return refusal or bytes(body), not has_more
 
 
 def request_headers(scope: Scope) -> dict[str, str]:
@@ -181,16 +206,24 @@ class Endpoint(ABC):
     Args:
         handler: The operations of the protocol.
         mapper: Converts exceptions into JSON-RPC errors.
+        memory: The bytes that the process keeps.
         max_body: Maximum size of a body, in bytes.
         max_values: Maximum number of JSON values in a body.
     """
 
     def __init__(
-        self, handler: Handler, mapper: ErrorMapper, *, max_body: int, max_values: int
+        self,
+        handler: Handler,
+        mapper: ErrorMapper,
+        *,
+        memory: Memory,
+        max_body: int,
+        max_values: int,
     ) -> None:
         self.handler = handler
         self.mapper = mapper
         self.max_values = max_values
+        self._memory = memory
         self._max_body = max_body
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -200,20 +233,24 @@ class Endpoint(ABC):
         if target is None:
             return
         tenant: Tenant | None = scope.get(FOUND_TENANT)
-        with suppress(ClientDisconnectedError):
-            body, is_complete = await read_body(receive, self._max_body)
-            if body is None:
-                error = BodySizeError(f"The body is larger than {self._max_body} bytes")
-                await self.refuse(send, error, [] if is_complete else [CLOSE])
-                return
+        with Connection(receive) as connection, suppress(ClientDisconnectedError):
             headers = request_headers(scope)
+            root_path = scope.get("root_path", "") if tenant is None else agent_root_path(scope)
+            known, client = caller_of(scope), client_of(scope)
+            caller = Caller(*known, headers, connection, root_path, tenant, client)
+            body_bytes = BodyBytes(self._memory, caller.client)
+            connection.on_stored = body_bytes.release
+            connection.callback(body_bytes.release)
+            body, is_complete = await read_body(receive, self._max_body, body_bytes)
+            if isinstance(body, A2AError):
+                close = [] if is_complete else [CLOSE]
+                await self.refuse(send, body, [*retry_headers(body), *close])
+                return
             if not headers.keys().isdisjoint(EXTENSION_NAMES):
                 send = naming_extensions(scope, send)
-            root_path = scope.get("root_path", "") if tenant is None else agent_root_path(scope)
-            with Connection(receive) as connection:
-                known, client = caller_of(scope), client_of(scope)
-                caller = Caller(*known, headers, connection, root_path, tenant, client)
-                await self.answer(target, HttpRequest(scope, body, caller), send)
+            request = HttpRequest(scope, body, len(body), caller)
+            del body  # the request alone has it, until it is parsed
+            await self.answer(target, request, send)
 
     async def decode(self, request: HttpRequest, function: Callable[..., T], *args: Any) -> T:
         """Call a *function* that decodes the body; in a thread of its own for a large body.
@@ -221,7 +258,7 @@ class Endpoint(ABC):
         A megabyte of small values takes some 100 ms, in which small requests are answered. One
         large body is decoded at a time.
         """
-        if len(request.body) > LARGE_BODY:
+        if request.size > LARGE_BODY:
             return await large_values.call(function, *args)
         return function(*args)
 

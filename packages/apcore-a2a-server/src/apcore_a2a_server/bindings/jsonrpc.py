@@ -12,6 +12,7 @@ from apcore_a2a_core.values import dump_json
 from starlette.types import Scope, Send
 
 from apcore_a2a_server.engine.handler import Handler
+from apcore_a2a_server.engine.limits import Memory
 from apcore_a2a_server.errors import TooMuchError
 from apcore_a2a_server.middleware import log_context
 from apcore_a2a_server.store import Payload
@@ -34,6 +35,7 @@ class JsonRpc(Endpoint):
         handler: The operations of the protocol.
         mapper: Converts exceptions into JSON-RPC errors.
         landing: Responds to other methods than POST.
+        memory: The bytes that the process keeps.
         max_body: Maximum size of a body, in bytes.
         max_values: Maximum number of JSON values in a body.
     """
@@ -44,10 +46,12 @@ class JsonRpc(Endpoint):
         mapper: ErrorMapper,
         landing: LandingPage,
         *,
+        memory: Memory,
         max_body: int,
         max_values: int,
     ) -> None:
-        super().__init__(handler, mapper, max_body=max_body, max_values=max_values)
+        limits = {"max_body": max_body, "max_values": max_values}
+        super().__init__(handler, mapper, memory=memory, **limits)
         self._landing = landing
 
     async def find(self, scope: Scope, send: Send) -> bool | None:
@@ -59,9 +63,11 @@ class JsonRpc(Endpoint):
 
     async def refuse(self, send: Send, error: errors.A2AError, headers: Headers = ()) -> None:
         """Send a body's error, which has no id and no dialect, as the body is not read."""
-        details = {"code": -32600, "message": error.message}
-        response = {"jsonrpc": "2.0", "id": None, "error": details}
-        await respond(send, response, status=413, headers=headers)
+        code, status = -32600, 413
+        if isinstance(error, TooMuchError):
+            code, status = error.code, error.status
+        response = {"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": error.message}}
+        await respond(send, response, status=status, headers=headers)
 
     async def answer(self, target: object, request: HttpRequest, send: Send) -> None:
         """Perform the method in the body, and send its result or error."""
@@ -72,7 +78,9 @@ class JsonRpc(Endpoint):
         method = ""
         try:
             check_media_type(request.caller.headers)
-            envelope = await self.decode(request, parse_json, request.body, self.max_values)
+            body = request.take_body()
+            envelope = await self.decode(request, parse_json, body, self.max_values)
+            del body
             if not is_object(envelope):
                 raise errors.InvalidRequestError("The request must be one JSON object")
             response["id"] = envelope["id"] if _has_id(envelope) else None

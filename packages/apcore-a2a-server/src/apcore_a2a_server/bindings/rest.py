@@ -131,7 +131,7 @@ class Rest(Endpoint):
         if not request.body:
             return {}
         check_media_type(request.caller.headers)
-        value = parse_json(request.body, self.max_values)
+        value = parse_json(request.take_body(), self.max_values)
         if not is_object(value):
             raise invalid("body", "must be an object")
         return value

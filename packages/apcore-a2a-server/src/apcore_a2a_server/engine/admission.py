@@ -6,13 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from a2a import types as a2a
-from a2a.utils.errors import (
-    ContentTypeNotSupportedError,
-    InvalidParamsError,
-    TaskNotFoundError,
-    UnsupportedOperationError,
-)
-from apcore_a2a_core import MediaTypeError, PartError
+from a2a.utils.errors import InvalidParamsError, TaskNotFoundError, UnsupportedOperationError
 from apcore_a2a_core.dialects import invalid
 from apcore_a2a_core.states import INPUT_REQUIRED, NAMES, PAUSED
 from apcore_a2a_core.values import is_large
@@ -24,7 +18,7 @@ from apcore_a2a_server.store import Query, TaskRecord, Version
 
 from .call import Call
 from .clients import Caller
-from .messages import as_json, idempotency_key, is_detached, named_skill, new_id
+from .messages import idempotency_key, is_detached, named_skill, new_id, split_parts
 from .pauses import Pause, is_expired, is_late_answer
 from .setup import Setup
 
@@ -171,19 +165,10 @@ class Admission:
 
     async def _split(self, parts: Sequence[Any], skill: Skill) -> tuple[dict[str, Any], list[Any]]:
         """Split parts into the inputs of *skill* and other parts, these as JSON."""
-        try:
-            if is_large(parts):
-                return await large_values.call(self._convert, parts, skill)
-            return self._convert(parts, skill)
-        except MediaTypeError as error:
-            raise ContentTypeNotSupportedError(str(error)) from None
-        except PartError as error:
-            raise InvalidParamsError(str(error)) from None
-
-    def _convert(self, parts: Sequence[Any], skill: Skill) -> tuple[dict[str, Any], list[Any]]:
-        content, other_parts = self.setup.converter.split(parts, skill.descriptor)
-        inputs = content if isinstance(content, dict) else {"text": content}
-        return inputs, [as_json(part) for part in other_parts]
+        converter = self.setup.converter
+        if is_large(parts):
+            return await large_values.call(split_parts, converter, parts, skill)
+        return split_parts(converter, parts, skill)
 
     def _check_message(self, message: a2a.Message) -> None:
         if not message.parts:

@@ -6,7 +6,10 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from a2a import types as a2a
+from a2a.utils.errors import ContentTypeNotSupportedError, InvalidParamsError
 from apcore import Identity
+from apcore_a2a_core import PartConverter
+from apcore_a2a_core.records import LARGE_MESSAGE
 
 from apcore_a2a_server.modules.approval import Approvals
 from apcore_a2a_server.modules.skills import Skill
@@ -14,6 +17,7 @@ from apcore_a2a_server.modules.tenants import principal_and_tenant
 from apcore_a2a_server.store import SendKey, TaskRecord, Webhook
 
 from .clients import Caller
+from .messages import split_parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +66,10 @@ class Ticket:
     after_version: int
 
 
-def pack(call: Call) -> bytes | None:
+def pack(call: Call, converter: PartConverter) -> bytes | None:
     """Serialize *call* so that another replica can repeat it.
+
+    The inputs of a large message are not written a second time, if they are found in it again.
 
     Returns:
         JSON; None if the skill is not repeatable, or the call cannot be written as JSON.
@@ -82,25 +88,53 @@ def pack(call: Call) -> bytes | None:
         "done": call.approvals.done,
         "token": call.token,
     }
+    if call.message.ByteSize() >= LARGE_MESSAGE and _has_inputs(call, converter):
+        document |= {"inputs": None, "rest": None, "message": call.message.message_id}
     try:
         return json.dumps(document).encode()
     except (TypeError, ValueError):  # attributes of an identity can have any type
         return None
 
 
-def unpack(packed_call: bytes, skill: Skill, record: TaskRecord) -> Call:
-    """Return the call that `pack` has serialized, for the task of *record*."""
+def _has_inputs(call: Call, converter: PartConverter) -> bool:
+    """Return whether the call's message as it is stored gives the same inputs and other parts.
+
+    Inputs of an answer are added to others. Data may come back with other numbers, which
+    protobuf rounds, and with its members in another order.
+    """
+    if any(part.HasField("data") or part.HasField("metadata") for part in call.message.parts):
+        return False
+    try:
+        found = split_parts(converter, call.message.parts, call.skill)
+    except (InvalidParamsError, ContentTypeNotSupportedError):
+        return False
+    return found == (call.inputs, [*call.other_parts])
+
+
+def unpack(packed_call: bytes, skill: Skill, record: TaskRecord, converter: PartConverter) -> Call:
+    """Return the call that `pack` has serialized, for the task of *record*.
+
+    Raises:
+        ValueError: The call was made from a message that the task does not have any more.
+    """
     document: dict[str, Any] = json.loads(packed_call)
     task, user = record.task, document["identity"]
+    inputs, other_parts = document["inputs"], document["rest"]
+    if inputs is None:
+        # clients reuse message ids: the call came from the latest
+        messages = [each for each in task.history if each.message_id == document["message"]]
+        if not messages:
+            raise ValueError("The message of the call is gone")
+        inputs, other_parts = split_parts(converter, messages[-1].parts, skill)
     identity = user and Identity(user["id"], user["type"], tuple(user["roles"]), user["attrs"])
     principal, tenant = principal_and_tenant(record.owner, record.skill)
     return Call(
         skill,
-        document["inputs"],
+        inputs,
         a2a.Message(task_id=task.id, context_id=task.context_id),
         Caller(principal, identity, tenant=tenant, client=principal),
         streaming=document["streaming"],
-        other_parts=document["rest"],
+        other_parts=other_parts,
         has_history=document["continues"],
         detached=True,
         approvals=Approvals(document["granted"], document["done"]),

@@ -207,7 +207,9 @@ async def change(
                 raise StaleTaskError
             new_record = _successor(current, updates)
             payloads = [update.apply(new_record) for update in updates]
-            trim(new_record.task, tasks.max_history)
+            # a run that is started again may be started once more, from the same message
+            if not is_restart:
+                trim(new_record.task, tasks.max_history)
             try:
                 await tasks.write(live_task, new_record, payloads, webhook, restart=is_restart)
             except StaleError:

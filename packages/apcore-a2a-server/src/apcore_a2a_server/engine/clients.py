@@ -26,22 +26,27 @@ class ClientDisconnectedError(BaseException):
     """
 
 
+def _ignore() -> None:
+    """Do nothing."""
+
+
 class Connection(ExitStack):
     """The client's connection during one request, and the resources that the request holds.
 
     Use it as a context manager around the whole request; leaving it releases the resources.
 
     Args:
-        receive: ASGI's `receive`, after the body has been read; None if the client cannot
-            disconnect.
+        receive: ASGI's `receive`; None if the client cannot disconnect.
 
     Attributes:
         disconnected: Whether the client has disconnected.
+        on_stored: Called when the task of the request's message is stored.
     """
 
     def __init__(self, receive: Receive | None = None) -> None:
         super().__init__()
         self.disconnected = False
+        self.on_stored: Callable[[], None] = _ignore
         self._receive = receive
 
     @contextmanager

@@ -178,6 +178,8 @@ class Engine:
         call = run.call
         if self._setup.state.is_draining:
             raise DrainingError
+        if run.answer is None:  # an answer lets a task end, which frees memory
+            self._setup.memory.check(call.caller.client)
         await self._setup.capacity.check(call, self.runs.values())
         # two answers to one pause may arrive together: the second waits for the run of the first
         current_run = self.runs.get(call.message.task_id)
@@ -220,7 +222,7 @@ class Engine:
             self._setup.capacity.paused.leave(client)
         if run.paused is not None and not self._setup.state.is_draining:
             timeout = self._setup.input_timeout  # by now nearly none of it has passed
-            self.expiries.schedule(run.call.message, run.paused, timeout, client)
+            self.expiries.schedule(task_id, run.paused, timeout, client)
         # `_admit` must not wait for ever. A run for an answer that is not admitted by now found
         # its task changed, by another answer or a cancellation: that is no error.
         if not run.admitted.done() and run.answer is not None:

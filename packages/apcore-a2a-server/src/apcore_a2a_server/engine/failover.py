@@ -4,7 +4,11 @@ import logging
 from contextlib import suppress
 
 from a2a import types as a2a
-from a2a.utils.errors import MethodNotFoundError
+from a2a.utils.errors import (
+    ContentTypeNotSupportedError,
+    InvalidParamsError,
+    MethodNotFoundError,
+)
 from apcore_a2a_core.states import FAILED, PAUSED, WORKING
 
 from apcore_a2a_server.errors import StaleTaskError
@@ -20,6 +24,14 @@ from .setup import Setup
 
 logger = logging.getLogger("apcore_a2a_server")
 
+UNREADABLE = (
+    ContentTypeNotSupportedError,
+    InvalidParamsError,
+    KeyError,
+    TypeError,
+    ValueError,
+)
+"""Errors for a stored call of another release, or whose message is gone or no input any more."""
 LOST_TEXT = "Replica lost while running"
 LOST_AGAIN_TEXT = "Replica lost while running: started {} times, which is the limit"
 RESTART_TEXT = "Started again: the replica that ran it was lost"
@@ -68,9 +80,8 @@ class Recovery:
     def _repeated_call(self, claim: Claim) -> Call | None:
         """Return the stored call of the claimed task; None if it cannot be repeated."""
         record = claim.record
-        # this replica does not have the module, or another release has stored the call
-        with suppress(MethodNotFoundError, KeyError, TypeError, ValueError):
+        with suppress(MethodNotFoundError, *UNREADABLE):  # or this replica does not have the module
             skill = self._setup.skills.get(record.skill)
             if record.resume is not None and skill.is_repeatable:
-                return unpack(record.resume, skill, record)
+                return unpack(record.resume, skill, record, self._setup.converter)
         return None

@@ -20,7 +20,7 @@ from apcore_a2a_server.modules.tenants import Tenants
 from apcore_a2a_server.push.configs import PushConfigs
 from apcore_a2a_server.store import Event, Query, Version, Webhook
 from apcore_a2a_server.store.live import LiveTasks
-from apcore_a2a_server.store.port import Order
+from apcore_a2a_server.store.queries import Order
 from apcore_a2a_server.store.subscribers import attach, ending, follow
 
 from .admission import Admission

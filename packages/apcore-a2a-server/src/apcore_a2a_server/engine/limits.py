@@ -1,15 +1,124 @@
-"""Limits on concurrent calls: in total, for each client, and for each skill."""
+"""Limits on memory, and on concurrent calls: in total, for each client, and for each skill."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Protocol
+from weakref import WeakKeyDictionary
 
 from apcore_a2a_server.errors import TooMuchError
 from apcore_a2a_server.middleware import RateLimiter
 from apcore_a2a_server.modules.threads import ThreadPool
+from apcore_a2a_server.store.live import LiveTasks
 
 from .call import Call
-from .clients import Places
+from .clients import Connection, Places
+
+ROOM_FRACTION = 32
+"""Part of the bound that is freed at a time, so that few requests have to free any."""
+
+
+UNCOUNTED_BODY = 4096
+"""Bytes up to which a body is not counted."""
+
+
+class Memory:
+    """The bytes that this process keeps for callers, and the bound on them.
+
+    The tasks are counted where they are kept; requests take bytes for their bodies. A share for
+    each client belongs into `take`.
+
+    Args:
+        tasks: The live tasks of this process, and the store behind them.
+        limit: The bound in bytes.
+
+    Attributes:
+        limit: The bound in bytes.
+        bodies: Bytes of request bodies whose tasks are not stored yet.
+    """
+
+    def __init__(self, tasks: LiveTasks, limit: int) -> None:
+        self.limit = limit
+        self.bodies = 0
+        self._tasks = tasks
+        self._awaited: WeakKeyDictionary[Connection, str] = WeakKeyDictionary()
+
+    @property
+    def running(self) -> int:
+        """Bytes of the tasks that this process runs or waits for, unless the store counts them."""
+        return self._tasks.kept_bytes
+
+    @property
+    def stored(self) -> int:
+        """Bytes of the tasks, events, conversations and notifications of a store in memory."""
+        return self._tasks.store.kept_bytes
+
+    def keep_for(self, connection: Connection, task_id: str) -> None:
+        """Keep a task as long as the request lasts that has started it, even if the task ends."""
+        self._awaited[connection] = task_id
+        # a request that has ended already does not call it, but its connection is soon gone
+        connection.callback(self._awaited.pop, connection, None)
+
+    def take(self, client: str, size: int) -> None:
+        """Count *size* bytes for a client, a principal or an address.
+
+        Raises:
+            TooMuchError: The bound is reached, also without the tasks that may be deleted.
+        """
+        self.check(client, size)
+        self.bodies += size
+
+    def release(self, client: str, size: int) -> None:
+        """Stop counting *size* bytes for a client."""
+        self.bodies -= size
+
+    def check(self, client: str, size: int = 0) -> None:
+        """Make room for *size* bytes.
+
+        Raises:
+            TooMuchError: There is none.
+        """
+        if self._excess(size) <= 0:
+            return
+        self._tasks.drop_paused()
+        room = self.limit // ROOM_FRACTION
+        awaited_ids = {*self._awaited.values()}
+        self._tasks.store.evict(max(self._excess(size), 0) + room, client, awaited_ids)
+        if self._excess(size) > 0:
+            raise TooMuchError(f"The agent keeps as much as it may: memory, {self.limit} bytes")
+
+    def _excess(self, size: int) -> int:
+        return self.bodies + self.running + self.stored + size - self.limit
+
+
+class BodyBytes:
+    """The bytes of one request's body, as they are counted.
+
+    Args:
+        memory: The bytes of all.
+        client: The client that sends the body.
+    """
+
+    def __init__(self, memory: Memory, client: str) -> None:
+        self._memory = memory
+        self._client = client
+        self._size = 0
+
+    def grow(self, size: int) -> None:
+        """Count *size* bytes in all.
+
+        Small bodies are not counted: tasks can be canceled even if there is no memory for more.
+
+        Raises:
+            TooMuchError: There is no memory for them.
+        """
+        if size > UNCOUNTED_BODY:
+            self._memory.take(self._client, size - self._size)
+            self._size = size
+
+    def release(self) -> None:
+        """Stop counting them: the request has ended, or its task counts instead."""
+        self._memory.release(self._client, self._size)
+        self._size = 0
 
 
 class HasCall(Protocol):

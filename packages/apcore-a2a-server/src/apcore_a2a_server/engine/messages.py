@@ -1,7 +1,7 @@
 """Messages: ids, parts as JSON, and the options that a send carries beside its message."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from time import time_ns
 from typing import Any
@@ -9,10 +9,12 @@ from uuid import uuid4
 
 from a2a import types as a2a
 from a2a.types import SendMessageRequest
-from apcore_a2a_core import from_value, narrow
+from a2a.utils.errors import ContentTypeNotSupportedError, InvalidParamsError
+from apcore_a2a_core import MediaTypeError, PartConverter, PartError, from_value, narrow
 from apcore_a2a_core.dialects import V1, Json, decode, invalid
 from google.protobuf.timestamp_pb2 import Timestamp
 
+from apcore_a2a_server.modules.skills import Skill
 from apcore_a2a_server.store import SendKey
 
 
@@ -81,6 +83,25 @@ def as_json(part: Mapping[str, Any] | a2a.Part) -> Json:
     if "data" in document and metadata.get("data_part_compat") is not True:
         document["data"] = narrow(part["data"])  # protobuf has made all numbers floats
     return document
+
+
+def split_parts(
+    converter: PartConverter, parts: Sequence[Any], skill: Skill
+) -> tuple[dict[str, Any], list[Any]]:
+    """Split the parts of a message into the inputs of *skill* and other parts, these as JSON.
+
+    Raises:
+        InvalidParamsError: No part is an input of the skill.
+        ContentTypeNotSupportedError: A part has a media type that the skill does not take.
+    """
+    try:
+        content, other_parts = converter.split(parts, skill.descriptor)
+    except MediaTypeError as error:
+        raise ContentTypeNotSupportedError(str(error)) from None
+    except PartError as error:
+        raise InvalidParamsError(str(error)) from None
+    inputs = content if isinstance(content, dict) else {"text": content}
+    return inputs, [as_json(part) for part in other_parts]
 
 
 KEY_PATTERN = re.compile(r"[\x21-\x7e]{1,256}")

@@ -242,20 +242,20 @@ class Expiries:
         self._timers: dict[str, tuple[str, asyncio.TimerHandle, str]] = {}
         self._background = BackgroundTasks()
 
-    def schedule(self, reply_to: Message, pause: Pause, seconds: float, client: str) -> None:
-        """Start the timer of a pause.
+    def schedule(self, task_id: str, pause: Pause, seconds: float, client: str) -> None:
+        """Start the timer of a pause. It holds only the ids: the store has the inputs.
 
         Args:
-            reply_to: A message with the ids of its task and context.
+            task_id: The task's id.
             pause: The pause.
             seconds: The time for an answer.
             client: The client whose call it is.
         """
-        self.cancel(reply_to.task_id)
+        self.cancel(task_id)
         self._places.enter(client)
         running_loop = asyncio.get_running_loop()
-        timer = running_loop.call_later(seconds, self._on_timeout, reply_to, pause)
-        self._timers[reply_to.task_id] = pause.id, timer, client
+        timer = running_loop.call_later(seconds, self._on_timeout, task_id, pause.id)
+        self._timers[task_id] = pause.id, timer, client
 
     def cancel(self, task_id: str, pause_id: str | None = None) -> None:
         """Cancel the timer of a task; with *pause_id*, only if it belongs to that pause."""
@@ -280,6 +280,16 @@ class Expiries:
             failure, task_id = NewState(FAILED, explanation), reply_to.task_id
             await change(self._tasks, task_id, failure, expect=PAUSED, pause=pause.pack())
 
-    def _on_timeout(self, reply_to: Message, pause: Pause) -> None:
-        expiring = self.expire(reply_to, pause)
-        self._background.start(expiring, f"Failing expired task {reply_to.task_id}")
+    def _on_timeout(self, task_id: str, pause_id: str) -> None:
+        expiring = self._expire_stored(task_id, pause_id)
+        self._background.start(expiring, f"Failing expired task {task_id}")
+
+    async def _expire_stored(self, task_id: str, pause_id: str) -> None:
+        """Fail the task if it is still in this pause."""
+        record = await self._tasks.get(task_id)
+        if record is None or record.task.status.state not in PAUSED:
+            return
+        pause = Pause.unpack(record.resume or b"")
+        if pause.id == pause_id:
+            reply_to = Message(task_id=task_id, context_id=record.task.context_id)
+            await self.expire(reply_to, pause)

@@ -130,6 +130,10 @@ class Run:
         if self.restart is not None:
             await self._change(self.restart)
             return self.lease
+        # a task or an answer that is stored is counted there, and no more as a body
+        connection = self.call.caller.connection
+        connection.on_stored()
+        self._setup.memory.keep_for(connection, task_id)
         if self.answer is None:
             return await create(tasks, self._new_record(), self.call.webhook, self.call.key)
         transition, pause = self.answer
@@ -169,6 +173,10 @@ class Run:
             if isinstance(error, asyncio.CancelledError) and is_canceled:
                 raise
             await self._fail(error)
+        finally:
+            # the context belongs to the asyncio task, and the task to the run: without this
+            # circle, inputs are freed at once and need not wait for the garbage collector
+            current.set(None)
 
     async def _execute(self) -> list[Update]:
         """Call the module; return the updates that complete the task."""
@@ -353,6 +361,7 @@ class Run:
 
     def _packed_call(self) -> bytes | None:
         """Return the call as other replicas need it to repeat it; None if they cannot."""
-        packed_call = pack(self.call) if self._setup.tasks.store.is_durable else None
+        is_durable = self._setup.tasks.store.is_durable
+        packed_call = pack(self.call, self._setup.converter) if is_durable else None
         self.is_repeatable = packed_call is not None
         return packed_call

@@ -14,7 +14,7 @@ from apcore_a2a_server.modules.threads import ThreadPool
 from apcore_a2a_server.store.live import LiveTasks
 
 from .call import Call
-from .limits import Capacity
+from .limits import Capacity, Memory
 from .process import ProcessState
 
 
@@ -34,6 +34,7 @@ class Setup:
         access: The access rules of the executor.
         approval_policy: Decides whether the executor or the server asks for approval.
         capacity: Limits on concurrent calls.
+        memory: The bytes that the process keeps, and the bound on them.
         execution_timeout: Maximum duration of a run, in seconds.
         input_timeout: Time that a paused task waits for its answer, in seconds.
         max_artifact: Maximum size of an artifact, in bytes.
@@ -52,6 +53,7 @@ class Setup:
     access: Access
     approval_policy: ApprovalPolicy
     capacity: Capacity
+    memory: Memory
     execution_timeout: float = 300
     input_timeout: float = 3600
     max_artifact: int = 32 * 1024 * 1024

@@ -14,7 +14,8 @@ from .exceptions import (
     UnavailableError,
 )
 from .memory import InMemoryTaskStore
-from .port import Change, Claim, Event, Lease, NewTask, Page, Query, Retention, SendKey, Store
+from .port import Change, Claim, Event, Lease, NewTask, Retention, SendKey, Store
+from .queries import Page, Query
 from .urls import open_store
 from .webhooks import Backlog, ClaimRequest, Notification, Webhook, with_webhook
 

@@ -13,7 +13,8 @@ from apcore_a2a_core import from_value, missing_methods, to_value
 from apcore_a2a_core.records import TaskListResult, TaskRecord, TaskStore, Version
 
 from .inprocess import InProcessStore
-from .port import Page, Query, Store
+from .port import Store
+from .queries import Page, Query
 from .urls import open_store
 from .webhooks import Webhook
 

@@ -9,7 +9,7 @@ import logging
 import time
 from abc import abstractmethod
 from collections import OrderedDict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Container, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 from weakref import WeakValueDictionary
@@ -57,6 +57,9 @@ There are many. The garbage collector does not have to scan tuples of numbers an
 """
 
 
+_NO_LOG: _EndedLog = (0, 0, ())
+
+
 class InProcessStore(Store):
     """A store for one process; a subclass keeps the records and answers queries.
 
@@ -66,6 +69,7 @@ class InProcessStore(Store):
     def __init__(self) -> None:
         self._logs: dict[str, _TaskLog] = {}
         self._ended_logs: OrderedDict[str, _EndedLog] = OrderedDict()
+        self._ended_log_bytes = 0
         self._send_keys: OrderedDict[tuple[str, str], tuple[bytes, str]] = OrderedDict()
         self._outbox = Outbox(self.wake_listener)
         self._delivers = False
@@ -90,7 +94,8 @@ class InProcessStore(Store):
         record, send_key, task_id = new_task.record, new_task.key, new_task.record.task.id
         if send_key is not None:
             await self._reserve(record.owner, send_key, task_id)
-        task_log = _TaskLog(record.version, [*new_task.events], webhooks=tuple(new_task.webhooks))
+        webhooks = tuple(new_task.webhooks)
+        task_log = _TaskLog(record.version, new_task.slim_events(), webhooks=webhooks)
         self._logs[task_id] = task_log
         try:
             if task_log.webhooks:
@@ -280,11 +285,18 @@ class InProcessStore(Store):
         """Return the next events; None if they were deleted, or came from an earlier process."""
         task_log = self._logs.get(task_id)
         if task_log is None:
-            return self._replay(task_id, after, limit)
-        events = task_log.events
-        first_version = events[0].version if events else task_log.version + 1
-        start = after - first_version + 1
-        return events[start : start + limit] if start >= 0 else None
+            events = self._replay(task_id, after, limit)
+        else:
+            first_version = task_log.events[0].version if task_log.events else task_log.version + 1
+            start = after - first_version + 1
+            events = task_log.events[start : start + limit] if start >= 0 else None
+        return await self._filled(task_id, events) if events and not after else events
+
+    async def _filled(self, task_id: str, events: list[Event]) -> list[Event]:
+        """Put the large messages into the first event of a task, which has gaps for them."""
+        if not events[0].has_gaps:
+            return events
+        return [events[0].filled(await self.get(task_id)), *events[1:]]
 
     async def extend(self, leases: Sequence[Lease], seconds: float) -> Sequence[Lease]:
         """Make leases expire in *seconds*; return those that are lost."""
@@ -334,13 +346,33 @@ class InProcessStore(Store):
         packed_events = tuple([pack_payload(event.payload) for event in task_log.events])
         expires = time.monotonic() + self.retention.log_ttl
         self._ended_logs[task_id] = expires, task_log.events[0].version, packed_events
+        self._ended_log_bytes += sum(map(len, packed_events))
         del self._logs[task_id]
         # Keep the newest log in any case: readers of the task still need its last event.
         while len(self._ended_logs) > 1:
-            expires, _, _ = next(iter(self._ended_logs.values()))
+            oldest_id, (expires, _, _) = next(iter(self._ended_logs.items()))
             if len(self._ended_logs) <= self.retention.max_logs and expires > time.monotonic():
                 return
-            self._ended_logs.popitem(last=False)
+            self.drop_log(oldest_id)
+
+    @property
+    def kept_bytes(self) -> int:
+        """The bytes of the logs of ended tasks, and of pending notifications."""
+        return self._ended_log_bytes + self._outbox.bytes
+
+    def evict(self, size: int, owner: str, kept_ids: Container[str]) -> None:
+        """Delete logs of ended tasks, oldest first, until *size* bytes are free."""
+        most = self.kept_bytes - size
+        for task_id in [*self._ended_logs]:
+            if self.kept_bytes > most and task_id not in kept_ids:
+                self.drop_log(task_id)
+
+    def drop_log(self, task_id: str) -> None:
+        """Delete the log of an ended task; readers of the last one still need its last event."""
+        if task_id == next(reversed(self._ended_logs), None):
+            return
+        _, _, packed_events = self._ended_logs.pop(task_id, _NO_LOG)
+        self._ended_log_bytes -= sum(map(len, packed_events))
 
     def _replay(self, task_id: str, after: int, limit: int) -> list[Event] | None:
         """Return events of a task that has ended."""

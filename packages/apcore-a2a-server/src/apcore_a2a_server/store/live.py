@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from a2a import types as a2a
 from a2a.utils.errors import TaskNotFoundError
 from apcore_a2a_core.records import Payload, TaskRecord
 from apcore_a2a_core.states import PAUSED, SETTLED, TERMINAL, WORKING
@@ -80,12 +81,14 @@ class LiveTask:
         lease: this process's lease to run the task, if it has one.
         tail: the latest events, if the store is slower than memory.
         lock: held by the one request or run that is changing the task.
+        size: about how many bytes it takes in memory.
     """
 
     record: TaskRecord
     lease: Lease | None = None
     tail: list[Event] = field(default_factory=list[Event])
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    size: int = 0
 
 
 class LiveTasks:
@@ -100,6 +103,7 @@ class LiveTasks:
         store: the store.
         waiters: the readers that wait for the next event of a task.
         max_history: how many of its latest messages a task and a conversation keep.
+        kept_bytes: about how many bytes the live tasks take, unless the store counts them.
     """
 
     def __init__(
@@ -111,6 +115,7 @@ class LiveTasks:
         self._on_state = on_state
         self._live: dict[str, LiveTask] = {}
         self._handed_over: set[str] = set()
+        self.kept_bytes = 0
 
     async def create(
         self,
@@ -127,17 +132,19 @@ class LiveTasks:
             StoreFullError: The store is full, and has no task that it may delete.
         """
         record.version = len(payloads)
-        events = _numbered(payloads, 1)
-        live = self._live[record.task.id] = LiveTask(record)
+        new_task = NewTask(record, _numbered(payloads, 1), webhooks, key)
+        live = LiveTask(record)
+        self._add(live, self._size(record))
         # Other requests may read the new task from the store before `create` returns here. The
         # lock makes them wait until this process knows its lease.
         async with live.lock:
             try:
-                live.lease = await self.store.create(NewTask(record, events, webhooks, key))
+                live.lease = await self.store.create(new_task)
             except Exception:  # a user's store may raise anything: then there is no task
-                del self._live[record.task.id]
+                self._remove(record.task.id)
                 raise
-        self._remember(live, events)
+        self._drop_call(record)
+        self._remember(live, new_task.slim_events())
         self._report(None, record)
         return live.lease
 
@@ -155,7 +162,9 @@ class LiveTasks:
             # In a shared store other replicas may change the task, so it must be read each time.
             # In any other, all requests must use the same object, and with it the same lock.
             if not self.store.is_shared:
-                live = self._live.setdefault(task_id, live)
+                if task_id not in self._live:
+                    self._add(live, self._size(record))
+                live = self._live[task_id]
         return live
 
     async def write(
@@ -179,7 +188,16 @@ class LiveTasks:
         run = previous.task.status.state in PAUSED and record.task.status.state == WORKING
         events = _numbered(payloads, record.version - len(payloads) + 1)
         try:
-            change = Change(record, previous.version, events, live.lease, run, webhook, restart)
+            change = Change(
+                record,
+                previous.version,
+                events,
+                live.lease,
+                run,
+                webhook,
+                restart,
+                known_messages=previous.messages,
+            )
             live.lease = await self.store.change(change)
         except NotSavedError:
             message, extra = "Task %s: end not saved by the store", {"event": "task_end_not_saved"}
@@ -190,12 +208,13 @@ class LiveTasks:
             self.forget(record.task.id)
             raise
         live.record = record
+        self._drop_call(record)
         self._remember(live, events)
         # Without a lease, another replica may change the task in a shared store at any time.
         if is_over or (live.lease is None and self.store.is_shared):
-            self._live.pop(record.task.id, None)
+            self._remove(record.task.id)
         else:
-            self._live[record.task.id] = live
+            self._add(live, live.size + self._growth(live, payloads))
         # Wake readers last: they look at the record and the events that were set above.
         self.waiters.wake(record.task.id, record.version)
         if restart or previous.task.status.state != record.task.status.state:
@@ -203,14 +222,54 @@ class LiveTasks:
 
     async def adopt(self, claim: Claim) -> None:
         """Run a claimed task in this process from now on."""
-        self._live[claim.record.task.id] = LiveTask(claim.record, claim.lease)
+        self._add(LiveTask(claim.record, claim.lease), self._size(claim.record))
         self._handed_over.discard(claim.record.task.id)
 
     def forget(self, task_id: str) -> None:
         """Drop a task that other replicas have changed, or may change, and wake its readers."""
         if self.store.is_durable:
-            self._live.pop(task_id, None)
+            self._remove(task_id)
             self.waiters.wake(task_id, sys.maxsize)
+
+    def drop_paused(self) -> None:
+        """Drop the paused tasks that can be read from a durable store again."""
+        if self.store.is_durable:
+            for task_id, live in [*self._live.items()]:
+                if live.lease is None and not live.lock.locked():
+                    self._remove(task_id)
+
+    def _add(self, live: LiveTask, size: int) -> None:
+        """Keep a task in memory, or count it anew."""
+        task_id = live.record.task.id
+        known = self._live.get(task_id)
+        self.kept_bytes += size - (0 if known is None else known.size)
+        live.size = size
+        self._live[task_id] = live
+
+    def _remove(self, task_id: str) -> None:
+        live = self._live.pop(task_id, None)
+        self.kept_bytes -= 0 if live is None else live.size
+
+    def _drop_call(self, record: TaskRecord) -> None:
+        """Drop the stored call of a running task: only another replica needs it, from the store."""
+        if self.store.is_durable and record.task.status.state not in PAUSED:
+            record.resume = None
+
+    def _size(self, record: TaskRecord) -> int:
+        """Return about how many bytes a record takes."""
+        if self.store.counts_tasks:
+            return 0
+        is_paused = record.task.status.state in PAUSED
+        return record.task.ByteSize() + (len(record.resume or b"") if is_paused else 0)
+
+    def _growth(self, live: LiveTask, payloads: Sequence[Payload]) -> int:
+        """Return by how many bytes a change makes a task larger."""
+        # the sum of the chunks, which the artifact and the log both have: measuring the whole
+        # artifact for each chunk would take quadratic time
+        chunks = [each for each in payloads if isinstance(each, a2a.TaskArtifactUpdateEvent)]
+        if len(chunks) == len(payloads):
+            return 2 * sum(chunk.ByteSize() for chunk in chunks)
+        return max(self._size(live.record) - live.size, 0)
 
     def hand_over(self, task_id: str) -> None:
         """Leave a task to another replica or a later process, as this one is about to end."""
@@ -258,7 +317,10 @@ class LiveTasks:
         """Return the next events after version *after*; None if some were deleted."""
         live = self.current(task_id)
         if live is not None and live.tail and after >= live.tail[0].version - 1:
-            return live.tail[after - live.tail[0].version + 1 :]
+            events = live.tail[after - live.tail[0].version + 1 :]
+            if events and events[0].has_gaps:
+                events[0] = events[0].filled(live.record)
+            return events
         return await self.store.events(task_id, after)
 
     async def settled(self, task_id: str) -> TaskRecord:

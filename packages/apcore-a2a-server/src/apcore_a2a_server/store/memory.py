@@ -2,8 +2,9 @@
 
 import asyncio
 import time
-from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter, OrderedDict
+from collections.abc import Container, Iterable, Iterator, Sequence
+from contextvars import Context
 from dataclasses import dataclass, field
 from itertools import count, islice
 from operator import attrgetter
@@ -11,13 +12,20 @@ from secrets import token_bytes
 from typing import Any, TypeAlias
 
 from a2a.types import Message, Task, TaskPushNotificationConfig
-from apcore_a2a_core.records import TaskListResult, TaskRecord, surplus
+from apcore_a2a_core.records import (
+    LARGE_MESSAGE,
+    TaskListResult,
+    TaskRecord,
+    gaps,
+    surplus,
+    without_large,
+)
 from apcore_a2a_core.states import OPEN, TERMINAL
 
 from .exceptions import StoreFullError
 from .inprocess import InProcessStore
 from .page_tokens import KEY_SIZE, PageTokens
-from .port import Order, Page, Query, parse_cursor
+from .queries import Order, Page, Query, parse_cursor
 from .webhooks import Webhook
 
 MAX_SCAN = 2000
@@ -41,15 +49,26 @@ class _Context:
     """The number of its tasks that have not ended."""
     expires: float | None = None
 
+    @property
+    def size(self) -> int:
+        """The number of bytes of its small messages; large ones are counted once for all."""
+        return sum(len(body) for body in self.messages if len(body) < LARGE_MESSAGE)
+
     def has_expired(self) -> bool:
         return self.expires is not None and self.expires <= time.monotonic()
 
 
 @dataclass(slots=True)  # not frozen: one is made at every save, in a quarter of the time
 class _Slot:
-    """A stored task: its bytes, and values for queries that need not read them."""
+    """A stored task: its bytes, and values for queries that need not read them.
+
+    Attributes:
+        data: the task, with gaps for the large messages of its history.
+        large: these messages; its conversation has the same objects.
+    """
 
     data: bytes
+    large: tuple[bytes, ...]
     other_fields: tuple[str, str, int, bytes | None, int, float | None]
     context: _Context
     context_id: str
@@ -59,7 +78,15 @@ class _Slot:
     updated: int
 
     def record(self) -> TaskRecord:
-        return TaskRecord(Task.FromString(self.data), *self.other_fields)
+        task = Task.FromString(self.data)
+        for index, body in zip(gaps(task) if self.large else (), self.large, strict=True):
+            task.history[index].ParseFromString(body)
+        return TaskRecord(task, *self.other_fields)
+
+    @property
+    def size(self) -> int:
+        """The number of bytes that it takes, without large messages: these are counted once."""
+        return len(self.data) + len(self.other_fields[3] or b"")
 
     @property
     def owner(self) -> str:
@@ -71,6 +98,31 @@ class _Slot:
 
     def has_expired(self) -> bool:
         return self.has_ended and self.context.has_expired()
+
+
+class _LargeMessages:
+    """Counts large messages, each of which a task and its conversation may share.
+
+    Attributes:
+        bytes: the number of bytes of all messages that are in use.
+    """
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        self._uses: Counter[int] = Counter()
+
+    def replace(self, old: Iterable[bytes], new: Iterable[bytes]) -> None:
+        """Count the messages that a task or a conversation has now instead of others."""
+        for body in new:
+            if len(body) >= LARGE_MESSAGE:
+                self.bytes += 0 if self._uses[id(body)] else len(body)
+                self._uses[id(body)] += 1
+        for body in old:
+            if len(body) >= LARGE_MESSAGE:
+                self._uses[id(body)] -= 1
+                if not self._uses[id(body)]:
+                    del self._uses[id(body)]
+                    self.bytes -= len(body)
 
 
 class InMemoryTaskStore(InProcessStore):
@@ -106,6 +158,8 @@ class InMemoryTaskStore(InProcessStore):
         ```
     """
 
+    counts_tasks = True
+
     def __init__(
         self, *, ttl: float = 3600, max_capacity: int = 10_000, max_history: int = 100
     ) -> None:
@@ -122,6 +176,8 @@ class InMemoryTaskStore(InProcessStore):
         self._expiring: OrderedDict[_ContextKey, None] = OrderedDict()
         """Conversations whose tasks have all ended, in the order in which they expire."""
         self._webhooks: dict[str, Sequence[Webhook]] = {}
+        self._bytes = 0
+        self._large = _LargeMessages()
         self._clock = count(1)
         self._sweep: asyncio.TimerHandle | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -138,8 +194,11 @@ class InMemoryTaskStore(InProcessStore):
             self._make_room(record.owner)
         context = old_slot.context if old_slot else self._join_context(record)
         updated = next(self._clock)
+        self._add_messages(context, record, old_slot.other_fields[4] if old_slot else 0)
+        slim_task = without_large(task)
         new_slot = self._slots[task.id] = _Slot(
-            task.SerializeToString(),
+            slim_task.SerializeToString(),
+            () if slim_task is task else _large_messages(task, context, old_slot),
             _other_fields(record),
             context,
             task.context_id,
@@ -148,7 +207,8 @@ class InMemoryTaskStore(InProcessStore):
             old_slot.created if old_slot else updated,
             updated,
         )
-        self._add_messages(context, record, old_slot.other_fields[4] if old_slot else 0)
+        self._bytes += new_slot.size - (old_slot.size if old_slot else 0)
+        self._large.replace(old_slot.large if old_slot else (), new_slot.large)
         self._index(task.id, old_slot, new_slot)
 
     async def get(self, task_id: str, owner: str | None = None) -> TaskRecord | None:
@@ -223,6 +283,22 @@ class InMemoryTaskStore(InProcessStore):
         await self.save_webhooks(task_id, ())
         return exists
 
+    @property
+    def kept_bytes(self) -> int:
+        """The bytes of all tasks, events, conversations and notifications."""
+        return super().kept_bytes + self._bytes + self._large.bytes
+
+    def evict(self, size: int, owner: str, kept_ids: Container[str]) -> None:
+        """Delete ended tasks until *size* bytes are free, if possible those of *owner*."""
+        most = self.kept_bytes - size
+        ended_ids = [task_id for task_id in self._by_end if task_id not in kept_ids]
+        own_ids = [task_id for task_id in ended_ids if self._slots[task_id].owner == owner]
+        for task_id in dict.fromkeys([*own_ids, *ended_ids]):
+            if self.kept_bytes <= most:
+                return
+            self._drop(task_id)
+            self.drop_log(task_id)
+
     def __len__(self) -> int:
         return len(self._slots)
 
@@ -244,7 +320,14 @@ class InMemoryTaskStore(InProcessStore):
         if new_messages := record.said_since(known_count):
             bodies = [message.SerializeToString() for message in new_messages]
             latest = [*context.messages, *bodies][-self._max_history :]
-            context.messages = tuple(latest[surplus([len(body) for body in latest]) :])
+            latest = latest[surplus([len(body) for body in latest]) :]
+            self._set_messages(context, tuple(latest))
+
+    def _set_messages(self, context: _Context, messages: tuple[bytes, ...]) -> None:
+        self._large.replace(context.messages, messages)
+        self._bytes -= context.size
+        context.messages = messages
+        self._bytes += context.size
 
     def _index(self, task_id: str, old_slot: _Slot | None, new_slot: _Slot) -> None:
         self._by_update.pop(task_id, None)
@@ -302,18 +385,24 @@ class InMemoryTaskStore(InProcessStore):
 
     def _drop_context(self, key: _ContextKey) -> None:
         self._expiring.pop(key, None)
-        for task_id in self._contexts.pop(key).tasks:
+        context = self._contexts.pop(key)
+        self._set_messages(context, ())
+        for task_id in context.tasks:
             self._pop(task_id)
 
     def _pop(self, task_id: str) -> _Slot:
         indexes: tuple[dict[str, Any], ...] = (self._webhooks, self._by_update, self._by_end)
         for index in indexes:
             index.pop(task_id, None)
-        return self._slots.pop(task_id)
+        slot = self._slots.pop(task_id)
+        self._bytes -= slot.size
+        self._large.replace(slot.large, ())
+        return slot
 
     def _sweep_in(self, seconds: float) -> None:
         self._loop = asyncio.get_running_loop()
-        self._sweep = self._loop.call_later(seconds, self._on_sweep)
+        # in a context of its own: the run that saves a task has its inputs in the current one
+        self._sweep = self._loop.call_later(seconds, self._on_sweep, context=Context())
 
     def _on_sweep(self) -> None:
         """Delete expired conversations, so that memory is freed without any requests too."""
@@ -323,6 +412,13 @@ class InMemoryTaskStore(InProcessStore):
         if self._expiring:
             expires = self._contexts[next(iter(self._expiring))].expires or 0
             self._sweep_in(max(expires - time.monotonic(), self._ttl / 60))
+
+
+def _large_messages(task: Task, context: _Context, old_slot: _Slot | None) -> tuple[bytes, ...]:
+    """Return the large messages of a history; those that are kept already are not kept again."""
+    kept = [*(old_slot.large if old_slot else ()), *context.messages]
+    bodies = [each.SerializeToString() for each in task.history if each.ByteSize() >= LARGE_MESSAGE]
+    return tuple(next((same for same in kept if same == body), body) for body in bodies)
 
 
 def _page(

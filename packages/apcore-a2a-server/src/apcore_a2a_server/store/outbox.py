@@ -87,6 +87,9 @@ class Outbox:
 
     Args:
         on_due: Called when a notification becomes due through a call of this object.
+
+    Attributes:
+        bytes: the approximate size of all pending notifications.
     """
 
     def __init__(self, on_due: Callable[[], None]) -> None:
@@ -97,6 +100,7 @@ class Outbox:
         self._compact_at = 64
         self._tickets = count(1)
         self._pending: Counter[str] = Counter()
+        self.bytes = 0
         self._bytes: Counter[str] = Counter()
         self._max_pending = sys.maxsize
         self._failing: dict[str, None] = {}
@@ -257,6 +261,7 @@ class Outbox:
         queue.events.append(queued)
         self._pending[queue.owner] += 1
         self._bytes[queue.owner] += size
+        self.bytes += size
 
     def _schedule(self, queue: WebhookQueue, seconds: float, *, is_claimed: bool = False) -> None:
         """Make a queue due now, or in *seconds*."""
@@ -335,7 +340,9 @@ class Outbox:
         """Subtract removed events from the totals of their owner."""
         owner = queue.owner
         self._pending[owner] -= len(removed)
-        self._bytes[owner] -= sum(event.size for event in removed)
+        size = sum(event.size for event in removed)
+        self._bytes[owner] -= size
+        self.bytes -= size
         if not self._pending[owner]:
             del self._pending[owner], self._bytes[owner]
 

@@ -8,7 +8,7 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 
 from a2a.utils.errors import InvalidParamsError
 
-from .port import Query
+from .queries import Query
 
 KEY_SIZE = 32  # bytes
 TAG_SIZE, POSITION_SIZE = 16, 8  # bytes

@@ -11,18 +11,20 @@ from collections.abc import (
     Awaitable,
     Callable,
     Collection,
+    Container,
     Mapping,
     Sequence,
 )
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from typing import ClassVar, Literal, TypeAlias
+from typing import ClassVar, TypeAlias
 
 from a2a import types as a2a
-from a2a.utils.errors import InvalidParamsError, TaskNotFoundError
-from apcore_a2a_core.records import Payload, TaskRecord
+from a2a.utils.errors import TaskNotFoundError
+from apcore_a2a_core.records import Payload, TaskRecord, fill, gaps, without_large
 
 from .exceptions import KeyReusedError, RepeatedError, StaleError
+from .queries import Page, Query
 from .webhooks import Backlog, ClaimRequest, EditWebhooks, Notification, Webhook
 
 
@@ -32,6 +34,27 @@ class Event:
 
     version: int
     payload: Payload
+
+    def without_large(self) -> "Event":
+        """Return the event with gaps for the large messages of its task, if it has a task."""
+        if not isinstance(self.payload, a2a.Task):
+            return self
+        return Event(self.version, without_large(self.payload))
+
+    @property
+    def has_gaps(self) -> bool:
+        """Whether it lacks large messages of its task."""
+        return isinstance(self.payload, a2a.Task) and bool(gaps(self.payload))
+
+    def filled(self, record: TaskRecord | None) -> "Event":
+        """Return the first event of a task with the large messages that its record still has."""
+        task = a2a.Task()
+        task.CopyFrom(self.payload)  # type: ignore[arg-type]  # only a task has gaps
+        if record is None:
+            fill(task, (), 0)
+        else:
+            fill(task, record.task.history, record.first)
+        return Event(self.version, task)
 
 
 def fold(task: a2a.Task, chunk: a2a.TaskArtifactUpdateEvent) -> None:
@@ -61,67 +84,8 @@ def unpack_payload(data: bytes) -> Payload:
     return _PAYLOAD_TYPES[data[0]].FromString(data[1:])
 
 
-Order: TypeAlias = Literal["created", "updated"]
 OnChange: TypeAlias = Callable[[str, int], None]
 """Takes the id of a task that another replica has changed, and the task's new version."""
-
-
-@dataclass(frozen=True, slots=True)
-class Query:
-    """A query for a page of one owner's tasks, newest first.
-
-    Attributes:
-        owner: the id of the principal; empty for anonymous callers.
-        context_id: the context of the tasks; empty for all contexts.
-        state: the state of the tasks; None for all states.
-        after: the earliest time of the last status, in seconds since 1970; None for all times.
-        order: whether the newest are those created last, or those whose state changed last.
-        cursor: the cursor of the page before; None for the first page.
-        limit: the size of the page.
-    """
-
-    owner: str
-    context_id: str = ""
-    state: int | None = None
-    after: float | None = None
-    order: Order = "created"
-    cursor: str | None = None
-    limit: int = 50
-
-    def matches(self, owner: str, context_id: str, state: int, status_at: float) -> bool:
-        """Return whether a task with these values belongs to the result."""
-        return (
-            owner == self.owner
-            and self.context_id in ("", context_id)
-            and self.state in (None, state)
-            and status_at >= (self.after or 0)
-        )
-
-
-def parse_cursor(cursor: str) -> int:
-    """Return the number in a client's page cursor: that of the last task on the page before.
-
-    Raises:
-        InvalidParamsError: The cursor was not issued by this server.
-    """
-    if not (cursor.isascii() and cursor.isdigit() and len(cursor) < 19):
-        raise InvalidParamsError("Invalid page cursor")
-    return int(cursor)
-
-
-@dataclass(frozen=True, slots=True)
-class Page:
-    """A page of records.
-
-    Attributes:
-        records: the tasks on the page.
-        next_cursor: the cursor of the next page; None on the last one.
-        total: the number of tasks on all pages; counted for the order "updated" only.
-    """
-
-    records: list[TaskRecord]
-    next_cursor: str | None
-    total: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +151,12 @@ class NewTask:
     webhooks: Sequence[Webhook] = ()
     key: SendKey | None = None
 
+    def slim_events(self) -> list[Event]:
+        """Return the events with gaps for the large messages of the task."""
+        if self.record.first < 0:  # a message that was not counted can't be found again
+            return [*self.events]
+        return [event.without_large() for event in self.events]
+
 
 @dataclass(frozen=True, slots=True)
 class Change:
@@ -200,6 +170,8 @@ class Change:
         run: whether the writer runs the task from now on, under a new lease.
         webhook: a webhook to add to the task; it replaces the one with the same id.
         restart: whether the writer starts the task's module again, under a lease that it claimed.
+        known_messages: how many messages the task had before, if the writer knows it: a store
+            need not look at them.
     """
 
     record: TaskRecord
@@ -209,6 +181,7 @@ class Change:
     run: bool = False
     webhook: Webhook | None = None
     restart: bool = False
+    known_messages: int = 0
 
     @property
     def state_events(self) -> list[Event]:
@@ -250,6 +223,7 @@ class Store(ABC):
     Attributes:
         is_durable: whether tasks and their events outlive the process.
         is_shared: whether several processes may work with the same tasks.
+        counts_tasks: whether `kept_bytes` includes all tasks.
         lease_seconds: seconds after which a lease expires unless it is renewed.
         restart_pauses: seconds from each start of a module to the next one, if its replica is
             lost. There is one start more than pauses; after the last one the task fails.
@@ -258,6 +232,7 @@ class Store(ABC):
 
     is_durable: ClassVar[bool] = False
     is_shared: ClassVar[bool] = False
+    counts_tasks: ClassVar[bool] = False
     lease_seconds: float = 15
     restart_pauses: Sequence[float] = (1, 10, 60)
     retention: Retention = Retention()
@@ -392,6 +367,20 @@ class Store(ABC):
                 raise TaskNotFoundError
             with suppress(StaleError):  # another request has edited them meanwhile: try again
                 return await self.save_webhooks(task_id, webhooks, existing)
+
+    @property
+    def kept_bytes(self) -> int:
+        """About how many bytes the store keeps in the memory of this process."""
+        return 0
+
+    def evict(self, size: int, owner: str, kept_ids: Container[str]) -> None:  # noqa: B027
+        """Free *size* bytes of memory, as far as possible. Durable stores need free none.
+
+        Args:
+            size: How many bytes.
+            owner: Whose ended tasks go first.
+            kept_ids: Ended tasks that stay.
+        """
 
     async def prune(self) -> int:
         """Delete the history that `retention` does not keep; return the number of deleted tasks.

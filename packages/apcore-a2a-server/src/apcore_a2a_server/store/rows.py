@@ -6,16 +6,20 @@ from functools import cache
 from typing import Any
 
 from a2a import types as a2a
-from apcore_a2a_core.records import TaskRecord, Version
+from apcore_a2a_core.records import Payload, TaskRecord, Version, fill, gaps, without_large
 from apcore_a2a_core.states import SETTLED, TERMINAL
 
 from .page_tokens import PageTokens
-from .port import Change, Event, Page, Query, fold, pack_payload, unpack_payload
+from .port import Change, Event, fold, pack_payload, unpack_payload
+from .queries import Page, Query
 from .webhooks import Backlog, Notification, Webhook
 
 
 def task_columns(record: TaskRecord) -> dict[str, Any]:
-    """Return the columns of a task without its owner."""
+    """Return the columns of a task without its owner.
+
+    Large messages of its history are only stored as messages: the body has gaps in their place.
+    """
     task = record.task
     return {
         "task_id": task.id,
@@ -25,7 +29,7 @@ def task_columns(record: TaskRecord) -> dict[str, Any]:
         "status_at": record.status_at,
         "version": record.version,
         "messages": record.messages,
-        "body": task.SerializeToString(),
+        "body": (without_large(task) if record.first >= 0 else task).SerializeToString(),
         "resume": record.resume,
         "deadline": record.deadline,
     }
@@ -46,6 +50,25 @@ def change_columns(change: Change) -> dict[str, Any]:
 def event_columns(event: Event) -> dict[str, Any]:
     """Return the columns of an event without its task."""
     return {"version": event.version, "body": pack_payload(event.payload)}
+
+
+def missing_messages(task: a2a.Task, first: int = 0) -> dict[str, Any] | None:
+    """Return the parameters of a query for the messages that a history lacks; None if for none.
+
+    Args:
+        task: The task.
+        first: How many messages of the task came before those in its history.
+    """
+    missing = gaps(task)
+    if not missing:
+        return None
+    limit = missing[-1] - missing[0] + 1
+    return {"task_id": task.id, "offset": first + missing[0], "limit": limit}
+
+
+def fill_gaps(task: a2a.Task, bodies: Sequence[bytes]) -> None:
+    """Put the messages into a history that the query of `missing_messages` has returned."""
+    fill(task, bodies, gaps(task)[0])
 
 
 def webhook_columns(webhook: Webhook) -> dict[str, Any]:
@@ -81,10 +104,9 @@ def record_from(task_row: Any, owner: str, later_events: Iterable[bytes]) -> Tas
     return TaskRecord(task, owner, *(task_row[column] for column in columns))
 
 
-def notification_from(row: Any, owner: str) -> Notification:
+def notification_from(row: Any, owner: str, payload: Payload) -> Notification:
     """Return the notification of a row."""
     webhook = webhook_from(row["config"], row["dialect"])
-    payload = unpack_payload(row["body"])
     return Notification(row["task_id"], owner, row["version"], payload, webhook, row["attempts"])
 
 

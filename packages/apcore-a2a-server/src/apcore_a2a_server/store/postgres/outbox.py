@@ -3,10 +3,15 @@
 from collections.abc import Sequence
 from contextlib import suppress
 
+from a2a import types as a2a
+from apcore_a2a_core.records import Payload
+
 from apcore_a2a_server.store.exceptions import StaleError, UnavailableError
-from apcore_a2a_server.store.port import Store
+from apcore_a2a_server.store.port import Store, unpack_payload
 from apcore_a2a_server.store.rows import (
     backlog_from,
+    fill_gaps,
+    missing_messages,
     notification_columns,
     notification_from,
     webhook_from,
@@ -53,7 +58,24 @@ class DatabaseOutbox(Store):
             owners_of_hosts=[owner_bytes(owner) for owner, _ in request.hosts],
             busy_hosts=[host for _, host in request.hosts],
         )
-        return [notification_from(row, owner_text(row["owner"])) for row in rows]
+        return [
+            notification_from(row, owner_text(row["owner"]), await self.read_payload(row["body"]))
+            for row in rows
+        ]
+
+    async def read_payload(self, body: bytes) -> Payload:
+        """Return the payload of an event, with all messages if it is a task."""
+        payload = unpack_payload(body)
+        if isinstance(payload, a2a.Task):
+            await self.add_large_messages(payload, 0)
+        return payload
+
+    async def add_large_messages(self, task: a2a.Task, first: int) -> None:
+        """Put the large messages into a history that *first* messages came before."""
+        parameters = missing_messages(task, first)
+        if parameters is not None:
+            rows = await self._database.fetch(sql.get_messages, **parameters)
+            fill_gaps(task, [row["body"] for row in rows])
 
     async def add_missed(self, task_id: str, versions: Sequence[int]) -> None:
         """Add notifications for webhooks that were saved while their task was changed."""

@@ -152,6 +152,10 @@ SELECT t.first_event, e.version, e.body FROM apcore_a2a.tasks t LEFT JOIN LATERA
     WHERE task_id = t.id AND version > :after ORDER BY version LIMIT :limit
 ) e ON true WHERE t.id = :task_id;
 
+-- get_messages: Return some messages of a task, oldest first.
+SELECT body FROM apcore_a2a.messages WHERE task_id = :task_id
+ORDER BY number LIMIT :limit OFFSET :offset;
+
 -- conversation: Return the latest messages of a conversation, oldest first.
 SELECT body FROM (
     SELECT number, body FROM apcore_a2a.messages WHERE owner = :owner AND context_id = :context_id

@@ -32,7 +32,7 @@ def create_parameters(new_task: NewTask) -> dict[str, Any]:
     messages = new_task.record.said_since(0)
     return {
         **task_columns(new_task.record),
-        **_event_arrays(new_task.events),
+        **_event_arrays(new_task.slim_events()),
         **webhook_arrays(new_task.webhooks),
         "owner": owner_bytes(new_task.record.owner),
         "message_bodies": [message.SerializeToString() for message in messages],
@@ -54,10 +54,11 @@ def chunk_parameters(change: Change) -> dict[str, Any]:
 
 def state_parameters(change: Change) -> dict[str, Any]:
     """Return the parameters of a change of state, without its lease."""
+    messages = change.record.said_since(change.known_messages)
     return {
         **chunk_parameters(change),
         **change_columns(change),
-        "message_bodies": [message.SerializeToString() for message in change.record.said()],
+        "message_bodies": [message.SerializeToString() for message in messages],
         "state_versions": [event.version for event in change.state_events],
     }
 

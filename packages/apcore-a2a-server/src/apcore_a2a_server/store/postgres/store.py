@@ -18,15 +18,13 @@ from apcore_a2a_server.store.port import (
     Event,
     Lease,
     NewTask,
-    Page,
-    Query,
     Renew,
     SendKey,
     pack_payload,
-    unpack_payload,
 )
+from apcore_a2a_server.store.queries import Page, Query
 from apcore_a2a_server.store.retry import retry_while_unavailable
-from apcore_a2a_server.store.rows import page_from, sql_conditions
+from apcore_a2a_server.store.rows import page_from, sql_conditions, task_columns
 
 from .batching import BatchedStatement
 from .database import BACKGROUND_TIMEOUT, DATABASE_ERRORS, Database, select, sql, unavailable_error
@@ -196,14 +194,20 @@ class PostgresStore(DatabaseOutbox):
                 task_id=record.task.id,
                 first=record.version - limit + 1,
                 version=record.version,
-                body=record.task.SerializeToString(),
+                body=task_columns(record)["body"],
             )
 
     async def get(self, task_id: str, owner: str | None = None) -> TaskRecord | None:
         """Return the task's record if it is the owner's; other owners' records are not read."""
         stored_owner = None if owner is None else owner_bytes(owner)
         row = await self._database.fetch_row(sql.get, task_id=task_id, owner=stored_owner)
-        return None if row is None else record_of(row)
+        return None if row is None else await self._record(row)
+
+    async def _record(self, row: Any) -> TaskRecord:
+        """Return the record of a row, with the large messages that its body lacks."""
+        record = record_of(row)
+        await self.add_large_messages(record.task, record.first)
+        return record
 
     async def events(self, task_id: str, after: int, limit: int = 1000) -> list[Event] | None:
         """Return the next events of a task; None if some were deleted."""
@@ -212,7 +216,7 @@ class PostgresStore(DatabaseOutbox):
             return None
         # a task without further events gives one row without a body
         events = (row for row in rows if row["body"] is not None)
-        return [Event(version, unpack_payload(body)) for _, version, body in events]
+        return [Event(version, await self.read_payload(body)) for _, version, body in events]
 
     async def versions(self, task_ids: Sequence[str]) -> Mapping[str, int]:
         """Return the versions of these tasks; tasks that do not exist are left out."""
@@ -230,7 +234,10 @@ class PostgresStore(DatabaseOutbox):
             total = await self._database.fetch_value(count_tasks, **parameters)
         list_tasks = select(sql.list_tasks, page_conditions, query.order)
         rows = await self._database.fetch(list_tasks, **parameters)
-        return page_from(rows, query, total, tokens, record_of)
+        page = page_from(rows, query, total, tokens, record_of)
+        for record in page.records:
+            await self.add_large_messages(record.task, record.first)
+        return page
 
     async def conversation(self, owner: str, context_id: str, limit: int) -> Sequence[a2a.Message]:
         """Return the latest messages of a conversation, oldest first."""
@@ -272,7 +279,8 @@ class PostgresStore(DatabaseOutbox):
             sql.claim, limit=limit, lease_seconds=self.lease_seconds, pauses=pauses
         )
         return [
-            Claim(record_of(row), Lease(row["id"], row["epoch"]), row["attempts"]) for row in rows
+            Claim(await self._record(row), Lease(row["id"], row["epoch"]), row["attempts"])
+            for row in rows
         ]
 
     def _report_change(self, task_id: str, version: int) -> None:

@@ -5,11 +5,16 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from sqlite3 import Connection, Row
 
+from a2a import types as a2a
+from apcore_a2a_core.records import Payload
+
 from apcore_a2a_server.store.exceptions import StaleError
-from apcore_a2a_server.store.port import Event
+from apcore_a2a_server.store.port import Event, unpack_payload
 from apcore_a2a_server.store.rows import (
     backlog_from,
     event_columns,
+    fill_gaps,
+    missing_messages,
     notification_columns,
     notification_from,
     webhook_columns,
@@ -157,7 +162,26 @@ def _next_notifications(request: ClaimRequest, connection: Connection) -> list[N
             continue
         parameters = {"owner": owner, "host": host, "now": now, "per_host": request.per_host}
         rows += connection.execute(sql.next_notifications, parameters).fetchall()
-    return [notification_from(row, row["owner"]) for row in sorted(rows, key=tuple)]
+    return [
+        notification_from(row, row["owner"], complete_payload(connection, row["body"]))
+        for row in sorted(rows, key=tuple)
+    ]
+
+
+def complete_payload(connection: Connection, body: bytes) -> Payload:
+    """Return the payload of an event, with all messages if it is a task."""
+    payload = unpack_payload(body)
+    if isinstance(payload, a2a.Task):
+        add_large_messages(connection, payload, 0)
+    return payload
+
+
+def add_large_messages(connection: Connection, task: a2a.Task, first: int) -> None:
+    """Put the large messages into a history that *first* messages came before."""
+    parameters = missing_messages(task, first)
+    if parameters is not None:
+        rows = connection.execute(sql.get_messages, parameters)
+        fill_gaps(task, [body for (body,) in rows])
 
 
 def _free_pairs(

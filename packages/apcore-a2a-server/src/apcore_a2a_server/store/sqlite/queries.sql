@@ -74,6 +74,9 @@ SELECT first_event FROM tasks WHERE id = :task_id;
 SELECT version, body FROM events WHERE task_id = :task_id AND version > :after
 ORDER BY version LIMIT :limit;
 
+-- get_messages: Return some messages of a task, oldest first.
+SELECT body FROM messages WHERE task_id = :task_id ORDER BY number LIMIT :limit OFFSET :offset;
+
 -- conversation: Return the latest messages of a conversation, oldest first.
 SELECT body FROM (
     SELECT number, body FROM messages WHERE owner = :owner AND context_id = :context_id

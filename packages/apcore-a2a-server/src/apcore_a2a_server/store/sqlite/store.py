@@ -18,11 +18,9 @@ from apcore_a2a_server.store.port import (
     Event,
     Lease,
     NewTask,
-    Page,
-    Query,
     SendKey,
-    unpack_payload,
 )
+from apcore_a2a_server.store.queries import Page, Query
 from apcore_a2a_server.store.retry import retry_while_unavailable
 from apcore_a2a_server.store.rows import (
     change_columns,
@@ -35,7 +33,14 @@ from apcore_a2a_server.store.rows import (
 )
 
 from .file import reads, writes
-from .outbox import FileOutbox, add_notifications, add_webhook, replace_webhooks
+from .outbox import (
+    FileOutbox,
+    add_large_messages,
+    add_notifications,
+    add_webhook,
+    complete_payload,
+    replace_webhooks,
+)
 from .schema import sql
 
 DAY = 24 * 3600  # seconds
@@ -86,11 +91,12 @@ class SqliteStore(FileOutbox):
             _reserve(connection, record, new_task.key)
         times = {"now": time.time(), "expires": time.monotonic() + self.lease_seconds}
         connection.execute(sql.create, {**task_columns(record), "owner": record.owner, **times})
-        _add_events(connection, task_id, new_task.events)
+        events = new_task.slim_events()
+        _add_events(connection, task_id, events)
         _add_messages(connection, record, 0)
         if new_task.webhooks:
             replace_webhooks(connection, task_id, (), new_task.webhooks)
-            add_notifications(connection, task_id, new_task.events)
+            add_notifications(connection, task_id, events)
             self.wake_listener()
         return Lease(task_id, 1)
 
@@ -149,8 +155,8 @@ class SqliteStore(FileOutbox):
         stored = connection.execute(sql.get_first_event, parameters).fetchone()
         if stored is None or after < stored["first_event"] - 1:
             return None
-        rows = connection.execute(sql.events, parameters)
-        return [Event(version, unpack_payload(body)) for version, body in rows]
+        rows = connection.execute(sql.events, parameters).fetchall()
+        return [Event(version, complete_payload(connection, body)) for version, body in rows]
 
     @reads
     def query(self, connection: Connection, query: Query) -> Page:
@@ -267,4 +273,6 @@ def _record(connection: Connection, task_row: Row) -> TaskRecord:
         after = task_row["body_version"]
         parameters = {"task_id": task_row["id"], "after": after, "limit": -1}
         later_events = (body for _, body in connection.execute(sql.events, parameters))
-    return record_from(task_row, task_row["owner"], later_events)
+    record = record_from(task_row, task_row["owner"], later_events)
+    add_large_messages(connection, record.task, record.first)
+    return record

@@ -18,7 +18,7 @@ print(len(CHECKS) > 20)
 With pytest it is `@pytest.mark.parametrize("check", CHECKS)`.
 """
 
-from apcore_a2a_server.store.testing import checks, webhook_checks
+from apcore_a2a_server.store.testing import checks, message_checks, webhook_checks
 
 from .samples import CHECKS, LEASE, Check, begun, new_record, said_more, went_on
 
@@ -28,6 +28,7 @@ __all__ = [
     "Check",
     "begun",
     "checks",
+    "message_checks",
     "new_record",
     "said_more",
     "webhook_checks",

@@ -13,7 +13,8 @@ from apcore_a2a_server.store.exceptions import (
     RepeatedError,
     StaleError,
 )
-from apcore_a2a_server.store.port import Change, Order, Query, Retention, SendKey, Store
+from apcore_a2a_server.store.port import Change, Retention, SendKey, Store
+from apcore_a2a_server.store.queries import Order, Query
 
 from .samples import LEASE, begun, check, new_record, raises, said_more, stored, versions, went_on
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from a2a import types as a2a
 from a2a.utils.errors import InvalidParamsError
+from apcore_a2a_core.records import LARGE_MESSAGE
 from apcore_a2a_core.states import COMPLETED, INPUT_REQUIRED
 
 from apcore_a2a_server.store.exceptions import StaleError
@@ -48,6 +49,16 @@ async def webhooks_can_be_saved_and_deleted(store: Store) -> None:
     assert not await store.webhooks("t1")
     await store.save_webhooks("t1", [webhook])
     assert [*await store.webhooks("t1")] == [webhook]
+
+
+@check
+async def a_notification_of_a_new_task_has_its_large_message(store: Store) -> None:
+    new_task = new_record()
+    new_task.task.history[0].parts[0].text = "large" * LARGE_MESSAGE
+    record, _ = await begun(store, new_task, webhooks=[hook()])
+    (notification,) = await claim_due(store)
+    assert isinstance(notification.payload, a2a.Task)
+    assert notification.payload.history == record.task.history
 
 
 @check

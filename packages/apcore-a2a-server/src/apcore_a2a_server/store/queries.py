@@ -1,0 +1,67 @@
+"""Queries for the tasks of one owner, and the pages that answer them."""
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from a2a.utils.errors import InvalidParamsError
+from apcore_a2a_core.records import TaskRecord
+
+Order: TypeAlias = Literal["created", "updated"]
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A query for a page of one owner's tasks, newest first.
+
+    Attributes:
+        owner: the id of the principal; empty for anonymous callers.
+        context_id: the context of the tasks; empty for all contexts.
+        state: the state of the tasks; None for all states.
+        after: the earliest time of the last status, in seconds since 1970; None for all times.
+        order: whether the newest are those created last, or those whose state changed last.
+        cursor: the cursor of the page before; None for the first page.
+        limit: the size of the page.
+    """
+
+    owner: str
+    context_id: str = ""
+    state: int | None = None
+    after: float | None = None
+    order: Order = "created"
+    cursor: str | None = None
+    limit: int = 50
+
+    def matches(self, owner: str, context_id: str, state: int, status_at: float) -> bool:
+        """Return whether a task with these values belongs to the result."""
+        return (
+            owner == self.owner
+            and self.context_id in ("", context_id)
+            and self.state in (None, state)
+            and status_at >= (self.after or 0)
+        )
+
+
+def parse_cursor(cursor: str) -> int:
+    """Return the number in a client's page cursor: that of the last task on the page before.
+
+    Raises:
+        InvalidParamsError: The cursor was not issued by this server.
+    """
+    if not (cursor.isascii() and cursor.isdigit() and len(cursor) < 19):
+        raise InvalidParamsError("Invalid page cursor")
+    return int(cursor)
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A page of records.
+
+    Attributes:
+        records: the tasks on the page.
+        next_cursor: the cursor of the next page; None on the last one.
+        total: the number of tasks on all pages; counted for the order "updated" only.
+    """
+
+    records: list[TaskRecord]
+    next_cursor: str | None
+    total: int = 0

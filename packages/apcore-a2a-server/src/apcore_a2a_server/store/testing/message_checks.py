@@ -1,0 +1,72 @@
+"""The checks of large messages, which a store may keep only once."""
+
+from dataclasses import replace
+
+from a2a import types as a2a
+from apcore_a2a_core.records import LARGE_MESSAGE, TaskRecord
+from apcore_a2a_core.states import COMPLETED, INPUT_REQUIRED, WORKING
+
+from apcore_a2a_server.store.port import Store
+from apcore_a2a_server.store.queries import Query
+
+from .samples import begun, check, new_record, stored, went_on
+
+LARGE_TEXT = "\x00large" * LARGE_MESSAGE
+"""A text of a message that a store keeps only once."""
+
+
+def _message(message_id: str, text: str) -> a2a.Message:
+    return a2a.Message(message_id=message_id, context_id="c1", parts=[a2a.Part(text=text)])
+
+
+def _with_text(record: TaskRecord, text: str) -> TaskRecord:
+    """Return the record with *text* in its message."""
+    record.task.history[0].parts[0].text = text
+    return record
+
+
+@check
+async def large_messages_are_returned_wherever_they_belong(store: Store) -> None:
+    record, lease = await begun(store, _with_text(new_record(), LARGE_TEXT))
+    first_message = record.task.history[0]
+    assert await stored(store) == record
+    events = await store.events("t1", 0)
+    assert events is not None
+    assert events[0].payload.history == [first_message]  # type: ignore[union-attr]
+
+    paused = went_on(record, INPUT_REQUIRED, lease)
+    paused.record.task.history.append(a2a.Message(message_id="small", parts=[a2a.Part(text="?")]))
+    paused.record.task.history.append(_message("large", LARGE_TEXT[::-1]))
+    paused.record.messages = 3
+    await store.change(replace(paused, known_messages=1))
+    assert await stored(store) == paused.record
+    page = await store.query(Query("ada", "c1"))
+    assert page.records == [paused.record]
+
+    resumed = went_on(paused.record, WORKING, run=True)
+    del resumed.record.task.history[0]  # the oldest message does not fit any more
+    resumed_lease = await store.change(replace(resumed, known_messages=3))
+    assert resumed_lease is not None
+    assert await stored(store) == resumed.record
+    await store.release([resumed_lease])
+    (claim,) = await store.claim(10)
+    assert claim.record == resumed.record
+    await store.change(went_on(resumed.record, COMPLETED, claim.lease))
+    assert (await stored(store)).task.history == resumed.record.task.history
+    events = await store.events("t1", 0)
+    assert events is not None
+    # an old message may be missing here too, but never be another one
+    assert [*events[0].payload.history] in ([], [first_message])  # type: ignore[union-attr]
+
+
+@check
+async def large_messages_of_other_tasks_are_not_mixed_up(store: Store) -> None:
+    records = [
+        _with_text(new_record(task_id), f"{task_id}{LARGE_TEXT}") for task_id in ("t1", "t2", "t3")
+    ]
+    for record in records:
+        await begun(store, record)
+    for record in records:
+        assert await stored(store, record.task.id) == record
+    page = await store.query(Query("ada", "c1"))
+    assert page.records == records[::-1]

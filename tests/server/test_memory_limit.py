@@ -1,0 +1,299 @@
+"""The bound on the bytes that a process keeps: tasks, events, conversations and bodies."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from apcore import ModuleAnnotations
+from apcore_a2a_server import Limits
+from apcore_a2a_server.store.sqlite import SqliteStore
+
+from .asking import Answer
+from .inloop import (
+    NEEDS_APPROVAL,
+    WAYS,
+    Does,
+    Gate,
+    Peer,
+    Streams,
+    always,
+    give_back,
+    serving,
+    true,
+)
+from .inloop import anyio_backend as anyio_backend
+from .modules import Inputs
+
+pytestmark = pytest.mark.anyio
+
+UNIT = 128 * 1024  # bytes of a large message
+LARGE = "large" * (UNIT // 5)
+REPEATABLE = ModuleAnnotations(idempotent=True)
+
+
+def stored_bytes(peer: Peer) -> int:
+    return peer.served.setup.tasks.store.kept_bytes
+
+
+def kept_bytes(peer: Peer) -> int:
+    memory = peer.served.setup.memory
+    return memory.bodies + memory.running + memory.stored
+
+
+def text_in(message: Any) -> str:
+    (part,) = message["parts"]
+    text: str = part["text"]
+    return text
+
+
+@asynccontextmanager
+async def serving_within(
+    size: int, modules: dict[str, Any], way: str = "1.0", **options: Any
+) -> AsyncIterator[Peer]:
+    """Serve *modules* within a bound on memory."""
+    async with serving(modules, way, limits=Limits(memory=size), **options) as peer:
+        yield peer
+
+
+async def send_large(peer: Peer, skill: str = "work", **members: Any) -> Answer:
+    return await peer.send(skill, peer.part(text=LARGE), **members)
+
+
+async def start_large(peer: Peer, skill: str = "work") -> str:
+    return await peer.start(skill, peer.part(text=LARGE))
+
+
+async def refused(peer: Peer, skill: str = "work") -> None:
+    """Send a large message that must be refused for want of memory."""
+    params = peer.wire.params(skill, peer.part(text=LARGE))
+    response = await peer.client.send(peer.request("send", params))
+    error = response.json()["error"]
+    assert response.status_code == 429
+    assert int(response.headers["retry-after"]) >= 1
+    assert error["code"] == (429 if peer.wire.restful else -32029)
+    assert "memory" in error["message"]
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_large_input_is_kept_once_and_returned_everywhere(way: str) -> None:
+    async with serving({"work": always({})}, way) as peer:
+        task = (await send_large(peer)).task
+        assert UNIT * 0.98 < stored_bytes(peer) < UNIT * 1.02
+        assert text_in((await peer.get(task["id"]))["history"][0]) == LARGE
+        (listed,) = (await peer.ask("list")).result["tasks"]
+        assert text_in(listed["history"][0]) == LARGE
+        async with peer.subscribe(task["id"], last=0) as stream:
+            frames = await stream.rest()
+        assert text_in(frames[0].body["history"][0]) == LARGE
+        assert [frame.id for frame in frames] == [*range(1, len(frames) + 1)]
+
+
+async def test_a_conversation_keeps_no_second_copy_of_a_message() -> None:
+    gate = Gate()
+    gate.opened.set()
+    async with serving({"work": Does(gate)}) as peer:
+        task = (await send_large(peer)).task
+        await peer.send("work", peer.part(text="again"), contextId=task["contextId"])
+        (earlier,) = gate.contexts[-1].services.history
+        assert text_in(earlier) == LARGE
+        assert stored_bytes(peer) < UNIT * 1.02
+
+
+async def test_ended_tasks_are_evicted_by_their_bytes() -> None:
+    async with serving_within(4 * UNIT, {"work": always({})}) as peer:
+        task_ids = [(await send_large(peer)).task["id"] for _ in range(8)]
+        answers = [await peer.ask("get", {"id": task_id}) for task_id in task_ids]
+        assert [answer.code for answer in answers[:5]] == [-32001] * 5
+        assert [answer.code for answer in answers[-2:]] == [None, None]
+        assert stored_bytes(peer) <= 4 * UNIT
+
+
+async def test_large_outputs_are_evicted_too() -> None:
+    async with serving_within(4 * UNIT, {"work": always({"text": LARGE})}) as peer:
+        for _ in range(8):
+            assert (await peer.send()).state == "completed"
+        assert stored_bytes(peer) <= 6 * UNIT  # the last output is kept in any case
+
+
+async def test_deleted_tasks_free_their_bytes() -> None:
+    modules = {"work": always({"text": LARGE}), "small": always({})}
+    async with serving(modules, task_ttl=0.05) as peer:
+        for _ in range(3):
+            await send_large(peer)
+        await asyncio.sleep(0.06)
+        await peer.send("small")  # logs of ended tasks go when others end
+        await true(lambda: stored_bytes(peer) < UNIT / 10)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("store", ["memory", "sqlite"])
+async def test_a_send_is_refused_when_nothing_can_be_evicted(
+    way: str, store: str, tmp_path: Path
+) -> None:
+    gate = Gate()
+    modules = {"work": Does(gate)}
+    task_store = None if store == "memory" else SqliteStore(tmp_path / "agent.db")
+    async with serving_within(4 * UNIT, modules, way, task_store=task_store) as peer:
+        running = [await start_large(peer) for _ in range(3)]
+        await refused(peer)
+        assert set(peer.served.engine.runs) == {*running}
+        assert await peer.state(running[0]) == "working"
+        assert (await peer.ask("cancel", {"id": running[0]})).state == "canceled"
+        if store == "memory":  # a canceled task may be evicted
+            await true(lambda: len(peer.served.engine.runs) == 2)
+        await start_large(peer)
+        gate.opened.set()
+        await true(lambda: not peer.served.engine.runs)
+
+
+async def test_small_sends_are_refused_too_when_there_is_no_memory() -> None:
+    gate = Gate()
+    async with serving_within(4096, {"work": Does(gate)}) as peer:
+        task_id = await peer.start("work", peer.part(text="x" * 3000))
+        response = await peer.client.send(peer.request("send", peer.wire.params("work")))
+        assert response.status_code == 429
+        assert set(peer.served.engine.runs) == {task_id}
+        gate.opened.set()
+
+
+@pytest.mark.parametrize("store", ["memory", "sqlite"])
+async def test_paused_inputs_count_and_can_still_be_answered(store: str, tmp_path: Path) -> None:
+    modules = {"pay": Does(give_back, annotations=NEEDS_APPROVAL)}
+    task_store = None if store == "memory" else SqliteStore(tmp_path / "agent.db")
+    async with serving_within(3 * UNIT, modules, task_store=task_store) as peer:
+        paused = (await send_large(peer, "pay")).task
+        assert paused["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
+        assert kept_bytes(peer) > 2 * UNIT
+        if store == "memory":
+            await refused(peer, "pay")
+        else:  # a durable store has it on disk
+            assert (await send_large(peer, "pay")).state == "input-required"
+        answered = await peer.send("pay", peer.part(text="yes"), taskId=paused["id"])
+        assert answered.state == "completed"
+        assert await peer.state(paused["id"]) == "completed"
+
+
+async def test_chunks_count_while_a_task_streams() -> None:
+    gate = Gate()
+
+    async def chunks(inputs: Inputs, context: Any) -> AsyncIterator[Any]:
+        for _ in range(3):
+            yield {"text": LARGE}
+        await gate(inputs, context)
+        yield {}
+
+    async with serving_within(4 * UNIT, {"work": Streams(chunks)}) as peer, peer.stream() as stream:
+        await gate.reached.wait()
+        await refused(peer)
+        gate.opened.set()
+        frames = await stream.rest()
+        assert str(frames[-1]) == "status completed"
+
+
+@asynccontextmanager
+async def unfinished(peer: Peer, size: int) -> AsyncIterator[asyncio.StreamReader]:
+    """Send *size* bytes of a body that is one byte longer."""
+    reader, writer = await asyncio.open_connection(
+        peer.client.base_url.host, peer.client.base_url.port
+    )
+    head = f"POST / HTTP/1.1\r\nhost: localhost\r\ncontent-length: {size + 1}\r\n\r\n"
+    writer.write(head.encode() + b" " * size)
+    await writer.drain()
+    try:
+        yield reader
+    finally:
+        writer.close()
+        await writer.wait_closed()
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_unfinished_bodies_count_until_their_clients_leave(way: str) -> None:
+    async with serving_within(4 * UNIT, {"work": always({})}, way) as peer:
+        memory = peer.served.setup.memory
+        async with unfinished(peer, 2 * UNIT), unfinished(peer, UNIT):
+            await true(lambda: memory.bodies == 3 * UNIT)
+            await refused(peer)
+            assert (await peer.send()).state == "completed"  # a small one
+        await true(lambda: memory.bodies == 0)
+        assert (await send_large(peer)).state == "completed"
+        assert memory.bodies == 0
+
+
+async def test_a_body_for_which_there_is_no_memory_is_not_kept() -> None:
+    async with serving_within(UNIT // 2, {"work": always({})}) as peer:
+        for _ in range(3):
+            await refused(peer)
+            assert kept_bytes(peer) == 0
+        assert (await peer.send()).state == "completed"
+
+
+async def test_many_unfinished_bodies_stay_below_the_bound() -> None:
+    async with serving_within(2 * UNIT, {"work": always({})}) as peer, AsyncExitStack() as stack:
+        memory = peer.served.setup.memory
+        for _ in range(12):
+            await stack.enter_async_context(unfinished(peer, UNIT // 2))
+            assert memory.bodies <= 2 * UNIT
+        await true(lambda: memory.bodies == 2 * UNIT)
+
+
+async def test_a_waiting_send_counts_once_when_its_task_is_stored() -> None:
+    gate = Gate()
+    async with serving({"work": Does(gate)}) as peer:
+        sending = asyncio.create_task(send_large(peer))
+        await gate.reached.wait()
+        assert peer.served.setup.memory.bodies == 0
+        assert kept_bytes(peer) < 1.1 * UNIT
+        gate.opened.set()
+        assert (await sending).state == "completed"
+
+
+async def test_the_metrics_have_the_bytes_by_kind() -> None:
+    async with serving_within(8 * UNIT, {"work": always({})}, metrics=True) as peer:
+        await send_large(peer)
+        async with unfinished(peer, UNIT):
+            await true(lambda: peer.served.setup.memory.bodies)
+            figures = (await peer.client.get("/metrics")).json()
+        text = (await peer.client.get("/metrics", headers={"accept": "text/plain"})).text
+    assert figures["memory_bodies_bytes"] > 0
+    assert figures["memory_stored_bytes"] > UNIT
+    assert figures["memory_running_bytes"] == 0
+    assert "apcore_a2a_memory_stored_bytes" in text
+
+
+async def test_a_large_call_is_repeated_from_its_message(tmp_path: Path) -> None:
+    """Its inputs are not stored a second time, and survive as many restarts as there may be."""
+    store = SqliteStore(tmp_path / "agent.db")
+    store.restart_pauses = (0, 0, 0)
+    gates = [Gate(), Gate(), Gate(), Gate()]
+    task_id = ""
+    for gate in gates:
+        modules = {"work": Does(gate, annotations=REPEATABLE)}
+        async with serving(modules, task_store=store) as peer:
+            task_id = task_id or await start_large(peer)
+            await gate.reached.wait()
+            record = await store.get(task_id)
+            assert record is not None
+            assert record.resume is not None
+            assert len(record.resume) < 1000
+            assert gate.calls == gates[0].calls
+            if gate is gates[-1]:
+                gate.opened.set()
+                await true(lambda: not peer.served.engine.runs)
+                assert await peer.state(task_id) == "completed"
+
+
+async def test_large_data_is_repeated_with_exact_numbers_in_the_same_order(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "agent.db")
+    store.restart_pauses = (0,)
+    inputs = {"text": LARGE, "number": 2**60 + 1, **{f"member {n}": n for n in range(20)}}
+    gates = [Gate(), Gate()]
+    for gate in gates:
+        async with serving({"work": Does(gate, annotations=REPEATABLE)}, task_store=store) as peer:
+            if gate is gates[0]:
+                await peer.start("work", peer.part(data=inputs))
+            await gate.reached.wait()
+            (repeated,) = gate.calls
+            assert [*repeated.items()] == [*inputs.items()]
