@@ -54,7 +54,8 @@ async def serving_within(
     size: int, modules: dict[str, Any], way: str = "1.0", **options: Any
 ) -> AsyncIterator[Peer]:
     """Serve *modules* within a bound on memory."""
-    async with serving(modules, way, limits=Limits(memory=size), **options) as peer:
+    limits = Limits(memory=size, client_share=None)
+    async with serving(modules, way, limits=limits, **options) as peer:
         yield peer
 
 
@@ -237,6 +238,18 @@ async def test_many_unfinished_bodies_stay_below_the_bound() -> None:
             await stack.enter_async_context(unfinished(peer, UNIT // 2))
             assert memory.bodies <= 2 * UNIT
         await true(lambda: memory.bodies == 2 * UNIT)
+
+
+async def test_the_bodies_of_one_client_take_no_more_than_its_share() -> None:
+    async with serving({"work": always({})}, limits=Limits(memory=4 * UNIT)) as peer:
+        memory = peer.served.setup.memory
+        async with unfinished(peer, 2 * UNIT):
+            await true(lambda: memory.bodies == 2 * UNIT)
+            await refused(peer)
+            memory.take("another client", UNIT)
+            memory.release("another client", UNIT)
+        await true(lambda: memory.bodies == 0)
+        assert (await send_large(peer)).state == "completed"
 
 
 async def test_a_waiting_send_counts_once_when_its_task_is_stored() -> None:

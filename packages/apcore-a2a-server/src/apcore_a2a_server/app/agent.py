@@ -247,7 +247,7 @@ def _capacity(threads: ThreadPool, settings: Settings) -> Capacity:
 
 
 def _setup(executor: Executor, settings: Settings, metrics: "Metrics | None") -> Setup:
-    tasks = _tasks(settings, metrics)
+    tasks, memory = _tasks(settings, metrics), settings.limits.memory
     threads = ThreadPool(settings.max_threads, share=settings.limits.client_share)
     return Setup(
         executor=executor,
@@ -259,7 +259,7 @@ def _setup(executor: Executor, settings: Settings, metrics: "Metrics | None") ->
         threads=threads,
         processes=ProcessPool(),
         capacity=_capacity(threads, settings),
-        memory=Memory(tasks, settings.limits.memory),
+        memory=Memory(tasks, memory, share_of(memory, settings.limits.client_share)),
         access=Access(executor),
         execution_timeout=settings.execution_timeout,
         input_timeout=settings.input_timeout,

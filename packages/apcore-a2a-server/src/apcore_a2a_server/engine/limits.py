@@ -1,5 +1,6 @@
 """Limits on memory, and on concurrent calls: in total, for each client, and for each skill."""
 
+from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Protocol
@@ -24,21 +25,23 @@ UNCOUNTED_BODY = 4096
 class Memory:
     """The bytes that this process keeps for callers, and the bound on them.
 
-    The tasks are counted where they are kept; requests take bytes for their bodies. A share for
-    each client belongs into `take`.
+    The tasks are counted where they are kept; requests take bytes for their bodies.
 
     Args:
         tasks: The live tasks of this process, and the store behind them.
         limit: The bound in bytes.
+        per_client: The bound on the bodies of one client; None for no limit.
 
     Attributes:
         limit: The bound in bytes.
         bodies: Bytes of request bodies whose tasks are not stored yet.
     """
 
-    def __init__(self, tasks: LiveTasks, limit: int) -> None:
+    def __init__(self, tasks: LiveTasks, limit: int, per_client: int | None = None) -> None:
         self.limit = limit
         self.bodies = 0
+        self._per_client = per_client
+        self._bodies_of: Counter[str] = Counter()
         self._tasks = tasks
         self._awaited: WeakKeyDictionary[Connection, str] = WeakKeyDictionary()
 
@@ -64,12 +67,19 @@ class Memory:
         Raises:
             TooMuchError: The bound is reached, also without the tasks that may be deleted.
         """
+        if self._per_client is not None and self._bodies_of[client] + size > self._per_client:
+            share = f"the client's share of the memory, {self._per_client} bytes"
+            raise TooMuchError(f"The bodies that arrive exceed {share}")
         self.check(client, size)
         self.bodies += size
+        self._bodies_of[client] += size
 
     def release(self, client: str, size: int) -> None:
         """Stop counting *size* bytes for a client."""
         self.bodies -= size
+        self._bodies_of[client] -= size
+        if not self._bodies_of[client]:
+            del self._bodies_of[client]
 
     def check(self, client: str, size: int = 0) -> None:
         """Make room for *size* bytes.
