@@ -238,9 +238,7 @@ class Endpoint(ABC):
             root_path = scope.get("root_path", "") if tenant is None else agent_root_path(scope)
             known, client = caller_of(scope), client_of(scope)
             caller = Caller(*known, headers, connection, root_path, tenant, client)
-            body_bytes = BodyBytes(self._memory, caller.client)
-            connection.on_stored = body_bytes.release
-            connection.callback(body_bytes.release)
+            body_bytes = BodyBytes(self._memory, caller.client, connection)
             body, is_complete = await read_body(receive, self._max_body, body_bytes)
             if isinstance(body, A2AError):
                 close = [] if is_complete else [CLOSE]

@@ -106,11 +106,14 @@ class BodyBytes:
     Args:
         memory: The bytes of all.
         client: The client that sends the body.
+        connection: The connection of the request.
     """
 
-    def __init__(self, memory: Memory, client: str) -> None:
+    def __init__(self, memory: Memory, client: str, connection: Connection) -> None:
         self._memory = memory
         self._client = client
+        self._connection = connection
+        self._is_counted = False
         self._size = 0
 
     def grow(self, size: int) -> None:
@@ -121,9 +124,14 @@ class BodyBytes:
         Raises:
             TooMuchError: There is no memory for them.
         """
-        if size > UNCOUNTED_BODY:
-            self._memory.take(self._client, size - self._size)
-            self._size = size
+        if size <= UNCOUNTED_BODY:
+            return
+        if not self._is_counted:
+            self._is_counted = True
+            self._connection.on_stored = self.release
+            self._connection.callback(self.release)
+        self._memory.take(self._client, size - self._size)
+        self._size = size
 
     def release(self) -> None:
         """Stop counting them: the request has ended, or its task counts instead."""
