@@ -11,7 +11,7 @@ RunBatch: TypeAlias = Callable[[Sequence[Parameters]], Awaitable[Sequence[Any]]]
 PendingCall: TypeAlias = "tuple[Parameters, asyncio.Future[Any]]"
 
 MAX_BATCH = 100  # calls
-MAX_BATCH_BYTES = 4 * 1024 * 1024  # of their tasks and events, unless it is one call
+MAX_BATCH_BYTES = 4 * 1024 * 1024  # of their tasks, events and messages, unless it is one call
 
 
 class BatchedStatement:
@@ -74,8 +74,9 @@ def _batch_size(calls: Sequence[Parameters]) -> int:
     """Return how many of the first calls form a batch: its commit must not take too long."""
     total = 0
     for count, parameters in enumerate(calls):
-        total += len(parameters["body"]) if "body" in parameters else 0
-        total += sum(map(len, parameters["event_bodies"]))
+        total += len(parameters.get("body", b"")) + len(parameters.get("resume") or b"")
+        for bodies in ("event_bodies", "message_bodies"):
+            total += sum(map(len, parameters.get(bodies, ())))
         if total > MAX_BATCH_BYTES:
             return max(count, 1)
     return len(calls)
