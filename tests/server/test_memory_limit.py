@@ -240,14 +240,14 @@ async def test_many_unfinished_bodies_stay_below_the_bound() -> None:
         await true(lambda: memory.bodies == 2 * UNIT)
 
 
-async def test_the_bodies_of_one_client_take_no_more_than_its_share() -> None:
-    async with serving({"work": always({})}, limits=Limits(memory=4 * UNIT)) as peer:
+async def test_beyond_its_share_a_client_leaves_memory_to_others() -> None:
+    async with serving({"work": always({})}, limits=Limits(memory=8 * UNIT)) as peer:
         memory = peer.served.setup.memory
-        async with unfinished(peer, 2 * UNIT):
-            await true(lambda: memory.bodies == 2 * UNIT)
-            await refused(peer)
-            memory.take("another client", UNIT)
-            memory.release("another client", UNIT)
+        async with unfinished(peer, 4 * UNIT), unfinished(peer, 2 * UNIT):
+            await true(lambda: memory.bodies == 6 * UNIT)
+            await refused(peer)  # more than one unit, which would leave less than one
+            memory.take("another client", 2 * UNIT)
+            memory.release("another client", 2 * UNIT)
         await true(lambda: memory.bodies == 0)
         assert (await send_large(peer)).state == "completed"
 

@@ -17,6 +17,8 @@ from .clients import Connection, Places
 ROOM_FRACTION = 32
 """Part of the bound that is freed at a time, so that few requests have to free any."""
 
+RESERVE_FRACTION = 8
+"""Part of the bound that is left to others by a client whose bodies exceed its share."""
 
 UNCOUNTED_BODY = 4096
 """Bytes up to which a body is not counted."""
@@ -30,17 +32,18 @@ class Memory:
     Args:
         tasks: The live tasks of this process, and the store behind them.
         limit: The bound in bytes.
-        per_client: The bound on the bodies of one client; None for no limit.
+        share: The bytes of bodies from which on a client leaves some memory to others; None to
+            leave none.
 
     Attributes:
         limit: The bound in bytes.
         bodies: Bytes of request bodies whose tasks are not stored yet.
     """
 
-    def __init__(self, tasks: LiveTasks, limit: int, per_client: int | None = None) -> None:
+    def __init__(self, tasks: LiveTasks, limit: int, share: int | None = None) -> None:
         self.limit = limit
         self.bodies = 0
-        self._per_client = per_client
+        self._share = share
         self._bodies_of: Counter[str] = Counter()
         self._tasks = tasks
         self._awaited: WeakKeyDictionary[Connection, str] = WeakKeyDictionary()
@@ -67,10 +70,8 @@ class Memory:
         Raises:
             TooMuchError: The bound is reached, also without the tasks that may be deleted.
         """
-        if self._per_client is not None and self._bodies_of[client] + size > self._per_client:
-            share = f"the client's share of the memory, {self._per_client} bytes"
-            raise TooMuchError(f"The bodies that arrive exceed {share}")
-        self.check(client, size)
+        is_over = self._share is not None and self._bodies_of[client] + size > self._share
+        self.check(client, size + (self.limit // RESERVE_FRACTION if is_over else 0))
         self.bodies += size
         self._bodies_of[client] += size
 
