@@ -38,20 +38,22 @@ each_model = pytest.mark.parametrize("model", MODELS, ids=lambda model: model.__
 
 
 def read_by_sdk(model: Model) -> Any:
-    """Return *model* as the SDK reads its JSON; it refuses unknown fields."""
+    """Return *model* as the SDK reads its JSON; the SDK refuses unknown fields."""
     return ParseDict(model.to_dict(), MODELS[type(model)]())
 
 
 def test_every_public_model_is_compared_with_the_sdk() -> None:
     public = [getattr(apcore_a2a_client, name) for name in apcore_a2a_client.__all__]
     models = {p for p in public if isinstance(p, type) and issubclass(p, Model)}
-    assert models - {Restarted} == set(MODELS)  # the client makes it, and no agent sends it
+    assert models - {Restarted} == set(MODELS)  # made by the client, not sent by agents
 
 
 @each_model
 @some
 @given(data=st.data())
-def test_a_model_is_read_and_written_like_the_sdks(model: type[Model], data: st.DataObject) -> None:
+def test_a_model_is_read_and_written_like_its_sdk_message(
+    model: type[Model], data: st.DataObject
+) -> None:
     message = data.draw(shapes(MODELS[model]))
     read = model.from_dict(json_of(message))
     assert read_by_sdk(read) == message
@@ -100,7 +102,7 @@ BUILT = [
 
 
 @pytest.mark.parametrize("built", BUILT, ids=lambda model: type(model).__name__)
-def test_a_constructed_model_is_written_as_it_and_the_sdk_read_it(built: Model) -> None:
+def test_a_constructed_model_survives_a_round_trip_through_json_and_the_sdk(built: Model) -> None:
     assert type(built).from_dict(load(dump(built.to_dict()))) == built
     assert type(built).from_dict(json_of(read_by_sdk(built))).to_dict() == without_zeros(
         built.to_dict()
@@ -113,7 +115,7 @@ def without_zeros(written: Json) -> Json:
 
 
 @pytest.mark.parametrize("kind", SCHEMES)
-def test_each_type_of_security_scheme_maps_to_the_sdks(kind: str) -> None:
+def test_each_type_of_security_scheme_maps_to_its_sdk_field(kind: str) -> None:
     names = {
         "key": "api_key_security_scheme",
         "http": "http_auth_security_scheme",

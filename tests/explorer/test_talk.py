@@ -78,14 +78,14 @@ def question(page: Page) -> Locator:
 
 
 def begin_conversation(visit: Visit) -> Page:
-    """Open a conversation."""
+    """Open the page of a new conversation."""
     page = visit.go("conversations")
     page.get_by_role("link", name="New conversation").click()
     return page
 
 
 def request_deletion(visit: Visit) -> Page:
-    """Call `files.delete` for the report on the skill's page, up to its approval."""
+    """Call `files.delete` on its skill page; return when the page asks for approval."""
     page = visit.go("skills/files.delete")
     page.get_by_label("path").fill("report.txt")
     page.get_by_role("button", name="Stream", exact=True).click()
@@ -132,16 +132,16 @@ def test_an_offered_answer_is_sent_by_its_button(visit: Visit) -> None:
 def test_several_questions_are_answered_one_after_the_other(visit: Visit) -> None:
     page = begin_conversation(visit)
     say(page, "{}", "table.book")
-    asks = question(page)
-    expect(asks).to_contain_text("For which day?")
-    expect(asks).to_contain_text("places: [ 2 ]")
-    asks.get_by_role("button", name="Reply").click()
-    expect(asks).to_contain_text("Enter an answer first.")
-    asks.get_by_label("Answer").fill('{"day": "Friday"}')
-    asks.get_by_role("button", name="Reply").click()
-    expect(asks).to_contain_text("For how many?")
-    asks.get_by_label("Answer").fill('{"day": "Friday", "guests": 2}')
-    asks.get_by_label("Answer").press("Control+Enter")
+    form = question(page)
+    expect(form).to_contain_text("For which day?")
+    expect(form).to_contain_text("places: [ 2 ]")
+    form.get_by_role("button", name="Reply").click()
+    expect(form).to_contain_text("Enter an answer first.")
+    form.get_by_label("Answer").fill('{"day": "Friday"}')
+    form.get_by_role("button", name="Reply").click()
+    expect(form).to_contain_text("For how many?")
+    form.get_by_label("Answer").fill('{"day": "Friday", "guests": 2}')
+    form.get_by_label("Answer").press("Control+Enter")
     expect(conversation_tasks(page).get_by_text('booked: "Friday for 2"')).to_be_visible()
 
 

@@ -44,7 +44,7 @@ VALUES: dict[str, Any] = {
 
 
 class Gives(Module):
-    """Returns the value of a name."""
+    """Returns the entry of `VALUES` that the input names."""
 
     input_schema = What
 
@@ -98,7 +98,7 @@ class Pays(Module):
 
 
 class Fails(Module):
-    """Fails with a reason."""
+    """Fails with the reason in the input."""
 
     input_schema = What
 
@@ -145,7 +145,7 @@ CARD: Json = {
 
 
 def task(state: str = "COMPLETED", *parts: Json, said: Sequence[Json] = (), **fields: Any) -> Json:
-    """Return a task of A2A 1.0, with *parts* in its artifact."""
+    """Return a task of A2A 1.0: *parts* are in its artifact, *said* in its status message."""
     status: Json = {"state": f"TASK_STATE_{state}", "timestamp": "2026-01-02T03:04:05Z"}
     if said:
         status["message"] = {"role": "ROLE_AGENT", "messageId": "m", "parts": [*said]}
@@ -156,7 +156,8 @@ def task(state: str = "COMPLETED", *parts: Json, said: Sequence[Json] = (), **fi
 class FakeAgent:
     """An agent that answers each method with its entry in `results`.
 
-    A list is a stream of events; a function is called, and returns the answer.
+    A list is sent as a stream of events, and a `Response` as it is. A function is called, and its
+    result is the answer.
     """
 
     url = ""
@@ -194,7 +195,7 @@ class FakeAgent:
 
 
 def sends(value: Json) -> Json:
-    """Return an answer to SendMessage with this task."""
+    """Return the answer to SendMessage that contains the task *value*."""
     return {"result": {"task": value}}
 
 
@@ -288,7 +289,8 @@ class Screen:
     def interrupt(self) -> None:
         """Press Ctrl+C, and again if nothing happens, as people do.
 
-        CPython checks for signals before it reads; one that arrives in between waits.
+        CPython checks for signals before it reads; one that arrives in between is seen only
+        after the read.
         """
         for _ in range(2):
             self.process.send_signal(signal.SIGINT)

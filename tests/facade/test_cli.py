@@ -282,7 +282,7 @@ def folder(tmp_path: Path) -> Path:
         ),
         (["--allowed-hosts", "a.*"], "--allowed-hosts may have a * alone"),
         (["--tenant", "billing"], "--tenant takes NAME=SKILL, or skills, not 'billing'"),
-        (["--tenant", "a/b=tea"], "--tenant may have ASCII letters, digits and . _ ~ - in names"),
+        (["--tenant", "a/b=tea"], "--tenant needs names of ASCII letters, digits and . _ ~ -"),
         (["--tenant", "v1=no.such"], "--tenant can't have the name 'v1'"),
         (["--tenant", "tea=no.such"], "--tenant has no skill for 'tea'"),
         (

@@ -69,6 +69,7 @@ class Caller:
         return answer["result"]
 
     def answer(self, method: str, **params: Any) -> Json:
+        """Return the whole JSON-RPC response of a call, which may be an error."""
         request = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
         answer: Json = self._http.post("/", json=request).json()
         return answer
@@ -98,7 +99,7 @@ class Caller:
         return task
 
     def config(self, task: Json, config_id: str = "") -> Json:
-        """Return a push config of the task, as in 0.3."""
+        """Return a push config of the task, in the format of 0.3."""
         more = {"pushNotificationConfigId": config_id} if config_id else {}
         config: Json = self.ask("tasks/pushNotificationConfig/get", id=task["id"], **more)
         return config
@@ -117,7 +118,7 @@ STORE: ContextVar[str] = ContextVar("store", default="memory")
 
 @contextmanager
 def agent(options: Json | None = None, **settings: Any) -> Iterator[Caller]:
-    """Run an agent in development mode that signs with SECRET; yield a client."""
+    """Run an agent in development mode, which signs with SECRET; yield a client of it."""
     registry, held = Registry(), HeldModule()
     registry.register("echo", Echo())
     registry.register("held", held)

@@ -10,7 +10,7 @@ from .asking import Agent
 pytestmark = pytest.mark.rotating("agent", "rpc", "way")
 
 
-def sent(agent: Agent) -> bytes:
+def send_body(agent: Agent) -> bytes:
     """Return the body of a valid send."""
     params = agent.params()
     request = {"jsonrpc": "2.0", "id": 1, "method": agent.method("send"), "params": params}
@@ -31,8 +31,8 @@ def sent(agent: Agent) -> bytes:
     ],
 )
 def test_another_content_type_is_not_supported(agent: Agent, media_type: str) -> None:
-    """Web pages can send the first three without a preflight request (CORS)."""
-    assert agent.post(sent(agent), {"Content-Type": media_type}).code == -32005
+    """Web pages can send the first four without a preflight request (CORS)."""
+    assert agent.post(send_body(agent), {"Content-Type": media_type}).code == -32005
 
 
 @pytest.mark.parametrize(
@@ -46,25 +46,25 @@ def test_another_content_type_is_not_supported(agent: Agent, media_type: str) ->
     ],
 )
 def test_every_content_type_of_json_is_accepted(agent: Agent, media_type: str) -> None:
-    assert agent.post(sent(agent), {"Content-Type": media_type}).state == "completed"
+    assert agent.post(send_body(agent), {"Content-Type": media_type}).state == "completed"
 
 
 def test_a_missing_content_type_means_json(agent: Agent) -> None:
     path = "/message:send" if agent.restful else "/"
-    answer = agent.request("POST", path, content=sent(agent), headers=agent.headers)
+    answer = agent.request("POST", path, content=send_body(agent), headers=agent.headers)
     assert "content-type" not in answer.response.request.headers
     assert answer.state == "completed"
 
 
 def test_a_compressed_body_is_a_parse_error(agent: Agent) -> None:
     """It is never decompressed, so a small body can't exhaust the memory."""
-    packed = gzip.compress(b" " * 2**20 + sent(agent))
+    packed = gzip.compress(b" " * 2**20 + send_body(agent))
     assert agent.post(packed, {"Content-Encoding": "gzip"}).code == -32700
 
 
 @pytest.mark.parametrize("verb", ["GET", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS"])
 def test_json_rpc_accepts_only_post(rpc: Agent, verb: str) -> None:
-    response = rpc.client.request(verb, "/", content=sent(rpc))
+    response = rpc.client.request(verb, "/", content=send_body(rpc))
     assert response.status_code == 405
     assert response.headers["allow"] == "POST"
     assert rpc.send().state == "completed"
@@ -110,7 +110,9 @@ def test_other_paths_are_not_found(rpc: Agent, verb: str, path: str) -> None:
         ("PATCH", "/extendedAgentCard"),
     ],
 )
-def test_another_verb_is_not_found_or_not_allowed_in_rest(rpc: Agent, verb: str, path: str) -> None:
+def test_a_wrong_verb_on_a_rest_path_is_not_found_or_not_allowed(
+    rpc: Agent, verb: str, path: str
+) -> None:
     assert rpc.client.request(verb, path).status_code in {404, 405}
 
 
@@ -125,20 +127,20 @@ def test_pages_are_read_only(rpc: Agent, verb: str, path: str) -> None:
 def test_an_unknown_version_is_not_supported(agent: Agent, version: str) -> None:
     raw = version.encode()
     for answer in (
-        agent.post(sent(agent), {"A2A-Version": raw}),
-        agent.post(sent(agent), {"A2A-Version": raw, "Accept": "text/event-stream"}),
+        agent.post(send_body(agent), {"A2A-Version": raw}),
+        agent.post(send_body(agent), {"A2A-Version": raw, "Accept": "text/event-stream"}),
     ):
         assert answer.code == -32009
 
 
 @pytest.mark.parametrize("version", ["1.0", "1.0.1", "1.0.17", ""])
-def test_patches_of_a_known_version_are_accepted(agent: Agent, version: str) -> None:
-    assert agent.post(sent(agent), {"A2A-Version": version}).state == "completed"
+def test_patch_releases_of_a_known_version_are_accepted(agent: Agent, version: str) -> None:
+    assert agent.post(send_body(agent), {"A2A-Version": version}).state == "completed"
 
 
 @pytest.mark.parametrize("version", ["0.3", "0.3.0", "0.3.7"])
 def test_version_0_3_is_supported_only_in_json_rpc(agent: Agent, version: str) -> None:
-    answer = agent.post(sent(agent), {"A2A-Version": version})
+    answer = agent.post(send_body(agent), {"A2A-Version": version})
     assert answer.code == (-32009 if agent.restful else None)
 
 
@@ -149,14 +151,14 @@ def test_the_version_may_be_a_query_parameter(
 ) -> None:
     path = f"{'/message:send' if agent.restful else '/'}?{name}={version}"
     answer = agent.request(
-        "POST", path, content=sent(agent), headers={"Content-Type": "application/json"}
+        "POST", path, content=send_body(agent), headers={"Content-Type": "application/json"}
     )
     assert answer.code == code
 
 
 def test_the_method_decides_the_dialect_whatever_the_version_says(rpc: Agent) -> None:
     other = "0.3" if rpc.modern else "1.0"
-    answer = rpc.post(sent(rpc), {"A2A-Version": other})
+    answer = rpc.post(send_body(rpc), {"A2A-Version": other})
     assert answer.state == "completed"
     assert ("kind" in answer.task) == (not rpc.modern)
 
@@ -166,13 +168,13 @@ def test_the_method_decides_the_dialect_whatever_the_version_says(rpc: Agent) ->
 )
 def test_an_unknown_query_is_ignored(agent: Agent, query: str) -> None:
     path = "/message:send" if agent.restful else "/"
-    assert agent.post(sent(agent), path=path + query).state == "completed"
+    assert agent.post(send_body(agent), path=path + query).state == "completed"
 
 
 @pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://localhost", "x", ""])
 def test_a_web_page_of_another_origin_is_refused(agent: Agent, origin: str) -> None:
     path = "/message:send" if agent.restful else "/"
-    response = agent.client.post(path, content=sent(agent), headers={"Origin": origin})
+    response = agent.client.post(path, content=send_body(agent), headers={"Origin": origin})
     assert response.status_code == 403
     assert "access-control-allow-origin" not in response.headers
 

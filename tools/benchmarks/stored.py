@@ -26,7 +26,7 @@ class Asked:
 
 
 class CountingStore:
-    """A store that counts the calls of its methods, except those it makes itself."""
+    """A wrapper that counts calls of a store's methods, but not those by the store itself."""
 
     def __init__(self, store: object, asked: Asked) -> None:
         vars(self).update(_store=store, _asked=asked)
@@ -45,7 +45,7 @@ class CountingStore:
 
 
 def watched(address: str, asked: Asked) -> CountingStore:
-    """Return the store at an address, which counts its calls."""
+    """Open the store at an address; return it with its calls counted in *asked*."""
     from apcore_a2a_server.store import Store, open_store  # not in apcore-a2a 0.8
 
     Store.register(CountingStore)
@@ -58,7 +58,7 @@ class Place:
 
     Attributes:
         address: The address for `--store`.
-        pid: The database's process; None if it has none.
+        pid: Id of the main process of the database server; None without a server.
     """
 
     address: str
@@ -71,7 +71,7 @@ class Place:
 
 @contextmanager
 def places(names: Sequence[str], say: Callable[[str], None]) -> Iterator[dict[str, Place]]:
-    """Create locations for new stores of these names, on a disk; skip PostgreSQL if missing."""
+    """Create locations for new stores, by name; leave out PostgreSQL if it is not installed."""
     with ExitStack() as stack:
         locations: dict[str, Place] = {}
         for name in names:

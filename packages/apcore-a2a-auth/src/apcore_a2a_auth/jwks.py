@@ -54,6 +54,7 @@ class Jwks:
         self._shown_url = without_secrets(url or issuer or "")  # for logs and errors
         self._is_url_given = url is not None
         self._ssl = httpx.create_ssl_context()  # at start-up, because it takes 20 ms
+        # pairs of key id and key; None for a key that this package cannot use
         self._keys: list[tuple[Any, VerificationKey | None]] = []
         self._fetched_at = self._tried_at = float("-inf")
         self._is_failing = False
@@ -84,7 +85,7 @@ class Jwks:
             return
         if now - tried_at >= RETRY:
             self._start_fetch()
-        # while the issuer is down, its last keys are used without waiting for the next attempt
+        # an issuer that was down at a recent attempt: use its last keys, and do not wait for it
         is_usable = self._is_failing and age <= MAX_STALE and now - tried_at < LIFETIME
         if age >= LIFETIME and not is_usable and self._fetch_task is not None:
             await asyncio.shield(self._fetch_task)
@@ -150,7 +151,7 @@ async def _get_document(client: httpx.AsyncClient, url: str) -> Object:
     """Return the JSON object at *url*, of at most MAX_BYTES.
 
     Raises:
-        ValueError: The response is another one; the message is safe to log.
+        ValueError: The response is not such an object; the message is safe to log.
     """
     headers = {"accept": "application/json", "accept-encoding": "identity"}
     body = bytearray()

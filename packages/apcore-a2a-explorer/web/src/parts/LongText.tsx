@@ -1,9 +1,9 @@
 import { useState } from "preact/hooks";
 import { counted } from "./counted";
 
-const STEP = 20_000; // characters
+const STEP = 20_000; // characters shown at first
 
-/** Preformatted text; of a long one the beginning, with a button to show more. */
+/** Preformatted text; a long text is cut, with a button to show more of it. */
 export function LongText({ text, code = false }: { text: string; code?: boolean }) {
   const [shown, setShown] = useState(STEP);
   const rest = text.length - shown;

@@ -24,7 +24,7 @@ BUCKETS = (0.005, 0.025, 0.1, 0.5, 1, 5, 10, 30, 60, 120, 300)
 class Metrics:
     """Counters of tasks, requests and notifications, and the page that shows them.
 
-    Labels are task states, HTTP statuses and delivery results, so clients cannot add new ones.
+    Label values are task states, HTTP statuses and delivery results: clients cannot add others.
 
     Args:
         webhooks: Whether to count deliveries of notifications.
@@ -69,15 +69,15 @@ class Metrics:
         self._webhooks.labels(result).inc(number)
 
     def on_state(self, before: TaskRecord | None, after: TaskRecord) -> None:
-        """Count a task that entered a state, and observe the duration of a run that has ended.
+        """Count a task that entered a state, and observe the duration of its last run once it ends.
 
-        A task that another replica has lost enters the state working a second time.
+        An orphaned task that is started again enters the state working a second time.
         """
         status = after.task.status
         self._tasks.labels(NAMES[status.state]).inc()
         if before is not None and before.task.status.state == WORKING and status.state in TERMINAL:
             started = before.task.status.timestamp.ToNanoseconds()
-            # another replica, whose clock may be ahead, may have started the task
+            # negative if the task was started by another replica whose clock is ahead
             seconds = (status.timestamp.ToNanoseconds() - started) / 1e9
             self._seconds.observe(max(seconds, 0))
 

@@ -7,7 +7,7 @@ from typing import Any
 from apcore_a2a_server.fields import LIST_TYPES, OptionError
 
 EVERY_SKILL = "skills"
-"""Value of the option that makes each skill a tenant of its own name."""
+"""Value of the option that makes each skill a tenant with the id of the skill as its name."""
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._~-]{0,254}")
 """Names that need no escape in a path (RFC 3986 §2.3)."""
 RESERVED = ("agent", "extendedAgentCard", "health", "metrics", "tasks", "v1")
@@ -56,7 +56,7 @@ def check_name(name: Any) -> None:
         OptionError: It cannot.
     """
     if not isinstance(name, str) or not NAME.fullmatch(name):
-        problem = "may have ASCII letters, digits and . _ ~ - in names, a letter or digit first"
+        problem = "needs names of ASCII letters, digits and . _ ~ -, a letter or digit first"
         raise OptionError("tenants", f"{problem}, not {name!r}")
 
 

@@ -30,7 +30,7 @@ class LandingPage:
     """The response to requests that are not JSON-RPC: HTML for browsers, 405 for programs.
 
     A browser is a client whose `Accept` header names HTML (RFC 9110 §12.5.1); programs send
-    `*/*`, `application/json` or nothing.
+    `*/*`, `application/json` or nothing. The paths of tenants have no page.
 
     Args:
         name: The agent's name.
@@ -44,8 +44,8 @@ class LandingPage:
         """Respond to a request that is not a POST."""
         accepted = request_headers(scope).get("accept", "").lower().split(",")
         media_types = [media_range.split(";")[0].strip() for media_range in accepted]
-        is_page = "text/html" in media_types and TENANT not in scope
-        if scope["method"] == "GET" and is_page:
+        wants_page = "text/html" in media_types and TENANT not in scope
+        if scope["method"] == "GET" and wants_page:
             await respond(send, self._page, media_type=b"text/html; charset=utf-8")
         else:
             hint = {"error": "Send JSON-RPC 2.0 here with POST"}
@@ -55,8 +55,8 @@ class LandingPage:
 def landing_page(name: str, explorer_path: str | None = None) -> str:
     """Return HTML that names the agent, and links its card and its explorer.
 
-    The page loads nothing: its security headers would forbid it. The links are relative, since
-    an agent may be mounted at any path, or be behind a proxy that removes a prefix.
+    The page loads no other files, as its security headers forbid them. The links are relative,
+    since an agent may be mounted at any path, or be behind a proxy that removes a prefix.
 
     Example:
         ```python

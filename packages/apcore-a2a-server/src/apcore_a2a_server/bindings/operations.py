@@ -17,7 +17,7 @@ from apcore_a2a_server.modules.threads import large_values
 from apcore_a2a_server.store import DiskFullError, Payload, UnavailableError
 
 LARGE_RESULT = 64 * 1024  # bytes
-"""From this size on, tasks are encoded in a thread."""
+"""Tasks and pages of tasks that are larger than this are encoded in a thread."""
 
 Operation: TypeAlias = Callable[[Handler, Request], Awaitable[Any]]
 
@@ -65,7 +65,7 @@ class Stream(NamedTuple):
 
 
 class Params(NamedTuple):
-    """The params of a request: the SDK's message, and the parts of a send as they came in JSON."""
+    """The params of a request: the SDK's message and, for a send, its parts in original JSON."""
 
     message: Any
     json_parts: Any
@@ -115,6 +115,7 @@ async def perform(
         return _encode_page(dialect, message, result, length)
     if not isinstance(result, AsyncGenerator):
         return result
+    # a subscription stays open while the task is paused; the stream of a send ends there
     until = TERMINAL if isinstance(message, a2a.SubscribeToTaskRequest) else SETTLED
     return Stream(result, partial(dialect.event, history_length=length, until=until))
 
@@ -135,7 +136,7 @@ async def call(method: str, params: Params, handler: Handler, caller: Caller) ->
     request = Request(params.message, caller, params.json_parts, last_event_id, dialect.version)
     try:
         return await operation(handler, request)
-    except DiskFullError:  # the store's own errors, which have no code in the protocol
+    except DiskFullError:  # errors of stores have no code in the protocol
         raise StoreDownError(DISK_FULL) from None
     except UnavailableError:
         raise StoreDownError from None
@@ -144,7 +145,7 @@ async def call(method: str, params: Params, handler: Handler, caller: Caller) ->
 def _encode_page(
     dialect: V1, request: a2a.ListTasksRequest, page: a2a.ListTasksResponse, length: int | None
 ) -> Json:
-    """Encode a page of tasks, with artifacts on request in 1.0 (§3.1.4)."""
+    """Encode a page of tasks; in 1.0, artifacts are left out unless requested (§3.1.4)."""
     artifacts = dialect.version == "0.3" or request.include_artifacts
     tasks = [dialect.task(task, length, artifacts=artifacts) for task in page.tasks]
     return {"tasks": tasks, **_page_members(dialect, page)}
@@ -153,7 +154,7 @@ def _encode_page(
 def _dump_page(
     dialect: V1, request: a2a.ListTasksRequest, page: a2a.ListTasksResponse, length: int | None
 ) -> bytes:
-    """Return the JSON of a page, task by task: between two of them other threads get a turn."""
+    """Return a page as JSON, encoded task by task so that other threads get a turn in between."""
     artifacts = dialect.version == "0.3" or request.include_artifacts
     tasks = [dump_json(dialect.task(task, length, artifacts=artifacts)) for task in page.tasks]
     empty_page = dump_json({**_page_members(dialect, page), "tasks": []})
@@ -161,7 +162,7 @@ def _dump_page(
 
 
 def _page_members(dialect: V1, page: a2a.ListTasksResponse) -> Json:
-    """Return the members of a page beside its tasks; in 1.0 it always has all three."""
+    """Return the members of a page besides its tasks; in 1.0 they are always present."""
     if dialect.version == "0.3":
         return {"nextCursor": page.next_page_token} if page.next_page_token else {}
     return {
@@ -181,7 +182,7 @@ def history_length(params: Params) -> int | None:
 
 
 def _last_event_id(caller: Caller) -> int | None:
-    """Return the version in the header `Last-Event-ID`; None if it has none of ours."""
-    # a foreign id is ignored, as browsers send whatever the last event had
+    """Return the version in the header `Last-Event-ID`; None if it is missing or not a version."""
+    # other ids are ignored: browsers send the id of the last event, whichever server it came from
     text = caller.headers.get("last-event-id", "")
     return int(text) if text.isascii() and text.isdigit() and len(text) < 16 else None

@@ -19,7 +19,7 @@ from .validation import bound_schemas
 logger = logging.getLogger("apcore_a2a.skills")
 
 MAX_ID = 512
-"""Characters."""
+"""Maximum length of a skill id, in characters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Skill:
     needs_approval: bool
     """Whether the module, or its YAML, requires approval of calls."""
     is_gated: bool
-    """Whether the module itself requires approval; before 0.31, apcore's gate ignores its YAML."""
+    """Whether the module's code requires approval; before 0.31, apcore's gate ignores its YAML."""
     discoverable: bool
     time_limit: float | None
     """The module's own time limit in seconds."""
@@ -88,7 +88,7 @@ class Skills:
         return skill is not None and skill.discoverable
 
     def get_definition(self, module_id: str) -> Any | None:
-        """Return the skill's descriptor, the same object until it changes; None without a skill."""
+        """Return the skill's descriptor (the same object until it changes), or None if unknown."""
         skill = self._find(module_id)
         return skill.descriptor if skill else None
 
@@ -127,8 +127,8 @@ class Skills:
             extra = {"event": "module_skipped"}
             logger.exception("Skipping broken module %s", clean(skill_id), extra=extra)
             entries = {skill_id: None}
-        # The registry may have changed during the read, which holds no lock: then the entry may
-        # be the old module's, and is used once but not cached.
+        # The lock is not held during the read, so the registry may have changed since: then the
+        # entry may describe the old module. It is used for this call, but not cached.
         with self._lock:
             if generation == self.generation:
                 self._skills |= entries
@@ -161,7 +161,7 @@ def is_asynchronous(module: object) -> bool:
 
 
 def computes(module: object) -> bool:
-    """Return whether a synchronous module declares that it computes, by `resources["cpu"]`."""
+    """Return whether the module declares that it computes for long, by `resources["cpu"]`."""
     resources: dict[str, Any] | None = getattr(module, "resources", None)
     return isinstance(resources, dict) and bool(resources.get("cpu"))
 

@@ -37,7 +37,7 @@ class PushConfigs:
         self._guard = guard
 
     async def answer(self, request: Any, version: Version, principal: str) -> Any:
-        """Perform a request about a task of the caller; return the result as JSON.
+        """Perform an operation on the push configs of a caller's task; return its result as JSON.
 
         Results have the format of A2A 1.0 §3.1.7 to §3.1.10, or of 0.3 §7.5 to §7.8.
 
@@ -51,7 +51,7 @@ class PushConfigs:
             TaskNotFoundError: The task has no such push config.
         """
         if isinstance(request, a2a.TaskPushNotificationConfig):
-            webhook = await self._checked(request, request.task_id, version, principal)
+            webhook = await self._checked_webhook(request, request.task_id, version, principal)
             edit = partial(with_webhook, webhook=webhook)
             await self._store.edit_webhooks(request.task_id, edit)
             return _webhook_json(webhook, version)
@@ -76,16 +76,16 @@ class PushConfigs:
             InvalidParamsError: A member is invalid, or the URL is not allowed.
         """
         config = send.configuration.task_push_notification_config
-        return await self._checked(config, send.message.task_id, version, principal)
+        return await self._checked_webhook(config, send.message.task_id, version, principal)
 
-    async def _checked(
+    async def _checked_webhook(
         self,
         config: a2a.TaskPushNotificationConfig,
         task_id: str,
         version: Version,
         principal: str,
     ) -> Webhook:
-        _check(config, version)
+        _check_members(config, version)
         try:
             await self._guard.check(config.url, principal)
         except RefusedError as error:
@@ -119,7 +119,7 @@ class PushConfigs:
             )
 
 
-def _check(config: a2a.TaskPushNotificationConfig, version: Version) -> None:
+def _check_members(config: a2a.TaskPushNotificationConfig, version: Version) -> None:
     authentication, schemes = config.authentication, schemes_of(config)
     if config.id and not CONFIG_ID.fullmatch(config.id):
         raise invalid("id", "must be at most 256 visible ASCII characters")
@@ -138,7 +138,7 @@ def _check(config: a2a.TaskPushNotificationConfig, version: Version) -> None:
 def _webhook_json(webhook: Webhook, version: Version) -> Json:
     """Return the push config and its status (SRS 7.1.7) as JSON.
 
-    The protocol has no members for the status; in 1.0, only a failed webhook has them.
+    The status is not part of the protocol; in 1.0, it is added only if the webhook has failed.
     """
     config, schemes = DIALECT_1.message(webhook.config), schemes_of(webhook.config)
     failed = {"status": "failed", "reason": webhook.failure} if webhook.failure else {}

@@ -30,7 +30,7 @@ class StoreFullError(StoreError, A2AError):
 
 
 class StaleError(StoreError):
-    """A change was made from a version that the task does not have any more."""
+    """A change was based on an old version of the task: another change came first."""
 
 
 class LeaseLostError(StaleError):
@@ -58,7 +58,7 @@ class KeyReusedError(RepeatedError):
 
 
 class UnavailableError(StoreError, OSError):
-    """The store can't be used: it is unreachable, locked by another process, or too new."""
+    """The store can't be used: for example, it is unreachable or locked by another process."""
 
 
 class DiskFullError(UnavailableError):
@@ -70,7 +70,7 @@ class MissingError(UnavailableError):
 
 
 class SchemaError(UnavailableError):
-    """The schema has another version than this package knows, or does not exist yet."""
+    """The store's tables do not exist yet, or their version is not the one this package knows."""
 
     def __init__(self, actual: int, supported: int) -> None:
         advice = "update apcore-a2a-server" if actual > supported else "apcore-a2a store migrate"

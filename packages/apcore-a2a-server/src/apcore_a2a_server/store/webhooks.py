@@ -42,7 +42,7 @@ class Webhook:
 
 
 EditWebhooks: TypeAlias = Callable[[Sequence[Webhook]], Sequence[Webhook]]
-"""Returns the new webhooks of a task; takes the existing ones."""
+"""Function that takes the existing webhooks of a task, and returns the new ones."""
 
 
 def with_webhook(webhooks: Sequence[Webhook], webhook: Webhook) -> list[Webhook]:
@@ -86,14 +86,14 @@ class Notification:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimRequest:
-    """The number of notifications that a process can deliver now.
+    """Limits on the notifications that a replica claims at once.
 
     Attributes:
-        limit: free slots in all.
-        per_host: free slots of one owner for one host.
-        per_owner: free slots of one owner.
-        hosts: pairs of owner and host without a free slot.
-        owners: owners without a free slot.
+        limit: the most notifications to claim in all.
+        per_host: the most notifications to claim of one owner for one host.
+        per_owner: the most notifications to claim of one owner.
+        hosts: pairs of owner and host to claim nothing for, as they have no free slot.
+        owners: owners to claim nothing for, as they have no free slot.
         seconds: how long the claimed notifications are leased.
     """
 
