@@ -1,4 +1,4 @@
-"""Connections to agents without event ids that break in the middle of a stream."""
+"""Streams of agents without event ids whose connection breaks in the middle."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -20,7 +20,7 @@ from .both import connected_client, each_kind
 pytestmark = [pytest.mark.anyio, pytest.mark.process, pytest.mark.rotating("kind")]
 
 Urls = Callable[[str], str]
-PLACES = {
+ENDPOINTS = {
     "sdk1": ("sdk1_steps", "/jsonrpc"),
     "sdk1 REST": ("sdk1_steps", "/rest"),
     "sdk1 0.3": ("sdk1_steps", "/v03"),
@@ -35,9 +35,9 @@ GET = (b"tasks/get", b"GetTask", b"GET /rest/tasks/")
 SUBSCRIBE = (b"tasks/resubscribe", b"SubscribeToTask", b":subscribe")
 """Marks of a request for a subscription."""
 
-each_place = pytest.mark.parametrize(
-    "place",
-    [pytest.param(name, marks=pytest.mark.smoke) if "sdk1" in name else name for name in PLACES],
+each_endpoint = pytest.mark.parametrize(
+    "endpoint",
+    [pytest.param(name, marks=pytest.mark.smoke) if "sdk1" in name else name for name in ENDPOINTS],
 )
 
 
@@ -61,7 +61,8 @@ class Proxy:
     """Proxy that breaks the connection after the first event with one of its marks.
 
     Attributes:
-        port: Port of the proxy; it has as many digits as the server's.
+        target: Port of the agent.
+        port: Port of the proxy; it has as many digits as the agent's.
         marks: Marks of the event after which the connection breaks, once.
         held: Marks of requests that wait for `released`.
         cut: Set when the connection was broken.
@@ -110,28 +111,32 @@ class Proxy:
         """Serve one connection."""
         await self.admits.wait()
         agent_reader, agent_writer = await asyncio.open_connection("127.0.0.1", int(self.target))
-        connected_client = asyncio.create_task(self.ask(reader, agent_writer))
+        requests = asyncio.create_task(self.forward_requests(reader, agent_writer))
         try:
-            await self.answer(agent_reader, writer)
+            await self.forward_responses(agent_reader, writer)
         finally:
-            connected_client.cancel()
+            requests.cancel()
             with suppress(OSError, asyncio.CancelledError):
-                await connected_client
+                await requests
             agent_writer.close()
 
-    async def ask(self, reader: asyncio.StreamReader, there: asyncio.StreamWriter) -> None:
+    async def forward_requests(
+        self, reader: asyncio.StreamReader, agent_writer: asyncio.StreamWriter
+    ) -> None:
         while chunk := await reader.read(65536):
             if any(mark in chunk for mark in SUBSCRIBE):
                 self.subscribed.set()
             if self.cut.is_set() and any(mark in chunk for mark in self.held):
                 self.waiting.set()
                 await self.released.wait()
-            there.write(chunk)
-            await there.drain()
+            agent_writer.write(chunk)
+            await agent_writer.drain()
 
-    async def answer(self, far: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def forward_responses(
+        self, agent_reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         seen = b""
-        while chunk := await far.read(65536):
+        while chunk := await agent_reader.read(65536):
             chunk = chunk.replace(f":{self.target}".encode(), f":{self.port}".encode())
             seen += chunk
             end = self.end_of_event(seen)
@@ -150,8 +155,11 @@ class Proxy:
         return end + 3 if begin >= 0 <= end else 0
 
 
-class Steps:
-    """Agent behind a proxy, and a client that reads its stream."""
+class SteppedAgent:
+    """An agent that takes a step when told, and a client that reads its stream through a proxy.
+
+    A second client, `control`, is connected to the agent directly.
+    """
 
     def __init__(self, proxy: Proxy, client: A2AClient, control: A2AClient) -> None:
         self.proxy, self.client, self.control = proxy, client, control
@@ -166,9 +174,9 @@ class Steps:
         for _ in range(count):
             await self.control.send_message(f"open {self.key}")
 
-    async def read(self, running_steps: int) -> None:
-        """Read the stream of a task of *steps* steps to its end."""
-        async for event in self.client.stream_message(f"steps {running_steps} {self.key}"):
+    async def read(self, count: int) -> None:
+        """Read the stream of a task of *count* steps to its end."""
+        async for event in self.client.stream_message(f"steps {count} {self.key}"):
             async with self.changed:
                 self.events.append(event)
                 self.changed.notify_all()
@@ -208,14 +216,14 @@ def steps_of(task: Task) -> int:
 @asynccontextmanager
 async def running_steps(
     urls: Urls,
-    place: str,
+    endpoint: str,
     kind: str = "async",
     *,
     marks: tuple[bytes, ...] = ARTIFACT,
     held: tuple[bytes, ...] = (),
-) -> AsyncIterator[Steps]:
-    """Yield an agent with a client behind a proxy and one without."""
-    name, path = PLACES[place]
+) -> AsyncIterator[SteppedAgent]:
+    """Yield an agent with two clients: one through a proxy, and one connected directly."""
+    name, path = ENDPOINTS[endpoint]
     url = urls(name)
     proxy = Proxy(url.rpartition(":")[2], marks, held)
     async with (
@@ -224,12 +232,12 @@ async def running_steps(
         connected_client(near + path, kind) as client,
         A2AClient(url + path) as control,
     ):
-        run = Steps(proxy, client, control)
-        run.doubles = place == "sdk03"
+        run = SteppedAgent(proxy, client, control)
+        run.doubles = endpoint == "sdk03"
         yield run
 
 
-async def assert_complete(run: Steps, count: int) -> None:
+async def assert_complete(run: SteppedAgent, count: int) -> None:
     """Check that the events report all steps once, as the agent does."""
     got = await run.control.get_task(run.task.id)
     assert [part.text for part in run.task.artifacts[0].parts] == [str(n + 1) for n in range(count)]
@@ -240,12 +248,12 @@ async def assert_complete(run: Steps, count: int) -> None:
     assert len({(each.state, each.timestamp) for each in statuses}) == len(statuses)
 
 
-@each_place
+@each_endpoint
 @each_kind
 async def test_a_stream_resumes_after_its_connection_broke(
-    urls: Urls, place: str, kind: str
+    urls: Urls, endpoint: str, kind: str
 ) -> None:
-    async with running_steps(urls, place, kind) as run:
+    async with running_steps(urls, endpoint, kind) as run:
         reading = asyncio.create_task(run.read(3))
         await run.open(1)
         await run.proxy.cut.wait()
@@ -256,12 +264,12 @@ async def test_a_stream_resumes_after_its_connection_broke(
         await assert_complete(run, 3)
 
 
-@each_place
+@each_endpoint
 @each_kind
 async def test_events_during_a_broken_connection_are_not_lost(
-    urls: Urls, place: str, kind: str
+    urls: Urls, endpoint: str, kind: str
 ) -> None:
-    async with running_steps(urls, place, kind) as run:
+    async with running_steps(urls, endpoint, kind) as run:
         reading = asyncio.create_task(run.read(3))
         await run.open(1)
         await run.proxy.cut.wait()
@@ -276,12 +284,12 @@ async def test_events_during_a_broken_connection_are_not_lost(
         await assert_complete(run, 3)
 
 
-@each_place
+@each_endpoint
 @each_kind
 async def test_the_end_of_a_task_during_a_broken_connection_is_not_lost(
-    urls: Urls, place: str, kind: str
+    urls: Urls, endpoint: str, kind: str
 ) -> None:
-    async with running_steps(urls, place, kind) as run:
+    async with running_steps(urls, endpoint, kind) as run:
         reading = asyncio.create_task(run.read(3))
         await run.open(1)
         await run.proxy.cut.wait()
@@ -294,9 +302,9 @@ async def test_the_end_of_a_task_during_a_broken_connection_is_not_lost(
         await assert_complete(run, 3)
 
 
-@each_place
-async def test_a_stream_that_broke_before_its_artifact_resumes(urls: Urls, place: str) -> None:
-    async with running_steps(urls, place, marks=STATUS) as run:
+@each_endpoint
+async def test_a_stream_that_broke_before_its_artifact_resumes(urls: Urls, endpoint: str) -> None:
+    async with running_steps(urls, endpoint, marks=STATUS) as run:
         reading = asyncio.create_task(run.read(2))
         await run.proxy.cut.wait()
         await run.open(2)
@@ -304,17 +312,17 @@ async def test_a_stream_that_broke_before_its_artifact_resumes(urls: Urls, place
         await assert_complete(run, 2)
 
 
-@each_place
+@each_endpoint
 async def test_an_event_between_subscription_and_snapshot_counts_once(
-    urls: Urls, place: str
+    urls: Urls, endpoint: str
 ) -> None:
-    """Where the client also fetches the task, a chunk may be in both."""
-    async with running_steps(urls, place, held=GET) as run:
+    """If the client also fetches the task, a chunk may be in the task and in the stream."""
+    async with running_steps(urls, endpoint, held=GET) as run:
         reading = asyncio.create_task(run.read(4))
         await run.open(1)
         await run.proxy.cut.wait()
         await run.wait_for_events(1)
-        if "0.3" in place or place == "sdk03":
+        if "0.3" in endpoint or endpoint == "sdk03":
             await run.proxy.waiting.wait()
         await run.open(1)
         await run.wait_for_steps(2)
@@ -325,12 +333,12 @@ async def test_an_event_between_subscription_and_snapshot_counts_once(
         await assert_complete(run, 4)
 
 
-@each_place
+@each_endpoint
 @each_kind
 async def test_the_chunks_of_a_broken_stream_are_complete(
-    urls: Urls, place: str, kind: str
+    urls: Urls, endpoint: str, kind: str
 ) -> None:
-    async with running_steps(urls, place, kind) as run:
+    async with running_steps(urls, endpoint, kind) as run:
         chunks: list[Any] = []
 
         async def read() -> None:
@@ -347,12 +355,12 @@ async def test_the_chunks_of_a_broken_stream_are_complete(
     assert "".join(chunks) == "123"
 
 
-@each_place
+@each_endpoint
 @pytest.mark.parametrize("marks", [ARTIFACT, NO_EVENT], ids=["broken", "whole"])
 async def test_a_call_counts_each_chunk_once(
-    urls: Urls, place: str, marks: tuple[bytes, ...]
+    urls: Urls, endpoint: str, marks: tuple[bytes, ...]
 ) -> None:
-    async with running_steps(urls, place, marks=marks) as run:
+    async with running_steps(urls, endpoint, marks=marks) as run:
         call = asyncio.create_task(run.client.call("steps", f"steps 3 {run.key}"))
         with suppress(TimeoutError):  # a client may do without a subscription
             await asyncio.wait_for(run.proxy.subscribed.wait(), 1)

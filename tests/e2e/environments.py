@@ -1,4 +1,4 @@
-"""Environments with other versions and other languages, built once and cached in `.cache/`."""
+"""Environments with other versions of packages, or for Node; built once, cached in `.cache/`."""
 
 import hashlib
 import os
@@ -23,7 +23,7 @@ def python_environment(name: str, *requirements: str, sources: Sequence[Path] = 
     Sources are installed as editable: only a change of their requirements needs a new environment.
     """
     uv = tool("uv")
-    required = [*requirements, *(Path(path, "pyproject.toml").read_text() for path in sources)]
+    projects = [Path(path, "pyproject.toml").read_text() for path in sources]
     editable = [argument for path in sources for argument in ("--editable", str(path))]
 
     def install(folder: Path) -> None:
@@ -31,7 +31,7 @@ def python_environment(name: str, *requirements: str, sources: Sequence[Path] = 
         python = str(interpreter(folder))
         run(uv, "pip", "install", "--quiet", "--python", python, *editable, *requirements)
 
-    return interpreter(made(name, [sys.version, *required], install))
+    return interpreter(cached(name, [sys.version, *requirements, *projects], install))
 
 
 def node_modules(*requirements: str) -> Path:
@@ -43,16 +43,16 @@ def node_modules(*requirements: str) -> Path:
         options = ("--no-audit", "--no-fund", "--ignore-scripts", "--loglevel=error")
         run(npm, "install", "--prefix", str(folder), *options, *requirements)
 
-    return made("node", requirements, install)
+    return cached("node", requirements, install)
 
 
 def interpreter(folder: Path) -> Path:
     return folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
 
 
-def made(name: str, parts: Sequence[str], install: Callable[[Path], None]) -> Path:
-    """Return the folder of an environment, building it first if it is not in the cache."""
-    digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:12]
+def cached(name: str, key_parts: Sequence[str], install: Callable[[Path], None]) -> Path:
+    """Return the folder of an environment; build it first if none is cached for *key_parts*."""
+    digest = hashlib.sha256("\0".join(key_parts).encode()).hexdigest()[:12]
     folder = CACHE / f"{name}-{digest}"
     if not folder.is_dir():
         CACHE.mkdir(parents=True, exist_ok=True)

@@ -339,7 +339,7 @@ class TestOrdersPrice:
         assert set(definition.input_schema["$defs"]) == {"Address", "Customer", "Line"}
 
     @pytest.mark.parametrize(("cents", "tax"), [(0, 0), (2, 0), (3, 1), (12, 2), (13, 3)])
-    async def test_half_a_cent_is_rounded_up(
+    async def test_the_tax_is_rounded_to_the_nearest_cent(
         self, executor: Executor, cents: int, tax: int
     ) -> None:
         line = {"sku": "pin", "quantity": 1, "unit_cents": cents}

@@ -32,7 +32,7 @@ pytestmark = pytest.mark.anyio
 
 
 def assert_too_much(answer: Any, text: str) -> None:
-    """Check that a request is refused with the time of a retry."""
+    """Check that a request is refused with a Retry-After header."""
     assert answer.response.status_code == 429
     assert answer.response.headers["retry-after"] == "1"
     assert (answer.code or answer.error["code"]) in (-32029, 429)
@@ -268,7 +268,7 @@ async def test_nested_synchronous_calls_do_not_deadlock(
         assert peer.served.setup.threads.stuck == 0
 
 
-async def test_synchronous_modules_that_compute_do_not_fill_the_places_of_those_that_wait() -> None:
+async def test_synchronous_modules_that_compute_leave_threads_for_those_that_wait() -> None:
     release, computing, waiting = threading.Event(), 0, threading.Semaphore(0)
 
     def compute(inputs: Inputs, context: Any) -> Inputs:

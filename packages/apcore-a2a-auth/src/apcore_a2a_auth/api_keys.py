@@ -19,7 +19,7 @@ from .errors import ConfigurationError
 from .files import KeyFile
 from .schemes import api_key
 
-Owner: TypeAlias = Identity | str | Mapping[str, Any]
+IdentityLike: TypeAlias = Identity | str | Mapping[str, Any]
 """The identity that a key stands for, its id, or its members."""
 
 _Entry: TypeAlias = tuple[bytes, Identity]
@@ -46,7 +46,7 @@ class APIKeyAuthenticator:
             roles: [operator]}]`. A changed file is read again. An identity is an apcore Identity,
             its id, or a mapping with `id`, `type` (default `service`), `roles` and `attrs`.
         header: The header with the key.
-        namespace: What tells its principals from those of other authenticators.
+        namespace: Prefix that keeps its principals apart from those of other authenticators.
 
     Raises:
         ConfigurationError: There are no keys, or one of them is malformed.
@@ -65,7 +65,7 @@ class APIKeyAuthenticator:
 
     def __init__(
         self,
-        keys: Mapping[str, Owner] | PathLike[str],
+        keys: Mapping[str, IdentityLike] | PathLike[str],
         *,
         header: str = "X-API-Key",
         namespace: str = "apikey",
@@ -81,15 +81,19 @@ class APIKeyAuthenticator:
         self.namespace = namespace
 
     async def authenticate(self, headers: Mapping[str, str]) -> Identity | None:
-        """Return the identity for the key in *headers* (names in lower case); None without one."""
+        """Return the identity for the key in *headers* (lower-case names), or None."""
         header_value = headers.get(self._header.lower(), "")
         if not header_value or len(header_value) > MAX_KEY:
             return None
         digests = [hashlib.sha256(encoded).digest() for encoded in _encodings(header_value)]
         # compare with every key, so that the time taken does not depend on which one matches
-        keys = await self._keys.current() if isinstance(self._keys, KeyFile) else self._keys
-        pairs = [(digest, key) for digest in digests for key in keys]
-        matches = [key[1] for digest, key in pairs if hmac.compare_digest(key[0], digest)]
+        entries = await self._keys.current() if isinstance(self._keys, KeyFile) else self._keys
+        pairs = [(digest, entry) for digest in digests for entry in entries]
+        matches = [
+            identity
+            for digest, (key_digest, identity) in pairs
+            if hmac.compare_digest(key_digest, digest)
+        ]
         return deepcopy(matches[0]) if matches else None
 
     def security_schemes(self) -> Mapping[str, SecurityScheme]:
@@ -114,7 +118,7 @@ def hash_key(key: str) -> str:
 
 
 def _encodings(header_value: str) -> Iterator[bytes]:
-    """Yield the bytes that a header may stand for: servers decode UTF-8 as Latin-1."""
+    """Yield the bytes that the client may have sent: servers decode even UTF-8 as Latin-1."""
     yield header_value.encode("utf-8", "surrogatepass")
     if not header_value.isascii():
         with suppress(UnicodeEncodeError):
@@ -133,8 +137,8 @@ def _read(path: Path, content: bytes) -> Sequence[_Entry]:
         raise ConfigurationError(f"{path} must have the format {FILE_FORMAT}") from None
 
 
-def _hashed(entries: Iterable[tuple[str, Owner]]) -> Sequence[_Entry]:
-    keys = [(_digest(key), _identity(owner)) for key, owner in entries]
+def _hashed(entries: Iterable[tuple[str, IdentityLike]]) -> Sequence[_Entry]:
+    keys = [(_digest(key), _identity(identity)) for key, identity in entries]
     if not keys or len(dict(keys)) < len(keys):
         raise ConfigurationError("keys must have at least one API key, and each only once")
     return keys
@@ -153,10 +157,10 @@ def _digest(key: str) -> bytes:
         raise ConfigurationError("An API key is not valid UTF-8") from None
 
 
-def _identity(owner: Owner) -> Identity:
-    if isinstance(owner, Identity) and owner.id:
-        return owner
-    as_mapping: Any = {"id": owner} if isinstance(owner, str) else owner
+def _identity(identity: IdentityLike) -> Identity:
+    if isinstance(identity, Identity) and identity.id:
+        return identity
+    as_mapping: Any = {"id": identity} if isinstance(identity, str) else identity
     members: dict[str, Any] = {"type": "service"}
     members |= as_mapping if isinstance(as_mapping, Mapping) else {}
     roles: Any = members.get("roles") or ()

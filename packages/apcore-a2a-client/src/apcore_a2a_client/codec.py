@@ -32,7 +32,7 @@ JSON_TYPE_NAMES: Any = {
 
 
 def empty_object() -> Json:
-    """Return an empty JSON object, the default of such fields."""
+    """Return an empty JSON object, the default of fields that hold one."""
     return {}
 
 
@@ -94,7 +94,10 @@ class ProtocolEnum(StrEnum):
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
 def model(cls: type[T]) -> type[T]:
-    """Make a frozen dataclass with the `==` and `repr` of `Model`, which saves import time."""
+    """Make *cls* a frozen dataclass with the `==` and `repr` of `Model`.
+
+    Generating them for each class would slow down the import.
+    """
     return dataclass(frozen=True, slots=True, repr=False, eq=False)(cls)
 
 
@@ -110,7 +113,7 @@ class Model:
 
     @classmethod
     def from_dict(cls, data: Any) -> Self:
-        """Return the object in JSON of A2A 1.0 or 0.3.
+        """Return the object that *data*, JSON of A2A 1.0 or 0.3, stands for.
 
         Raises:
             A2AProtocolError: A field is missing or invalid.
@@ -143,7 +146,7 @@ class Model:
     def __eq__(self, other: object) -> bool:
         if type(self) is not type(other):
             return NotImplemented
-        # `event_id` does not count: a snapshot equals the same task on a stream.
+        # `event_id` is not compared: a task that was fetched equals the same task from a stream.
         compared = [each.name for each in fields(self) if each.compare]
         return all(getattr(self, name) == getattr(other, name) for name in compared)
 

@@ -21,9 +21,9 @@ A2AError
 │   ├── InvalidParamsError                  -32602; `errors`
 │   ├── SkillNotFoundError                  -32601
 │   └── ServerBusyError                     -32029, HTTP 429 or 503; `retry_after`
-├── TaskFailedError                         raised by `call`: it failed; `task`, `code`, `data`
-├── StreamRestartedError                    raised by `stream`: its values would repeat; `task`
-└── InputRequired                           raised by `call`: it waits for input; `task`
+├── TaskFailedError                         raised by `call` and `stream`; `task`, `code`, `data`
+├── StreamRestartedError                    raised by `stream`: values would repeat; `task`
+└── InputRequired                           raised by `call` and `stream`; `task`
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from typing import Any, TypeAlias, TypeGuard
 
 Json: TypeAlias = dict[str, Any]
 MAX_QUOTED = 500
-"""Characters of the text of an agent that the message of an exception repeats."""
+"""Maximum length of an agent's text in the message of an exception, in characters."""
 
 
 class A2AError(Exception):
     """The base of all errors in the communication with an agent."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Subclasses have other parameters than `args`, which pickle would call them with.
+        # Pickle would call a subclass with `args`, but the parameters of subclasses are others.
         return Exception.__new__, (type(self), *self.args), vars(self)
 
 
@@ -65,7 +65,8 @@ class A2ADiscoveryError(A2AError):
 
     Attributes:
         url: The URL of the card that was requested last.
-        status_code: The HTTP status of the response; None without a response to judge.
+        status_code: The HTTP status of the response; None if the response could not be read, or
+            if the card has no interface that this client supports.
     """
 
     def __init__(self, message: str, *, url: str, status_code: int | None = None) -> None:
@@ -289,7 +290,7 @@ REASONS: dict[str, type[A2AServerError]] = {
     "ModuleNotFoundError": SkillNotFoundError,
     "SCHEMA_VALIDATION_ERROR": InvalidParamsError,
 }
-"""Exceptions by the `reason` in an error (A2A 1.0 §5.4), and by the names of apcore."""
+"""Exceptions by the `reason` in an error (A2A 1.0 §5.4), or by apcore's name for the error."""
 CODES = {error.code: error for error in REASONS.values() if error is not SkillNotFoundError}
 
 

@@ -10,7 +10,7 @@ from .errors import A2AProtocolError, Json
 from .tasks import Message, TaskState
 
 Content = str | bytes | dict[str, Any] | Sequence[Any] | Message
-"""The content of a message: text, data, a list of parts, or the whole message."""
+"""The content of a message: text, a file's bytes, data, a list of parts, or the whole message."""
 
 
 def valid_id(value: Any) -> str:
@@ -28,7 +28,7 @@ def valid_callback(value: Callable[[], object] | None) -> Callable[[], object] |
     """Return *value* if it can be the callback of `stream`.
 
     Raises:
-        TypeError: It is not a function, or an async one, which would not be awaited.
+        TypeError: It is not a function, or it is async and would not be awaited.
     """
     if value is not None and (not callable(value) or iscoroutinefunction(value)):
         raise TypeError("on_restart must be a function, and not an async one")

@@ -46,8 +46,8 @@ def result_of(task: Task) -> Any:
 def chunks(events: EventStream, on_restart: Callable[[], object] | None) -> Items[Any]:
     """Yield the values of artifact chunks, then raise the error of a task that did not complete.
 
-    A snapshot of the task yields the parts that no chunk before it had. A restart before the first
-    value repeats none, so it is no event for the caller.
+    For a snapshot of the task, yield only the parts that no earlier chunk had. A restart before
+    the first chunk repeats nothing, so *on_restart* is not called.
 
     Raises:
         StreamRestartedError: The values would repeat, and *on_restart* is None.
@@ -69,7 +69,7 @@ def chunks(events: EventStream, on_restart: Callable[[], object] | None) -> Item
 
 
 def _new_content(event: Event, seen_parts: dict[str, list[Part]]) -> Iterator[Artifact]:
-    """Yield each artifact in *event* without its *seen_parts*, and update those."""
+    """Yield the new content of each artifact in *event*, and update *seen_parts*."""
     if isinstance(event, TaskArtifactUpdateEvent):
         known_parts = seen_parts.setdefault(event.artifact.artifact_id, [])
         if not event.append:

@@ -38,7 +38,7 @@ class TaskState(ProtocolEnum):
 
 
 CONTENT_FIELDS = ("text", "raw", "url", "data")
-"""The fields of a part of which exactly one is set."""
+"""The fields for the content of a part; exactly one of them is set."""
 
 
 class Role(ProtocolEnum):
@@ -105,12 +105,14 @@ class Part(Model):
         kind = kind[:50] if isinstance(kind, str) else "none"
         content_fields = [name for name in CONTENT_FIELDS if data.get(name) is not None]
         if len(content_fields) > 1 or not (content_fields or "data" in data):
-            raise A2AProtocolError(f"a part of an unknown kind: {kind!r}")
+            raise A2AProtocolError(
+                f"a part without exactly one content, or of an unknown kind: {kind!r}"
+            )
         return data
 
 
 def value_of(parts: Sequence[Part]) -> Any:
-    """Return the value of *parts*: of one part, a joined text, data with named files, or a list."""
+    """Return the content of *parts* as a Python value; see `Artifact.value`."""
     values = [part.value for part in parts]
     if len(values) < 2:
         return values[0] if values else None
@@ -146,7 +148,7 @@ class Message(StreamedModel):
         """Return *content* as a message of the user, with a new id unless it has one.
 
         Args:
-            content: A str, a dict (which is data), a list of parts, or a Message.
+            content: A str, bytes (a file), a dict (data), a list of these or parts, or a Message.
             context_id: The conversation; by default the message's own.
             task_id: The task to answer; by default the message's own.
         """
@@ -209,12 +211,13 @@ class TaskStatusUpdateEvent(StreamedModel):
 
 @model
 class Restarted(TaskStatusUpdateEvent):
-    """A sign of the client that a task has begun afresh, just before the event that shows it.
+    """An event that tells of a restart of the task, just before the event that showed it.
 
     The replica that ran the task was lost, and another one runs it again from its start: drop the
-    chunks so far, since they will be repeated. Agents send no such event. This client knows a
-    restart by the metadata of a status, and for other agents by an artifact that had grown and
-    then has other or fewer parts. The status is the one that the task had before.
+    chunks so far, since they will be repeated. Agents do not send this event; the client adds it.
+    It recognizes a restart by the metadata of a status (agents of this project), or else by an
+    artifact that had grown and then has other or fewer parts, or is gone. The status in this event
+    is the one before the restart.
     """
 
 
@@ -260,7 +263,7 @@ class Task(StreamedModel):
 
 @model
 class AuthenticationInfo(Model):
-    """Authentication of an agent at a webhook (§4.3.2)."""
+    """The credentials with which an agent calls a webhook (§4.3.2)."""
 
     scheme: str
     credentials: str = field(default="", repr=False)
@@ -333,10 +336,10 @@ EVENT_MODELS: dict[str, type[Event]] = {
 def read_event(data: Any) -> Event:
     """Return the event in *data*: the result of a send, or an event of a stream.
 
-    Its type is the key of an object in 1.0, and the `kind` in 0.3.
+    In 1.0 the key of the object names the type of the event, in 0.3 its `kind`.
 
     Raises:
-        A2AProtocolError: It is neither.
+        A2AProtocolError: It is no event, or its type is unknown.
     """
     data = data if is_object(data) else {}
     kind = data.get("kind")
@@ -371,7 +374,7 @@ def is_restart(event: TaskStatusUpdateEvent) -> bool:
 
 
 def added_parts(known_parts: Sequence[Part], parts: Sequence[Part]) -> Sequence[Part] | None:
-    """Return what *parts* have beyond *known_parts*; None if they do not begin with these.
+    """Return the *parts* that follow *known_parts*; None if they do not begin with these.
 
     Agents may join the texts of chunks into one part.
     """
@@ -379,7 +382,7 @@ def added_parts(known_parts: Sequence[Part], parts: Sequence[Part]) -> Sequence[
     try:
         if [*parts[:count]] == [*known_parts]:
             return parts[count:]
-    except RecursionError:  # JSON that is just shallow enough to be read is too deep to compare
+    except RecursionError:  # deep JSON can be read, but not compared: take all as added
         return parts
     if any(part.text is None for part in (*known_parts, *parts)):
         return None

@@ -24,7 +24,7 @@ from .skill_mapper import JSON, TEXT, input_modes
 from .values import load_json, narrow, to_value
 
 Parts = Sequence[Mapping[str, Any] | a2a.Part]
-"""Parts of the SDK, or as JSON of A2A 1.0, 0.3 or the SRS."""
+"""Parts of the SDK, or JSON as in A2A 1.0, 0.3 or the requirements specification (SRS)."""
 
 BINARY = "application/octet-stream"
 MAGIC_BYTES = {b"\x89PNG": "image/png", b"\xff\xd8\xff": "image/jpeg", b"%PDF-": "application/pdf"}
@@ -162,10 +162,10 @@ def media_type_of(part: Mapping[str, Any]) -> str:
 
 
 def check_json(media_type: str) -> None:
-    """Check that data is JSON, which is what a part without a media type is.
+    """Check that *media_type*, that of a data part, is JSON or empty.
 
     Raises:
-        MediaTypeError: The media type is another one.
+        MediaTypeError: It is another media type.
     """
     if media_type in ("", JSON):
         return
@@ -177,8 +177,8 @@ def check_json(media_type: str) -> None:
 def unwrap(output: object, schema: Object) -> object:
     """Return *output* without the `{"result": …}` that apcore puts around values.
 
-    It is removed if the root of the schema is not an object, and if apcore generated the schema
-    for a function that returns text. Other generated schemas promise the object to clients.
+    If apcore generated the schema from a function, clients are promised the object, so only text
+    and bytes are unwrapped. With other schemas, values are unwrapped unless the root is an object.
     """
     if not is_object(output) or list(output) != ["result"]:
         return output

@@ -38,11 +38,11 @@ function branchesOf(choice: OutputUnit, inside: OutputUnit[]): OutputUnit[][] {
   return [...branches.values()];
 }
 
-/** A missing member or a wrong constant counts more than another wrong value. */
+/** How far a value is from a branch: a missing member or a wrong constant counts twice. */
 const distance = (units: OutputUnit[]) =>
   units.reduce((sum, { keyword }) => sum + (keyword === "required" || keyword === "const" ? 2 : 1), 0);
 
-/** Join errors of type into one that names all types. */
+/** Join type errors (keyword `type`) into one that names all expected types. */
 function joinedTypes([first, ...more]: OutputUnit[]): OutputUnit[] {
   if (!first) return [];
   const types = more.flatMap((unit) => expected(unit.error).map((type) => `, "${type}"`));

@@ -15,7 +15,7 @@ from .printers import clean
 RESERVED_NAME = re.compile(
     r"con|prn|aux|nul|conin\$|conout\$|(com|lpt)[0-9\u00b9\u00b2\u00b3]", re.IGNORECASE
 )
-"""Names of devices on Windows, with any ending."""
+"""Names of devices on Windows, which are reserved with any extension."""
 
 
 def save(task: Task, folder: Path) -> Iterator[Path]:
@@ -35,11 +35,11 @@ def save(task: Task, folder: Path) -> Iterator[Path]:
 
 def _file(part: Part, name: str) -> tuple[str, bytes]:
     if part.raw is not None:
-        kind = guess_extension(part.media_type) or ".bin"
-        return part.filename or name + kind, part.raw
+        extension = guess_extension(part.media_type) or ".bin"
+        return part.filename or name + extension, part.raw
     if part.text is not None:
-        kind = guess_extension(part.media_type or "text/plain") or ".txt"
-        return part.filename or name + kind, part.text.encode("utf-8", "replace")
+        extension = guess_extension(part.media_type or "text/plain") or ".txt"
+        return part.filename or name + extension, part.text.encode("utf-8", "replace")
     data: Any = part.data if part.url is None else {"url": part.url}
     text = json.dumps(data, indent=2, ensure_ascii=False)
     return part.filename or name + ".json", text.encode("utf-8", "backslashreplace")

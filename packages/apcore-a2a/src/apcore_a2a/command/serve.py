@@ -109,12 +109,12 @@ def _notifications(ctx: click.Context, options: dict[str, Any]) -> bool | PushSe
         raise CommandConfigurationError(f"{written} {error.problem}") from None
 
 
-def authenticator(chosen: dict[str, Any], written: Callable[[str], str]) -> Any:
+def authenticator(chosen: dict[str, Any], spell: Callable[[str], str]) -> Any:
     """Return the authenticator that the `--auth-…` options describe, or None without options.
 
     Args:
         chosen: The values of the options, by name.
-        written: Function that returns the name of an option as the user wrote it.
+        spell: Function that returns the name of an option as the user wrote it.
 
     Raises:
         ValueError: The options are invalid or incomplete.
@@ -122,13 +122,13 @@ def authenticator(chosen: dict[str, Any], written: Callable[[str], str]) -> Any:
     kind = chosen.pop("auth_type", None)
     if kind is None:
         if chosen:
-            raise ValueError(f"{written(next(iter(chosen)))} needs --auth-type bearer or apikey")
+            raise ValueError(f"{spell(next(iter(chosen)))} needs --auth-type bearer or apikey")
         return None
     package: Any = import_part("auth", "--auth-type")
     try:
-        return _bearer(package, chosen) if kind == "bearer" else _api_key(package, chosen, written)
+        return _bearer(package, chosen) if kind == "bearer" else _api_key(package, chosen, spell)
     except package.ConfigurationError as error:
-        names = ", ".join(map(written, chosen)) or SECRET_VARIABLE
+        names = ", ".join(map(spell, chosen)) or SECRET_VARIABLE
         raise ValueError(f"--auth-type {kind} with {names}: {error}") from None
 
 
@@ -146,10 +146,10 @@ def _bearer(package: Any, chosen: Mapping[str, Any]) -> Any:
     return package.JWTAuthenticator(**options)
 
 
-def _api_key(package: Any, chosen: Mapping[str, Any], written: Callable[[str], str]) -> Any:
+def _api_key(package: Any, chosen: Mapping[str, Any], spell: Callable[[str], str]) -> Any:
     key = chosen.get("auth_key")
     if bearer_options := [name for name in chosen if name != "auth_key"]:
-        raise ValueError(f"{written(bearer_options[0])} is for --auth-type bearer")
+        raise ValueError(f"{spell(bearer_options[0])} is for --auth-type bearer")
     if not key:
         raise ValueError("--auth-type apikey needs --auth-key: a key, or a file with several")
     keys = _file_or_text(key)
@@ -157,7 +157,11 @@ def _api_key(package: Any, chosen: Mapping[str, Any], written: Callable[[str], s
 
 
 def _file_or_text(value: str) -> str | Path:
-    """Return the path of a file, or *value* itself unless it looks like the path of a file."""
+    """Return *value* as a Path if there is such a file, and unchanged if it is a key.
+
+    Raises:
+        ValueError: It looks like the path of a file, but there is no such file.
+    """
     try:
         path = Path(value).expanduser()
         is_file = path.is_file()
