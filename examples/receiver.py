@@ -56,12 +56,14 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         """Receive one notification."""
-        length = int(self.headers.get("content-length") or 0)
-        if length > MAX_BODY:
+        digits = self.headers.get("content-length", "0")
+        if not digits.isdecimal():
+            return self._answer(400)
+        if len(digits) > len(str(MAX_BODY)) or int(digits) > MAX_BODY:
             return self._answer(413)
         headers = {name.lower(): value for name, value in self.headers.items()}
         try:
-            notification = self.inbox.open(self.rfile.read(length), headers)
+            notification = self.inbox.open(self.rfile.read(int(digits)), headers)
         except (WebhookVerificationError, ValueError):
             return self._answer(401)
         if notification is not None:
@@ -84,9 +86,10 @@ def main() -> None:
         sys.exit("PUSH_SECRET must be what `apcore-a2a webhooks secret URL` prints: whsec_...")
     port = int(sys.argv[1]) if len(sys.argv) > 1 else 9000
     Handler.inbox = Inbox(secret)
+    server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
     print(f"Receiving at http://127.0.0.1:{port}/", file=sys.stderr)
     with suppress(KeyboardInterrupt):
-        ThreadingHTTPServer(("127.0.0.1", port), Handler).serve_forever()
+        server.serve_forever()
 
 
 if __name__ == "__main__":

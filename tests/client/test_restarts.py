@@ -61,6 +61,7 @@ def streaming(*events: Json, numbered: bool = False) -> Any:
     return agent(lambda _: [head(content_type="text/event-stream"), text, CLOSE])
 
 
+EMPTY = {"artifactUpdate": {"taskId": "t-1", "artifact": {"artifactId": "a", "parts": []}}}
 FIRST_RUN = [snapshot(), chunk("1", append=False), chunk("2", append=True)]
 SECOND_RUN = [chunk("1", append=False), chunk("2", append=True), chunk("3", append=True)]
 OURS = [*FIRST_RUN, status(metadata=SIGN), *SECOND_RUN, status("COMPLETED")]
@@ -126,11 +127,13 @@ def test_each_restart_calls_the_callback(kind: str) -> None:
 
 
 @kinds
-def test_a_restart_before_the_first_value_repeats_none(kind: str) -> None:
-    given = [snapshot(), status(metadata=SIGN), *SECOND_RUN, status("COMPLETED")]
+@pytest.mark.parametrize("first", [[], [EMPTY]], ids=["none", "no parts"])
+def test_a_restart_before_the_first_value_repeats_none(kind: str, first: list[Json]) -> None:
+    given = [snapshot(), *first, status(metadata=SIGN), *SECOND_RUN, status("COMPLETED")]
     with raw(streaming(*given)) as server, Client(kind, server.url) as client:
         assert client.do("stream", "skill", "hi") == ["1", "2", "3"]
         events = client.do("stream_message", "hi")
+    del events[1 : len(first) + 1]
     assert [type(event) for event in events[:3]] == [Task, Restarted, TaskStatusUpdateEvent]
 
 

@@ -6,8 +6,10 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import IO
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -80,6 +82,19 @@ def test_it_refuses_forged_and_old_notifications_and_prints_none_twice() -> None
         assert httpx.post(url, content=other, headers=headers).status_code == 204
         assert lines.readline() == "task t1 is working\n"
         assert lines.readline() == "task t2 is working\n"
+
+
+@pytest.mark.parametrize(
+    ("length", "status"), [("-1", 400), ("many", 400), ("9" * 5000, 413), ("99999999", 413)]
+)
+def test_it_refuses_a_length_that_it_will_not_read(length: str, status: int) -> None:
+    with receiver() as (url, _):
+        connection = HTTPConnection(urlsplit(url).netloc, timeout=PATIENCE)
+        connection.putrequest("POST", "/")
+        connection.putheader("content-length", length)
+        connection.endheaders()
+        assert connection.getresponse().status == status
+        connection.close()
 
 
 def test_without_a_secret_it_exits_with_a_message() -> None:

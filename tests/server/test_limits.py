@@ -31,14 +31,6 @@ from .modules import Inputs
 pytestmark = pytest.mark.anyio
 
 
-def assert_too_much(answer: Any, text: str) -> None:
-    """Check that a request is refused with a Retry-After header."""
-    assert answer.response.status_code == 429
-    assert answer.response.headers["retry-after"] == "1"
-    assert (answer.code or answer.error["code"]) in (-32029, 429)
-    assert answer.error["message"] == text
-
-
 @pytest.mark.parametrize("way", WAYS)
 async def test_the_number_of_concurrent_runs_is_limited(way: str) -> None:
     gate = Gate()

@@ -54,7 +54,7 @@ def chunks(events: EventStream, on_restart: Callable[[], object] | None) -> Item
     """
     seen_parts: dict[str, list[Part]] = {}
     while event := (yield from events.next()):
-        if isinstance(event, Restarted) and seen_parts:
+        if isinstance(event, Restarted) and any(seen_parts.values()):
             if on_restart is None:
                 raise StreamRestartedError(events.task)
             on_restart()
