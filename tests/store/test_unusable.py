@@ -173,13 +173,13 @@ async def test_a_database_with_a_full_disk_prevents_writes_but_not_reads(
     server: Database, database: PostgresStore
 ) -> None:
     record, lease = await begun(database)
-    server.sql("ALTER TABLE apcore_a2a.tasks SET TABLESPACE small")
+    server.sql("ALTER TABLE apcore_a2a.messages SET TABLESPACE small")
     error = await fill_until_refused(database, 100_000)
     assert isinstance(error.__cause__, asyncpg.DiskFullError)
     assert isinstance(error, DiskFullError)
     assert str(error).startswith("The database's disk is full: ")
     assert await database.get("t1") == record
-    server.sql("ALTER TABLE apcore_a2a.tasks SET TABLESPACE pg_default")
+    server.sql("ALTER TABLE apcore_a2a.messages SET TABLESPACE pg_default")
     await database.change(went_on(record, COMPLETED, lease))
 
 
