@@ -140,6 +140,25 @@ async def test_a_message_that_never_arrives_ends_its_call(method: str) -> None:
         await caller.send()
 
 
+async def test_a_client_with_unfinished_messages_delays_its_own_messages_only() -> None:
+    metadata = [("x-name", "eve")]
+    options: Any = {"max_body": 1000, "limits": Limits(memory=8000)}  # four messages at a time
+    async with (
+        calling(MODULES, client_key=lambda headers, _: headers["x-name"], **options) as eve,
+        connected(eve.peer, eve.address, {"x-name": "ada"}) as ada,
+    ):
+        held = [eve.channel.stream_unary(SEND)(metadata=metadata) for _ in range(6)]
+        for call in held:
+            await call.wait_for_connection()
+        await ada.send()
+        late = eve.channel.unary_unary(SEND)(message().SerializeToString(), metadata=metadata)
+        await ada.send()
+        assert not late.done()
+        for call in held:
+            call.cancel()
+        await late
+
+
 async def test_huge_metadata_is_refused(caller: Caller) -> None:
     for metadata in ([("x", "y" * 1_000_000)], [(f"x-{n}", "y" * 100) for n in range(10_000)]):
         call = caller.stub.ListTasks(pb.ListTasksRequest(), metadata=metadata)

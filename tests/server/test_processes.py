@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import pytest
 from apcore import InvalidInputError, ModuleError
 from apcore_a2a_server.modules import processes
+from pydantic import BaseModel
 
 from tests.facade.processes import asking, process, served
 
@@ -83,6 +84,7 @@ ACTIONS: dict[str, Callable[[Inputs, Any], Any]] = {
     "ask": ask,
     "crash": crash,
     "see": see,
+    "fork": lambda inputs, context: os.fork() and None,
     "exit": lambda inputs, context: os._exit(3),
     "die": lambda inputs, context: os.kill(os.getpid(), signal.SIGKILL),
     "hide": lambda inputs, context: lambda: None,
@@ -133,6 +135,27 @@ async def test_a_module_that_computes_runs_in_a_process_that_is_kept_until_the_e
         assert first["process"] == second["process"] != os.getpid()
         assert is_running(int(first["process"]))
     assert not is_running(int(first["process"]))
+
+
+class Action(BaseModel):
+    do: str
+    value: Any = None
+
+
+@pytest.mark.parametrize("schema", [Action, Action.model_json_schema()], ids=["model", "JSON"])
+async def test_a_module_with_a_schema_runs_in_a_process_that_is_kept(schema: Any) -> None:
+    module = Computes()
+    module.input_schema = schema
+    async with serving({"work": module}) as peer:
+        first, second = [await output(peer, "return", value=1) for _ in range(2)]
+        assert first["process"] == second["process"] != os.getpid()
+
+
+async def test_a_module_that_forks_fails_and_later_calls_get_their_own_output() -> None:
+    async with serving({"work": Computes()}) as peer:
+        for value in range(4):
+            await peer.send("work", part(peer, "fork"))
+            assert (await output(peer, "return", value=value))["value"] == value
 
 
 async def test_a_module_in_a_process_sees_the_conversation_but_no_services() -> None:

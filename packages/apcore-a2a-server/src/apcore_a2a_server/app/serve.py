@@ -136,6 +136,7 @@ def grpc_server(agent: Agent, settings: ServeSettings) -> "GrpcServer":
     limits = GrpcLimits(
         max_body=settings.max_body,
         max_values=settings.limits.max_values,
+        memory=settings.limits.memory,
         max_calls=settings.max_runs + settings.max_streams,
         request_timeout=settings.request_timeout,
         keep_alive=settings.keep_alive,

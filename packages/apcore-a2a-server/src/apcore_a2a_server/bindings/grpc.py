@@ -7,13 +7,14 @@ for HTTP.
 import asyncio
 import math
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import aclosing, asynccontextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from ipaddress import IPv6Address
 from typing import Any
 from urllib.parse import unquote
+from weakref import WeakValueDictionary
 
 import grpc
 import grpc.aio
@@ -84,6 +85,7 @@ class GrpcLimits:
     Attributes:
         max_body: Maximum size of a message, in bytes.
         max_values: Maximum number of values in a message.
+        memory: Bytes that the agent may keep; half of them for messages that arrive.
         max_calls: Maximum number of concurrent calls that run tasks or stream events.
         request_timeout: Seconds for a request to arrive, longer for large ones.
         keep_alive: Interval in seconds of pings on idle connections.
@@ -91,9 +93,35 @@ class GrpcLimits:
 
     max_body: int
     max_values: int
+    memory: int
     max_calls: int
     request_timeout: float
     keep_alive: float
+
+
+class Turns:
+    """Turns of clients to have their messages read.
+
+    gRPC keeps a message until it is complete, and only then shows its size. Few messages are read
+    at a time, each of which may have the maximum size; of one client, half of them.
+
+    Args:
+        total: The number of messages that are read at a time.
+    """
+
+    def __init__(self, total: int) -> None:
+        self._all = asyncio.Semaphore(total)
+        self._per_client = max(total // 2, 1)
+        self._of_clients: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+
+    @asynccontextmanager
+    async def wait(self, client: str) -> AsyncGenerator[None]:
+        """Wait for a turn of *client*, and keep it during the block."""
+        own = self._of_clients.get(client)
+        if own is None:
+            own = self._of_clients[client] = asyncio.Semaphore(self._per_client)
+        async with own, self._all:
+            yield
 
 
 class GrpcServer:
@@ -154,6 +182,7 @@ def _channel_options(limits: GrpcLimits) -> list[tuple[str, int]]:
         "grpc.max_connection_idle_ms": IDLE_TIMEOUT,
     }
     return [
+        ("grpc.http2.bdp_probe", 0),  # or messages whose turn has not come arrive all the same
         ("grpc.max_receive_message_length", limits.max_body),
         ("grpc.compression_enabled_algorithms_bitset", IDENTITY_ONLY),
         ("grpc.so_reuseport", 0),  # or another process could listen on the same port unnoticed
@@ -216,6 +245,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         self._logs_access = logs_access
         self._on_response = on_response
         self._turns = asyncio.Lock()
+        self._reads = Turns(max(limits.memory // 2 // limits.max_body, 2))
 
     async def intercept_service(
         self, continuation: Callable[[Any], Awaitable[Any]], handler_call_details: Any
@@ -278,7 +308,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             version = headers.get("a2a-version", "").strip()
             if ".".join(version.split(".")[:2]) not in ("", "1.0"):
                 raise VersionNotSupportedError
-            body = await self._read(requests)
+            body = await self._read(requests, caller.client)
             if isinstance(body, Failure):
                 return body
             message = parse_message(REQUESTS[method], body, self._limits.max_values)
@@ -310,7 +340,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             refusal = await check_rate(self._limiter, known[0], client)
         return refusal or Caller(*known, headers, connection, client=client)
 
-    async def _read(self, requests: AsyncIterator[bytes]) -> "bytes | Failure":
+    async def _read(self, requests: AsyncIterator[bytes], client: str) -> "bytes | Failure":
         """Return the only message of a call before it is parsed, or a failure if it is late.
 
         Raises:
@@ -318,7 +348,8 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         """
         slowest = self._limits.max_body / MIN_BYTES_PER_SECOND
         try:
-            async with asyncio.timeout(self._limits.request_timeout + slowest):
+            timeout = self._limits.request_timeout + slowest
+            async with asyncio.timeout(timeout), self._reads.wait(client):
                 body = await anext(requests, None)
         except TimeoutError:
             return Failure(408, "DEADLINE_EXCEEDED", "The request did not arrive in time")

@@ -146,8 +146,11 @@ def main(descriptor: int) -> None:
     connection.set_inheritable(False)
     threading.Thread(target=_receive, args=(connection, jobs), daemon=True).start()
     modules: dict[bytes, Any] = {}
+    own_id = os.getpid()
     while True:
         reply = _reply(jobs.get(), modules)
+        if os.getpid() != own_id:  # the module has forked: only one process may reply
+            os._exit(1)
         connection.sendall(SIZE.pack(len(reply)) + reply)
 
 

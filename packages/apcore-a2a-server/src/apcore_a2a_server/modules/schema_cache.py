@@ -66,6 +66,10 @@ class CachedSchema:
             problem = {"path": "", "keyword": "type", "message": message}
             raise SchemaValidationError(f"{self._kind} validation failed", [problem]) from None
 
+    def __reduce__(self) -> Any:
+        """Pickle what it is made of, for modules that run in another process."""
+        return type(self), (self._model, self._kind)
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self._model, name)
 

@@ -67,6 +67,10 @@ class LinearSchema:
         self._kind = kind
         self._validator = _validator(schema, FancyRegexOptions(backtrack_limit=BACKTRACK_LIMIT))
 
+    def __reduce__(self) -> Any:
+        """Pickle what it is made of, for modules that run in another process."""
+        return type(self), (self._schema, self._kind)
+
     def model_json_schema(self) -> Json:
         """Return the JSON Schema."""
         return self._schema
