@@ -145,7 +145,7 @@ class Action(BaseModel):
 @pytest.mark.parametrize("schema", [Action, Action.model_json_schema()], ids=["model", "JSON"])
 async def test_a_module_with_a_schema_runs_in_a_process_that_is_kept(schema: Any) -> None:
     module = Computes()
-    module.input_schema = schema
+    vars(module)["input_schema"] = schema
     async with serving({"work": module}) as peer:
         first, second = [await output(peer, "return", value=1) for _ in range(2)]
         assert first["process"] == second["process"] != os.getpid()

@@ -158,7 +158,7 @@ class RequestTimeoutProtocol(HttpToolsProtocol):
         # client could send framing and chunk extensions without end and never reach the limit of
         # the body.
         allowed_framing = min(MAX_FRAMING_PER_BYTE * self._body_size, MAX_FRAMING)
-        cycle = self.cycle  # None if the first request line is too long for the parser
+        cycle: Any = self.cycle  # None if the first request line is too long for the parser
         is_arriving = self._in_head or (cycle is not None and cycle.more_body)
         return is_arriving and self._overhead > MAX_HEAD + allowed_framing
 
