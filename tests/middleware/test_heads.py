@@ -111,6 +111,12 @@ async def test_the_size_of_a_head_is_limited_however_it_is_split() -> None:
 
 
 @pytest.mark.anyio
+async def test_an_address_that_is_too_long_for_the_parser_is_refused() -> None:
+    whole = b"GET /" + b"a" * 2 * MAX_HEAD + b" HTTP/1.1\r\nHost: a\r\n\r\n"
+    assert status_of(await answer_to(whole)) == 400
+
+
+@pytest.mark.anyio
 async def test_a_large_body_does_not_count_towards_the_next_head() -> None:
     large = request("/", content=b"x" * 2 * MAX_HEAD)
     assert status_of(await answer_to(large + HEALTH[:10])) == 200
