@@ -176,6 +176,13 @@ async def test_a_long_error_reaches_the_client(caller: Caller, text: str) -> Non
 
 async def test_calls_beyond_the_limit_are_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(binding, "OTHER_CALLS", 0)
+    reads, read = list[str](), binding.CallInterceptor._read
+
+    async def noted_read(self: Any, requests: Any, client: str) -> Any:
+        reads.append(client)
+        return await read(self, requests, client)
+
+    monkeypatch.setattr(binding.CallInterceptor, "_read", noted_read)
     gate = Gate()
     options: Any = {"max_runs": 2, "max_streams": 1, "limits": Limits(client_share=None)}
     async with calling({"wait": Does(gate)}, **options) as caller:
@@ -184,15 +191,11 @@ async def test_calls_beyond_the_limit_are_refused_at_once(monkeypatch: pytest.Mo
         await true(lambda: len(caller.peer.served.engine.runs) == 2)
         subscription = caller.stub.SubscribeToTask(pb.SubscribeToTaskRequest(id=task.id))
         await subscription.read()
+        before = len(reads)
         third = caller.channel.stream_unary(SEND)()
         await third.wait_for_connection()
-        error: grpc.aio.AioRpcError | None = None
-        async with asyncio.timeout(PATIENCE):
-            while error is None:  # until the server has noticed the third call
-                try:
-                    await caller.stub.ListTasks(pb.ListTasksRequest())
-                except grpc.aio.AioRpcError as refusal:
-                    error = refusal
+        await true(lambda: len(reads) > before)
+        error = await failure(caller.stub.ListTasks(pb.ListTasksRequest()))
         assert error.code() == Code.RESOURCE_EXHAUSTED
         third.cancel()
         gate.opened.set()
