@@ -293,7 +293,7 @@ def _with_number(number: float) -> pb.SendMessageRequest:
     [
         ("SendMessage", _with_number(float("nan"))),
         ("SendMessage", _with_number(float("inf"))),
-        ("ListTasks", pb.ListTasksRequest(status=99)),  # type: ignore[arg-type]
+        ("ListTasks", pb.ListTasksRequest(status=99)),  # type: ignore[arg-type]  # no state has it
         ("ListTasks", pb.ListTasksRequest(status_timestamp_after=Timestamp(seconds=2**62))),
     ],
 )

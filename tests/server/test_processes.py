@@ -317,7 +317,9 @@ async def test_a_module_that_can_run_nowhere_else_runs_in_the_server_and_the_log
         async with serving({"work": module}) as peer:
             for _ in range(2):
                 assert (await output(peer, "return", value=1))["process"] == os.getpid()
-    (record,) = [each for each in caplog.records if each.event == "module_not_portable"]  # type: ignore[attr-defined]
+    (record,) = [
+        each for each in caplog.records if vars(each).get("event") == "module_not_portable"
+    ]
     assert record.message.startswith(
         "work declares resources.cpu, but runs in the server's process"
     )

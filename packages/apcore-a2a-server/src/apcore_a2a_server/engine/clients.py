@@ -198,13 +198,14 @@ class Places:
     Example:
         ```python
         from apcore_a2a_server.engine.clients import Places, share_of
+        from apcore_a2a_server.errors import TooMuchError
 
         streams = Places(("streams", "are open"), 10, share_of(10, 0.5))
         for _ in range(5):
             streams.take("ada")
         try:
             streams.take("ada")
-        except Exception as error:
+        except TooMuchError as error:
             print(error.message)
             #> Too many streams of this client are open
         streams.take("bob")

@@ -119,8 +119,8 @@ class Run:
         if not self.admitted.done():
             try:
                 self.lease = await self._begin_task()
-            except Exception as error:
-                self._refusal = error  # apcore wraps what a step raises, so keep the original
+            except Exception as error:  # apcore wraps what a step raises: keep the original
+                self._refusal = error
                 raise
             self.admitted.set_result(None)
 
