@@ -12,7 +12,7 @@ from a2a.utils.errors import (
     VersionNotSupportedError,
 )
 from apcore_a2a_core import ErrorMapper, error_details
-from apcore_a2a_core.dialects import BodySizeError, Json, invalid, parse_json
+from apcore_a2a_core.dialects import V1, BodySizeError, Json, invalid, parse_json
 from apcore_a2a_core.schema import is_object
 from apcore_a2a_core.values import dump_json
 from starlette.responses import Response
@@ -84,6 +84,9 @@ class Rest(Endpoint):
     """The ASGI endpoint for the REST routes."""
 
     routes: ClassVar[Routes] = ROUTES
+    media_type: ClassVar[bytes] = MEDIA_TYPE
+    dialect: ClassVar[V1 | None] = None
+    """The dialect of results, if it is not that of the methods."""
 
     async def find(self, scope: Scope, send: Send) -> tuple[str, Json] | None:
         """Return the method and the params in the path; answer others with 404 or 405."""
@@ -107,23 +110,35 @@ class Rest(Endpoint):
         method, path_params = target
         log_context(operation=method)
         try:
-            if protocol_version(request) not in ("", "1.0"):
-                raise VersionNotSupportedError
+            self.check_version(request)
             # the path comes last: neither query nor body may name another task
-            body = await self.decode(request, self.body_params, request)
+            body = await self.decode(request, self.body_params, method, request)
             params = {**query_params(request.scope), **body, **path_params}
             message = await self.decode(request, read_params, method, params)
-            result = await perform(method, message, self.handler, request.caller)
+            result = await perform(method, message, self.handler, request.caller, self.dialect)
         except Exception as error:  # the mapper decides what clients see of any exception
             await self.refuse(send, error, retry_headers(error))
             return
         if isinstance(result, Stream):
             await send_events(send, request.caller.connection, *result)
         else:
-            await respond(send, result, media_type=MEDIA_TYPE)
+            await respond(send, self.document(method, result), media_type=self.media_type)
 
-    def body_params(self, request: HttpRequest) -> Json:
-        """Return the members of the body.
+    def check_version(self, request: HttpRequest) -> None:
+        """Refuse requests of another version.
+
+        Raises:
+            VersionNotSupportedError: `A2A-Version` names one.
+        """
+        if protocol_version(request) not in ("", "1.0"):
+            raise VersionNotSupportedError
+
+    def document(self, method: str, result: Any) -> Any:
+        """Return the body for the *result* of a method."""
+        return result
+
+    def body_params(self, method: str, request: HttpRequest) -> Json:
+        """Return the params of a method that are in the body.
 
         Raises:
             A2AError: The body is not a JSON object.

@@ -7,11 +7,8 @@ from typing import Any, ClassVar
 from apcore_a2a_core.dialects import Json, protojson03
 from starlette.types import Send
 
-from apcore_a2a_server.middleware import log_context
-
-from .http import Headers, HttpRequest, respond, retry_headers, send_events
-from .operations import Stream, perform, read_params
-from .rest import PUSH, STATUSES, TASK, Rest, Routes, query_params
+from .http import Headers, HttpRequest, respond
+from .rest import PUSH, STATUSES, TASK, Rest, Routes
 
 SET_PUSH = "tasks/pushNotificationConfig/set"
 GET_PUSH = "tasks/pushNotificationConfig/get"
@@ -57,6 +54,8 @@ class Rest03(Rest):
     """The ASGI endpoint for `/v1/…`: always 0.3, whatever `A2A-Version` says."""
 
     routes: ClassVar[Routes] = ROUTES
+    media_type: ClassVar[bytes] = b"application/json"
+    dialect: ClassVar[protojson03.V03ProtoJson] = DIALECT
 
     async def refuse(self, send: Send, error: Exception, headers: Headers = ()) -> None:
         """Send *error* with the code of JSON-RPC and the name of its type."""
@@ -65,21 +64,13 @@ class Rest03(Rest):
         status = STATUS_OF_CODE.get(rpc_error["code"], status)
         await respond(send, DIALECT.error(rpc_error), status=status, headers=headers)
 
-    async def answer(self, target: tuple[str, Json], request: HttpRequest, send: Send) -> None:
-        """Perform the method of the route, and send its result or error."""
-        method, path_params = target
-        log_context(operation=method)
-        try:
-            document = await self.decode(request, self.body_params, request)
-            body = await self.decode(request, READERS.get(method, dict), document)
-            # the path comes last: neither query nor body may name another task
-            params = {**query_params(request.scope), **body, **path_params}
-            message = await self.decode(request, read_params, method, params)
-            result = await perform(method, message, self.handler, request.caller, DIALECT)
-        except Exception as error:  # the mapper decides what clients see of any exception
-            await self.refuse(send, error, retry_headers(error))
-            return
-        if isinstance(result, Stream):
-            await send_events(send, request.caller.connection, *result)
-        else:
-            await respond(send, WRITERS[method](result) if method in WRITERS else result)
+    def check_version(self, request: HttpRequest) -> None:
+        """Take any version: the path has named it."""
+
+    def body_params(self, method: str, request: HttpRequest) -> Json:
+        """Return the params of a method that are in the body, in the form of JSON-RPC."""
+        return READERS.get(method, dict)(super().body_params(method, request))
+
+    def document(self, method: str, result: Any) -> Any:
+        """Return the body for the *result* of a method, in the form of the SDK of 0.3."""
+        return WRITERS[method](result) if method in WRITERS else result
