@@ -14,6 +14,7 @@ from zipfile import ZipFile
 IMPORTS = {
     "auth": "apcore_a2a_auth",
     "explorer": "apcore_a2a_explorer",
+    "grpc": "apcore_a2a_server.bindings.grpc",
     "postgres": "apcore_a2a_server.store.postgres",
     "server": "apcore_a2a_server.app.serve",
     "sqlite": "apcore_a2a_server.store.sqlite",

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from apcore_a2a_core.dialects import Json, protojson03
+from apcore_a2a_core.dialects import V1, Json, protojson03
 from starlette.types import Send
 
 from .http import Headers, HttpRequest, respond
@@ -55,7 +55,7 @@ class Rest03(Rest):
 
     routes: ClassVar[Routes] = ROUTES
     media_type: ClassVar[bytes] = b"application/json"
-    dialect: ClassVar[protojson03.V03ProtoJson] = DIALECT
+    dialect: ClassVar[V1 | None] = DIALECT
 
     async def refuse(self, send: Send, error: Exception, headers: Headers = ()) -> None:
         """Send *error* with the code of JSON-RPC and the name of its type."""
