@@ -26,10 +26,10 @@ class Inbox:
         self._known: OrderedDict[str, None] = OrderedDict()
 
     def open(self, body: bytes, headers: dict[str, str]) -> dict[str, Any] | None:
-        """Return the notification, or None if it was received before.
+        """Return the notification, or None if it is a duplicate.
 
         Raises:
-            WebhookVerificationError: The signature is invalid, or over five minutes old.
+            WebhookVerificationError: The signature is invalid, or more than five minutes old.
         """
         notification: dict[str, Any] = self._webhook.verify(body, headers)
         notification_id = headers["webhook-id"]
@@ -76,14 +76,14 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Log no requests."""
+        """Do not log requests."""
 
 
 def main() -> None:
     """Receive notifications until Ctrl+C."""
     secret = os.environ.get("PUSH_SECRET")
     if not secret:
-        sys.exit("PUSH_SECRET must be what `apcore-a2a webhooks secret URL` prints: whsec_...")
+        sys.exit("PUSH_SECRET must be the secret that `apcore-a2a webhooks secret URL` prints")
     port = int(sys.argv[1]) if len(sys.argv) > 1 else 9000
     Handler.inbox = Inbox(secret)
     server = ThreadingHTTPServer(("127.0.0.1", port), Handler)

@@ -24,7 +24,7 @@ class SummaryInput(BaseModel):
 
     text: str | None = Field(
         default=None,
-        description="The table itself, its first row the column names.",
+        description="The table itself; its first row has the column names.",
         max_length=MAX_CHARACTERS,
     )
     bytes: str | None = Field(
@@ -33,7 +33,7 @@ class SummaryInput(BaseModel):
         max_length=MAX_CHARACTERS * 2,
     )
     delimiter: Literal[",", ";", "\t", "|"] = Field(
-        default=",", description="What separates the cells of a row."
+        default=",", description="The character that separates the cells of a row."
     )
     name: str | None = Field(default=None, description="The name of the file.")
     mimeType: str | None = Field(
@@ -42,7 +42,7 @@ class SummaryInput(BaseModel):
         pattern=r"^text/(csv|plain)(; ?charset=[uU][tT][fF]-8)?$",
     )
     uri: str | None = Field(
-        default=None, description="Where the file came from. Never fetched: send the bytes."
+        default=None, description="The origin of the file. It is never fetched: send the bytes."
     )
 
     @model_validator(mode="after")
@@ -65,10 +65,10 @@ class Column(BaseModel):
     type: Literal["integer", "number", "text", "empty"] = Field(
         description="The narrowest type that fits every cell."
     )
-    count: int = Field(description="How many cells have a value.")
-    missing: int = Field(description="How many cells are blank.")
-    min: int | float | str | None = Field(description="The smallest value; of text, the first.")
-    max: int | float | str | None = Field(description="The largest value; of text, the last.")
+    count: int = Field(description="The number of cells with a value.")
+    missing: int = Field(description="The number of blank cells.")
+    min: int | float | str | None = Field(description="The smallest value, or the first text.")
+    max: int | float | str | None = Field(description="The largest value, or the last text.")
     mean: float | None = Field(description="The mean value of a column of numbers.")
 
 
@@ -76,17 +76,17 @@ class SummaryOutput(BaseModel):
     """Summary of the table."""
 
     name: str | None = Field(description="The name of the file, if it had one.")
-    rows: int = Field(description="How many rows follow the first.")
+    rows: int = Field(description="The number of rows after the first.")
     columns: list[Column] = Field(description="The columns, in the order of the table.")
 
 
 class Summary:
-    """Summarise a CSV table."""
+    """Summarize a CSV table."""
 
     name = "CSV summary"
     description = (
-        "Summarise a CSV table: how many rows it has and, for each column, its type, how many "
-        "cells are filled or missing, the smallest and largest value, and the mean."
+        "Summarize a CSV table: the number of rows and, for each column, its type, the numbers of "
+        "filled and missing cells, the smallest and largest value, and the mean."
     )
     version = "1.0.0"
     tags = ["csv", "data", "statistics"]
@@ -146,7 +146,7 @@ def _read(table: str, delimiter: str) -> tuple[list[str], list[list[str]]]:
     except csv.Error as error:
         raise InvalidInputError(f"Line {reader.line_num}: {error}") from error
     if not rows or len(set(rows[0])) < len(rows[0]) or "" in rows[0]:
-        raise InvalidInputError("The first row must name each column, and each differently")
+        raise InvalidInputError("The first row must give each column a different name")
     return rows[0], rows[1:]
 
 

@@ -26,19 +26,19 @@ class DeleteOutput(BaseModel):
     """Removed file."""
 
     deleted: str = Field(description="The file, relative to the sandbox.")
-    size: int = Field(description="How large it was, in bytes.")
+    size: int = Field(description="Its size in bytes.")
 
 
 class Delete:
     """Delete a file.
 
-    The sandbox is the folder that the environment variable `APCORE_EXAMPLE_ROOT` names, else
-    `apcore-example` in the folder for temporary files.
+    The sandbox is the folder named by the environment variable `APCORE_EXAMPLE_ROOT`, by default
+    `apcore-example` in the system's temporary folder.
     """
 
     name = "Delete a file"
     description = (
-        "Delete one file from the server's sandbox folder, for good. Needs approval. Folders, "
+        "Permanently delete one file from the server's sandbox folder. Needs approval. Folders, "
         "links and anything outside the sandbox are refused."
     )
     version = "1.0.0"

@@ -17,7 +17,7 @@ class CountdownInput(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    seconds: float = Field(description="How long to count, in seconds.", gt=0, le=LONGEST)
+    seconds: float = Field(description="Duration of the countdown.", gt=0, le=LONGEST)
     step: float = Field(
         default=1.0, description="Seconds between two reports of progress.", ge=POLL, le=LONGEST
     )
@@ -26,9 +26,9 @@ class CountdownInput(BaseModel):
 class CountdownOutput(BaseModel):
     """Progress of the countdown. A stream sends a report at each step."""
 
-    elapsed: float = Field(description="Seconds gone.")
+    elapsed: float = Field(description="Seconds since the start.")
     remaining: float = Field(description="Seconds left.")
-    progress: float = Field(description="How much of the countdown is done, from 0 to 1.")
+    progress: float = Field(description="Completed part of the countdown, from 0 to 1.")
     done: bool = Field(description="Whether the countdown has reached zero.")
 
 

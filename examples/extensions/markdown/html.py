@@ -16,8 +16,8 @@ MARKED = {
     "ol": re.compile(r"[0-9]{1,9}[.)] +\S.*"),
 }
 
-# Each alternative stops at the first of its own closing marks, so that hostile text takes no
-# longer than any other. Links with other schemes stay text.
+# Each alternative stops at its first closing mark, so that hostile text takes no longer than any
+# other. Links with other schemes stay text.
 INLINE = re.compile(
     r"`(?P<code>[^`]+)`"
     r"|\[(?P<label>[^\[\]]+)\]\((?P<url>(?i:https?://|mailto:)[^\s()]+)\)"
@@ -37,7 +37,7 @@ class HtmlInput(BaseModel):
 class HtmlOutput(BaseModel):
     """Document in HTML."""
 
-    html: str = Field(description="An HTML fragment, to be placed inside a page's body.")
+    html: str = Field(description="An HTML fragment for the body of a page.")
 
 
 class Html:
@@ -47,7 +47,7 @@ class Html:
     description = (
         "Turn Markdown into HTML that is safe to show. Understands headings, paragraphs, emphasis, "
         "code, fenced code, flat lists, and links to http, https and mailto addresses. Everything "
-        "else, HTML included, comes out as the text it is."
+        "else, including HTML, is shown as plain text."
     )
     version = "1.0.0"
     tags = ["markdown", "html", "text"]

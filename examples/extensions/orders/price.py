@@ -33,7 +33,7 @@ class Line(Strict):
     """Line of an order."""
 
     sku: str = Field(description="The article number.", min_length=1, max_length=40)
-    quantity: int = Field(description="How many pieces.", ge=1, le=10_000)
+    quantity: int = Field(description="The number of pieces.", ge=1, le=10_000)
     unit_cents: int = Field(description="The price of one piece, in cents.", ge=0, le=10_000_000)
 
 
@@ -44,7 +44,7 @@ class PriceInput(Strict):
     lines: list[Line] = Field(description="The articles ordered.", min_length=1, max_length=500)
     discount: Literal["none", "member", "bulk", "staff"] = Field(
         default="none",
-        description=f"Off the goods: member 5 %, bulk 10 % (from {BULK} pieces), staff 25 %.",
+        description=f"The discount: member 5 %, bulk 10 % (from {BULK} pieces), staff 25 %.",
     )
     tax_percent: int = Field(default=20, description="Tax on the discounted goods.", ge=0, le=30)
 
@@ -57,14 +57,14 @@ class PricedLine(BaseModel):
 
 
 class PriceOutput(BaseModel):
-    """Bill. All amounts are whole cents, halves rounded up."""
+    """Bill. All amounts are whole cents; half a cent is rounded up."""
 
     ship_to: str = Field(description="The customer and the place.")
     lines: list[PricedLine] = Field(description="The lines of the order.")
-    subtotal_cents: int = Field(description="The goods.")
-    discount_cents: int = Field(description="What the discount takes off.")
-    tax_cents: int = Field(description="The tax on what remains.")
-    total_cents: int = Field(description="What is to be paid.")
+    subtotal_cents: int = Field(description="The price of all lines, in cents.")
+    discount_cents: int = Field(description="The discount on the subtotal, in cents.")
+    tax_cents: int = Field(description="The tax on the discounted subtotal, in cents.")
+    total_cents: int = Field(description="The amount to pay, in cents.")
 
 
 class Price:
@@ -72,7 +72,7 @@ class Price:
 
     name = "Price an order"
     description = (
-        "Price an order: the total of each line, the discount, the tax, and what is to be paid, "
+        "Price an order: the total of each line, the discount, the tax, and the amount to pay, "
         "all in whole cents."
     )
     version = "1.0.0"

@@ -29,8 +29,8 @@ class StatsInput(BaseModel):
 class Size(BaseModel):
     """Size of a text."""
 
-    words: int = Field(description="How many words.")
-    characters: int = Field(description="How many characters, spaces included.")
+    words: int = Field(description="The number of words.")
+    characters: int = Field(description="The number of characters, including spaces.")
 
 
 class StatsOutput(BaseModel):
@@ -38,10 +38,10 @@ class StatsOutput(BaseModel):
 
     paragraphs: dict[str, Size] = Field(description="Each paragraph by its number, from 1.")
     total: Size = Field(description="All paragraphs together.")
-    unique: int = Field(description="How many different words, whatever their case.")
-    longest: str = Field(description="The longest word, the first of them if several are.")
+    unique: int = Field(description="The number of different words, ignoring case.")
+    longest: str = Field(description="The longest word; the first one if there are several.")
     common: dict[str, int] = Field(
-        description=f"The {COMMON} commonest words, and how often each occurs."
+        description=f"The {COMMON} most common words, and how often each occurs."
     )
 
 
@@ -50,8 +50,8 @@ class Stats:
 
     name = "Text statistics"
     description = (
-        "Count the words of a text: how many there are in each paragraph and in all, how many "
-        "different ones, the longest and the commonest. Streams each paragraph as it is counted."
+        "Count the words of a text: in each paragraph and in total, different words, the longest "
+        "and the most common ones. Streams each paragraph as it is counted."
     )
     version = "1.0.0"
     tags = ["text", "statistics", "streaming"]

@@ -1,4 +1,4 @@
-"""`units.convert`: convert a measure, with missing parts from the conversation or asked for."""
+"""`units.convert`: convert a measure; ask for parts that the conversation does not have."""
 
 import re
 from collections.abc import Iterator
@@ -39,11 +39,11 @@ class ConvertInput(BaseModel):
 
 
 class ConvertOutput(BaseModel):
-    """Measure in the wanted unit, to six digits."""
+    """Measure in the requested unit, with six digits."""
 
     text: str = Field(description="Both measures, as an equation.")
-    amount: float = Field(description="How many of the unit.")
-    unit: str = Field(description="The unit that was wanted.")
+    amount: float = Field(description="The converted amount.")
+    unit: str = Field(description="The unit of the amount.")
 
 
 class Convert:
@@ -51,9 +51,9 @@ class Convert:
 
     name = "Convert units"
     description = (
-        "Convert a length or a weight to another unit: '5 km in mi'. What a message leaves out "
-        "was said before in the conversation, or is asked for: '3 km' alone is in miles again, "
-        "and 'ft' alone is the same measure in feet."
+        "Convert a length or a weight to another unit: '5 km in mi'. Missing parts are taken from "
+        "earlier messages of the conversation, or asked for: '3 km' is then converted to miles "
+        "again, and 'ft' converts the same measure to feet."
     )
     version = "1.0.0"
     tags = ["units", "conversation"]
@@ -81,7 +81,7 @@ class Convert:
         matches = [*_earlier(context.services), *latest]
         measures = [(match["amount"], match["unit"]) for match in matches if match["amount"]]
         if not latest or not measures:
-            _ask(context.services, "What is to be converted? Say it like this: 5 km in mi")
+            _ask(context.services, "What should be converted? For example: 5 km in mi")
         amount, unit = measures[-1]
         choices = [name for name in SCALES[unit] if name != unit]
         wanted = [match["wanted"] for match in matches if match["wanted"] in choices]
