@@ -1,4 +1,4 @@
-"""The audit of dependencies, given answers of pip-audit."""
+"""The audit of dependencies, given outputs of pip-audit."""
 
 from typing import Any
 
@@ -18,8 +18,8 @@ def test_a_known_vulnerability_fails_the_audit_and_is_named() -> None:
 
     assert report.code == 1
     assert str(report).splitlines() == [
-        "old 1.0: PYSEC-1, mended in 1.1",
-        "old 1.0: PYSEC-2, mended in no version yet",
+        "old 1.0: PYSEC-1, fixed in 1.1",
+        "old 1.0: PYSEC-2, fixed in no version yet",
         "2 packages looked up, 1 could not be",
     ]
 

@@ -20,7 +20,15 @@ from tools.benchmarks.report import Table
 from tools.benchmarks.rounds import LEFTOVER, TASK_BYTES, figures_of
 from tools.benchmarks.scenarios import BUSY, CARD, GET, SEND, STREAM
 from tools.benchmarks.servers import STACKS
-from tools.benchmarks.stored import MEMORY, POSTGRESQL, SQLITE, Asked, places, tree_cpu, watched
+from tools.benchmarks.stored import (
+    MEMORY,
+    POSTGRESQL,
+    SQLITE,
+    StoreCalls,
+    counted,
+    places,
+    tree_cpu,
+)
 from tools.benchmarks.stores import Sample
 from tools.benchmarks.subject import task_ids
 from tools.benchmarks.targets import START, Check, checks
@@ -61,7 +69,7 @@ def test_a_percentile_of_nothing_is_not_a_number() -> None:
 @pytest.mark.parametrize(
     ("wire", "body"), [(PLAIN, b"hello"), (CHUNKED, b"data: 1\r\n\r\ndata: 2")]
 )
-def test_answers_are_read_in_pieces_of_any_size(wire: bytes, body: bytes, size: int) -> None:
+def test_answers_can_be_read_in_pieces_of_any_size(wire: bytes, body: bytes, size: int) -> None:
     parser = AnswerParser()
     answers = [
         answer
@@ -104,7 +112,7 @@ def test_a_get_is_a_whole_request() -> None:
 
 
 @pytest.mark.parametrize("requests", [messages.send(), messages.send_v1(), messages.stream()])
-def test_messages_have_their_declared_length_and_ids_of_their_own(
+def test_messages_have_their_declared_length_and_unique_ids(
     requests: messages.Requests,
 ) -> None:
     ids = set()
@@ -151,7 +159,7 @@ def test_the_best_of_two_rounds_is_kept_figure_by_figure() -> None:
     assert (best.answers, best.rate, best.cpu, best.p50, best.p99) == (3, 6, 1, 3, 9)
 
 
-def test_a_ratio_needs_both_sides() -> None:
+def test_a_ratio_needs_both_figures() -> None:
     results = Results()
     results.add(key("ours", GET), figures(3e-4))
     assert results.ratio(key("ours", GET), [key("bare", SEND)]) is None
@@ -200,7 +208,7 @@ def test_first_events_are_compared_with_a_bare_echo_and_a_limit() -> None:
     assert check_of(results, "first SSE event, p99").verdict == "missed by 20 %"
 
 
-def test_single_figures_are_checked_in_their_unit() -> None:
+def test_single_figures_are_checked_in_the_unit_of_their_limit() -> None:
     results = Results()
     results.add(key("ours", SEND), figures())
     results.facts[Fact(STACK, "ours", TASK_BYTES)] = 5 * 1024
@@ -278,17 +286,17 @@ def test_durable_stores_have_a_target() -> None:
     assert postgresql.verdict == "not measured"
 
 
-def test_a_watched_store_counts_its_calls() -> None:
+def test_a_counting_store_counts_its_reads_and_writes() -> None:
     async def use(store: Store) -> None:
         record, _ = await begun(store)
         assert await store.get(record.task.id, record.owner) == record
 
-    asked = Asked()
-    store = watched("memory", asked)
+    calls = StoreCalls()
+    store = counted("memory", calls)
     assert isinstance(store, Store)
     store.lease_seconds = 3
     asyncio.run(use(store))
-    assert (asked.writes, asked.reads, store.lease_seconds) == (1, 1, 3)
+    assert (calls.writes, calls.reads, store.lease_seconds) == (1, 1, 3)
 
 
 def test_stores_have_separate_folders_on_disk() -> None:
@@ -307,7 +315,7 @@ def test_without_postgresql_the_other_stores_are_measured(
     monkeypatch.setattr("tests.store.postgresql.FOLDERS", [])
     with places([MEMORY, POSTGRESQL], print) as measured_stores:
         assert [*measured_stores] == [MEMORY]
-    assert capsys.readouterr().out.startswith("NO POSTGRESQL")
+    assert capsys.readouterr().out.startswith("PostgreSQL is missing")
 
 
 def test_a_single_store_is_measured_in_a_process_of_its_own(tmp_path: Path) -> None:
@@ -382,7 +390,7 @@ def test_instructions_without_a_record_are_shown_and_pass(
 ) -> None:
     counting(monkeypatch, send=1000, get=200)
     assert cli.main(["--instructions"]) == 0
-    assert "Nothing is recorded for this environment; --record does." in capsys.readouterr().out
+    assert "Nothing is recorded for this environment" in capsys.readouterr().out
 
 
 def test_recorded_instructions_replace_those_of_the_same_environment(

@@ -99,7 +99,7 @@ def test_tests_that_hang_are_stopped(
     tree: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(faults, "TIME_LIMIT", 0.1)
-    monkeypatch.setattr(faults, "PATIENCE", 0.1)
+    monkeypatch.setattr(faults, "STOP_TIMEOUT", 0.1)
 
     assert main(["run"], tree, [FAULT]) == 1
     assert capsys.readouterr().out.startswith("HUNG    dear")

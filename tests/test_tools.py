@@ -1,4 +1,4 @@
-"""The tools of the repository, run as contributors do."""
+"""The tools of the repository, run as contributors run them."""
 
 import json
 import os
@@ -61,7 +61,7 @@ def function(name: str, lines: int, indent: str = "") -> str:
 SMALL = "".join(function(f"small_{number}", 1) for number in range(40))
 
 
-def test_sizes_accepts_the_bounds_themselves(tree: Path) -> None:
+def test_sizes_accepts_functions_at_the_bound(tree: Path) -> None:
     result = sizes(tree, SMALL + function("long", 50))
 
     assert (result.returncode, result.stderr) == (0, "")
@@ -119,7 +119,7 @@ def documented():
     # It does nothing:
     return """
         in several lines
-    """  # four of them code
+    """  # four code lines in all
 '''
     (line,) = (row for row in sizes(tree, source).stdout.splitlines() if row.startswith("all"))
 
@@ -180,7 +180,7 @@ def test_the_test_tool_refuses_unknown_options(arguments: list[str]) -> None:
 
 
 @pytest.mark.parametrize("other", ["--full", "--pythons"])
-def test_the_test_tool_refuses_conflicting_options(other: str) -> None:
+def test_the_test_tool_refuses_to_combine_quick_with_other_options(other: str) -> None:
     assert run(TOOLS / "test", "--quick", other).returncode == 2
 
 
@@ -260,9 +260,9 @@ def test_the_fuzzer_prints_its_help(
     assert "usage: tools/fuzz " in "".join(capsys.readouterr())
 
 
-def test_the_pictures_are_those_of_the_page() -> None:
+def test_the_screenshots_are_those_that_the_page_shows() -> None:
     page = (ROOT / "docs" / "explorer.md").read_text(encoding="utf-8")
-    made = {f"explorer/{name}-{colours}.png" for name in VIEWS for colours in ("light", "dark")}
+    made = {f"explorer/{name}-{scheme}.png" for name in VIEWS for scheme in ("light", "dark")}
     assert {*re.findall(r'"(explorer/\S+\.png)"', page)} == made
 
 
@@ -305,7 +305,7 @@ def test_chaos_continues_after_a_failure_and_exits_with_1(
 
 def skip_without_postgresql() -> None:
     if find("initdb") is None:
-        pytest.skip("No PostgreSQL here; Debian and Ubuntu: apt install postgresql")
+        pytest.skip("PostgreSQL is missing. Debian and Ubuntu: apt install postgresql")
 
 
 def test_chaos_lists_its_scenarios(capsys: pytest.CaptureFixture[str]) -> None:

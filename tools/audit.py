@@ -1,6 +1,6 @@
-"""Look up known vulnerabilities of the locked dependencies (NFR-SEC-005).
+"""Look up known vulnerabilities in the locked dependencies (NFR-SEC-005).
 
-Exit codes: 0 for none, 1 for some, 77 when the database cannot be reached.
+Exit codes: 0 for none, 1 for some, 77 if the package index has no database of vulnerabilities.
 """
 
 import json
@@ -18,7 +18,7 @@ AUDIT = "pip-audit>=2.9,<3"
 
 @dataclass(frozen=True)
 class Report:
-    """Result of pip-audit: numbers of packages looked up and skipped, a line for each finding."""
+    """Result of pip-audit: number of packages looked up and skipped, and a line per finding."""
 
     looked_up: int
     skipped: int
@@ -39,12 +39,12 @@ class Report:
 
 
 def read(document: Any) -> Report:
-    """Return the report in the JSON that pip-audit prints."""
+    """Parse the JSON that pip-audit prints."""
     packages = document["dependencies"]
     audited = [package for package in packages if "vulns" in package]
     findings = [
         f"{package['name']} {package['version']}: {vulnerability['id']}, "
-        f"mended in {', '.join(vulnerability['fix_versions']) or 'no version yet'}"
+        f"fixed in {', '.join(vulnerability['fix_versions']) or 'no version yet'}"
         for package in audited
         for vulnerability in package["vulns"]
     ]

@@ -10,7 +10,7 @@ PACKAGES = Path(__file__).resolve().parents[1] / "packages"
 VERSION = re.compile(
     r"""
     (?P<before> ^version\ =\ "                         # the version of the project
-              | "apcore-a2a[a-z-]*(?:\[[^]]*\])?==  )  # a pin on a sibling, with or without extras
+              | "apcore-a2a[a-z-]*(?:\[[^]]*\])?==  )  # a pin of a sibling, with or without extras
     [^"; ]+
     """,
     re.MULTILINE | re.VERBOSE,
@@ -18,7 +18,7 @@ VERSION = re.compile(
 
 
 def main(version: str) -> None:
-    """Write *version* into each project and each pin on a sibling."""
+    """Write *version* into each project and each pin of a sibling."""
     for path in sorted(PACKAGES.glob("*/pyproject.toml")):
         text, changes = VERSION.subn(rf"\g<before>{version}", path.read_text(encoding="utf-8"))
         path.write_text(text, encoding="utf-8")
@@ -30,4 +30,4 @@ if __name__ == "__main__":
         (argument,) = sys.argv[1:]
         main(str(Version(argument)))
     except (ValueError, InvalidVersion):
-        sys.exit("usage: bump.py VERSION, where VERSION is one like 0.10.0 or 1.0.0rc1")
+        sys.exit("usage: bump.py VERSION, such as 0.10.0 or 1.0.0rc1")

@@ -27,14 +27,14 @@ SCENARIOS: Mapping[str, Scenario] = {
         outages.lose_the_database,
         {"rounds": 3, "tasks": 200, "seconds": 4, "lease": 15, "gone": 3},
     ),
-    "longer": Scenario(
+    "outage10": Scenario(
         outages.lose_the_database,
         {"rounds": 2, "tasks": 200, "seconds": 4, "lease": 15, "gone": 10},
     ),
     "cut": Scenario(
         cuts.cut_one_off, {"rounds": 1, "tasks": 100, "seconds": 20, "lease": 15, "cut": 30}
     ),
-    "word": Scenario(latency.measure_latency, {"rounds": 200, "slack": 1}),
+    "latency": Scenario(latency.measure_latency, {"rounds": 200, "slack": 1}),
     "readers": Scenario(readers.cut_readers, {"cuts": 1000}),
     "race": Scenario(races.race, {"races": 2000}),
     "file": Scenario(files.kill_over_a_file, {"rounds": 200}),
@@ -57,7 +57,7 @@ def main(
     """Run scenarios; return the exit code."""
     options = _parser(scenarios).parse_args(arguments)
     if find("initdb") is None:
-        print("No PostgreSQL here; Debian and Ubuntu: apt install postgresql", file=sys.stderr)
+        print("PostgreSQL is missing. Debian and Ubuntu: apt install postgresql", file=sys.stderr)
         return 1
     seed = random.randrange(10**6) if options.seed is None else options.seed
     names = options.scenarios or [*scenarios]
@@ -77,9 +77,9 @@ def _parser(scenarios: Mapping[str, Scenario]) -> argparse.ArgumentParser:
         prog="tools/chaos",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         description="Break agents, databases and connections while tasks run, then compare the\n"
-        "database with the answers that clients got: no task may be lost, run twice or\n"
+        "database with the responses that clients got: no task may be lost, run twice or\n"
         "left unfinished. The scenarios:\n\n" + "\n".join(lines),
-        epilog="Prints the measurements, and exits 1 when a scenario fails. The tests run the\n"
+        epilog="Prints the measurements, and exits with 1 if a scenario fails. The tests run the\n"
         "same scenarios with smaller numbers. Needs PostgreSQL, and starts its own server.",
     )
     add = parser.add_argument
@@ -89,7 +89,7 @@ def _parser(scenarios: Mapping[str, Scenario]) -> argparse.ArgumentParser:
         "--rounds",
         type=_count,
         metavar="N",
-        help="rounds of each scenario, instead of its own number",
+        help="rounds of each scenario, instead of the number shown above",
     )
     add("--seed", type=int, metavar="N", help="repeat the random choices of an earlier run")
     return parser

@@ -1,4 +1,4 @@
-"""Wait until the demo's server answers, then print its address and requests to try.
+"""Wait until the demo's server is healthy, then print its address and requests to try.
 
 `demo_requests.py PORT` stops waiting when its parent process, the server, has ended.
 `demo_requests.py --is-free PORT` only checks whether the port is free.
@@ -52,7 +52,7 @@ def is_healthy(base: str) -> bool:
 
 
 def wait_until_healthy(base: str) -> bool:
-    """Return whether *base* answered while the server, our parent process, was alive."""
+    """Return whether the server at *base*, our parent process, became healthy before it ended."""
     server, deadline = os.getppid(), time.monotonic() + TIMEOUT
     while os.getppid() == server and time.monotonic() < deadline:
         if is_healthy(base):
@@ -92,11 +92,11 @@ def main(*arguments: str) -> int:
     base = f"http://127.0.0.1:{port}"
     if not wait_until_healthy(base):
         return 1
-    lines = ["", f"See the agent and try its skills in a browser: {base}/explorer"]
-    lines += [f"\nIt answers on {base} . In another terminal:"]
+    lines = ["", f"To try the agent's skills in a browser, open {base}/explorer"]
+    lines += [f"\nRequests to send to {base} from another terminal:"]
     lines += [f"\n# our client\n{client_command(base)}"]
     lines += [f"\n# {version}\n{curl(base, version)}" for version in REQUESTS]
-    print(*lines, "\nCtrl+C ends it.\n", sep="\n", flush=True)
+    print(*lines, "\nPress Ctrl+C to stop.\n", sep="\n", flush=True)
     return 0
 
 

@@ -2,7 +2,7 @@
 
 Each fault changes one place in the code so that one promise of the project is broken. Run them
 before and after removing or rewriting tests: a fault that was found before and is missed after is
-no longer tested. When code moves, move its fault too: `breaks` says what it must break, and the
+no longer tested. When code moves, update its fault: `breaks` says what it must break, and the
 snippets are only the current way to do so.
 
 A run seeds one fault after the other, runs its tests with pytest, and removes the fault again. It
@@ -12,8 +12,8 @@ after `--` are passed to pytest. The verdicts:
     found   a test failed
     MISSED  no test failed
     HUNG    the tests did not end in time
-    BROKEN  the snippet is not there exactly once, its file has changes that are not committed,
-            or pytest could not run the tests
+    BROKEN  the snippet does not occur exactly once, its file has uncommitted changes, or pytest
+            could not run the tests
 """
 
 import argparse
@@ -31,7 +31,7 @@ from typing import NamedTuple, NoReturn
 
 ROOT = Path(__file__).resolve().parents[1]
 TIME_LIMIT = 300.0  # seconds that the tests of one fault may take
-PATIENCE = 10.0  # seconds for pytest to stop the servers and databases of its tests
+STOP_TIMEOUT = 10.0  # seconds for pytest to stop the servers and databases of its tests
 VERDICTS = {0: "MISSED", 1: "found", 5: "MISSED"}  # by pytest's exit code; 5: no tests ran
 
 
@@ -112,7 +112,7 @@ FAULTS = (
     ),
     Fault(
         "middleware-owner-without-issuer",
-        "Users of two issuers who have the same name there see each other's tasks.",
+        "Users with the same name at two issuers see each other's tasks.",
         f"{SERVER}/middleware/auth.py",
         "map(_escaped, (namespace, issuer, name))",
         "map(_escaped, (namespace, name))",
@@ -148,7 +148,7 @@ FAULTS = (
     ),
     Fault(
         "modules-access-fails-open",
-        "When the access rules raise an error, everybody may call.",
+        "When the access rules raise an error, every caller may call every skill.",
         f"{SERVER}/modules/access.py",
         """            logger.exception("Access check of %s failed", clean(skill_id), extra=extra)
             return Verdict(False)
@@ -160,7 +160,7 @@ FAULTS = (
     ),
     Fault(
         "engine-missing-await-on-owner",
-        "An await is missing, so anybody can read and set the webhooks of anybody's task.",
+        "An await is missing, so every caller can read and set the webhooks of every task.",
         f"{SERVER}/engine/handler.py",
         "        await self.admission.own_task(params.task_id, request.caller)\n",
         "        self.admission.own_task(params.task_id, request.caller)\n",
@@ -200,7 +200,7 @@ FAULTS = (
     ),
     Fault(
         "engine-writes-under-a-lost-lease",
-        "A run goes on writing to a task that another run of this process has taken over.",
+        "A run keeps writing to a task that another run of this process has taken over.",
         f"{SERVER}/engine/change.py",
         "lease not in (live_task.lease, None) or pause",
         "pause",
@@ -210,7 +210,7 @@ FAULTS = (
     ),
     Fault(
         "store-keeps-refused-tasks",
-        "A task that the store has refused is found all the same, and never ends.",
+        "A task that the store has refused can still be found, and never ends.",
         f"{SERVER}/store/live.py",
         "                self._remove(record.task.id)\n",
         "",
@@ -218,7 +218,7 @@ FAULTS = (
     ),
     Fault(
         "engine-last-event-id-off-by-one",
-        "A reader that comes back with a Last-Event-ID gets that event a second time.",
+        "A reader that resumes with a Last-Event-ID gets that event a second time.",
         f"{SERVER}/engine/handler.py",
         "(request.last_event_id or 0) if resumes",
         "max((request.last_event_id or 0) - 1, 0) if resumes",
@@ -268,7 +268,7 @@ FAULTS = (
     ),
     Fault(
         "sqlite-gap-in-events",
-        "A reader that comes back one event too late for the log misses that event unnoticed.",
+        "A reader whose next event has just been dropped from the log misses it unnoticed.",
         f"{SERVER}/store/sqlite/store.py",
         'if stored is None or after < stored["first_event"] - 1:',
         'if stored is None or after < stored["first_event"] - 2:',
@@ -284,7 +284,7 @@ FAULTS = (
     ),
     Fault(
         "command-failed-task-exits-0",
-        "`apcore-a2a call` ends with 0 although the task has failed.",
+        "`apcore-a2a call` exits with 0 although the task has failed.",
         "packages/apcore-a2a/src/apcore_a2a/command/calls.py",
         "return FAILED if state.is_terminal and state != TaskState.COMPLETED else SUCCESS",
         "return FAILED if state == TaskState.REJECTED else SUCCESS",
@@ -423,7 +423,7 @@ def end(process: subprocess.Popen[str]) -> None:
     if process.poll() is None:
         process.send_signal(signal.SIGINT)
         with suppress(subprocess.TimeoutExpired):
-            process.wait(PATIENCE)
+            process.wait(STOP_TIMEOUT)
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
 

@@ -1,6 +1,6 @@
-"""The command line of `tools/fuzz`: checks of generated tests, run for longer.
+"""The command line of `tools/fuzz`: the generated tests, with more cases.
 
-They are those of `tests/server/test_fuzz.py` and `tests/middleware/test_storms.py`.
+They are in `tests/server/test_fuzz.py` and `tests/middleware/test_storms.py`.
 """
 
 import argparse
@@ -27,7 +27,7 @@ STORMS: dict[str, tuple[type[Hosts | Credentials], SearchStrategy[Any]]] = {
     "hosts": (Hosts, hosts),
     "credentials": (Credentials, storms()),
 }
-"""The kinds of cases beside requests, each with its target and its strategy."""
+"""The kinds of cases besides requests, each with its target and its strategy."""
 
 
 def main(arguments: Sequence[str] | None = None, fuzzed: Callable[[], Fuzzed] = Fuzzed) -> int:
@@ -53,10 +53,10 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="tools/fuzz",
         description="Generate requests from the protocol's schemas, corrupt them, send them to an "
-        "agent in this process, and check its answers as tests/server/test_fuzz.py does. Some have "
-        "inputs whose validation would take Python's `re` years.",
-        epilog="When an answer is wrong, prints the request, reduced as far as possible, and "
-        "exits 1. 100,000 cases take about seven minutes.",
+        "agent in this process, and check its responses as tests/server/test_fuzz.py does. Some "
+        "have inputs that Python's `re` would take years to validate.",
+        epilog="If a response is wrong, prints the request, reduced as far as possible, and "
+        "exits with 1. 100,000 cases take about seven minutes.",
     )
     add = parser.add_argument
     add(
@@ -70,7 +70,7 @@ def _parser() -> argparse.ArgumentParser:
         "--kind",
         choices=["requests", *STORMS],
         default="requests",
-        help="what is generated: requests, Host headers, or storms of requests with valid, wrong "
+        help="what to generate: requests, Host headers, or many requests with valid, wrong "
         "and no credentials; default: requests",
     )
     add("--seed", type=int, metavar="N", help="repeat the cases of an earlier run")
@@ -110,11 +110,11 @@ def _report(error: Exception, defect: Defect | None) -> str:
     """Describe the error and the request that causes it."""
     if defect is None:
         notes: list[str] = getattr(error, "__notes__", [])  # Hypothesis shows the case
-        return "\n".join([f"\nWrong after the last case: {_short(error)}", *notes])
+        return "\n".join([f"\nCheck after the last case failed: {_short(error)}", *notes])
     names = [name for name in KINDS if name.encode() in defect.case.body]
     lines = [f"where {name} is a task of {' that is '.join(KINDS[name])}" for name in names]
     if isinstance(error, Flaky):
-        lines.append("(the request alone does not cause it: earlier requests matter)")
+        lines.append("(the request alone does not cause the error: earlier requests matter)")
     reply = f"HTTP {defect.reply.status} {defect.reply.body.decode(errors='replace')[:2000]}"
     return "\n".join(
         ["", f"Wrong: {_short(defect.error)}", "", defect.case.curl(), *lines, "", reply]

@@ -1,7 +1,7 @@
-"""Hold the code to plain English: docstrings that say what a thing is or does, and no riddles.
+"""Check that the code is in plain English: docstrings that say what a thing is or does, no riddles.
 
-Docstrings and names of tests may not begin with a relative pronoun ("What is asked …"), and the
-words for people without a name are not used in code: write caller, client, replica or operator.
+Docstrings and names of tests may not begin with a relative pronoun ("What is asked …"), and code
+may not use indefinite pronouns for persons: write caller, client, replica or operator.
 """
 
 import ast

@@ -86,17 +86,17 @@ VIEWS: dict[str, Callable[[Visit], None]] = {
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Take a screenshot of each view, in light and in dark colours."""
+    """Take a screenshot of each view, in light and in dark mode."""
     parser = argparse.ArgumentParser(prog="tools/pictures", description=__doc__)
     parser.add_argument("folder", nargs="?", type=Path, default=FOLDER)
     folder: Path = parser.parse_args(arguments).folder
     folder.mkdir(parents=True, exist_ok=True)
     with chromium() as browser, demo() as agent:
-        for colours in ("light", "dark"):
+        for scheme in ("light", "dark"):
             for name, show in VIEWS.items():
-                with visiting(browser, agent, viewport=WIDE, color_scheme=colours) as visit:
+                with visiting(browser, agent, viewport=WIDE, color_scheme=scheme) as visit:
                     show(visit)
-                    visit.page.screenshot(path=folder / f"{name}-{colours}.png")
+                    visit.page.screenshot(path=folder / f"{name}-{scheme}.png")
 
 
 if __name__ == "__main__":

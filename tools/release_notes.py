@@ -31,7 +31,7 @@ def entry(changelog: str, version: str) -> str:
     if match is None:
         raise ValueError(f"CHANGELOG.md has no entry for {version}")
     if not re.fullmatch(r"\d{4}-\d\d-\d\d", match["date"]):
-        raise ValueError(f"CHANGELOG.md has no date for {version}, but {match['date']!r}")
+        raise ValueError(f"CHANGELOG.md has no date for {version}: {match['date']!r}")
     if not match["text"].strip():
         raise ValueError(f"CHANGELOG.md says nothing about {version}")
     return match["text"].strip()
@@ -47,7 +47,7 @@ def main(tag: str) -> None:
 
 if __name__ == "__main__":
     if len(sys.argv) != 2:
-        sys.exit("usage: release_notes.py TAG, where TAG is one like v0.10.0")
+        sys.exit("usage: release_notes.py TAG, such as v0.10.0")
     try:
         main(sys.argv[1])
     except ValueError as error:

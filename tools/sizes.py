@@ -1,9 +1,9 @@
 """Check the size of functions and modules, and the length of local names.
 
-Code lines are all but blank lines, comments and docstrings; of a function, only its body counts.
-In the median and the percentile, the body of a nested function counts only for the nested one; for
-the upper bound it counts for the outer one too, since a reader has to read all of it. Functions
-without code, as in protocols and overloads, are left out.
+Code lines are all lines except blank lines, comments and docstrings; of a function, only the body
+counts. In the median and the percentile, the body of a nested function counts only for the nested
+one; for the upper bound it also counts for the outer one, since a reader has to read all of it.
+Functions without code, as in protocols and overloads, are left out.
 
 A module below 40 lines is tiny: hardly worth a file. At most one in ten may be tiny; `__init__.py`
 and `__main__.py` do not count.

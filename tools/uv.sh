@@ -13,8 +13,8 @@ fail() {
     exit 1
 }
 
-# Print the interpreters from 3.11 on, the newest of the tested versions first. Each is run once, since a
-# name in PATH may be a shim for a version that is not installed.
+# Print the interpreters from 3.11 on: those up to 3.13 first, the newest of them at the top. Each is run once,
+# since a name in PATH may be a shim for a version that is not installed.
 pythons() {
     for name in python3 python3.11 python3.12 python3.13 python3.14; do
         "$name" 2>/dev/null -c '
@@ -33,7 +33,7 @@ is_recent_uv() {
     esac
 }
 
-# A virtual environment works where the system's pip refuses to install, --target without the venv module.
+# A virtual environment works even if the system's pip refuses to install; --target needs no venv module.
 install_uv() {
     "$python" -m venv .cache/uv && .cache/uv/bin/python -m pip install uv && return
     rm -rf .cache/uv

@@ -8,7 +8,7 @@ import pytest
 
 from tests.server.asking import MODERN
 from tools.benchmarks.apps import ours
-from tools.benchmarks.stored import MEMORY, POSTGRESQL, SQLITE, Asked, watched
+from tools.benchmarks.stored import MEMORY, POSTGRESQL, SQLITE, StoreCalls, counted
 
 pytestmark = [pytest.mark.anyio, pytest.mark.smoke]
 
@@ -28,8 +28,8 @@ async def test_a_task_is_written_twice_and_read_once_at_most(address: str, metho
     message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"data": {"text": "hello"}}]}
     params = {"message": message, "metadata": {"skillId": "bench.noop"}}
     body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
-    asked = Asked()
-    app = await ours(watched(address, asked))
+    calls = StoreCalls()
+    app = await ours(counted(address, calls))
     transport = httpx.ASGITransport(app)
     async with (
         app.router.lifespan_context(app),
@@ -37,5 +37,5 @@ async def test_a_task_is_written_twice_and_read_once_at_most(address: str, metho
     ):
         answer = await client.post("/", json=body, headers=MODERN)
     assert "TASK_STATE_COMPLETED" in answer.text
-    assert asked.writes == 2
-    assert asked.reads <= 1
+    assert calls.writes == 2
+    assert calls.reads <= 1

@@ -1,1 +1,1 @@
-"""Benchmarks of the server on loopback, against a bare echo and the raw SDK."""
+"""Benchmarks of the server on loopback, compared with a bare echo and the SDK alone."""

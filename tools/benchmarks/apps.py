@@ -44,7 +44,7 @@ async def old() -> Starlette:
 
 
 async def sdk() -> Starlette:
-    """Build a server with the SDK alone as its documentation shows, for both dialects."""
+    """Build a server with the SDK alone, as its documentation shows, for both dialects."""
     from a2a.server.request_handlers import DefaultRequestHandler
     from a2a.server.routes import create_agent_card_routes, create_jsonrpc_routes
     from a2a.server.tasks import InMemoryTaskStore

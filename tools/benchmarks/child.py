@@ -1,8 +1,8 @@
 """One server in a process of its own, controlled by its standard input.
 
 It prints ``{"port": ...}`` when it is up, and its state for each line that it reads. The line
-``collect`` runs a garbage collection first, ``profile`` starts a profiler. The server ends with its
-standard input, so that it never outlives the benchmark.
+``collect`` runs a garbage collection first, ``profile`` starts a profiler. The server stops when
+its standard input ends, so that it never outlives the benchmark.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from typing import TextIO
 import uvicorn
 
 from tools.benchmarks.apps import APPS, ours
-from tools.benchmarks.stored import Asked, watched
+from tools.benchmarks.stored import StoreCalls, counted
 
 
 def resident_bytes() -> int:
@@ -45,19 +45,19 @@ def loop_factory(name: str) -> Callable[[], asyncio.AbstractEventLoop]:
     return uvloop.new_event_loop
 
 
-def _state(asked: Asked) -> dict[str, object]:
+def _state(calls: StoreCalls) -> dict[str, object]:
     tasks = Counter(getattr(t.get_coro(), "__qualname__", "?") for t in asyncio.all_tasks())
     now = {"cpu": time.process_time(), "resident": resident_bytes(), "tasks": tasks}
-    return {**now, "writes": asked.writes, "reads": asked.reads}
+    return {**now, "writes": calls.writes, "reads": calls.reads}
 
 
 class _Server(uvicorn.Server):
     """A server that reports its port, and then its state on request."""
 
-    def __init__(self, config: uvicorn.Config, answers: TextIO, asked: Asked) -> None:
+    def __init__(self, config: uvicorn.Config, answers: TextIO, calls: StoreCalls) -> None:
         super().__init__(config)
         self._answers = answers
-        self._asked = asked
+        self._calls = calls
         self._profiler = cProfile.Profile()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -75,7 +75,7 @@ class _Server(uvicorn.Server):
         )
         while command := await commands.readline():
             self._prepare(command.strip())
-            self.report(_state(self._asked))
+            self.report(_state(self._calls))
         self.should_exit = self.force_exit = True
 
     def _prepare(self, command: bytes) -> None:
@@ -85,7 +85,7 @@ class _Server(uvicorn.Server):
             self._profiler.enable()
 
     def report_hot_spots(self) -> None:
-        """Print where the time went since the profiler was started, if it was."""
+        """Print the functions that took most of the time, if the profiler was started."""
         self._profiler.disable()
         if self._profiler.getstats():
             stats = pstats.Stats(self._profiler, stream=self._answers)
@@ -100,12 +100,12 @@ def _listener() -> socket.socket:
 
 
 async def _serve(options: argparse.Namespace, answers: TextIO) -> None:
-    asked = Asked()
-    app = await (ours(watched(options.store, asked)) if options.store else APPS[options.server]())
+    calls = StoreCalls()
+    app = await (ours(counted(options.store, calls)) if options.store else APPS[options.server]())
     config = uvicorn.Config(
         app, http=options.http, ws="none", log_level="warning", access_log=False
     )
-    server = _Server(config, answers, asked)
+    server = _Server(config, answers, calls)
     listener = _listener()
     commands = asyncio.create_task(server.answer_commands())
     try:

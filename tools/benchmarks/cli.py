@@ -29,9 +29,9 @@ from tools.benchmarks.stored import MEMORY, NAMES, places
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="tools/bench",
-        description="Measure the server on loopback, against a bare echo and the raw SDK.",
+        description="Measure the server on loopback, compared with a bare echo and the SDK alone.",
         epilog="A full run takes about four minutes, --quick less than one. "
-        "Exits 1 when an answer was wrong or a server could not be measured.",
+        "Exits with 1 if a response was wrong or a server could not be measured.",
     )
     add = parser.add_argument
     add("--quick", action="store_true", help="run fewer and shorter rounds")
@@ -46,8 +46,8 @@ def _parser() -> argparse.ArgumentParser:
         default=servers,
         help="servers to compare with bare",
     )
-    add("--old-python", metavar="PATH", help="a Python with apcore-a2a 0.8, to compare with")
-    add("--strict", action="store_true", help="also exit 1 when a target is missed")
+    add("--old-python", metavar="PATH", help="a Python with apcore-a2a 0.8, for comparison")
+    add("--strict", action="store_true", help="also exit with 1 if a target is missed")
     add("--profile", action="store_true", help="only profile the server")
     add("--clients", action="store_true", help="only measure the client, compared with a2a-sdk's")
     add("--webhooks", action="store_true", help="only measure the overhead of webhooks")
@@ -189,7 +189,7 @@ def _instructions(*, should_record: bool) -> int:
         instructions.record(rows)
         return 0
     if any(row.recorded is None for row in rows):
-        print("Nothing is recorded for this environment; --record does.")
+        print("Nothing is recorded for this environment; to record it, add --record.")
     return 1 if any(row.is_missed for row in rows) else 0
 
 

@@ -1,4 +1,4 @@
-"""Benchmark of clients: import time and CPU of a call, against httpx alone and a2a-sdk's client.
+"""Benchmark of clients: import time and CPU of a call, compared with httpx alone and a2a-sdk.
 
 All figures are from one run; compare the ratios.
 """

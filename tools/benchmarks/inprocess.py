@@ -83,7 +83,7 @@ async def _call(calls: int) -> dict[str, float]:
 
 
 async def _store(address: str, callers: int, seconds: float) -> dict[str, float]:
-    """Run *callers* loops, each of which creates and completes one task after the other."""
+    """Run *callers* loops, each of which creates and completes one task after another."""
     from apcore_a2a_server.store import open_store
 
     store = open_store(address)
@@ -109,7 +109,7 @@ async def _store(address: str, callers: int, seconds: float) -> dict[str, float]
 
 
 async def _create_and_complete(store: Any) -> None:
-    """Write what a send writes: a working task, then its artifact and its end."""
+    """Write what a send writes: a working task, then its artifact and its final state."""
     from apcore_a2a_core.states import COMPLETED
     from apcore_a2a_server.store.testing.samples import begun, new_record, said_more, went_on
 

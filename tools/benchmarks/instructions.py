@@ -1,8 +1,8 @@
-"""Instructions per request, counted by valgrind: figures that load on the machine can't disturb.
+"""Instructions per request, counted by valgrind: load on the machine does not change them.
 
 The application is called in its own process without a network, under `valgrind --tool=callgrind`.
-The figures recorded in `instructions.json` are a gate: a scenario that costs over 3 % more fails.
-They belong to a version of Python, of apcore, and a kind of processor.
+The figures in `instructions.json` are a gate: a scenario that costs over 3 % more fails. Each set
+of figures is for one version of Python, one version of apcore, and one kind of processor.
 """
 
 import asyncio
@@ -27,11 +27,11 @@ from tools.benchmarks.servers import ROOT, ServerFailed
 
 RECORD = Path(__file__).with_suffix(".json")
 TOLERANCE = 0.03
-"""Share by which a scenario may cost more than recorded."""
+"""Fraction by which a scenario may cost more than recorded."""
 REQUESTS = 100
 """Requests that are counted for each scenario."""
 CHUNKS = 50
-"""Chunks that a long stream has more than a short one: the difference is what they cost."""
+"""Additional chunks of a long stream, compared with a short one: the difference is their cost."""
 LONG = "long stream"
 _LIMIT = 900.0  # seconds; valgrind makes the program some fifty times slower
 _POLL = 0.02  # seconds
@@ -53,7 +53,7 @@ class Row:
 
     @property
     def change(self) -> float | None:
-        """How much more it costs than recorded, as a share; negative if it costs less."""
+        """The relative change since it was recorded; negative if it costs less now."""
         return None if self.recorded is None else self.count / self.recorded - 1
 
     @property
@@ -144,7 +144,7 @@ def _total(path: Path) -> int:
 
 
 def _control(*options: str) -> None:
-    """Give callgrind a command, which it obeys when this process next does something."""
+    """Give callgrind a command, which it executes when this process next runs."""
     command = ["callgrind_control", *options, str(os.getpid())]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as control:
         while control.poll() is None:

@@ -13,7 +13,7 @@ from tools.benchmarks.http1 import Answer, AnswerParser, BadAnswer
 
 _GRACE = 20.0  # seconds that a load may take beyond its duration
 _MAX_FAILURES = 20
-_WAVES = 4  # least requests per connection, on average, even if they take longer
+_WAVES = 4  # minimum of requests per connection, on average, even if they take longer
 _STAMP = re.compile(rb'"at": ?([0-9.e+]+)')
 
 
@@ -24,7 +24,7 @@ class Load:
     port: int
     requests: Iterator[bytes]
     expect: bytes
-    """Bytes that the body of a right answer contains."""
+    """Bytes that the body of a correct answer contains."""
     connections: int = 1
     seconds: float = 60.0
     limit: int = 1_000_000
@@ -88,7 +88,7 @@ class _Connection(asyncio.Protocol):
     def __init__(self, run: _Run) -> None:
         self._run = run
         self._parser = AnswerParser()
-        self._sent: float | None = None  # None: no request is out
+        self._sent: float | None = None  # None: no request is in progress
         self._first = 0.0
         self._scanned = 0
 
@@ -156,7 +156,7 @@ async def run_load(load: Load) -> Tally:
             connection.send()
         await asyncio.wait_for(run.done.wait(), load.seconds + _GRACE)
     except TimeoutError:
-        run.tally.failures.append(f"no end after {load.seconds + _GRACE:.0f} s")
+        run.tally.failures.append(f"not finished after {load.seconds + _GRACE:.0f} s")
         for connection in connections:
             connection.abort()
     finally:

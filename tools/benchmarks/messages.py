@@ -1,4 +1,4 @@
-"""The requests of the benchmark, as bytes prepared beforehand except for the message id."""
+"""The requests of the benchmark, as bytes that are prepared except for the message id."""
 
 import itertools
 import json
@@ -40,7 +40,7 @@ def stream(skill: str = "bench.noop", *, in_message: bool = False, **inputs: obj
 
 
 def get_task(ids: Sequence[str]) -> Requests:
-    """Yield ``tasks/get`` of protocol 0.3 for one task after the other, forever."""
+    """Yield ``tasks/get`` of protocol 0.3 for one task after another, forever."""
     bodies = [_rpc("tasks/get", {"id": task_id}) for task_id in ids]
     return itertools.cycle([post_head(len(body)) + body for body in bodies])
 

@@ -1,4 +1,4 @@
-"""The apcore modules under load. They do next to nothing, so that only the overhead is measured."""
+"""The apcore modules that are called. They do almost nothing, so only the overhead is measured."""
 
 import asyncio
 import time

@@ -26,9 +26,9 @@ _PACKAGES = [
     "protobuf",
 ]
 _LEGEND = (
-    "The best of several interleaved rounds on loopback, each figure by itself. "
-    "CPU is user and system time of the server process per answer under load; "
-    "`x bare` is that as a multiple of what the bare server needs to echo such a message."
+    "Each figure is the best of several interleaved rounds on loopback. "
+    "CPU is the user and system time of the server process per response under load. "
+    "`x bare` is that time as a multiple of the cheapest of the bare server's echoes on that stack."
 )
 
 
@@ -175,7 +175,7 @@ def _version(name: str) -> str:
     try:
         return version(name)
     except PackageNotFoundError:
-        return "absent"
+        return "not installed"
 
 
 def _remarks(results: Results) -> list[str]:
@@ -195,7 +195,7 @@ def markdown(results: Results, command: str) -> str:
         f"- {name}: {f'`{value}`' if name == 'command' else value}"
         for name, value in measured_on.items()
     ]
-    parts = ["## Measured", _LEGEND, "\n".join(facts)]
+    parts = ["## Measurements", _LEGEND, "\n".join(facts)]
     parts += [table.markdown() for table in tables(results)]
     return "\n\n".join([*parts, *_remarks(results)]) + "\n"
 

@@ -25,7 +25,7 @@ _WARM_UP = 20  # requests of each kind
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The amount of measurements."""
+    """The extent of the measurements."""
 
     stacks: list[Stack]
     servers: list[str]
@@ -202,7 +202,8 @@ class Bench:
             fact = Fact(subject.stack, subject.name, LEFTOVER)
             self._results.facts[fact] = max(leftover, self._results.facts.get(fact, 0))
             if leftover:
-                self._say(f"  {subject} has {leftover} tasks left: {subject.server.state().tasks}")
+                tasks = subject.server.state().tasks
+                self._say(f"  {subject} has {leftover} asyncio tasks left over: {tasks}")
 
     def _fill(self, subject: Subject) -> list[str]:
         self._run_load(subject, messages.send(), _COMPLETED, limit=_WARM_UP)

@@ -1,4 +1,4 @@
-"""The requests to the servers, and the answers to expect."""
+"""The requests to the servers, and the expected answers."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -42,7 +42,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """One kind of request, and bytes that a right answer contains."""
+    """One kind of request, and bytes that a correct answer contains."""
 
     name: str
     requests: Callable[[Target], Requests]
@@ -52,7 +52,7 @@ class Scenario:
     """Bytes that the bare server's answer contains."""
 
     def expected_of(self, server: str) -> bytes:
-        """Return the bytes that a right answer of *server* contains."""
+        """Return the bytes that a correct answer of *server* contains."""
         return self.echo if server == "bare" else self.expect
 
 

@@ -101,7 +101,7 @@ class Server:
         ready, _, _ = select.select([stdout], [], [], seconds)
         line = stdout.readline() if ready else ""
         if not line:
-            raise ServerFailed(self._last_error() if ready else f"silent for {seconds:.0f} s")
+            raise ServerFailed(self._last_error() if ready else f"no output for {seconds:.0f} s")
         answer: dict[str, Any] = json.loads(line)
         return answer
 

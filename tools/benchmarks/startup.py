@@ -1,4 +1,4 @@
-"""Start-up time of the command: until the agent card answers, and of its help."""
+"""Time that the command takes to serve its first card, and to print its help."""
 
 import socket
 import statistics
@@ -38,7 +38,7 @@ def measure_help(times: int) -> float:
 def _command() -> str:
     command = Path(sys.executable).with_name("apcore-a2a")
     if not command.exists():
-        raise ServerFailed(f"no command {command.name} beside {sys.executable}")
+        raise ServerFailed(f"no command {command.name} next to {sys.executable}")
     return str(command)
 
 

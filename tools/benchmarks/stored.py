@@ -12,13 +12,13 @@ from typing import Any
 
 MEMORY, SQLITE, POSTGRESQL = NAMES = ("memory", "sqlite", "postgresql")
 SCRATCH = "/var/tmp"
-"""Folder that survives a reboot (FHS §5.15), and so is on a disk, unlike some /tmp."""
+"""Folder that survives a reboot (FHS §5.15), so it is on a disk, unlike some /tmp."""
 WRITES = ("create", "change")
 READS = ("get", "events", "query", "conversation", "webhooks")
 
 
 @dataclass(slots=True)
-class Asked:
+class StoreCalls:
     """Numbers of writes to a store, and of reads from it."""
 
     writes: int = 0
@@ -28,8 +28,8 @@ class Asked:
 class CountingStore:
     """A wrapper that counts calls of a store's methods, but not those by the store itself."""
 
-    def __init__(self, store: object, asked: Asked) -> None:
-        vars(self).update(_store=store, _asked=asked)
+    def __init__(self, store: object, calls: StoreCalls) -> None:
+        vars(self).update(_store=store, _calls=calls)
 
     def __getattr__(self, name: str) -> Any:
         value = getattr(self._store, name)
@@ -40,16 +40,16 @@ class CountingStore:
 
     def _count(self, name: str, method: Callable[..., Awaitable[Any]], *values: Any) -> Any:
         kind = "writes" if name in WRITES else "reads"
-        setattr(self._asked, kind, getattr(self._asked, kind) + 1)
+        setattr(self._calls, kind, getattr(self._calls, kind) + 1)
         return method(*values)
 
 
-def watched(address: str, asked: Asked) -> CountingStore:
-    """Open the store at an address; return it with its calls counted in *asked*."""
+def counted(address: str, calls: StoreCalls) -> CountingStore:
+    """Open the store at an address; return it with its reads and writes counted in *calls*."""
     from apcore_a2a_server.store import Store, open_store  # not in apcore-a2a 0.8
 
     Store.register(CountingStore)
-    return CountingStore(open_store(address), asked)
+    return CountingStore(open_store(address), calls)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ def places(names: Sequence[str], say: Callable[[str], None]) -> Iterator[dict[st
             elif place := stack.enter_context(_database()):
                 locations[name] = place
             else:
-                say("NO POSTGRESQL here, so it is not measured; Debian: apt install postgresql")
+                say("PostgreSQL is missing and not measured. Debian: apt install postgresql")
         yield locations
 
 

@@ -1,4 +1,4 @@
-"""Targets of the figures: limits relative to the bare server, and absolute ones."""
+"""Targets: limits of figures, relative to the bare server or absolute."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -50,7 +50,7 @@ class Check:
 
     @property
     def verdict(self) -> str:
-        """The verdict: met or missed, and by how much.
+        """Whether the limit is met or missed, and by how much.
 
         Example:
             >>> Check("send", "", 5.0, 4.0, "x").verdict
