@@ -1,4 +1,4 @@
-"""Agents of other libraries, each in a process of its own: see the programs in `servers/`."""
+"""Agents built on other libraries, each in a separate process: see the programs in `servers/`."""
 
 import subprocess
 import sys

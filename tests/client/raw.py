@@ -50,8 +50,8 @@ class ConnectionAction(Enum):
     """Actions on a connection."""
 
     CUT = "break it"
-    CLOSE = "close it in good order"
-    HOLD = "say nothing more until the client goes"
+    CLOSE = "close it properly"
+    HOLD = "send nothing more until the client disconnects"
 
 
 CUT, CLOSE, HOLD = ConnectionAction.CUT, ConnectionAction.CLOSE, ConnectionAction.HOLD
@@ -138,7 +138,7 @@ class TcpServer:
         try:
             with suppress(ConnectionError, asyncio.CancelledError):
                 await self.handle(reader, writer)
-        except Exception as error:  # raised when the test ends
+        except Exception as error:  # reported when the server stops
             self._faults.append(error)
         finally:
             writer.close()
@@ -223,7 +223,7 @@ def raw(script: Script, sock: socket.socket | None = None) -> Iterator[RawServer
 
 
 def agent(script: Script, **members: Any) -> Script:
-    """Return a script that serves an Agent Card, and leaves everything else to *script*."""
+    """Return a script that serves an Agent Card, and passes other requests to *script*."""
 
     def answered(request: Request) -> Iterable[Step]:
         if not request.is_card:
@@ -284,7 +284,7 @@ def task(id: str = "t-1", state: str = "TASK_STATE_COMPLETED", **members: Any) -
 
 
 def http_client(kind: str, **options: Any) -> Any:
-    """Return an httpx client without trusted certificates: loading them takes most of a test."""
+    """Return an httpx client without trusted certificates, which are slow to load."""
     made: Any = httpx.AsyncClient if kind == "async" else httpx.Client
     return made(verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), trust_env=False, **options)
 
@@ -309,7 +309,7 @@ class Client:
             return self._runner.run(collect(given, items))
         if isinstance(given, Generator):
             for item in given:
-                items.append(item)  # one by one, for the next may fail
+                items.append(item)  # one by one, because the next may fail
             return items
         return given
 

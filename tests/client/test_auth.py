@@ -1,4 +1,4 @@
-"""Credentials: where they are sent, and where they must not be seen."""
+"""Credentials: where they are sent, and where they must not be shown."""
 
 import base64
 import gc
@@ -44,7 +44,7 @@ pytestmark = pytest.mark.rotating("kind", "way")
 
 SECRET = "s3cr3t"
 HIDDEN = [SECRET, base64.b64encode(f"{SECRET}:{SECRET}".encode()).decode()]
-"""The secret in both forms in which it must not be seen."""
+"""The secret as plain text and as Basic credentials; neither may be shown."""
 Server = Callable[..., Any]
 
 kinds = pytest.mark.parametrize("kind", KINDS)
@@ -113,13 +113,13 @@ class Tokens:
 
 
 @kinds
-@pytest.mark.parametrize("later", [False, True])
-def test_a_function_is_called_for_a_token_for_each_request(
-    kind: str, later: bool, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_token_function_is_called_for_each_request(
+    kind: str, is_async: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("apcore_a2a_client.exchange.FIRST_WAIT", 0.001)
-    if (kind, later) == ("sync", True):
-        pytest.skip("nothing can be awaited there")
+    if (kind, is_async) == ("sync", True):
+        pytest.skip("the synchronous client cannot await")
     tokens = Tokens()
     faults: list[Iterable[Step]] = [reply(b"", 503), reply(b"", 307, location="/"), [CUT]]
     left = iter(faults)
@@ -131,7 +131,7 @@ def test_a_function_is_called_for_a_token_for_each_request(
             {"jsonrpc": "2.0", "id": request.json["id"], "result": task()}
         )
 
-    auth = tokens.fresh_async if later else tokens.fresh
+    auth = tokens.fresh_async if is_async else tokens.fresh
     with raw(script) as server, Client(kind, server.url, auth=auth, retries=3) as client:
         client.do("get_task", "t-1")
         client.do("get_task", "t-1")
@@ -304,7 +304,7 @@ def test_a_key_is_sent_where_the_card_declares_it(
         {"security": [{"b": []}, {"second": []}]},
     ],
 )
-def test_a_key_is_sent_where_the_card_requires_it(kind: str, required: Any) -> None:
+def test_a_key_is_sent_by_the_scheme_that_the_card_requires(kind: str, required: Any) -> None:
     schemes = {"first": scheme("header"), "second": scheme("query", "needed"), "b": BEARER}
     _, message_request = send_requests(
         kind, agent(ok, securitySchemes=schemes, **required), auth=APIKey(SECRET)
@@ -332,7 +332,7 @@ def test_a_key_is_sent_without_an_agent_card(kind: str) -> None:
 
 @kinds
 def test_a_key_is_sent_with_every_later_request(kind: str) -> None:
-    """Also with the request that fetches the card again."""
+    """Even with the request that fetches the card again."""
     given = agent(ok, securitySchemes={"k": scheme("query")})
     with raw(given) as server, Client(kind, server.url, auth=APIKey(SECRET), card_ttl=0) as client:
         client.do("send_message", "hi")
@@ -635,7 +635,7 @@ BAD_URLS = [
 @kinds
 @pytest.mark.parametrize("url", BAD_URLS, ids=lambda url: repr(url)[:40])
 def test_an_invalid_url_is_refused_and_its_secrets_are_not_shown(kind: str, url: Any) -> None:
-    with pytest.raises(ValueError) as caught:  # noqa: PT011  # unseen() looks at its text
+    with pytest.raises(ValueError) as caught:  # noqa: PT011  # shows_no_secret() checks its text
         Client(kind, url)
     assert shows_no_secret(caught.value)
 
@@ -651,7 +651,7 @@ def test_a_url_is_shown_without_its_secrets() -> None:
 @pytest.mark.parametrize(
     "url", ["127.0.0.1:8000", "localhost:8000", "[::1]:8000/agent", "agent.example.com", "agent:80"]
 )
-def test_the_error_for_a_url_without_a_scheme_says_what_to_write(kind: str, url: str) -> None:
+def test_the_error_for_a_url_without_a_scheme_suggests_one_with_it(kind: str, url: str) -> None:
     with pytest.raises(ValueError, match="scheme") as caught:
         Client(kind, f"{url}#s3cr3t")
     assert str(caught.value) == f"The agent's URL needs a scheme: got {url!r}, write http://{url}"

@@ -1,4 +1,4 @@
-"""Timeouts, reconnects, and limits of where requests go."""
+"""Behaviour at the edges: timeouts, restarts of agents, redirected cards, odd ids and pages."""
 
 import asyncio
 import socket
@@ -62,7 +62,7 @@ async def give_up_on_the_card() -> None:
             with pytest.raises(TimeoutError) as kept:
                 await asyncio.wait_for(client.get_card(), 0.1)
             assert (await asyncio.wait_for(client.get_card(), 2)).name == "raw"
-    assert kept.value is not None  # its traceback has the frames that had to be closed
+    assert kept.value is not None  # its traceback keeps the frames that had to be closed alive
 
 
 @pytest.mark.clock
@@ -85,7 +85,7 @@ def test_the_timeout_of_a_call_covers_all_its_requests(kind: str, what: str) -> 
 
 @kinds
 def test_a_stream_survives_a_restart_of_its_agent(kind: str) -> None:
-    """For a while the port refuses connections."""
+    """The port refuses connections for a while."""
 
     def before_restart(request: Request) -> Iterable[Step]:
         result = {"jsonrpc": "2.0", "id": 1, "result": WORKING}

@@ -53,7 +53,7 @@ def answer_for(url: str, *wire: str) -> Any:
 @kinds
 @pytest.mark.parametrize("credentials", CREDENTIALS)
 @pytest.mark.parametrize(("binding", "version"), WIRES)
-def test_a_card_that_names_another_port_gets_no_credentials(
+def test_credentials_are_not_sent_to_another_port_that_the_card_names(
     kind: str, credentials: str, binding: str, version: str
 ) -> None:
     with (
@@ -141,7 +141,7 @@ def test_an_interface_at_the_agents_own_origin_is_preferred(kind: str) -> None:
 
 
 @kinds
-def test_the_card_itself_needs_no_permission(kind: str) -> None:
+def test_a_card_that_leads_elsewhere_can_be_fetched(kind: str) -> None:
     with (
         raw(answer_for("https://elsewhere.example")) as server,
         Client(kind, server.url, auth=SECRET) as client,
@@ -150,7 +150,7 @@ def test_the_card_itself_needs_no_permission(kind: str) -> None:
 
 
 @kinds
-def test_a_redirected_card_does_not_bring_credentials_to_its_origin(kind: str) -> None:
+def test_credentials_do_not_follow_a_redirected_card(kind: str) -> None:
     with (
         raw(lambda request: reply(card(f"http://{request.headers['host']}/"))) as other,
         raw(lambda _: reply(b"", 302, location=f"{other.url}/card")) as server,
@@ -231,6 +231,6 @@ def test_an_invalid_origin_is_refused_and_not_shown(kind: str, origin: Any) -> N
 
 
 @kinds
-def test_a_single_string_is_no_list_of_origins(kind: str) -> None:
+def test_a_string_instead_of_a_list_of_origins_is_refused(kind: str) -> None:
     with pytest.raises(TypeError, match="list of origins"):
         Client(kind, "http://127.0.0.1", credentials_for="https://agent.example")

@@ -1,4 +1,4 @@
-"""Streams without lost events over breaking connections, and events split anywhere."""
+"""No event is lost or repeated when connections break, and events may be split anywhere."""
 
 import asyncio
 import random
@@ -32,7 +32,7 @@ CUTS = 84
 TYPICAL_LIMIT = 700
 """Bytes after which most connections break, many within the head."""
 STREAM_REQUESTS = (b'"SendStreamingMessage"', b'"message/stream"', b"/message:stream ")
-"""Marks of a request that starts a stream, which can't be sent twice."""
+"""Marks of a request that starts a stream, and so can't be sent twice."""
 
 kinds = pytest.mark.parametrize("kind", KINDS)
 wires = pytest.mark.parametrize(("binding", "version"), WIRES)
@@ -256,7 +256,7 @@ CUT_ANYWHERE = st.lists(st.integers(0, 500), max_size=20)
 @example([("7", ["one", "", "two"], [])], "\r\n", True, list(range(100)))
 @example([(None, ["one"], []), ("", [" two"], [":"])], "\r", False, list(range(100)))
 @settings(deadline=None)
-def test_events_are_parsed_the_same_however_they_are_split(
+def test_the_same_events_are_parsed_however_they_are_split(
     events: list[tuple[str | None, list[str], list[str]]], ending: str, mark: bool, cuts: list[int]
 ) -> None:
     lines = [line + ending for event in events for line in lines_of(*event)]
@@ -272,7 +272,7 @@ def test_events_are_parsed_the_same_however_they_are_split(
 
 @given(st.binary(max_size=300) | st.text(":\r\n dati0", max_size=300).map(str.encode), CUT_ANYWHERE)
 @settings(deadline=None)
-def test_arbitrary_bytes_are_parsed_the_same_however_they_are_split(
+def test_arbitrary_bytes_are_parsed_alike_however_they_are_split(
     body: bytes, cuts: list[int]
 ) -> None:
     assert parsed(split_at(body, cuts)) == parsed([body])
@@ -308,5 +308,5 @@ def test_empty_data_lines_count_towards_the_limit(line: bytes) -> None:
 
 
 @pytest.mark.parametrize("line", [b"x" * 150 + b"\n", b": " + b"x" * 90 + b"\n", b"id: 1234\n"])
-def test_other_lines_do_not_count_towards_the_limit_together(line: bytes) -> None:
+def test_the_limit_applies_to_each_other_line_separately(line: bytes) -> None:
     assert parsed([line] * 100 + [b"data: x\n\n"], LIMIT)[0][0] == b"x"

@@ -138,20 +138,20 @@ def test_a_card_of_both_versions_has_the_interfaces_of_1_0() -> None:
     assert interfaces(card) == [("https://x/new", "JSONRPC", "1.0")]
 
 
-def test_the_url_of_0_3_is_used_where_the_interfaces_of_1_0_are_null() -> None:
+def test_the_url_of_0_3_is_used_if_the_interfaces_of_1_0_are_null() -> None:
     assert interfaces({**OLD_CARD, "supportedInterfaces": None}) == interfaces(OLD_CARD)
 
 
-def test_the_security_of_0_3_is_used_where_that_of_1_0_is_null() -> None:
+def test_the_security_of_0_3_is_used_if_that_of_1_0_is_null() -> None:
     card = {**OLD_CARD, "security": [{"key": ["a"]}], "securityRequirements": None}
     [requirement] = AgentCard.from_dict(card).security_requirements
     assert requirement == {"schemes": {"key": {"list": ["a"]}}}
 
 
-@pytest.mark.parametrize("told", [True, False])
-def test_the_extended_card_of_0_3_is_a_capability_of_1_0(told: bool) -> None:
-    card = AgentCard.from_dict({**OLD_CARD, "supportsAuthenticatedExtendedCard": told})
-    assert card.capabilities.extended_agent_card is told
+@pytest.mark.parametrize("supported", [True, False])
+def test_the_extended_card_of_0_3_is_a_capability_of_1_0(supported: bool) -> None:
+    card = AgentCard.from_dict({**OLD_CARD, "supportsAuthenticatedExtendedCard": supported})
+    assert card.capabilities.extended_agent_card is supported
 
 
 @some

@@ -1,4 +1,4 @@
-"""Our clients with agents of other libraries."""
+"""Both clients with agents built on other libraries."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
@@ -368,8 +368,8 @@ async def test_a_stream_raises_when_its_task_fails(case: Case) -> None:
 async def test_a_crash_of_the_agent_raises_an_error(any_case: Case) -> None:
     """The agent raises an exception.
 
-    One server answers with an error, another fails the task; a third closes the connection, and
-    reports the task as working for ever.
+    Some servers answer with an error or fail the task; a2a-sdk 0.3 closes the connection and
+    reports the task as working forever.
     """
     async with asyncio.timeout(GIVE_UP_TIME), any_case.client(timeout=2, retries=1) as client:
         with pytest.raises((A2AServerError, TaskFailedError, A2ATimeoutError)) as raised:

@@ -1,4 +1,4 @@
-"""Malicious and broken agents: both clients end with one of our errors."""
+"""Malicious and broken agents: both clients raise one of our errors."""
 
 import gc
 import gzip
@@ -47,7 +47,7 @@ from .raw import (
 
 MEGABYTE = 2**20
 IN_FLIGHT = 16 * MEGABYTE
-"""Bytes that may be in transit, in the buffers of both ends of a connection."""
+"""Bytes that may be in the buffers of both ends of a connection."""
 SHORT_TIMEOUT = 0.3
 """Timeout in seconds that is short enough for a test."""
 STREAMS = ["stream_message", "stream", "subscribe"]
@@ -66,7 +66,7 @@ def _collect_garbage() -> Iterator[None]:
 
 
 def failure(kind: str, url: str, operation: str, *args: Any, **options: Any) -> A2AError:
-    """Return the error of an operation that fails: one of ours, no timeout unless *timeout*."""
+    """Return the error of an operation that fails: one of ours, a timeout only with *timeout*."""
     timeout = options.setdefault("timeout", 5.0)
     with Client(kind, url, **options) as client, pytest.raises(A2AError) as caught:
         client.do(operation, *(args or OPERATIONS.get(operation, ())))
@@ -75,7 +75,7 @@ def failure(kind: str, url: str, operation: str, *args: Any, **options: Any) -> 
 
 
 def attempt(client: Client, operation: str) -> Any:
-    """Return the result of an operation, or the error of ours that it raises."""
+    """Return the result of an operation, or our error that it raises."""
     try:
         return client.do(operation, *OPERATIONS[operation])
     except A2AError as error:
@@ -86,7 +86,7 @@ def foreign_error(client: Client, operation: str) -> str:
     """Return the error of an operation if it is not one of ours, else an empty string."""
     try:
         attempt(client, operation)
-    except Exception as error:  # whatever it is: the tests compare its type
+    except Exception as error:  # any: the tests show that there is none
         return repr(error)
     return ""
 
@@ -101,14 +101,14 @@ def ok(request: Request) -> Iterable[Step]:
 
 
 def wrapped(request: Request, result: Any) -> Any:
-    """Return *result* as the answer, or event, of a binding."""
+    """Return *result* as the response, or the event, of the request's binding."""
     if request.bare_path != "/":
         return result
     return {"jsonrpc": "2.0", "id": request.json["id"], "result": result}
 
 
 def dripping(*, chunk: bytes = b"x", pause: float = 0.02) -> Iterator[Step]:
-    """Yield a byte now and then, for longer than any test."""
+    """Yield a byte at a time, slowly, for longer than any test."""
     for _ in range(500):
         yield chunk
         yield pause
@@ -117,7 +117,7 @@ def dripping(*, chunk: bytes = b"x", pause: float = 0.02) -> Iterator[Step]:
 # Sizes
 
 
-def test_an_oversized_card_is_not_read_to_its_end(kind: str) -> None:
+def test_an_oversized_card_is_not_read_to_the_end(kind: str) -> None:
     start = head(content_type="application/json", content_length=str(50 * MEGABYTE))
     with raw(lambda _: endless(start, b'{"name": ' + b" " * 65536)) as server:
         error = failure(kind, server.url, "get_card")
@@ -125,7 +125,7 @@ def test_an_oversized_card_is_not_read_to_its_end(kind: str) -> None:
     assert server.sent < 5 * MEGABYTE + IN_FLIGHT
 
 
-def test_an_oversized_answer_is_not_read_to_its_end(kind: str) -> None:
+def test_an_oversized_response_is_not_read_to_the_end(kind: str) -> None:
     script = agent(lambda _: endless(head(), b" " * 65536))
     with raw(script) as server:
         error = failure(kind, server.url, "send_message", max_bytes=MEGABYTE)
@@ -147,7 +147,7 @@ def test_an_oversized_answer_is_not_read_to_its_end(kind: str) -> None:
     ids=["data", "name", "comment", "id", "lines", "short lines"],
 )
 @streams
-def test_an_endless_event_is_not_read_to_its_end(
+def test_an_endless_event_is_refused_at_the_limit(
     kind: str, operation: str, start: bytes, chunk: bytes
 ) -> None:
     if len(chunk) < 65536:
@@ -182,7 +182,9 @@ def test_endless_headers_are_refused(kind: str, operation: str, line: bytes) -> 
 @pytest.mark.rotating("kind", "operation")
 @pytest.mark.parametrize("encoding", ["gzip", "deflate", "br", "zstd", "gzip, gzip"])
 @pytest.mark.parametrize("operation", ["get_card", "send_message", "stream_message"])
-def test_a_compressed_answer_is_not_unpacked(kind: str, operation: str, encoding: str) -> None:
+def test_a_compressed_response_is_not_decompressed(
+    kind: str, operation: str, encoding: str
+) -> None:
     bomb = gzip.compress(b" " * (8 * MEGABYTE), 1)
     script = fixed(*reply(bomb, content_encoding=encoding))
     with raw(script if operation == "get_card" else agent(script)) as server:
@@ -233,7 +235,7 @@ def test_a_slowly_sent_body_times_out(kind: str, operation: str) -> None:
 @pytest.mark.parametrize("operation", ["get_card", "send_message", "stream_message"])
 def test_a_slowly_sent_head_times_out(kind: str, operation: str, chunk: bytes) -> None:
     if kind == "sync":
-        pytest.skip("documented not to: httpx has a timeout for each piece only")
+        pytest.skip("a documented limit: httpx applies the timeout to each read")
 
     def script(request: Request) -> Iterable[Step]:
         if chunk == b"x":
@@ -298,13 +300,13 @@ def test_a_page_that_is_not_an_answer_raises_a_protocol_or_connection_error(
     with raw(agent(fixed(*reply(body, content_type=media_type)), **given)) as server:
         for operation in ("send_message", "stream_message", "list_tasks"):
             if (page, binding, operation) == ("empty", "HTTP+JSON", "list_tasks"):
-                continue  # nothing is an empty page with this binding
+                continue  # an empty body is an empty page in this binding
             error = failure(kind, server.url, operation)
             assert isinstance(error, A2AProtocolError | A2AConnectionError)
 
 
 @pytest.mark.parametrize("status", [201, 204, 400, 404, 418, 500, 502, 599, 999])
-def test_an_error_page_instead_of_the_card_is_raised_with_its_status(
+def test_an_error_page_instead_of_the_card_raises_an_error_with_its_status(
     kind: str, status: int
 ) -> None:
     body = b"" if status == 204 else HTML
@@ -315,7 +317,7 @@ def test_an_error_page_instead_of_the_card_is_raised_with_its_status(
     assert "Oops" not in str(error)
 
 
-def test_a_missing_card_is_raised_with_both_of_its_urls_and_a_hint(kind: str) -> None:
+def test_the_error_for_a_missing_card_has_both_of_its_urls_and_a_hint(kind: str) -> None:
     def script(request: Request) -> list[Step]:
         return reply(HTML, 405 if request.path.endswith("card.json") else 404)
 
@@ -397,10 +399,10 @@ def test_an_invalid_http_answer_raises_one_of_our_errors(
 
 @pytest.mark.parametrize("then", [CUT, CLOSE])
 @pytest.mark.parametrize("operation", ["send_message", "stream_message", "cancel_task"])
-def test_a_request_counts_as_sent_if_the_connection_breaks_before_the_whole_answer(
+def test_a_request_counts_as_sent_if_the_connection_breaks_during_the_response(
     kind: str, operation: str, then: Step
 ) -> None:
-    """An incomplete answer to a send is no answer."""
+    """An incomplete response to a send is no response."""
     whole = reply({"jsonrpc": "2.0", "id": 1, "result": {"task": task()}})[0]
     assert isinstance(whole, bytes)
     for size in (0, 10, len(whole) // 2, len(whole) - 1):
@@ -478,7 +480,7 @@ ODD_CARDS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", ODD_CARDS)
-def test_malformed_security_in_a_card_fails_at_most_the_request(kind: str, name: str) -> None:
+def test_malformed_security_in_a_card_breaks_at_most_the_request(kind: str, name: str) -> None:
     """The card is read, and the key is sent or the request fails."""
 
     def script(request: Request) -> Iterable[Step]:
@@ -592,7 +594,7 @@ def test_a_card_fetched_by_https_may_not_name_an_http_url(kind: str) -> None:
 
 
 def test_a_card_is_not_fetched_by_http_after_a_redirect_from_https(kind: str) -> None:
-    """Eavesdroppers could insert a URL of their own, which would get the credentials."""
+    """An attacker on the network could insert a URL that would get the credentials."""
     steps = exchange().send(RequestSpec("GET", BASE, safe=True))
     with pytest.raises(A2AProtocolError):
         answer_step(steps, 302, target="http://cards.example.com/card.json")
@@ -617,7 +619,7 @@ CREDENTIALS: dict[str, dict[str, Any]] = {
 @pytest.mark.rotating("kind", "status")
 @pytest.mark.parametrize("credentials", CREDENTIALS)
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-def test_the_card_may_be_redirected_but_secrets_are_not_sent_along(
+def test_a_redirect_of_the_card_is_followed_without_secrets(
     kind: str, status: int, credentials: str
 ) -> None:
     with (
@@ -708,7 +710,7 @@ def test_a_redirected_message_does_not_become_a_get(kind: str, status: int) -> N
 
 
 @pytest.mark.parametrize("location", ["/.well-known/agent-card.json", "", "?again", "/{}"])
-def test_circular_redirects_are_not_followed_for_ever(kind: str, location: str) -> None:
+def test_circular_redirects_are_not_followed_forever(kind: str, location: str) -> None:
     numbers = iter(range(1000))
     with raw(lambda _: redirect(location.replace("{}", str(next(numbers))), 307)) as server:
         error = failure(kind, server.url, "get_card", retries=2)
@@ -719,7 +721,7 @@ def test_circular_redirects_are_not_followed_for_ever(kind: str, location: str) 
         assert len(server.requests) == 18
 
 
-def test_redirects_between_two_agents_are_not_followed_for_ever(kind: str) -> None:
+def test_redirects_between_two_agents_are_not_followed_forever(kind: str) -> None:
     urls: list[str] = []
     with (
         raw(lambda _: redirect(urls[1])) as one,
@@ -929,13 +931,13 @@ def test_an_error_on_a_stream_is_raised(
 
 
 @wires
-@pytest.mark.parametrize("where", ["before", "behind"])
-def test_an_error_after_events_is_raised_after_them(
+@pytest.mark.parametrize("where", ["before", "after"])
+def test_an_error_in_a_stream_is_raised_after_the_events_before_it(
     kind: str, where: str, binding: str, version: str
 ) -> None:
     def script(request: Request) -> Iterable[Step]:
         first = wrapped(request, {"task": task(state="TASK_STATE_WORKING")})
-        return events(*[first][: where == "behind"], {"error": {"code": -32001, "message": "no"}})
+        return events(*[first][: where == "after"], {"error": {"code": -32001, "message": "no"}})
 
     seen: list[Any] = []
     with (
@@ -944,7 +946,7 @@ def test_an_error_after_events_is_raised_after_them(
         pytest.raises(TaskNotFoundError),
     ):
         client.do("stream_message", "hi", into=seen)
-    assert len(seen) == (where == "behind")
+    assert len(seen) == (where == "after")
 
 
 # Streams
@@ -1047,7 +1049,7 @@ def test_a_lone_surrogate_in_an_id_raises_one_of_our_errors(
 
 @pytest.mark.parametrize("cursors", [["a"], ["a", "b"], ["a", "b", "c", "b"]])
 @wires
-def test_circular_pages_are_not_read_for_ever(
+def test_circular_pages_are_not_read_forever(
     kind: str, cursors: list[str], binding: str, version: str
 ) -> None:
     requests: list[Any] = []
@@ -1086,7 +1088,7 @@ def test_an_empty_page_in_between_is_skipped(kind: str) -> None:
 
 @pytest.mark.parametrize("operation", ["send_message", "stream_message", "get_card"])
 def test_a_client_can_be_used_after_failed_calls(kind: str, operation: str) -> None:
-    """Faults of all kinds leave no connection open, which the pool would lack at the end."""
+    """No fault leaves a connection open: the pool would run out of connections."""
     faults: list[Iterable[Step]] = [
         reply(HTML),
         [head(content_length="99"), b"half", CUT],

@@ -1,4 +1,4 @@
-"""Malformed answers of agents: the only error is an `A2AProtocolError` that names the fault."""
+"""Malformed responses of agents: the only error is an `A2AProtocolError` that names the field."""
 
 import copy
 import sys
@@ -124,7 +124,7 @@ def with_wrong(whole: Json, path: str, wrong: Any) -> Json:
 
 
 @pytest.mark.parametrize(
-    ("model", "whole", "path", "wrong", "told"),
+    ("model", "whole", "path", "wrong", "message"),
     [
         (Task, TASK, "id", 7, "id: it is not a string"),
         (Task, TASK, "status", "working", "status: TaskStatus is not an object"),
@@ -165,14 +165,14 @@ def with_wrong(whole: Json, path: str, wrong: Any) -> Json:
     ],
 )
 def test_an_error_names_the_malformed_field(
-    model: type[Model], whole: Json, path: str, wrong: Any, told: str
+    model: type[Model], whole: Json, path: str, wrong: Any, message: str
 ) -> None:
-    with pytest.raises(A2AProtocolError, match=told):
+    with pytest.raises(A2AProtocolError, match=message):
         model.from_dict(with_wrong(whole, path, wrong))
 
 
 @pytest.mark.parametrize(
-    ("reader", "data", "told"),
+    ("reader", "data", "message"),
     [
         (Task.from_dict, None, "Task is not an object"),
         (Task.from_dict, {"status": {"state": "working"}}, "Task has no id"),
@@ -192,8 +192,8 @@ def test_an_error_names_the_malformed_field(
         (read_event, {"message": 1}, "Message is not an object"),
     ],
 )
-def test_an_error_names_the_missing_field(reader: Reader, data: Any, told: str) -> None:
-    with pytest.raises(A2AProtocolError, match=told):
+def test_an_error_names_the_missing_field(reader: Reader, data: Any, message: str) -> None:
+    with pytest.raises(A2AProtocolError, match=message):
         reader(data)
 
 
@@ -278,7 +278,7 @@ DEEPEST = "tasks 0 status message parts 0"
         lambda deep: server_error(deep, 200),
     ],
 )
-def test_deep_json_that_can_be_loaded_raises_no_recursion_error(place: Reader) -> None:
+def test_loadable_deep_json_raises_no_recursion_error(place: Reader) -> None:
     for depth in range(sys.getrecursionlimit() - 200, sys.getrecursionlimit()):
         try:
             place(load("[" * depth + "]" * depth))
@@ -295,7 +295,7 @@ SDK_KINDS = {
 
 
 @pytest.mark.parametrize("kind", SDK_KINDS, ids=lambda kind: kind.__name__)
-def test_each_error_of_the_sdk_has_one_of_ours(kind: Any) -> None:
+def test_each_error_of_the_sdk_is_mapped_to_one_of_ours(kind: Any) -> None:
     details, code = build_error_details(kind()), SDK_KINDS[kind]
     by_code = server_error({"code": code, "message": "no"}, 200)
     over_rpc = server_error({"code": code, "message": "no", "data": details}, 200)
@@ -348,7 +348,7 @@ def test_the_reason_of_an_error_takes_precedence_over_its_code(
     ("status", "kind"),
     [(429, ServerBusyError), (503, ServerBusyError), (500, A2AServerError), (404, A2AServerError)],
 )
-def test_the_status_of_an_answer_tells_whether_an_agent_is_busy(status: int, kind: type) -> None:
+def test_the_http_status_shows_whether_the_agent_is_busy(status: int, kind: type) -> None:
     error = server_error({}, status)
     assert type(error) is kind
     assert (str(error), error.status_code) == (f"HTTP {status}", status)
@@ -372,7 +372,7 @@ def test_any_json_can_be_an_error(error: Any, status: int) -> None:
         },
     )
 )
-def test_any_members_of_an_error_are_accepted(error: Json) -> None:
+def test_an_error_may_have_any_members(error: Json) -> None:
     mapped_error = server_error(error, 200)
     assert isinstance(mapped_error.code, int)
     assert isinstance(mapped_error.reason, str)

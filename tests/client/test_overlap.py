@@ -1,4 +1,4 @@
-"""An agent without event ids, whose stream repeats a part of its snapshot."""
+"""Agents without event ids whose stream repeats a chunk of its snapshot."""
 
 import json
 from collections.abc import AsyncIterator
@@ -48,7 +48,7 @@ def agent(*, forgets: bool) -> Starlette:
     return Starlette(routes=[Route("/", answer, methods=["POST"])])
 
 
-def test_a_chunk_in_the_snapshot_and_the_stream_is_in_the_value_once() -> None:
+def test_a_chunk_in_both_snapshot_and_stream_counts_once() -> None:
     with running(agent(forgets=False)) as url, SyncA2AClient(url, protocol="1.0") as client:
         assert client.call("count", "3") == "123"
 

@@ -202,7 +202,7 @@ async def test_the_card_describes_the_agent(way: str, kind: str) -> None:
     assert card.skill("missing") is None
 
 
-async def test_the_url_of_the_card_is_accepted_for_the_agents() -> None:
+async def test_the_url_of_the_card_is_accepted_instead_of_the_agents() -> None:
     async with (
         served({"give": Does(give_back)}) as server,
         connected_client(server.url + CARD) as client,
@@ -212,7 +212,7 @@ async def test_the_url_of_the_card_is_accepted_for_the_agents() -> None:
 
 @each_way
 @each_kind
-async def test_an_agent_without_an_extended_card_raises(way: str, kind: str) -> None:
+async def test_a_missing_extended_card_raises_an_error(way: str, kind: str) -> None:
     async with agent({"give": Does(give_back)}, way, kind) as client:
         with pytest.raises((ExtendedAgentCardNotConfiguredError, UnsupportedOperationError)):
             await client.extended_card()
@@ -274,7 +274,7 @@ async def test_a_message_keeps_its_context_and_its_task(way: str, kind: str) -> 
 
 @each_way
 @each_kind
-async def test_a_task_sent_without_blocking_can_be_waited_for_later(way: str, kind: str) -> None:
+async def test_a_task_of_a_nonblocking_send_can_be_awaited_later(way: str, kind: str) -> None:
     gate = Gate()
     async with agent({"work": Does(gate)}, way, kind) as client:
         task = await client.send_message({}, skill="work", blocking=False)
@@ -314,7 +314,7 @@ OUTPUTS: list[Any] = [
 
 
 def module_returning(output: Any) -> object:
-    """Return a module with this *output*: apcore allows text only from functions."""
+    """Return a module with this *output*; only functions of apcore may return text."""
 
     def text() -> str:
         output_text: str = output
@@ -356,7 +356,7 @@ async def test_integers_and_floats_keep_their_types(way: str, kind: str) -> None
 
 
 LONG = 1.6
-"""Seconds that a module takes: longer than the timeout."""
+"""Seconds that a module takes: longer than the timeout SHORT."""
 SHORT = 0.6
 
 
@@ -488,7 +488,7 @@ async def test_a_reply_completes_missing_input(way: str, kind: str) -> None:
 
 @each_way
 @each_kind
-async def test_a_resumed_task_is_waited_for_to_its_end(way: str, kind: str) -> None:
+async def test_waiting_for_a_resumed_task_lasts_to_its_end(way: str, kind: str) -> None:
     """The earlier pause must not end the wait."""
     gate = Gate()
     modules = {"pay": Does(gate, annotations=NEEDS_APPROVAL)}
@@ -540,7 +540,7 @@ async def test_a_stream_has_all_events_in_order(way: str, kind: str) -> None:
 
 @each_way
 @each_kind
-async def test_the_chunks_of_a_stream_are_values(way: str, kind: str) -> None:
+async def test_a_stream_yields_the_values_of_its_chunks(way: str, kind: str) -> None:
     async with agent(
         {"count": streaming_module({"n": 1}, {"n": 2, "f": b"x"})}, way, kind
     ) as client:
@@ -635,7 +635,7 @@ async def test_a_stream_that_is_garbage_collected_closes_its_connection() -> Non
         await true(lambda: not seen.open)
 
 
-async def test_a_cancelled_call_closes_its_connection_and_its_task_runs_on() -> None:
+async def test_a_cancelled_call_closes_its_connection_and_its_task_continues() -> None:
     gate = Gate()
     async with client_of_waiting_agent("async", gate) as (client, seen):
         call = asyncio.create_task(client.call("work", {}, context_id="talk"))
@@ -829,7 +829,7 @@ async def test_tasks_are_listed_in_pages(way: str, kind: str) -> None:
 @each_way
 @each_kind
 @pytest.mark.parametrize("operation", ["set", "get", "list", "delete"])
-async def test_an_agent_without_push_notifications_raises(
+async def test_push_configs_raise_an_error_if_the_agent_has_no_push_notifications(
     way: str, kind: str, operation: str
 ) -> None:
     async with agent({"give": Does(give_back)}, way, kind) as client:
@@ -955,7 +955,7 @@ async def test_a_client_can_be_used_after_errors(way: str, kind: str) -> None:
             assert await client.call("give", {"n": 1}) == {"n": 1}
 
 
-async def test_a_given_httpx_client_stays_open() -> None:
+async def test_an_httpx_client_of_the_caller_stays_open() -> None:
     async with served({"give": Does(give_back)}) as server:
         url = server.url
         async with httpx.AsyncClient() as http:
@@ -967,7 +967,7 @@ async def test_a_given_httpx_client_stays_open() -> None:
     assert http.is_closed
 
 
-def test_a_given_blocking_httpx_client_stays_open() -> None:
+def test_a_blocking_httpx_client_of_the_caller_stays_open() -> None:
     with running(registry_of({"give": Does(give_back)})) as url, httpx.Client() as http:
         with SyncA2AClient(url, http_client=http) as client:
             assert client.call("give", {"n": 1}) == {"n": 1}
@@ -975,7 +975,7 @@ def test_a_given_blocking_httpx_client_stays_open() -> None:
 
 
 @each_kind
-async def test_a_closed_client_raises(kind: str) -> None:
+async def test_a_closed_client_raises_an_error(kind: str) -> None:
     async with served({"give": Does(give_back)}) as server:
         async with connected_client(server.url, kind) as client:
             await client.call("give", {"n": 1})
@@ -1008,7 +1008,7 @@ def test_the_blocking_client_needs_no_context_manager() -> None:
 
 
 async def test_a_module_can_call_another_agent() -> None:
-    """The agent in the middle is client and server."""
+    """The agent in the middle is both client and server."""
     with running(registry_of({"give": Does(give_back)})) as url:
         async with A2AClient(url) as remote:
 
@@ -1022,7 +1022,7 @@ async def test_a_module_can_call_another_agent() -> None:
 @each_way
 @each_kind
 async def test_a_subscription_resumes_after_a_given_event_id(way: str, kind: str) -> None:
-    """Even in another process: it only needs the id of the event."""
+    """It could do so in another process: it needs only the id of the event."""
     async with agent({"count": streaming_module({"n": 1}, {"n": 2})}, way, kind) as client:
         events = [event async for event in client.stream_message({}, skill="count")]
         assert [event.event_id for event in events] == [str(n + 1) for n in range(len(events))]

@@ -102,7 +102,7 @@ def documented_errors() -> Iterator[tuple[int, str, str]]:
             yield len(match[1]) // 4, match[2], match[3] or ""
 
 
-def test_the_documented_tree_of_errors_is_true() -> None:
+def test_the_documented_tree_of_errors_matches_the_classes() -> None:
     parents = ["Exception"]
     for depth, name, remark in documented_errors():
         del parents[depth + 1 :]
@@ -135,7 +135,7 @@ def test_every_error_of_a_server_is_an_a2a_error_with_a_code() -> None:
         assert (str(error), error.code, error.data, error.reason) == ("no", kind.code, None, "")
 
 
-def test_importing_it_imports_nothing_heavy() -> None:
+def test_the_import_loads_no_heavy_package() -> None:
     code = "import sys, apcore_a2a_client; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert not HEAVY & set(done.stdout.split())

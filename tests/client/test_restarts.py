@@ -1,4 +1,4 @@
-"""Tasks that begin afresh while a client reads their stream."""
+"""Tasks that are restarted while a client reads their stream."""
 
 import json
 import pickle
@@ -56,7 +56,7 @@ def rpc_event(event: Json) -> bytes:
 
 
 def streaming(*events: Json, numbered: bool = False) -> Any:
-    """Return a script whose streams have all of *events*."""
+    """Return a script that answers every request with a stream of *events*."""
     text = lines(events, numbered=numbered)
     return agent(lambda _: [head(content_type="text/event-stream"), text, CLOSE])
 
@@ -66,7 +66,7 @@ FIRST_RUN = [snapshot(), chunk("1", append=False), chunk("2", append=True)]
 SECOND_RUN = [chunk("1", append=False), chunk("2", append=True), chunk("3", append=True)]
 OURS = [*FIRST_RUN, status(metadata=SIGN), *SECOND_RUN, status("COMPLETED")]
 FOREIGN = {
-    "an artifact begins anew": [*FIRST_RUN, *SECOND_RUN, status("COMPLETED")],
+    "an artifact is replaced": [*FIRST_RUN, *SECOND_RUN, status("COMPLETED")],
     "an artifact is gone": [*FIRST_RUN, snapshot(), *SECOND_RUN, status("COMPLETED")],
     "an artifact has shrunk": [
         *FIRST_RUN,
@@ -80,7 +80,7 @@ EVERY = {"ours": OURS, **FOREIGN}
 
 @kinds
 @pytest.mark.parametrize("name", EVERY)
-def test_a_restart_is_an_event_before_the_repeated_ones(kind: str, name: str) -> None:
+def test_a_restart_is_an_event_before_the_repeated_events(kind: str, name: str) -> None:
     with raw(streaming(*EVERY[name])) as server, Client(kind, server.url) as client:
         events = client.do("stream_message", "hi")
     restarts = [index for index, event in enumerate(events) if isinstance(event, Restarted)]
@@ -97,7 +97,7 @@ def test_a_restart_is_an_event_before_the_repeated_ones(kind: str, name: str) ->
 
 @kinds
 @pytest.mark.parametrize("name", EVERY)
-def test_values_that_would_repeat_raise_an_error(kind: str, name: str) -> None:
+def test_values_that_would_be_repeated_raise_an_error(kind: str, name: str) -> None:
     values: list[Any] = []
     with raw(streaming(*EVERY[name])) as server, Client(kind, server.url) as client:
         with pytest.raises(StreamRestartedError, match="on_restart") as caught:
@@ -109,7 +109,7 @@ def test_values_that_would_repeat_raise_an_error(kind: str, name: str) -> None:
 
 @kinds
 @pytest.mark.parametrize("name", EVERY)
-def test_with_a_callback_the_values_begin_anew(kind: str, name: str) -> None:
+def test_with_a_callback_the_values_are_repeated(kind: str, name: str) -> None:
     values: list[Any] = []
     with raw(streaming(*EVERY[name])) as server, Client(kind, server.url) as client:
         client.do("stream", "skill", "hi", into=values, on_restart=values.clear)
@@ -128,7 +128,7 @@ def test_each_restart_calls_the_callback(kind: str) -> None:
 
 @kinds
 @pytest.mark.parametrize("first", [[], [EMPTY]], ids=["none", "no parts"])
-def test_a_restart_before_the_first_value_repeats_none(kind: str, first: list[Json]) -> None:
+def test_a_restart_before_the_first_value_raises_no_error(kind: str, first: list[Json]) -> None:
     given = [snapshot(), *first, status(metadata=SIGN), *SECOND_RUN, status("COMPLETED")]
     with raw(streaming(*given)) as server, Client(kind, server.url) as client:
         assert client.do("stream", "skill", "hi") == ["1", "2", "3"]
@@ -151,8 +151,8 @@ def test_a_restart_before_the_first_value_repeats_none(kind: str, first: list[Js
         [chunk("x", append=False, artifact="b"), chunk("y", append=False, artifact="b")],
     ],
 )
-def test_progress_is_no_restart(kind: str, more: list[Json]) -> None:
-    """Agents send progress beside chunks, repeat whole artifacts, and replace small ones."""
+def test_progress_is_not_taken_for_a_restart(kind: str, more: list[Json]) -> None:
+    """Agents send progress between chunks, repeat whole artifacts, and replace small ones."""
     given = [*FIRST_RUN, *more, status("COMPLETED")]
     with raw(streaming(*given)) as server, Client(kind, server.url) as client:
         events = client.do("stream_message", "hi")
@@ -162,7 +162,9 @@ def test_progress_is_no_restart(kind: str, more: list[Json]) -> None:
 
 @kinds
 @pytest.mark.parametrize("state", ["COMPLETED", "FAILED", "CANCELED"])
-def test_the_end_of_a_task_without_its_artifacts_is_no_restart(kind: str, state: str) -> None:
+def test_a_final_task_without_its_artifacts_is_not_taken_for_a_restart(
+    kind: str, state: str
+) -> None:
     given = [*FIRST_RUN, snapshot(state)]
     with raw(streaming(*given)) as server, Client(kind, server.url) as client:
         events = client.do("stream_message", "hi")
@@ -192,7 +194,7 @@ def test_a_stream_that_resumes_after_the_sign_begins_with_the_restart(kind: str)
 
 
 @kinds
-def test_a_restart_while_the_connection_is_lost_is_told_after_it(kind: str) -> None:
+def test_a_restart_during_a_lost_connection_is_reported_afterwards(kind: str) -> None:
     """The stream resumes after the last event, and the agent sends those it missed."""
 
     def script(request: Request) -> Iterable[Step]:
@@ -208,7 +210,7 @@ def test_a_restart_while_the_connection_is_lost_is_told_after_it(kind: str) -> N
 
 
 @kinds
-def test_a_polled_task_that_begins_afresh_is_told_too(kind: str) -> None:
+def test_a_restart_of_a_polled_task_is_reported_too(kind: str) -> None:
     polls = [snapshot(a="12"), snapshot(), snapshot(a="1"), snapshot("COMPLETED", a="123")]
 
     def script(request: Request) -> Iterable[Step]:
@@ -225,7 +227,7 @@ def test_a_polled_task_that_begins_afresh_is_told_too(kind: str) -> None:
 
 
 @kinds
-def test_the_result_of_a_call_has_the_last_run_only(kind: str) -> None:
+def test_the_result_of_a_call_is_that_of_the_last_run(kind: str) -> None:
     ended = [*FIRST_RUN, status(metadata=SIGN), chunk("9", append=False), status("COMPLETED")]
 
     def script(request: Request) -> Iterable[Step]:

@@ -1,4 +1,4 @@
-"""Streams of agents without event ids whose connection breaks in the middle."""
+"""Streams without event ids are resumed when their connection breaks."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -156,7 +156,7 @@ class Proxy:
 
 
 class SteppedAgent:
-    """An agent that takes a step when told, and a client that reads its stream through a proxy.
+    """An agent that takes steps on request, and a client that reads its stream through a proxy.
 
     A second client, `control`, is connected to the agent directly.
     """
@@ -316,7 +316,7 @@ async def test_a_stream_that_broke_before_its_artifact_resumes(urls: Urls, endpo
 async def test_an_event_between_subscription_and_snapshot_counts_once(
     urls: Urls, endpoint: str
 ) -> None:
-    """If the client also fetches the task, a chunk may be in the task and in the stream."""
+    """If the client also fetches the task, a chunk may be in both the task and the stream."""
     async with running_steps(urls, endpoint, held=GET) as run:
         reading = asyncio.create_task(run.read(4))
         await run.open(1)

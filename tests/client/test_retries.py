@@ -1,4 +1,4 @@
-"""Retries: which requests, how often, and when; see the table in `apcore_a2a_client.exchange`."""
+"""Retries: of which requests, how often, and when; see the table in `exchange`."""
 
 import logging
 from collections.abc import Iterable
@@ -59,7 +59,7 @@ CHANGES = [
     "delete_push_config",
 ]
 SINGLE_REQUESTS = [operation for operation in OPERATIONS if operation != "subscribe"]
-"""Operations of one request; a broken stream is also subscribed to again."""
+"""Operations that send one request; `subscribe` also reopens a broken stream."""
 HTML = reply(b"<!doctype html>", content_type="text/html")
 
 kinds = pytest.mark.parametrize("kind", KINDS)
@@ -96,7 +96,7 @@ def expected(*, reads: int, changes: int) -> dict[str, int]:
 
 
 def after_faults(failures: int, fault: Iterable[Step], script: Script) -> Script:
-    """Return a script that answers with faults before *script*."""
+    """Return a script that answers with some faults before it continues with *script*."""
     left = iter([fault] * failures)
     return lambda request: next(left, None) or script(request)
 
@@ -186,7 +186,7 @@ def test_a_card_request_is_retried_if_no_connection_could_be_made(
         [b"HTTP/1.1 200 OK\r\ncont", CUT],
         [head(content_length="99", content_type="application/json"), b"{", CLOSE],
     ],
-    ids=["before", "without a word", "in the head", "in the body"],
+    ids=["reset", "closed", "in the head", "in the body"],
 )
 def test_after_a_broken_connection_only_reads_are_retried(
     kind: str, wire: tuple[str, str], fault: list[Step]
@@ -204,7 +204,7 @@ def test_the_card_is_fetched_again_after_a_broken_connection(kind: str) -> None:
 
 
 @kinds
-def test_a_retry_that_succeeds_returns_the_result(kind: str) -> None:
+def test_a_successful_retry_returns_the_result(kind: str) -> None:
     script = agent(after_faults(RETRIES, [CUT], ok))
     with raw(script) as server, Client(kind, server.url, retries=RETRIES) as client:
         assert client.do("get_task", "t-1").id == "t-1"
@@ -214,7 +214,7 @@ def test_a_retry_that_succeeds_returns_the_result(kind: str) -> None:
 @kinds
 @pytest.mark.parametrize("operation", ["get_task", "send_message", "stream_message"])
 def test_an_operation_that_timed_out_is_not_retried(kind: str, operation: str) -> None:
-    """Its retries would have no time left."""
+    """There would be no time left for retries."""
     with (
         raw(agent(lambda _: [HOLD])) as server,
         Client(kind, server.url, retries=5, timeout=0.3) as client,
@@ -261,7 +261,7 @@ def test_a_stream_is_resumed_at_most_as_often_as_configured(
     ):
         client.do("stream_message", "hi", into=seen)
     assert len(seen) == 1
-    assert len(server.calls) == 1 + 1 + RETRIES  # the subscription is retried as any read
+    assert len(server.calls) == 1 + 1 + RETRIES  # the subscription is retried like any read
 
 
 @kinds
@@ -303,7 +303,7 @@ def test_a_request_refused_as_busy_is_retried(
 @kinds
 @pytest.mark.parametrize("status", [429, 503])
 @pytest.mark.parametrize("body", [b"", b"<html>", b'{"error": {"code": -32029, "message": "no"}}'])
-def test_a_request_refused_to_the_last_raises_server_busy(
+def test_a_request_refused_in_every_attempt_raises_server_busy(
     kind: str, status: int, body: bytes
 ) -> None:
     for wire in WIRES:
@@ -452,7 +452,7 @@ def test_a_retry_after_of_zero_or_in_the_past_is_followed_at_once(
 @kinds
 @pytest.mark.parametrize("form", ["seconds", "date"])
 def test_retry_after_is_followed(kind: str, form: str) -> None:
-    """A date has whole seconds, which leaves between half a second and one and a half."""
+    """A date has whole seconds, so between half a second and one and a half remain."""
     date = format_datetime(datetime.now(UTC) + timedelta(seconds=1.5), usegmt=True)
     fault = reply(b"", 503, retry_after="1" if form == "seconds" else date)
     pauses = attempt_intervals(kind, fault, 1)

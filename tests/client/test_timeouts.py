@@ -1,4 +1,4 @@
-"""Timeouts of calls that never end: three times the timeout takes three times as long."""
+"""Calls that never end time out: three times the timeout takes three times as long."""
 
 from collections.abc import Iterator
 from time import monotonic
@@ -11,11 +11,11 @@ from .raw import HOLD, KINDS, OPERATIONS, Client, Request, Script, Step, agent, 
 pytestmark = pytest.mark.clock
 
 SHORT_TIMEOUT = 0.3
-"""Timeout in seconds: short enough for a test, long compared with everything but waiting."""
+"""Timeout in seconds: short enough for a test, but longer than everything except waiting."""
 
 
 def slow_bytes(request: Request) -> Iterator[Step]:
-    """Yield a byte now and then, for longer than any test."""
+    """Yield a byte at a time, slowly, for longer than any test."""
     yield head(content_type="application/json", content_length="1000")
     for _ in range(500):
         yield b"x"
@@ -23,10 +23,10 @@ def slow_bytes(request: Request) -> Iterator[Step]:
 
 
 SCRIPTS: dict[str, tuple[str, Script]] = {
-    "a card that never comes": ("get_card", lambda _: [HOLD]),
-    "a card that drips": ("get_card", slow_bytes),
-    "an answer that never comes": ("send_message", agent(lambda _: [HOLD])),
-    "an answer that drips": ("send_message", agent(slow_bytes)),
+    "a card that never arrives": ("get_card", lambda _: [HOLD]),
+    "a card that arrives slowly": ("get_card", slow_bytes),
+    "a response that never arrives": ("send_message", agent(lambda _: [HOLD])),
+    "a response that arrives slowly": ("send_message", agent(slow_bytes)),
     "a stream that never begins": ("stream_message", agent(lambda _: events(then=HOLD))),
 }
 

@@ -63,7 +63,7 @@ class Agent(BaseAgent):
         yield self.speak(Part(text=text))
 
     async def count(self, last: str) -> Events:
-        """Count to a number, with an event for each as from a streaming model."""
+        """Count to a number; each number is an event, as from a streaming model."""
         for number in range(1, int(last) + 1):
             yield self.speak(Part(text=str(number)), partial=number < int(last))
 

@@ -1,4 +1,4 @@
-"""Agent of fasta2a: objects of A2A 1.0, by JSON-RPC methods of 1.0 and of 0.3.
+"""Agent of fasta2a: objects of A2A 1.0, with JSON-RPC methods of 1.0 and of 0.3.
 
 `python fasta2a_agent.py PORT` serves it on loopback, in an environment of its own.
 
@@ -64,7 +64,7 @@ class Run:
         await self.finish(Part(text=self.rest))
 
     async def count(self) -> None:
-        """Count to a number, one chunk of a single artifact each."""
+        """Count to a number; each number is a chunk of one artifact."""
         last = int(self.rest)
         parts = [Part(text=str(number)) for number in range(1, last + 1)]
         for number, part in enumerate(parts, 1):

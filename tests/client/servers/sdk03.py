@@ -1,4 +1,4 @@
-"""Agent of a2a-sdk 0.3, by JSON-RPC.
+"""Agent of a2a-sdk 0.3, over JSON-RPC.
 
 `python sdk03.py PORT` serves it on loopback, in an environment of its own.
 
@@ -62,7 +62,7 @@ class Run:
         await self.finish(text_part(self.rest))
 
     async def count(self) -> None:
-        """Count to a number, one chunk of a single artifact each."""
+        """Count to a number; each number is a chunk of one artifact."""
         last = int(self.rest)
         for number in range(1, last + 1):
             await self.updater.add_artifact(

@@ -1,4 +1,4 @@
-"""Agent of a2a-sdk 0.3 whose steps are controlled by messages, by JSON-RPC.
+"""Agent of a2a-sdk 0.3 whose steps are controlled by messages, over JSON-RPC.
 
 `python sdk03_steps.py PORT` serves it on loopback, in the environment of `sdk03.py`.
 

@@ -1,7 +1,7 @@
 """Agent of a2a-sdk 1.x: JSON-RPC 1.0, REST 1.0, and its JSON-RPC for clients of 0.3.
 
 `python sdk1.py PORT` serves it on loopback. The card at the base URL lists all three interfaces,
-which share their tasks; `/jsonrpc`, `/rest` and `/v03` are base URLs with a card for that one.
+which share their tasks; `/jsonrpc`, `/rest` and `/v03` are base URLs whose cards list only one.
 
 The first word of a message selects the action: echo, count, slow, ask, fail, message; or it is a
 data part. Any other word makes the agent raise an error.
@@ -78,7 +78,7 @@ class Run:
         await self.finish(new_text_part(self.rest))
 
     async def count(self) -> None:
-        """Count to a number, one chunk of a single artifact each."""
+        """Count to a number; each number is a chunk of one artifact."""
         last = int(self.rest)
         for number in range(1, last + 1):
             await self.updater.add_artifact(
