@@ -149,7 +149,7 @@ async def accepts(authenticator: JWTAuthenticator, key: KeyPair = RSA, /, **clai
 
 
 async def reason_of_refusal(authenticator: JWTAuthenticator, headers: dict[str, str]) -> str:
-    """Return the reason for which *authenticator* refuses the token in *headers*."""
+    """Return the reason why *authenticator* refuses the token in *headers*."""
     with pytest.raises(TokenRefusedError) as caught:
         await authenticator.authenticate(headers)
     return caught.value.reason.value
@@ -174,7 +174,7 @@ def endless_keys(request: Request) -> Iterable[Step]:
 
 
 def dripping_keys(request: Request) -> Iterable[Step]:
-    """Yield a key set byte by byte, each before the read timeout."""
+    """Yield a key set byte by byte; each byte arrives before the read timeout."""
     yield head(content_type="application/json") + b'{"keys": ['
     for _ in range(PATIENCE * 100):
         yield b" "
@@ -182,7 +182,7 @@ def dripping_keys(request: Request) -> Iterable[Step]:
 
 
 def bomb() -> Answer:
-    """Return an answer that is small until unpacked, compressed although no request asks for it."""
+    """Return a small answer that expands to 64 MB; it is compressed although not requested so."""
     body = gzip.compress(json.dumps({"keys": []}).encode() + b" " * 64 * MEGABYTE)
     return lambda _: reply(body, content_encoding="gzip")
 
@@ -204,8 +204,8 @@ class Clock:
 def clock(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Clock:
     """Control the clock by which keys expire.
 
-    Also unset `APCORE_JWT_SECRET`, and trust no real certificates: loading the system's takes
-    most of a test's time.
+    Also unset `APCORE_JWT_SECRET`, and trust no real certificates: those of the system are slow
+    to load.
     """
     fake_clock = Clock()
     monkeypatch.setattr("apcore_a2a_auth.jwks.monotonic", fake_clock)
@@ -218,6 +218,6 @@ def clock(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Clock:
 
 @pytest.fixture
 def issuer() -> Iterator[Issuer]:
-    """Run an issuer that is honest until a test says otherwise."""
+    """Run an issuer that answers honestly until a test changes its answers."""
     with running(Issuer()) as running_issuer:
         yield running_issuer

@@ -40,7 +40,7 @@ def refusal(keys: Any) -> str:
 
 
 @pytest.mark.parametrize("name", [KEY, hash_key(KEY), hash_key(KEY).upper()])
-def test_a_key_is_configured_in_plain_or_by_its_hash(name: str) -> None:
+def test_a_key_is_configured_in_plain_text_or_by_its_hash(name: str) -> None:
     keys = APIKeyAuthenticator({name: "ci"})
     assert identity_for_key(keys, KEY) == Identity("ci", type="service")
 
@@ -87,7 +87,7 @@ def test_a_value_that_is_not_exactly_a_key_authenticates_no_caller(key: str) -> 
     assert identity_for_key(APIKeyAuthenticator({KEY: "ci"}), key) is None
 
 
-def test_a_key_that_utf_8_cannot_encode_authenticates_no_caller() -> None:
+def test_a_key_that_is_not_utf_8_authenticates_no_caller() -> None:
     assert identity_for_key(APIKeyAuthenticator({KEY: "ci"}), "\ud800") is None
 
 
@@ -159,14 +159,14 @@ def test_keys_are_compared_in_constant_time(
 
 
 @pytest.mark.parametrize("name", [KEY, hash_key(KEY)])
-def test_no_key_is_stored_in_plain(name: str) -> None:
+def test_no_key_is_stored_in_plain_text(name: str) -> None:
     keys = APIKeyAuthenticator({name: CI})
     identity_for_key(keys, KEY)
     assert not [text for text in texts_within(keys) if KEY in text]
     assert KEY not in repr(keys)
 
 
-def test_the_search_for_stored_keys_finds_them() -> None:
+def test_the_search_for_a_stored_key_can_find_one() -> None:
     assert [text for text in texts_within({"a": [b"x", ("y", KEY.encode())]}) if KEY in text]
 
 
@@ -273,18 +273,18 @@ def test_the_format_in_the_error_message_is_valid(tmp_path: Path) -> None:
 
 MALFORMED_FILES: dict[str, bytes] = {
     "empty": b"",
-    "a text": KEY.encode(),
+    "a string": KEY.encode(),
     "a list": f"[{KEY}]".encode(),
     "without keys": f"key: {KEY}".encode(),
-    "keys that are nothing": b"keys:",
-    "keys that are a text": f"keys: {KEY}".encode(),
-    "keys that are texts": f"keys: [{KEY}]".encode(),
+    "keys that are null": b"keys:",
+    "keys that are a string": f"keys: {KEY}".encode(),
+    "keys that are strings": f"keys: [{KEY}]".encode(),
     "keys that are numbers": b"keys: [5]",
     "a key itself": f"keys: [{{id: ci, key: {KEY}}}]".encode(),
     "not UTF-8": KEY.encode() + b"\xff\xfe",
     "not YAML": f"keys: [{KEY}".encode(),
     "two documents": f"keys: []\n---\n{KEY}".encode(),
-    "a date that is none": f"{KEY}: 2024-13-45".encode(),
+    "an invalid date": f"{KEY}: 2024-13-45".encode(),
     "a command": f"keys: !!python/object/apply:os.system [{KEY}]".encode(),
     "itself": b"keys: &a [*a]",
 }
@@ -293,10 +293,10 @@ INVALID_FILES: dict[str, bytes] = {
     "no owner": f"keys: [{{sha256: {HASH}}}]".encode(),
     "an unknown member": f"keys: [{{id: ci, sha256: {HASH}, {KEY}: 1}}]".encode(),
     "no entries": b"keys: []",
-    "one twice": f"keys: [{{id: a, sha256: {HASH}}}, {{id: b, sha256: {HASH}}}]".encode(),
+    "a hash twice": f"keys: [{{id: a, sha256: {HASH}}}, {{id: b, sha256: {HASH}}}]".encode(),
     "roles that are a number": f"keys: [{{id: a, sha256: {HASH}, roles: 5}}]".encode(),
     "deep": b"[" * 5000,
-    "a time that is none": b"keys: !!timestamp x",
+    "an invalid time": b"keys: !!timestamp x",
 }
 
 
@@ -309,17 +309,17 @@ def file_refusal(content: bytes, path: Path) -> str:
 
 
 @pytest.mark.parametrize("name", MALFORMED_FILES)
-def test_a_malformed_file_is_refused_by_its_path(name: str, tmp_path: Path) -> None:
+def test_the_error_for_a_malformed_file_names_its_path(name: str, tmp_path: Path) -> None:
     path = tmp_path / "keys.yaml"
     assert str(path) in file_refusal(MALFORMED_FILES[name], path)
 
 
 @pytest.mark.parametrize("name", INVALID_FILES)
-def test_a_file_with_invalid_entries_is_refused_by_its_path(name: str, tmp_path: Path) -> None:
+def test_the_error_for_invalid_entries_names_the_path(name: str, tmp_path: Path) -> None:
     path = tmp_path / "keys.yaml"
     assert str(path) in file_refusal(INVALID_FILES[name], path)
 
 
 @pytest.mark.parametrize("name", ["missing.yaml", "."])
-def test_an_unreadable_file_is_refused_by_its_path(name: str, tmp_path: Path) -> None:
+def test_the_error_for_an_unreadable_file_names_its_path(name: str, tmp_path: Path) -> None:
     assert str(tmp_path / name) in refusal(tmp_path / name)

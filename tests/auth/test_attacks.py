@@ -61,10 +61,10 @@ class Attack:
 
     token: str | Callable[[str], str]
     """The token, or a function that makes it from the attacker's URL."""
-    proper: str = GOOD
+    genuine: str = GOOD
     scheme: str = "Bearer "
     by_name: bool = False
-    """Whether the attack is on key ids, which a single public key does not have."""
+    """Whether the attack is on the key id, which does not matter with a single public key."""
 
     def headers(self, attacker: str) -> dict[str, str]:
         made = self.token if isinstance(self.token, str) else self.token(attacker)
@@ -101,7 +101,7 @@ def with_literal(claim: str, text: str) -> Attack:
 
 
 def with_signature(key: KeyPair, signature: bytes) -> Attack:
-    """Return a token with a signature that takes no key to write."""
+    """Return a token with a signature that can be made without a key."""
     first = head(alg=key.alg, kid=key.kid)
     return Attack(signed(first, json.dumps(claims()), lambda _: signature), token(key))
 
@@ -140,10 +140,10 @@ ATTACKS: dict[str, Attack] = {
     "signature and its dot stripped": Attack(f"{HEAD}.{BODY}"),
     # Another algorithm than the key's (RFC 8725 §3.1)
     "hmac with the public key in PEM": Attack(with_hmac(RSA.pem)),
-    "hmac with it stripped": Attack(with_hmac(RSA.pem.strip())),
-    "hmac with it in DER": Attack(with_hmac(RSA.der)),
-    "hmac with it as a JWK": Attack(with_hmac(json.dumps(RSA.jwk).encode())),
-    "hmac with nothing": Attack(with_hmac(b"")),
+    "hmac with the public key, stripped": Attack(with_hmac(RSA.pem.strip())),
+    "hmac with the public key in DER": Attack(with_hmac(RSA.der)),
+    "hmac with the public key as a JWK": Attack(with_hmac(json.dumps(RSA.jwk).encode())),
+    "hmac with an empty secret": Attack(with_hmac(b"")),
     "hmac with a published secret": Attack(with_hmac(SECRET.encode(), kid="shared")),
     "hmac with a published secret, unnamed": Attack(with_hmac(SECRET.encode(), kid=MISSING)),
     "PS256 for a key for RS256": with_key_id(PSS),
@@ -152,7 +152,7 @@ ATTACKS: dict[str, Attack] = {
     "RS256 for an EC key": with_key_id(kid=P256.kid),
     **{f"alg {alg}": with_header(alg=alg) for alg in ("rs256", "RS256 ", "RS1", "RSA-OAEP", "dir")},
     **{
-        f"alg {alg} is no more": with_header(P256, alg=alg)
+        f"alg {alg} for another key": with_header(P256, alg=alg)
         for alg in ("ES521", "ES256K", "Ed25519")
     },
     # Another key
@@ -161,7 +161,7 @@ ATTACKS: dict[str, Attack] = {
     "a key that is not published": Attack(token(UNPUBLISHED)),
     "a key that is too short": Attack(token(WEAK)),
     "a key for encryption": Attack(token(FOR_ENCRYPTION)),
-    "a key for signing alone": Attack(token(FOR_SIGNING)),
+    "a key for signing only": Attack(token(FOR_SIGNING)),
     "kid a path": with_key_id(kid="../../../../dev/null"),
     "kid SQL": with_key_id(kid="' UNION SELECT 'secret"),
     "kid a command": with_key_id(kid="|/bin/true"),
@@ -186,10 +186,10 @@ ATTACKS: dict[str, Attack] = {
     "crit of a claim": with_header(crit=["exp"], exp=1),
     "crit empty": with_header(crit=[]),
     "crit a string": with_header(crit="b64", b64=True),
-    "crit of what is not there": with_header(crit=["b64"]),
+    "crit of a missing member": with_header(crit=["b64"]),
     "crit b64": with_header(crit=["b64"], b64=False),
     "b64 without crit": with_header(b64=False),
-    # Signatures that take no key to write
+    # Signatures that can be made without a key
     "ES256 all zeros": with_signature(P256, bytes(64)),
     "ES256 the order of the curve": with_signature(P256, ORDER.to_bytes(32) * 2),
     "ES256 zeros in DER": with_signature(P256, encode_dss_signature(0, 0)),
@@ -203,35 +203,33 @@ ATTACKS: dict[str, Attack] = {
     ),
     "RS256 all zeros": with_signature(RSA, bytes(256)),
     "RS256 one": with_signature(RSA, bytes(255) + b"\1"),
-    # Other bytes than those that were signed
+    # Bytes other than those that were signed
     "payload of another token": Attack(f"{HEAD}.{OTHER_BODY}.{SIGNATURE}"),
     "header of another token": Attack(f"{base64url(head(typ='at+jwt'))}.{BODY}.{SIGNATURE}"),
     "signature of another token": Attack(f"{HEAD}.{BODY}.{token(sub='root').split('.')[2]}"),
     "signature truncated": Attack(f"{HEAD}.{BODY}.{SIGNATURE[:-4]}"),
     "signature longer": Attack(f"{HEAD}.{BODY}.{SIGNATURE}AAAA"),
-    "last letter's twin": Attack(f"{HEAD}.{BODY}.{SIGNATURE[:-1]}{TWIN}"),
-    "other letters within the signature": Attack(
-        f"{HEAD}.{BODY}.{SIGNATURE[:8]}!!!!{SIGNATURE[8:]}"
-    ),
-    "one letter too many": Attack(f"{HEAD}.{BODY}.{SIGNATURE}A"),
+    "another last letter": Attack(f"{HEAD}.{BODY}.{SIGNATURE[:-1]}{TWIN}"),
+    "invalid letters in the signature": Attack(f"{HEAD}.{BODY}.{SIGNATURE[:8]}!!!!{SIGNATURE[8:]}"),
+    "an additional letter": Attack(f"{HEAD}.{BODY}.{SIGNATURE}A"),
     "padding in the middle": Attack(f"{HEAD}=.{BODY}.{SIGNATURE}"),
     "line break within": Attack(f"{HEAD}.{BODY[:9]}\n{BODY[9:]}.{SIGNATURE}"),
-    "other letters within": Attack(f"{HEAD}.{BODY[:8]}!!!!{BODY[8:]}.{SIGNATURE}"),
+    "invalid letters in the payload": Attack(f"{HEAD}.{BODY[:8]}!!!!{BODY[8:]}.{SIGNATURE}"),
     "NUL": Attack(token() + "\0"),
     "lone surrogate": Attack(token() + "\ud800"),
     "letters beyond ASCII": Attack(f"{HEAD}.{BODY}.{SIGNATURE[:-1]}é"),
-    # Other than three segments
+    # Not three segments
     "one segment": Attack("abc"),
     "dots": Attack(".."),
     "first segment empty": Attack(f".{BODY}.{SIGNATURE}"),
-    "a segment more": Attack(f"{token()}.{SIGNATURE}"),
+    "four segments": Attack(f"{token()}.{SIGNATURE}"),
     "five segments (JWE)": Attack(
         f"{base64url(head(alg='RSA-OAEP', enc='A256GCM'))}.{SIGNATURE}.AAAA.{BODY}.AAAA"
     ),
     "JSON serialization": Attack(json.dumps({"protected": HEAD, "payload": BODY})),
     "1 MB": Attack("A" * MEGABYTE),
     "1 MB, signed": Attack(token(padding="A" * MEGABYTE)),
-    # Other JSON than expected
+    # Unexpected JSON
     "header no JSON": Attack(signed("alg", json.dumps(claims()), RSA.sign)),
     "header an array": Attack(signed(f"[{head()}]", json.dumps(claims()), RSA.sign)),
     **{
@@ -242,7 +240,7 @@ ATTACKS: dict[str, Attack] = {
     "payload a number too long": with_payload(json.dumps(claims())[:-1] + f', "x": {"1" * 5000}}}'),
     # Claims (RFC 7519 §4.1)
     "iss of another": with_claims(iss="https://idp.example.com/realms/two"),
-    "iss with a slash more": with_claims(iss=f"{ISSUER}/"),
+    "iss with an additional slash": with_claims(iss=f"{ISSUER}/"),
     "iss in capitals": with_claims(iss=ISSUER.upper()),
     "iss missing": with_claims(iss=MISSING),
     "iss a list": with_payload(json.dumps(claims(iss=[ISSUER]))),
@@ -275,7 +273,7 @@ ATTACKS: dict[str, Attack] = {
     "no scheme": Attack(token(), scheme=""),
     "empty": Attack("", scheme=""),
     "another scheme": Attack(token(), scheme="Basic "),
-    "another scheme that begins alike": Attack(token(), scheme="BearerX "),
+    "another scheme with the same beginning": Attack(token(), scheme="BearerX "),
     "tab after the scheme": Attack(token(), scheme="Bearer\t"),
     "colon after the scheme": Attack(token(), scheme="Bearer: "),
     "two headers": Attack(f"{token()}, Bearer {token()}"),
@@ -286,21 +284,21 @@ ATTACKS: dict[str, Attack] = {
 
 
 SHOULD_BE_REFUSED: dict[str, tuple[Attack, str]] = {
-    "exp a string": (with_claims(exp=str(NOW + DAY)), "RFC 7519 §2 has a number there"),
+    "exp a string": (with_claims(exp=str(NOW + DAY)), "RFC 7519 §2 requires a number"),
     "exp a string with blanks": (
         with_claims(exp=f" {NOW + DAY:_} "),
-        "Python reads that, and no other",
+        "only Python reads such a number",
     ),
-    "nbf a string": (with_claims(nbf="0"), "RFC 7519 §2 has a number there"),
-    "sub with a NUL": (with_claims(sub="ada\0"), "stores and logs can't have it"),
-    "sub with a line break": (with_claims(sub="ada\nroot"), "logs show two lines"),
-    "sub a lone surrogate": (with_claims(sub="\ud800"), "it has no UTF-8"),
-    "sub of blanks": (with_claims(sub=" "), "it can't be told from an empty one"),
-    "claims in each other": (
+    "nbf a string": (with_claims(nbf="0"), "RFC 7519 §2 requires a number"),
+    "sub with a NUL": (with_claims(sub="ada\0"), "stores and logs can't hold it"),
+    "sub with a line break": (with_claims(sub="ada\nroot"), "logs would show two lines"),
+    "sub a lone surrogate": (with_claims(sub="\ud800"), "it can't be encoded in UTF-8"),
+    "sub of blanks": (with_claims(sub=" "), "it looks like an empty id"),
+    "nested claims": (
         with_payload(nested(json.dumps(claims()), 500)),
-        "who goes through the attributes of an identity goes too deep",
+        "code that walks through the attributes would exceed the recursion limit",
     ),
-    "sub too long": (with_claims(sub="a" * 8000), "ids are kept, and a key of an index"),
+    "sub too long": (with_claims(sub="a" * 8000), "ids are stored, and are keys of an index"),
 }
 
 
@@ -340,13 +338,13 @@ def given(attacker: Issuer) -> Stage:
 
 
 @pytest.mark.parametrize("name", ATTACKS)
-def test_a_forged_token_is_refused_and_its_proper_twin_is_not(
+def test_a_forged_token_is_refused_and_a_genuine_one_is_accepted(
     name: str, published: Stage, given: Stage
 ) -> None:
-    """Check fetched keys, and a single public key that the attacker has too."""
+    """Test with fetched keys, and with a single public key that the attacker knows."""
     attack = ATTACKS[name]
     assert published.identity_of(attack) is None
-    assert published.accepts(attack.proper)
+    assert published.accepts(attack.genuine)
     if not attack.by_name:
         assert given.identity_of(attack) is None
         assert given.accepts(token())
@@ -361,7 +359,7 @@ def test_a_signed_token_with_invalid_claims_authenticates_no_caller(
 
 @pytest.mark.parametrize("depth", [900, 1000, 3000])
 def test_a_deeply_nested_token_raises_no_error(depth: int, given: Stage) -> None:
-    """Either result is right: the depth that JSON may have depends on Python."""
+    """Either result is correct: how deep JSON may be depends on the version of Python."""
     body = json.dumps(claims())
     for parts in ((nested(head(), depth), body), (head(), nested(body, depth))):
         identity = given.identity_of(Attack(signed(*parts, RSA.sign)))
@@ -390,7 +388,7 @@ def cpu_time(ask: Callable[[Attack], object], attack: Attack) -> float:
         Attack(signed('{"alg": "none", ' + head()[1:], json.dumps(claims()), RSA.sign)),
         Attack(token(), scheme="Bearer  "),
     ],
-    ids=["fraction", "far", "list", "past", "claim twice", "alg twice", "two blanks"],
+    ids=["fraction", "distant", "list", "past", "claim twice", "alg twice", "two blanks"],
 )
 def test_a_token_that_the_standards_allow_is_accepted(attack: Attack, given: Stage) -> None:
     """RFC 7519 §2, §4.1.3, §4 (the last of two equal names counts), RFC 9110 §11.4 (blanks)."""

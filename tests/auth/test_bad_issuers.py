@@ -1,4 +1,4 @@
-"""Broken and malicious issuers: they authenticate no caller, and disturb nothing else."""
+"""Broken and malicious issuers: they authenticate no caller, and affect no other key."""
 
 import asyncio
 import os
@@ -36,34 +36,34 @@ from .tokens import no_secrets_logged as no_secrets_logged
 
 pytestmark = pytest.mark.anyio
 ISSUER_DELAY = 0.3
-"""Seconds for which an issuer delays its answer."""
+"""Seconds by which an issuer delays its response."""
 MAX_SLOW_BYTES = 1000
 """Maximum number of bytes read, at 0.01 seconds each."""
 TICK = 0.001
 STALL = 0.02
 """Seconds for which the event loop may be blocked."""
 IN_FLIGHT = 8 * MEGABYTE
-"""Bytes that may be in transit, in the buffers of both ends of a connection."""
+"""Bytes that may be in the buffers of both ends of a connection."""
 
 
 # Keys
 
 UNUSABLE_KEYS: dict[str, Any] = {
     "no object": 5,
-    "nothing": {},
-    "of no kind": {"kty": "made-up"},
-    "of a kind that is no text": {"kty": ["RSA"]},
+    "empty": {},
+    "of an unknown type": {"kty": "made-up"},
+    "of a type that is not a string": {"kty": ["RSA"]},
     "for encryption": P384.jwk | {"use": "enc"},
-    "with a use that is no text": P384.jwk | {"use": []},
-    "for no operation": P384.jwk | {"key_ops": ["encrypt"]},
+    "with a use that is not a string": P384.jwk | {"use": []},
+    "for another operation": P384.jwk | {"key_ops": ["encrypt"]},
     "of an unknown algorithm": P384.jwk | {"alg": "RSA-OAEP-256"},
-    "of an algorithm that is no text": P384.jwk | {"alg": []},
-    "of another kind's algorithm": P384.jwk | {"alg": "RS256"},
+    "of an algorithm that is not a string": P384.jwk | {"alg": []},
+    "of an algorithm for another type": P384.jwk | {"alg": "RS256"},
     "without a modulus": {"kty": "RSA", "kid": "x", "e": "AQAB"},
     "with an exponent of 1": RSA.jwk | {"kid": "x", "e": "AQ"},
-    "with a modulus that is no text": RSA.jwk | {"kid": "x", "n": 5},
+    "with a modulus that is not a string": RSA.jwk | {"kid": "x", "n": 5},
     "not on its curve": P384.jwk | {"x": P384.jwk["y"]},
-    "on no curve": P384.jwk | {"crv": "P-999"},
+    "on an unknown curve": P384.jwk | {"crv": "P-999"},
     "too short": ED25519.jwk | {"x": "AA"},
     "a private key": P384.jwk | {"d": "AA"},
     "shared": {"kty": "oct", "k": "AA"},
@@ -98,10 +98,10 @@ async def test_a_published_private_key_is_not_used(key: KeyPair, issuer: Issuer)
 
 ODD_ANSWERS: dict[str, tuple[Any, int]] = {
     "no JSON": (b"<!doctype html><title>s3cr3t</title>", 200),
-    "nothing": (b"", 200),
+    "empty": (b"", 200),
     "not UTF-8": (b'{"keys": ["\xff"]}', 200),
     "an array": ([RSA.jwk], 200),
-    "a text": ("keys", 200),
+    "a string": ("keys", 200),
     "no keys": ({}, 200),
     "keys that are an object": ({"keys": RSA.jwk}, 200),
     "keys that are null": ({"keys": None}, 200),
@@ -119,7 +119,7 @@ ODD_ANSWERS: dict[str, tuple[Any, int]] = {
 
 
 @pytest.mark.parametrize("name", ODD_ANSWERS)
-async def test_a_malformed_key_set_counts_as_no_answer(
+async def test_a_malformed_key_set_is_ignored(
     name: str, issuer: Issuer, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
     authenticator = jwks_authenticator(issuer)
@@ -160,7 +160,7 @@ async def test_an_endless_key_set_is_read_up_to_the_limit(issuer: Issuer) -> Non
     assert issuer.sent < IN_FLIGHT
 
 
-async def test_a_compressed_key_set_is_not_unpacked(issuer: Issuer) -> None:
+async def test_a_compressed_key_set_is_not_decompressed(issuer: Issuer) -> None:
     assert await accepts(jwks_authenticator(issuer))
     issuer.answers[KEYS] = bomb()
     tracemalloc.start()
@@ -202,7 +202,7 @@ async def test_a_slowly_sent_key_set_times_out(
     ],
     ids=str,
 )
-async def test_a_document_without_a_usable_key_url_counts_as_no_answer(
+async def test_without_a_usable_key_url_in_the_document_no_keys_are_available(
     document: Json, issuer: Issuer
 ) -> None:
     issuer.document = document
@@ -210,12 +210,12 @@ async def test_a_document_without_a_usable_key_url_counts_as_no_answer(
     assert not issuer.count_requests()
 
 
-async def test_a_key_url_with_an_invalid_port_counts_as_no_answer(issuer: Issuer) -> None:
+async def test_with_an_invalid_port_in_the_key_url_no_keys_are_available(issuer: Issuer) -> None:
     issuer.document = {"jwks_uri": "http://127.0.0.1:65536/keys"}
     await unavailable_message(discovering_authenticator(issuer), iss=issuer.url)
 
 
-async def test_the_content_of_a_document_is_neither_raised_nor_logged(
+async def test_the_content_of_a_document_is_in_no_error_and_no_log_record(
     issuer: Issuer, caplog: pytest.LogCaptureFixture
 ) -> None:
     issuer.document = {"jwks_uri": "http://127.0.0.1:0/\nERROR root s3cr3t"}
@@ -225,7 +225,7 @@ async def test_the_content_of_a_document_is_neither_raised_nor_logged(
     assert "s3cr3t" not in caplog.text
 
 
-async def test_the_password_in_a_url_is_neither_raised_nor_logged(
+async def test_the_password_in_a_url_is_in_no_error_and_no_log_record(
     issuer: Issuer, caplog: pytest.LogCaptureFixture
 ) -> None:
     url = issuer.jwks_url.replace("//", "//user:s3cr3t@") + "?token=s3cr3t"
@@ -236,7 +236,7 @@ async def test_the_password_in_a_url_is_neither_raised_nor_logged(
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"null", b"[" * 100_000, b" " * (MAX_BYTES + 1)])
-async def test_a_malformed_document_counts_as_no_answer(body: bytes, issuer: Issuer) -> None:
+async def test_with_a_malformed_document_no_keys_are_available(body: bytes, issuer: Issuer) -> None:
     issuer.answers[DISCOVERY] = lambda _: reply(body)
     await unavailable_message(discovering_authenticator(issuer), iss=issuer.url)
 
@@ -287,7 +287,7 @@ async def test_an_issuer_under_another_host_name_is_refused(trusted: Issuer) -> 
     assert not trusted.requests
 
 
-async def test_an_issuer_with_tls_may_not_publish_its_keys_without(
+async def test_an_issuer_with_tls_may_not_publish_its_keys_over_plain_http(
     trusted: Issuer, issuer: Issuer
 ) -> None:
     trusted.document = {"jwks_uri": issuer.jwks_url}
@@ -307,8 +307,8 @@ async def test_the_scheme_of_an_issuer_is_case_insensitive(trusted: Issuer, issu
 async def measure_stall(work: Awaitable[object]) -> tuple[float, float]:
     """Return the longest time for which nothing else ran during *work*.
 
-    In seconds of this thread's CPU time, which other load on the machine does not lengthen, and
-    of the wall clock, which includes waiting.
+    Both are in seconds: of this thread's CPU time, which other load on the machine does not
+    affect, and of the wall clock, which includes waiting.
     """
     task, busy, blocked = asyncio.ensure_future(work), 0.0, 0.0
     while not task.done():
@@ -321,7 +321,7 @@ async def measure_stall(work: Awaitable[object]) -> tuple[float, float]:
 
 
 async def assert_loop_is_not_blocked(issuer: Issuer, known: bool) -> None:
-    """Check one of three runs: the first imports modules, and machines are busy."""
+    """Check the best of three runs: the first imports modules, and the machine may be busy."""
     for _ in range(3):
         authenticator = jwks_authenticator(issuer)
         busy, blocked = await measure_stall(accepts(authenticator))

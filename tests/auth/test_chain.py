@@ -90,7 +90,7 @@ def test_tokens_and_api_keys_work_in_one_chain() -> None:
     assert [identity and identity.id for identity in identities] == [SUBJECT, "ci", None, None]
 
 
-def test_each_issuer_is_accepted_only_with_its_own_tokens() -> None:
+def test_each_issuer_is_accepted_only_with_its_own_keys() -> None:
     with running(Issuer(RSA)) as one, running(Issuer(P256)) as two:
         both = ChainAuthenticator(
             jwks_authenticator(one, issuer="one"), jwks_authenticator(two, issuer="two")
@@ -109,7 +109,7 @@ def test_the_first_identity_found_is_used(kind: type[FakeAuthenticator]) -> None
 
 
 @pytest.mark.parametrize("kind", [FakeAuthenticator, AsyncAuthenticator])
-def test_an_authenticator_that_fails_does_not_hinder_the_next(
+def test_a_failing_authenticator_does_not_affect_the_next(
     kind: type[FakeAuthenticator],
 ) -> None:
     chain = ChainAuthenticator(kind(OSError()), kind(), kind(Identity("third")))
@@ -125,7 +125,7 @@ def test_the_failure_is_raised_if_no_authenticator_returns_an_identity(
         authenticate(chain, {})
 
 
-def test_unavailable_keys_do_not_hinder_the_next_authenticator() -> None:
+def test_unavailable_keys_do_not_affect_the_next_authenticator() -> None:
     tokens = JWTAuthenticator(jwks_url=unused_url(), audience=AUDIENCE)
     chain = ChainAuthenticator(tokens, APIKeyAuthenticator({KEY: "ci"}))
     assert authenticate(chain, {**HEADERS, **bearer_headers(token())}) == Identity(
@@ -148,13 +148,13 @@ def test_a_chain_gives_the_reason_of_the_authenticator_for_tokens() -> None:
         assert refusal_reason(ChainAuthenticator(chain), bearer_headers(EXPIRED)) == "expired"
 
 
-def test_a_refused_token_does_not_hinder_the_next_authenticator() -> None:
+def test_a_refused_token_does_not_affect_the_next_authenticator() -> None:
     tokens, keys = JWTAuthenticator(RSA.pem, audience=AUDIENCE), APIKeyAuthenticator({KEY: "ci"})
     identity = authenticate(ChainAuthenticator(tokens, keys), {**HEADERS, **bearer_headers("x")})
     assert identity == Identity("ci", type="service")
 
 
-def test_of_several_reasons_a_chain_gives_the_one_of_the_latest_check() -> None:
+def test_of_several_reasons_a_chain_gives_that_of_the_latest_check() -> None:
     first, second = JWTAuthenticator(P256.pem), JWTAuthenticator(RSA.pem, audience=AUDIENCE)
     for chain in (ChainAuthenticator(first, second), ChainAuthenticator(second, first)):
         assert refusal_reason(chain, bearer_headers(EXPIRED)) == "expired"
@@ -211,13 +211,13 @@ def test_equal_schemes_are_declared_once() -> None:
     assert chain.security_schemes() == {"bearer": bearer()}
 
 
-def test_different_schemes_of_one_name_are_renamed() -> None:
+def test_a_different_scheme_of_the_same_name_is_renamed() -> None:
     first, second = api_key("X-First"), api_key("X-Second")
     chain = ChainAuthenticator(FakeAuthenticator(key=first), FakeAuthenticator(key=second))
     assert chain.security_schemes() == {"key": first, "key2": second}
 
 
-def test_a_renamed_scheme_replaces_no_other() -> None:
+def test_a_renamed_scheme_does_not_replace_another() -> None:
     first, second, third = api_key("X-First"), api_key("X-Second"), open_id_connect("https://a")
     chain = ChainAuthenticator(
         FakeAuthenticator(key=first, key3=second), FakeAuthenticator(key=third)

@@ -34,7 +34,7 @@ def identity_of(mapping: ClaimMapping | None = None, /, **claims: Any) -> Identi
 
 
 @given(CLAIMS, MAPPINGS)
-def test_any_claims_make_an_identity_or_none(claims: Any, mapping: ClaimMapping) -> None:
+def test_any_claims_map_to_a_valid_identity_or_to_none(claims: Any, mapping: ClaimMapping) -> None:
     identity = mapping.identity(claims)
     if identity is not None:
         assert isinstance(identity.id, str)
@@ -50,7 +50,7 @@ def test_without_an_id_there_is_no_identity(sub: Any) -> None:
     assert ClaimMapping().identity({}) is None
 
 
-def test_an_id_is_no_longer_than_an_index_allows() -> None:
+def test_an_id_has_at_most_255_characters() -> None:
     assert identity_of(sub="a" * 255).id == "a" * 255
     assert ClaimMapping().identity({"sub": "a" * 256}) is None
 

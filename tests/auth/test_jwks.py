@@ -217,7 +217,7 @@ async def test_a_key_may_have_no_id(issuer: Issuer) -> None:
 MINIMAL = ("kty", "kid", "n", "e", "crv", "x", "y")
 
 
-async def test_a_key_matches_no_algorithm_of_another_type(issuer: Issuer) -> None:
+async def test_a_key_does_not_match_an_algorithm_for_another_type(issuer: Issuer) -> None:
     keys = (RSA.jwk, P256.jwk, ED25519.jwk)
     issuer.publish(*({name: key[name] for name in MINIMAL if name in key} for key in keys))
     assert await jwks_authenticator(issuer).authenticate(
@@ -241,7 +241,7 @@ async def test_a_key_may_be_listed_twice(issuer: Issuer) -> None:
     assert await accepts(jwks_authenticator(issuer))
 
 
-# Issuers that do not answer
+# Issuers that do not respond
 
 
 async def test_without_keys_authentication_is_unavailable() -> None:
@@ -255,7 +255,7 @@ async def test_a_malformed_token_is_refused_even_without_keys() -> None:
     assert await reason_of_refusal(authenticator, headers) == "malformed"
 
 
-async def test_an_issuer_that_does_not_answer_is_retried_only_after_a_delay(
+async def test_an_issuer_that_does_not_respond_is_retried_only_after_a_delay(
     issuer: Issuer, clock: Clock
 ) -> None:
     authenticator = jwks_authenticator(issuer)

@@ -76,7 +76,7 @@ def test_a_public_key_is_accepted_in_any_form(pair: KeyPair, form: str, tmp_path
 
 
 @pairs
-def test_a_public_key_verifies_no_token_of_another_key(pair: KeyPair) -> None:
+def test_a_public_key_does_not_verify_tokens_of_another_key(pair: KeyPair) -> None:
     others = [each for each in PAIRS if each.private is not pair.private]
     assert not any(accepts(authenticator(pair.pem), token(other)) for other in others)
 
@@ -106,7 +106,7 @@ def test_a_private_key_is_refused_and_not_shown(pair: KeyPair) -> None:
 
 
 @pytest.mark.parametrize("secret", ["", "x", "s3cr3t" * 5, b"\0" * 31])
-def test_a_short_secret_is_refused_with_advice_how_to_make_one(secret: Any) -> None:
+def test_the_error_for_a_short_secret_says_how_to_make_one(secret: Any) -> None:
     text = refusal(secret)
     assert f"{len(secret)} bytes" in text
     assert "32" in text
@@ -114,7 +114,7 @@ def test_a_short_secret_is_refused_with_advice_how_to_make_one(secret: Any) -> N
     assert not secret or "s3cr3t" not in text
 
 
-def test_a_short_rsa_key_is_refused_with_the_required_length() -> None:
+def test_the_error_for_a_short_rsa_key_has_the_required_length() -> None:
     assert "2048" in refusal(WEAK.pem)
 
 
@@ -147,7 +147,7 @@ def test_a_broken_key_is_refused(text: bytes) -> None:
 
 
 @pytest.mark.parametrize("name", ["missing.pem", "."])
-def test_an_unreadable_key_file_is_refused_by_its_path(name: str, tmp_path: Path) -> None:
+def test_the_error_for_an_unreadable_key_file_names_its_path(name: str, tmp_path: Path) -> None:
     assert str(tmp_path / name) in refusal(tmp_path / name)
 
 
@@ -194,7 +194,7 @@ def test_an_issuer_url_takes_precedence_over_the_environment(
         assert accepts(authenticator(None, issuer=issuer.url), token(iss=issuer.url))
 
 
-def test_an_issuer_that_is_not_a_url_is_checked_with_the_key_in_the_environment(
+def test_an_issuer_that_is_not_a_url_uses_the_key_in_the_environment(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv(VARIABLE, SECRET)
@@ -273,7 +273,7 @@ def test_a_negative_leeway_is_refused(leeway: float) -> None:
 
 
 @pytest.mark.parametrize("leeway", [float("nan"), float("inf")])
-def test_an_infinite_leeway_is_refused(leeway: float) -> None:
+def test_a_leeway_that_is_not_finite_is_refused(leeway: float) -> None:
     refusal(SECRET, leeway=leeway)
 
 
@@ -313,7 +313,7 @@ def test_a_token_without_a_required_claim_is_refused(value: Any) -> None:
     assert not accepts(jwt_authenticator, token(scope=value))
 
 
-def test_a_token_may_be_valid_for_ever_if_exp_is_not_required() -> None:
+def test_a_token_may_be_valid_forever_if_exp_is_not_required() -> None:
     assert accepts(authenticator(required_claims=[]), token(exp=MISSING))
     assert not accepts(authenticator(required_claims=[]), token(exp=1))
 

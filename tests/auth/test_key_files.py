@@ -1,4 +1,4 @@
-"""Files with keys are read again when they change."""
+"""Key files are read again when they change."""
 
 import json
 import logging
@@ -34,8 +34,8 @@ OTHER_SECRET = SECRET[::-1]
 
 
 @pytest.fixture(autouse=True)
-def always(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Look at the file at each request."""
+def check_at_each_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Check the file for changes at each request."""
     monkeypatch.setattr(files_module, "CHECK_INTERVAL", 0.0)
 
 
@@ -54,7 +54,7 @@ def accepts(authenticator: Any, credentials: str) -> bool:
 
 
 def replaced(path: Path, content: str | bytes) -> None:
-    """Put another file in the place of *path*."""
+    """Replace the file at *path* with another one."""
     new = path.with_suffix(".new")
     new.write_bytes(content.encode() if isinstance(content, str) else content)
     new.replace(path)
@@ -95,7 +95,7 @@ def test_a_changed_file_of_api_keys_is_read_again(
     ],
     ids=["secrets", "public keys", "a secret to a public key", "a public key to a secret"],
 )
-def test_a_changed_key_of_tokens_is_read_again(
+def test_a_changed_key_for_tokens_is_read_again(
     change: Change, before: Any, after: Any, tmp_path: Path
 ) -> None:
     path = tmp_path / "key"
@@ -115,7 +115,7 @@ def signed(pair: Any) -> str:
 
 
 BROKEN: dict[str, str | bytes] = {
-    "nothing": "",
+    "empty": "",
     "half a file": of_keys(NEW)[:-30],
     "a key itself": NEW,
     "no keys": '{"keys": []}',
@@ -147,7 +147,7 @@ def test_a_broken_file_keeps_the_earlier_keys_and_is_logged_once(
     assert accepts(authenticator, NEW if is_api else signed(P256))
 
 
-def test_a_missing_file_keeps_its_keys_and_is_read_when_it_is_back(
+def test_the_keys_of_a_missing_file_stay_valid_until_the_file_is_back(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "keys.json"
@@ -164,8 +164,8 @@ def test_a_missing_file_keeps_its_keys_and_is_read_when_it_is_back(
     ]
 
 
-def test_a_link_that_comes_to_lead_elsewhere_is_a_change(tmp_path: Path) -> None:
-    """Kubernetes mounts secrets so."""
+def test_a_changed_link_to_the_file_is_noticed(tmp_path: Path) -> None:
+    """Kubernetes updates mounted secrets in this way."""
     for name, key in (("one", OLD), ("two", NEW)):
         (tmp_path / name).mkdir()
         (tmp_path / name / "keys").write_text(of_keys(key))
@@ -179,7 +179,7 @@ def test_a_link_that_comes_to_lead_elsewhere_is_a_change(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("seconds_ago", [0, 3600, -3600])
-def test_a_change_that_leaves_size_and_time_of_the_file_is_seen_while_the_file_is_new(
+def test_a_change_that_keeps_size_and_time_is_noticed_while_the_file_is_new(
     seconds_ago: float, tmp_path: Path
 ) -> None:
     path, changed = tmp_path / "keys.json", time.time() - seconds_ago
@@ -191,7 +191,7 @@ def test_a_change_that_leaves_size_and_time_of_the_file_is_seen_while_the_file_i
     assert accepts(keys, NEW) is (seconds_ago <= 0)
 
 
-def test_a_file_is_not_looked_at_more_often_than_once_a_second(
+def test_a_file_is_not_checked_again_within_the_interval(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "keys.json"
@@ -202,7 +202,7 @@ def test_a_file_is_not_looked_at_more_often_than_once_a_second(
     assert [accepts(keys, key) for key in (OLD, NEW)] == [True, False]
 
 
-def test_a_changed_key_that_the_algorithms_do_not_fit_is_not_used(
+def test_a_changed_key_that_does_not_fit_the_algorithms_is_not_used(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "key.pem"
@@ -221,7 +221,7 @@ def test_a_weak_key_is_not_used(tmp_path: Path) -> None:
     assert [accepts(tokens, signed(pair)) for pair in (RSA, WEAK)] == [True, False]
 
 
-def test_a_broken_file_is_refused_at_start(tmp_path: Path) -> None:
+def test_a_broken_file_is_refused_at_startup(tmp_path: Path) -> None:
     (tmp_path / "keys").write_text("nothing")
     with pytest.raises(ConfigurationError, match="must have the format"):
         APIKeyAuthenticator(tmp_path / "keys")

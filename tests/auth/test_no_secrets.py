@@ -1,6 +1,6 @@
 """Public keys in the formats of libraries and identity providers: none may be used as a secret.
 
-Public keys are no secrets, so anyone could sign tokens with them (RFC 8725 §2.1).
+Public keys are not secret, so anyone could sign tokens with them (RFC 8725 §2.1).
 """
 
 import json
@@ -49,7 +49,7 @@ FORMS: dict[str, Form] = {
     "base64": lambda key: b64encode(key.der),
     "base64 in lines": lambda key: b"".join(key.pem.splitlines(keepends=True)[1:-1]),
     "base64 in quotes": lambda key: b'"' + b64encode(key.der) + b'"',
-    "base64 after a mark": lambda key: b"\xef\xbb\xbf" + b64encode(key.der),
+    "base64 after a byte order mark": lambda key: b"\xef\xbb\xbf" + b64encode(key.der),
     "base64 of PEM": lambda key: b64encode(key.pem),
     "ssh": ssh,
     "ssh after a blank": lambda key: b" " + ssh(key),
@@ -58,13 +58,13 @@ FORMS: dict[str, Form] = {
     "a set": lambda key: json.dumps({"keys": [key.jwk]}).encode(),
     "DER": lambda key: key.der,
     "PEM in quotes": lambda key: b'"' + key.pem + b'"',
-    "PEM after a mark": lambda key: b"\xef\xbb\xbf" + key.pem,
+    "PEM after a byte order mark": lambda key: b"\xef\xbb\xbf" + key.pem,
     "PEM after text": lambda key: b"Bag Attributes: none\n" + key.pem,
 }
 RARE_TYPES = [P521, K256, ED448, WEAK]
 
 
-def assert_no_secret(text: bytes) -> None:
+def assert_not_used_as_secret(text: bytes) -> None:
     """Check that *text* is refused, or read as a public key and never as a secret."""
     with suppress(ConfigurationError):
         authenticator = JWTAuthenticator(text, audience=AUDIENCE)
@@ -74,25 +74,25 @@ def assert_no_secret(text: bytes) -> None:
 
 @pytest.mark.parametrize("name", FORMS)
 def test_an_rsa_key_is_not_used_as_a_secret(name: str) -> None:
-    assert_no_secret(FORMS[name](RSA))
+    assert_not_used_as_secret(FORMS[name](RSA))
 
 
 @pytest.mark.parametrize("key", [P256, P384, ED25519], ids=lambda key: key.kid)
 @pytest.mark.parametrize("name", ["base64", "DER", "PEM in quotes"])
 def test_an_elliptic_curve_key_is_not_used_as_a_secret(name: str, key: KeyPair) -> None:
-    assert_no_secret(FORMS[name](key))
+    assert_not_used_as_secret(FORMS[name](key))
 
 
 def test_a_key_in_der_ending_with_whitespace_is_not_used_as_a_secret() -> None:
     keys = (KeyPair("p-256", "ES256", ec.generate_private_key(ec.SECP256R1())) for _ in count())
     ending = (key.der for key in keys if key.der[-1:].isspace())
     for der in islice(ending, 20):
-        assert_no_secret(der)
+        assert_not_used_as_secret(der)
 
 
 @pytest.mark.parametrize("key", RARE_TYPES, ids=lambda key: key.kid)
 def test_a_key_of_a_rare_type_is_not_used_as_a_secret(key: KeyPair) -> None:
-    assert_no_secret(b64encode(key.der))
+    assert_not_used_as_secret(b64encode(key.der))
 
 
 def test_a_url_is_not_used_as_a_secret() -> None:

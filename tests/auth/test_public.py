@@ -41,17 +41,17 @@ def test_errors_have_one_root(error: type[Exception]) -> None:
     assert not issubclass(KeysUnavailableError, ValueError)
 
 
-def test_it_is_typed() -> None:
+def test_the_distribution_is_typed() -> None:
     assert (Path(apcore_a2a_auth.__file__).parent / "py.typed").exists()
 
 
-def test_importing_it_imports_no_server() -> None:
+def test_the_import_loads_no_server() -> None:
     code = "import sys, apcore_a2a_auth; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert not {"a2a.server", "apcore_a2a_server", "uvicorn"} & set(done.stdout.split())
 
 
-def test_oauth_2_is_declared_by_either_of_two_flows() -> None:
+def test_oauth_2_is_declared_with_one_of_two_flows() -> None:
     scopes = {"agent": "Call the agent"}
     flows = oauth2("https://idp/token", scopes).oauth2_security_scheme.flows
     assert flows.client_credentials.token_url == "https://idp/token"

@@ -1,4 +1,4 @@
-"""Reasons that are given for refused tokens."""
+"""Reasons for refusing tokens."""
 
 import json
 import time
@@ -69,7 +69,7 @@ def published() -> Iterator[JWTAuthenticator]:
 
 
 @pytest.mark.parametrize("reason", REFUSED)
-def test_a_token_is_refused_for_its_reason(reason: str, published: JWTAuthenticator) -> None:
+def test_a_token_is_refused_with_the_reason(reason: str, published: JWTAuthenticator) -> None:
     one_key = JWTAuthenticator(RSA.pem, issuer=ISSUER, audience=AUDIENCE)
     for made in REFUSED[reason]:
         assert refusal_reason(one_key, bearer_headers(made)) == reason

@@ -39,7 +39,7 @@ HOUR = timedelta(hours=1)
 SIGNING = x509.KeyUsage(True, False, False, False, False, True, True, False, False)
 """Permitted uses of the key of a self-signed certificate."""
 HARMLESS_LENGTH = 8
-"""Characters of a token's segment that reveal nothing of it."""
+"""Length up to which a segment of a token reveals nothing, and may be logged."""
 
 _secrets: set[str] = {SECRET, SUBJECT}
 
@@ -100,7 +100,7 @@ ED25519 = KeyPair("ed25519", "EdDSA", ed25519.Ed25519PrivateKey.generate())
 ED448 = KeyPair("ed448", "EdDSA", ed448.Ed448PrivateKey.generate())
 WEAK = rsa_key("rsa-1024", bits=1024)
 ATTACKER = rsa_key(RSA.kid)
-"""Key of an attacker, with the key id of the issuer's."""
+"""Key of an attacker, with the key id of the issuer's key."""
 UNPUBLISHED = KeyPair("gone", "ES256", ec.generate_private_key(ec.SECP256R1()))
 """Key that no issuer publishes."""
 PUBLISHED = [RSA, P256, P384, ED25519]
@@ -140,7 +140,7 @@ def present(members: Json) -> Json:
 
 
 def token(key: KeyPair = RSA, header: Mapping[str, Any] | None = None, /, **changes: Any) -> str:
-    """Return a valid token but for changes to its header and claims."""
+    """Return a token that is valid except for *changes* to its claims, and those in *header*."""
     head = present({"typ": "JWT", "alg": key.alg, "kid": key.kid, **(header or {})})
     return signed(json.dumps(head), json.dumps(claims(**changes)), key.sign)
 
@@ -196,7 +196,7 @@ def authenticate(authenticator: Authenticator, headers: Mapping[str, str]) -> Id
 
 
 def refusal_reason(authenticator: Authenticator, headers: Mapping[str, str]) -> str:
-    """Return the reason for which the token in *headers* is refused."""
+    """Return the reason why the token in *headers* is refused."""
     with pytest.raises(TokenRefusedError) as caught:
         run_authenticator(authenticator, headers)
     assert str(caught.value) == f"Token refused: {caught.value.reason}"
@@ -205,7 +205,7 @@ def refusal_reason(authenticator: Authenticator, headers: Mapping[str, str]) -> 
 
 
 def run_authenticator(authenticator: Authenticator, headers: Mapping[str, str]) -> Identity | None:
-    """Return what *authenticator* returns in an event loop of its own."""
+    """Run *authenticator* in a new event loop, and return its result."""
 
     async def run() -> Any:
         result: Any = authenticator.authenticate(headers)
