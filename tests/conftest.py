@@ -25,7 +25,7 @@ def _default_context() -> ssl.SSLContext:
 def _create_default_context(*args: Any, **options: Any) -> ssl.SSLContext:
     """Share one TLS context between all HTTP clients with the default certificates.
 
-    Loading the certificates of all authorities takes longer than most tests.
+    Loading all the certificates takes longer than most tests.
     """
     if not args and options == {"cafile": certifi.where()}:
         return _default_context()

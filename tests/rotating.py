@@ -8,8 +8,8 @@ Mark a test, or a module, with the arguments that rotate:
     def test_a_bad_text_is_refused(agent: Agent, text: str) -> None: ...
 
 The first row then runs with the first `agent`, the second with the second, and so on; the
-combinations are the same in every run. Tests without a table keep all values, and so do tests that
-are marked as `rotating()`.
+combinations are the same in every run. Tests without a table run with all values, and so do tests
+that are marked as `rotating()`.
 """
 
 from collections import defaultdict
@@ -69,18 +69,18 @@ class Function:
                 self.rows[name].append(row)
 
     def is_selected(self, values: dict[str, tuple[int, ...]], axes: tuple[str, ...]) -> bool:
-        """Return whether these values are in the rotation, or have no table beside *axes*."""
+        """Return whether these values are in the rotation, or have no table besides *axes*."""
         tables = [name for name in values if name not in axes]
         number = sum(self.rows[name].index(values[name]) for name in tables)
         last = sum(len(self.rows[name]) - 1 for name in tables)
         cycle = 0
         for name in [name for name in axes if name in values and tables]:
-            place, count = self.rows[name].index(values[name]), len(self.rows[name])
-            # if two axes have the same length, the second advances when the first has gone round
+            position, count = self.rows[name].index(values[name]), len(self.rows[name])
+            # if two axes have the same length, the second advances after each cycle of the first
             shift = number // lcm(cycle, count) if cycle else 0
-            is_next = place == (number + shift) % count
-            # or the table is too short to reach it otherwise
-            is_left = last < place and place % (last + 1) == number
+            is_next = position == (number + shift) % count
+            # values beyond the end of a short table are spread over its rows
+            is_left = last < position and position % (last + 1) == number
             if not (is_next or is_left):
                 return False
             cycle = lcm(cycle or 1, count)

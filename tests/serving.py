@@ -12,7 +12,7 @@ from apcore import Executor, Registry
 from apcore_a2a_server import create_app
 
 PATIENCE = 60
-"""Seconds after which a test fails because something has not happened."""
+"""Seconds after which a test fails if an event has not happened."""
 
 
 def listener() -> socket.socket:

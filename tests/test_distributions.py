@@ -73,7 +73,7 @@ def owner(module: str) -> str | None:
         if distribution := OWNERS.get(".".join(parts[:length])):
             return distribution
     owners = installed().get(parts[0], [])
-    assert len(owners) < 2, f"{module} may belong to any of {owners}: tell which, in OWNERS"
+    assert len(owners) < 2, f"{module} may belong to any of {owners}: add it to OWNERS"
     return canonicalize_name(owners[0]) if owners else None
 
 
@@ -100,11 +100,11 @@ def test_there_are_six_distributions() -> None:
     assert sorted(PACKAGES) == [f"apcore-a2a{name}" for name in six]
 
 
-def test_the_extras_of_the_facade_are_parts_and_those_of_the_server() -> None:
-    parts = {"auth", "explorer", "server"}
+def test_the_extras_of_the_facade_are_distributions_and_extras_of_the_server() -> None:
+    distributions = {"auth", "explorer", "server"}
     of_the_server = {"grpc", "postgres", "sqlite"}
 
-    assert extras("apcore-a2a").keys() == {"all", *parts, *of_the_server}
+    assert extras("apcore-a2a").keys() == {"all", *distributions, *of_the_server}
     assert extras("apcore-a2a-server").keys() == of_the_server
 
 
@@ -157,13 +157,13 @@ def test_the_facade_offers_every_other_distribution() -> None:
 
 
 @pytest.mark.parametrize("name", PACKAGES)
-def test_every_package_has_its_readme_its_licence_and_its_type_marker(name: str) -> None:
+def test_every_package_has_a_readme_a_license_and_a_type_marker(name: str) -> None:
     readme = (PACKAGES[name] / "README.md").read_text(encoding="utf-8")
-    licence = (PACKAGES[name] / "LICENSE").read_bytes()
+    license_text = (PACKAGES[name] / "LICENSE").read_bytes()
 
     assert readme.startswith(f"# {name}\n")
     assert f"pip install {name}" in re.sub(r"[\"']", "", readme)
-    assert licence == (ROOT / "LICENSE").read_bytes()
+    assert license_text == (ROOT / "LICENSE").read_bytes()
     assert (PACKAGES[name] / "src" / MODULES[name] / "py.typed").is_file()
 
 
@@ -181,7 +181,7 @@ def test_every_member_is_covered_by_every_check() -> None:
 
 
 def test_every_forbidden_module_exists() -> None:
-    """A misspelt module in a `forbidden` contract would never be violated."""
+    """A contract that forbids a misspelled module would never be violated."""
     contracts = configuration()["tool"]["importlinter"]["contracts"]
     forbidden = {name for contract in contracts for name in contract.get("forbidden_modules", [])}
 

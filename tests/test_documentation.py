@@ -41,8 +41,8 @@ def location(example: CodeExample) -> str:
 def run(example: CodeExample, eval_example: EvalExample) -> str | None:
     """Return the error of *example* and its line, or None.
 
-    The error is returned as text because pytest cannot print the frames that pytest-examples
-    creates on Python 3.11: the whole session would end with an internal error.
+    The error is returned as text because pytest on Python 3.11 cannot print the frames that
+    pytest-examples creates: the whole session would end with an internal error.
     """
     try:
         eval_example.run_print_check(example)
@@ -53,7 +53,7 @@ def run(example: CodeExample, eval_example: EvalExample) -> str | None:
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=location)
-def test_an_example_is_true(
+def test_an_example_runs_and_prints_what_it_claims(
     example: CodeExample, eval_example: EvalExample, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])  # the example replaces it

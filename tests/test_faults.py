@@ -1,4 +1,4 @@
-"""Seeded faults match the code, and the tool that seeds them always restores it."""
+"""Seeded faults match the code, and the tool that seeds them always restores the code."""
 
 import signal
 import subprocess
@@ -57,7 +57,7 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def fault_found_by(test: str) -> Fault:
-    """Return the fault, to be found by another test."""
+    """Return the fault with another test that should find it."""
     return replace(FAULT, tests=(f"test_price.py::{test}",))
 
 

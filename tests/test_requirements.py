@@ -1,4 +1,4 @@
-"""The page of requirements is complete, and its references exist."""
+"""The requirements page is complete, and its references exist."""
 
 import re
 from collections import Counter
@@ -63,7 +63,7 @@ def test_every_requirement_has_its_row() -> None:
     assert [row[0] for row in ROWS] == every_id()
 
 
-def test_every_row_has_a_title_a_status_and_a_remark_if_needed() -> None:
+def test_every_row_has_a_title_a_status_and_a_remark_unless_it_is_met() -> None:
     for requirement, title, status, _, test, why in ROWS:
         assert title, requirement
         assert status in STATUSES, requirement
