@@ -1,4 +1,4 @@
-"""Agents in processes of their own, started as users start them."""
+"""Agents in separate processes, started as users start them."""
 
 import json
 import os
@@ -19,7 +19,7 @@ import httpx
 from tests.server.asking import Agent
 
 PATIENCE = 60
-"""Seconds to wait for something to happen."""
+"""Seconds after which a test fails if an event has not happened."""
 
 COMMAND = [sys.executable, "-m", "apcore_a2a"]
 SERVE = """
@@ -120,7 +120,7 @@ def free_port() -> int:
 
 
 class Process:
-    """A process that serves, and what it writes to stderr."""
+    """A process that serves, and its output on stderr."""
 
     def __init__(self, command: list[str], home: Path, variables: Mapping[str, str]) -> None:
         self.begun = time.perf_counter()

@@ -156,8 +156,8 @@ def task(state: str = "COMPLETED", *parts: Json, said: Sequence[Json] = (), **fi
 class FakeAgent:
     """An agent that answers each method with its entry in `results`.
 
-    A list is sent as a stream of events, and a `Response` as it is. A function is called, and its
-    result is the answer.
+    A list is sent as a stream of events, and a `Response` unchanged. A function is called for the
+    answer.
     """
 
     url = ""
@@ -223,7 +223,7 @@ Cli = Callable[..., Outcome]
 
 
 def check_harmless(outcome: Outcome) -> None:
-    """Check that the output has no characters that drive a terminal."""
+    """Check that the output has no characters that control a terminal."""
     assert not CONTROL.search(outcome.out + outcome.err), ascii(outcome.out + outcome.err)
 
 
@@ -320,5 +320,5 @@ def screen(home: Path, *arguments: str, **variables: str) -> Iterator[Screen]:
 
 
 def plain(text: str) -> str:
-    """Return *text* without colours and cursor movements."""
+    """Return *text* without colors and cursor movements."""
     return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text).replace("\r", "")

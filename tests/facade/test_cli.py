@@ -1,4 +1,4 @@
-"""`apcore-a2a serve`: its options and their sources, its output and its exit codes."""
+"""`apcore-a2a serve`: options and their sources, output and exit codes."""
 
 import json
 import os
@@ -57,7 +57,7 @@ HEADERS: dict[str, Any] = {
     },
     "strict": {"apcore": {"project": {"name": "Strict"}}, "_config": {"strict": True}},
 }
-"""The rest of a config file beside our section, in each of apcore's modes."""
+"""The rest of a config file besides our section, in each of apcore's modes."""
 
 Write = Callable[..., str]
 
@@ -142,7 +142,7 @@ def test_flags_win_over_variables_and_variables_over_the_file(
 
 
 @pytest.mark.parametrize("mode", HEADERS)
-def test_options_that_are_not_set_keep_serves_defaults(
+def test_options_that_are_not_set_keep_their_defaults(
     mode: str, write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("APCORE_A2A_URL", "")
@@ -208,7 +208,7 @@ def test_a_wrong_value_in_the_file_is_reported_with_its_key(mode: str, write: Wr
 
 
 @pytest.mark.parametrize("mode", HEADERS)
-def test_a_misspelt_key_in_the_file_is_reported_with_the_right_one(mode: str, write: Write) -> None:
+def test_the_error_for_a_misspelled_key_suggests_the_right_one(mode: str, write: Write) -> None:
     with pytest.raises(
         CommandConfigurationError, match=r"apcore-a2a\.max_taks .* \(did you mean max_tasks\?"
     ):
@@ -243,7 +243,7 @@ def test_the_page_of_options_is_up_to_date() -> None:
     assert PAGE.read_text(encoding="utf-8") == page()
 
 
-# Exit codes when it cannot serve
+# Exit codes if the server cannot start
 
 
 @pytest.fixture
@@ -310,7 +310,7 @@ def folder(tmp_path: Path) -> Path:
         (["--explorer", "--explorer-path", "/health"], "the agent itself is at /health"),
     ],
 )
-def test_wrong_configuration_ends_with_1_and_says_what_is_wrong(
+def test_a_wrong_configuration_exits_with_1_and_names_the_problem(
     arguments: list[str],
     message: str,
     folder: Path,
@@ -371,7 +371,7 @@ def test_files_that_cannot_be_loaded_are_named_with_the_reason(
     assert message.splitlines()[-1].startswith("A module is a .py file with one class")
 
 
-def test_of_many_files_that_cannot_be_loaded_some_are_named(
+def test_only_some_of_many_files_that_cannot_be_loaded_are_named(
     folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (folder / "echo.py").unlink()
@@ -386,7 +386,7 @@ def test_of_many_files_that_cannot_be_loaded_some_are_named(
     ]
 
 
-def test_a_variable_that_is_not_an_option_is_warned_of(
+def test_a_variable_that_is_not_an_option_causes_a_warning(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ours = {"PROT": "1", "STOR": "a", "XYZZY": "secret", "AUTH": "a", "API_KEY": "a", "NAME": "a"}
@@ -405,7 +405,7 @@ def test_a_variable_that_is_not_an_option_is_warned_of(
 
 
 @pytest.mark.process
-def test_the_warning_of_a_variable_follows_the_log_format(tmp_path: Path) -> None:
+def test_the_warning_about_a_variable_follows_the_log_format(tmp_path: Path) -> None:
     done = run(["serve", "--log-format", "json"], tmp_path, {"APCORE_A2A_PROT": "1"})
 
     record = json.loads(done.stderr.splitlines()[0])
@@ -425,7 +425,7 @@ def test_the_warning_of_a_variable_follows_the_log_format(tmp_path: Path) -> Non
         (["serve", "--port"], "requires an argument"),
     ],
 )
-def test_an_unknown_argument_ends_with_1_and_points_to_the_help(
+def test_an_unknown_argument_exits_with_1_and_points_to_the_help(
     arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(arguments) == 1
@@ -434,14 +434,14 @@ def test_an_unknown_argument_ends_with_1_and_points_to_the_help(
     assert re.search(r"^Try 'apcore-a2a( serve)? --help'\.$", printed, re.MULTILINE)
 
 
-def test_an_unknown_default_skill_ends_with_1(
+def test_an_unknown_default_skill_exits_with_1(
     folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert main([*LOCAL, "--default-skill", "nope"]) == 1
     assert "--default-skill is unknown: " in capfd.readouterr().err
 
 
-def test_a_port_in_use_ends_with_2(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_port_in_use_exits_with_2(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
 
@@ -450,14 +450,14 @@ def test_a_port_in_use_ends_with_2(folder: Path, capfd: pytest.CaptureFixture[st
     assert capfd.readouterr().err == expected
 
 
-def test_an_invalid_host_ends_with_2(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_an_invalid_host_exits_with_2(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert main([*LOCAL, "--host", "256.0.0.1"]) == 2
     assert "Cannot listen on 256.0.0.1:0" in capfd.readouterr().err
 
 
 @pytest.mark.process
 @pytest.mark.smoke
-def test_a_crash_ends_with_2(tmp_path: Path) -> None:
+def test_a_crash_exits_with_2(tmp_path: Path) -> None:
     extensions(tmp_path, "crash.py")
 
     with process([*COMMAND, *LOCAL], tmp_path) as agent, asking(agent) as client:
@@ -467,7 +467,7 @@ def test_a_crash_ends_with_2(tmp_path: Path) -> None:
     assert "apcore-a2a: The server crashed: RuntimeError(" in agent.log
 
 
-def test_a_module_that_exits_while_it_is_loaded_ends_with_2(
+def test_a_module_that_exits_while_it_is_loaded_makes_the_command_exit_with_2(
     folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (folder / "leaves.py").write_text("raise SystemExit(0)", encoding="utf-8")
@@ -478,7 +478,7 @@ def test_a_module_that_exits_while_it_is_loaded_ends_with_2(
 
 @pytest.mark.process
 @pytest.mark.smoke
-def test_a_signal_before_it_listens_ends_it_cleanly(folder: Path, tmp_path: Path) -> None:
+def test_a_signal_before_the_server_listens_exits_cleanly(folder: Path, tmp_path: Path) -> None:
     early = "import os, signal; os.kill(os.getpid(), signal.SIGTERM)"
     (folder / "early.py").write_text(early, encoding="utf-8")
     done = run(LOCAL, tmp_path)
@@ -521,8 +521,8 @@ finally:
 
 @pytest.mark.process
 @pytest.mark.clock
-def test_the_help_costs_no_more_than_twice_what_click_costs(tmp_path: Path) -> None:
-    """Measured in CPU time and alternately, so that other load affects both."""
+def test_the_help_takes_at_most_twice_as_long_as_importing_click(tmp_path: Path) -> None:
+    """Measured alternately and in CPU time, so that other load affects both."""
     variables = environment(tmp_path, UNMEASURED)
 
     def seconds(*arguments: str) -> float:
@@ -582,7 +582,7 @@ LINE = r"\d\d:\d\d:\d\d (INFO   |WARNING) "
 
 @pytest.mark.process
 @pytest.mark.smoke
-def test_startup_logs_a_few_friendly_lines(folder: Path, tmp_path: Path) -> None:
+def test_startup_logs_a_few_lines(folder: Path, tmp_path: Path) -> None:
     with process([*COMMAND, *LOCAL], tmp_path) as agent:
         url = agent.url
         agent.answers_at(url)
@@ -597,7 +597,7 @@ def test_startup_logs_a_few_friendly_lines(folder: Path, tmp_path: Path) -> None
 
 
 @pytest.mark.process
-def test_startup_warns_of_broken_modules_and_missing_authentication(
+def test_startup_warns_about_broken_modules_and_missing_authentication(
     folder: Path, tmp_path: Path
 ) -> None:
     (folder / "broken.py").write_text("def (", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""`apcore_a2a` offers the names of its parts without loading them."""
+"""`apcore_a2a` offers the names of the other distributions without loading them."""
 
 import subprocess
 import sys
@@ -45,7 +45,7 @@ def loaded_by(statement: str) -> set[str]:
 
 
 @pytest.mark.parametrize("statement", ["import apcore_a2a", "import apcore_a2a.command.main"])
-def test_importing_the_package_loads_no_part(statement: str) -> None:
+def test_importing_the_package_loads_no_other_distribution(statement: str) -> None:
     assert not loaded_by(statement) & HEAVY
 
 
@@ -70,7 +70,7 @@ def test_authenticators_need_no_server() -> None:
 
 
 @pytest.mark.parametrize("name", apcore_a2a.__all__)
-def test_a_name_is_the_same_object_as_in_its_part(name: str) -> None:
+def test_a_name_is_the_same_object_as_in_its_distribution(name: str) -> None:
     parts = [apcore_a2a_auth, apcore_a2a_client]
     home = next((part for part in parts if name in part.__all__), apcore_a2a_core)
     home = apcore_a2a_server if name in SERVER_NAMES else home
@@ -80,19 +80,19 @@ def test_a_name_is_the_same_object_as_in_its_part(name: str) -> None:
     assert name in vars(apcore_a2a)
 
 
-def test_the_names_are_sorted_and_in_the_directory() -> None:
+def test_the_public_names_are_sorted_and_in_dir() -> None:
     assert apcore_a2a.__all__ == sorted(apcore_a2a.__all__)
     assert set(apcore_a2a.__all__) <= set(dir(apcore_a2a))
     assert dir(apcore_a2a) == sorted(dir(apcore_a2a))
 
 
-def test_an_unknown_name_fails_as_in_any_module() -> None:
+def test_an_unknown_name_raises_the_usual_error() -> None:
     with pytest.raises(AttributeError, match="module 'apcore_a2a' has no attribute 'nope'"):
         _ = apcore_a2a.nope  # type: ignore[attr-defined]  # missing on purpose
 
 
 @pytest.mark.parametrize("mirror", ["adapters", "auth", "client", "server", "storage"])
-def test_a_mirror_has_the_names_of_its_parts(mirror: str) -> None:
+def test_the_names_of_a_mirror_are_those_of_a_distribution(mirror: str) -> None:
     module = import_module(f"apcore_a2a.{mirror}")
 
     assert module.__all__ == sorted(module.__all__)
@@ -103,7 +103,7 @@ def test_a_mirror_has_the_names_of_its_parts(mirror: str) -> None:
 @pytest.mark.parametrize(
     ("mirror", "part"), [("auth", apcore_a2a_auth), ("storage", apcore_a2a_server.store)]
 )
-def test_a_mirror_has_all_names_of_its_part(mirror: str, part: ModuleType) -> None:
+def test_a_mirror_of_one_package_has_all_its_names(mirror: str, part: ModuleType) -> None:
     assert import_module(f"apcore_a2a.{mirror}").__all__ == part.__all__
 
 

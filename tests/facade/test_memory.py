@@ -1,4 +1,4 @@
-"""The resident memory of a served agent, and what its SQLite file takes, with large messages."""
+"""The resident memory of an agent, and the size of its SQLite file, with large messages."""
 
 import re
 import socket
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.process
 
 MIB = 1024 * 1024
 LIMIT = 32 * MIB
-"""The bound on memory, an eighth of the default; messages are smaller by the same factor."""
+"""The bound on memory: an eighth of the default. Messages are an eighth as large, too."""
 MESSAGE = 9 * MIB // 8
 STORES = ["memory", "sqlite"]
 FORGET = """

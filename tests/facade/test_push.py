@@ -104,7 +104,7 @@ def test_retries_and_timeout_can_be_set(tmp_path: Path) -> None:
     ):
         send(agent, receiver.url, text="hi")
         first, second = receiver.wait(2)
-        # connecting takes up some of the first attempt's second
+        # connecting takes some of the second that the first attempt has
         assert 0.3 < second.at - first.at < 6
         agent.wait_for(r"(has failed: no answer in 1 s)")
 
@@ -136,7 +136,7 @@ def secret_of(
     return code, out.splitlines(), err.splitlines()
 
 
-def test_the_command_prints_the_secret_that_a_receiver_verifies_with(
+def test_the_printed_secret_verifies_the_signatures_for_that_receiver(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("APCORE_A2A_PUSH_SECRETS", SECRET)
@@ -146,7 +146,7 @@ def test_the_command_prints_the_secret_that_a_receiver_verifies_with(
     assert Webhook(secret).verify(b"{}", headers) == {}
 
 
-def test_the_command_prints_the_secret_of_the_newest_or_the_one_given_by_hand(
+def test_the_printed_secret_is_the_explicit_one_or_derived_from_the_newest(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     new, by_hand = "whsec_" + "R0hJSktM" * 4, "whsec_" + "TU5PUFFS" * 4
@@ -183,7 +183,7 @@ def test_a_secret_on_the_command_line_is_used_with_a_warning(
         ([], "Missing argument"),
     ],
 )
-def test_the_command_for_secrets_ends_with_1_if_it_is_used_wrongly(
+def test_wrong_arguments_of_webhooks_secret_exit_with_1(
     arguments: list[str], problem: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     code, out, err = secret_of(capfd, *arguments)
@@ -225,7 +225,7 @@ def test_a_second_signal_does_not_wait_for_receivers(tmp_path: Path) -> None:
         receiver.wait(1)
         agent.signal(SIGNALS[0])
         agent.wait_for("(delivering 3 pending notifications)")
-        time.sleep(0.2)  # an earlier one would count as a repetition of the first
+        time.sleep(0.2)  # a signal that comes sooner would count as a repetition of the first
         assert agent.end(SIGNALS[0]) == 0
         assert "3 notifications for webhook" in agent.log
 
@@ -268,7 +268,7 @@ INVALID |= {
 
 
 @pytest.mark.parametrize("flags", INVALID)
-def test_an_invalid_option_ends_with_1_and_names_valid_values(
+def test_an_invalid_option_exits_with_1_and_names_valid_values(
     flags: tuple[str, ...], capfd: pytest.CaptureFixture[str]
 ) -> None:
     code = main([*LOCAL, *flags])

@@ -39,11 +39,11 @@ def test_the_card_is_printed_as_json(agent: str, cli: Cli) -> None:
     assert "echo" in [skill["id"] for skill in outcome.json["skills"]]
 
 
-def test_the_card_is_found_by_its_own_address_too(agent: str, cli: Cli) -> None:
+def test_the_url_of_the_card_is_accepted_too(agent: str, cli: Cli) -> None:
     assert cli("card", f"{agent}/.well-known/agent-card.json").json == cli("card", agent).json
 
 
-def test_an_agent_without_an_extended_card_refuses(agent: str, cli: Cli) -> None:
+def test_a_missing_extended_card_is_reported(agent: str, cli: Cli) -> None:
     outcome = cli("card", agent, "--extended")
 
     assert (outcome.code, outcome.out) == (3, "")
@@ -139,7 +139,7 @@ def test_a_task_that_fails_ends_with_3_and_says_why(
 
 
 @pytest.mark.parametrize("state", ["FAILED", "REJECTED", "CANCELED"])
-def test_an_unsuccessful_task_without_a_message_ends_with_3(state: str, cli: Cli) -> None:
+def test_an_unsuccessful_task_without_a_message_exits_with_3(state: str, cli: Cli) -> None:
     outcome = call_with_result(cli, task(state))
 
     assert (outcome.code, outcome.out) == (3, "")
@@ -155,7 +155,7 @@ def test_the_data_of_a_failure_is_printed_too(cli: Cli) -> None:
     assert '{"code": -1}' in outcome.err
 
 
-def test_a_paused_task_ends_with_4_and_can_be_answered(agent: str, cli: Cli) -> None:
+def test_a_paused_task_exits_with_4_and_can_be_answered(agent: str, cli: Cli) -> None:
     paused = cli("call", agent, "greets")
 
     assert (paused.code, paused.err) == (4, "")
@@ -192,7 +192,9 @@ def test_the_input_is_json_or_text(text: str, agent: str, cli: Cli) -> None:
 
 
 @pytest.mark.parametrize("text", ["-5", "null", "12", "true", "a [b]", "ünï\n☃"])
-def test_input_that_is_no_json_object_is_sent_as_text(text: str, agent: str, cli: Cli) -> None:
+def test_input_that_does_not_look_like_json_is_sent_as_text(
+    text: str, agent: str, cli: Cli
+) -> None:
     assert cli("call", agent, "echo", f"--input={text}").json == {"text": text}
 
 
@@ -256,7 +258,7 @@ def test_files_are_sent(agent: str, tmp_path: Path, cli: Cli) -> None:
         (["--input", '"\\ud800"'], "JSON"),
     ],
 )
-def test_wrong_arguments_end_with_1_before_any_request(
+def test_wrong_arguments_exit_with_1_before_any_request(
     options: list[str], message: str, tmp_path: Path, cli: Cli
 ) -> None:
     (tmp_path / "bytes").write_bytes(b"\xff")
@@ -282,7 +284,7 @@ def test_invalid_input_is_reported_field_by_field(agent: str, cli: Cli) -> None:
     ]
 
 
-def test_an_unknown_skill_ends_with_3(agent: str, cli: Cli) -> None:
+def test_an_unknown_skill_exits_with_3(agent: str, cli: Cli) -> None:
     outcome = cli("call", agent, "ehco", "--input", "hi")
 
     assert (outcome.code, outcome.out, outcome.err) == (
@@ -302,7 +304,7 @@ def web_page() -> Any:
 
 
 @pytest.mark.parametrize("arguments", [["card"], ["call", "x"], ["tasks"], ["tasks", "t"]])
-def test_an_agent_that_can_t_be_reached_ends_with_2(arguments: list[str], cli: Cli) -> None:
+def test_an_unreachable_agent_exits_with_2(arguments: list[str], cli: Cli) -> None:
     url = f"http://127.0.0.1:{free_port()}"
     outcome = cli(arguments[0], url, *arguments[1:])
 
@@ -311,7 +313,7 @@ def test_an_agent_that_can_t_be_reached_ends_with_2(arguments: list[str], cli: C
     assert outcome.err.count("\n") == 1
 
 
-def test_a_web_page_instead_of_an_agent_ends_with_2(cli: Cli) -> None:
+def test_a_web_page_instead_of_an_agent_exits_with_2(cli: Cli) -> None:
     with running(web_page()) as url:
         outcome = cli("card", url)
 
@@ -320,21 +322,21 @@ def test_a_web_page_instead_of_an_agent_ends_with_2(cli: Cli) -> None:
 
 
 @pytest.mark.parametrize("url", ["", "localhost:8000", "agent", "ftp://a", "http://", "http://a b"])
-def test_an_invalid_url_ends_with_1(url: str, cli: Cli) -> None:
+def test_an_invalid_url_exits_with_1(url: str, cli: Cli) -> None:
     outcome = cli("card", url)
 
     assert (outcome.code, outcome.out) == (1, "")
     assert re.match(r"apcore-a2a: (The agent's|Not) .*URL", outcome.err)
 
 
-def test_the_error_for_a_url_without_a_scheme_says_what_to_write(cli: Cli) -> None:
+def test_the_error_for_a_url_without_a_scheme_suggests_one_with_it(cli: Cli) -> None:
     outcome = cli("call", "127.0.0.1:8000", "text.stats")
 
     assert (outcome.code, outcome.out) == (1, "")
     assert "got '127.0.0.1:8000', write http://127.0.0.1:8000\n" in outcome.err
 
 
-def test_answers_outside_the_protocol_end_with_2(cli: Cli) -> None:
+def test_a_response_outside_the_protocol_exits_with_2(cli: Cli) -> None:
     with running(FakeAgent(SendMessage={"result": {"strange": 1}}).app) as url:
         outcome = cli("call", url, "x")
 
@@ -342,7 +344,7 @@ def test_answers_outside_the_protocol_end_with_2(cli: Cli) -> None:
     assert "neither a task nor a message" in outcome.err
 
 
-def test_a_silent_agent_ends_with_2_after_the_timeout(cli: Cli) -> None:
+def test_a_silent_agent_exits_with_2_after_the_timeout(cli: Cli) -> None:
 
     async def silent() -> Json:
         await asyncio.Event().wait()
@@ -377,7 +379,7 @@ def test_the_main_help_lists_the_commands(tmp_path: Path) -> None:
     assert all(re.search(rf"^ +{command} +\w", printed, re.MULTILINE) for command in COMMANDS)
 
 
-def test_options_may_stand_anywhere(agent: str, cli: Cli) -> None:
+def test_options_may_be_anywhere_on_the_command_line(agent: str, cli: Cli) -> None:
     outcome = cli("call", "--json", "--input", "hi", agent, "--timeout", "5", "echo", "--stream")
 
     assert (outcome.code, outcome.lines) == (0, [ECHOED])

@@ -113,7 +113,7 @@ def test_hostile_names_of_artifacts_stay_in_the_folder_too(tmp_path: Path, cli: 
     assert [path.name for path in (tmp_path / "saved").iterdir()] == ["rf.txt"]
 
 
-def test_names_that_become_the_same_get_numbers(tmp_path: Path, cli: Cli) -> None:
+def test_names_that_are_equal_once_cleaned_get_numbers(tmp_path: Path, cli: Cli) -> None:
     names = ["x", "-x", "~x", "/x", "..\\x"]
     save(cli, tmp_path / "saved", *({"text": name, "filename": name} for name in names))
 
@@ -121,7 +121,7 @@ def test_names_that_become_the_same_get_numbers(tmp_path: Path, cli: Cli) -> Non
     assert saved == ["x", "x-2", "x-3", "x-4", "x-5"]
 
 
-def test_a_long_name_keeps_its_ending(tmp_path: Path, cli: Cli) -> None:
+def test_a_long_name_keeps_its_extension(tmp_path: Path, cli: Cli) -> None:
     save(cli, tmp_path / "saved", {"text": "theirs", "filename": "a" * 300 + ".txt"})
 
     (saved,) = (tmp_path / "saved").iterdir()

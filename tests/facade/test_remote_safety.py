@@ -81,7 +81,7 @@ def test_an_api_key_is_sent_in_the_header_that_the_card_names(
         (["--header", f"X-API-Key:{SECRET}"], "--header X-API-Key", "APCORE_A2A_API_KEY"),
     ],
 )
-def test_a_secret_on_the_command_line_is_warned_of(
+def test_a_secret_on_the_command_line_causes_a_warning(
     options: list[str], flag: str, variable: str, cli: Cli
 ) -> None:
     outcome, _ = call_with(cli, *options)
@@ -92,7 +92,7 @@ def test_a_secret_on_the_command_line_is_warned_of(
     assert f"set {variable} instead" in line
 
 
-def test_secrets_in_files_and_variables_are_not_warned_of(
+def test_secrets_in_files_and_variables_cause_no_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
     (tmp_path / "token").write_text(SECRET)
@@ -121,7 +121,7 @@ def leading(elsewhere: FakeAgent) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("options", [["--auth", SECRET], ["--header", f"x-own:{SECRET}"]])
-def test_credentials_for_another_origin_end_with_1_and_name_the_flag(
+def test_without_permission_for_another_origin_the_command_exits_with_1_and_names_the_flag(
     options: list[str], leading: str, elsewhere: FakeAgent, cli: Cli
 ) -> None:
     outcome = cli("call", leading, "x", *options)
@@ -163,7 +163,7 @@ def test_an_invalid_origin_is_refused(origin: str, cli: Cli) -> None:
 def test_an_agent_that_calls_itself_localhost_gets_the_credentials(
     monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
-    """As one that listens on all interfaces does without `url=`."""
+    """An agent that listens on all interfaces and has no `url=` does so."""
     monkeypatch.setenv("APCORE_A2A_AUTH", SECRET)
     fake = FakeAgent(SendMessage=sends(task("COMPLETED", {"text": "done"})))
     with running(fake.app) as url:
@@ -175,7 +175,7 @@ def test_an_agent_that_calls_itself_localhost_gets_the_credentials(
     assert (outcome.code, outcome.err) == (0, "")
 
 
-def test_a_stream_that_begins_afresh_says_so(cli: Cli) -> None:
+def test_a_restart_of_a_stream_is_reported(cli: Cli) -> None:
     def chunk(text: str, *, append: bool) -> Json:
         artifact = {"artifactId": "a", "parts": [{"text": text}]}
         return {"artifactUpdate": {"taskId": "t-1", "artifact": artifact, "append": append}}
@@ -209,7 +209,7 @@ def test_headers_are_sent(cli: Cli) -> None:
 
 
 @pytest.mark.parametrize("value", ["X-Key:é", "X Key:a", "X-Key:a\tb"])
-def test_an_invalid_header_is_not_reported_as_wrong_credentials(value: str, cli: Cli) -> None:
+def test_the_error_for_an_invalid_header_does_not_mention_credentials(value: str, cli: Cli) -> None:
     with running(FakeAgent().app) as url:
         outcome = cli("card", url, "--header", value)
 
@@ -297,7 +297,7 @@ def test_hostile_error_messages_are_cleaned(agent: str, cli: Cli) -> None:
         check_harmless(outcome)
 
 
-def test_an_agent_cannot_forge_lines_of_the_command(cli: Cli) -> None:
+def test_an_agent_cannot_forge_lines_of_the_commands_output(cli: Cli) -> None:
     error = {"code": -32603, "message": "no\napcore-a2a: done"}
     with running(FakeAgent(SendMessage={"error": error}).app) as url:
         outcome = cli("call", url, "x")
@@ -314,7 +314,7 @@ def test_a_lone_surrogate_is_printed_as_json(cli: Cli) -> None:
 
 
 @pytest.mark.parametrize("depth", [450, 900])
-def test_deeply_nested_answers_cause_no_recursion_error(depth: int, cli: Cli) -> None:
+def test_deeply_nested_results_cause_no_recursion_error(depth: int, cli: Cli) -> None:
     value: Any = 1
     for _ in range(depth):
         value = [value]
@@ -366,7 +366,7 @@ def test_an_interrupted_call_cancels_its_task(tmp_path: Path) -> None:
 
 
 @pytest.mark.process
-def test_an_interrupted_stream_is_canceled_at_the_agent(agent: str, tmp_path: Path) -> None:
+def test_the_task_of_an_interrupted_stream_is_canceled(agent: str, tmp_path: Path) -> None:
     arguments = ["call", agent, "waits", "--stream", "--context", "interrupted"]
     with start(tmp_path, *arguments) as command:
         assert command.stdout

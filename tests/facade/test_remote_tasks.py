@@ -33,7 +33,7 @@ def test_tasks_are_listed_by_their_state(state: str, agent: str, cli: Cli) -> No
     assert states == ["TASK_STATE_COMPLETED"]
 
 
-def test_an_unknown_state_is_reported_with_the_known_ones(agent: str, cli: Cli) -> None:
+def test_the_error_for_an_unknown_state_lists_the_known_states(agent: str, cli: Cli) -> None:
     outcome = cli("tasks", agent, "--state", "bogus")
 
     assert (outcome.code, outcome.out) == (1, "")
@@ -65,7 +65,7 @@ def test_wrong_options_of_tasks_are_reported(
     assert outcome.err.startswith("apcore-a2a")
 
 
-def test_one_task_is_shown(agent: str, cli: Cli) -> None:
+def test_a_single_task_can_be_shown(agent: str, cli: Cli) -> None:
     paused = cli("call", agent, "pays").json
 
     assert cli("tasks", agent, paused["id"]).json["id"] == paused["id"]

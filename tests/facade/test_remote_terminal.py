@@ -20,7 +20,7 @@ from .remote import agent as agent
 def terminal(
     _elsewhere: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> Terminal:
-    """Return the printer for people, on a terminal without colours."""
+    """Return the printer for terminals, on one without colors."""
     monkeypatch.setenv("TERM", "dumb")
     return Terminal()
 
@@ -42,7 +42,9 @@ Capture = pytest.CaptureFixture[str]
 # The card
 
 
-def test_the_card_shows_what_the_agent_is_and_can_do(terminal: Terminal, capsys: Capture) -> None:
+def test_the_card_shows_the_agent_its_capabilities_and_its_skills(
+    terminal: Terminal, capsys: Capture
+) -> None:
     skill = {"id": "a.b", "description": "Does [b]this[/b]", "tags": ["x", "y"], "examples": ["e"]}
     schemes = {
         "key": {"apiKeySecurityScheme": {"location": "header", "name": "X-Mine"}},
@@ -194,7 +196,7 @@ def test_the_progress_counts_parts(count: int, shown: str) -> None:
 # Texts from agents
 
 
-def test_no_hostile_text_drives_the_terminal(terminal: Terminal, capsys: Capture) -> None:
+def test_hostile_text_does_not_control_the_terminal(terminal: Terminal, capsys: Capture) -> None:
     skill = {"id": HOSTILE, "description": HOSTILE, "tags": [HOSTILE], "examples": [HOSTILE]}
     schemes = {HOSTILE: {"apiKeySecurityScheme": {"location": "header", "name": HOSTILE}}}
     interface = {"url": HOSTILE, "protocolBinding": HOSTILE, "protocolVersion": HOSTILE}
@@ -228,7 +230,9 @@ def test_no_hostile_text_drives_the_terminal(terminal: Terminal, capsys: Capture
 
 
 @pytest.mark.parametrize("field", ["timestamp", "name"])
-def test_no_field_drives_the_terminal(field: str, terminal: Terminal, capsys: Capture) -> None:
+def test_hostile_text_in_a_field_does_not_control_the_terminal(
+    field: str, terminal: Terminal, capsys: Capture
+) -> None:
     shown = task("COMPLETED", {"text": "a"})
     (shown["status"] if field == "timestamp" else shown["artifacts"][0])[field] = HOSTILE
     terminal.task(Task.from_dict(shown))
@@ -282,7 +286,9 @@ def test_a_task_without_an_answer_stays_paused(agent: str, tmp_path: Path) -> No
 
 
 @pytest.mark.process
-def test_an_interrupt_at_the_question_says_how_to_answer_later(agent: str, tmp_path: Path) -> None:
+def test_after_an_interrupt_at_the_question_the_command_says_how_to_answer_later(
+    agent: str, tmp_path: Path
+) -> None:
     with screen(tmp_path, "call", agent, "pays", TERM="dumb") as shown:
         shown.wait_for(r"\n\S*\? ")
         shown.interrupt()
@@ -308,7 +314,7 @@ def test_the_progress_is_shown_and_an_interrupt_cancels(agent: str, tmp_path: Pa
 
 
 @pytest.mark.process
-def test_no_color_turns_colours_off(agent: str, tmp_path: Path) -> None:
+def test_no_color_turns_colors_off(agent: str, tmp_path: Path) -> None:
     with screen(tmp_path, "card", agent, NO_COLOR="1", TERM="dumb") as shown:
         assert shown.end() == 0
 
@@ -317,7 +323,7 @@ def test_no_color_turns_colours_off(agent: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.process
-def test_json_is_printed_on_a_terminal_on_request(agent: str, tmp_path: Path) -> None:
+def test_the_option_json_prints_json_on_a_terminal(agent: str, tmp_path: Path) -> None:
     with screen(tmp_path, "call", agent, "greets", "--json") as shown:
         assert shown.end() == 4
 
@@ -344,7 +350,9 @@ def test_hostile_text_is_escaped_on_a_real_terminal(tmp_path: Path) -> None:
 
 @pytest.mark.process
 @pytest.mark.parametrize(("answer", "code"), [("y", 0), ("", 1), ("no", 1)])
-def test_credentials_for_another_origin_need_a_yes(answer: str, code: int, tmp_path: Path) -> None:
+def test_credentials_go_to_another_origin_only_after_a_yes(
+    answer: str, code: int, tmp_path: Path
+) -> None:
     other = FakeAgent(SendMessage=sends(task("COMPLETED", {"text": "done"})))
     with running(other.app) as url:
         interface = {"url": url, "protocolBinding": "JSONRPC", "protocolVersion": "1.0"}

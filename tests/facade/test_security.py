@@ -165,7 +165,7 @@ def test_keys_are_fetched_from_a_jwks_url(tmp_path: Path, issuer: Issuer) -> Non
 
 @pytest.mark.process
 @pytest.mark.smoke
-def test_one_api_key_can_be_required_of_all_callers(tmp_path: Path) -> None:
+def test_one_api_key_can_be_required_from_all_callers(tmp_path: Path) -> None:
     flags = ["--host", "0.0.0.0", "--auth-type", "apikey", "--auth-key", KEY]
     with serving(tmp_path, *flags) as (agent, client):
         assert client.get(EXTENDED).headers["www-authenticate"] == "ApiKey"
@@ -381,19 +381,20 @@ IGNORED_OPTIONS = [
         "rate-limit-storage",
         "the message names the rate",
     ),
-    (("--rate-limit", "0/hour"), "rate", "no caller could ever call"),
-    (("--config", "rules.yaml"), "acl.root", "it ends with 2 and apcore's message"),
+    (("--rate-limit", "0/hour"), "rate", "every call is refused"),
+    (("--config", "rules.yaml"), "acl.root", "it exits with 2 and apcore's message"),
     (("--config", "nowhere.yaml"), "acl.root", "it serves without rules"),
 ]
+"""Options, a word of the message, and the mistake that must not happen."""
 SHOWN_SECRETS = [
-    (("--config", "list.yaml"), "auth_key", "a value that is no string is shown"),
-    ((*BEARER, "--auth-kye", KEY), "--auth-key", "a misspelt option is shown with its value"),
-    (("--rate-limit", "1/hour", STORAGE, f"no://{KEY}@a"), "rate", "an address is shown"),
+    (("--config", "list.yaml"), "auth_key", "a value that is not a string is shown"),
+    ((*BEARER, "--auth-kye", KEY), "--auth-key", "a misspelled option is shown with its value"),
+    (("--rate-limit", "1/hour", STORAGE, f"no://{KEY}@a"), "rate", "a URL is shown"),
 ]
 
 
 @pytest.mark.parametrize("arguments", NAMED | UNNAMED)
-def test_an_invalid_option_ends_with_1_and_names_valid_values(
+def test_an_invalid_option_exits_with_1_and_names_valid_values(
     arguments: Any, run_command: Any
 ) -> None:
     code, printed = run_command(*arguments)
@@ -425,5 +426,5 @@ def test_no_option_is_ignored_and_no_secret_shown(
     assert names in printed
 
 
-def test_a_base64_secret_that_begins_with_a_slash_is_not_taken_for_a_file(run_command: Any) -> None:
+def test_a_base64_secret_with_a_leading_slash_is_not_taken_for_a_file(run_command: Any) -> None:
     assert run_command(*BEARER, "--auth-key", "/" + 43 * "a" + "=")[0] == 0

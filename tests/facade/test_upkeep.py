@@ -157,7 +157,7 @@ def test_a_report_is_printed_as_json(filled_store: AnyStore, cli: Cli) -> None:
     assert (outcome.json["dead_letters"], outcome.json["faults"]) == (0, [])
 
 
-def test_dead_letters_are_counted_and_are_no_fault(filled_store: AnyStore, cli: Cli) -> None:
+def test_dead_letters_are_counted_but_are_not_faults(filled_store: AnyStore, cli: Cli) -> None:
     filled_store.sql(insert_notification(filled_store, "runs", "NULL"))
     outcome = check(cli, filled_store)
 
@@ -165,7 +165,7 @@ def test_dead_letters_are_counted_and_are_no_fault(filled_store: AnyStore, cli: 
     assert ["dead", "letters", "1"] in [line.split() for line in outcome.out.splitlines()]
 
 
-def test_a_table_and_an_index_that_are_missing_are_faults(filled_store: AnyStore, cli: Cli) -> None:
+def test_missing_tables_and_indexes_are_faults(filled_store: AnyStore, cli: Cli) -> None:
     index = filled_store.index
     filled_store.sql(f"DROP INDEX {index}", "DROP TABLE sends")
     faults = [f"index {index} is missing", "table sends is missing"]
@@ -196,7 +196,7 @@ def test_a_damaged_file_is_a_fault(tmp_path: Path, cli: Cli) -> None:
 
 
 @pytest.mark.process
-def test_a_check_changes_nothing_and_disturbs_no_running_agent(
+def test_a_check_changes_nothing_and_does_not_affect_a_running_agent(
     store: AnyStore, tmp_path: Path, cli: Cli
 ) -> None:
     with replica(tmp_path, store.address) as agent:
@@ -228,7 +228,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 def kill_in_a_transaction(path: Path) -> None:
-    """Have a process killed while it creates tables: its journal is left beside the file."""
+    """Kill a process while it creates tables, so that it leaves its journal beside the file."""
     outcome = subprocess.run([sys.executable, "-c", KILLED, path], check=False)
     assert outcome.returncode == -signal.SIGKILL
     assert path.with_name("agent.db-journal").stat().st_size > 0
@@ -236,9 +236,7 @@ def kill_in_a_transaction(path: Path) -> None:
 
 
 @pytest.mark.parametrize("action", ["check", "migrate", "prune"])
-def test_a_file_whose_creation_was_killed_is_empty_again(
-    action: str, tmp_path: Path, cli: Cli
-) -> None:
+def test_an_interrupted_creation_of_tables_is_undone(action: str, tmp_path: Path, cli: Cli) -> None:
     store = FileStore(tmp_path)
     kill_in_a_transaction(store.path)
     outcome = cli("store", action, "--store", store.address)
@@ -252,7 +250,7 @@ def test_a_file_whose_creation_was_killed_is_empty_again(
         assert outcome.err == "apcore-a2a: The store has no tables yet: apcore-a2a store migrate\n"
 
 
-def test_a_file_that_can_only_be_read_is_checked(tmp_path: Path, cli: Cli) -> None:
+def test_a_read_only_file_can_be_checked(tmp_path: Path, cli: Cli) -> None:
     store = FileStore(tmp_path)
     with_store(store.address, fill)
     store.path.chmod(0o400)
@@ -268,7 +266,7 @@ def test_a_file_that_can_only_be_read_is_checked(tmp_path: Path, cli: Cli) -> No
     assert store.path.read_bytes() == before
 
 
-def test_a_file_that_must_be_recovered_is_not_read_in_a_read_only_folder(
+def test_a_file_that_needs_recovery_is_refused_in_a_read_only_folder(
     tmp_path: Path, cli: Cli
 ) -> None:
     store = FileStore(tmp_path)
@@ -286,7 +284,9 @@ def test_a_file_that_must_be_recovered_is_not_read_in_a_read_only_folder(
 
 
 @pytest.mark.process
-def test_a_check_leaves_the_log_of_a_killed_agent_to_the_next_one(tmp_path: Path, cli: Cli) -> None:
+def test_a_check_keeps_the_log_of_a_killed_agent_for_the_next_agent(
+    tmp_path: Path, cli: Cli
+) -> None:
     store = FileStore(tmp_path)
     with replica(tmp_path, store.address) as agent:
         done = agent.start("again", seconds=0)
@@ -357,7 +357,7 @@ def test_newer_tables_are_refused(action: str, filled_store: AnyStore, cli: Cli)
 
 
 @pytest.mark.process
-def test_migrating_up_to_date_tables_works_beside_an_agent(
+def test_current_tables_can_be_migrated_while_an_agent_runs(
     store: AnyStore, tmp_path: Path, cli: Cli
 ) -> None:
     with replica(tmp_path, store.address) as agent:
@@ -444,7 +444,7 @@ def test_an_invalid_limit_is_refused(
 # Addresses and unusable stores
 
 
-def test_the_store_and_its_limits_come_from_the_same_sources_as_for_serve(
+def test_the_store_and_its_limits_are_read_from_the_same_sources_as_by_serve(
     tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = FileStore(tmp_path)
@@ -489,7 +489,7 @@ def test_a_missing_file_is_not_created(action: str, tmp_path: Path, cli: Cli) ->
 
 
 @pytest.mark.parametrize("action", ["migrate", "check", "prune"])
-def test_a_file_that_is_no_database_is_reported_and_not_changed(
+def test_a_file_that_is_not_a_database_is_reported_and_not_changed(
     action: str, tmp_path: Path, cli: Cli
 ) -> None:
     (tmp_path / "folder").mkdir()
@@ -562,7 +562,7 @@ def test_missing_permissions_are_reported(server: Database, cli: Cli) -> None:
         ("apcore_a2a_server", "sqlite:///agent.db", "pip install 'apcore-a2a[server]'"),
     ],
 )
-def test_a_missing_package_is_reported_with_how_to_install_it(
+def test_the_error_for_a_missing_package_says_how_to_install_it(
     module: str, address: str, message: str
 ) -> None:
     code = (
@@ -583,7 +583,7 @@ def test_a_missing_package_is_reported_with_how_to_install_it(
 
 @pytest.mark.database
 @pytest.mark.process
-def test_the_progress_is_shown_and_an_interrupt_ends_it(
+def test_the_progress_is_shown_and_an_interrupt_stops_the_check(
     server: Database, tmp_path: Path, cli: Cli
 ) -> None:
     store = DatabaseStore(server)
