@@ -95,7 +95,7 @@ async def test_the_refusal_is_one_line_that_names_the_options_and_repeats_nothin
     "host", ["agent.example:80", "http://agent.example", "[::1]:80", "", "a b"]
 )
 def test_an_allowed_host_with_scheme_or_port_is_refused_at_start(host: str) -> None:
-    with pytest.raises(OptionError, match="allowed_hosts takes names without scheme and port"):
+    with pytest.raises(OptionError, match="allowed_hosts takes names without a scheme or port"):
         create_app(registry_of({"work": Does(give_back)}), allowed_hosts=[host])
 
 

@@ -33,7 +33,7 @@ class DrainingError(TooMuchError):
 
 
 DISK_FULL = "The disk of the task store is full"
-"""Text for a store that can be read, but not written."""
+"""Message for a store that can be read but not written."""
 
 
 class StoreDownError(TooMuchError):
@@ -44,11 +44,11 @@ class StoreDownError(TooMuchError):
 
 
 class InvalidStateTransitionError(InternalError):
-    """A transition that the state machine does not have: a bug in the server (FR-TSK-001)."""
+    """A transition that the state machine does not allow: a bug in the server (FR-TSK-001)."""
 
 
 class StaleTaskError(Exception):
-    """A change whose task is no longer in the expected state, because another one came first."""
+    """The task of a change is no longer in the expected state: another change came first."""
 
 
 _ERRORS = {code: kind for kind, code in JSON_RPC_ERROR_CODE_MAP.items()} | {-32029: TooMuchError}

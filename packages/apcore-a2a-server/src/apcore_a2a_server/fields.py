@@ -34,7 +34,7 @@ class OptionError(ValueError):
 
     Attributes:
         option: The name of the field.
-        problem: The fault, as the rest of a sentence that begins with the option: "must be …".
+        problem: The rest of a sentence that begins with the option: "must be …".
     """
 
     def __init__(self, option: str, problem: str) -> None:
@@ -44,7 +44,7 @@ class OptionError(ValueError):
 
 
 class Kind(NamedTuple):
-    """A kind of values that an option can have.
+    """A kind of value that an option can have.
 
     Attributes:
         description: Its name in error messages.
@@ -89,8 +89,8 @@ class Option:
         otherwise: A description of the default, if the value itself does not explain it.
         metavar: The name of the value in help texts.
         name: The name on the command line, with underscores; by default the field's name.
-        kind: The kind of its value on the command line, if the field also takes objects; None if
-            only Python can set it, because `KINDS` has no entry for the field's type.
+        kind: The kind of its value on the command line, by default that of the field's type in
+            `KINDS`. With neither, it is None, and only Python can set the option.
         choices: All valid values, or () for any.
         low: The minimum, of each item if the value is a list.
         above: The exclusive minimum.
@@ -98,7 +98,7 @@ class Option:
         is_secret: Whether the value must not appear in messages and logs.
         field: The name of the field, which is the keyword in Python.
         is_checked: Whether `check` validates the value; otherwise the class of the field does.
-        is_optional: Whether None is a value, too.
+        is_optional: Whether the value may be None.
     """
 
     help: str
@@ -159,7 +159,7 @@ class Option:
         """Check that a value of the field has the right kind and is within its bounds.
 
         Raises:
-            OptionError: It is not.
+            OptionError: The value is invalid.
         """
         if self.kind is None or not self.is_checked or value is self.default:
             return
@@ -259,7 +259,7 @@ def check(settings: Any) -> None:
 
 
 def suggestion(name: str, names: Iterable[str], prefix: str = "") -> str:
-    """Return a hint at the closest of *names*, to be appended to a message; "" if none is close.
+    """Return a hint that names the closest of *names*, to end a message; "" if none is close.
 
     Args:
         name: The unknown name.
@@ -313,7 +313,7 @@ def configured_by(
     def decorate(function: Callable[[Any, S], R]) -> Callable[Concatenate[Any, P], R]:
         name, keywords = function.__name__, signature(settings).parameters
 
-        # Wrong arguments are reported here: Python would name the class of the settings instead.
+        # Wrong arguments are reported here: Python's own message would name the settings class.
         @wraps(function)
         def configured(source: Any = MISSING, /, *args: P.args, **options: P.kwargs) -> R:
             for keyword in options:
@@ -334,7 +334,7 @@ def configured_by(
 
 
 def _hint(keyword: str, settings: Any) -> str:
-    """Return a hint at the option with this or a close name, also in objects that options take."""
+    """Return a hint for an unknown keyword: the option whose object has it, or a similar name."""
     for each in fields(settings):
         for kind in (each.type, *get_args(each.type)):
             if is_dataclass(kind) and keyword in {nested.name for nested in fields(kind)}:

@@ -105,7 +105,7 @@ class Agent:
         await self.setup.tasks.store.start(retention=retention, on_change=on_change)
 
     async def start(self) -> None:
-        """Open the store and accept messages, also after an earlier `drain` and `close`.
+        """Open the store and accept messages; may be called again after `drain` and `close`.
 
         Raises:
             StoreError: The store cannot be used; the message says why.
@@ -215,12 +215,12 @@ def _tenants(setup: Setup, settings: Settings) -> Tenants | None:
             problem = f"can't have the name {name!r}, which is a path of the agent"
             raise OptionError("tenants", f"{problem}; choose another, such as {name}-skill")
         if tenants.get(name) is None:
-            raise OptionError("tenants", f"has no skill for {name!r}: it is unknown, or hidden")
+            raise OptionError("tenants", f"has no skill for {name!r}: unknown or hidden")
     return tenants
 
 
 def reserved_paths(settings: Settings) -> frozenset[str]:
-    """Return the first segments of the agent's paths, which no tenant can have as a name."""
+    """Return the first segments of the agent's paths, which can't be names of tenants."""
     return frozenset({*RESERVED, settings.explorer_path.strip("/").partition("/")[0]})
 
 

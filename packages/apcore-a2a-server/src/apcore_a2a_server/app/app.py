@@ -32,7 +32,7 @@ logger = logging.getLogger("apcore_a2a_server")
 
 CARD_PATHS = ("/.well-known/agent-card.json", "/.well-known/agent.json")
 PUBLIC = ("/", *CARD_PATHS, "/health", "/metrics")
-"""Exact paths that can be read without authentication; calls are POST requests to `/`."""
+"""Exact paths that can be read without authentication; a POST to `/`, a call, still needs it."""
 
 
 @configured_by(Settings)
@@ -41,7 +41,7 @@ def create_app(source: Any, settings: Settings) -> Starlette:
 
     Args:
         source: An apcore Registry or Executor, or the path of a folder of modules.
-        settings: Its fields are keywords. Set `url`, so that the Agent Card has the right address.
+        settings: The options, as keywords. Set `url`, so that the Agent Card has the right address.
 
     Raises:
         ValueError: There are no modules, or an option has an invalid value.
@@ -81,11 +81,11 @@ async def async_serve(source: Any, settings: Settings) -> Starlette:
 
 
 def _warn_of_any_host(settings: Settings) -> None:
-    """Warn that pages may reach the agent by DNS rebinding; `serve` knows its address instead."""
+    """Warn that web pages may call the agent; `serve` derives the hosts from its address."""
     if settings.auth is None and not settings.allowed_hosts:
         message = (
-            "allowed_hosts= is not set: without authentication, a web page in a browser that "
-            "reaches this agent can call it under a name of its own (DNS rebinding)"
+            "Neither auth= nor allowed_hosts= is set: any web page can call this agent through a "
+            "browser that can reach it (DNS rebinding)"
         )
         logger.warning(message, extra={"event": "any_host_served"})
 
@@ -113,7 +113,7 @@ def build_app(source: Any, settings: Settings) -> Starlette:
             await asyncio.to_thread(executor.close)
 
     routes = _routes(agent, settings)
-    # The default instead of a catch-all route, which would hide the 405 of the other routes.
+    # This is the router's default, since a catch-all route would hide the 405 of other routes.
     rest = Rest(agent.handler, agent.setup.mapper, **_limits(agent))
     tenants = agent.handler.tenants
     tenant_routes = [] if tenants is None else [TenantRoute(tenants, routes, rest)]

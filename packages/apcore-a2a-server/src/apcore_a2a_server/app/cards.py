@@ -116,11 +116,13 @@ class CardPages:
         async with self._public_lock:
             generation, expires, skill_ids = self._public
             if generation != self._skills.generation or time.monotonic() >= expires:
-                # read before the rules are asked, so that a change meanwhile is noticed next time
+                # read before the rules are checked, so that the next call notices a later change
                 generation = self._skills.generation
                 verdicts = await self._access.verdicts(self._skills.list(), None)
                 skill_ids = frozenset(
-                    s for s, verdict in verdicts.items() if self._is_public(s, verdict)
+                    skill_id
+                    for skill_id, verdict in verdicts.items()
+                    if self._is_public(skill_id, verdict)
                 )
                 self._public = generation, time.monotonic() + PUBLIC_SKILLS_TTL, skill_ids
             return skill_ids
@@ -136,7 +138,7 @@ class CardPages:
     ) -> Card:
         """Return the card of these skills; build it in a thread if it is not cached.
 
-        The card of a tenant has its skill alone: its callers are allowed to call it.
+        The card of a tenant has only its skill, which the caller is known to be allowed to call.
         """
         key = Key(self._skills.generation, self._address(root_path), visible)
         if tenant is not None:

@@ -1,4 +1,4 @@
-"""The explorer: a page of another distribution, loaded by its entry point (FR-EXP-001)."""
+"""The explorer: a page of another distribution, loaded through its entry point (FR-EXP-001)."""
 
 from collections.abc import Sequence
 from importlib.metadata import entry_points

@@ -20,7 +20,7 @@ MAX_SHOWN = 20
 
 @contextmanager
 def load_failures() -> Generator[dict[str, str]]:
-    """Collect the ids of modules that apcore fails to load while this is open, with the reason.
+    """Collect the reasons why apcore fails to load modules within this context, by module id.
 
     apcore only logs failures, so a filter reads its log records. The filter sees warnings even if
     the configured level hides them, and then drops them.

@@ -21,8 +21,8 @@ if TYPE_CHECKING:  # --help needs this module, and core is slow to import
 T = TypeVar("T")
 
 MIB = 1024 * 1024  # bytes
-NO_HOST_NAME = re.compile(r"[/@?#\s]|^[^:]*:[^:]*$|\]:|^$")
-"""URLs, and names with a port; an IPv6 address has several colons."""
+NOT_A_HOST_NAME = re.compile(r"[/@?#\s]|^[^:]*:[^:]*$|\]:|^$")
+"""Matches URLs and names with a port, but not IPv6 addresses, which have several colons."""
 LOG_LEVELS = ("debug", "info", "warning", "error")
 GRPC_ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s/:\[\]]+):\d{1,5}")
 MAX_VALUES = 100_000
@@ -59,7 +59,7 @@ class Limits:
     """
 
     memory: int = _count(
-        256 * MIB, "Tasks and request bodies in memory.", section="Limits", metavar="BYTES"
+        256 * MIB, "Memory for tasks and request bodies.", section="Limits", metavar="BYTES"
     )
     max_parts: int = _count(MAX_PARTS, "Parts per message.", high=MAX_PARTS)
     max_values: int = _count(MAX_VALUES, "JSON values per request body.")
@@ -70,8 +70,8 @@ class Limits:
     disconnect_grace: float = _seconds(3, "Time for a client to reconnect to its task.", low=0)
     client_share: float | None = option(
         0.5,
-        "Part of runs, streams, threads and paused tasks for one client; 1 for no limit.",
-        metavar="PART",
+        "Largest share of runs, streams, threads and paused tasks per client; 1 for no limit.",
+        metavar="SHARE",
         above=0,
         high=1,
     )
@@ -105,7 +105,7 @@ class Settings:
     default_skill: str | None = option(None, "Skill for messages that do not name one.")
     tenants: Any = option(
         None,
-        "Skill to serve as an agent at /NAME, or skills for all.",
+        "Skill to serve as an agent at /NAME, or the word skills to serve each.",
         name="tenant",
         kind=PAIRS,
     )
@@ -116,14 +116,16 @@ class Settings:
     acl: Any = option(None, "File with apcore access rules.", kind=TEXT, otherwise="acl.root")
     cors_origins: Sequence[str] | None = option(None, "Web origins that may call; * for all.")
     allowed_hosts: Sequence[str] | None = option(
-        None, "Host names to serve; * for all.", otherwise="this machine's without auth, or all"
+        None,
+        "Host names to serve; * for all.",
+        otherwise="all; local ones on loopback without auth",
     )
     rate_limit: str | None = option(
-        None, "Requests per client, such as 600/minute.", otherwise="any"
+        None, "Requests per client, such as 600/minute.", otherwise="no limit"
     )
-    skill_rate_limit: str | None = option(None, "Calls per skill and client.", otherwise="any")
+    skill_rate_limit: str | None = option(None, "Calls per skill and client.", otherwise="no limit")
     total_skill_rate_limit: str | None = option(
-        None, "Calls per skill by all clients together.", otherwise="any"
+        None, "Calls per skill by all clients together.", otherwise="no limit"
     )
     auth_rate_limit: str | None = option(
         "100/minute", "Requests per client address that authentication refuses."
@@ -152,8 +154,12 @@ class Settings:
     cancel_on_disconnect: bool = option(True, "Cancel a task when its last client disconnects.")
     state_history: bool = option(False, "Record past states of a task in its metadata.")
     max_runs: int = _count(2000, "Concurrent tasks in total.", section="Limits")
-    max_runs_per_client: int | None = _count(None, "Concurrent tasks per client.", otherwise="all")
-    max_runs_per_skill: int | None = _count(None, "Concurrent tasks per skill.", otherwise="all")
+    max_runs_per_client: int | None = _count(
+        None, "Concurrent tasks per client.", otherwise="client_share of max_runs"
+    )
+    max_runs_per_skill: int | None = _count(
+        None, "Concurrent tasks per skill.", otherwise="no limit"
+    )
     max_threads: int = _count(64, "Threads for synchronous modules.")
     max_streams: int = _count(1000, "Concurrent streams in total.")
     max_body: int = _count(10 * MIB, "Largest request body.", metavar="BYTES")
@@ -186,9 +192,9 @@ class Settings:
             raise OptionError("grpc_url", "must be host:port, without a scheme")
         for host in self.allowed_hosts or ():
             if "*" in host.removeprefix("*.") and host != "*":
-                raise OptionError("allowed_hosts", "may have a * alone, or before the first dot")
-            if NO_HOST_NAME.search(host):
-                problem = f"takes names without scheme and port, not {host!r}"
+                raise OptionError("allowed_hosts", "may have * only alone, or before the first dot")
+            if NOT_A_HOST_NAME.search(host):
+                problem = f"takes names without a scheme or port, not {host!r}"
                 raise OptionError("allowed_hosts", problem)
 
     def project(self, key: str) -> str:

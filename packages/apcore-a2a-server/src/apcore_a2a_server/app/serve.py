@@ -63,7 +63,7 @@ class Server(uvicorn.Server):
         self._settings = settings
         self._announce = announce
         self._grpc: GrpcServer | None = None
-        self._signalled = 0.0
+        self._signalled_at = 0.0
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Start the shutdown, or abort it if it has been started already.
@@ -71,12 +71,12 @@ class Server(uvicorn.Server):
         timeout(1) signals the process and then its process group: both signals count as one.
         """
         now = time.monotonic()
-        self.force_exit |= self.should_exit and now - self._signalled > REPEATED_SIGNAL_WINDOW
+        self.force_exit |= self.should_exit and now - self._signalled_at > REPEATED_SIGNAL_WINDOW
         self.should_exit = True
-        self._signalled = now
+        self._signalled_at = now
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Open the store, start to listen, and say so.
+        """Open the store, start listening, and log the addresses.
 
         Raises:
             OSError: The server cannot listen on the port for gRPC.
@@ -84,14 +84,14 @@ class Server(uvicorn.Server):
         if self._settings.grpc_port is not None:
             self._grpc = grpc_server(self._agent, self._settings)
             self._grpc.bind(_address(self._settings.host, self._settings.grpc_port))
-        # Before the lifespan, where an unusable store would end in uvicorn's own error message.
+        # In the lifespan, uvicorn would replace the error of an unusable store with its own.
         await self._agent.open()
         await super().startup(sockets)
         if self._grpc is not None:
             await self._grpc.start()
         if self.started:
             self._announce()
-        # Objects created so far live as long as the process: the garbage collector skips them.
+        # Objects created so far live as long as the process: the collector need not scan them.
         gc.collect()
         gc.freeze()
 
@@ -111,13 +111,13 @@ class Server(uvicorn.Server):
             await asyncio.wait({drained}, timeout=0.1)
         if not drained.done():
             drained.cancel()
-            await _abort(self._agent.drain(0))
+            await _run_last_step(self._agent.drain(0))
         asyncio.get_running_loop().call_later(LAST_RESPONSES_TIMEOUT, close_connections, self)
         grpc_stopped = self._stop_grpc(LAST_RESPONSES_TIMEOUT)
         await super().shutdown(sockets)
         await grpc_stopped
         if self.force_exit:
-            await _abort(self.lifespan.shutdown())
+            await _run_last_step(self.lifespan.shutdown())
 
     def _stop_grpc(self, grace: float) -> Awaitable[None]:
         """Refuse new gRPC calls; return when the running ones have ended or been aborted.
@@ -158,7 +158,8 @@ async def stop_listening(server: uvicorn.Server, sockets: Sequence[socket.socket
     """Close the port, but serve the clients that have connected already.
 
     Closing a listening socket makes the kernel reset the connections in its accept queue, and a
-    proxy cannot retry a request that was sent. So they are accepted from a duplicate first.
+    proxy cannot retry a request that it has sent. A duplicate of the socket keeps the queue, and
+    its connections are accepted.
     """
     duplicates = [listener.dup() for listener in sockets]
     for listening in server.servers:
@@ -187,8 +188,8 @@ def _accepted(listener: socket.socket) -> Iterator[socket.socket]:
             yield connection
 
 
-async def _abort(step: Coroutine[Any, Any, None]) -> None:
-    """Run a last step of the shutdown, such as failing the running tasks, for a short time."""
+async def _run_last_step(step: Coroutine[Any, Any, None]) -> None:
+    """Run a step of an aborted shutdown, such as failing the running tasks, for a short time."""
     await asyncio.wait({asyncio.ensure_future(step)}, timeout=ABORT_TIMEOUT)
 
 
@@ -200,7 +201,7 @@ def serve(source: Any, settings: ServeSettings) -> None:
 
     Args:
         source: An apcore Registry or Executor, or the path of a folder of modules.
-        settings: Its fields are keywords; `docs/options.md` lists them.
+        settings: The options, as keywords; `docs/options.md` lists them.
 
     Raises:
         ValueError: There are no modules, or an option has an invalid value.
@@ -219,7 +220,7 @@ def serve(source: Any, settings: ServeSettings) -> None:
     protocol = request_timeout_protocol(settings.request_timeout)
     root_path = settings.root_path.strip("/") and "/" + settings.root_path.strip("/")
     host, level = settings.host, settings.log_level
-    with _bound(host, settings.port) as listener:
+    with _bind(host, settings.port) as listener:
         url = settings.url or public_url(host, listener.getsockname()[1]) + root_path
         settings = _with_addresses(settings, url)
         app = build_app(source, replace(settings, allowed_hosts=_hosts(settings, url)))
@@ -280,15 +281,16 @@ def is_loopback(host: str) -> bool:
 def _hosts(settings: ServeSettings, url: str) -> Sequence[str]:
     """Return the hosts to serve; none for all.
 
-    What only this machine reaches needs no authentication, but a web page that is open on this
-    machine reaches it too, if its name resolves to the loopback address (DNS rebinding).
+    An agent that only this machine can reach needs no authentication. But web pages that are open
+    on this machine can reach it, if their host name resolves to the loopback address (DNS
+    rebinding).
     """
     if settings.allowed_hosts or settings.auth is not None or not is_loopback(settings.host):
         return settings.allowed_hosts or ()
     return [*LOCAL_HOSTS, settings.host, urlsplit(origin_of(url)).hostname or settings.host]
 
 
-def _bound(host: str, port: int) -> socket.socket:
+def _bind(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     dual = host == "::" and socket.has_dualstack_ipv6()
     try:
@@ -303,7 +305,7 @@ def _bound(host: str, port: int) -> socket.socket:
 def _with_addresses(settings: ServeSettings, url: str) -> ServeSettings:
     """Return the settings with the agent's URL, and with the port and the address of gRPC.
 
-    gRPC opens its port itself, but the Agent Card needs its number before.
+    gRPC opens its port itself, but the Agent Card needs the port's number before that.
 
     Raises:
         ImportError: `grpc_port` is set, but gRPC is not installed.
@@ -313,7 +315,7 @@ def _with_addresses(settings: ServeSettings, url: str) -> ServeSettings:
         return replace(settings, url=url)
     if find_spec("grpc") is None:
         raise ImportError("grpc_port needs the grpc part: pip install 'apcore-a2a[grpc]'")
-    with _bound(settings.host, settings.grpc_port) as listener:
+    with _bind(settings.host, settings.grpc_port) as listener:
         grpc_port = listener.getsockname()[1]
     name = urlsplit(url).hostname or ""
     grpc_url = settings.grpc_url or _address(name, grpc_port)

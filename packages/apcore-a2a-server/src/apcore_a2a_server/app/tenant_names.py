@@ -50,10 +50,10 @@ def read_tenants(value: Any) -> Mapping[str, str] | str | None:
 
 
 def check_name(name: Any) -> None:
-    """Check that a name of a tenant can be in a path.
+    """Check that a tenant's name can be part of a path.
 
     Raises:
-        OptionError: It cannot.
+        OptionError: The name is invalid.
     """
     if not isinstance(name, str) or not NAME.fullmatch(name):
         problem = "needs names of ASCII letters, digits and . _ ~ -, a letter or digit first"
