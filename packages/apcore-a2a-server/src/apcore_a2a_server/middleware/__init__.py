@@ -63,7 +63,7 @@ def build_middleware(
     with the headers of CORS, and send preflight requests without credentials.
 
     Args:
-        public: Paths that can be read without authentication and limits, as exact matches.
+        public: Exact paths that can be read without authentication and limits.
         url: The agent's public URL, whose pages may call the agent. Behind a proxy it can't
             always be derived from a request.
         auth: The authenticator of callers; None to allow anonymous calls.
@@ -74,7 +74,7 @@ def build_middleware(
             number.
         client_key: Names the client behind a request, for limits; see `ClientKeys`.
         access_log: Whether each request is logged.
-        tenant_paths: First segments of paths that are no tenants; None if there are no tenants.
+        tenant_paths: First segments of paths that are not tenants; None if there are no tenants.
 
     Raises:
         ValueError: `url` is invalid.

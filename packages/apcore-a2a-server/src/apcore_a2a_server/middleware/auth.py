@@ -42,7 +42,7 @@ def declared(authenticator: object) -> dict[str, a2a.SecurityScheme]:
 
 
 def security_members(schemes: Mapping[str, a2a.SecurityScheme]) -> dict[str, Any]:
-    """Return the card's members for *schemes*, each as an object for clients of both versions."""
+    """Return the card's members for *schemes*; each scheme has the members of both versions."""
     # imported late: the models of 0.3 take 60 ms
     from a2a.compat.v0_3.conversions import to_compat_security_scheme
 
@@ -66,7 +66,7 @@ def _scheme(scheme: Any) -> a2a.SecurityScheme:
         return scheme
     if not isinstance(scheme, dict) or "type" not in scheme:
         raise ValueError(
-            "A security scheme must be a type of the SDK, or JSON of OpenAPI with a type"
+            "A security scheme must be a SecurityScheme of the SDK, or a dict in OpenAPI's format"
         )
     from a2a.compat.v0_3.conversions import to_core_security_scheme
     from a2a.compat.v0_3.types import SecurityScheme
@@ -88,7 +88,7 @@ CALLER = "apcore_a2a.caller"
 CLIENT = "apcore_a2a.client"
 """Key of the client in an ASGI scope, if a `client_key` has named it."""
 ADDRESS_BUCKETS = 2**14
-"""Counters of refusals. Addresses share them, so that no number of addresses takes more memory."""
+"""Number of counters of refusals. Addresses share them, so that many addresses need no more."""
 RETRY_AFTER = "5"
 """Seconds until clients may retry if the authenticator fails."""
 
@@ -118,10 +118,10 @@ class Authentication:
     """ASGI middleware that authenticates callers before the body is read.
 
     Requests without valid credentials get 401. If the token was refused with a reason, the
-    challenge and the body have it (RFC 6750 §3). If the authenticator fails, requests get 503.
+    challenge and the body give it (RFC 6750 §3). If the authenticator fails, requests get 503.
 
-    An address whose requests are refused too often gets 429 instead of 401. Its valid credentials
-    are still accepted: addresses are shared, and no client may lock out the others behind its own.
+    An address whose requests are refused too often gets 429 instead of 401. Valid credentials are
+    still accepted from it: one client must not lock out others that share its address.
 
     Args:
         app: The application to call for authenticated requests.
@@ -169,7 +169,7 @@ class Authentication:
             await self._app(scope, receive, send)
             return
         headers, address = headers_of(scope), client_address(scope)
-        # whoever reads what is public without credentials is not refused
+        # anonymous reads of public paths do not count as refusals
         refusals = None if is_open else self._refusals
         caller = await authenticate(self._authenticator, headers, self._scheme, address, refusals)
         if is_open and caller == _unauthenticated(headers, self._scheme):
@@ -251,7 +251,7 @@ async def identify(
     """Return the namespace of a caller's principal, and the identity; None if it is refused.
 
     Raises:
-        Exception: What the authenticator raises.
+        Exception: Any exception of the authenticator.
     """
     namespaced: Any = getattr(authenticator, "namespaced_identity", None)
     if namespaced is not None:
@@ -278,11 +278,11 @@ def caller_of(scope: Scope) -> tuple[str, Identity | None]:
 
 
 class ClientKeys:
-    """ASGI middleware that notes the client for limits, as *client_key* names it.
+    """ASGI middleware that puts the client for limits, named by *client_key*, into the scope.
 
     Args:
         app: The wrapped application.
-        client_key: Names the client; for None, it is the principal or the client address.
+        client_key: Names the client; if it returns None, the principal or the address is used.
         public: Exact paths that have no limits.
     """
 
@@ -304,10 +304,10 @@ class ClientKeys:
 def named_client(
     client_key: ClientKey, headers: Mapping[str, str], principal: str, identity: Identity | None
 ) -> str:
-    """Return the client that *client_key* names, behind its principal; "" if it names none.
+    """Return the principal and the client that *client_key* names, joined; "" if it names none.
 
     Raises:
-        TypeError: It returned something else.
+        TypeError: *client_key* returned neither a string nor None.
     """
     key: Any = client_key(headers, identity)
     if not isinstance(key, str | None):
@@ -316,19 +316,19 @@ def named_client(
 
 
 def client_of(scope: Scope) -> str:
-    """Return the client that limits count: what a `client_key` names, the principal or address."""
+    """Return the client that limits apply to: named by `client_key`, or principal, or address."""
     client: str = scope.get(CLIENT, "")
     return client or caller_of(scope)[0] or client_address(scope)
 
 
 def client_address(scope: Scope) -> str:
-    """Return the client's address, as the server or its proxy tells it; of IPv6, the network."""
+    """Return the client's address as the server or its proxy reports it; for IPv6, its network."""
     return network_of(str((scope.get("client") or ("",))[0]))
 
 
 @lru_cache(maxsize=1024)
 def network_of(host: str) -> str:
-    """Return the /64 of an IPv6 address, all of which one machine may have; others unchanged."""
+    """Return the /64 of an IPv6 address, since a machine may own all of it; others unchanged."""
     try:
         address = IPv6Address(host)
     except ValueError:
@@ -341,12 +341,11 @@ def network_of(host: str) -> str:
 def principal_of(identity: Identity, namespace: str = "") -> str:
     """Return the principal that owns the caller's tasks.
 
-    It has the namespace of the authenticator, the issuer if there is one, and the id. Different
-    callers have different principals: separators are escaped in each of the three, and there are
-    none in a principal that is only an id.
+    It consists of the authenticator's namespace, the issuer and the id, as far as there are any.
+    Separators are escaped in each of them, so that different callers have different principals.
 
     Raises:
-        TypeError: The object has no id, or an issuer that is not a string.
+        TypeError: The identity has no id, or an issuer that is not a string.
 
     Example:
         ```python

@@ -16,7 +16,7 @@ TENANT = "apcore_a2a.tenant"
 
 
 class Refusal(NamedTuple):
-    """The reason why a request is not answered: HTTP status, message and headers."""
+    """A response that refuses a request: HTTP status, message and headers."""
 
     status: int
     message: str
@@ -44,7 +44,7 @@ def path_of(scope: Scope) -> str:
 
 
 def is_public(scope: Scope, public: Collection[str]) -> bool:
-    """Return whether a request only reads one of the *public* paths; of a tenant, its card."""
+    """Return whether a request only reads a *public* path; a tenant's only one is its card."""
     path = path_of(scope)
     is_page = path in public and (TENANT not in scope or path.startswith("/.well-known/"))
     return scope["method"] in SAFE_METHODS and is_page
@@ -67,7 +67,7 @@ logger = logging.getLogger("apcore_a2a.guards")
 class ErrorMiddleware:
     """ASGI middleware that turns unhandled exceptions into a 500 without details.
 
-    It also closes WebSockets, which agents do not have.
+    It also closes WebSockets, which agents do not support.
 
     Args:
         app: The wrapped application.
@@ -86,13 +86,13 @@ class ErrorMiddleware:
             return
         has_started = False
 
-        async def send_noted(message: Message) -> None:
+        async def tracking_send(message: Message) -> None:
             nonlocal has_started
             has_started = True
             await send(message)
 
         try:
-            await self._app(scope, receive, send_noted)
+            await self._app(scope, receive, tracking_send)
         except Exception:  # the last chance to answer in JSON
             logger.exception("Unhandled exception in a request", extra={"event": "request_failed"})
             if not has_started:

@@ -84,7 +84,7 @@ class RedactingFormatter(logging.Formatter):
             return self._form.format(record)
         record = copy(record)  # other handlers of the record must see it unchanged
         if record.name == HARDENING_LOGGER:
-            record.msg, record.args = "A value does not have the format that its schema names", ()
+            record.msg, record.args = "A value does not match the format in its schema", ()
         if record.name == "asyncio":  # its messages contain the repr of tasks and their exceptions
             record.msg, record.args = re.split(r"[<({\n]", record.getMessage())[0].strip(), ()
         if error is not None:
@@ -125,7 +125,7 @@ class TextFormatter(logging.Formatter):
         super().__init__("%(asctime)s %(levelname)-7s %(message)s", "%H:%M:%S")
 
     def formatMessage(self, record: logging.LogRecord) -> str:
-        """Return the line, in which text of clients can't add line breaks or fields."""
+        """Return the line; text from clients can't add line breaks or fields to it."""
         record.message = clean(record.message, 10_000)
         values = vars(record)
         fields = [f"{name}={quoted(str(values[name]))}" for name in TEXT_FIELDS if name in values]
@@ -142,7 +142,7 @@ def set_up_logging(level: str, form: str = "text") -> None:
 
     JSON records have the members `time`, `level`, `logger` and `message`, the facts about their
     request, and `event`: the fixed name of this kind of event, for searches and alerts. The name
-    is the `event` in a record's `extra`; records without one, as those of libraries, lack it.
+    is the `event` in a record's `extra`; records of libraries have none.
 
     Args:
         level: `debug`, `info`, `warning` or `error`.
@@ -196,7 +196,7 @@ class AccessLog:
         # 499, as in nginx: the client disconnected before there was a status.
         began, status = time.perf_counter(), 499
 
-        async def send_noted(message: Message) -> None:
+        async def tracking_send(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
@@ -204,14 +204,14 @@ class AccessLog:
 
         begin_request(str((scope.get("client") or ("",))[0]))
         try:
-            await self._app(scope, receive, send_noted)
+            await self._app(scope, receive, tracking_send)
         finally:
             level = logging.DEBUG if is_public(scope, self._public) else logging.INFO
             log_request(scope["method"], scope["path"], status, began, level)
 
 
 def begin_request(client: str) -> None:
-    """Begin to collect the facts about a request of the client at this address."""
+    """Begin to collect the facts about a request from the client at this address."""
     request_facts.set({})
     log_context(client=client)
 
@@ -224,8 +224,8 @@ def log_request(
     Args:
         method: The HTTP method, or `gRPC`.
         path: The path of the request.
-        status: The HTTP status of the response; for gRPC, that of the same response over HTTP.
-        began: The time when the request came in, by `time.perf_counter`.
+        status: The HTTP status of the response; for gRPC, the one it would have over HTTP.
+        began: The time at which the request came in, by `time.perf_counter`.
         level: The level of the record.
     """
     if not access_logger.isEnabledFor(level):

@@ -1,4 +1,4 @@
-"""Protection against pages of other hosts and origins, and security headers for own pages."""
+"""Protection against pages of other hosts and origins, and security headers for our own pages."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -14,18 +14,18 @@ DEFAULT_PORTS = {"http": 80, "https": 443}
 LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
 """The names by which a machine reaches itself, whatever DNS says."""
 HOST_HEADER = re.compile(r"(?:\[([0-9a-f:.]+)\]|([^\s\[\]:/?#@,]+?)\.?)(?::[0-9]*)?", re.ASCII)
-WRONG_HOST = "The agent does not serve this Host; its options --url and --allowed-hosts add one"
+WRONG_HOST = "The agent does not serve this Host: add it with --url or --allowed-hosts"
 
 
 class HostGuard:
     """ASGI middleware that answers 421 to requests for other hosts (RFC 9110 §15.5.20).
 
-    A page whose name is made to resolve to the agent's address (DNS rebinding) has the agent's
-    own origin for the browser. Only the `Host` header still has the page's name.
+    If the host name of a page is made to resolve to the agent's address (DNS rebinding), the
+    browser takes the agent for the page's own server. Only the `Host` header shows the difference.
 
     Args:
         app: The wrapped application.
-        allowed: Names of hosts, on any port; `*.example.com` for the names below one.
+        allowed: Names of hosts, on any port; `*.example.com` for all names below `example.com`.
     """
 
     def __init__(self, app: ASGIApp, allowed: Iterable[str]) -> None:
@@ -146,7 +146,7 @@ class PageHeaders:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, and complete the headers of its response."""
 
-        async def send_completed(message: Message) -> None:
+        async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 message.setdefault("headers", [])
                 headers = MutableHeaders(scope=message)
@@ -155,4 +155,4 @@ class PageHeaders:
                         headers.setdefault(name, value)
             await send(message)
 
-        await self._app(scope, receive, send_completed if scope["type"] == "http" else send)
+        await self._app(scope, receive, send_with_headers if scope["type"] == "http" else send)

@@ -28,7 +28,7 @@ class RateLimiter:
     Args:
         rate: One or more rates, such as `100/minute` or `10/second;100/minute`.
         storage: A storage URL of the `limits` library, such as `async+redis://…`.
-        option: The name of the rate in error messages.
+        option: The name of the option that sets the rate, for error messages.
 
     Raises:
         ValueError: *rate* or *storage* is invalid.
@@ -58,7 +58,7 @@ class RateLimiter:
             self._items = []
         if not self._items or any(item.amount < 1 for item in self._items):
             raise OptionError(option, f"must look like 10/second;100/minute, not {rate!r}")
-        # The asynchronous memory storage of `limits` checks every key at every hit for expiry.
+        # Not the asynchronous memory storage: at every hit, it checks all keys for expiry.
         kind: Any = (
             SharedLimiter if storage.startswith("async+") else SlidingWindowCounterRateLimiter
         )
@@ -129,7 +129,7 @@ class RateLimit:
 
 
 async def check_rate(limiter: RateLimiter, principal: str, client: str) -> Refusal | None:
-    """Count a request of a client, which has a principal or not; return its refusal, if any."""
+    """Count a request of a client, named by its principal or address; return a refusal, if any."""
     seconds = await limiter.wait("principal" if principal else "address", client)
     if not seconds:
         return None

@@ -13,9 +13,9 @@ AGENT_ROOT = "apcore_a2a.root_path"
 class TenantPaths:
     """ASGI middleware that moves the tenant from the path into the scope, like a mount.
 
-    It comes first, so that all other middleware sees the path within the tenant: what is public
-    for the agent is public for a tenant. Any segment that is no route may be a tenant: unknown
-    ones must look like hidden ones to authentication too.
+    It comes first, so that all other middleware sees the path within the tenant. Any first segment
+    that is not reserved counts as a tenant: authentication must treat unknown tenants like hidden
+    ones.
 
     Args:
         app: The wrapped application.
@@ -35,14 +35,14 @@ class TenantPaths:
     def _in_tenant(self, scope: Scope) -> Scope:
         path = path_of(scope)
         name, separator, _ = path.removeprefix("/").partition("/")
-        # the methods of REST have a colon, and well-known files a dot
+        # such as message:send and .well-known
         if not name or name in self._reserved or ":" in name or name.startswith("."):
             return scope
-        # a server decodes %2F, which separates no segments
+        # servers decode %2F, but it does not separate segments
         raw_path: bytes = (scope.get("raw_path") or b"").lower()
         if b"%2f" in raw_path and name.lower().encode() not in raw_path.split(b"/"):
             return scope
-        # where the root path is not in the path, a proxy has removed it from the path
+        # a proxy may have removed the root path: then the prefix is empty
         prefix = scope["path"].removesuffix(path)
         inner_path = scope["path"] if separator else scope["path"] + "/"
         root_path = scope.get("root_path", "")

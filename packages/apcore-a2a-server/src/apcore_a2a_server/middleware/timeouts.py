@@ -18,9 +18,9 @@ MAX_FRAMING_PER_BYTE = 8
 MAX_FRAMING = 2 * 1024 * 1024
 """Bytes of framing that a chunked body may have in total."""
 MAX_PIPELINE = 32
-"""Requests of a connection that wait while one is answered."""
+"""Requests that may wait on a connection while one is answered."""
 TICK = 0.05
-"""Seconds between two looks at how late the event loop is."""
+"""Seconds between two checks of how late the event loop is."""
 MAX_SECONDS = 3600
 """Longest request timeout."""
 MIN_BYTES_PER_SECOND = 64 * 1024
@@ -44,12 +44,12 @@ def request_timeout_protocol(seconds: float) -> type["RequestTimeoutProtocol"]:
         ```
     """
     if not 0 < seconds <= MAX_SECONDS:
-        raise OptionError("request_timeout", "must be greater than 0, and an hour at most")
+        raise OptionError("request_timeout", "must be greater than 0 and at most an hour")
     return type("RequestTimeout", (RequestTimeoutProtocol,), {"seconds": seconds})
 
 
 class ResponsiveClock:
-    """A clock that stands still while the event loop is held up.
+    """A clock that stands still while the event loop is blocked.
 
     A client must not time out because the server was too busy to read what the client has sent.
 
@@ -79,8 +79,8 @@ class RequestTimeoutProtocol(HttpToolsProtocol):
     """uvicorn's HTTP protocol that closes connections whose request does not arrive in time.
 
     A request must arrive within `seconds`, plus one second for each 64 KB. The same holds for a
-    connection that sends nothing. The time during which the server processes a request, does not
-    read from the connection, or has its event loop held up, does not count.
+    connection that sends nothing. Time does not count while the server processes a request, does
+    not read from the connection, or its event loop is blocked.
     """
 
     seconds: ClassVar[float] = 10.0
@@ -174,7 +174,7 @@ class RequestTimeoutProtocol(HttpToolsProtocol):
         awaits_continue = cycle is not None and cycle.waiting_for_100_continue
         # Time does not count while the client waits for 100 Continue, or while the server does not
         # read because of earlier requests or a full buffer. The wait may have ended just before
-        # this check, so the timeout also begins anew at the first check after it.
+        # this check, so the timeout also restarts at the first check after it.
         is_waiting = awaits_continue or bool(self.pipeline) or self.flow.read_paused
         if is_waiting or self._was_waiting:
             self._began = now
