@@ -304,7 +304,7 @@ def folder(tmp_path: Path) -> Path:
         ([*WEBHOOKS, "--push-secrets", "sesame"], "--push-secrets must each be whsec_"),
         (
             [*WEBHOOKS, "--push-allowed-hosts", "a.*"],
-            "--push-allowed-hosts may have a * alone, or before one dot; 'a.*'",
+            "--push-allowed-hosts may have * only alone, or before the first dot; 'a.*'",
         ),
         (["--explorer", "--explorer-path", "/a b"], "--explorer-path must be a path: "),
         (["--explorer", "--explorer-path", "/health"], "the agent itself is at /health"),

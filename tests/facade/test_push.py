@@ -211,7 +211,7 @@ def test_undelivered_notifications_are_reported_at_shutdown(tmp_path: Path) -> N
         agent.wait_for("(Attempt 1 of 3)")
         assert agent.end(SIGNALS[0]) == 0
         assert "3 notifications for webhook" in agent.log
-        assert "are lost: the server shuts down" in agent.log
+        assert "are lost: the server is shutting down" in agent.log
 
 
 @pytest.mark.process
@@ -258,7 +258,7 @@ INVALID: dict[tuple[str, ...], str] = {
         "--push-allowed-hosts",
         "a.example:443",
     ): f"{HOSTS}: 'a.example:443' does not",
-    (ON, "--push-allowed-hosts", "a,*."): "--push-allowed-hosts may have a * alone",
+    (ON, "--push-allowed-hosts", "a,*."): "--push-allowed-hosts may have * only alone",
 }
 
 

@@ -112,7 +112,7 @@ class Bench:
         """Return what is left of notifications in the outbox and the queue."""
         outbox, queue = self.store._outbox, self.queue
         in_outbox = outbox._queues, outbox._due, outbox._pending, outbox._bytes, outbox._failing
-        in_queue = queue._deliveries, queue._of_owner, queue._of_host
+        in_queue = queue._deliveries, queue._owner_counts, queue._host_counts
         return [each for each in (*in_outbox, *in_queue) if each]
 
     async def set(self, *webhooks: Webhook) -> None:

@@ -64,7 +64,9 @@ def leftovers_in(push: Push) -> list[Any]:
     outbox, queue = outbox_of(push), push.queue
     in_outbox = outbox._queues, outbox._due, outbox._pending, outbox._bytes, outbox._failing
     return [
-        each for each in (*in_outbox, queue._deliveries, queue._of_owner, queue._of_host) if each
+        each
+        for each in (*in_outbox, queue._deliveries, queue._owner_counts, queue._host_counts)
+        if each
     ]
 
 
@@ -149,7 +151,7 @@ def test_a_long_retry_after_does_not_delay_shutdown(
             eventually(lambda: caller.metrics()["webhooks_retried"] == 1)
         assert len(receiver) == 2
     name = f"webhook c of task {task['id']} at 127.0.0.1"
-    assert f"3 notifications for {name} are lost: the server shuts down" in caplog.messages
+    assert f"3 notifications for {name} are lost: the server is shutting down" in caplog.messages
 
 
 def test_the_pending_notifications_of_a_principal_are_limited_in_bytes(

@@ -151,7 +151,7 @@ def test_notifications_lost_at_shutdown_are_logged(
         receiver.wait(1)
     lost = [line for line in warnings_of(caplog) if "lost" in line]
     webhook = f"webhook c of task {task['id']} at 127.0.0.1"
-    assert lost == [f"3 notifications for {webhook} are lost: the server shuts down"]
+    assert lost == [f"3 notifications for {webhook} are lost: the server is shutting down"]
 
 
 def test_missing_secrets_cause_a_warning(caplog: pytest.LogCaptureFixture) -> None:

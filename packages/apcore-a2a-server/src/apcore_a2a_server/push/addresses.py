@@ -21,7 +21,7 @@ SPECIAL_NETWORKS = [
         "3fff::/20",  # documentation, RFC 9637
     )
 ]
-"""Special-purpose networks that `is_global` of some Python versions takes for public ones."""
+"""Special-purpose networks for which `is_global` is true in some Python versions."""
 GLOBAL_UNICAST_IPV6 = IPv6Network("2000::/3")
 """The block that public IPv6 addresses are allocated from (RFC 4291 §2.4).
 
@@ -80,8 +80,8 @@ def is_forbidden(address: Address) -> bool:
     """Return whether no setting may allow *address*: cloud metadata, unspecified or multicast."""
     unscoped = address if isinstance(address, IPv4Address) else IPv6Address(int(address))
     aliases = {unscoped, *embedded_ipv4(unscoped)}
-    is_for_many = any(alias.is_unspecified or alias.is_multicast for alias in aliases)
-    return is_for_many or not METADATA_ADDRESSES.isdisjoint(aliases)
+    is_no_host = any(alias.is_unspecified or alias.is_multicast for alias in aliases)
+    return is_no_host or not METADATA_ADDRESSES.isdisjoint(aliases)
 
 
 def embedded_ipv4(address: Address) -> list[Address]:

@@ -21,11 +21,11 @@ AUTH_SCHEME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,64}")
 MAX_SCHEMES: dict[Version, int] = {"1.0": 1, "0.3": 10}
 HEADER_VALUE = re.compile(r"(?! )[\x20-\x7e]{0,4096}(?<! )")
 """A field value of visible ASCII characters and inner spaces (RFC 9110 §5.5)."""
-HEADER_VALUE_RULE = "must be at most 4096 printable ASCII characters, without outer spaces"
+HEADER_VALUE_RULE = "must be at most 4096 printable ASCII characters, without spaces at its ends"
 
 
 class PushConfigs:
-    """The push configs of tasks, as the owners of the tasks see them.
+    """The operations on the push configs of tasks.
 
     Args:
         store: The store that keeps them.

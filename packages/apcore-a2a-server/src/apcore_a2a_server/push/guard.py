@@ -1,4 +1,4 @@
-"""Guard against webhooks that lead into internal networks (NFR-SEC-004).
+"""Guard against webhooks that point into internal networks (NFR-SEC-004).
 
 It checks a URL when it is configured and again at every connection, since the addresses of a name
 may change in between (DNS rebinding).
@@ -38,10 +38,10 @@ URL_CHARACTERS = re.compile(r"[\x21-\x5b\x5d-\x7e]*")
 INTERNAL_DOMAINS = frozenset(
     ["corp", "home", "internal", "intranet", "lan", "local", "localdomain", "localhost", "private"]
 )
-"""Top-level domains that exist only inside networks."""
+"""Top-level domains that exist only inside private networks."""
 NUMERIC_LABEL = re.compile(r"(0x[0-9a-f]*|[0-9]+)", re.IGNORECASE)
 NOT_PUBLIC = "The webhook's host must have public addresses only"
-"""Message for unknown names too, so that clients can't find out which internal names exist."""
+"""Unknown names get this message too, so that clients can't find out internal names."""
 LOOKUP_TIMEOUT = 5.0
 """Seconds to wait for a free slot, and then for the addresses."""
 MAX_LOOKUPS = 64
@@ -180,8 +180,8 @@ class Guard:
         else:
             is_single = len(labels) == 1
             is_internal = is_single or top_label in INTERNAL_DOMAINS or host.endswith(".home.arpa")
-            # Some resolvers take names with a numeric last label, such as 127.1 and 0x7f000001,
-            # for IPv4 addresses.
+            # Some resolvers read names with a numeric last label, such as 127.1 and 0x7f000001,
+            # as IPv4 addresses.
             is_numeric = NUMERIC_LABEL.fullmatch(top_label) is not None
             is_allowed = self._any_host and not is_internal and not is_numeric
         if not is_allowed:
@@ -201,7 +201,7 @@ class Resolver:
     """The system's resolver, with each lookup in a daemon thread of its own.
 
     `loop.getaddrinfo` uses asyncio's default thread pool, which is small and shared: names that
-    are slow on purpose would block other work, and delay the end of the process.
+    resolve slowly, maybe on purpose, would block other work and the exit of the process.
     """
 
     def __init__(self) -> None:

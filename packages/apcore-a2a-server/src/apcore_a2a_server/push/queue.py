@@ -30,13 +30,13 @@ MAX_CLAIMED = 512
 PREFETCH_FACTOR = 2
 """Claimed notifications per delivery slot, so that a free slot need not wait for the store."""
 POLL_INTERVAL = 1.0
-"""Seconds until notifications that other processes have added are noticed."""
+"""Seconds between checks for notifications that other replicas have added."""
 COUNT_INTERVAL = 2.0
 """Seconds between two counts of pending notifications."""
 STORE_TIMEOUT = 1.0
 """Seconds that statements of the store may take at shutdown."""
 CLAIM_MARGIN = 5.0
-"""Seconds for which a claim outlasts the attempts that it allows for."""
+"""Seconds that a claim lasts beyond the waits and the attempt that it must cover."""
 
 
 class DeliveryQueue:
@@ -57,8 +57,8 @@ class DeliveryQueue:
         self._start_seconds = PREFETCH_FACTOR * settings.timeout
         self._claim_seconds = (PREFETCH_FACTOR + 1) * settings.timeout + CLAIM_MARGIN
         self._deliveries: dict[asyncio.Task[None], Notification] = {}
-        self._of_owner: Counter[str] = Counter()
-        self._of_host: Counter[tuple[str, str]] = Counter()
+        self._owner_counts: Counter[str] = Counter()
+        self._host_counts: Counter[tuple[str, str]] = Counter()
         self._slots: WeakValueDictionary[tuple[str, ...], asyncio.Semaphore] = WeakValueDictionary()
         self._wake = asyncio.Event()
         self._loops: list[asyncio.Task[None]] = []
@@ -120,7 +120,7 @@ class DeliveryQueue:
 
     async def _report_lost(self) -> None:
         for notification, count in await self._store.abandon_notifications():
-            message = "%d notifications for %s are lost: the server shuts down"
+            message = "%d notifications for %s are lost: the server is shutting down"
             logger.warning(message, count, notification, extra={"event": "notifications_lost"})
             self._sender.on_result("failed", count)
 
@@ -152,12 +152,12 @@ class DeliveryQueue:
         self._wake.clear()
         while self._retries and self._retries[0] <= time.monotonic():
             heappop(self._retries)
-        free_places = (MAX_CLAIMED - len(self._deliveries) + 1) // 2
-        if not free_places:
+        limit = (MAX_CLAIMED - len(self._deliveries) + 1) // 2
+        if not limit:
             return False
         deadline = asyncio.get_running_loop().time() + self._start_seconds
         try:
-            notifications = await self._store.claim_notifications(self._request(free_places))
+            notifications = await self._store.claim_notifications(self._request(limit))
         except Exception as error:  # stores may raise anything; the next poll tries again
             logger.debug("Due notifications could not be claimed: %s", type(error).__name__)
             return False
@@ -168,14 +168,14 @@ class DeliveryQueue:
     def _request(self, limit: int) -> ClaimRequest:
         # Owners share the places equally, and one share stays free: slow receivers of some
         # owners must not delay an owner whose first notification is yet to come.
-        owner_share = MAX_CLAIMED // (PREFETCH_FACTOR * (len(self._of_owner) + 1))
+        owner_share = MAX_CLAIMED // (PREFETCH_FACTOR * (len(self._owner_counts) + 1))
         per_owner = max(min(PER_OWNER, owner_share), 1)
         return ClaimRequest(
             limit=limit,
             per_host=PER_HOST,
             per_owner=per_owner,
-            hosts=[pair for pair, count in self._of_host.items() if count >= PER_HOST],
-            owners=[owner for owner, count in self._of_owner.items() if count >= per_owner],
+            hosts=[pair for pair, count in self._host_counts.items() if count >= PER_HOST],
+            owners=[owner for owner, count in self._owner_counts.items() if count >= per_owner],
             seconds=self._claim_seconds,
         )
 
@@ -183,8 +183,8 @@ class DeliveryQueue:
         owner, host = notification.owner, notification.webhook.host
         delivery = asyncio.create_task(self._deliver(notification, host, deadline))
         self._deliveries[delivery] = notification
-        self._of_owner[owner] += 1
-        self._of_host[owner, host] += 1
+        self._owner_counts[owner] += 1
+        self._host_counts[owner, host] += 1
         delivery.add_done_callback(self._on_done)
 
     async def _deliver(self, notification: Notification, host: str, deadline: float) -> None:
@@ -202,9 +202,9 @@ class DeliveryQueue:
     def _on_done(self, delivery: asyncio.Task[None]) -> None:
         notification = self._deliveries.pop(delivery)
         owner, host = notification.owner, notification.webhook.host
-        self._of_owner -= {owner: 1}  # this operator drops counts of zero
-        self._of_host -= {(owner, host): 1}
-        # Mostly an error of the store; the notification is due again when its claim expires.
+        self._owner_counts -= {owner: 1}  # this operator drops counts of zero
+        self._host_counts -= {(owner, host): 1}
+        # Usually the store failed; the notification is due again when its claim expires.
         if not delivery.cancelled() and (error := delivery.exception()):
             message, extra = "Delivery to %s failed: %s", {"event": "delivery_failed"}
             logger.warning(message, notification, type(error).__name__, extra=extra)
@@ -217,7 +217,7 @@ class DeliveryQueue:
             await asyncio.sleep(COUNT_INTERVAL)
 
     async def _limit_backlog(self) -> None:
-        """Count pending notifications; the webhook of an owner above the limit fails."""
+        """Count pending notifications; fail webhooks of owners that have too many."""
         try:
             dead_letters = await self._store.limit_backlog(self._max_pending)
         except Exception as error:  # stores may raise anything; the next count tries again

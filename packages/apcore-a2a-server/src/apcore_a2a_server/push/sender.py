@@ -71,18 +71,18 @@ class WebhookSender:
         return seconds
 
     async def _task(self, notification: Notification) -> a2a.Task | None:
-        """Return the task at the time of the event, as far as the notification shows it."""
+        """Return the task for the body; None if it was deleted."""
         payload = notification.payload
         if isinstance(payload, a2a.Task):
             return payload
         if notification.task is not None or notification.webhook.version == "1.0":
-            return notification.task or a2a.Task()
+            return notification.task or a2a.Task()  # bodies of 1.0 have only the event
         record = await self.tasks.get(notification.task_id)
         if record is None:
             return None
         task = a2a.Task()
         task.CopyFrom(record.task)
-        if isinstance(payload, a2a.TaskStatusUpdateEvent):  # its status may be newer by now
+        if isinstance(payload, a2a.TaskStatusUpdateEvent):  # the stored status may be newer
             task.status.CopyFrom(payload.status)
         return task
 
@@ -94,9 +94,9 @@ class WebhookSender:
             extra = {"event": "notification_not_encoded"}
             logger.exception("The notification for %s can't be encoded", notification, extra=extra)
             return WebhookResponse(0, "internal error")
-        webhook_id = notification_id(notification.task_id, webhook.config.id, notification.version)
+        message_id = notification_id(notification.task_id, webhook.config.id, notification.version)
         headers = protocol_headers(webhook) + self.signer.headers(
-            webhook_id, body, webhook.config.url
+            message_id, body, webhook.config.url
         )
         return await self.transport.post(webhook.config.url, headers, body, notification.owner)
 

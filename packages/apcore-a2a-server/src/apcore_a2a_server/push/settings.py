@@ -16,9 +16,9 @@ Secrets: TypeAlias = Sequence[str] | Mapping[str, str | Sequence[str]]
 """Secrets for all receivers, or by their origins."""
 MIN_SECRET = 24
 """Bytes (Standard Webhooks, "Symmetric keys")."""
-SECRET_RULE = "whsec_ and the base64 of 24 bytes or more, for example of `openssl rand -base64 32`"
+SECRET_RULE = "whsec_ and base64 of at least 24 bytes, for example from `openssl rand -base64 32`"
 ANY_RECEIVER = "*"
-"""The key of the secrets from which those of all other receivers are derived."""
+"""Key of the master secrets, from which the secrets of all other receivers are derived."""
 DEFAULT_PORTS = {"http": 80, "https": 443}
 HOST_NAME = re.compile(r"[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63}){0,126}\.?", re.IGNORECASE)
 """A host name, as resolvers accept it."""
@@ -29,13 +29,13 @@ class PushSettings:
     """Settings of webhooks; pass them as `push_notifications` instead of `True`.
 
     Each of the `secrets` adds a signature to every notification, so that receivers can rotate
-    secrets. What signs is derived from it for each receiver, so that one can't forge notifications
-    for another. A mapping gives secrets to receivers by hand: the keys are origins, or `*` for all
-    others; a value is a secret, or a list of several.
+    secrets. Every receiver has its own key, derived from the secret, so that it can't forge
+    notifications for another. A mapping sets the secrets of receivers explicitly: the keys are
+    origins, or `*` for all others; a value is a secret or a list of secrets.
 
-    Hosts named in `allowed_hosts` may be private. A `proxy` resolves the names of hosts, so it has
-    to check their addresses. A webhook fails when a notification is undelivered after the last of
-    the `retries`, or when more than `max_pending` notifications wait.
+    Hosts named in `allowed_hosts` may be private. A `proxy` resolves host names, so the proxy must
+    check the addresses. A webhook fails when a notification is undelivered after the last of the
+    `retries`, or when more than `max_pending` notifications are waiting.
 
     Raises:
         OptionError: A value is invalid.
@@ -68,7 +68,7 @@ class PushSettings:
     )
     ports: Sequence[int] = option((), "Ports to call.", otherwise="443,8443", low=1, high=65535)
     proxy: str | None = option(None, "HTTP proxy for all notifications.", is_secret=True)
-    ssl_context: ssl.SSLContext | None = option(None, "Which certificates to trust.")
+    ssl_context: ssl.SSLContext | None = option(None, "TLS settings, such as trusted certificates.")
     max_pending: int = option(10_000, "Notifications that may wait per principal.", low=1)
 
     def __post_init__(self) -> None:
@@ -81,7 +81,7 @@ class PushSettings:
 
 
 def secrets_by_origin(secrets: Secrets) -> dict[str, list[str]]:
-    """Return the secrets for each origin of receivers, and those under `*` for all others.
+    """Return the secrets of receivers by origin, and the master secrets under `*`.
 
     Raises:
         OptionError: A secret or an origin is invalid; the message repeats neither.
@@ -104,7 +104,7 @@ def secrets_by_origin(secrets: Secrets) -> dict[str, list[str]]:
 
 
 def _receiver(text: str) -> str:
-    """Return `*`, or the origin in *text*, which has nothing but an origin."""
+    """Return *text* if it is `*`, else its origin; anything after the origin is an error."""
     if text == ANY_RECEIVER:
         return text
     with suppress(ValueError):
@@ -167,7 +167,7 @@ def _check_host(host: str) -> None:
         except ValueError as error:
             raise OptionError("allowed_hosts", f"must be names or networks: {error}") from None
     elif host != "*" and not HOST_NAME.fullmatch(host.removeprefix("*.")):
-        problem = f"may have a * alone, or before one dot; {host!r} is not a host name"
+        problem = f"may have * only alone, or before the first dot; {host!r} is not a host name"
         raise OptionError("allowed_hosts", problem)
 
 

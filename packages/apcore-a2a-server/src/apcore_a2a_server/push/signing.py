@@ -54,11 +54,11 @@ def schemes_of(config: a2a.TaskPushNotificationConfig) -> list[str]:
 
 
 CACHE_SIZE = 1000
-"""URLs whose secrets are kept."""
+"""URLs whose secrets are cached."""
 
 
 class Signer:
-    """Signer of notifications, with other secrets for each receiver.
+    """Signer of notifications, with different secrets for each receiver.
 
     Args:
         secrets: The `secrets` of `PushSettings`; if there is none for a receiver, notifications to
@@ -125,7 +125,7 @@ def receiver_secret(master: str, origin: str) -> str:
 
 
 def notification_id(task_id: str, config_id: str, version: int) -> str:
-    """Return the id of a webhook's notification of one version of a task.
+    """Return the id of the notification for one webhook and one version of a task.
 
     It is the same for all attempts and replicas, so that receivers can drop duplicates.
 

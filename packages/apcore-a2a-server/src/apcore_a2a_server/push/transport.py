@@ -23,7 +23,7 @@ KEEP_ALIVE = 15.0
 READ_SIZE = 1024
 """Bytes of one read, which are parsed without a switch to other asyncio tasks."""
 MAX_READ = 64 * 1024
-"""Bytes that are read of a response, including headers and framing."""
+"""Bytes to read of one response, including headers and framing."""
 
 _principal: ContextVar[str] = ContextVar("apcore_a2a_push_principal")
 """The principal of the current post; httpcore passes no context to its network backend."""
@@ -34,7 +34,7 @@ class WebhookResponse(NamedTuple):
 
     Attributes:
         status: The HTTP status; 0 without a response.
-        reason: A description for logs and clients, without text of the receiver.
+        reason: A description for logs and clients, without text from the receiver.
         retry_after: Seconds to wait, if the receiver asks for a delay (RFC 9110 §10.2.3).
     """
 
@@ -84,7 +84,7 @@ class WebhookTransport:
             failure = f"no answer in {self._timeout:g} s"
         except RefusedError:
             failure = "its address is not allowed"
-        except Exception as error:  # of httpcore, h11, anyio, ssl or the system: log only the type
+        except Exception as error:  # from httpcore, h11, anyio, ssl or the system: log only a type
             failure = type(error).__name__
         # A status counts even if reading the body failed: the receiver has decided by then.
         return result or WebhookResponse(0, failure)
@@ -166,7 +166,7 @@ class GuardedBackend(httpcore.AsyncNetworkBackend):
     """
 
     def __init__(self, guard: Guard | None) -> None:
-        anyio: Any = httpcore.AnyIOBackend()  # without anyio, its type in httpcore is another one
+        anyio: Any = httpcore.AnyIOBackend()  # httpcore gives it another type without anyio
         self._inner: httpcore.AsyncNetworkBackend = anyio
         self._guard = guard
 
