@@ -34,9 +34,9 @@ AccessCheck: TypeAlias = Callable[[str, Identity | None], Awaitable[Verdict]]
 
 
 class Access:
-    """Checks of whether an executor would refuse calls, without calling any module.
+    """Checks whether an executor would refuse calls, without calling any module.
 
-    They use the executor's access rules if they are an apcore ACL, and `Executor.validate`
+    It uses the executor's access rules if they are an apcore ACL, and `Executor.validate`
     otherwise.
 
     Args:
@@ -49,13 +49,13 @@ class Access:
 
     @property
     def is_validating(self) -> bool:
-        """Whether a thread is in the executor's `validate`."""
+        """Whether a thread is running the executor's `validate`."""
         return self._limiter.borrowed_tokens > 0
 
     async def verdicts(
         self, skill_ids: Iterable[str], identity: Identity | None
     ) -> dict[str, Verdict]:
-        """Return the verdict on a call of each skill by *identity*; None is an anonymous caller.
+        """Return the verdict on a call of each skill; *identity* is None for an anonymous caller.
 
         The rules are checked for calls without arguments. If they can't be checked, access is
         denied.
@@ -69,8 +69,8 @@ class Access:
         """Raise the error with which the call would be refused.
 
         Module code runs in a thread, not on the event loop. The check is needed where the pipeline
-        can't refuse the call before the task exists: for executors without steps, and for calls
-        that pause for approval, since apcore asks for approval before it validates the input.
+        can't refuse the call before the task exists: for executors without our steps, and for
+        calls that pause for approval, since apcore asks for approval before it validates input.
 
         Raises:
             SchemaValidationError: The input does not match the schema.

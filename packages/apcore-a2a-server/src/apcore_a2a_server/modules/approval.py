@@ -82,19 +82,19 @@ class PipelineRun(Protocol):
     processes: ProcessPool
     """The processes for modules that compute."""
     client: str
-    """The client that the threads are counted for."""
+    """The client whose share of threads the run uses."""
     approvals: Approvals
     """The approvals of the task."""
     token: CancelToken
     """The cancel token that the module sees."""
     admitted: "asyncio.Future[None]"
-    """Future that is done when the task works."""
+    """Future that is done once the task is working."""
 
     async def admit(self) -> None:
         """Create the task, since nothing can refuse the call any more."""
 
     async def begin(self) -> None:
-        """Note the start of the module, of a task that is started again too."""
+        """Set the task to working before the module starts, also if it is started again."""
 
 
 current: ContextVar[PipelineRun | None] = ContextVar("apcore_a2a_run", default=None)
@@ -102,7 +102,7 @@ current: ContextVar[PipelineRun | None] = ContextVar("apcore_a2a_run", default=N
 
 
 class ApprovalPendingError(Exception):
-    """A call needs approval first; it has the name of apcore's error, which the run checks."""
+    """A call needs approval first; runs recognize it, and apcore's own error, by this name."""
 
 
 class ClientApproval:

@@ -18,11 +18,11 @@ from typing import Any
 from apcore import CancelToken, Context, ModuleError
 
 SIZE = struct.Struct("!Q")
-"""The size of a message, which comes before it."""
+"""The header of each message: its size in bytes."""
 MAX_MODULES = 100
-"""Modules that a process keeps loaded, such as versions of a file that changes."""
+"""Modules that a process keeps loaded; each version of a changed file counts."""
 KEPT_ATTRIBUTES = ("trace_id", "caller_id", "call_chain", "identity", "global_deadline")
-"""Attributes of a Context that go to the process, beside its data."""
+"""Attributes of a Context that are sent to the process, in addition to its data."""
 OWN_ERRORS = ("apcore.", "apcore_a2a_server.", "builtins")
 """Packages whose errors the server can restore."""
 
@@ -35,7 +35,7 @@ class FileModule:
         path: The file.
         name: The name under which the server has imported it.
         class_name: The qualified name of the module's class.
-        changed: When the file was last changed: a changed one is loaded again.
+        changed: The time of the file's last change, so that a changed file is loaded again.
     """
 
     path: str
@@ -64,8 +64,8 @@ class JobContext:
     """The part of an apcore Context that goes to another process.
 
     Attributes:
-        data: Its data, as far as they can be pickled, with the conversation; each pickled.
-        attributes: Other attributes, each pickled.
+        data: The items of its data that can be pickled, including the conversation, each pickled.
+        attributes: Its other attributes, each pickled.
     """
 
     data: Mapping[str, bytes]
@@ -75,7 +75,7 @@ class JobContext:
     def of(cls, context: Any) -> "JobContext":
         """Return this part of *context*."""
         data = dict(context.data)
-        data["ext.a2a.history"] = [*data.get("ext.a2a.history", ())]  # else JSON only on access
+        data["ext.a2a.history"] = [*data.get("ext.a2a.history", ())]  # as JSON, not lazily
         attributes = {name: getattr(context, name, None) for name in KEPT_ATTRIBUTES}
         return cls(_pickled(data), _pickled(attributes))
 
@@ -101,10 +101,10 @@ class NotLoaded:
 
 @dataclass(frozen=True)
 class PortableError:
-    """An error that a module has raised, without the parts that only its process has.
+    """An error that a module has raised, without the parts that exist only in its process.
 
     Attributes:
-        error_class: The class of the error, or the nearest one that the server knows.
+        error_class: The class of the error, or the nearest base class that the server knows.
         args: Its arguments.
         state: Its attributes.
         trace: The text of its traceback.
@@ -129,7 +129,7 @@ class PortableError:
 
     def restored(self) -> BaseException:
         """Return the error, with the traceback as a note for the log."""
-        # constructors take what they like; attributes make up for what is left out
+        # not by calling the class, whose constructor may take any arguments
         error = self.error_class.__new__(self.error_class, *self.args)
         error.args = self.args
         error.__dict__.update({"cause": None, **self.state} if self.state else {})
@@ -139,7 +139,7 @@ class PortableError:
 
 def main(descriptor: int) -> None:
     """Run modules until the server closes the socket, or ends."""
-    # a service manager may signal all processes; the server ends them after its tasks
+    # a service manager may signal all processes; the server ends this one after its tasks
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     connection, jobs = socket.socket(fileno=descriptor), SimpleQueue[bytes]()
@@ -155,7 +155,7 @@ def main(descriptor: int) -> None:
 
 
 def _receive(connection: socket.socket, jobs: "SimpleQueue[bytes]") -> None:
-    """Queue calls; end with the server, even while a module computes or has started others."""
+    """Queue calls; when the server closes the socket, kill this process and its children."""
     with suppress(OSError), connection.makefile("rb") as stream:
         while header := stream.read(SIZE.size):
             (size,) = SIZE.unpack(header)
@@ -176,7 +176,7 @@ def _reply(payload: bytes, modules: dict[bytes, Any]) -> bytes:
         return pickle.dumps(NotLoaded("".join(traceback.format_exception(error))))
     try:
         return pickle.dumps(modules[packed_module].execute(inputs, context.context()))
-    except BaseException as error:  # modules raise what they like: their caller gets it
+    except BaseException as error:  # modules may raise anything; the caller gets it
         return pickle.dumps(PortableError.of(error))
 
 
@@ -205,6 +205,6 @@ def _unpickled(values: Mapping[str, bytes]) -> dict[str, Any]:
     """Return the values whose classes can be imported here."""
     unpickled: dict[str, Any] = {}
     for name, value in values.items():
-        with suppress(Exception):  # the same
+        with suppress(Exception):  # objects may raise anything when they are unpickled
             unpickled[name] = pickle.loads(value)
     return unpickled

@@ -16,7 +16,7 @@ MAX_ERRORS = 1000
 """Number of errors that apcore may describe; it takes some 20 us for each."""
 
 KINDS = {"input_schema": "Input", "output_schema": "Output"}
-"""Names of a module's schemas, and of what they describe."""
+"""Attributes of a module with schemas, and the nouns for the values that they describe."""
 
 
 class CachedSchema:
@@ -52,10 +52,10 @@ class CachedSchema:
         return self._validate(self._model.model_validate_json, data, options)
 
     def _validate(self, validate: Callable[..., Any], data: Any, options: dict[str, Any]) -> Any:
-        """Call *validate*, but let apcore describe no more errors than clients get.
+        """Call *validate*, but keep apcore from describing more than `MAX_ERRORS` errors.
 
         Raises:
-            SchemaValidationError: There are more; describing them could take seconds.
+            SchemaValidationError: There are more errors; describing them could take seconds.
         """
         try:
             return validate(data, **options)
@@ -67,7 +67,7 @@ class CachedSchema:
             raise SchemaValidationError(f"{self._kind} validation failed", [problem]) from None
 
     def __reduce__(self) -> Any:
-        """Pickle what it is made of, for modules that run in another process."""
+        """Pickle the model and the kind, for modules that run in another process."""
         return type(self), (self._model, self._kind)
 
     def __getattr__(self, name: str) -> Any:

@@ -53,7 +53,7 @@ class Skill:
 
 
 class Skills:
-    """Thread-safe cache of a registry's skills, which is invalidated by changes of the registry.
+    """Thread-safe cache of a registry's skills, which is invalidated by changes to the registry.
 
     Without it, apcore builds a new descriptor for every `get_definition`, which takes up to a
     millisecond.
@@ -161,7 +161,7 @@ def is_asynchronous(module: object) -> bool:
 
 
 def computes(module: object) -> bool:
-    """Return whether the module declares that it computes for long, by `resources["cpu"]`."""
+    """Return whether the module declares with `resources["cpu"]` that it is CPU-bound."""
     resources: dict[str, Any] | None = getattr(module, "resources", None)
     return isinstance(resources, dict) and bool(resources.get("cpu"))
 

@@ -73,8 +73,8 @@ def _discover_acl(rules: Any, config: Any) -> Any:
         acl = rules.discover(config)
     except Exception as error:  # of the config, of YAML, of the file system
         raise ValueError(f"acl.root of the config: {error}") from None
-    # apcore takes a missing file for no rules. Only the default path may be missing: an operator
-    # who sets another one expects that access is restricted.
+    # apcore treats a missing file as no rules. Only the default path may be missing: an operator
+    # who sets another path expects access to be restricted.
     root, config_type = config.get("acl.root"), cast("Any", type(config))
     if acl is None and root not in (None, config_type.get_default("acl.root")):
         raise ValueError(f"acl.root of the config: there are no rules at {root}")

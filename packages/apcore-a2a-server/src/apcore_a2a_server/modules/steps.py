@@ -1,9 +1,9 @@
-"""Our steps of apcore's pipeline.
+"""Our steps in apcore's pipeline.
 
 `Admit`, which creates the task, and `Execute` after it divide one pass through the pipeline into
 a request and a task: an error before `Admit` refuses the request, an error after it fails the
-task. `BesideLoop` keeps apcore's own steps from holding up the event loop. Outside runs of this
-server, the executor works as without these steps.
+task. `OffLoop` keeps apcore's own steps from blocking the event loop. Outside the runs of this
+server, these steps change nothing.
 """
 
 import asyncio
@@ -26,10 +26,10 @@ from .validation import DICT_SCHEMA, bound_schemas
 
 
 def install_steps(executor: Executor) -> bool:
-    """Put our steps into the executor's pipeline, unless they are there.
+    """Put our steps into the executor's pipeline, unless it has them already.
 
     Returns:
-        Whether it has them; False without a pipeline whose `execute` can be replaced.
+        Whether it has them now; False if there is no pipeline whose `execute` can be replaced.
     """
     strategy, builtin = strategy_of(executor), step_of(executor, "execute")
     if strategy is None or builtin is None or not builtin.replaceable:
@@ -37,14 +37,14 @@ def install_steps(executor: Executor) -> bool:
     if step_of(executor, "a2a_admit") is None:
         strategy.replace("execute", Execute(builtin))
         strategy.insert_before("execute", Admit())
-        # `replace` refuses the lookup, which must stay what it is: only its thread is another
-        strategy.steps[:] = map(_beside_loop, strategy.steps)
+        # `replace` refuses to replace the lookup; the new step only runs it in another thread
+        strategy.steps[:] = map(_off_loop, strategy.steps)
     return True
 
 
-def _beside_loop(step: Step) -> Step:
+def _off_loop(step: Step) -> Step:
     is_builtin = type(step).__module__ == "apcore.builtin_steps"
-    return BesideLoop(step) if is_builtin and step.name in PYTHON_STEPS else step
+    return OffLoop(step) if is_builtin and step.name in PYTHON_STEPS else step
 
 
 PYTHON_STEPS = {
@@ -52,10 +52,10 @@ PYTHON_STEPS = {
     "input_validation": ("inputs", "input_schema"),
     "output_validation": ("output", "output_schema"),
 }
-"""apcore's steps that take some 30 us for each value they check or redact, with that value."""
+"""apcore's steps that take some 30 us per JSON value, with the names of value and schema."""
 
 
-class BesideLoop(BaseStep):
+class OffLoop(BaseStep):
     """One of apcore's own steps, which handles large values in another thread.
 
     Args:
@@ -140,7 +140,7 @@ class Execute(BuiltinExecute):
         except TimeoutError:
             if not limit.expired():
                 raise
-            # The module may run on in its thread: the token is its only way to notice.
+            # The module may keep running in its thread, where only the token can tell it to stop.
             if ctx.context.cancel_token is not None:
                 ctx.context.cancel_token.cancel()
             milliseconds = int((seconds or 0) * 1000)
@@ -155,14 +155,14 @@ async def _call(run: PipelineRun, module: Any, inputs: Any, context: object) -> 
         if computes(module) and not ThreadPool.is_inside():
             with suppress(NotPortableError):
                 return await run.processes.run(module, inputs, context, run.begin)
-        execute = module.execute if run.admitted.done() else _beginning(run, module.execute)
+        execute = module.execute if run.admitted.done() else _with_begin(run, module.execute)
         return await run.threads.run(execute, inputs, context, client=run.client)
     except (SystemExit, KeyboardInterrupt, TimeoutError) as error:
         raise _as_module_error(error) from None
 
 
-def _beginning(run: PipelineRun, execute: Callable[..., Any]) -> Callable[..., Any]:
-    """Return *execute* for a thread, in which it begins the run when its turn has come."""
+def _with_begin(run: PipelineRun, execute: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function for a thread that begins the run and then calls *execute*."""
     loop = asyncio.get_running_loop()
 
     def begin_and_execute(inputs: Any, context: Any) -> Any:

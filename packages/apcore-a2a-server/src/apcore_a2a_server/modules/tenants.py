@@ -9,7 +9,7 @@ from .access import Access
 from .skills import Skills
 
 OWNER_PREFIX = "%tenant|"
-"""Begins the owner of a tenant's tasks; principals have no `%` that is not an escape."""
+"""Prefix of the owners of tenants' tasks; no principal has it, since `%` is escaped there."""
 
 
 class Tenant(NamedTuple):
@@ -36,7 +36,7 @@ class Tenants:
         self._named = named
 
     async def find(self, name: str, identity: Identity | None) -> Tenant | None:
-        """Return the tenant of that name; None if there is none, or *identity* may not call it.
+        """Return the tenant with that name; None if there is none, or *identity* may not call it.
 
         The two cases look the same to clients, so that names do not reveal hidden skills.
         """
@@ -47,7 +47,7 @@ class Tenants:
         return tenant if verdicts[tenant.skill_id].allowed else None
 
     def get(self, name: str) -> Tenant | None:
-        """Return the tenant of that name; None if there is none."""
+        """Return the tenant with that name; None if there is none."""
         skill_id = name if self._named is None else self._named.get(name)
         if skill_id is None or not self._skills.is_discoverable(skill_id):
             return None

@@ -21,7 +21,7 @@ from apcore_a2a_core import clean
 logger = logging.getLogger(__name__)
 
 RETRY_INTERVAL = 0.5
-"""Seconds until a folder that can't be watched is tried again."""
+"""Seconds between attempts to watch a folder that can't be watched."""
 
 
 class Files(NamedTuple):
@@ -167,7 +167,7 @@ def _load(skill_id: str, files: Files) -> Loaded:
     """Load a module as `Registry.discover` does.
 
     Raises:
-        ModuleLoadError: It does not load; the error's cause is the reason.
+        ModuleLoadError: It can't be loaded; the error's cause is the reason.
     """
     # Python matches compiled code with its source by size and modification time in seconds: after
     # two edits within one second, the compiled code could be that of the first edit.
