@@ -1,1 +1,1 @@
-"""The protocol bindings: JSON-RPC and HTTP+JSON, over the same operations."""
+"""The protocol bindings: JSON-RPC, HTTP+JSON and gRPC, over the same operations."""

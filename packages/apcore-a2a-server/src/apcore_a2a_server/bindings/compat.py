@@ -66,7 +66,7 @@ def _stream_method(name: str) -> Any:
             events = await call(name, params, self.handler, caller)
             async with aclosing(events):
                 async for event in events:
-                    if event is not None:  # the SDK has its own signs of life
+                    if event is not None:  # the SDK has its own keep-alives
                         yield _adapted(event.payload, params)
 
     return method
@@ -140,7 +140,7 @@ def _checked(method: str, message: Message) -> Params:
 
 
 def _adapted(result: Any, params: Params) -> Any:
-    """Return the result with the history and the artifacts that the request wants (§3.2.4)."""
+    """Return the result with the history and artifacts that the request asks for (§3.2.4)."""
     length = history_length(params)
     if isinstance(result, Task):
         return shortened(result, length)
@@ -159,7 +159,7 @@ def _caller(context: ServerCallContext) -> Generator[Caller]:
         yield context.state[CALLER]
         return
     headers, auth = context.state.get("headers", {}), context.state.get("auth")
-    # a user's own middleware may put objects that are no identity there
+    # a user's own middleware may set objects that are not identities
     identity = auth if hasattr(auth, "id") else None
     principal = context.user.user_name
     with Connection() as connection:

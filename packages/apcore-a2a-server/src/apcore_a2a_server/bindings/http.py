@@ -1,4 +1,4 @@
-"""HTTP for both bindings: read the body, identify the caller, respond with JSON or events."""
+"""HTTP for JSON-RPC and REST: read the body, identify the caller, send JSON or events."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -35,7 +35,7 @@ class HttpRequest:
     caller: Caller
 
     def take_body(self) -> bytes:
-        """Return the body, and keep it no longer: its task may run for a long time."""
+        """Return the body and drop it, since the task of the request may run for a long time."""
         body, self.body = self.body, b""
         return body
 
@@ -46,7 +46,7 @@ CLOSE = (b"connection", b"close")
 FOUND_TENANT = "apcore_a2a.found_tenant"
 """Key of the `Tenant` in the ASGI scope of a request in a tenant."""
 NO_STORE = (b"cache-control", b"private, no-store")
-"""Responses are for their caller alone (RFC 9111 §5.2.2.5)."""
+"""Responses are only for their caller (RFC 9111 §5.2.2.5)."""
 EVENT_STREAM_HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-store"),
@@ -73,9 +73,9 @@ async def read_body(
 
     Args:
         receive: ASGI's `receive`.
-        limit: The most bytes of a body.
-        body_bytes: Counts them; a small body is not counted, so that tasks can be canceled even
-            if there is no memory for more.
+        limit: Maximum size of the body, in bytes.
+        body_bytes: Counts its bytes; a small body is not counted, so that tasks can be canceled
+            even if there is no memory for more.
 
     Returns:
         The body, or the error if it is larger (RFC 9110 §15.5.14) or there is no memory for it;
@@ -110,14 +110,14 @@ async def read_body(
 
 
 def request_headers(scope: Scope) -> dict[str, str]:
-    """Return the request's headers; of a repeated one, the last counts."""
+    """Return the request's headers; of repeated headers, only the last."""
     return {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
 
 
 def naming_extensions(scope: Scope, send: Send) -> Send:
-    """Return a `send` that names those of the requested extensions that the agent has.
+    """Return a `send` that adds a header with the requested extensions that the agent supports.
 
-    The response has the header of the request: `A2A-Extensions`, or the name it had in 0.3.
+    The header is that of the request: `A2A-Extensions`, or `X-A2A-Extensions` in 0.3.
     """
     headers: list[tuple[bytes, bytes]] = []
     for header in EXTENSION_HEADERS:
@@ -126,16 +126,16 @@ def naming_extensions(scope: Scope, send: Send) -> Send:
         if known := requested & EXTENSIONS:
             headers.append((header, b", ".join(sorted(known))))
 
-    async def send_named(message: Message) -> None:
+    async def send_with_extensions(message: Message) -> None:
         if message["type"] == "http.response.start":
             message = {**message, "headers": [*message["headers"], *headers]}
         await send(message)
 
-    return send_named if headers else send
+    return send_with_extensions if headers else send
 
 
 def retry_headers(error: Exception) -> list[tuple[bytes, bytes]]:
-    """Return `Retry-After` for an error that may pass (RFC 9110 §10.2.3); else no headers."""
+    """Return `Retry-After` for a temporary error (RFC 9110 §10.2.3), else no headers."""
     if not isinstance(error, TooMuchError):
         return []
     close = [CLOSE] if error.status == 503 else []
@@ -236,8 +236,9 @@ class Endpoint(ABC):
         with Connection(receive) as connection, suppress(ClientDisconnectedError):
             headers = request_headers(scope)
             root_path = scope.get("root_path", "") if tenant is None else agent_root_path(scope)
-            known, client = caller_of(scope), client_of(scope)
-            caller = Caller(*known, headers, connection, root_path, tenant, client)
+            principal, identity = caller_of(scope)
+            client = client_of(scope)
+            caller = Caller(principal, identity, headers, connection, root_path, tenant, client)
             body_bytes = BodyBytes(self._memory, caller.client, connection)
             body, is_complete = await read_body(receive, self._max_body, body_bytes)
             if isinstance(body, A2AError):
@@ -247,14 +248,14 @@ class Endpoint(ABC):
             if not headers.keys().isdisjoint(EXTENSION_NAMES):
                 send = naming_extensions(scope, send)
             request = HttpRequest(scope, body, len(body), caller)
-            del body  # the request alone has it, until it is parsed
+            del body  # only the request holds it, until it is parsed
             await self.answer(target, request, send)
 
     async def decode(self, request: HttpRequest, function: Callable[..., T], *args: Any) -> T:
-        """Call a *function* that decodes the body; in a thread of its own for a large body.
+        """Call a *function* that decodes the body, in a thread if the body is large.
 
-        A megabyte of small values takes some 100 ms, in which small requests are answered. One
-        large body is decoded at a time.
+        A megabyte of small values takes some 100 ms; meanwhile, small requests are answered. Only
+        one large body is decoded at a time.
         """
         if request.size > LARGE_BODY:
             return await large_values.call(function, *args)

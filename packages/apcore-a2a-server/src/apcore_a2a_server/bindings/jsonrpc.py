@@ -25,7 +25,7 @@ VERSIONS = frozenset({"", "0.3", "1.0"})
 """Accepted protocol versions, without patch numbers; the method name decides the dialect."""
 MISSING_ID = "The request must have an id: a string or a number"
 STREAMS_OF_0_3 = frozenset({"message/stream", "tasks/resubscribe"})
-"""Methods whose every response is a stream, even a refusal (A2A 0.3 §3.3.1)."""
+"""Methods that always respond with a stream, even to refuse a request (A2A 0.3 §3.3.1)."""
 
 
 class JsonRpc(Endpoint):
@@ -34,7 +34,7 @@ class JsonRpc(Endpoint):
     Args:
         handler: The operations of the protocol.
         mapper: Converts exceptions into JSON-RPC errors.
-        landing: Responds to other methods than POST.
+        landing: Responds to methods other than POST.
         memory: The bytes that the process keeps.
         max_body: Maximum size of a body, in bytes.
         max_values: Maximum number of JSON values in a body.
@@ -62,7 +62,7 @@ class JsonRpc(Endpoint):
         return None
 
     async def refuse(self, send: Send, error: errors.A2AError, headers: Headers = ()) -> None:
-        """Send a body's error, which has no id and no dialect, as the body is not read."""
+        """Send an error about the body, without id and dialect: they would be in the body."""
         code, status = -32600, 413
         if isinstance(error, TooMuchError):
             code, status = error.code, error.status
@@ -114,7 +114,7 @@ class JsonRpc(Endpoint):
 
 
 def _success(response: Json, result: Json | bytes) -> Json | bytes:
-    """Return the response with its result, which may be JSON already."""
+    """Return the response with its result, which may be encoded already."""
     if not isinstance(result, bytes):
         return {**response, "result": result}
     return dump_json(response).removesuffix(b"}") + b',"result":' + result + b"}"

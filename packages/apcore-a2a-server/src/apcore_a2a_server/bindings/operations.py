@@ -17,7 +17,7 @@ from apcore_a2a_server.modules.threads import large_values
 from apcore_a2a_server.store import DiskFullError, Payload, UnavailableError
 
 LARGE_RESULT = 64 * 1024  # bytes
-"""Tasks and pages of tasks that are larger than this are encoded in a thread."""
+"""Larger tasks and pages of tasks are encoded in a thread."""
 
 Operation: TypeAlias = Callable[[Handler, Request], Awaitable[Any]]
 
@@ -65,7 +65,7 @@ class Stream(NamedTuple):
 
 
 class Params(NamedTuple):
-    """The params of a request: the SDK's message and, for a send, its parts in original JSON."""
+    """The params of a request: the SDK's message and, for a send, its parts as sent in JSON."""
 
     message: Any
     json_parts: Any
@@ -124,7 +124,7 @@ async def call(method: str, params: Params, handler: Handler, caller: Caller) ->
     """Call the operation of *method*.
 
     Returns:
-        What the operation returns, before it is adapted to the request and encoded.
+        The result of the operation, before it is adapted to the request and encoded.
 
     Raises:
         A2AError: The operation refuses the request.
@@ -154,7 +154,7 @@ def _encode_page(
 def _dump_page(
     dialect: V1, request: a2a.ListTasksRequest, page: a2a.ListTasksResponse, length: int | None
 ) -> bytes:
-    """Return a page as JSON, encoded task by task so that other threads get a turn in between."""
+    """Return a page as JSON, encoded task by task so that other threads run in between."""
     artifacts = dialect.version == "0.3" or request.include_artifacts
     tasks = [dump_json(dialect.task(task, length, artifacts=artifacts)) for task in page.tasks]
     empty_page = dump_json({**_page_members(dialect, page), "tasks": []})
@@ -183,6 +183,6 @@ def history_length(params: Params) -> int | None:
 
 def _last_event_id(caller: Caller) -> int | None:
     """Return the version in the header `Last-Event-ID`; None if it is missing or not a version."""
-    # other ids are ignored: browsers send the id of the last event, whichever server it came from
+    # other ids are ignored: a browser may send the id of an event from another server
     text = caller.headers.get("last-event-id", "")
     return int(text) if text.isascii() and text.isdigit() and len(text) < 16 else None

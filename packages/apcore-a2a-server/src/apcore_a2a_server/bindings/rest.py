@@ -50,9 +50,9 @@ ROUTES: Routes = [
     )
 ]
 ENCODED_SLASH = "\udc2f"
-"""Mark for a `%2F` in a path, which servers decode so that it looks like the end of a segment.
+"""Stands for `%2F` in a path, which servers decode into a slash that would end the segment.
 
-No client can send it: it is a character that UTF-8 cannot encode.
+No client can send this character, since UTF-8 cannot encode it.
 """
 NUMBERS = {"historyLength", "history_length", "limit", "pageSize", "page_size"}
 BOOLEANS = {"includeArtifacts", "include_artifacts"}
@@ -75,8 +75,8 @@ STATUSES: dict[type[Exception], tuple[int, str]] = {
 }
 """The HTTP status and the name of `google.rpc.Code` for each error (§11.6).
 
-For media types the protocol names 415 in 1.0.0 and 400 in 1.0.1. 415 is what HTTP has for them
-(RFC 9110 §15.5.16), and the reason in the error says the same.
+For media types, the protocol specifies 415 in 1.0.0 and 400 in 1.0.1. HTTP has 415 for them (RFC
+9110 §15.5.16), and the reason in the error tells clients of 1.0.1 the same.
 """
 
 
@@ -89,7 +89,7 @@ class Rest(Endpoint):
     """The dialect of results, if it is not that of the methods."""
 
     async def find(self, scope: Scope, send: Send) -> tuple[str, Json] | None:
-        """Return the method and the params in the path; answer others with 404 or 405."""
+        """Return the method and the params in the path; refuse unknown ones with 404 or 405."""
         path = operation_path(scope)
         target = route(scope["method"], path, self.routes)
         if target is None and (verbs := allowed_verbs(path, self.routes)):
@@ -125,10 +125,10 @@ class Rest(Endpoint):
             await respond(send, self.document(method, result), media_type=self.media_type)
 
     def check_version(self, request: HttpRequest) -> None:
-        """Refuse requests of another version.
+        """Refuse requests of protocol versions other than 1.0.
 
         Raises:
-            VersionNotSupportedError: `A2A-Version` names one.
+            VersionNotSupportedError: `A2A-Version` names another version.
         """
         if protocol_version(request) not in ("", "1.0"):
             raise VersionNotSupportedError
@@ -161,7 +161,7 @@ def error_status(rpc_error: Json, error: Exception) -> tuple[int, Json]:
 
 
 def not_found() -> Response:
-    """Return the response to a path that is no route, or whose tenant is unknown."""
+    """Return the response to a path that is not a route, or has an unknown tenant."""
     error = MethodNotFoundError(NO_ROUTE)
     status, document = error_status(ErrorMapper().to_jsonrpc_error(error), error)
     headers = {"cache-control": "private, no-store"}

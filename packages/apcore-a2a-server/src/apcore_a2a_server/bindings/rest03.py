@@ -65,12 +65,12 @@ class Rest03(Rest):
         await respond(send, DIALECT.error(rpc_error), status=status, headers=headers)
 
     def check_version(self, request: HttpRequest) -> None:
-        """Take any version: the path has named it."""
+        """Accept any `A2A-Version`: the path determines the version."""
 
     def body_params(self, method: str, request: HttpRequest) -> Json:
-        """Return the params of a method that are in the body, in the form of JSON-RPC."""
+        """Return the params of a method that are in the body, as JSON-RPC would have them."""
         return READERS.get(method, dict)(super().body_params(method, request))
 
     def document(self, method: str, result: Any) -> Any:
-        """Return the body for the *result* of a method, in the form of the SDK of 0.3."""
+        """Return the body for the *result* of a method, as the SDK of 0.3 writes it."""
         return WRITERS[method](result) if method in WRITERS else result

@@ -18,7 +18,7 @@ class TenantRoute(BaseRoute):
 
     Args:
         tenants: The tenants.
-        routes: The routes of the agent; health is of the whole agent, not of a tenant.
+        routes: The routes of the agent; `/health` is left out, since it is for the whole agent.
         default: The application for other paths.
     """
 
@@ -32,7 +32,7 @@ class TenantRoute(BaseRoute):
         return (Match.FULL, {}) if TENANT in scope else (Match.NONE, {})
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Respond within the tenant; answer 404 if the caller has no tenant of that name."""
+        """Pass the request to the tenant; answer 404 if the caller may not call it."""
         _, identity = caller_of(scope)
         tenant = await self._tenants.find(scope[TENANT], identity)
         if tenant is None:
