@@ -72,7 +72,7 @@ LEAK = re.compile(
 """Text that only operators may see."""
 
 
-def look_over(text: str) -> None:
+def check_no_leaks(text: str) -> None:
     """Check that a response leaks no internals."""
     leak = LEAK.search(text)
     assert not leak, f"{leak and leak.group()!r} in {text[:1000]}"
@@ -174,7 +174,7 @@ class Answer:
 
     def check(self) -> None:
         """Check the invariants of every response."""
-        look_over(self.response.text)
+        check_no_leaks(self.response.text)
         if self.restful or not self.is_json:
             assert self.code is None or self.is_too_large or self.status == STATUSES[self.code]
             return

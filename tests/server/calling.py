@@ -28,8 +28,8 @@ class Caller:
 
     Attributes:
         client: The SDK's client; its sends are streams.
-        blocking: The same, whose sends wait for their task.
-        stub: The methods as they are on the wire.
+        blocking: A client of the SDK that waits for its tasks.
+        stub: The generated methods, without a client.
         peer: A client of the same agent over HTTP.
         address: The address of the agent.
         channel: The connection.

@@ -29,7 +29,7 @@ class Host:
         await self._app(scope, receive, send)
 
     def tasks(self) -> int:
-        """Return the number of asyncio tasks in the loop, without the counting one."""
+        """Return the number of asyncio tasks in the loop, except the one that counts them."""
 
         async def count() -> int:
             return len(asyncio.all_tasks()) - 1

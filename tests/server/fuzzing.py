@@ -100,9 +100,9 @@ def described(descriptor: Descriptor) -> Json:
     choices = [field.json_name for field in descriptor.fields if _is_choice(field)]
     needed = [field.json_name for field in descriptor.fields if _is_required(field)]
     fixed = {name: schema for name, schema in members.items() if name not in choices}
-    ways = [{**fixed, name: members[name]} for name in choices] or [fixed]
+    alternatives = [{**fixed, name: members[name]} for name in choices] or [fixed]
     whole = {"type": "object", "required": [*needed, *choices]}
-    return {"anyOf": [{**whole, "properties": way} for way in ways]}
+    return {"anyOf": [{**whole, "properties": properties} for properties in alternatives]}
 
 
 def _described(field: FieldDescriptor) -> Json:
@@ -255,8 +255,8 @@ def values(schema: Json) -> Values:
             return st.just(value)
         case {"enum": list(choices)}:
             return st.sampled_from(choices)
-        case {"anyOf": list(ways)}:
-            return st.one_of(*map(values, ways))
+        case {"anyOf": list(alternatives)}:
+            return st.one_of(*map(values, alternatives))
         case {"properties": dict(members)}:
             return _objects(members, schema.get("required", ()))
         case {"items": dict(items)}:
@@ -396,11 +396,20 @@ edits: st.SearchStrategy[Edit] = st.one_of(
 
 IDS: list[Any] = [None, "", "x" * 300, 0, -1, 1.5, 2**70, True, [], {}, "\ud800", "@working", 1e22]
 VERSIONS: list[Any] = ["1.0", "2", 2.0, 2, None, "", []]
-OTHERS: list[Any] = ["", "send", "message/Send", "rpc.discover", "SendMessage\0", "__init__", 5, []]
+BAD_METHODS: list[Any] = [
+    "",
+    "send",
+    "message/Send",
+    "rpc.discover",
+    "SendMessage\0",
+    "__init__",
+    5,
+    [],
+]
 envelopes: st.SearchStrategy[Change] = st.one_of(
     st.sampled_from(VERSIONS).map(setting("jsonrpc")),
     st.sampled_from(IDS).map(setting("id")),
-    st.sampled_from([*OTHERS, *METHODS]).map(setting("method")),
+    st.sampled_from([*BAD_METHODS, *METHODS]).map(setting("method")),
     odd.map(setting("params")),
     st.sampled_from(["jsonrpc", "id", "method", "params"]).map(without),
     st.sampled_from(BATCHES),
@@ -444,19 +453,26 @@ def broken(draw: st.DrawFn, body: bytes) -> bytes:
 
 # Cases
 
-ASKED = [*["1.0", "0.3", "0.3.0", "1.0.7", "", " 1.0 "] * 3, "2.0", "x", "1.0,0.3", "\xff", "1" * 9]
+VERSION_HEADERS = [
+    *["1.0", "0.3", "0.3.0", "1.0.7", "", " 1.0 "] * 3,
+    "2.0",
+    "x",
+    "1.0,0.3",
+    "\xff",
+    "1" * 9,
+]
 MEDIA_TYPES = ["application/json", "application/a2a+json", "APPLICATION/JSON;a", "", "a/b;c=\xff"]
 EVENT_IDS = ["0", "1", "2", "99999", "-1", "x", "1" * 20, "\xb2", "\xb9", "1.5", " 1"]
 headers: st.SearchStrategy[dict[str, str]] = st.one_of(
-    st.fixed_dictionaries({"a2a-version": st.sampled_from(ASKED)}),
+    st.fixed_dictionaries({"a2a-version": st.sampled_from(VERSION_HEADERS)}),
     st.fixed_dictionaries({"content-type": st.sampled_from(MEDIA_TYPES)}),
     st.fixed_dictionaries({"last-event-id": st.sampled_from(EVENT_IDS)}),
 )
-FEW = {name for name in METHODS if "push" in name.lower() or "Card" in name}
+REFUSED = {name for name in METHODS if "push" in name.lower() or "Card" in name}
 """Methods that are always refused."""
 SENDS = {name for name, (_, kind, _) in METHODS.items() if kind.DESCRIPTOR.name.startswith("Send")}
-methods = st.sampled_from([*METHODS, *sorted(METHODS.keys() - FEW) * 2, *sorted(SENDS) * 5])
-WAYS = [*["as it is"] * 3, *["spoiled"] * 5, "in an envelope", "retyped", "broken"]
+methods = st.sampled_from([*METHODS, *sorted(METHODS.keys() - REFUSED) * 2, *sorted(SENDS) * 5])
+CORRUPTIONS = [*["as it is"] * 3, *["spoiled"] * 5, "in an envelope", "retyped", "broken"]
 
 
 @dataclass(frozen=True)
@@ -483,15 +499,16 @@ class Case:
 @st.composite
 def cases(draw: st.DrawFn) -> Case:
     """Draw a request for any method, valid or corrupted in one of several ways."""
-    method, way = draw(methods), draw(st.sampled_from(WAYS))
+    method, corruption = draw(methods), draw(st.sampled_from(CORRUPTIONS))
     request = draw(requests(method))
     if "message" in request.get("params", ()) and draw(often):
         request["params"] = aimed(draw, request["params"], modern="/" not in method)
-    if way == "spoiled":
+    if corruption == "spoiled":
         request = spoiled(draw, request)
-    elif way == "in an envelope":
+    elif corruption == "in an envelope":
         request = draw(envelopes)(request)
     text = json.dumps(request, ensure_ascii=draw(often))
-    body = (retyped(draw, text) if way == "retyped" else text).encode(errors="surrogatepass")
-    body = broken(draw, body) if way == "broken" else body
+    text = retyped(draw, text) if corruption == "retyped" else text
+    body = text.encode(errors="surrogatepass")
+    body = broken(draw, body) if corruption == "broken" else body
     return Case(body, draw(headers) if draw(st.booleans()) else {})

@@ -23,7 +23,7 @@ from starlette.applications import Starlette
 
 from tests.serving import PATIENCE, listener
 
-from .asking import ROUTES, Agent, Answer, Json, look_over, state_of
+from .asking import ROUTES, Agent, Answer, Json, check_no_leaks, state_of
 from .modules import Inputs, Module
 
 WAYS = ["0.3", "1.0", "REST"]
@@ -31,7 +31,7 @@ NEEDS_APPROVAL = ModuleAnnotations(requires_approval=True)
 
 
 class Does(Module):
-    """A module that awaits *action*; *attributes* are a module's, such as `annotations`."""
+    """A module that awaits *action*, with attributes of modules such as `annotations`."""
 
     def __init__(
         self, action: Callable[[Inputs, "Context[Any]"], Awaitable[Any]], **attributes: Any
@@ -170,7 +170,7 @@ class Stream:
         number = 0
         async with aclosing(cast("AsyncGenerator[str]", self.response.aiter_lines())) as lines:
             async for line in lines:
-                look_over(line[:10_000])
+                check_no_leaks(line[:10_000])
                 name, _, value = line.partition(": ")
                 if name == "id":
                     number = int(value)

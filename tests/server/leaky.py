@@ -400,7 +400,7 @@ class LeakyApprovalHandler:
 
 
 class DuckExecutor:
-    """An executor of another make, without a pipeline; the server validates before it calls."""
+    """An executor that is not apcore's and has no pipeline, so the server validates calls."""
 
     def __init__(self, registry: apcore.Registry) -> None:
         self.registry = registry

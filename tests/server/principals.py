@@ -283,17 +283,17 @@ class Owner:
 class ProbedServer:
     """A real server with ada's tasks, and strangers who probe them."""
 
-    def __init__(self, url: str, owner: Owner, strange: str) -> None:
+    def __init__(self, url: str, owner: Owner, stranger: str) -> None:
         self.url = url
         self.owner = owner
-        self._strange = strange
+        self._stranger = stranger
 
     @contextmanager
     def stranger(self) -> Iterator[httpx.Client]:
         """Yield a client of a principal that is new to the server."""
         new = f"{uuid4().hex}.example.com"
         named = {"another name": {"x-name": new}, "another issuer": {"x-issuer": f"https://{new}"}}
-        headers = {**ADA, **named[self._strange]}
+        headers = {**ADA, **named[self._stranger]}
         with httpx.Client(base_url=self.url, headers=headers, trust_env=False) as client:
             yield client
 

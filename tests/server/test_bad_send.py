@@ -201,7 +201,7 @@ def test_a_null_content_counts_as_absent(agent: Agent, part: Json) -> None:
 
 
 @pytest.mark.parametrize("kind", ["video", "", 5, [], {}, "data", "file"])
-def test_a_part_of_another_kind_than_its_content_is_invalid_params_in_0_3(
+def test_a_part_whose_kind_does_not_fit_its_content_is_invalid_params_in_0_3(
     old: Agent, kind: object
 ) -> None:
     assert old.send("echo", {"kind": kind, "text": "hello"}).code == -32602

@@ -1,4 +1,4 @@
-"""A blocking send is answered with a task that has settled, or told to try again."""
+"""A blocking send gets a task that has settled, or an error that asks the client to retry."""
 
 import asyncio
 from pathlib import Path
@@ -17,7 +17,7 @@ REPEATABLE = ModuleAnnotations(idempotent=True)
 
 
 @pytest.mark.parametrize("way", ["0.3", "1.0", "REST"])
-async def test_a_blocking_send_waits_until_a_lost_task_was_taken_over(
+async def test_a_blocking_send_waits_until_its_lost_task_is_taken_over(
     way: str, tmp_path: Path
 ) -> None:
     runs = 0

@@ -87,7 +87,7 @@ async def test_head_returns_only_the_headers(peer: Peer, path: str) -> None:
 
 @pytest.mark.parametrize("path", [*PATHS, "/health"])
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])
-async def test_pages_refuse_other_methods_than_get_and_head(
+async def test_pages_refuse_methods_other_than_get_and_head(
     peer: Peer, path: str, method: str
 ) -> None:
     response = await peer.client.request(method, path)

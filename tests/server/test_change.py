@@ -1,4 +1,4 @@
-"""The function that changes tasks refuses whoever is late; a refused creation leaves nothing."""
+"""Changes of tasks that come too late are refused; a refused creation leaves nothing behind."""
 
 from dataclasses import replace
 
@@ -11,14 +11,14 @@ from apcore_a2a_server.store.live import LiveTasks
 from apcore_a2a_server.store.testing.samples import new_record
 
 pytestmark = pytest.mark.anyio
-BEFORE, NOW = b"the first question", b"the second question"
+FIRST, SECOND = b"the first question", b"the second question"
 
 
 async def paused() -> LiveTasks:
     """Return live tasks with the task "t", which waits for the answer to its second question."""
     tasks = LiveTasks(InMemoryTaskStore())
     await create(tasks, replace(new_record("t"), resume=None))
-    for question in (BEFORE, NOW):
+    for question in (FIRST, SECOND):
         await change(
             tasks, "t", NewState(INPUT_REQUIRED, resume=question), expect={WORKING, INPUT_REQUIRED}
         )
@@ -28,8 +28,8 @@ async def paused() -> LiveTasks:
 async def test_an_answer_to_an_earlier_question_changes_nothing() -> None:
     tasks = await paused()
     with pytest.raises(StaleTaskError):
-        await change(tasks, "t", NewState(WORKING), expect={INPUT_REQUIRED}, pause=BEFORE)
-    record = await change(tasks, "t", NewState(WORKING), expect={INPUT_REQUIRED}, pause=NOW)
+        await change(tasks, "t", NewState(WORKING), expect={INPUT_REQUIRED}, pause=FIRST)
+    record = await change(tasks, "t", NewState(WORKING), expect={INPUT_REQUIRED}, pause=SECOND)
     assert record.task.status.state == WORKING
 
 

@@ -135,7 +135,7 @@ async def acting(peer: Peer, name: str) -> AsyncIterator[Peer]:
 
 
 async def shown(peer: Peer, page: str = PUBLIC) -> set[str]:
-    """Return the skills on a card, after checking that all of the card agrees."""
+    """Return the skills on a card, after checking that its members agree."""
     card = (await peer.client.get(page)).raise_for_status().json()
     skills = {skill["id"] for skill in card["skills"]}
     (extension,) = card["capabilities"]["extensions"]
@@ -347,7 +347,7 @@ async def test_the_cards_declare_the_schemes_to_clients_of_both_versions(
 
 
 class Clock:
-    """Recalls the time that a test wants it to be."""
+    """A clock that a test sets."""
 
     def __init__(self) -> None:
         self.now = 1000.0

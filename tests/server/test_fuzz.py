@@ -22,7 +22,7 @@ from jsonschema import ValidationError
 from tests.e2e.bindings import OLD, RESULTS, SCHEMAS, check_details
 from tests.e2e.wire import parse
 
-from .asking import Agent, Json, look_over, state_of
+from .asking import Agent, Json, check_no_leaks, state_of
 from .fuzzing import COSTLY, INPUTS, KINDS, Case, cases
 from .inloop import NEEDS_APPROVAL, Does, app_of, give_back
 from .modules import Inputs, registry
@@ -36,7 +36,7 @@ PROFILE = settings(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 
-PATIENCE, SLACK, RUN_LIMIT = 2.0, 4.0, 300.0
+CLIENT_TIMEOUT, SLACK, RUN_LIMIT = 2.0, 4.0, 300.0
 """Seconds until clients disconnect, until that takes effect, and that a run may take."""
 
 GUILTY = {"raises", "raises.later", "raises.stream", "puts", "puts.stream", "nested"}
@@ -124,7 +124,7 @@ def judge(sent: bytes, reply: Reply) -> None:
             _judge_error(request, answer)
         else:
             _judge_result(request, answer)
-    look_over(reply.body.decode().replace('\\"', '"'))
+    check_no_leaks(reply.body.decode().replace('\\"', '"'))
 
 
 def _judge_error(request: Json, answer: Json) -> None:
@@ -318,7 +318,7 @@ class Fuzzed:
         async def receive() -> Json:
             if bodies:
                 return {"type": "http.request", "body": bodies.pop()}
-            await asyncio.sleep(PATIENCE)
+            await asyncio.sleep(CLIENT_TIMEOUT)
             reply.hung_up = True
             return {"type": "http.disconnect"}
 
@@ -327,7 +327,7 @@ class Fuzzed:
 
         sent = [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]
         scope = {"type": "http", "method": "POST", "path": "/", "query_string": b""}
-        async with asyncio.timeout(PATIENCE + SLACK):
+        async with asyncio.timeout(CLIENT_TIMEOUT + SLACK):
             await self.app({**scope, "headers": sent}, receive, send)
 
     def _has_threads(self) -> bool:

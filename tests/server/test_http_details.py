@@ -120,7 +120,7 @@ async def test_a_push_config_whose_id_has_a_slash_is_found_below_a_mount() -> No
     "path",
     ["/tasks%2Ft1", "/tasks/t1%2Fx:cancel/y", "/a%2Fb/c/tasks", "/acme%2Ftasks", "/acme%2Fx/tasks"],
 )
-async def test_an_encoded_slash_separates_no_segments(path: str) -> None:
+async def test_an_encoded_slash_does_not_separate_segments(path: str) -> None:
     async with serving(MODULES, tenants={"acme": "work"}) as peer:
         assert (await peer.client.get(path)).status_code == 404
 
@@ -156,7 +156,7 @@ async def test_requested_extensions_may_come_in_several_headers(way: str) -> Non
 
 @every_way
 @pytest.mark.parametrize("headers", [{}, {"A2A-Extensions": "https://example.com/x, ,"}])
-async def test_no_extension_is_named_that_was_not_requested_or_is_unknown(
+async def test_extensions_that_are_unknown_or_not_requested_are_not_named(
     way: str, headers: dict[str, Any]
 ) -> None:
     async with serving(MODULES, way) as peer:

@@ -84,12 +84,12 @@ def places(value: Any) -> Iterator[tuple[Any, ...]]:
         yield from ((key, *rest) for rest in places(item))
 
 
-def replaced(value: Any, way: tuple[Any, ...], by: object) -> Any:
-    """Return a copy of a JSON value with the value at path *way* replaced."""
+def replaced(value: Any, path: tuple[Any, ...], by: object) -> Any:
+    """Return a copy of a JSON value with the value at *path* replaced."""
     copy = holder = deepcopy(value)
-    for key in way[:-1]:
+    for key in path[:-1]:
         holder = holder[key]
-    holder[way[-1]] = by
+    holder[path[-1]] = by
     return copy
 
 
@@ -100,10 +100,10 @@ def wrong_values(site: Site) -> None:
         part = agent.part(data={"note": INPUT})
         more = {"contextId": MARK, "metadata": {INPUT: INPUT}, "extensions": [INPUT]}
         params = {**agent.params("works", part, **more), "configuration": configuration}
-        for way in places(params):
-            wrong = MARK if way[-1] == "skillId" else INPUT
+        for path in places(params):
+            wrong = MARK if path[-1] == "skillId" else INPUT
             for value in (wrong, {wrong: wrong}, [[wrong]], 7):
-                agent.ask("send", replaced(params, way, value))
+                agent.ask("send", replaced(params, path, value))
 
 
 def wrong_operations(site: Site) -> None:
@@ -142,12 +142,12 @@ def webhooks(site: Site) -> None:
         part = agent.part(data={"note": INPUT})
         params = {**agent.params("works", part), "configuration": {name: HOOKS}}
         task = agent.ask("send", params).task["id"]
-        for way in places(HOOKS):
+        for path in places(HOOKS):
             for value in ("c0ffee", f"http://{{}}c0ffee\r\n{NOTE}", {"c0ffee": "c0ffee"}, [5]):
-                wrong = replaced(HOOKS, way, value)
+                wrong = replaced(HOOKS, path, value)
                 hook = wrong if agent.modern else {"pushNotificationConfig": wrong}
                 agent.ask("send", {**params, "configuration": {name: wrong}})
-                if way == ("url",):  # some others are valid, and their owner may read them
+                if path == ("url",):  # some others are valid, and their owner may read them
                     agent.ask("push set", {"taskId": task, **hook})
 
 

@@ -1,4 +1,4 @@
-"""The caller's identity in modules, and access decisions by ACLs and executors of any make."""
+"""The caller's identity in modules, and access decisions by any ACLs and executors."""
 
 import asyncio
 import threading
@@ -91,12 +91,12 @@ async def ask(inputs: Inputs, context: "Context[Any]") -> Inputs:
     return identify(inputs, context)
 
 
-async def hand_on(inputs: Inputs, context: "Context[Any]") -> Any:
+async def pass_on(inputs: Inputs, context: "Context[Any]") -> Any:
     executor: Any = context.executor
     return await executor.call_async(inputs["to"], {"to": "async"}, context)
 
 
-def hand_on_in_thread(inputs: Inputs, context: "Context[Any]") -> Any:
+def pass_on_in_thread(inputs: Inputs, context: "Context[Any]") -> Any:
     executor: Any = context.executor
     return executor.call(inputs["to"], {"to": "async"}, context)
 
@@ -104,8 +104,8 @@ def hand_on_in_thread(inputs: Inputs, context: "Context[Any]") -> Any:
 MODULES = {
     "async": Does(identify_later),
     "thread": DoesInThread(identify),
-    "nested": Does(hand_on),
-    "nested.thread": DoesInThread(hand_on_in_thread),
+    "nested": Does(pass_on),
+    "nested.thread": DoesInThread(pass_on_in_thread),
     "asks": Does(ask),
     "guarded": Does(identify_later, annotations=NEEDS_APPROVAL),
 }
@@ -191,7 +191,7 @@ async def test_concurrent_callers_are_never_mixed_up(way: str) -> None:
         meeting_of_threads.wait(10)
         return identify(inputs, context)
 
-    modules = {"async": Does(meet), "thread": DoesInThread(meet_in_thread), "nested": Does(hand_on)}
+    modules = {"async": Does(meet), "thread": DoesInThread(meet_in_thread), "nested": Does(pass_on)}
     names = [f"caller-{number}" for number in range(CALLERS)]
     async with serving({**modules, "streaming": Streams(meet_twice)}, way, auth=Claims()) as peer:
         for skill, to in (("async", ""), ("thread", ""), ("nested", "async")):
@@ -202,7 +202,7 @@ async def test_concurrent_callers_are_never_mixed_up(way: str) -> None:
         assert await asyncio.gather(*streams) == [[facts(name)] * 2 for name in names]
 
 
-# ACLs and executors of another make
+# ACLs and executors that are not apcore's
 
 
 class Checks:
@@ -239,8 +239,8 @@ async def test_an_acl_that_raises_hides_everything() -> None:
         assert await shown_to(peer, "ada", "bob") == [set(), set()]
 
 
-class Other:
-    """An executor of another make with two skills, one of them for ada only."""
+class CustomExecutor:
+    """An executor that is not apcore's with two skills, one of them for ada only."""
 
     def __init__(self) -> None:
         self.registry = registry_of({"text.stats": Does(give_back), "lab": Does(give_back)})
@@ -257,8 +257,8 @@ class Other:
         yield inputs
 
 
-async def test_access_of_an_executor_of_another_make_is_checked_with_validate() -> None:
-    async with serving(Other(), auth=NameAuthenticator()) as peer:
+async def test_access_of_an_executor_that_is_not_apcores_is_checked_with_validate() -> None:
+    async with serving(CustomExecutor(), auth=NameAuthenticator()) as peer:
         assert await shown(peer) == {"text.stats"}
         assert await shown_to(peer, "ada", "bob") == [{"lab", "text.stats"}, {"text.stats"}]
         async with acting(peer, "bob") as bob:
@@ -314,16 +314,15 @@ def disabled() -> Executor:
     return plain(toggle_state=toggles)
 
 
-CASES = {
-    "rules, asked without arguments, do not grant": partial(
-        ruled, arguments={"has_none_of": ["force"]}
-    ),
-    "rules, asked without arguments, deny": partial(refusing, arguments={"has_key": ["force"]}),
-    "a call is one deep, and the question is not": partial(ruled, max_call_depth=0),
-    "the step that decides is taken for apcore's": partial(gated, StricterCheck()),
-    "a module that is switched off is on the cards": disabled,
+MISTAKES = {
+    "rules grant nothing without arguments": partial(ruled, arguments={"has_none_of": ["force"]}),
+    "rules deny nothing without arguments": partial(refusing, arguments={"has_key": ["force"]}),
+    "a call has another depth than the check": partial(ruled, max_call_depth=0),
+    "a derived step is taken for apcore's": partial(gated, StricterCheck()),
+    "a disabled module is on the cards": disabled,
 }
-DIFFERING = [pytest.param(make, id=why) for why, make in CASES.items()]
+"""Mistakes by which the skills on a card could differ from the callable ones."""
+DIFFERING = [pytest.param(make, id=why) for why, make in MISTAKES.items()]
 
 
 @pytest.mark.parametrize("make", [plain, ruled, refusing, *DIFFERING])

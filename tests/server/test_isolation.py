@@ -69,7 +69,7 @@ every_state = pytest.mark.parametrize("state", STATES)
 
 
 @contextmanager
-def world_of(store: str, strange: str) -> Iterator[ProbedServer]:
+def world_of(store: str, stranger: str) -> Iterator[ProbedServer]:
     options: Any = {"auth": Headers(), "task_store": STORES[store](), "default_skill": "recall"}
     options["tenants"] = TENANTS
     if store != "sdk":  # it keeps no webhooks
@@ -78,7 +78,7 @@ def world_of(store: str, strange: str) -> Iterator[ProbedServer]:
         running(registry_of(modules()), **options) as url,
         httpx.Client(base_url=url, headers=ADA, trust_env=False) as client,
     ):
-        yield ProbedServer(url, Owner(client), strange)
+        yield ProbedServer(url, Owner(client), stranger)
 
 
 @pytest.fixture(scope="module", params=WORLDS, ids=" ".join)
@@ -221,7 +221,7 @@ async def test_without_authentication_all_callers_share_their_tasks(way: str) ->
 
 
 async def refused(other: Peer, task_id: str) -> None:
-    """Check that a stranger can do nothing about a task."""
+    """Check that a stranger can do nothing with a task."""
     for operation in ("get", "cancel", "subscribe"):
         assert (await other.ask(operation, {"id": task_id})).code == -32001
     for operation in ("send", "stream"):

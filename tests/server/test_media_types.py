@@ -39,7 +39,7 @@ async def test_a_file_for_a_skill_that_takes_none_is_an_unsupported_content_type
 
 
 @every_way
-async def test_data_of_another_media_type_than_json_is_an_unsupported_content_type(
+async def test_data_of_a_media_type_other_than_json_is_an_unsupported_content_type(
     way: str,
 ) -> None:
     async with serving(MODULES, way) as peer:

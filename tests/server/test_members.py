@@ -1,4 +1,4 @@
-"""Members of requests: in both spellings of ProtoJSON, and those that must be there."""
+"""Members of requests: both spellings of ProtoJSON, and required members."""
 
 import json
 from typing import Any
@@ -66,7 +66,7 @@ def test_a_page_has_the_size_asked_for_in_either_spelling(agent: Agent, name: st
 
 
 @pytest.mark.parametrize("role", ["ROLE_AGENT", "agent", "", None])
-def test_a_message_of_a_client_is_the_users(agent: Agent, role: str | None) -> None:
+def test_a_message_from_a_client_must_have_the_role_user(agent: Agent, role: str | None) -> None:
     for operation in ("send", "stream"):
         answer = agent.ask(operation, agent.params(role=role))
         assert answer.code == -32602
@@ -74,20 +74,20 @@ def test_a_message_of_a_client_is_the_users(agent: Agent, role: str | None) -> N
 
 
 @pytest.mark.parametrize("message_id", ["", None])
-def test_a_message_has_an_id(agent: Agent, message_id: str | None) -> None:
+def test_a_message_must_have_an_id(agent: Agent, message_id: str | None) -> None:
     answer = agent.ask("send", agent.params(messageId=message_id))
     assert (answer.code, answer.fields) == (-32602, ["params.message.messageId"])
 
 
 @pytest.mark.parametrize("operation", ["get", "cancel", "subscribe"])
 @pytest.mark.parametrize("params", [{}, {"id": ""}, {"id": None}])
-def test_a_request_for_a_task_has_its_id(rpc: Agent, operation: str, params: Json) -> None:
+def test_a_request_for_a_task_must_have_its_id(rpc: Agent, operation: str, params: Json) -> None:
     answer = rpc.ask(operation, params)
     assert (answer.code, answer.fields) == (-32602, ["params.id"])
 
 
 @pytest.mark.parametrize("operation", ["push set", "push get", "push list", "push delete"])
-def test_a_request_for_webhooks_has_the_id_of_the_task(rpc: Agent, operation: str) -> None:
+def test_a_request_for_webhooks_must_have_the_id_of_the_task(rpc: Agent, operation: str) -> None:
     answer = rpc.ask(operation, {"url": "https://example.com/"})
     assert answer.code == -32602
     assert answer.fields in (["params.taskId"], ["params.id"])

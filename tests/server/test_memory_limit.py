@@ -68,7 +68,7 @@ async def start_large(peer: Peer, skill: str = "work") -> str:
 
 
 async def refused(peer: Peer, skill: str = "work") -> None:
-    """Send a large message that must be refused for want of memory."""
+    """Send a large message that must be refused for lack of memory."""
     params = peer.wire.params(skill, peer.part(text=LARGE))
     response = await peer.client.send(peer.request("send", params))
     error = response.json()["error"]
@@ -125,7 +125,7 @@ async def test_deleted_tasks_free_their_bytes() -> None:
         for _ in range(3):
             await send_large(peer)
         await asyncio.sleep(0.06)
-        await peer.send("small")  # logs of ended tasks go when others end
+        await peer.send("small")  # the logs of ended tasks are deleted when another task ends
         await true(lambda: stored_bytes(peer) < UNIT / 10)
 
 
@@ -277,7 +277,7 @@ async def test_the_metrics_have_the_bytes_by_kind() -> None:
 
 
 async def test_a_large_call_is_repeated_from_its_message(tmp_path: Path) -> None:
-    """Its inputs are not stored a second time, and survive as many restarts as there may be."""
+    """Its inputs are not stored a second time, and survive any number of restarts."""
     store = SqliteStore(tmp_path / "agent.db")
     store.restart_pauses = (0, 0, 0)
     gates = [Gate(), Gate(), Gate(), Gate()]

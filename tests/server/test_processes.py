@@ -1,4 +1,4 @@
-"""Modules that declare that they compute run in processes of their own."""
+"""CPU-bound modules run in processes of their own."""
 
 import asyncio
 import logging
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Computes(Module):
-    """A module that does what its input says, and says where."""
+    """A module that does what its input says, and returns the id of its process."""
 
     resources: Any = {"cpu": True}  # noqa: RUF012  # some instances have their own
 
@@ -39,14 +39,14 @@ class Computes(Module):
 
 
 def spin(inputs: Inputs, context: Any) -> None:
-    """Note the process, and compute until it is ended."""
+    """Write the id of the process to a file, and compute until it is killed."""
     Path(inputs["path"]).write_text(str(os.getpid()))
     while True:
         pass
 
 
 def start_another(inputs: Inputs, context: Any) -> None:
-    """Wait for a program, which notes its process."""
+    """Wait for a program that writes the id of its process to a file."""
     command = ["sh", "-c", f"echo $$ > {inputs['path']}; sleep 60"]
     subprocess.run(command, check=True)
 
@@ -60,7 +60,7 @@ def ask(inputs: Inputs, context: Any) -> None:
 
 
 class LocalError(Exception):
-    """An error that takes more than its text."""
+    """An error whose constructor takes more than a message."""
 
     def __init__(self, one: object, two: object) -> None:
         super().__init__(one)
@@ -109,21 +109,21 @@ async def failure(peer: Peer, do: str) -> str:
 
 
 def is_running(process_id: int) -> bool:
-    """Return whether a process runs, and has not ended without a parent that notices."""
+    """Return whether a process is running and not a zombie."""
     try:
         return ") Z " not in Path(f"/proc/{process_id}/stat").read_text()
     except FileNotFoundError:
         return False
 
 
-def note_in(path: Path) -> int:
-    """Return the process that a module has noted, or 0."""
+def read_process_id(path: Path) -> int:
+    """Return the process id in a file, or 0."""
     return int(path.read_text() or 0) if path.exists() else 0
 
 
-async def noted(path: Path) -> int:
-    await true(lambda: note_in(path))
-    return note_in(path)
+async def wait_for_process_id(path: Path) -> int:
+    await true(lambda: read_process_id(path))
+    return read_process_id(path)
 
 
 async def test_a_module_that_computes_runs_in_a_process_that_is_kept_until_the_end() -> None:
@@ -172,17 +172,17 @@ async def test_a_cancel_ends_the_process(tmp_path: Path) -> None:
     path = tmp_path / "id"
     async with serving({"work": Computes(path)}) as peer:
         task_id = await peer.start("work", part(peer, "spin"))
-        process_id = await noted(path)
+        process_id = await wait_for_process_id(path)
         await peer.ask("cancel", {"id": task_id})
         await true(lambda: not is_running(process_id))
         assert await output(peer, "return", value=1)
 
 
-async def test_a_cancel_ends_what_the_module_has_started(tmp_path: Path) -> None:
+async def test_a_cancel_ends_programs_that_the_module_has_started(tmp_path: Path) -> None:
     path = tmp_path / "id"
     async with serving({"work": Computes(path)}) as peer:
         task_id = await peer.start("work", part(peer, "start"))
-        process_id = await noted(path)
+        process_id = await wait_for_process_id(path)
         await peer.ask("cancel", {"id": task_id})
         await true(lambda: not is_running(process_id))
 
@@ -192,13 +192,13 @@ async def test_a_timeout_ends_the_process(tmp_path: Path) -> None:
     async with serving({"work": Computes(path, cpu=1, timeout=1500)}) as peer:
         answer = await peer.send("work", part(peer, "spin"))
         assert answer.task["status"]["message"]["parts"][0]["text"] == "Execution timed out"
-        assert not note_in(path) or not is_running(note_in(path))
+        assert not read_process_id(path) or not is_running(read_process_id(path))
 
 
 @pytest.mark.parametrize(
     ("do", "reason"), [("exit", "exited with 3"), ("die", "was ended by SIGKILL")]
 )
-async def test_a_process_that_ends_fails_its_task_only(
+async def test_a_process_that_ends_fails_only_its_task(
     do: str, reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with serving({"work": Computes()}) as peer:
@@ -223,14 +223,14 @@ async def test_errors_mean_the_same_as_in_the_server(caplog: pytest.LogCaptureFi
     assert "in crash" in caplog.text  # the traceback of the process
 
 
-async def test_as_many_modules_run_at_a_time_as_there_are_cores(
+async def test_no_more_modules_run_at_a_time_than_there_are_cores(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(processes, "count_cores", lambda: 1)
     path = tmp_path / "id"
     async with serving({"work": Computes(path)}) as peer:
         first = await peer.start("work", part(peer, "spin"))
-        await noted(path)
+        await wait_for_process_id(path)
         second = await peer.start("work", part(peer, "return", value=1))
         await asyncio.sleep(0.3)
         assert await peer.state(second) == "working"
@@ -283,7 +283,7 @@ async def test_modules_of_a_folder_are_loaded_from_their_files(tmp_path: Path) -
         assert data["process"] != os.getpid()
 
 
-class Locked(Computes):
+class Unpicklable(Computes):
     """A module that can't be pickled."""
 
     def __init__(self) -> None:
@@ -291,8 +291,8 @@ class Locked(Computes):
         self.function = lambda: None
 
 
-class Waits(Module):
-    """A module that computes, and is asynchronous."""
+class Asynchronous(Module):
+    """An asynchronous module that declares that it is CPU-bound."""
 
     resources: ClassVar[Any] = {"cpu": True}
 
@@ -300,17 +300,17 @@ class Waits(Module):
         return {"process": os.getpid()}
 
 
-class Breaks(Computes):
-    """A module that can't be loaded elsewhere."""
+class Unloadable(Computes):
+    """A module that can't be loaded in another process."""
 
     def __setstate__(self, state: Any) -> None:
         raise OSError("not here")
 
 
 @pytest.mark.parametrize(
-    "module", [Locked(), Waits(), Breaks()], ids=lambda each: type(each).__name__
+    "module", [Unpicklable(), Asynchronous(), Unloadable()], ids=lambda each: type(each).__name__
 )
-async def test_a_module_that_can_run_nowhere_else_runs_in_the_server_and_the_log_says_so(
+async def test_a_module_that_cannot_run_in_a_process_runs_in_the_server_and_is_logged(
     module: Module, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING):
@@ -335,10 +335,10 @@ def test_a_process_ends_with_its_server(tmp_path: Path) -> None:
     with process(served(folder), tmp_path) as server, asking(server) as agent:
         agent.start("squares", parts=[{"data": {"n": 1}}])
         deadline = time.monotonic() + 60
-        while not note_in(path):
+        while not read_process_id(path):
             assert time.monotonic() < deadline
             time.sleep(0.05)
-        process_id = note_in(path)
+        process_id = read_process_id(path)
         server.kill()
         while is_running(process_id):
             assert time.monotonic() < deadline

@@ -75,7 +75,7 @@ def pause(agent: Agent, **members: Any) -> str:
 
 
 def say(hooks: Hooks, word: str, hook: Json, **members: Any) -> Answer:
-    """Answer a paused task with a message that brings a webhook."""
+    """Answer a paused task with a message that includes a webhook."""
     part = hooks.agent.part(text=word)
     return hooks.agent.ask("send", hooks.sending("pay", part, hook=hook, **members))
 

@@ -13,7 +13,7 @@ from .asking import Agent, Answer
 pytestmark = pytest.mark.clock
 
 ROUNDS = 7
-"""The number of measurements; the best one counts, to exclude noise of the machine."""
+"""The number of measurements; the best one counts, since others include noise."""
 
 NOISE = 1.5
 """The tolerance of comparisons, as a factor."""
@@ -85,9 +85,9 @@ def test_a_refusal_takes_no_longer_than_a_send(new: Agent, name: str) -> None:
 
 @pytest.mark.parametrize("name", LARGE)
 def test_a_large_refusal_takes_no_longer_than_a_text_of_its_size(new: Agent, name: str) -> None:
-    refused, taken = around(new, LARGE[name]), around(new, json.dumps("x" * len(LARGE[name])))
+    refused, accepted = around(new, LARGE[name]), around(new, json.dumps("x" * len(LARGE[name])))
     assert new.post(refused).is_too_large
-    assert new.post(taken).state == "completed"
-    limit = NOISE * shortest(lambda: seconds(lambda: new.post(taken)))
+    assert new.post(accepted).state == "completed"
+    limit = NOISE * shortest(lambda: seconds(lambda: new.post(accepted)))
     assert shortest(lambda: seconds(lambda: new.post(refused))) <= limit
     assert shortest(lambda: slowest_beside(new, refused)) <= limit

@@ -10,7 +10,7 @@ from apcore_a2a_server import create_app
 from apcore_a2a_server.fields import OptionError
 from apcore_a2a_server.push import PushSettings
 
-from .asking import Json, look_over
+from .asking import Json, check_no_leaks
 from .inloop import Does, Gate, Peer, Streams, give_back, registry_of, serving
 from .inloop import anyio_backend as anyio_backend
 
@@ -49,7 +49,7 @@ async def send(peer: Peer, skill: str = "work", **members: Any) -> Json:
 
 async def error_of(response: httpx.Response) -> Json:
     await response.aread()
-    look_over(response.text)
+    check_no_leaks(response.text)
     assert response.headers["content-type"] == "application/json"
     error: Json = response.json()
     assert not response.is_success
@@ -81,7 +81,7 @@ async def test_it_is_0_3_whatever_the_version_header_says(peer: Peer, version: s
     assert got.json() == task
 
 
-async def test_the_form_of_the_text_is_accepted_too(peer: Peer) -> None:
+async def test_the_json_of_the_specifications_text_is_accepted_too(peer: Peer) -> None:
     part = {"kind": "data", "data": {"n": 2**53}}
     message = {"kind": "message", "messageId": "m", "role": "user", "parts": [part]}
     body = {"message": message, "metadata": {"skillId": "work"}}
@@ -113,7 +113,7 @@ async def test_a_stream_has_the_events_with_their_versions(peer: Peer) -> None:
 
 
 @pytest.mark.parametrize("verb", ["GET", "POST"])
-async def test_a_subscription_may_use_both_verbs(peer: Peer, gate: Gate, verb: str) -> None:
+async def test_a_subscription_may_use_either_verb(peer: Peer, gate: Gate, verb: str) -> None:
     body = {**sending("wait"), "configuration": {}}
     task = (await peer.client.post("/v1/message:send", json=body)).json()["task"]
     await gate.reached.wait()
@@ -157,7 +157,7 @@ async def test_push_configs_are_set_shown_listed_and_deleted(peer: Peer) -> None
     assert (missing.status_code, missing.json()["code"]) == (404, -32001)
 
 
-async def test_the_path_decides_about_the_task(peer: Peer) -> None:
+async def test_the_path_determines_the_task(peer: Peer) -> None:
     task_id, other_id = (await send(peer))["id"], (await send(peer))["id"]
     got = await peer.client.get(f"/v1/tasks/{task_id}", params={"id": other_id})
     assert got.json()["id"] == task_id
@@ -210,7 +210,7 @@ async def test_a_finished_task_accepts_no_message_and_another_media_type_is_refu
     assert (text.status_code, text.json()["code"]) == (415, -32005)
 
 
-async def test_v1_is_no_tenant(peer: Peer) -> None:
+async def test_v1_is_not_a_tenant(peer: Peer) -> None:
     for path in ("/v1/extendedAgentCard", "/v1/.well-known/agent-card.json", "/v1/"):
         assert (await peer.client.get(path)).status_code == 404
 

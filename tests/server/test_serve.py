@@ -381,7 +381,7 @@ class Caller:
         (Caller(), "registry"),
     ],
 )
-def test_an_unsupported_source_is_refused_with_what_it_lacks(source: Any, lacks: str) -> None:
+def test_an_unsupported_source_is_refused_with_its_missing_methods(source: Any, lacks: str) -> None:
     with pytest.raises(TypeError, match=lacks):
         create_app(source)
 

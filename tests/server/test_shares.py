@@ -1,4 +1,4 @@
-"""Shares: one client cannot take all places, so that others still get in."""
+"""Shares: one client cannot use up a limit that others share."""
 
 import asyncio
 import threading
@@ -111,7 +111,9 @@ async def test_a_client_may_have_half_of_the_paused_tasks(
         assert (await sent(peer, one, "pay", wait=True)).response.status_code == 429
 
 
-async def test_of_many_tasks_that_pause_together_no_more_than_half_do() -> None:
+async def test_at_most_half_of_the_paused_tasks_belong_to_a_client_whose_tasks_pause_at_once() -> (
+    None
+):
     modules = {"pay": Does(give_back, annotations=NEEDS_APPROVAL)}
     async with serving(modules, max_tasks=20, auth=Headers()) as peer:
         answers = await asyncio.gather(*(sent(peer, ADA, "pay", wait=True) for _ in range(15)))
@@ -125,7 +127,7 @@ async def ask(inputs: Inputs, context: Any) -> Inputs:
     return inputs
 
 
-async def test_a_module_fails_that_asks_without_a_place_but_not_one_that_asks_again() -> None:
+async def test_asking_without_a_free_place_fails_but_asking_again_does_not() -> None:
     async with serving({"ask": Does(ask)}, max_tasks=2, auth=Headers()) as peer:
         first = (await sent(peer, ADA, "ask", wait=True)).task
         failed = await sent(peer, ADA, "ask", wait=True)
@@ -146,7 +148,7 @@ async def test_the_share_can_be_chosen(share: float | None) -> None:
 
 
 @pytest.mark.parametrize("share", [0, -1, 1.01, float("nan"), "half", True])
-def test_a_share_that_is_no_part_is_refused(share: Any) -> None:
+def test_an_invalid_share_is_refused(share: Any) -> None:
     with pytest.raises(OptionError, match="client_share must be greater than 0 and at most 1"):
         Limits(client_share=share)
 
@@ -167,7 +169,7 @@ async def test_a_gateways_clients_have_shares_of_their_own() -> None:
 
 
 class Held:
-    """A function for threads that records who calls it, and waits."""
+    """A function for threads that records its callers, and waits until it is released."""
 
     def __init__(self) -> None:
         self.release = threading.Event()
@@ -200,7 +202,7 @@ def counted(names: Iterable[str]) -> dict[str, int]:
     return {name: names.count(name) for name in sorted({*names})}
 
 
-async def test_a_client_alone_may_have_all_threads_and_others_still_get_theirs() -> None:
+async def test_a_single_client_may_use_all_threads_and_others_still_get_theirs() -> None:
     pool, held = ThreadPool(4, share=0.5), Held()
     async with calling(pool, held) as call:
         for _ in range(9):
@@ -215,7 +217,7 @@ async def test_a_client_alone_may_have_all_threads_and_others_still_get_theirs()
     assert counted(held.started) == {"ada": 9, "bob": 3, "cat": 1}
 
 
-async def test_without_shares_all_wait_for_all() -> None:
+async def test_without_shares_clients_wait_for_each_other() -> None:
     pool, held = ThreadPool(4), Held()
     async with calling(pool, held) as call:
         for name in ("ada", "ada", "ada", "ada", "bob"):
@@ -224,7 +226,7 @@ async def test_without_shares_all_wait_for_all() -> None:
         assert counted(held.started) == {"ada": 4}
 
 
-async def test_waiting_calls_start_in_turns_of_clients() -> None:
+async def test_clients_take_turns_when_their_calls_wait() -> None:
     pool, order = ThreadPool(1, share=0.5), list[str]()
     held = Held()
     async with calling(pool, held) as call:
@@ -232,7 +234,7 @@ async def test_waiting_calls_start_in_turns_of_clients() -> None:
         await true(lambda: held.started)
         names = ["ada"] * 4 + ["bob"] * 2 + ["cat"]
         calls = [asyncio.ensure_future(pool.run(order.append, n, client=n)) for n in names]
-        await asyncio.sleep(0)  # they wait now
+        await asyncio.sleep(0)  # all of them wait
         held.release.set()
         await asyncio.gather(*calls)
     assert order == ["ada", "bob", "cat", "ada", "bob", "ada", "ada"]
@@ -278,7 +280,7 @@ async def test_a_client_whose_threads_are_stuck_does_not_keep_others_out() -> No
         assert (await peer.ask("send", fine, ADA)).state == "completed"
 
 
-async def test_a_module_that_computes_for_one_client_lets_those_of_others_start() -> None:
+async def test_modules_that_compute_for_one_client_let_those_of_other_clients_start() -> None:
     release, started = threading.Event(), list[str]()
 
     def compute(name: str) -> None:
@@ -290,7 +292,7 @@ async def test_a_module_that_computes_for_one_client_lets_those_of_others_start(
     calls = [asyncio.ensure_future(pool.run(compute, "ada", client="ada")) for _ in range(20)]
     try:
         await true(lambda: len(started) >= 2)
-        await asyncio.sleep(0.1)  # their first windows
+        await asyncio.sleep(0.1)  # time for the pool to find out that they compute
         calls.append(asyncio.ensure_future(pool.run(compute, "bob", client="bob")))
         await true(lambda: "bob" in started)
         assert len(started) < 20

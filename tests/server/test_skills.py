@@ -50,7 +50,7 @@ async def test_a_module_registered_later_becomes_a_skill(way: str, executor: Exe
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_a_removed_module_is_no_skill_any_more(way: str, executor: Executor) -> None:
+async def test_a_removed_module_is_no_longer_a_skill(way: str, executor: Executor) -> None:
     executor.registry.register("old", always({}))
     async with serving(executor, way) as peer:
         before = await card(peer)

@@ -59,7 +59,7 @@ PROFILE = settings(
     suppress_health_check=[HealthCheck.too_slow],
 )
 
-BREATH = 0.01
+THREAD_TIME = 0.01
 """Seconds in which a thread nearly always completes its work."""
 
 RUN_LIMIT, ANSWER_LIMIT, SLACK = 30.0, 60.0, 5.0
@@ -89,7 +89,7 @@ moments: st.SearchStrategy[Moment] = st.sampled_from([None, None, 0, 1, 2, 3, 4,
 
 With a slow store, a round is half of its delay.
 """
-whiles: st.SearchStrategy[Moment] = st.sampled_from([None, 0, 3, 0.6, 3.6, 6.0, 6.0])
+absences: st.SearchStrategy[Moment] = st.sampled_from([None, 0, 3, 0.6, 3.6, 6.0, 6.0])
 
 
 class Clock(selectors.DefaultSelector):
@@ -110,7 +110,7 @@ class Clock(selectors.DefaultSelector):
 
     def select(self, timeout: float | None = None) -> Any:
         threads, idle = self._has_threads(), timeout is None or timeout > 0
-        wait = PATIENCE if idle else BREATH if self._had_threads else 0
+        wait = PATIENCE if idle else THREAD_TIME if self._had_threads else 0
         ready = super().select(wait if threads else 0)
         self._had_threads = threads
         if idle and not ready:
@@ -207,25 +207,25 @@ class Client:
         self.params = params
         self.last = last
         self.gone = asyncio.Event()
-        self.left = inf
+        self.left_at = inf
         self.reply: Json = {}
         self.frames: list[Frame] = []
         self.on_message: Callable[[Client], None] = lambda client: None
         request = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
         self._body = [json.dumps(request).encode()]
-        self.is_there = False
+        self.is_connected = False
         """Whether the client is still waiting for (the rest of) the response."""
         self.since = 0.0
 
     def start(self, app: Any, loop: asyncio.AbstractEventLoop) -> None:
         self.since = loop.time()
-        self.is_there = True
+        self.is_connected = True
         loop.create_task(self.talk(app)).add_done_callback(self._on_done)
 
     def hang_up(self, now: float) -> None:
         self.gone.set()
-        self.is_there = False
-        self.left = now
+        self.is_connected = False
+        self.left_at = now
 
     async def talk(self, app: Any) -> None:
         headers = [(b"last-event-id", b"%d" % self.last)] if self.last is not None else []
@@ -273,7 +273,7 @@ class Client:
         return somewhere or self.is_for(story)
 
     def _on_done(self, task: asyncio.Task[None]) -> None:
-        self.is_there = False
+        self.is_connected = False
         task.result()
 
     async def _receive(self) -> Json:
@@ -312,10 +312,10 @@ class Worker(Module):
             context.services.ask("What now?")
         if run.order == "stall":
             await run.go.wait()
-            self._world.goes_on(run)
+            self._world.check_may_run(run)
         for _ in range(run.order == "take a while" and 7):
             await asyncio.sleep(0)
-            self._world.goes_on(run)
+            self._world.check_may_run(run)
         if run.fails or run.order == "fail":
             raise ValueError(run.order)
         return {"done": run.order}
@@ -328,7 +328,7 @@ class Chunks(Worker):
         with self._world.running(inputs["text"], context) as run:
             for piece in range(2):
                 yield {"piece": piece}
-                self._world.goes_on(run)
+                self._world.check_may_run(run)
                 await asyncio.sleep(0)
             yield await self._obey(run, context)
 
@@ -339,7 +339,7 @@ class Errand(Worker):
     async def _obey(self, run: Run, context: Any) -> Inputs:
         for _ in range(2):
             await context.executor.call_async("guarded", {"text": run.order}, context)
-            self._world.goes_on(run)
+            self._world.check_may_run(run)
         return {"done": run.order}
 
 
@@ -352,7 +352,7 @@ class World(RuleBasedStateMachine):
         self.stories: dict[str, Story] = {}
         self.clients: list[Client] = []
         self.runs: list[Run] = []
-        self.over: dict[str, str] = {}
+        self.final_states: dict[str, str] = {}
         """The final states of tasks that clients have seen."""
         self.hurries = False
         self.store = Store(self.saved)
@@ -412,14 +412,14 @@ class World(RuleBasedStateMachine):
             self._start(Client("SubscribeToTask", {"id": story.id}, last))
             self._advance(then)
 
-    @rule(client=which, then=whiles)
+    @rule(client=which, then=absences)
     def hang_up(self, client: int, then: Moment) -> None:
-        lost = _latest([one for one in self.clients if one.is_there], client)
+        lost = _latest([one for one in self.clients if one.is_connected], client)
         if lost is not None:
             lost.hang_up(self.clock.now)
             self._advance(then)
 
-    @rule(client=which, then=whiles)
+    @rule(client=which, then=absences)
     def come_back(self, client: int, then: Moment) -> None:
         back = _latest([one for one in self.clients if one.gone.is_set()], client)
         story = next((one for one in self.stories.values() if back and back.is_for(one)), None)
@@ -463,17 +463,18 @@ class World(RuleBasedStateMachine):
         first = Story(task.id, record.skill, task.context_id, task.history[0].message_id)
         story = self.stories.setdefault(task.id, first)
         old, new = story.state, NAMES[task.status.state]
-        way = f"a {story.skill} task goes from {old} to {new}"
-        self.expect(new in NEXT.get(old, set()), way)
-        self.expect(record.version > story.version, f"{way} and not to a later version")
+        transition = f"a {story.skill} task goes from {old} to {new}"
+        self.expect(new in NEXT.get(old, set()), transition)
+        self.expect(record.version > story.version, f"{transition} and not to a later version")
         if new == "failed":
             limit = RUN_LIMIT if old == "working" else ANSWER_LIMIT
             raised = bool(story.runs) and story.runs[-1].end == "ValueError"
-            self.expect(raised or now - story.since >= limit - SLACK, f"{way} for no reason")
+            has_reason = raised or now - story.since >= limit - SLACK
+            self.expect(has_reason, f"{transition} for no reason")
         if new == "canceled" and not story.canceled:
-            there = [one for one in self.clients if one.is_there and one.is_for(story)]
-            here = any(now - one.since > 0.5 for one in there)
-            self.expect(not here, "a task is canceled while a client waits for it")
+            waiting = [one for one in self.clients if one.is_connected and one.is_for(story)]
+            is_awaited = any(now - one.since > 0.5 for one in waiting)
+            self.expect(not is_awaited, "a task is canceled while a client waits for it")
         if old == "input-required" and new not in {"failed", "canceled"}:
             self._check_answer(story, task.history[-1].parts[0].text, new)
         if (old, new) != ("input-required", "input-required"):
@@ -497,7 +498,7 @@ class World(RuleBasedStateMachine):
         run = Run(context.data["ext.a2a.task_id"], context.call_chain[-1], order)
         self.runs.append(run)
         self.stories[run.task_id].runs.append(run)
-        self.goes_on(run)
+        self.check_may_run(run)
         if self.hurries:
             run.go.set()
         try:
@@ -507,9 +508,11 @@ class World(RuleBasedStateMachine):
             raise
         run.end = "returned"
 
-    def goes_on(self, run: Run) -> None:
+    def check_may_run(self, run: Run) -> None:
         """Check that a module that is active may still run."""
-        self.expect(run.task_id not in self.over, "a module runs on although its task has ended")
+        self.expect(
+            run.task_id not in self.final_states, "a module runs on although its task has ended"
+        )
 
     def _check(self, story: Story) -> None:
         """Check the invariants of a task that hold at any time."""
@@ -574,11 +577,11 @@ class World(RuleBasedStateMachine):
         states = {task["id"]: state_of(task) for task in listed}
         self.expect(len(listed) == len(states), "a task is listed twice")
         seen_ids = {client.task_id for client in self.clients} - {""}
-        for task_id in self.stories if everywhere else seen_ids - {*self.over}:
+        for task_id in self.stories if everywhere else seen_ids - {*self.final_states}:
             self.expect(task_id in states, "a task is lost from the list")
             task = await self._ask("tasks/get", id=task_id, historyLength=0)
             self._record_state(task_id, state_of(task))
-        same = all(states.get(task_id) == state for task_id, state in self.over.items())
+        same = all(states.get(task_id) == state for task_id, state in self.final_states.items())
         self.expect(same, "a task is listed in another state than it has ended in")
         self.store.delay = delay
 
@@ -591,7 +594,11 @@ class World(RuleBasedStateMachine):
 
     def _record_state(self, task_id: str, state: str) -> None:
         """Record the state of a task that a client has seen, and check that ends are final."""
-        end = self.over.setdefault(task_id, state) if state in ENDS else self.over.get(task_id)
+        end = (
+            self.final_states.setdefault(task_id, state)
+            if state in ENDS
+            else self.final_states.get(task_id)
+        )
         self.expect(end in {None, state}, f"a task is {state} after its end")
 
     def _on_message(self, client: Client) -> None:
@@ -646,19 +653,19 @@ class World(RuleBasedStateMachine):
         self.expect({*runs} == working, "the runs are not those of the working tasks")
         for task_id in working:
             self._check_waiting(self.stories[task_id])
-        there = [client for client in self.clients if client.is_there]
-        streams = [client for client in there if client.method in STREAMS]
+        connected = [client for client in self.clients if client.is_connected]
+        streams = [client for client in connected if client.method in STREAMS]
         handler = self.agent.handler  # its counts are not in any response
         self.expect(len(handler.streams) == len(streams), "streams are left over")
         watchers = sum(handler.watchers._watchers.values())
-        self.expect(watchers == len(there), "watchers are left over")
-        is_open = {story.id for story in self.stories.values() if story.id not in self.over}
-        for client in there:
+        self.expect(watchers == len(connected), "watchers are left over")
+        is_open = {story.id for story in self.stories.values() if story.id not in self.final_states}
+        for client in connected:
             # a subscription stays open while its task is paused, other requests do not
             awaited = is_open if client.method == "SubscribeToTask" else working
             self.expect(client.task_id in {"", *awaited}, "a client waits in vain")
         for client in self.clients:
-            if not client.is_there and not client.gone.is_set():
+            if not client.is_connected and not client.gone.is_set():
                 nothing_new = client.last is not None  # then the reader already has all events
                 answered = client.reply or client.frames or nothing_new
                 self.expect(answered, f"{client.method} has no answer")
@@ -669,9 +676,11 @@ class World(RuleBasedStateMachine):
     def _check_waiting(self, story: Story) -> None:
         """Check that a task sent with waiting does not outlive its last client for long."""
         own_clients = [one for one in self.clients if one.is_for(story)]
-        alone = story.asks == "" and any(one.waits for one in own_clients)
-        there = any(one.is_there or self.clock.now - one.left < SLACK for one in own_clients)
-        self.expect(there or not alone, "a task runs without a client")
+        needs_client = story.asks == "" and any(one.waits for one in own_clients)
+        has_client = any(
+            one.is_connected or self.clock.now - one.left_at < SLACK for one in own_clients
+        )
+        self.expect(has_client or not needs_client, "a task runs without a client")
 
     async def _end(self) -> None:
         """Let everything end and check that nothing is left over."""
@@ -682,13 +691,13 @@ class World(RuleBasedStateMachine):
         await self._compare_lists(everywhere=True)
         self._check_rest()
         for story in self.stories.values():
-            self.expect(self.over.get(story.id) == story.state, "a task does not end")
+            self.expect(self.final_states.get(story.id) == story.state, "a task does not end")
             try:
                 async with asyncio.timeout(SLACK):
                     await self._replay(story)
             except TimeoutError:
                 self.problems.append("the log of a task that has ended does not end")
-        self.expect(not any(client.is_there for client in self.clients), "clients wait in vain")
+        self.expect(not any(client.is_connected for client in self.clients), "clients wait in vain")
         self.expect(not self.agent.engine.runs, "runs are left over")
         self.expect(not self.agent.handler.watchers._grace_timers, "lost watchers are left over")
         self.expect(asyncio.all_tasks() == {asyncio.current_task()}, "asyncio tasks are left over")

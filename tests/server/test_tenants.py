@@ -60,7 +60,7 @@ class Headers:
 
 @asynccontextmanager
 async def inside(peer: Peer, tenant: str, **headers: str) -> AsyncIterator[Peer]:
-    """Yield a client of the agent that a tenant is."""
+    """Yield a client of a tenant."""
     url = f"{str(peer.client.base_url).rstrip('/')}/{tenant}"
     async with httpx.AsyncClient(
         base_url=url, headers=headers, trust_env=False, timeout=PATIENCE
@@ -151,7 +151,7 @@ async def test_the_tasks_of_a_tenant_are_seen_only_through_it(peer: Peer) -> Non
                 answer = await outside.ask(operation, params)
                 assert answer.code == UNKNOWN_TASK, (operation, outside.client.base_url)
             assert task_id not in await ids(outside)
-            # the context alone leads to no task either
+            # the context does not lead to the task either
             named = {"metadata": {"skillId": "billing.ask"}} if outside is peer else {}
             fresh = {**saying(outside, contextId=context_id), **named}
             assert (await outside.ask("send", fresh)).task["id"] != task_id
@@ -309,7 +309,7 @@ def rules() -> ACL:
 
 
 class Staff(Headers):
-    """An authenticator by which the name ada has a role."""
+    """An authenticator that gives the name ada a role."""
 
     def authenticate(self, headers: Mapping[str, str]) -> Identity | None:
         identity = super().authenticate(headers)

@@ -79,7 +79,7 @@ class Chunks(BaseModel):
     text: str = ""
 
 class Flood:
-    description = "Streams much, and does not end"
+    description = "Streams a lot, and does not end"
     input_schema = Chunks
     output_schema = Chunks
 

@@ -38,7 +38,7 @@ class Hooks:
         return {task: task_id, **({config: config_id} if config_id else {})}
 
     def sending(self, skill: str, *parts: Any, hook: Json, **members: Any) -> Json:
-        """Return the params of a send that brings a push config."""
+        """Return the params of a send that includes a push config."""
         name = "taskPushNotificationConfig" if self.agent.modern else "pushNotificationConfig"
         options = {"configuration": {name: self.spelled(hook)}}
         return {**self.agent.params(skill, *parts, **members), **options}

@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.server.asking import look_over
+from tests.server.asking import check_no_leaks
 from tests.server.conftest import eventually
 
 from .disks import fill, small_disk
@@ -37,7 +37,7 @@ def healthy(agent: Replica) -> bool:
 def refused(agent: Replica, method: str, **params: object) -> httpx.Response:
     """Check that a request is refused with 503 and return the response."""
     answer = agent.client.post("/", json=agent.request(method, **params))
-    look_over(answer.text)
+    check_no_leaks(answer.text)
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "1"), answer.text
     assert answer.json()["error"]["code"] == -32029
     return answer

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from random import Random
 
-from tests.server.asking import look_over
+from tests.server.asking import check_no_leaks
 from tests.store.fleet import Fleet, fleet
 from tests.store.invariants import Observed, check
 from tests.store.replicas import Agent, Json
@@ -63,7 +63,7 @@ class Readers:
         agent = self._random.choice(self._foreign)
         body = agent.request(self._random.choice(["SubscribeToTask", "GetTask"]), id=task_id)
         answer = agent.client.post("/", json=body, headers={"last-event-id": str(after)})
-        look_over(answer.text)
+        check_no_leaks(answer.text)
         assert answer.json()["error"]["code"] == NOT_FOUND, answer.text
 
 
