@@ -34,7 +34,7 @@ from tests.server.inloop import Does, app_of, give_back, registry_of, serving, t
 from tests.server.inloop import anyio_backend as anyio_backend
 from tests.server.principals import ADA, Headers
 from tests.server.test_custom_stores import DictStore
-from tests.server.test_push_stores import GIVEN, HOOK, QUICK, ask, replied
+from tests.server.test_push_stores import HOOK, MODULES, QUICK, ask, replied
 from tests.serving import PATIENCE, running
 
 from .agents import Caller, HeldModule, agent
@@ -192,10 +192,10 @@ async def test_a_store_that_hangs_for_one_task_does_not_delay_others() -> None:
             await super().save_push_config(task_id, config)
 
     store = Hanging()
-    async with serving(GIVEN, task_store=store, push_notifications=QUICK) as peer:
+    async with serving(MODULES, task_store=store, push_notifications=QUICK) as peer:
         one, other, third = [(await peer.send("pay")).task["id"] for _ in range(3)]
     store.task = one
-    async with serving(GIVEN, task_store=store, push_notifications=QUICK) as peer:
+    async with serving(MODULES, task_store=store, push_notifications=QUICK) as peer:
         hanging = asyncio.create_task(ask(peer, "push set", one, **HOOK))
         await store.reached.wait()
         async with asyncio.timeout(PATIENCE):
@@ -212,12 +212,12 @@ async def test_an_invalid_url_in_the_store_fails_its_webhook_but_no_task(
 ) -> None:
     caplog.set_level(logging.DEBUG)
     store, broken = DictStore(), hook("https://[oops", token=TOKEN)
-    async with serving(GIVEN, task_store=store, push_notifications=QUICK) as peer:
+    async with serving(MODULES, task_store=store, push_notifications=QUICK) as peer:
         tasks = [(await peer.send("pay")).task["id"] for _ in range(2)]
         for task in tasks:
             assert (await ask(peer, "push set", task, **{**HOOK, "token": TOKEN}))[0] is None
             store.configs[task].url = broken.config.url
-    async with serving(GIVEN, task_store=store, push_notifications=QUICK) as peer:
+    async with serving(MODULES, task_store=store, push_notifications=QUICK) as peer:
         assert (await replied(peer, tasks[0]))["status"]["state"] == "TASK_STATE_COMPLETED"
         assert (await peer.ask("cancel", {"id": tasks[1]})).state == "canceled"
         await true(lambda: all("not allowed" in store.configs[task].tenant for task in tasks))

@@ -12,7 +12,7 @@ from apcore_a2a_server.store import Webhook
 
 from tests.server.inloop import Does, Gate, serving, true
 from tests.server.test_custom_stores import DictStore
-from tests.server.test_push_stores import GIVEN, HOOK, QUICK, ask, hooks_of
+from tests.server.test_push_stores import HOOK, MODULES, QUICK, ask, hooks_of
 from tests.server.webhooks import Hooks
 from tests.serving import PATIENCE
 
@@ -192,7 +192,7 @@ async def test_a_webhook_that_its_store_returns_changed_can_be_marked_as_failed(
         return Reply(500)
 
     with receiving(answer) as receiver:
-        async with serving(GIVEN, "0.3", task_store=store, push_notifications=QUICK) as peer:
+        async with serving(MODULES, "0.3", task_store=store, push_notifications=QUICK) as peer:
             params = Hooks(peer.wire).sending("work", hook={**HOOK, "url": receiver.url})
             task = (await peer.ask("send", params)).task["id"]
             release.set()
@@ -259,7 +259,7 @@ async def test_a_webhook_set_while_the_store_rejects_a_message_is_kept() -> None
             await super().save(record)
 
     store = Full()
-    async with serving(GIVEN, task_store=store, push_notifications=QUICK) as peer:
+    async with serving(MODULES, task_store=store, push_notifications=QUICK) as peer:
         first = Hooks(peer.wire).sending("pay", hook={"id": "c1", "url": OLD})
         task = (await peer.ask("send", first)).task["id"]
         part = peer.part(text="yes")
@@ -282,7 +282,7 @@ async def test_a_message_that_the_store_rejects_replaces_no_webhook() -> None:
             await super().save(record)
 
     store = Full()
-    async with serving(GIVEN, task_store=store, push_notifications=QUICK) as peer:
+    async with serving(MODULES, task_store=store, push_notifications=QUICK) as peer:
         hooks = Hooks(peer.wire)
         first = hooks.sending("pay", hook={"id": "c1", "url": OLD})
         task = (await peer.ask("send", first)).task["id"]
@@ -297,7 +297,7 @@ async def test_a_message_that_the_store_rejects_replaces_no_webhook() -> None:
 
 @pytest.mark.parametrize("word", ["yes", "no", "perhaps"])
 async def test_each_of_two_concurrent_messages_adds_its_webhook(word: str) -> None:
-    async with serving(GIVEN, push_notifications=QUICK) as peer:
+    async with serving(MODULES, push_notifications=QUICK) as peer:
         hooks, part = Hooks(peer.wire), peer.part(text=word)
         task = (await peer.send("pay")).task["id"]
         answers = [

@@ -195,7 +195,7 @@ def test_a_body_of_500_mb_is_cut_off(server: Server, chunked: bool) -> None:
 def test_large_bodies_use_no_more_memory_than_the_limit(
     server: Server, clients: int, bound: int
 ) -> None:
-    def one(_: int) -> int:
+    def status_of_large_body(_: int) -> int:
         with server.connect() as sock:
             sock.sendall(head(None))
             pour(sock, chunks(repeat(PIECE, 50 * MB // len(PIECE))))
@@ -203,7 +203,7 @@ def test_large_bodies_use_no_more_memory_than_the_limit(
 
     before = server.resident()
     with ThreadPoolExecutor(clients) as pool:
-        assert set(pool.map(one, range(8))) == {413}
+        assert set(pool.map(status_of_large_body, range(8))) == {413}
     assert server.resident() - before < bound
 
 

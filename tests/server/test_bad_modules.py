@@ -11,7 +11,7 @@ from .modules import MISDEEDS, OUTPUTS, SECRET
 
 pytestmark = pytest.mark.rotating("agent", "rpc", "way")
 
-INSIDE = -32603
+INTERNAL_ERROR = -32603
 
 
 def reason(answer: Answer) -> tuple[int, str]:
@@ -46,14 +46,14 @@ def test_an_exception_ends_the_stream(new: Agent, what: str) -> None:
 
 @pytest.mark.parametrize("what", ["value", "key", "exit", "interrupt", "memory"])
 def test_a_failed_task_has_the_code_of_an_internal_error(agent: Agent, what: str) -> None:
-    assert reason(ask(agent, "raises", what)) == (INSIDE, "Internal error")
+    assert reason(ask(agent, "raises", what)) == (INTERNAL_ERROR, "Internal error")
 
 
 @pytest.mark.parametrize("what", OUTPUTS)
 def test_an_output_that_cannot_be_carried_fails_only_its_task(agent: Agent, what: str) -> None:
     answer = ask(agent, "puts", what)
     assert answer.state == "failed"
-    assert reason(answer)[0] == INSIDE
+    assert reason(answer)[0] == INTERNAL_ERROR
     assert "artifacts" not in answer.task
     listed = agent.ask("list", {"contextId": answer.task["contextId"]}).result["tasks"]
     assert [task["id"] for task in listed] == [answer.task["id"]]
@@ -87,7 +87,7 @@ def test_an_invalid_nested_call_is_an_internal_error_to_the_client(
         if operation == "stream":
             answer = agent.ask("get", {"id": answer.task_id})
         assert answer.state == "failed"
-        assert reason(answer) == (INSIDE, "Internal error")
+        assert reason(answer) == (INTERNAL_ERROR, "Internal error")
 
 
 @pytest.mark.parametrize("ending", ["\r\n", "\n", "\x1b[2K", "\u2028", "\x85", "\0"])

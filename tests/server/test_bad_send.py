@@ -18,14 +18,14 @@ NOT_OBJECTS: list[Any] = ["text", 5, True, [], [{}]]
 def put(params: Json, path: str, value: object) -> Json:
     """Return a copy of *params* with *value* at a path such as `message.parts.0.text`."""
     copy: Json = json.loads(json.dumps(params))
-    *way, last = path.split(".")
-    place: Any = copy
-    for step in way:
-        place = place[int(step) if step.isdigit() else step]
+    *parents, name = path.split(".")
+    container: Any = copy
+    for parent in parents:
+        container = container[int(parent) if parent.isdigit() else parent]
     if value is ABSENT:
-        del place[last]
+        del container[name]
     else:
-        place[int(last) if last.isdigit() else last] = value
+        container[int(name) if name.isdigit() else name] = value
     return copy
 
 

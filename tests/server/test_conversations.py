@@ -141,11 +141,11 @@ async def test_the_conversation_has_approvals_and_answers_in_order(way: str) -> 
     }
     async with serving(modules, way) as peer:
         paused = await say(peer, "pay it", "pay")
-        ctx = paused["contextId"]
-        await say(peer, "hello", contextId=ctx)
+        context_id = paused["contextId"]
+        await say(peer, "hello", contextId=context_id)
         question = "agent: Approval required for module pay\ntext: pay it"
         assert texts(listener.conversations[0].history) == ["user: pay it", question]
-        done = await say(peer, "yes", None, contextId=ctx, taskId=paused["id"])
+        done = await say(peer, "yes", None, contextId=context_id, taskId=paused["id"])
         assert (done["id"], state_of(done)) == (paused["id"], "completed")
         said = ["user: pay it", question, "user: hello", "user: yes"]
         assert texts(listener.conversations[1].history) == said

@@ -87,7 +87,7 @@ class BrokenStore(DictStore):
 
 
 STORES = [DictStore, SdkStore]
-GIVEN: dict[str, object] = {
+MODULES: dict[str, object] = {
     "work": Does(give_back),
     "pay": Does(give_back, annotations=NEEDS_APPROVAL),
 }
@@ -101,7 +101,7 @@ async def three(inputs: Inputs, context: Any) -> Any:
 @pytest.mark.parametrize("store", STORES)
 @pytest.mark.parametrize("way", WAYS)
 async def test_a_task_is_sent_read_and_listed(way: str, store: Any) -> None:
-    async with serving(GIVEN, way, task_store=store()) as peer:
+    async with serving(MODULES, way, task_store=store()) as peer:
         task = (await peer.send(contextId="ours")).task
         assert contents(task) == [{"text": "hello"}]
         assert task["metadata"] == {"skillId": "work"}
@@ -144,17 +144,17 @@ async def test_a_task_is_streamed_and_read_again(way: str, store: Any) -> None:
 @pytest.mark.parametrize("way", WAYS)
 async def test_a_new_server_finds_and_resumes_a_paused_task(way: str, store: Any) -> None:
     kept = store()
-    async with serving(GIVEN, way, task_store=kept) as peer:
+    async with serving(MODULES, way, task_store=kept) as peer:
         task = (await peer.send("pay", contextId="ours")).task
         assert task["metadata"] == {"skillId": "pay"}
-    async with serving(GIVEN, way, task_store=kept) as peer:
+    async with serving(MODULES, way, task_store=kept) as peer:
         assert await peer.get(task["id"]) == task
         target = {"contextId": "ours"} if way == "0.3" else {"taskId": task["id"]}
         message = peer.wire.params("", peer.part(text="yes"), **target)["message"]
         answer = await peer.ask("send", {"message": message})
         assert answer.task["id"] == task["id"]
         assert contents(answer.task) == [{"text": "hello"}]
-    async with serving(GIVEN, way, task_store=kept) as peer:
+    async with serving(MODULES, way, task_store=kept) as peer:
         assert await peer.get(task["id"]) == answer.task
         assert (await peer.send("pay", taskId=task["id"])).code == -32004
 
@@ -162,11 +162,11 @@ async def test_a_new_server_finds_and_resumes_a_paused_task(way: str, store: Any
 @pytest.mark.parametrize("store", STORES)
 async def test_event_ids_continue_in_a_new_server(store: Any) -> None:
     kept = store()
-    async with serving(GIVEN, task_store=kept) as peer, peer.stream("pay") as stream:
+    async with serving(MODULES, task_store=kept) as peer, peer.stream("pay") as stream:
         before = await stream.rest()
     task_id = before[0].body["id"]
     async with (
-        serving(GIVEN, task_store=kept) as peer,
+        serving(MODULES, task_store=kept) as peer,
         peer.stream("pay", peer.part(text="yes"), taskId=task_id) as stream,
     ):
         after = await stream.rest()
@@ -178,15 +178,15 @@ async def test_event_ids_continue_in_a_new_server(store: Any) -> None:
 @pytest.mark.parametrize("way", WAYS)
 async def test_a_new_server_can_cancel_a_paused_task(way: str, store: Any) -> None:
     kept = store()
-    async with serving(GIVEN, way, task_store=kept) as peer:
+    async with serving(MODULES, way, task_store=kept) as peer:
         task = (await peer.send("pay")).task
-    async with serving(GIVEN, way, task_store=kept) as peer:
+    async with serving(MODULES, way, task_store=kept) as peer:
         assert (await peer.ask("cancel", {"id": task["id"]})).state == "canceled"
 
 
 @pytest.mark.parametrize("store", STORES)
 async def test_250_tasks_are_listed_page_by_page(store: Any) -> None:
-    async with serving(GIVEN, task_store=store()) as peer:
+    async with serving(MODULES, task_store=store()) as peer:
         made = [task["id"] for task in [(await peer.send()).task for _ in range(230)]]
         for client, token in ((peer, "nextPageToken"), (peer.by("0.3"), "nextCursor")):
             listed: list[str] = []
@@ -203,7 +203,7 @@ async def test_250_tasks_are_listed_page_by_page(store: Any) -> None:
 
 async def test_tasks_are_listed_newest_first_in_0_3() -> None:
     gate = Gate()
-    modules = {**GIVEN, "wait": Does(gate)}
+    modules = {**MODULES, "wait": Does(gate)}
     async with serving(modules, "0.3", task_store=DictStore()) as peer:
         first = await peer.start("wait")
         second = (await peer.send()).task["id"]
@@ -248,7 +248,7 @@ async def test_a_store_may_be_empty_and_falsy() -> None:
             return len(self.records)
 
     store = Sized()
-    async with serving(GIVEN, task_store=store) as peer:
+    async with serving(MODULES, task_store=store) as peer:
         await peer.send()
     assert len(store) == 1
 
@@ -274,7 +274,7 @@ def test_a_store_without_some_methods_is_refused_with_their_names(
     store: object, missing: str
 ) -> None:
     with pytest.raises(TypeError, match=missing):
-        app_of(registry_of(GIVEN), task_store=store)
+        app_of(registry_of(MODULES), task_store=store)
 
 
 @pytest.mark.parametrize("method", [name for name in vars(DictStore) if name[0] != "_"])
@@ -282,7 +282,7 @@ def test_each_of_the_seven_methods_is_required(method: str) -> None:
     store = DictStore()
     setattr(store, method, None)
     with pytest.raises(TypeError, match=f"{method}$"):
-        app_of(registry_of(GIVEN), task_store=store)
+        app_of(registry_of(MODULES), task_store=store)
 
 
 @pytest.mark.parametrize("operation", ["send", "stream"])
@@ -342,7 +342,7 @@ async def health(peer: Peer) -> httpx.Response:
 
 
 async def test_health_reports_healthy_while_the_store_answers() -> None:
-    async with serving(GIVEN, task_store=DictStore()) as peer:
+    async with serving(MODULES, task_store=DictStore()) as peer:
         response = await health(peer)
         assert response.status_code == 200
         body = response.json()
@@ -357,7 +357,7 @@ async def test_health_reports_a_failing_store_without_the_error(
         async def get(self, task_id: str) -> TaskRecord | None:
             raise ConnectionError(SECRET)
 
-    async with serving(GIVEN, task_store=Down()) as peer:
+    async with serving(MODULES, task_store=Down()) as peer:
         response = await health(peer)
         assert response.status_code == 503
         body = response.json()
@@ -373,7 +373,7 @@ async def test_health_does_not_wait_for_a_store_that_hangs() -> None:
             await asyncio.Event().wait()
             return None
 
-    async with serving(GIVEN, task_store=Hangs()) as peer:
+    async with serving(MODULES, task_store=Hangs()) as peer:
         start = asyncio.get_running_loop().time()
         response = await health(peer)
         took = asyncio.get_running_loop().time() - start
@@ -389,7 +389,7 @@ async def test_a_store_that_hangs_at_the_start_is_cut_off_by_the_timeout() -> No
                 await asyncio.Event().wait()
 
     store = Hangs()
-    async with serving(GIVEN, task_store=store, execution_timeout=0.05) as peer:
+    async with serving(MODULES, task_store=store, execution_timeout=0.05) as peer:
         assert (await peer.send()).code == -32603
         assert not peer.served.engine.runs
     assert all(ended(record) for record in store.records.values()), "a task is still working"
@@ -413,7 +413,7 @@ async def test_the_limitations_of_a_store_are_logged_once_at_the_start(
 ) -> None:
     kept = store()
     with caplog.at_level(logging.INFO):
-        app = app_of(registry_of(GIVEN), task_store=kept)
+        app = app_of(registry_of(MODULES), task_store=kept)
         assert log_of(caplog) == []
         for _ in range(2):  # an application may be started again
             async with serving(app):
@@ -430,6 +430,6 @@ async def test_stores_without_limitations_log_nothing(
 ) -> None:
     for store in ("memory", f"sqlite:///{tmp_path / 'agent.db'}"):
         with caplog.at_level(logging.INFO):
-            async with serving(GIVEN, task_store=store):
+            async with serving(MODULES, task_store=store):
                 pass
     assert log_of(caplog) == []

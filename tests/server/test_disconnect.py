@@ -78,7 +78,7 @@ async def are_canceled(*gates: Gate) -> None:
 async def outlast(peer: Peer, gate: Gate) -> None:
     """Disconnect the client of another task and wait until that task is canceled.
 
-    By then, clients that disconnected earlier have been dealt with.
+    By then, the server has handled clients that disconnected earlier.
     """
     await lose_stream(peer, gate, "other")
     await are_canceled(gate)

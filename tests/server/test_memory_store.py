@@ -133,7 +133,7 @@ async def test_the_tasks_of_a_conversation_expire_together() -> None:
 
 
 async def test_an_expired_conversation_starts_over() -> None:
-    """Even before it is removed, as when the event loop was busy."""
+    """The event loop may be too busy to remove it in time."""
     store = InMemoryTaskStore(ttl=0.01)
     await store.save(with_messages("first", "hello"))
     time.sleep(0.02)  # noqa: ASYNC251  # nothing may run meanwhile
@@ -187,7 +187,7 @@ async def test_expired_tasks_are_removed_without_traffic() -> None:
 
 
 async def test_an_expired_task_is_not_found_even_before_its_removal() -> None:
-    """As when the event loop was busy."""
+    """The event loop may be too busy to remove it in time."""
     store = InMemoryTaskStore(ttl=0.01)
     await store.save(record("t"))
     time.sleep(0.02)  # noqa: ASYNC251  # nothing may run meanwhile

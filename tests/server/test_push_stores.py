@@ -33,7 +33,7 @@ from .webhooks import UNREACHABLE, Hooks, plain
 pytestmark = pytest.mark.anyio
 
 QUICK = PushSettings(dev=True, retries=())
-GIVEN: dict[str, object] = {
+MODULES: dict[str, object] = {
     "work": Does(give_back),
     "pay": Does(give_back, annotations=NEEDS_APPROVAL),
 }
@@ -106,7 +106,7 @@ async def test_the_memory_store_has_the_three_push_config_methods_of_the_srs() -
 
 @every_way
 async def test_an_evicted_task_has_no_push_configs(way: str) -> None:
-    async with serving(GIVEN, way, push_notifications=QUICK, max_tasks=1) as peer:
+    async with serving(MODULES, way, push_notifications=QUICK, max_tasks=1) as peer:
         task = (await peer.send()).task["id"]
         await ask(peer, "push set", task, **HOOK)
         assert await hooks_of(peer, task)
@@ -121,7 +121,7 @@ async def test_an_evicted_task_has_no_push_configs(way: str) -> None:
 @every_way
 async def test_a_users_store_keeps_the_push_config_of_a_task(way: str) -> None:
     store = DictStore()
-    async with serving(GIVEN, way, task_store=store, push_notifications=QUICK) as peer:
+    async with serving(MODULES, way, task_store=store, push_notifications=QUICK) as peer:
         task = (await peer.send()).task["id"]
         assert await hooks_of(peer, task) == []
         assert (await ask(peer, "push set", task, **HOOK))[0] is None
@@ -137,7 +137,7 @@ async def test_a_users_store_keeps_the_push_config_of_a_task(way: str) -> None:
 @every_way
 async def test_a_users_store_keeps_its_one_push_config_and_refuses_a_second(way: str) -> None:
     store = DictStore()
-    async with serving(GIVEN, way, task_store=store, push_notifications=QUICK) as peer:
+    async with serving(MODULES, way, task_store=store, push_notifications=QUICK) as peer:
         task = (await peer.send("pay")).task["id"]
         await ask(peer, "push set", task, **HOOK)
         assert await ask(peer, "push set", task, id="c2", url=UNREACHABLE) == (-32602, None)
@@ -158,10 +158,10 @@ async def replied(peer: Peer, task: str) -> Json:
 async def test_a_push_config_survives_a_restart_and_keeps_its_version(way: str, kept: Any) -> None:
     store, other = kept(), "1.0" if way == "0.3" else "0.3"
     with receiving() as receiver:
-        async with serving(GIVEN, way, task_store=store, push_notifications=QUICK) as peer:
+        async with serving(MODULES, way, task_store=store, push_notifications=QUICK) as peer:
             task = (await peer.send("pay")).task["id"]
             await ask(peer, "push set", task, **{**HOOK, "url": receiver.url})
-        async with serving(GIVEN, other, task_store=store, push_notifications=QUICK) as peer:
+        async with serving(MODULES, other, task_store=store, push_notifications=QUICK) as peer:
             assert await hooks_of(peer, task) == [{"taskId": task, **HOOK, "url": receiver.url}]
             await replied(peer, task)
             await asyncio.to_thread(receiver.wait, 2)
@@ -173,13 +173,13 @@ async def test_a_push_config_survives_a_restart_and_keeps_its_version(way: str, 
 async def test_the_failure_of_a_webhook_survives_a_restart() -> None:
     store = DictStore()
     with receiving(lambda delivery: Reply(500)) as receiver:
-        async with serving(GIVEN, "0.3", task_store=store, push_notifications=QUICK) as peer:
+        async with serving(MODULES, "0.3", task_store=store, push_notifications=QUICK) as peer:
             hook = {**HOOK, "url": receiver.url}
             params = Hooks(peer.wire).sending("pay", hook=hook)
             task = (await peer.ask("send", params)).task["id"]
             await asyncio.to_thread(receiver.wait, 1)
             await true(lambda: "500" in store.configs[task].tenant)
-        async with serving(GIVEN, "0.3", task_store=store, push_notifications=QUICK) as peer:
+        async with serving(MODULES, "0.3", task_store=store, push_notifications=QUICK) as peer:
             _, config = await ask(peer, "push get", task)
             assert (config["status"], config["reason"]) == ("failed", "status 500")
             assert "tenant" not in config["pushNotificationConfig"]
@@ -220,7 +220,7 @@ async def test_a_store_that_cannot_save_the_push_config_refuses_the_message(
 
 async def test_a_store_that_cannot_save_the_task_keeps_no_push_config() -> None:
     store = BrokenStore(lambda record: True)
-    async with serving(GIVEN, task_store=store, push_notifications=QUICK) as peer:
+    async with serving(MODULES, task_store=store, push_notifications=QUICK) as peer:
         answer = await peer.ask("send", Hooks(peer.wire).sending("work", hook=HOOK))
         assert answer.code == -32603
         assert (store.records, store.configs) == ({}, {})
@@ -238,7 +238,7 @@ async def test_a_full_store_keeps_no_push_config_of_a_refused_task() -> None:
 
 @every_way
 async def test_a_push_config_that_cannot_be_saved_does_not_affect_the_task(way: str) -> None:
-    async with serving(GIVEN, way, task_store=Refusing(), push_notifications=QUICK) as peer:
+    async with serving(MODULES, way, task_store=Refusing(), push_notifications=QUICK) as peer:
         task = (await peer.send("pay")).task["id"]
         assert await ask(peer, "push set", task, **HOOK) == (-32603, None)
         assert await hooks_of(peer, task) == []
@@ -255,7 +255,7 @@ async def test_a_webhook_failure_that_cannot_be_saved_is_logged(
             await super().save_push_config(task_id, config)
 
     with receiving(lambda delivery: Reply(500)) as receiver:
-        async with serving(GIVEN, task_store=Once(), push_notifications=QUICK) as peer:
+        async with serving(MODULES, task_store=Once(), push_notifications=QUICK) as peer:
             params = Hooks(peer.wire).sending("work", hook={**HOOK, "url": receiver.url})
             assert (await peer.ask("send", params)).state == "completed"
             await true(lambda: "webhooks not saved" in caplog.text)
@@ -269,7 +269,7 @@ async def test_without_push_notifications_the_store_is_not_asked_for_push_config
 
         save_push_config = delete_push_config = get_push_config  # type: ignore[assignment]  # none is called
 
-    async with serving(GIVEN, task_store=Plain()) as peer:
+    async with serving(MODULES, task_store=Plain()) as peer:
         task = (await peer.send("pay")).task["id"]
         assert (await replied(peer, task))["status"]["state"] == "TASK_STATE_COMPLETED"
 
@@ -277,7 +277,7 @@ async def test_without_push_notifications_the_store_is_not_asked_for_push_config
 async def test_with_a_store_of_the_sdk_push_configs_are_kept_in_memory() -> None:
     store = SdkStore()
     with receiving() as receiver:
-        async with serving(GIVEN, task_store=store, push_notifications=QUICK) as peer:
+        async with serving(MODULES, task_store=store, push_notifications=QUICK) as peer:
             hook = {**HOOK, "url": receiver.url}
             params = Hooks(peer.wire).sending("pay", hook=hook)
             task = (await peer.ask("send", params)).task["id"]
@@ -285,7 +285,7 @@ async def test_with_a_store_of_the_sdk_push_configs_are_kept_in_memory() -> None
             await replied(peer, task)
             await asyncio.to_thread(receiver.wait, 5)
             assert await hooks_of(peer, task) == [{"taskId": task, **hook}]
-        async with serving(GIVEN, task_store=store, push_notifications=QUICK) as peer:
+        async with serving(MODULES, task_store=store, push_notifications=QUICK) as peer:
             assert await hooks_of(peer, task) == []
     states = ["submitted", "working", "input-required", "working", "completed"]
     assert receiver.states == states

@@ -37,7 +37,7 @@ async def ask_for_more(inputs: Inputs, context: Any) -> Inputs:
     return inputs
 
 
-GIVEN: dict[str, object] = {
+MODULES: dict[str, object] = {
     "ask": Does(ask_for_more, input_schema=Count),
     "echo": Does(give_back),
     "pay": Does(give_back, annotations=NEEDS_APPROVAL),
@@ -49,7 +49,7 @@ QUICK = PushSettings(dev=True, retries=())
 @pytest.fixture(scope="module")
 def client() -> Iterator[httpx.Client]:
     with (
-        running(registry_of(GIVEN), push_notifications=QUICK) as url,
+        running(registry_of(MODULES), push_notifications=QUICK) as url,
         httpx.Client(base_url=url, trust_env=False, timeout=PATIENCE) as client,
     ):
         yield client
@@ -118,7 +118,7 @@ def test_the_webhook_of_a_message_gets_an_id(hooks: Hooks) -> None:
 def test_a_denied_call_reveals_nothing_about_its_webhook() -> None:
     rules = ACL([ACLRule(["@external"], ["echo"], "allow")], default_effect="deny")
     with (
-        closing(Executor(registry_of(GIVEN), acl=rules)) as executor,
+        closing(Executor(registry_of(MODULES), acl=rules)) as executor,
         running(executor, push_notifications=QUICK) as url,
         httpx.Client(base_url=url, trust_env=False, timeout=PATIENCE) as client,
     ):

@@ -241,8 +241,8 @@ def test_connections_accepted_before_the_shutdown_are_served(folder: Path, tmp_p
     with process(served(folder), tmp_path) as agent, ExitStack() as stack:
         agent.answers_at(agent.url)
         agent.signal(signal.SIGSTOP)  # so that only the kernel accepts connections
-        place = ("127.0.0.1", urlsplit(agent.url).port)
-        clients = [stack.enter_context(socket.create_connection(place)) for _ in range(20)]
+        address = ("127.0.0.1", urlsplit(agent.url).port)
+        clients = [stack.enter_context(socket.create_connection(address)) for _ in range(20)]
         for client in clients:
             client.sendall(f"GET {CARD} HTTP/1.1\r\nhost: localhost\r\n\r\n".encode())
         agent.signal(signal.SIGTERM)
@@ -298,9 +298,9 @@ def test_a_program_can_configure_its_own_logging(folder: Path, tmp_path: Path) -
 
 def test_a_port_in_use_is_an_oserror() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        place = f"127.0.0.1:{taken.getsockname()[1]}"
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
 
-        with pytest.raises(OSError, match=f"Cannot listen on {place}: Address already in use"):
+        with pytest.raises(OSError, match=f"Cannot listen on {address}: Address already in use"):
             serve(registry_of(echo=Echo()), host="127.0.0.1", port=taken.getsockname()[1])
 
 

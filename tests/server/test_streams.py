@@ -282,7 +282,7 @@ async def test_a_subscription_to_an_unknown_task_is_refused(way: str, headers: J
 
 
 async def test_without_the_missed_events_a_reader_gets_a_snapshot() -> None:
-    """As after a restart, when only a user's store has the task."""
+    """After a restart, only a user's store has the task."""
     store = DictStore()
     async with serving({"work": Streams(three)}, task_store=store) as peer, peer.stream() as stream:
         frames = await stream.rest()
@@ -316,7 +316,7 @@ async def test_only_the_logs_of_the_newest_ended_tasks_are_kept() -> None:
 @pytest.mark.parametrize("seconds", [0, 0.6])
 @pytest.mark.parametrize("way", WAYS)
 async def test_a_reader_that_disconnects_leaks_nothing(way: str, seconds: float) -> None:
-    """Both soon after the start and when the server already watches for the disconnect."""
+    """It disconnects soon after the start, or when the server watches for the disconnect."""
     steps = Steps()
     async with serving({"work": Streams(steps)}, way) as peer:
         before = asyncio.all_tasks()

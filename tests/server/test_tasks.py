@@ -49,7 +49,7 @@ class Count(BaseModel):
     count: int
 
 
-def v4(text: str) -> bool:
+def is_uuid4(text: str) -> bool:
     return UUID(text).version == 4 and str(UUID(text)) == text
 
 
@@ -81,8 +81,8 @@ async def test_a_send_without_waiting_returns_a_working_task(way: str) -> None:
 def test_a_task_has_ids_a_timestamp_and_its_first_message(agent: Agent) -> None:
     before = datetime.now().astimezone()
     task = agent.send("echo", messageId="the first").task
-    assert v4(task["id"])
-    assert v4(task["contextId"])
+    assert is_uuid4(task["id"])
+    assert is_uuid4(task["contextId"])
     moment = datetime.fromisoformat(task["status"]["timestamp"])
     assert moment.utcoffset() == timedelta(0)
     assert abs(moment - before) < timedelta(seconds=20)
@@ -96,7 +96,7 @@ def test_a_message_of_the_srs_without_an_id_gets_one(old: Agent) -> None:
     message = {"role": "user", "parts": [{"type": "text", "text": "hello"}]}
     params = {"message": message, "metadata": {"skillId": "echo"}}
     (kept,) = old.ask("send", params).task["history"]
-    assert v4(kept["messageId"])
+    assert is_uuid4(kept["messageId"])
 
 
 def test_the_context_of_the_message_is_kept(agent: Agent) -> None:
