@@ -5,19 +5,27 @@ Without that, most of these tests would not end: the patterns take Python's `re`
 
 import asyncio
 import json
+import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import date
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 from apcore import Config, SchemaLoader, SchemaValidationError
 from apcore_a2a_core.values import LARGE
 from apcore_a2a_server import Limits
 from apcore_a2a_server.modules.schema_cache import MAX_ERRORS
-from apcore_a2a_server.modules.validation import LinearSchema, bound_schemas
-from pydantic import BaseModel, ConfigDict, Field
+from apcore_a2a_server.modules.validation import (
+    TOO_LONG,
+    LinearSchema,
+    RehearsedSchema,
+    bound_schemas,
+)
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field
+from pydantic import Json as JsonText
+from typing_extensions import TypedDict
 
 from .asking import Json
 from .inloop import (
@@ -212,6 +220,156 @@ async def test_a_pattern_that_only_python_matches_is_told_and_matched_in_a_proce
         assert "Takes too long to check" in answer.response.text
 
 
+Backtracking = Annotated[str, Field(pattern=re.compile(EVIL))]
+AnyCase = Annotated[str, Field(pattern=re.compile(EVIL, re.IGNORECASE))]
+
+
+class Flags(BaseModel):
+    text: AnyCase
+
+
+class ByName(BaseModel):
+    model_config = ConfigDict(populate_by_name=True)
+    text: Backtracking = Field(alias="alias")
+
+
+class Choices(BaseModel):
+    text: Backtracking = Field(validation_alias=AliasChoices("first", "second"))
+
+
+class InJson(BaseModel):
+    json_text: JsonText[list[Backtracking]]
+
+
+class InNestedJson(BaseModel):
+    json_text: JsonText[list["int | Backtracking | InNestedJson"]]
+
+
+class NamesInJson(BaseModel):
+    json_text: JsonText[dict[str, Backtracking]]
+
+
+class OtherSchema(BaseModel):
+    text: Backtracking = Field(json_schema_extra={"pattern": "a"})
+
+
+class NoSchema(BaseModel):
+    model_config = ConfigDict(json_schema_extra=lambda schema: schema.clear())
+    text: Backtracking
+
+
+class Stripped(BaseModel):
+    model_config = ConfigDict(str_strip_whitespace=True)
+    text: Backtracking
+
+
+class Deferred(BaseModel):
+    model_config = ConfigDict(defer_build=True)
+    text: AnyCase
+
+    @classmethod
+    def model_json_schema(cls, *args: Any, **options: Any) -> Json:
+        return schema_of(text={})
+
+
+class Recursive(BaseModel):
+    items: list["Recursive"] = []
+    type: AnyCase | None = None
+
+
+class Entry(TypedDict):
+    text: Annotated[str, Field(pattern=EVIL, json_schema_extra={"pattern": "a"})]
+
+
+class Entries(BaseModel):
+    model_config = ConfigDict(regex_engine="python-re")
+    items: list[Entry]
+    others: list[Entry] = []
+
+
+class Names(BaseModel):
+    named: dict[AnyCase, int]
+
+
+LONG = "a" * 27 + "!"
+"""A text that takes Python's `re` some seconds."""
+HIDDEN: dict[str, tuple[type[BaseModel], Json, Json]] = {
+    "flags": (Flags, {"text": "aA"}, {"text": LONG.upper()}),
+    "the name of a field with an alias": (ByName, {"text": "a"}, {"text": LONG}),
+    "the second alias": (Choices, {"second": "a"}, {"second": LONG}),
+    "JSON": (InJson, {"json_text": '["a"]'}, {"json_text": f'["{LONG}"]'}),
+    "JSON in JSON": (
+        InNestedJson,
+        {"json_text": json.dumps([1, {"json_text": '["a"]'}])},
+        {"json_text": json.dumps([1, {"json_text": f'["{LONG}"]'}])},
+    ),
+    "repeated names in JSON": (
+        NamesInJson,
+        {"json_text": '{"k": "a"}'},
+        {"json_text": f'{{"k": "{LONG}", "k": "a"}}'},
+    ),
+    "another JSON Schema": (OtherSchema, {"text": "a"}, {"text": LONG}),
+    "no JSON Schema": (NoSchema, {"text": "a"}, {"text": LONG}),
+    "whitespace": (Stripped, {"text": " a"}, {"text": f" {LONG}"}),
+    "a deferred model": (Deferred, {"text": "a"}, {"text": LONG.upper()}),
+    "a recursive model": (
+        Recursive,
+        {"items": [{"type": "a"}]},
+        {"items": [{"items": [{"type": LONG.upper()}]}]},
+    ),
+    "a type with the model's config": (
+        Entries,
+        {"items": [{"text": "a"}]},
+        {"items": [{"text": LONG}]},
+    ),
+    "names": (Names, {"named": {"a": 1}}, {"named": {LONG.upper(): 1}}),
+}
+
+
+@pytest.mark.parametrize("place", HIDDEN)
+async def test_a_pattern_of_python_is_matched_in_a_process_wherever_the_model_has_it(
+    place: str,
+) -> None:
+    model, valid, attack = HIDDEN[place]
+    async with serving({"work": taking(model)}) as peer:
+        assert await state(peer, "work", valid) == "completed"
+        answer = await peer.send("work", peer.part(data=attack))
+        assert answer.code == -32602
+        assert "Takes too long to check" in answer.response.text
+
+
+def test_a_number_that_a_model_takes_as_text_is_matched_in_a_process() -> None:
+    class OfNumbers(BaseModel):
+        model_config = ConfigDict(coerce_numbers_to_str=True)
+        text: Annotated[str, Field(pattern=re.compile("^(1+)+$"))]
+
+    schema = RehearsedSchema(OfNumbers)
+    assert schema.model_validate({"text": 11}).text == "11"
+    with pytest.raises(SchemaValidationError) as caught:
+        schema.model_validate({"text": int("1" * 27 + "2")})
+    assert caught.value.details["errors"] == [TOO_LONG]
+
+
+class Short(BaseModel):
+    text: Annotated[str, Field(pattern=re.compile(EVIL), max_length=10)]
+    other: Annotated[str, Field(pattern="^[a!]+$")] = ""
+
+
+async def test_a_text_that_is_too_long_for_its_pattern_is_not_matched() -> None:
+    async with serving({"work": taking(Short)}) as peer:
+        assert await state(peer, "work", {"text": "a", "other": LONG}) == "completed"
+        assert await fields(peer, "work", {"text": LONG}) == ["text"]
+
+
+async def test_a_debugged_pattern_is_matched_like_any_other() -> None:
+    class Debugged(BaseModel):
+        text: Annotated[str, Field(pattern=re.compile("^a+$", re.DEBUG))]
+
+    async with serving({"work": taking(Debugged)}) as peer:
+        assert await state(peer, "work", {"text": "a"}) == "completed"
+        assert await fields(peer, "work", {"text": "b"}) == ["text"]
+
+
 def test_a_sloppy_schema_without_patterns_stays_with_apcore(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -396,11 +554,28 @@ SKILLS: dict[str, Any] = {
     "choice": schema_of(list={**LIST, "items": {"enum": [str(n) for n in range(5000)]}}),
     "alternatives": schema_of(list={**LIST, "items": {"anyOf": ALTERNATIVES}}),
     "model": Numbers,
+    "flags": Flags,
+    "alias": ByName,
+    "json": InJson,
+    "other_schema": OtherSchema,
 }
 MANY = 95_000
 ATTACKS: dict[str, tuple[str, Callable[[], str]]] = {
     "an evil text": ("pattern", lambda: json.dumps({"text": "a" * 28 + "!"})),
     "an evil text of 9 MB": ("pattern", lambda: json.dumps({"text": "a" * 9_000_000 + "!"})),
+    "an evil text for a pattern with flags": (
+        "flags",
+        lambda: json.dumps({"text": "A" * 28 + "!"}),
+    ),
+    "an evil text under another name": ("alias", lambda: json.dumps({"text": "a" * 28 + "!"})),
+    "an evil text in JSON": (
+        "json",
+        lambda: json.dumps({"json_text": json.dumps(["a" * 28 + "!"])}),
+    ),
+    "an evil text for another schema": (
+        "other_schema",
+        lambda: json.dumps({"text": "a" * 28 + "!"}),
+    ),
     "evil names": ("names", lambda: json.dumps({"a" * 28 + f"!{n}": 1 for n in range(4000)})),
     "objects": ("unique", lambda: listed([{"a": n} for n in range(3000)])),
     "numbers": ("unique", lambda: listed([*range(50_000)])),

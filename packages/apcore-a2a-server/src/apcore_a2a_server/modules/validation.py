@@ -8,6 +8,7 @@ module instance therefore gets stand-ins for such schemas, which behave like apc
 
 import json
 import logging
+import re
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
@@ -27,6 +28,7 @@ from jsonschema_rs import (
     RegexOptions,
     ValidationError,
 )
+from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
 
 from .schema_cache import KINDS, CachedSchema
@@ -136,7 +138,7 @@ class SeparateSchema:
         Raises:
             SchemaValidationError: It does not match, or that takes too long to find out.
         """
-        violations = check_in_process(self._schema, data)
+        violations = check_in_process({"schema": self._schema}, data)
         if violations:
             raise _refusal(self._kind, violations)
         return data
@@ -145,10 +147,15 @@ class SeparateSchema:
 class RehearsedSchema(CachedSchema):
     """Stand-in for a pydantic model with patterns that Python's `re` matches.
 
-    Another process matches them first: only what ends in time there is validated here.
+    Another process matches them first, in every text of a value: only what ends in time there is
+    validated here.
     """
 
     is_slow = True
+
+    def __init__(self, model: type[Any], kind: str = "Input") -> None:
+        super().__init__(model, kind)
+        self._patterns = python_patterns(model)
 
     def model_validate(self, data: Any, **options: Any) -> Any:
         """Validate *data* as the model does."""
@@ -161,21 +168,25 @@ class RehearsedSchema(CachedSchema):
         return super().model_validate_json(data, **options)
 
     def _rehearse(self, data: Any) -> None:
-        violations = check_in_process(self.model_json_schema(), data)
-        if TOO_LONG in violations:
+        violations = check_in_process(self._patterns, data)
+        if violations:
             raise _refusal(self._kind, violations)
 
 
 TOO_LONG: Json = {"path": "", "keyword": "pattern", "message": "Takes too long to check"}
 
 
-def check_in_process(schema: Json, data: Any) -> list[Json]:
-    """Return the violations of a schema that Python's jsonschema finds, or `TOO_LONG`.
+def check_in_process(check: Json, data: Any) -> list[Json]:
+    """Return the violations that `validation_child` finds, or `TOO_LONG`.
 
     It runs in a process that is killed when it takes too long. This blocks the calling thread.
+
+    Args:
+        check: What to check: a `schema` for Python's jsonschema, or see `python_patterns`.
+        data: The value.
     """
     data_as_json = to_jsonable_python(data, bytes_mode="base64", fallback=str)
-    question = json.dumps({"schema": schema, "data": data_as_json})
+    question = json.dumps({**check, "data": data_as_json})
     command = [sys.executable, "-I", str(CHILD)]
     try:
         child = subprocess.run(  # our own file, and no text of a client
@@ -201,8 +212,9 @@ def bound_schemas(skill_id: str, module: Any) -> None:
 
 def _stand_in(skill_id: str, schema: Any, kind: str) -> Any:
     """Return the stand-in for a schema; None if it needs none."""
-    if _has_python_patterns(schema):
-        _warn(skill_id, patterns_of(schema.model_json_schema()), SEPARATE)
+    patterns = python_patterns(schema)["patterns"]
+    if patterns:
+        _warn(skill_id, [pattern["pattern"] for pattern in patterns], SEPARATE)
         return RehearsedSchema(schema, kind)
     source = json_schema_of(schema)
     if source is None:
@@ -282,24 +294,78 @@ def _backtracks(pattern: str) -> bool:
     return False
 
 
-def _has_python_patterns(schema: Any) -> bool:
-    """Return whether a pydantic model has patterns that Python's `re` matches, not Rust's regex."""
-    if not isinstance(schema, type):
-        return False
-    pending, seen = [getattr(schema, "__pydantic_core_schema__", None)], set[int]()
+def python_patterns(schema: Any) -> Json:
+    """Return the patterns of a pydantic model that Python's `re` matches, not Rust's regex.
+
+    They are read from the schema that pydantic validates with: a JSON Schema has neither the flags
+    of a pattern, nor all names of a field, nor what is in a `Json`.
+
+    Returns:
+        `patterns`, each with its flags and the options of its text, and `has_json`: whether texts
+        are parsed as JSON.
+    """
+    patterns: list[Json] = []
+    has_json = False
+    if not isinstance(schema, type) or not issubclass(schema, BaseModel):
+        return {"patterns": patterns, "has_json": has_json}
+    schema.model_rebuild(_types_namespace={})  # it may be deferred to the first validation
+    for node, config in _core_schemas(schema.__pydantic_core_schema__):
+        has_json = has_json or node["type"] == "json"
+        pattern = _python_pattern(node, config) if node["type"] == "str" else None
+        if pattern is not None and pattern not in patterns:
+            patterns.append(pattern)
+    return {"patterns": patterns, "has_json": has_json}
+
+
+TEXT_OPTIONS = {
+    "max_length": "str_max_length",
+    "strip_whitespace": "str_strip_whitespace",
+    "coerce_numbers_to_str": "coerce_numbers_to_str",
+}
+"""Options that decide which text is matched, with their names in a config of pydantic."""
+
+
+def _python_pattern(node: Json, config: Json) -> Json | None:
+    """Return the pattern of a text, if Python's `re` matches it."""
+    pattern = node.get("pattern")
+    engine = node.get("regex_engine", config.get("regex_engine"))
+    if isinstance(pattern, str) and engine == "python-re":
+        pattern = re.compile(pattern)
+    if not isinstance(pattern, re.Pattern):
+        return None
+    compiled = cast("re.Pattern[str]", pattern)
+    options = {
+        key: node.get(key, config.get(name))
+        for key, name in TEXT_OPTIONS.items()
+        if key in node or name in config
+    }
+    flags = compiled.flags & ~re.DEBUG  # which would print
+    return {"pattern": compiled.pattern, "flags": flags, "options": options}
+
+
+NO_SCHEMAS = frozenset({"computed_fields", "default", "metadata", "serialization"})
+"""Members of a core schema in which nothing is validated."""
+
+
+def _core_schemas(root: Any) -> Iterator[tuple[Json, Json]]:
+    """Yield a core schema of pydantic and those in it, each with the config that applies to it."""
+    pending: list[tuple[Any, Json]] = [(root, {})]
+    seen = set[tuple[int, int]]()
     while pending:
-        node: Any = pending.pop()
-        if id(node) in seen:
+        node, config = pending.pop()
+        if (id(node), id(config)) in seen:
             continue
-        seen.add(id(node))
+        seen.add((id(node), id(config)))
+        members: Iterable[Any] = ()
         if is_object(node):
-            is_compiled = node.get("type") == "str" and hasattr(node.get("pattern"), "pattern")
-            if is_compiled or node.get("regex_engine") == "python-re":
-                return True
-            pending += node.values()
+            is_schema = isinstance(node.get("type"), str)  # and no dict of fields
+            config = node.get("config", config) if is_schema else config
+            if is_schema:
+                yield node, config
+            members = [node[key] for key in node if not (is_schema and key in NO_SCHEMAS)]
         elif isinstance(node, list | tuple):
-            pending.extend(cast("Iterable[Any]", node))
-    return False
+            members = cast("Iterable[Any]", node)
+        pending += [(member, config) for member in members]
 
 
 def _validator(

@@ -1,16 +1,16 @@
-"""A program that validates JSON with Python's jsonschema, and is killed when that takes long.
+"""A program that checks JSON with a schema or with patterns, and is killed when that takes long.
 
-It reads `{"schema": …, "data": …}` and writes the violations. It imports nothing of ours, so that
-it starts fast.
+It reads a question with `data`, and with a `schema` or `patterns`, and writes the violations. It
+imports nothing of ours, and of the libraries only the one it needs, so that it starts fast.
 """
 
 import json
+import re
 import signal
 import sys
+from contextlib import suppress
 from itertools import islice
 from typing import Any
-
-from jsonschema import Draft202012Validator
 
 SECONDS = 0.1
 """CPU time that the check may take."""
@@ -20,15 +20,64 @@ MAX_VIOLATIONS = 100
 def main() -> None:
     """Answer one question."""
     question = json.load(sys.stdin)
-    if hasattr(signal, "setitimer"):  # otherwise the parent's timeout ends this process
-        # without a handler the signal ends the process at once, even inside `re`
-        signal.setitimer(signal.ITIMER_PROF, SECONDS)
-    validator: Any = Draft202012Validator(question["schema"])
-    errors = validator.iter_errors(question["data"])
+    violations: list[dict[str, str]] = []
+    if "schema" in question:
+        violations = validate(question["schema"], question["data"])
+    else:
+        match(question["patterns"], question["data"], has_json=question["has_json"])
+    json.dump(violations, sys.stdout)
+
+
+def validate(schema: Any, data: Any) -> list[dict[str, str]]:
+    """Return the violations that Python's jsonschema finds."""
+    from jsonschema import Draft202012Validator
+
+    _start_timer()
+    validator: Any = Draft202012Validator(schema)
+    errors = validator.iter_errors(data)
     violations = [_violation(error) for error in islice(errors, MAX_VIOLATIONS)]
     for _ in errors:  # a value behind the violations may be the one that takes long
         continue
-    json.dump(violations, sys.stdout)
+    return violations
+
+
+def match(patterns: list[Any], data: Any, *, has_json: bool) -> None:
+    """Match each pattern with every text and every name in *data*, as pydantic would.
+
+    Args:
+        patterns: The patterns, with flags and options.
+        data: The value.
+        has_json: Whether texts may be JSON, whose texts are matched, too. The depth of JSON in JSON
+            needs no bound: each level doubles the backslashes before a quotation mark.
+    """
+    from pydantic_core import SchemaValidator
+
+    validators = [SchemaValidator(_text_schema(**pattern)) for pattern in patterns]
+    _start_timer()
+    pending = [data]
+    while pending:
+        value = pending.pop()
+        if isinstance(value, dict):
+            pending += [*value, *value.values()]
+        elif isinstance(value, list | tuple):
+            pending += value
+        else:
+            for validator in validators:
+                validator.isinstance_python(value)
+            if has_json and isinstance(value, str):
+                with suppress(ValueError, RecursionError):
+                    # pairs, as pydantic validates the values of repeated names in a dict
+                    pending.append(json.loads(value, object_pairs_hook=list))
+
+
+def _text_schema(pattern: str, flags: int, options: dict[str, Any]) -> Any:
+    return {"type": "str", "pattern": re.compile(pattern, flags), **options}
+
+
+def _start_timer() -> None:
+    if hasattr(signal, "setitimer"):  # otherwise the parent's timeout ends this process
+        # without a handler the signal ends the process at once, even inside `re`
+        signal.setitimer(signal.ITIMER_PROF, SECONDS)
 
 
 def _violation(error: Any) -> dict[str, str]:
