@@ -338,6 +338,22 @@ async def test_a_pattern_of_python_is_matched_in_a_process_wherever_the_model_ha
         assert "Takes too long to check" in answer.response.text
 
 
+async def test_a_model_that_only_other_modules_use_is_matched_in_a_process() -> None:
+    async def call(inputs: Inputs, context: Any) -> Inputs:
+        try:
+            output: Inputs = await context.executor.call_async("system.inner", inputs, context)
+        except SchemaValidationError as error:
+            return {"errors": error.details["errors"]}
+        return output
+
+    registry = registry_of({"outer": Does(call)})
+    registry.register_internal("system.inner", taking(Flags))
+    async with serving(registry) as peer:
+        for text, output in [("aA", {"text": "aA"}), (LONG.upper(), {"errors": [TOO_LONG]})]:
+            answer = await peer.send("outer", peer.part(data={"text": text}))
+            assert contents(answer.task) == [output]
+
+
 def test_a_number_that_a_model_takes_as_text_is_matched_in_a_process() -> None:
     class OfNumbers(BaseModel):
         model_config = ConfigDict(coerce_numbers_to_str=True)

@@ -22,7 +22,7 @@ from .approval import PipelineRun, current
 from .processes import NotPortableError
 from .skills import computes, is_asynchronous, time_limit
 from .threads import ThreadPool, large_values, slow_checks
-from .validation import DICT_SCHEMA, bound_schemas
+from .validation import bound_schemas, needs_stand_in
 
 
 def install_steps(executor: Executor) -> bool:
@@ -74,7 +74,7 @@ class OffLoop(BaseStep):
         if current.get() is None:
             return await self._step.execute(ctx)
         schema = getattr(ctx.module, self._schema, None)
-        if type(schema).__name__ == DICT_SCHEMA:  # only other modules have called this one so far
+        if needs_stand_in(schema):  # only other modules have called this one so far
             bound_schemas(ctx.module_id, ctx.module)
             schema = getattr(ctx.module, self._schema, None)
         if getattr(schema, "is_slow", False):

@@ -13,6 +13,7 @@ import subprocess
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import Any, NoReturn, cast
@@ -196,6 +197,18 @@ def check_in_process(check: Json, data: Any) -> list[Json]:
         return [TOO_LONG]
     violations: list[Json] = json.loads(child.stdout)
     return violations
+
+
+def needs_stand_in(schema: Any) -> bool:
+    """Return whether `bound_schemas` has a stand-in for a schema, or would look for one."""
+    if isinstance(schema, type):
+        return _model_needs_stand_in(schema)
+    return type(schema).__name__ == DICT_SCHEMA
+
+
+@lru_cache(maxsize=1024)
+def _model_needs_stand_in(model: type) -> bool:
+    return bool(python_patterns(model)["patterns"]) or json_schema_of(model) is not None
 
 
 def bound_schemas(skill_id: str, module: Any) -> None:
