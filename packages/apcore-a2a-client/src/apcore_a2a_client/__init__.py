@@ -1,4 +1,4 @@
-"""Call any A2A agent, of protocol 1.0 or 0.3, over httpx alone."""
+"""A client for any A2A agent of protocol 1.0 or 0.3; its only dependency is httpx."""
 
 from .auth import APIKey
 from .cards import (

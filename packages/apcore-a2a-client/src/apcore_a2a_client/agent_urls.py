@@ -9,7 +9,7 @@ Origin: TypeAlias = tuple[str, str, int | None]
 """The scheme, the host and the port of a URL."""
 
 LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "::1", "0.0.0.0", "::")
-"""Hosts that lead to this machine: as destinations, the wildcards do too."""
+"""Hosts that refer to this machine; as destinations, so do the wildcard addresses."""
 
 
 def is_agent_url(url: httpx.URL) -> bool:
@@ -64,8 +64,8 @@ def parse_origin(text: str) -> Origin:
     """Return the origin in *text*.
 
     Raises:
-        ValueError: It has more than a scheme, a host and a port, or less; the message does not
-            repeat it, since it may have a password.
+        ValueError: It is not just a scheme, a host and optionally a port; the message does not
+            quote it, since it may contain a password.
     """
     try:
         url = httpx.URL(text)
@@ -98,7 +98,7 @@ def agent_url(text: str) -> httpx.URL:
     except (httpx.InvalidURL, TypeError, UnicodeError):
         raise ValueError(f"{expected}; this is not a URL") from None
     if url.userinfo:
-        raise ValueError("The agent's URL has credentials: pass auth= (as a command: --auth)")
+        raise ValueError("The agent's URL has credentials: pass auth= (command line: --auth)")
     if url.query:
         raise ValueError("The agent's URL takes no query: use auth= or headers= for its parameters")
     if lacks_scheme(text):
@@ -112,8 +112,8 @@ def agent_url(text: str) -> httpx.URL:
 
 
 def lacks_scheme(text: str) -> bool:
-    """Return whether `http://` before *text* makes an agent's URL of it."""
-    # httpx reads the host of "localhost:8000" as the scheme, so the text decides.
+    """Return whether *text* lacks only `http://` to be an agent's URL."""
+    # httpx parses the host of "localhost:8000" as a scheme, so look at the text.
     if "://" in text or text.startswith(("http:", "https:")) or not text.isprintable():
         return False
     try:

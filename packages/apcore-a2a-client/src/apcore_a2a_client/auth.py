@@ -23,7 +23,7 @@ Credentials: TypeAlias = str | TokenSource | httpx.Auth
 """`"Bearer …"`, a function that returns a token, an `APIKey`, or any `httpx.Auth`."""
 
 
-NOT_FOR_KEYS = ("", "a2a-version", "connection", "content-length", "host", "transfer-encoding")
+RESERVED_HEADERS = ("", "a2a-version", "connection", "content-length", "host", "transfer-encoding")
 """Headers that may not hold an API key, since they have a meaning of their own."""
 
 
@@ -36,7 +36,7 @@ class Token(httpx.Auth):
             valid_header(source)
 
     def sync_auth_flow(self, request: httpx.Request) -> Flow:
-        """Add the token; it must not need to be awaited."""
+        """Add the token, which must not be awaitable."""
         token = self._source if isinstance(self._source, str) else self._source()
         if isawaitable(token):
             getattr(token, "close", str)()  # a coroutine that is never awaited would warn
@@ -68,7 +68,7 @@ class APIKey(httpx.Auth):
         """Put the key where *card* declares an API key; required schemes come first.
 
         Raises:
-            A2AProtocolError: The card declares it in a header that can't have it.
+            A2AProtocolError: The card declares it in a reserved header.
         """
         requirements = [entry.get("schemes") for entry in card.security_requirements]
         required = [name for schemes in requirements if is_object(schemes) for name in schemes]
@@ -77,8 +77,10 @@ class APIKey(httpx.Auth):
             if scheme.type == "apiKey":
                 self._location, self._name = scheme.location, scheme.name
                 break
-        if self._location == "header" and self._name.lower() in NOT_FOR_KEYS:
-            raise A2AProtocolError(f"The card wants an API key in the header {self._name!r}")
+        if self._location == "header" and self._name.lower() in RESERVED_HEADERS:
+            raise A2AProtocolError(
+                f"The card declares an API key in the reserved header {self._name!r}"
+            )
 
     def auth_flow(self, request: httpx.Request) -> Flow:
         """Add the key to the query, the cookies or the headers."""
@@ -106,7 +108,7 @@ DEFAULT_HEADERS = {"accept", "accept-encoding", "connection", "user-agent"}
 
 
 def has_credentials(http: httpx.Client | httpx.AsyncClient) -> bool:
-    """Return whether an httpx client adds something of its own to requests that may be secret.
+    """Return whether an httpx client adds anything to requests that may be secret.
 
     Cookies with a domain do not count: httpx sends them nowhere else.
     """
@@ -119,10 +121,10 @@ def authorized(request: httpx.Request, token: Any) -> httpx.Request:
     """Return *request* with *token* in its `Authorization` header.
 
     Raises:
-        ValueError: It is not a string, or no header can have it.
+        ValueError: It is not a string, or not a valid header value.
     """
     if not isinstance(token, str):
-        raise ValueError("The function for tokens must return a string")
+        raise ValueError("The token function must return a string")
     scheme = "" if " " in token else "Bearer "
     request.headers["authorization"] = scheme + valid_header(token)
     return request
@@ -132,22 +134,22 @@ def valid_header(value: str, label: str = "credentials") -> str:
     """Return *value* if it can be the value of a header (RFC 9110 §5.5).
 
     Raises:
-        ValueError: It can't; the message has its label only, since it can be secret.
+        ValueError: It can't; the message contains only *label*, since the value may be secret.
     """
     if not (value.isascii() and value.isprintable() and value.strip() == value and value):
-        raise ValueError(f"The {label} would be empty or have characters that no header can have")
+        raise ValueError(f"The {label} must not be empty or contain characters invalid in a header")
     return value
 
 
 def httpx_auth(credentials: Credentials | None) -> httpx.Auth | None:
-    """Return *credentials* as httpx takes them.
+    """Return the `httpx.Auth` for *credentials*.
 
     Raises:
-        TypeError: They have none of the supported types.
-        ValueError: No header can have them.
+        TypeError: Their type is not supported.
+        ValueError: They are not a valid header value.
     """
     if isinstance(credentials, APIKey):
-        return copy(credentials)  # the card of each agent places the key elsewhere
+        return copy(credentials)  # each agent's card decides where the key goes
     if credentials is None or isinstance(credentials, httpx.Auth):
         return credentials
     if isinstance(credentials, str) or callable(credentials):

@@ -1,4 +1,4 @@
-"""The base of both clients: their arguments, and names of their methods."""
+"""The base class of both clients: their arguments, and the names of their methods."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ P = ParamSpec("P")
 T = TypeVar("T")
 HttpClient = TypeVar("HttpClient", httpx.Client, httpx.AsyncClient)
 LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=100)
-"""No limit of connections: each concurrent call or stream needs one."""
+"""No limit on connections: each concurrent call or stream needs one."""
 MAX_TIMEOUT = 10**9
 """Seconds; sockets refuse longer timeouts."""
 
 
 class Client(Generic[HttpClient]):
-    """The base of both clients; `A2AClient` describes the arguments."""
+    """Base class of both clients; `A2AClient` documents the arguments."""
 
     _http_type: type[HttpClient]
 
@@ -49,7 +49,7 @@ class Client(Generic[HttpClient]):
             raise ValueError("card_ttl and retries must be at least 0, and max_bytes at least 1")
         if timeout is not None and not 0 < timeout <= MAX_TIMEOUT:
             raise ValueError(
-                f"timeout takes seconds, more than 0 and at most {MAX_TIMEOUT}: {timeout!r}"
+                f"timeout must be more than 0 and at most {MAX_TIMEOUT} seconds, not {timeout!r}"
             )
         checked_headers = {
             valid_header_name(name).lower(): valid_header(value, f"header {name}")
@@ -75,7 +75,7 @@ class Client(Generic[HttpClient]):
 
 
 def renamed(operation: Callable[P, T], class_name: str) -> Callable[P, T]:
-    """Return a copy of *operation* that is named as a method of *class_name*.
+    """Return a copy of *operation* with the name of a method of *class_name*.
 
     Python's `TypeError` for wrong arguments quotes that name: callers know the client's methods,
     but not those of `Operations`.
@@ -94,5 +94,5 @@ def valid_header_name(name: str) -> str:
         ValueError: It can't.
     """
     if not name or not all(c.isascii() and (c.isalnum() or c in "!#$%&'*+-.^_`|~") for c in name):
-        raise ValueError(f"{name!r} is not a valid name of a header")
+        raise ValueError(f"{name!r} is not a valid header name")
     return name

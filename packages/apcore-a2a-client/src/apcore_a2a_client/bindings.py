@@ -80,7 +80,7 @@ class Binding:
         raise NotImplementedError
 
     def result(self, response: BufferedResponse) -> Any:
-        """Return the result in a whole response.
+        """Return the result in a response.
 
         Raises:
             A2AAuthError: The status is 401 or 403.
@@ -134,7 +134,7 @@ class HTTPJSON(Binding):
         for name in ("taskId", "id"):
             if f"{{{name}}}" in path:
                 params = dict(params)
-                # Quoting leaves dots alone, and a segment of dots would lead to another path.
+                # `quote` keeps dots, and a segment of only dots would change the path.
                 if params[name] in (".", ".."):
                     raise A2AProtocolError(f"{params[name]!r} can't be a {name} in a path")
                 path = path.replace(f"{{{name}}}", quote(params.pop(name), safe=""))
@@ -153,7 +153,7 @@ class HTTPJSON(Binding):
 
 
 def parse_object(data: bytes, response: BufferedResponse | None = None) -> Json:
-    """Return the JSON object in *data*, which came with *response* or on a stream."""
+    """Return the JSON object in *data*, the body of *response* or an event of a stream."""
     try:
         value = load(data)
     except A2AProtocolError:
@@ -164,7 +164,7 @@ def parse_object(data: bytes, response: BufferedResponse | None = None) -> Json:
 
 
 def refusal(error: Any, response: BufferedResponse | None) -> A2AError:
-    """Return the exception for *error*, which came with *response* or on a stream."""
+    """Return the exception for *error* in *response*, or in an event of a stream."""
     if response is None:
         return server_error(error, 200)
     delay = retry_after(response.headers, 0) if "retry-after" in response.headers else None

@@ -1,5 +1,5 @@
 # pyright: reportPrivateUsage=false
-# The functions that make the methods are outside of the class.
+# The functions that create the methods are outside the class, and use its private members.
 """The client for asynchronous programs."""
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .methods import Operations
 P = ParamSpec("P")
 T = TypeVar("T")
 OpenResponses: TypeAlias = dict[httpx.Response, AsyncIterator[bytes]]
-"""The open responses, each with the iterator over the rest of its body."""
+"""Open responses, each with an iterator over the rest of its body."""
 
 
 def async_method(
@@ -62,30 +62,30 @@ def async_generator_method(
 
 
 async def _close(steps: AnySteps, responses: OpenResponses) -> None:
-    # Whether the operation ended, failed or was cancelled: run the generator's `finally` blocks,
-    # and return the connections of responses that it left open to the pool.
+    # Called even if the operation failed or was cancelled: runs the generator's `finally` blocks,
+    # and gives the connections of open responses back to the pool.
     steps.close()
     for response in responses:
         await response.aclose()
 
 
 class A2AClient(Client[httpx.AsyncClient]):
-    """An asynchronous client of the A2A agent at a URL.
+    """An asynchronous client for the A2A agent at a URL.
 
     Args:
-        url: The agent's base URL; its card is below `/.well-known/` there.
+        url: The agent's base URL, with its card below `/.well-known/`.
         auth: `"Bearer …"`, a function (async or not) that returns a fresh token for each request,
             an `APIKey`, or any `httpx.Auth`.
         timeout: Seconds for a whole response including retries, and for silence on a stream;
             None for no limit.
         card_ttl: Seconds for which the card is cached.
         headers: Headers of every request.
-        retries: How often a failed request is retried, where that is safe.
+        retries: How many times a failed request is retried, where that is safe.
         http_client: The httpx client to use; closing this client leaves it open.
         protocol: `"1.0"` or `"0.3"` to require that version, whatever the card says.
         max_bytes: Size limit of a response, and of an event of a stream.
         credentials_for: Origins other than that of *url* to which credentials may be sent, if
-            the agent's card leads there.
+            the agent's card points there.
 
     Raises:
         ValueError: The URL is not an http(s) URL, or another argument is invalid.
@@ -163,7 +163,7 @@ class A2AClient(Client[httpx.AsyncClient]):
         return step
 
     async def _perform(self, step: Step, responses: OpenResponses) -> Any:
-        from asyncio import sleep, timeout  # httpx imports it this late, too
+        from asyncio import sleep, timeout  # httpx also imports asyncio on first use
 
         if isinstance(step, Sleep):
             return await sleep(step.seconds)

@@ -1,4 +1,4 @@
-"""Conversion of JSON to frozen models and back, by the annotations of the models."""
+"""Conversion of JSON to frozen models and back, according to the models' annotations."""
 
 import base64
 import binascii
@@ -19,7 +19,7 @@ from typing import (
     get_type_hints,
 )
 
-from .errors import A2AProtocolError, Json, snake
+from .errors import A2AProtocolError, Json, upper_snake
 
 T = TypeVar("T")
 JSON_TYPE_NAMES: Any = {
@@ -58,7 +58,7 @@ def dump(value: Any) -> bytes:
         text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
         return text.encode()
     except (TypeError, ValueError, RecursionError) as error:
-        raise ValueError(f"This can't be sent as JSON: {error}") from None
+        raise ValueError(f"The request can't be sent as JSON: {error}") from None
 
 
 def _finite_float(literal: str) -> float:
@@ -89,7 +89,7 @@ class ProtocolEnum(StrEnum):
     @property
     def wire(self) -> str:
         """The spelling of 1.0."""
-        return f"{snake(type(self).__name__)}_{self.name}"
+        return f"{upper_snake(type(self).__name__)}_{self.name}"
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
@@ -103,7 +103,7 @@ def model(cls: type[T]) -> type[T]:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False, eq=False)
 class Model:
-    """The base of all objects of the protocol; frozen.
+    """Base class of all objects of the protocol; they are frozen.
 
     Attributes:
         extra: Unknown fields; they are written back unchanged.
@@ -113,7 +113,7 @@ class Model:
 
     @classmethod
     def from_dict(cls, data: Any) -> Self:
-        """Return the object that *data*, JSON of A2A 1.0 or 0.3, stands for.
+        """Create an object from *data*, which is JSON of A2A 1.0 or 0.3.
 
         Raises:
             A2AProtocolError: A field is missing or invalid.
@@ -168,7 +168,7 @@ class Model:
 
 @model
 class StreamedModel(Model):
-    """The base of the models that streams consist of.
+    """Base class of the models that can be events of a stream.
 
     Attributes:
         event_id: The id of the event, if the agent numbers events: `subscribe` resumes after it.
@@ -204,7 +204,7 @@ def _codecs(cls: type[Model]) -> dict[str, Codec]:
     """Return the codecs of a model's fields by their names in JSON; built on first use."""
     if cls in _CODECS:
         return _CODECS[cls]
-    # Resolving annotations takes milliseconds, which an import of the package should not cost.
+    # Resolving annotations takes milliseconds: too slow for the import of the package.
     types = get_type_hints(cls)
     result: dict[str, Codec] = {}
     for each in fields(cls):

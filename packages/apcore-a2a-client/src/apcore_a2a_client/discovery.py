@@ -44,7 +44,7 @@ class Discovery:
         ttl: Seconds for which a card is cached.
         protocol: The required protocol version; None for any in the card.
         trusted_origins: Origins other than that of `base` to which credentials may be sent.
-        last_card: The card that was fetched last, even if it has expired; None before.
+        last_card: The last card that was fetched, even if it has expired; None if there is none.
     """
 
     def __init__(
@@ -71,8 +71,8 @@ class Discovery:
         Raises:
             A2ADiscoveryError: The agent has no card, or an invalid one.
         """
-        # Concurrent calls share one fetch and its outcome. They poll for it, since steps know no
-        # locks; the `finally` below runs even if the fetching caller is cancelled.
+        # Concurrent calls share one fetch and its outcome. They poll for it, since no step waits
+        # for a lock; the `finally` below runs even if the fetching caller is cancelled.
         waited = False
         while self._fetching:
             waited = True
@@ -101,7 +101,7 @@ class Discovery:
         kept_etag = self._etag if response.status == 304 else ""
         self.last_card, self._etag = card, response.headers.get("etag", kept_etag)
         self._fresh_until = monotonic() + self.ttl
-        # The URL that has the card comes first from now on.
+        # From now on, try the URL that has the card first.
         self._card_urls.sort(key=lambda card_url: card_url != url)
         return card
 
@@ -132,15 +132,15 @@ class Discovery:
         raise A2ADiscoveryError(message, url=redacted(url), status_code=status)
 
     def binding(self, deadline: float = inf) -> Steps[Binding]:
-        """Return the binding to use: of the first interface in the card that is supported.
+        """Return the binding of the first interface in the card that is supported.
 
         An API key is placed where the card requires it.
 
         Raises:
-            A2ADiscoveryError: No interface can be used; an http interface in a card that was
-                fetched by https cannot.
-            CredentialsRefusedError: The interfaces that could be used are at other origins, and
-                the client has credentials.
+            A2ADiscoveryError: No interface is supported; an http interface is not if the card
+                was fetched over https.
+            CredentialsRefusedError: All supported interfaces are at other origins, and the client
+                has credentials.
         """
         try:
             card = yield from self.card(deadline=deadline)
@@ -149,11 +149,11 @@ class Discovery:
                 if self.protocol is None or isinstance(error, A2AConnectionError):
                     raise
                 return JSONRPC(self.base, self.protocol)
-            # An expired card is better than none: agents rarely change, and the request itself
-            # fails if this one did.
+            # An expired card is better than none: cards rarely change, and if this one did, the
+            # request itself fails.
             card, self._fresh_until = self.last_card, monotonic() + REFRESH_RETRY_DELAY
         chosen_for, binding = self._chosen or (None, None)
-        # An httpx client of the caller's own may get credentials at any time.
+        # Callers can add credentials to their own httpx client at any time.
         if binding is None or chosen_for is not card or not self._may_call(binding.url):
             binding = self._choose(card)
             binding.streams = card.capabilities.streaming
@@ -180,9 +180,7 @@ class Discovery:
         if self.protocol:
             return JSONRPC(self.base, self.protocol)
         interfaces = ", ".join(offered)[:MAX_QUOTED] or "none"
-        message = (
-            f"The agent offers nothing that this client supports; its interfaces: {interfaces}"
-        )
+        message = f"The agent has no interface that this client supports; it has: {interfaces}"
         raise A2ADiscoveryError(message, url=redacted(self.base))
 
     def _absolute_url(self, reference: str) -> httpx.URL | None:
@@ -193,10 +191,10 @@ class Discovery:
         return url if is_agent_url(url) else None
 
     def _may_call(self, url: httpx.URL) -> bool:
-        """Return whether requests to *url* keep credentials where they belong.
+        """Return whether requests to *url* may include the client's credentials, if it has any.
 
-        A card says where an agent is, but anyone who can write it, or redirect requests for it,
-        could get the credentials by naming a URL of their own.
+        Without this check, anyone who can change the card, or redirect requests for it, could get
+        the credentials by putting their own URL there.
         """
         return origin(url) in self.trusted_origins or not self.exchange.has_credentials
 

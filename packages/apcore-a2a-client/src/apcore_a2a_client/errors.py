@@ -37,10 +37,10 @@ MAX_QUOTED = 500
 
 
 class A2AError(Exception):
-    """The base of all errors in the communication with an agent."""
+    """Base class of all errors in communication with an agent."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Pickle would call a subclass with `args`, but the parameters of subclasses are others.
+        # By default, pickle calls the class with `args`, but subclasses take other parameters.
         return Exception.__new__, (type(self), *self.args), vars(self)
 
 
@@ -80,19 +80,19 @@ class A2AProtocolError(A2AError):
 
 
 class CredentialsRefusedError(A2AError):
-    """The client keeps its credentials from an origin that only the agent's card names.
+    """The agent's card points to another origin, which must not receive the credentials.
 
-    Nothing was sent there. Pass `credentials_for=[error.foreign]` if it may have them.
+    Nothing was sent there. To allow it, pass `credentials_for=[error.foreign]`.
 
     Attributes:
-        agent: The origin that the credentials were given for.
+        agent: The origin that the credentials are for.
         foreign: The origin in the card.
     """
 
     def __init__(self, agent: str, foreign: str) -> None:
         super().__init__(
-            f"The credentials are for {agent}, but the agent's card leads to {foreign}: "
-            f"if it may have them, pass credentials_for=[{foreign!r}]"
+            f"The credentials are for {agent}, but the agent's card points to {foreign}: "
+            f"to send them there, pass credentials_for=[{foreign!r}]"
         )
         self.agent = agent
         self.foreign = foreign
@@ -204,7 +204,7 @@ class InvalidParamsError(A2AServerError):
 
     @property
     def errors(self) -> list[dict[str, Any]]:
-        """The invalid fields: `{"field": …, "message": …}` each."""
+        """The invalid fields, each as `{"field": …, "message": …}`."""
         if is_object(self.data):
             return objects(self.data.get("errors"))
         return [
@@ -233,12 +233,12 @@ class ServerBusyError(A2AServerError):
 
 
 class TaskFailedError(A2AError):
-    """The task failed, was rejected or canceled.
+    """The task failed, or was rejected or canceled.
 
     Attributes:
-        task: The ended task.
+        task: The task in its final state.
         code: The JSON-RPC code in its status message, if there is one.
-        data: The details beside the code.
+        data: The details that accompany the code.
     """
 
     def __init__(self, message: str, task: Any, details: Json) -> None:
@@ -249,17 +249,17 @@ class TaskFailedError(A2AError):
 
 
 class StreamRestartedError(A2AError):
-    """The task has begun afresh, so that the values of its stream would repeat.
+    """The task was restarted, so the values of its stream would repeat.
 
-    Pass `on_restart=` to drop the values so far and go on. The task itself continues: `wait` and
-    `follow` return its result.
+    Pass `on_restart=` to discard the values so far and go on. The task itself continues: use
+    `wait` or `follow` to get its result.
 
     Attributes:
         task: The task.
     """
 
     def __init__(self, task: Any) -> None:
-        super().__init__("The task has begun afresh: drop the values so far, or pass on_restart=")
+        super().__init__("The task was restarted: discard its values so far, or pass on_restart=")
         self.task = task
 
 
@@ -276,13 +276,13 @@ class InputRequired(A2AError):
 
 
 @cache
-def snake(name: str) -> str:
-    """Return a name such as `TaskNotFound` in the style of `TASK_NOT_FOUND`."""
+def upper_snake(name: str) -> str:
+    """Convert a name such as `TaskNotFound` to `TASK_NOT_FOUND`."""
     return "".join(f"_{c}" if c.isupper() else c.upper() for c in name).lstrip("_")
 
 
 REASONS: dict[str, type[A2AServerError]] = {
-    snake(error.__name__.removesuffix("Error")): error
+    upper_snake(error.__name__.removesuffix("Error")): error
     for error in (*A2AServerError.__subclasses__(), *UnsupportedOperationError.__subclasses__())
 } | {
     "MODULE_NOT_FOUND": SkillNotFoundError,
@@ -324,7 +324,7 @@ def is_list(value: Any) -> TypeGuard[list[Any]]:
 
 
 def objects(value: Any) -> list[Json]:
-    """Return the JSON objects in *value*, if that is a list."""
+    """Return the JSON objects in *value*; none if it is not a list."""
     items: list[Any] = value if is_list(value) else []
     return [item for item in items if is_object(item)]
 

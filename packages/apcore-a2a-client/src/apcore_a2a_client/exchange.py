@@ -1,17 +1,17 @@
 """HTTP exchanges without I/O: requests, retries and redirects as generators of steps.
 
 A client runs such a generator: it performs each step that the generator yields, and sends the
-outcome back into it. So the protocol is written once, and each client, async or not, is a loop.
+outcome back into it. This way the protocol is written once, for synchronous and asynchronous
+clients.
 
-Which requests are retried, at most `retries` times:
+A request is retried at most `retries` times, and only after these failures:
 
 | failure                                | read-only request         | request with side effects  |
 |----------------------------------------|---------------------------|----------------------------|
 | cannot connect: nothing was sent       | retried                   | retried                    |
-| connection lost                        | retried                   | not: it may have arrived   |
+| connection lost                        | retried                   | no: it may have arrived    |
 | HTTP 429 or 503                        | retried                   | retried: it was refused    |
-| HTTP 502 or 504                        | retried                   | not: it may have arrived   |
-| anything else                          | not retried               | not retried                |
+| HTTP 502 or 504                        | retried                   | no: it may have arrived    |
 
 The timeout includes all attempts: a retry that would exceed it is not made.
 """
@@ -32,7 +32,7 @@ from .errors import A2AConnectionError, A2AProtocolError, A2ATimeoutError
 
 T = TypeVar("T")
 FIRST_WAIT, LONGEST_WAIT = 0.25, 5.0
-"""Seconds before the first retry, doubled for each further one, and their upper bound."""
+"""Seconds before the first retry, doubled for each further retry, and the maximum."""
 MAX_REDIRECTS = 5
 HEADERS = {"accept": "application/json", "accept-encoding": "identity"}
 """Compression is not accepted: a small compressed body can expand to any size."""
@@ -43,7 +43,7 @@ class Send(NamedTuple):
 
     Attributes:
         request: The request.
-        auth: An `httpx.Auth`, httpx's marker for the client's own, or None for none.
+        auth: An `httpx.Auth`, httpx's marker for its client's own auth, or None for no auth.
         timeout: Seconds; None for no limit.
     """
 
@@ -66,7 +66,7 @@ class Close(NamedTuple):
 
 
 class Sleep(NamedTuple):
-    """Step: wait for some seconds."""
+    """Step: wait."""
 
     seconds: float
 
@@ -83,7 +83,7 @@ class Item(NamedTuple, Generic[T]):
 
 
 Items: TypeAlias = Generator[Step | Item[T], Any, None]
-"""A generator of steps and of many results."""
+"""A generator of steps that yields any number of results between them."""
 AnySteps: TypeAlias = Generator[Step | Item[Any], Any, Any]
 """Either kind of generator, as the clients run it."""
 
@@ -125,12 +125,12 @@ class Exchange:
     """Sender of requests, with retries where they are safe.
 
     Attributes:
-        build_request: The method of either httpx client.
+        build_request: The method of the httpx client, sync or async.
         auth: Credentials for requests to the agent; None for those of the httpx client.
         headers: Headers of every request.
         timeout: Seconds for a whole response with all attempts; for a stream, seconds until it
             starts and between its chunks. None for no limit.
-        retries: How often a request is sent again.
+        retries: How many times a failed request is retried, where that is safe.
         max_bytes: Size limit of a response.
         client_has_credentials: Whether the httpx client has credentials of its own.
     """
@@ -145,7 +145,7 @@ class Exchange:
 
     @property
     def has_credentials(self) -> bool:
-        """Whether requests may contain something that is for the agent alone."""
+        """Whether requests may contain something that only the agent may see."""
         return self.auth is not None or bool(self.headers) or self.client_has_credentials()
 
     def earlier_deadline(self, deadline: float) -> float:
@@ -161,7 +161,7 @@ class Exchange:
 
         Raises:
             A2AConnectionError: The last attempt failed.
-            A2AProtocolError: The response is too large, or redirects too often.
+            A2AProtocolError: The response is too large or compressed, or a redirect is refused.
         """
         deadline = self.earlier_deadline(deadline)
         retried_statuses = (429, 502, 503, 504) if spec.safe else (429, 503)
@@ -191,17 +191,17 @@ class Exchange:
             headers={**HEADERS, **self.headers, **spec.headers},
             params=spec.params,
             content=spec.content,
-            # Connecting gets half of the time: the rest is for a second attempt.
+            # Connecting may take half of the time: the rest is for a second attempt.
             timeout=httpx.Timeout(timeout, connect=timeout and timeout / 2),
         )
         auth: Any = httpx.USE_CLIENT_DEFAULT if self.auth is None else self.auth
         for _ in range(MAX_REDIRECTS + 1):
             response: httpx.Response = yield Send(request, auth, time_left(deadline))
             if response.headers.get("content-encoding", "identity") != "identity":
-                raise A2AProtocolError("The response is compressed, but compression is refused")
+                raise A2AProtocolError("The response is compressed, which the client did not allow")
             is_stream = media_type(response.headers) == "text/event-stream"
             # A stream is returned open. Anything else is read here, even if a stream was requested:
-            # agents may answer with JSON, above all when they refuse.
+            # agents may respond with JSON, especially when they refuse the request.
             if spec.stream and response.status_code == 200 and is_stream:
                 return response
             body = yield from self._read(response, spec.max_bytes or self.max_bytes, deadline)
@@ -209,14 +209,14 @@ class Exchange:
             if target is None:
                 return BufferedResponse(response.status_code, response.headers, body, response.url)
             if not is_agent_url(target.url):
-                raise A2AProtocolError("Redirected to a URL at which no agent can be")
+                raise A2AProtocolError("Redirected to a URL that is not valid for an agent")
             if (request.url.scheme, target.url.scheme) == ("https", "http"):
                 raise A2AProtocolError(f"Redirected from https to {redacted(target.url)}")
             if origin(target.url) != origin(request.url):
                 if spec.method != "GET":
                     raise A2AProtocolError(f"Redirected to another origin: {redacted(target.url)}")
-                # httpx drops only `Authorization` for another origin. Other headers can hold
-                # credentials too, and our auth would add its own: so the request is built anew.
+                # httpx removes only `Authorization` when the origin changes. Other headers can
+                # hold credentials too, and `auth` would add its own again: so build a new request.
                 extensions = request.extensions
                 target = httpx.Request("GET", target.url, headers=HEADERS, extensions=extensions)
                 auth = None
@@ -231,7 +231,7 @@ class Exchange:
             body += chunk
             if len(body) > max_bytes:
                 raise A2AProtocolError(f"The response is larger than {max_bytes} bytes")
-            # The timeout of a read starts again with each chunk, so slow senders pass it.
+            # The read timeout applies to each chunk alone, so a slow sender can stay within it.
             if monotonic() > deadline:
                 raise A2ATimeoutError("The response was not complete in time")
         yield Close(response)
@@ -245,12 +245,12 @@ def deadline_after(timeout: float | None) -> float:
 
 def time_left(deadline: float) -> float | None:
     """Return the seconds until *deadline*, at least a millisecond; None for no limit."""
-    # A timeout of 0 would make sockets non-blocking instead of impatient.
+    # A timeout of 0 would make sockets non-blocking.
     return None if deadline == inf else max(0.001, deadline - monotonic())
 
 
 def backoff(failures: int) -> float:
-    """Return the seconds to wait after that many failures: exponential, with jitter.
+    """Return the seconds to wait before a retry: exponential in *failures*, with jitter.
 
     Example:
         ```python
@@ -282,12 +282,14 @@ def media_type(headers: httpx.Headers) -> str:
 
 @contextmanager
 def translated_errors(url: httpx.URL) -> Generator[None]:
-    """Turn exceptions of httpx into ours, without their texts, which may quote headers.
+    """Translate exceptions of httpx.
+
+    Only the text of a `ConnectError` is kept: others may quote headers.
 
     Raises:
         A2AConnectionError: Cannot connect, or the connection was lost.
         A2ATimeoutError: The response took too long.
-        A2AProtocolError: The agent does not speak HTTP, or the request is not valid HTTP.
+        A2AProtocolError: The agent redirects to an invalid URL, or the request is not valid HTTP.
     """
     try:
         yield

@@ -26,7 +26,7 @@ from .tasks import Event, Message, PushNotificationConfig, Task, TaskPage, after
 
 
 class Operations:
-    """The operations on the agent that `discovery` finds."""
+    """Operations on the agent found by *discovery*."""
 
     def __init__(self, discovery: Discovery) -> None:
         self._discovery = discovery
@@ -70,7 +70,7 @@ class Operations:
 
         Args:
             message: A str, a dict (data), a list of parts (`Part`, str, dict or bytes), or a
-                `Message`. It gets an id unless it has one.
+                `Message`. It gets an id if it has none.
             skill: The skill to call; sent as `metadata.skillId`.
             context_id: The conversation of the message.
             task_id: The paused task that the message answers.
@@ -117,7 +117,7 @@ class Operations:
 
         Raises:
             A2AServerError: The agent refused the message.
-            A2AConnectionError: The agent cannot be reached, or no longer.
+            A2AConnectionError: The agent cannot be reached, or the connection was lost for good.
         """
         params = message_params(message, skill, context_id, task_id, metadata)
         return self._events(start=(bindings.STREAM, params)).events()
@@ -174,7 +174,7 @@ class Operations:
             history_length: The number of messages to include in each task's history.
 
         Raises:
-            UnsupportedOperationError: The agent cannot list tasks; most of 0.3 cannot.
+            UnsupportedOperationError: The agent cannot list tasks; most agents of 0.3 cannot.
             ValueError: The state is unknown.
         """
         params = without_none(
@@ -201,7 +201,7 @@ class Operations:
             )
             cursor = page.next_cursor
             if cursor and cursor in seen_cursors:
-                raise A2AProtocolError("The agent returned the same cursor of a page twice")
+                raise A2AProtocolError("The agent returned the same page cursor twice")
             seen_cursors.add(cursor)
             yield from map(Item, page.tasks)
 
@@ -230,7 +230,7 @@ class Operations:
         seen_cursors: set[str] = set()
         while True:
             result = yield from self._request(bindings.LIST_PUSH, params)
-            # 1.0 has an object with a cursor, 0.3 a bare list.
+            # 1.0 returns an object with a cursor, 0.3 a bare list.
             page: Json = result if is_object(result) else {"configs": result}
             configs: Any = page.get("configs") or []
             if not is_list(configs):
@@ -281,9 +281,9 @@ class Operations:
         deadline = deadline_after(timeout)
         params = message_params(input, skill, context_id, None, metadata)
         task = yield from self._start_task(params, deadline)
-        # An agent that numbers events replays all of a task after event 0, even if the task has
-        # ended by now. In a conversation the task may be older: its replay could begin with a
-        # pause that was answered, and the stream would end there.
+        # An agent that numbers events replays the whole task after event 0, even if the task has
+        # already ended. In an existing conversation the task may be older: the replay could begin
+        # with a pause that has been answered since, and the stream would end there.
         is_new_task = not context_id and not isinstance(input, Message)
         last_event_id = "0" if is_new_task else None
         events = self._events(task=task, last_event_id=last_event_id, deadline=deadline)
@@ -310,14 +310,14 @@ class Operations:
             context_id: The conversation of the call.
             metadata: Further metadata of the request.
             timeout: Seconds for the whole call; None for no limit.
-            on_restart: Callback before the first value of a task that has begun afresh, such as
-                the `clear` of the list that the values are collected in.
+            on_restart: Called when the task is restarted, before its values repeat; for
+                example the `clear` method of the list that collects them.
 
         Raises:
-            TaskFailedError: The task failed, or was rejected or canceled; raised after the chunks
-                that it sent before.
+            TaskFailedError: The task failed, or was rejected or canceled; raised after the values
+                of its chunks.
             InputRequired: The task waits for input: answer it with `reply`.
-            StreamRestartedError: The task has begun afresh, and *on_restart* is not given.
+            StreamRestartedError: The task was restarted, and *on_restart* is not given.
         """
         start = bindings.STREAM, message_params(input, skill, context_id, None, metadata)
         events = self._events(start=start, deadline=deadline_after(timeout))
@@ -332,8 +332,8 @@ class Operations:
             timeout: Seconds for the answer and the wait; None for no limit.
 
         Raises:
-            UnsupportedOperationError: The task does not wait for input any more; agents may accept
-                a second approval or refusal nevertheless.
+            UnsupportedOperationError: The task no longer waits for input; agents may still accept
+                a second approval or refusal.
             A2ATimeoutError: The task was not settled in time.
         """
         deadline = deadline_after(timeout)
@@ -345,13 +345,13 @@ class Operations:
         return (yield from events.last())
 
     def follow(self, task: Task, *, timeout: float | None = None) -> Items[Event]:
-        """Yield the events of a task after the state in *task*, until it is settled.
+        """Yield the events that follow the state in *task*, until the task is settled.
 
         If the agent has no streams, the task is polled. A snapshot of the task replaces events
         that cannot be delivered one by one.
 
         Raises:
-            A2AConnectionError: The agent cannot be reached any more.
+            A2AConnectionError: The agent can no longer be reached.
             A2ATimeoutError: The task was not settled within *timeout* seconds.
         """
         return self._events(task=task, deadline=deadline_after(timeout)).events()
@@ -360,7 +360,7 @@ class Operations:
         """Wait until a task is settled, and return it.
 
         Raises:
-            A2AConnectionError: The agent cannot be reached any more.
+            A2AConnectionError: The agent can no longer be reached.
             A2ATimeoutError: The task was not settled within *timeout* seconds.
         """
         return (yield from self._events(task=task, deadline=deadline_after(timeout)).last())

@@ -17,7 +17,7 @@ def valid_id(value: Any) -> str:
     """Return *value* if it can be an id.
 
     Raises:
-        ValueError: It is not a string, or empty.
+        ValueError: It is not a string, or it is empty.
     """
     if not isinstance(value, str) or not value:
         raise ValueError(f"An id must be a non-empty string, not {value!r}")
@@ -36,7 +36,7 @@ def valid_callback(value: Callable[[], object] | None) -> Callable[[], object] |
 
 
 def parse_state(spelling: str) -> TaskState:
-    """Return the state with that spelling, in A2A 1.0 or 0.3.
+    """Return the state that is spelled *spelling* in A2A 1.0 or 0.3.
 
     Raises:
         ValueError: There is no such state.

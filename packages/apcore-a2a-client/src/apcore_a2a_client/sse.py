@@ -41,8 +41,8 @@ class EventParser:
         Raises:
             A2AProtocolError: An event is larger than the limit.
         """
-        # A line ends with CR, LF or CRLF. A CR at the end of a chunk ends its line at once, so a
-        # LF at the start of the next chunk belongs to it and is no empty line.
+        # A line ends with CR, LF or CRLF. A CR at the end of a chunk ends its line at once, so an
+        # LF at the start of the next chunk belongs to it and is not an empty line.
         if self._ended_with_return and chunk.startswith(b"\n"):
             chunk = chunk[1:]
         self._ended_with_return = chunk.endswith(b"\r")

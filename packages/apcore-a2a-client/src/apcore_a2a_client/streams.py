@@ -40,9 +40,9 @@ MAX_SILENCE = 30.0
 class EventStream:
     """The events of one task, each once, until the task is settled.
 
-    A lost connection is reopened: after the last event if the agent numbers them, otherwise with a
-    snapshot of the task, which is an event of its own if it contains anything new. A task of an
-    agent without streams is polled.
+    A lost connection is reopened: after the last event if the agent numbers events, otherwise with
+    a snapshot of the task, which is an event of its own if it contains anything new. If the agent
+    has no streams, the task is polled.
 
     Args:
         discovery: Finds the agent.
@@ -72,7 +72,7 @@ class EventStream:
         self._announced: Event | None = None  # the event that showed the last restart
         # Without numbers, a snapshot at the start of a subscription may already contain chunks
         # that come as events after it.
-        self._has_doubles = False
+        self._may_have_duplicates = False
         self._answers_task = bool(start and start[1].get("message", {}).get("taskId"))
         self._response: httpx.Response | None = None
         self._parser = EventParser(discovery.exchange.max_bytes)
@@ -84,7 +84,7 @@ class EventStream:
         self._deadline = deadline
         self._ended = bool(task and self._is_settled(task))
         self._numbered = False
-        self._subscribing = False  # a subscription is open that has had no event yet
+        self._subscribing = False  # a subscription is open, and has had no event yet
         self._joined = False  # the task was running when the client subscribed
 
     def events(self) -> Items[Event]:
@@ -115,7 +115,7 @@ class EventStream:
             except A2AConnectionError as error:
                 yield from self._recover(error)
             except A2AServerError:
-                # Agents of 0.3 refuse a subscription by an event of its stream.
+                # Agents of 0.3 refuse a subscription with an event of its stream.
                 if not self._subscribing:
                     raise
                 yield from self._close_response()
@@ -186,7 +186,7 @@ class EventStream:
         timeout = time_left(self._exchange.earlier_deadline(self._deadline))
         chunk: bytes = yield Read(response, timeout)
         if not chunk:
-            raise A2AConnectionError("The stream ended before its task")
+            raise A2AConnectionError("The stream ended before the task was settled")
         self._pending.extend(self._parser.feed(chunk))
         now = monotonic()
         if self._pending:
@@ -202,8 +202,8 @@ class EventStream:
         """Prepare to reopen the stream after *error*, or raise it."""
         now, max_silence = monotonic(), self._exchange.timeout
         self._lost_at = self._lost_at or now
-        # While the agent accepts no connections it may be restarting: then the time counts, not
-        # the number of attempts.
+        # An agent that accepts no connections may be restarting: retries are then
+        # limited by time, not by number.
         downtime = now - self._lost_at
         restarting = self._task and not error.sent and downtime < (max_silence or MAX_SILENCE)
         resumable = self._task or (self._start and self._start[0].safe)
@@ -212,7 +212,7 @@ class EventStream:
         was_silent = isinstance(error, A2ATimeoutError) and self._response and self._task
         yield from self._close_response()
         if was_silent:
-            # If the agent responds to this request it is alive, and its task just takes long.
+            # If the agent responds to this request, it is alive and the task is just slow.
             yield from self._fetch_task()
             return
         self._failures += 1
@@ -232,11 +232,11 @@ class EventStream:
         if isinstance(data, bytes):
             event = read_event(self._binding.parse(data))
             self._subscribing = False
-        if self._begins_afresh(event):
+        if self._shows_restart(event):
             return self._announce_restart(event, event_id)
         if event_id:
-            # Only ids that count 1, 2, 3 … promise that a stream resumes without gaps: others may
-            # be random, or a clock.
+            # Only ids that count 1, 2, 3 … guarantee that a stream resumes without gaps: others may
+            # be random, or timestamps.
             number = int(event_id) if len(event_id) < 16 and event_id.isdigit() else 0
             self._numbered = number == self._last_number + 1
             self._last_number = number
@@ -265,21 +265,21 @@ class EventStream:
             self._task, self._chunks = with_chunks(self._task, self._chunks), []
         return self._task
 
-    def _begins_afresh(self, event: Event) -> bool:
+    def _shows_restart(self, event: Event) -> bool:
         """Return whether *event* shows a restart that has not been announced yet."""
         if event is self._announced or self._task is None:
             return False
         if isinstance(event, TaskStatusUpdateEvent):
             return is_restart(event)
         if isinstance(event, TaskArtifactUpdateEvent):
-            # Some agents repeat the whole artifact at its end: that is no restart.
+            # Some agents repeat the whole artifact at its end: that is not a restart.
             artifact, is_growing = event.artifact, event.artifact.artifact_id in self._growing
             return not event.append and is_growing and self._contradicts([artifact])
         return isinstance(event, Task) and self._has_lost_content(event)
 
     def _has_lost_content(self, snapshot: Task) -> bool:
-        """Return whether *snapshot* lacks something that the stream has had."""
-        if self._has_doubles or not self.task:
+        """Return whether *snapshot* lacks content that the stream has delivered."""
+        if self._may_have_duplicates or not self.task:
             return False
         is_running = not snapshot.status.state.is_settled
         lost_ids = {artifact.artifact_id for artifact in self.task.artifacts} - {
@@ -288,9 +288,9 @@ class EventStream:
         return bool(is_running and lost_ids) or self._contradicts(snapshot.artifacts)
 
     def _contradicts(self, artifacts: Sequence[Artifact]) -> bool:
-        """Return whether one of *artifacts* had grown, and lacks parts that it has had.
+        """Return whether one of *artifacts* lacks parts that it had before.
 
-        An artifact of one part may just have another one now.
+        Artifacts that had a single part are not compared: the agent may have replaced it.
         """
         known_artifacts = self.task.artifacts if self.task else ()
         known_parts = {
@@ -304,33 +304,33 @@ class EventStream:
         )
 
     def _announce_restart(self, event: Event, event_id: str | None) -> Restarted:
-        """Return the sign of a restart, and queue the event that showed it."""
+        """Return a `Restarted` event, and queue the event that showed the restart."""
         assert self._task
         self._announced = event
         self._growing.clear()
         self._pending.appendleft((event, event_id))
-        # A stream that resumes after the sign begins with the event.
+        # A stream that resumes after the `Restarted` event begins with the queued one.
         last_event_id = self._last_event_id or ""
         task_id, status, context_id = self._task.id, self._task.status, self._task.context_id
         return Restarted(task_id, status, context_id, event_id=last_event_id)
 
     def _apply(self, event: Event) -> None:
-        # Adding a chunk to an artifact copies all of its parts. So chunks are collected, and added
+        # Adding a chunk to an artifact copies all of its parts, so chunks are collected, and added
         # together when the task is needed.
         if self._task and isinstance(event, TaskArtifactUpdateEvent):
             self._chunks.append(event)
             if event.append:
                 self._growing.add(event.artifact.artifact_id)
-            self._has_doubles |= self._joined and not self._numbered
+            self._may_have_duplicates |= self._joined and not self._numbered
             return
         self._task = after(self._task, event)
         if isinstance(event, Task):
-            self._chunks, self._has_doubles = [], False
+            self._chunks, self._may_have_duplicates = [], False
         elif isinstance(event, TaskStatusUpdateEvent) and is_restart(event):
             self._chunks = []
 
     def _is_settled(self, task: Task) -> bool:
-        """Return whether *task* ends the stream: settled, and not by the answered pause."""
+        """Return whether *task* ends the stream: it is settled, and not by the answered pause."""
         status, pause = task.status, self._answered
         unchanged = pause and (status.state, status.timestamp) == (pause.state, pause.timestamp)
         if pause and pause.timestamp and unchanged:

@@ -1,5 +1,5 @@
 # pyright: reportPrivateUsage=false
-# The functions that make the methods are outside of the class.
+# The functions that create the methods are outside the class, and use its private members.
 """The client for scripts and notebooks."""
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .methods import Operations
 P = ParamSpec("P")
 T = TypeVar("T")
 OpenResponses: TypeAlias = dict[httpx.Response, Iterator[bytes]]
-"""The open responses, each with the iterator over the rest of its body."""
+"""Open responses, each with an iterator over the rest of its body."""
 
 
 def sync_method(
@@ -63,8 +63,8 @@ def generator_method(
 
 
 def _close(steps: AnySteps, responses: OpenResponses) -> None:
-    # Whether the operation ended, failed or was abandoned: run the generator's `finally` blocks,
-    # and return the connections of responses that it left open to the pool.
+    # Called even if the operation failed or was abandoned: runs the generator's `finally` blocks,
+    # and gives the connections of open responses back to the pool.
     steps.close()
     for response in responses:
         response.close()
@@ -77,19 +77,19 @@ class SyncA2AClient(Client[httpx.Client]):
     the head byte by byte can exceed it. `A2AClient` does not have this limitation.
 
     Args:
-        url: The agent's base URL; its card is below `/.well-known/` there.
+        url: The agent's base URL, with its card below `/.well-known/`.
         auth: `"Bearer …"`, a function that returns a fresh token for each request, an `APIKey`,
             or any `httpx.Auth`.
         timeout: Seconds for a whole response including retries, and for silence on a stream;
             None for no limit.
         card_ttl: Seconds for which the card is cached.
         headers: Headers of every request.
-        retries: How often a failed request is retried, where that is safe.
+        retries: How many times a failed request is retried, where that is safe.
         http_client: The httpx client to use; closing this client leaves it open.
         protocol: `"1.0"` or `"0.3"` to require that version, whatever the card says.
         max_bytes: Size limit of a response, and of an event of a stream.
         credentials_for: Origins other than that of *url* to which credentials may be sent, if
-            the agent's card leads there.
+            the agent's card points there.
 
     Raises:
         ValueError: The URL is not an http(s) URL, or another argument is invalid.

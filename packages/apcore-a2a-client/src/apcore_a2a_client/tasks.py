@@ -106,7 +106,7 @@ class Part(Model):
         content_fields = [name for name in CONTENT_FIELDS if data.get(name) is not None]
         if len(content_fields) > 1 or not (content_fields or "data" in data):
             raise A2AProtocolError(
-                f"a part without exactly one content, or of an unknown kind: {kind!r}"
+                f"it has no content, several contents, or an unknown kind: {kind!r}"
             )
         return data
 
@@ -125,7 +125,7 @@ def value_of(parts: Sequence[Part]) -> Any:
 
 @model
 class Message(StreamedModel):
-    """A message of the user or the agent (§4.1.4)."""
+    """A message from the user or the agent (§4.1.4)."""
 
     parts: tuple[Part, ...] = ()
     role: Role = Role.UNSPECIFIED
@@ -145,7 +145,7 @@ class Message(StreamedModel):
     def of(
         cls, content: Any, *, context_id: str | None = None, task_id: str | None = None
     ) -> "Message":
-        """Return *content* as a message of the user, with a new id unless it has one.
+        """Return *content* as a message from the user, with a new id if it has none.
 
         Args:
             content: A str, bytes (a file), a dict (data), a list of these or parts, or a Message.
@@ -193,8 +193,8 @@ class Artifact(Model):
     def value(self) -> Any:
         """The content as a Python value.
 
-        That is the value of a single part, several texts joined, data with named files in one
-        dict, or else a list of values.
+        A single part gives its value, several texts are joined, and data followed by named files
+        becomes one dict. Anything else becomes a list of values.
         """
         return value_of(self.parts)
 
@@ -211,13 +211,13 @@ class TaskStatusUpdateEvent(StreamedModel):
 
 @model
 class Restarted(TaskStatusUpdateEvent):
-    """An event that tells of a restart of the task, just before the event that showed it.
+    """A restart of the task, reported just before the event that showed it.
 
-    The replica that ran the task was lost, and another one runs it again from its start: drop the
-    chunks so far, since they will be repeated. Agents do not send this event; the client adds it.
-    It recognizes a restart by the metadata of a status (agents of this project), or else by an
-    artifact that had grown and then has other or fewer parts, or is gone. The status in this event
-    is the one before the restart.
+    The replica that ran the task was lost, and another one runs it again from the start: discard
+    the chunks so far, since they will be repeated. Agents do not send this event; the client adds
+    it. It recognizes a restart by the metadata of a status (agents of this project), or by an
+    artifact of several parts that suddenly has other or fewer parts, or is gone. The status in this
+    event is the one before the restart.
     """
 
 
@@ -339,7 +339,7 @@ def read_event(data: Any) -> Event:
     In 1.0 the key of the object names the type of the event, in 0.3 its `kind`.
 
     Raises:
-        A2AProtocolError: It is no event, or its type is unknown.
+        A2AProtocolError: It is not an event, or its type is unknown.
     """
     data = data if is_object(data) else {}
     kind = data.get("kind")
@@ -368,13 +368,13 @@ def after(task: Task | None, event: Event) -> Task:
 
 
 def is_restart(event: TaskStatusUpdateEvent) -> bool:
-    """Return whether an agent of this project says that it has dropped the task's artifacts."""
+    """Return whether *event* says that the artifacts were discarded (agents of this project)."""
     details = event.metadata.get("apcore")
     return is_object(details) and details.get("restarted") is True
 
 
 def added_parts(known_parts: Sequence[Part], parts: Sequence[Part]) -> Sequence[Part] | None:
-    """Return the *parts* that follow *known_parts*; None if they do not begin with these.
+    """Return the *parts* that follow *known_parts*; None if *parts* does not begin with them.
 
     Agents may join the texts of chunks into one part.
     """
