@@ -190,7 +190,8 @@ def test_a_restart_of_a_stream_is_reported(cli: Cli) -> None:
         outcome = cli("call", url, "x", "--stream")
 
     assert (outcome.code, outcome.lines) == (0, ["1", "1", "2"])
-    assert outcome.err == "apcore-a2a: The task has begun afresh: drop the chunks before this\n"
+    message = "The task was restarted: discard the chunks before this"
+    assert outcome.err == f"apcore-a2a: {message}\n"
 
 
 def test_an_empty_credentials_file_is_refused(tmp_path: Path, cli: Cli) -> None:

@@ -13,11 +13,11 @@ THREADS_TIMEOUT = 1
 
 
 def main() -> int:
-    """Run the command as a process of its own; return the exit code.
+    """Run the command as the main program; return the exit code.
 
-    A signal before the server listens stops it as cleanly as a later one. At the end, Python waits
-    for threads, and the thread of a stuck module never ends: the process exits anyway after
-    THREADS_TIMEOUT, or at the next signal.
+    A signal that arrives while the server starts stops it as cleanly as a later one. At exit,
+    Python waits for threads, and the thread of a stuck module never ends: the process exits anyway
+    after THREADS_TIMEOUT, or at the next signal.
     """
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     code = run()

@@ -22,7 +22,7 @@ def import_part(name: str, feature: str) -> ModuleType:
 
 @contextmanager
 def importing(name: str, feature: str) -> Generator[None]:
-    """Replace the error of an import inside by that of `import_part` if the part is missing."""
+    """Raise the error of `import_part` if an import in the block fails because of that part."""
     package = f"apcore_a2a_{name}"
     try:
         yield

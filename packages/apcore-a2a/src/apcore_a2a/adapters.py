@@ -1,4 +1,4 @@
-"""The adapters of `apcore_a2a_core` under their `apcore_a2a` name."""
+"""The adapters of `apcore_a2a_core`, re-exported."""
 
 from apcore_a2a_core import (
     AgentCardBuilder,

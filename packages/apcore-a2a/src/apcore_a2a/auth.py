@@ -1,4 +1,4 @@
-"""`apcore_a2a_auth` under its `apcore_a2a` name."""
+"""The names of `apcore_a2a_auth`, re-exported."""
 
 from ._parts import importing
 

@@ -1,4 +1,4 @@
-"""`apcore_a2a_explorer` under its `apcore_a2a` name."""
+"""The names of `apcore_a2a_explorer`, re-exported."""
 
 from ._parts import importing
 

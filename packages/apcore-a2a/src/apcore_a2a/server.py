@@ -1,4 +1,4 @@
-"""`apcore_a2a_server` under its `apcore_a2a` name."""
+"""The main names of `apcore_a2a_server`, re-exported."""
 
 from ._parts import importing
 

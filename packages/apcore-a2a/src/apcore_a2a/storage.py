@@ -1,4 +1,4 @@
-"""The task stores of `apcore_a2a_server`, and the types to write your own."""
+"""The task stores of `apcore_a2a_server`, and the types for writing your own, re-exported."""
 
 from ._parts import importing
 

@@ -1,1 +1,1 @@
-"""The `apcore-a2a` command: `serve` and more for agents; `card`, `call`, `tasks` to call them."""
+"""The `apcore-a2a` command: subcommands that run an agent, and subcommands that call agents."""

@@ -38,8 +38,8 @@ def run(arguments: SimpleNamespace) -> int:
             try:
                 return _perform(arguments, out)
             except CredentialsRefusedError as refusal:
-                _allow(refusal, arguments, out)
-    except BrokenPipeError:  # such as `| head`; or else the flush at exit fails again
+                _confirm_origin(refusal, arguments, out)
+    except BrokenPipeError:  # as with `| head`; without this, the flush at exit fails too
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return SUCCESS
     except (A2AError, OSError) as error:
@@ -58,20 +58,22 @@ def _perform(arguments: SimpleNamespace, out: Printer) -> int:
         timeout=arguments.timeout,
         protocol=arguments.protocol,
         credentials_for=arguments.credentials_for,
-        # The card is read once: credentials are refused before anything is sent, or never.
+        # Read the card only once: credentials are refused before anything is sent, or not at all.
         card_ttl=inf,
     ) as client:
         return COMMANDS[arguments.command](client, arguments, out)
 
 
-def _allow(refusal: CredentialsRefusedError, arguments: SimpleNamespace, out: Printer) -> None:
+def _confirm_origin(
+    refusal: CredentialsRefusedError, arguments: SimpleNamespace, out: Printer
+) -> None:
     """Let the user allow the origin in the agent's card.
 
     Raises:
-        ValueError: The user does not, or cannot be asked.
+        ValueError: The user refuses, or cannot be asked.
     """
     agent, foreign = refusal.agent, refusal.foreign
-    problem = f"The credentials are for {agent}, but the agent's card leads to {foreign}"
+    problem = f"The credentials are for {agent}, but the agent's card points to {foreign}"
     if not out.confirm(f"{problem}. Send them there?"):
         raise ValueError(f"{problem}. Allow it with --credentials-for {foreign}")
     arguments.credentials_for = (*arguments.credentials_for, refusal.foreign)
@@ -124,7 +126,7 @@ def _send(
     client: SyncA2AClient, message: Message, arguments: SimpleNamespace, out: Printer
 ) -> Task:
     """Start or resume a task, and show its progress until it is settled."""
-    task = client.send_message(message, blocking=False, **_addressing(arguments))
+    task = client.send_message(message, blocking=False, **_send_options(arguments))
     return _follow(client, task, out)
 
 
@@ -159,7 +161,7 @@ def _send_streaming(
     """Start or resume a task, and show its chunks as they arrive."""
     task: Task | None = None
     try:
-        for event in client.stream_message(message, **_addressing(arguments)):
+        for event in client.stream_message(message, **_send_options(arguments)):
             task = after(task, event)
             if isinstance(event, TaskArtifactUpdateEvent):
                 out.chunk(event.artifact.value)
@@ -173,8 +175,8 @@ def _send_streaming(
     return task
 
 
-def _addressing(arguments: SimpleNamespace) -> dict[str, Any]:
-    # an answer belongs to its task, whose skill is known
+def _send_options(arguments: SimpleNamespace) -> dict[str, Any]:
+    # the task that an answer is for already has a skill
     skill = None if arguments.task else arguments.skill
     return {"skill": skill, "context_id": arguments.context, "task_id": arguments.task}
 

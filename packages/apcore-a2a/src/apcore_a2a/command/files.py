@@ -46,10 +46,10 @@ def _file(part: Part, name: str) -> tuple[str, bytes]:
 
 
 def safe_name(name: str) -> str:
-    """Return *name* as the name of a file that is not hidden, without folders.
+    """Turn *name* into the name of a file: without folders, not hidden, and safe in a shell.
 
-    The agent chooses the name, and people go on to use it: `rm *` and other commands would take a
-    `-` at its beginning for an option, shells a `~` for a home. Windows reserves names of devices.
+    The agent chooses the name, and people use it in commands: `rm *` would take a leading `-` for
+    an option, and a shell a leading `~` for a home folder. Windows reserves names of devices.
 
     Example:
         ```python
@@ -70,12 +70,12 @@ def safe_name(name: str) -> str:
 
 
 def _cut(text: str, limit: int) -> str:
-    """Return the beginning of *text* in at most *limit* bytes of UTF-8, as file systems count."""
+    """Cut *text* to *limit* bytes of UTF-8, since file systems limit the bytes of names."""
     return text.encode()[:limit].decode("utf-8", "ignore")
 
 
 def write(folder: Path, name: str, content: bytes, numbers: Counter[str]) -> Path:
-    """Write a new file called *name*, with a number if there is such a file already.
+    """Write a new file called *name*; add a number if the name is taken.
 
     Args:
         folder: The folder for the file.

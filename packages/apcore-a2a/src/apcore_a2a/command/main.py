@@ -16,31 +16,31 @@ FAILED = 2
 
 
 class Subcommand(NamedTuple):
-    """A subcommand, which is an attribute of the same name in a module of this package.
+    """A subcommand: the attribute with its name in a module of this package.
 
     Attributes:
         module: The name of the module.
         purpose: A sentence for the help text.
-        wrong: The exit code for wrong arguments.
-        interrupted: The exit code after Ctrl+C.
-        argument_errors: The exceptions whose messages explain wrong arguments.
-        unexpected: The message for any other exception.
+        wrong_code: The exit code for wrong arguments.
+        interrupted_code: The exit code after Ctrl+C.
+        argument_errors: Exceptions with messages that explain wrong arguments.
+        unexpected_message: The message for any other exception.
     """
 
     module: str
     purpose: str
-    wrong: int = 1
-    interrupted: int = 130
+    wrong_code: int = 1
+    interrupted_code: int = 130
     argument_errors: tuple[type[Exception], ...] = (ImportError, TypeError, ValueError)
-    unexpected: str = "Unexpected error: {!r}"
+    unexpected_message: str = "Unexpected error: {!r}"
 
 
 SUBCOMMANDS = {
     "serve": Subcommand(
         "serve",
         "Serve the modules in a folder as an A2A agent.",
-        interrupted=0,
-        unexpected="The server crashed: {!r}",
+        interrupted_code=0,
+        unexpected_message="The server crashed: {!r}",
     ),
     "card": Subcommand("remote", "Show the Agent Card of an agent."),
     "call": Subcommand("remote", "Call a skill of an agent."),
@@ -48,17 +48,17 @@ SUBCOMMANDS = {
     "store": Subcommand(
         "store",
         "Migrate, check or prune the task store of an agent.",
-        wrong=2,
+        wrong_code=2,
         # the message of any other error may contain the store's password
         argument_errors=(ImportError, ValueError),
-        unexpected="Unexpected error: {.__class__.__name__}",
+        unexpected_message="Unexpected error: {.__class__.__name__}",
     ),
     "webhooks": Subcommand(
         "webhooks",
-        "Print the secret of a receiver of notifications.",
+        "Print the secret that verifies push notifications to a URL.",
         # the message of any other error may contain a secret
         argument_errors=(ImportError, ValueError),
-        unexpected="Unexpected error: {.__class__.__name__}",
+        unexpected_message="Unexpected error: {.__class__.__name__}",
     ),
 }
 
@@ -81,7 +81,8 @@ class Commands(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of subcommands."""
         with formatter.section("Commands"):
-            formatter.write_dl([(name, each.purpose) for name, each in SUBCOMMANDS.items()])
+            commands = [(name, command.purpose) for name, command in SUBCOMMANDS.items()]
+            formatter.write_dl(commands)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run a subcommand; return its exit code, even if it fails."""
@@ -118,7 +119,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _print_error(error.format_message())
         print(f"Try '{path} --help'.", file=sys.stderr)
         _, _, name = path.partition(" ")
-        return SUBCOMMANDS[name.partition(" ")[0]].wrong if name else 1
+        return SUBCOMMANDS[name.partition(" ")[0]].wrong_code if name else 1
 
 
 def _module(name: str) -> Any:
@@ -131,14 +132,14 @@ def _module(name: str) -> Any:
 def _report(subcommand: Subcommand, error: BaseException) -> int:
     """Print a message for an error; return the exit code."""
     if isinstance(error, KeyboardInterrupt):
-        return subcommand.interrupted
+        return subcommand.interrupted_code
     if isinstance(error, subcommand.argument_errors):
         _print_error(str(error))
-        return subcommand.wrong
+        return subcommand.wrong_code
     if isinstance(error, OSError):
         _print_error((error.strerror or str(error)).partition("\n")[0])
     else:
-        _print_error(subcommand.unexpected.format(error))
+        _print_error(subcommand.unexpected_message.format(error))
     return FAILED
 
 

@@ -28,7 +28,7 @@ from apcore_a2a_server.fields import (
 from apcore_a2a_server.push.settings import PushSettings
 from click.core import ParameterSource
 
-from .remote import COMMON, shown
+from .remote import COMMON, is_on_command_line
 
 logger = logging.getLogger("apcore_a2a")
 
@@ -39,11 +39,11 @@ PUSH_PREFIX = "push_"
 SOURCES = (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT, ParameterSource.DEFAULT_MAP)
 """The sources of values that the user has set."""
 SERVICE_VARIABLE = re.compile(r"\w+_(SERVICE_(HOST|PORT)|PORT_\d+_(TCP|UDP|SCTP))\w*")
-"""Variables that Kubernetes sets for services, such as one that is named apcore-a2a."""
+"""Variables that Kubernetes sets for services, for example for one named apcore-a2a."""
 PASSWORD = re.compile(r"://[^/@]*:[^/]+@|\bpassword=")
-"""A password in an address: before the host, or in the query."""
-ADDRESSES = ("store", "rate_limit_storage", "push_proxy")
-"""Options whose values are secret only if they have a password."""
+"""A password in a URL: before the host, or in the query."""
+URL_OPTIONS = ("store", "rate_limit_storage", "push_proxy")
+"""Options with URLs, which are secret only if they contain a password."""
 SEQUENCE: type[Any] = list
 MAPPING: type[Any] = dict
 
@@ -54,7 +54,7 @@ class CommandConfigurationError(ValueError):
 
 @dataclass(frozen=True, kw_only=True)
 class CommandOptions:
-    """The options of the command that `serve` in Python does not have."""
+    """Options of the command that the function `serve` does not have."""
 
     extensions_dir: str | None = option(
         None,
@@ -69,10 +69,10 @@ class CommandOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class AuthOptions:
-    """The options that describe the authenticator, which is `auth` in Python."""
+    """Options of the command that stand for the parameter `auth` of the function `serve`."""
 
     auth_type: str | None = option(
-        None, "Kind of callers' credentials.", section="Access", choices=("bearer", "apikey")
+        None, "How callers authenticate.", section="Access", choices=("bearer", "apikey")
     )
     auth_key: str | None = option(
         None, "Key that signs tokens, or API key; or a file with it.", is_secret=True
@@ -81,7 +81,7 @@ class AuthOptions:
     auth_issuer: str | None = option(None, "Issuer of tokens; its keys are discovered.")
     auth_audience: str | None = option(None, "Audience that tokens must have.")
     auth_algorithms: Sequence[str] | None = option(
-        None, "Signature algorithms to accept.", otherwise="all for the key"
+        None, "Signature algorithms to accept.", otherwise="all that suit the key"
     )
     auth_roles_claim: str | None = option(None, "Token claim with the roles.", otherwise="roles")
 
@@ -145,21 +145,21 @@ class _Switch(click.types.BoolParamType):
 
 
 class OptionsCommand(click.Command):
-    """A command without arguments, whose help lists the options by section."""
+    """A command with help that lists the options by section."""
 
-    allow_extra_args = True  # parse_args rejects them with a message of its own
+    allow_extra_args = True  # parse_args rejects them with a different message
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the arguments; do not repeat an unexpected one, because it may be a secret."""
+        """Parse the arguments; do not quote an unexpected one, because it may be a secret."""
         unexpected = super().parse_args(ctx, args)
         if unexpected:
-            ctx.fail("This command takes options only; separate the values of a list by commas.")
+            ctx.fail("Unexpected argument. Use options; separate the values of a list by commas.")
         return unexpected
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; report an invalid option under the name that the user wrote."""
         _set_up_logging(ctx)
-        warn_of_unknown_variables()
+        warn_about_unknown_variables()
         try:
             return super().invoke(ctx)
         except OptionError as error:
@@ -193,8 +193,8 @@ def _set_up_logging(ctx: click.Context) -> None:
         set_up_logging(level or "info", log_format or "text")
 
 
-def warn_of_unknown_variables() -> None:
-    """Warn of each environment variable that looks like an option but is not one."""
+def warn_about_unknown_variables() -> None:
+    """Warn about each environment variable that looks like an option but is not one."""
     known = {each.variable for each in OPTIONS.values()}
     known |= {variable for flag in COMMON if (variable := getattr(flag, "envvar", None))}
     for variable in sorted({name for name in os.environ if name.startswith(PREFIX)} - known):
@@ -205,25 +205,25 @@ def warn_of_unknown_variables() -> None:
             logger.warning("%s is not an option and is ignored%s", variable, hint, extra=extra)
 
 
-def warn_of_shown_secrets() -> None:
-    """Warn of each secret on the command line, which other users of the machine can read.
+def warn_about_secrets() -> None:
+    """Warn about each secret on the command line, which other users of the machine can read.
 
-    Commands call this once their options have proved valid.
+    Commands call this after they have checked their options.
     """
     ctx = click.get_current_context()
     for flag in ctx.command.params:
-        if isinstance(flag, Flag) and flag.declared.is_secret and shown(ctx, flag):
+        if isinstance(flag, Flag) and flag.declared.is_secret and is_on_command_line(ctx, flag):
             name = flag.declared.name
-            if _is_readable(name, ctx.params[name]):
+            if _has_secret(name, ctx.params[name]):
                 names = flag.declared.flag, flag.declared.variable
-                text = "Other users of this machine can read %s in the list of processes: set %s"
+                text = "Other users of this machine can read %s in the process list: set %s"
                 extra = {"event": "secret_on_command_line"}
                 logger.warning(f"{text} instead", *names, extra=extra)
 
 
-def _is_readable(name: str, value: Any) -> bool:
-    """Return whether *value* itself is a secret: not a file with one, or a URL without any."""
-    if name in ADDRESSES:
+def _has_secret(name: str, value: Any) -> bool:
+    """Return whether *value* contains a secret, and not just the path of a file or a bare URL."""
+    if name in URL_OPTIONS:
         return PASSWORD.search(value) is not None
     if name == "auth_key":
         with suppress(
@@ -277,7 +277,7 @@ def load_config(path: str | None) -> Any:
     Raises:
         CommandConfigurationError: The file is missing or invalid.
     """
-    apcore = import_module("apcore")  # comes with the server
+    apcore = import_module("apcore")  # installed with the server
     file = path or import_module("apcore.config").discover_config_file()
     if not file:
         return None
@@ -286,7 +286,7 @@ def load_config(path: str | None) -> Any:
     with suppress(apcore.ModuleError):  # it is already registered
         # no prefix for environment variables, because click reads them
         apcore.Config.register_namespace(NAMESPACE, env_prefix="")
-    logging.getLogger("apcore.config").setLevel("ERROR")  # it warns of folders that we do not use
+    logging.getLogger("apcore.config").setLevel("ERROR")  # it warns about folders we do not use
     try:
         return apcore.Config.load(file) if path else apcore.Config.load()
     except (apcore.ModuleError, ValueError, OSError) as error:
@@ -304,7 +304,7 @@ def config_section(config: Any) -> dict[str, Any]:
         return {}
     place = "in the config file"
     if not isinstance(section, MAPPING):
-        raise CommandConfigurationError(f"{NAMESPACE} {place} takes keys, not {section!r}")
+        raise CommandConfigurationError(f"{NAMESPACE} {place} must be a mapping, not {section!r}")
     names = [name for name in OPTIONS if name != "config"]
     values: dict[str, Any] = {}
     for key, value in section.items():

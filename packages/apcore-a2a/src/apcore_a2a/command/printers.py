@@ -34,24 +34,24 @@ class Printer:
 
     def card(self, card: AgentCard) -> None:
         """Print an Agent Card in the format of A2A 1.0."""
-        self._json(card.to_dict())
+        self._print_json(card.to_dict())
 
     def tasks(self, page: TaskPage) -> None:
         """Print a page of tasks."""
-        self._json(page.to_dict())
+        self._print_json(page.to_dict())
 
     def task(self, task: Task) -> None:
         """Print a task."""
-        self._json(task.to_dict())
+        self._print_json(task.to_dict())
 
     def result(self, task: Task) -> None:
         """Print the value of a completed task, with bytes in base64."""
-        self._json(task.value)
+        self._print_json(task.value)
 
     def chunk(self, value: Any) -> None:
         """Print the value of a chunk on a line of its own."""
         self.chunks += 1
-        self._json(value, indent=None)
+        self._print_json(value, indent=None)
 
     def end_chunks(self) -> None:
         """End the line after the last chunk, if necessary."""
@@ -73,9 +73,9 @@ class Printer:
         return False
 
     def restarted(self) -> None:
-        """Print that the chunks so far are going to be repeated."""
+        """Print that the chunks so far will be repeated."""
         self.end_chunks()
-        self._print_error("apcore-a2a", "The task has begun afresh: drop the chunks before this")
+        self._print_error("apcore-a2a", "The task was restarted: discard the chunks before this")
 
     def failure(self, task: Task) -> None:
         """Print the state and the message of a task that did not complete."""
@@ -84,7 +84,7 @@ class Printer:
         self._print_error("apcore-a2a", f"The task is {task.status.state}", text)
         for part in parts:
             if part.text is None:
-                data = json.dumps(part.data, ensure_ascii=False, default=base64)
+                data = json.dumps(part.data, ensure_ascii=False, default=encode_bytes)
                 self._print_error(f"    {data}")
 
     def error(self, error: Exception, errors: Iterable[dict[str, Any]] = ()) -> None:
@@ -105,14 +105,14 @@ class Printer:
     def _print_error(self, *parts: str) -> None:
         print(clean(": ".join(filter(None, parts))).replace("\n", "\n    "), file=sys.stderr)
 
-    def _json(self, value: Any, indent: int | None = 2) -> None:
+    def _print_json(self, value: Any, indent: int | None = 2) -> None:
         encoding = str(getattr(sys.stdout, "encoding", "")).lower()
         ascii_only = encoding not in ("utf-8", "utf8")
-        text = json.dumps(value, indent=indent, ensure_ascii=ascii_only, default=base64)
+        text = json.dumps(value, indent=indent, ensure_ascii=ascii_only, default=encode_bytes)
         escaped = CONTROL_CHARACTERS.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
         print(escaped, flush=True)
 
 
-def base64(value: Any) -> str:
-    """Encode bytes, which JSON cannot represent."""
+def encode_bytes(value: Any) -> str:
+    """Encode bytes, which JSON cannot represent, in base64."""
     return b64encode(value).decode()

@@ -18,7 +18,7 @@ interrupted.
 
 
 HEADER_VARIABLES = {"authorization": "APCORE_A2A_AUTH", "x-api-key": "APCORE_A2A_API_KEY"}
-"""Headers that have credentials, and the variables to set instead."""
+"""Headers that hold credentials, and the variables to set instead."""
 
 
 def content(text: str) -> Any:
@@ -42,7 +42,7 @@ def content(text: str) -> Any:
 
 
 def secret(text: str) -> str:
-    """Return a secret, or the content of the file that it names after an `@`."""
+    """Return the secret in *text*, or in the file FILE if *text* is `@FILE`."""
     value = (read(text) if text.startswith("@") else text).strip()
     if not value:
         raise click.BadParameter(f"{text or 'the value'} is empty")
@@ -53,20 +53,20 @@ def secret_option(ctx: click.Context, param: click.Parameter, value: str | None)
     """Parse the value of an option that takes a secret; warn if it is on the command line."""
     if value is None:
         return None
-    if shown(ctx, param) and not value.startswith("@"):
-        warn_of_shown_secret(param.opts[0], getattr(param, "envvar", ""))
+    if is_on_command_line(ctx, param) and not value.startswith("@"):
+        warn_about_secret(param.opts[0], getattr(param, "envvar", ""))
     return secret(value)
 
 
-def shown(ctx: click.Context, param: click.Parameter) -> bool:
+def is_on_command_line(ctx: click.Context, param: click.Parameter) -> bool:
     """Return whether a parameter is on the command line, which other users can read."""
     return ctx.get_parameter_source(param.name or "") is ParameterSource.COMMANDLINE
 
 
-def warn_of_shown_secret(flag: str, variable: str) -> None:
-    """Print that a secret is on the command line, and where it would be safe."""
+def warn_about_secret(flag: str, variable: str) -> None:
+    """Print that a secret is on the command line, and which variable to set instead."""
     print(
-        f"apcore-a2a: Other users of this machine can read {flag} in the list of processes: "
+        f"apcore-a2a: Other users of this machine can read {flag} in the process list: "
         f"set {variable} instead",
         file=sys.stderr,
     )
@@ -93,7 +93,7 @@ def folder(path: str) -> Path:
 
 
 def read(text: str) -> str:
-    """Return *text*, or the content of the file that it names after `@`, or of stdin for `-`."""
+    """Return *text*, the content of FILE if *text* is `@FILE`, or of stdin if it is `-`."""
     try:
         if text == "-":
             return sys.stdin.read().removeprefix("\ufeff")
@@ -113,8 +113,8 @@ def attached(path: str) -> Any:
         raw = Path(path).read_bytes()
     except OSError as error:
         raise click.BadParameter(f"can't read {path}: {error.strerror}") from None
-    kind = guess_type(path)[0] or "application/octet-stream"
-    return Part(raw=raw, filename=Path(path).name, media_type=kind)
+    media_type = guess_type(path)[0] or "application/octet-stream"
+    return Part(raw=raw, filename=Path(path).name, media_type=media_type)
 
 
 def header(text: str) -> tuple[str, str]:
@@ -145,14 +145,14 @@ COMMON = (
     _flag(
         "--api-key",
         "KEY|@FILE",
-        "API key, sent as the Agent Card demands.",
+        "API key, sent as the Agent Card specifies.",
         envvar="APCORE_A2A_API_KEY",
         **_secret,
     ),
     _flag(
         "--credentials-for",
         "ORIGIN",
-        "Other origin that may have the credentials, if the Agent Card leads there; may be "
+        "Another origin to send the credentials to, if the Agent Card points there; may be "
         "repeated.",
         type=origin,
         multiple=True,
@@ -165,12 +165,16 @@ COMMON = (
         multiple=True,
     ),
     _flag(
-        "--timeout", "SECONDS", "Timeout while nothing arrives.", default=30.0, show_default=True
+        "--timeout",
+        "SECONDS",
+        "Timeout for a response, and for silence on a stream.",
+        default=30.0,
+        show_default=True,
     ),
     click.Option(
         ["--protocol"], type=click.Choice(["1.0", "0.3"]), help="Protocol version to use."
     ),
-    _switch("--json as_json", "Print JSON, as when the output is piped."),
+    _switch("--json as_json", "Print JSON, which is the default if the output is piped."),
 )
 """The options that all these commands share."""
 
@@ -180,7 +184,7 @@ def _run(ctx: click.Context, /, **arguments: Any) -> int:
     """Run a command; import its implementation here, because `--help` does not need it."""
     for name, _ in arguments["headers"]:
         if name.lower() in HEADER_VARIABLES:
-            warn_of_shown_secret(f"--header {name}", HEADER_VARIABLES[name.lower()])
+            warn_about_secret(f"--header {name}", HEADER_VARIABLES[name.lower()])
     calls: Any = import_module(".calls", __package__)
     name, secrets = ctx.command.name, credentials(ctx)
     return int(calls.run(SimpleNamespace(command=name, credentials=secrets, **arguments)))
@@ -203,12 +207,12 @@ call = _command(
     "Call a skill of the agent at URL. SKILL is its id, as shown by `card`.",
     click.Argument(["skill"], metavar="SKILL"),
     _flag(
-        "--input", "JSON|@FILE|-", "Input as JSON or text (default: {}, or files).", type=content
+        "--input", "JSON|@FILE|-", "Input as JSON or text (default: {} if no files).", type=content
     ),
     _flag("--file files", "FILE", "File to send; may be repeated.", multiple=True, type=attached),
     _switch("--stream", "Print chunks of the result as they arrive."),
     _flag("--context", "ID", "Conversation that the call belongs to."),
-    _flag("--task", "ID", "Task that waits for input, to answer it."),
+    _flag("--task", "ID", "Paused task to answer with the input."),
     output,
 )
 tasks = _command(
@@ -218,7 +222,7 @@ tasks = _command(
     _flag("--context", "ID", "List only tasks of this conversation."),
     _flag("--state", "STATE", "List only tasks in this state."),
     _flag("--limit", "NUMBER", "Number of tasks to list.", default=20, show_default=True),
-    _flag("--cursor", "CURSOR", "Cursor that the last list ended with."),
+    _flag("--cursor", "CURSOR", "Cursor of the next page, from the end of the previous one."),
     _switch("--follow", "Wait until TASK ends or pauses."),
     _switch("--cancel", "Cancel TASK."),
     output,
@@ -226,7 +230,7 @@ tasks = _command(
 
 
 def credentials(ctx: click.Context) -> Any:
-    """Return the credentials for `SyncA2AClient`, from a flag or else from a variable.
+    """Return the credentials for `SyncA2AClient`; flags override variables.
 
     Raises:
         ValueError: Both --auth and --api-key are given.

@@ -28,7 +28,7 @@ from .options import (
     as_written,
     explicit_options,
     flags,
-    warn_of_shown_secrets,
+    warn_about_secrets,
 )
 
 EPILOG = f"""
@@ -53,7 +53,7 @@ def serve(ctx: click.Context, /, **_: Any) -> int:
     options = explicit_options(ctx)
     source = _extensions_folder(options.pop("extensions_dir", None), ctx.obj)
     keywords = _keywords(ctx, options)
-    warn_of_shown_secrets()
+    warn_about_secrets()
     apcore_a2a_server.serve(source, config=ctx.obj, **keywords)
     return 0
 
@@ -110,7 +110,7 @@ def _notifications(ctx: click.Context, options: dict[str, Any]) -> bool | PushSe
 
 
 def authenticator(chosen: dict[str, Any], spell: Callable[[str], str]) -> Any:
-    """Return the authenticator that the `--auth-…` options describe, or None without options.
+    """Return the authenticator that the `--auth-…` options describe, or None if none is set.
 
     Args:
         chosen: The values of the options, by name.
@@ -149,7 +149,7 @@ def _bearer(package: Any, chosen: Mapping[str, Any]) -> Any:
 def _api_key(package: Any, chosen: Mapping[str, Any], spell: Callable[[str], str]) -> Any:
     key = chosen.get("auth_key")
     if bearer_options := [name for name in chosen if name != "auth_key"]:
-        raise ValueError(f"{spell(bearer_options[0])} is for --auth-type bearer")
+        raise ValueError(f"{spell(bearer_options[0])} applies only to --auth-type bearer")
     if not key:
         raise ValueError("--auth-type apikey needs --auth-key: a key, or a file with several")
     keys = _file_or_text(key)

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 import click
 from apcore_a2a_server.app.options import Settings
 
-from .options import OptionsCommand, flags, warn_of_shown_secrets
+from .options import OptionsCommand, flags, warn_about_secrets
 
 if TYPE_CHECKING:  # slow to import, and not needed for --help
     from apcore_a2a_server.store.maintenance import Report
 
 EPILOG = """
-Options can also be set as for `serve`: by environment variables (APCORE_A2A_STORE) or in the config
+As for `serve`, options can also be set by environment variables (APCORE_A2A_STORE) or in the config
 file.
 
 Exit codes: 0 success, 1 the check found faults, 2 wrong arguments or unusable store, 130
@@ -38,7 +38,7 @@ def migrate(store: str | None) -> int:
     from apcore_a2a_server.store import maintenance
 
     with progress("migrating"):
-        before, after = asyncio.run(maintenance.migrate(_chosen(store)))
+        before, after = asyncio.run(maintenance.migrate(_require_store(store)))
     if before == after:
         print_line(f"The tables are up to date (version {after})")
     elif before:
@@ -55,7 +55,7 @@ def check(store: str | None, as_json: bool) -> int:
     from apcore_a2a_server.store import maintenance
 
     with progress("checking"):
-        report = asyncio.run(maintenance.check(_chosen(store)))
+        report = asyncio.run(maintenance.check(_require_store(store)))
     print_line(json.dumps(asdict(report), indent=2) if as_json else _text(report))
     return FAULTS_FOUND if report.faults else SUCCESS
 
@@ -68,7 +68,7 @@ def prune(store: str | None, **limits: Any) -> int:
     settings = Settings(**{name: value for name, value in limits.items() if value is not None})
     retention = Retention(log_ttl=settings.task_ttl, max_logs=settings.max_tasks)
     with progress("pruning"):
-        count = asyncio.run(maintenance.prune(_chosen(store), retention))
+        count = asyncio.run(maintenance.prune(_require_store(store), retention))
     tasks = "1 task" if count == 1 else f"{count} tasks"
     print_line(
         f"{tasks} dropped (task_ttl {settings.task_ttl:g} s, max_tasks {settings.max_tasks})"
@@ -76,10 +76,10 @@ def prune(store: str | None, **limits: Any) -> int:
     return SUCCESS
 
 
-def _chosen(store: str | None) -> str:
+def _require_store(store: str | None) -> str:
     if not store:
         raise ValueError("No store is set: use --store URL or APCORE_A2A_STORE")
-    warn_of_shown_secrets()
+    warn_about_secrets()
     return store
 
 
@@ -100,11 +100,11 @@ def _text(report: "Report") -> str:
 
 
 def print_line(text: str) -> None:
-    """Print *text* in the encoding of standard output; ignore that its reader may be gone."""
+    """Print *text* in the encoding of standard output, unless its reader is gone."""
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     try:
         print(text.encode(encoding, "backslashreplace").decode(encoding), flush=True)
-    except BrokenPipeError:  # such as `| head`; or else the flush at exit fails again
+    except BrokenPipeError:  # as with `| head`; without this, the flush at exit fails too
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
@@ -116,8 +116,8 @@ def progress(step: str) -> Generator[None]:
         return
     from rich.console import Console
 
-    from .terminal import elapsing
+    from .terminal import show_elapsed
 
-    with elapsing(Console(stderr=True, highlight=False)) as describe:
+    with show_elapsed(Console(stderr=True, highlight=False)) as describe:
         describe(step)
         yield

@@ -16,7 +16,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
-from .printers import Printer, ShowTask, base64, clean
+from .printers import Printer, ShowTask, clean, encode_bytes
 
 COLORS = {
     TaskState.COMPLETED: "green",
@@ -31,7 +31,7 @@ COLORS = {
 
 
 class Terminal(Printer):
-    """A printer for people: of results to standard output, of the rest to standard error."""
+    """A printer for people; results go to standard output, everything else to standard error."""
 
     def __init__(self) -> None:
         self._out = Console(highlight=False)
@@ -93,19 +93,19 @@ class Terminal(Printer):
         )
         for message in task.history:
             self._out.print(Text(f"{message.role}:", "dim"))
-            self._parts(message.parts)
+            self._print_parts(message.parts)
         if task.status.message:
             self._out.print(Text("agent:", "dim"))
-            self._parts(task.status.message.parts)
+            self._print_parts(task.status.message.parts)
         for artifact in task.artifacts:
             self._out.print(Text(clean(artifact.name or artifact.artifact_id), "bold"))
-            self._parts(artifact.parts)
+            self._print_parts(artifact.parts)
 
     def result(self, task: Task) -> None:
         """Print the artifacts of a completed task, or else its message."""
         parts = [part for artifact in task.artifacts for part in artifact.parts]
         message = task.status.message
-        self._parts(parts or (message.parts if message else ()), indent=0)
+        self._print_parts(parts or (message.parts if message else ()), indent=0)
 
     def chunk(self, value: Any) -> None:
         """Print a chunk, continuing the line of the last one if both are text."""
@@ -133,7 +133,7 @@ class Terminal(Printer):
         self._err.print(Text(f"Answer with: {command}", "dim"), soft_wrap=True)
 
     def ask(self, task: Task) -> str | None:
-        """Print the question of a paused task and read the answer, if there is a keyboard."""
+        """Print the question of a paused task; read the answer if the command is interactive."""
         if not (sys.stdin.isatty() and sys.stderr.isatty()):
             return None
         self._print_message(task)
@@ -144,7 +144,7 @@ class Terminal(Printer):
             return None
 
     def confirm(self, question: str) -> bool:
-        """Ask a question that is answered by y or n, if there is a keyboard."""
+        """Ask a yes/no question; return False if the command is not interactive."""
         if not (sys.stdin.isatty() and sys.stderr.isatty()):
             return False
         try:
@@ -157,21 +157,21 @@ class Terminal(Printer):
     @contextmanager
     def progress(self) -> Generator[ShowTask]:
         """Show a line with the progress of a task and the elapsed time."""
-        with elapsing(self._err) as describe:
+        with show_elapsed(self._err) as describe:
             yield lambda task: describe(progress_of(task))
 
     def _print_message(self, task: Task) -> None:
         parts = task.status.message.parts if task.status.message else ()
-        self._parts(parts, console=self._err)
+        self._print_parts(parts, console=self._err)
 
-    def _parts(self, parts: Any, indent: int = 2, console: Console | None = None) -> None:
+    def _print_parts(self, parts: Any, indent: int = 2, console: Console | None = None) -> None:
         for part in parts:
             shown = Padding(_shown(part), (0, 0, 0, indent)) if indent else _shown(part)
             (console or self._out).print(shown, soft_wrap=not indent)
 
 
 @contextmanager
-def elapsing(console: Console) -> Generator[Callable[[str], None]]:
+def show_elapsed(console: Console) -> Generator[Callable[[str], None]]:
     """Show a line with the elapsed time; yield a function that sets its text."""
     columns = SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn()
     with Progress(*columns, console=console, transient=True) as progress:
@@ -213,7 +213,7 @@ def _shown(part: Part) -> RenderableType:
 
 
 def _json(value: Any, indent: int | None = 2) -> JSON:
-    text = json.dumps(value, ensure_ascii=False, default=base64)
+    text = json.dumps(value, ensure_ascii=False, default=encode_bytes)
     return JSON(clean(text), indent=indent)
 
 

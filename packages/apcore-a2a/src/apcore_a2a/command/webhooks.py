@@ -9,12 +9,12 @@ from .options import (
     OptionsCommand,
     as_written,
     flags,
-    warn_of_shown_secrets,
+    warn_about_secrets,
 )
 from .store import print_line
 
 EPILOG = """
-Options can also be set as for `serve`: by environment variables (APCORE_A2A_PUSH_SECRETS) or in the
+As for `serve`, options can also be set by environment variables (APCORE_A2A_PUSH_SECRETS) or in the
 config file.
 
 Exit codes: 0 success, 1 wrong arguments or no secret.
@@ -23,7 +23,7 @@ Exit codes: 0 success, 1 wrong arguments or no secret.
 
 @click.group(no_args_is_help=False)
 def webhooks() -> None:
-    """Print the secret of a receiver of notifications."""
+    """Print the secret that verifies push notifications to a URL."""
 
 
 @webhooks.command(
@@ -35,8 +35,8 @@ def webhooks() -> None:
 def secret(ctx: click.Context, url: str, push_secrets: list[str] | None) -> int:
     """Print the secret that verifies notifications to URL.
 
-    It is the same for all URLs with this scheme, host and port. With several secrets, as while they
-    are rotated, it is that of the first one, which is the newest.
+    It is the same for all URLs with this scheme, host and port. If several secrets are set, as
+    during a rotation, it comes from the first, which is the newest.
     """
     from apcore_a2a_server.push.signing import Signer  # slow to import
 
@@ -49,6 +49,6 @@ def secret(ctx: click.Context, url: str, push_secrets: list[str] | None) -> int:
     if not secrets:
         variable = OPTIONS["push_secrets"].variable
         raise ValueError(f"No secret for this URL: set {variable}, as for serve")
-    warn_of_shown_secrets()
+    warn_about_secrets()
     print_line(secrets[0])
     return 0
