@@ -80,7 +80,7 @@ def test_a_changed_file_of_api_keys_is_read_again(
     change(path, of_keys(NEW))
     assert [accepts(keys, key) for key in (OLD, NEW)] == [False, True]
     assert [record.getMessage() for record in caplog.records] == [
-        f"Read the API keys in {path} again"
+        f"Reloaded the API keys in {path}"
     ]
 
 
@@ -140,7 +140,7 @@ def test_a_broken_file_keeps_the_earlier_keys_and_is_logged_once(
     assert [accepts(authenticator, credentials) for _ in range(3)] == [True] * 3
     (record,) = [each for each in caplog.records if each.levelno >= logging.WARNING]
     assert record.levelno == logging.ERROR
-    assert f"Did not read the {kind} in {path} again" in record.getMessage()
+    assert f"Cannot reload the {kind} in {path}" in record.getMessage()
     assert NEW not in caplog.text
     rewritten(path, of_keys(NEW) if is_api else P256.pem)
     assert not accepts(authenticator, credentials)
@@ -159,7 +159,7 @@ def test_the_keys_of_a_missing_file_stay_valid_until_the_file_is_back(
     assert accepts(keys, NEW)
     errors = [each.getMessage() for each in caplog.records if each.levelno == logging.ERROR]
     assert errors == [
-        f"Did not read the API keys in {path} again: "
+        f"Cannot reload the API keys in {path}: "
         f"Cannot read the API keys in {path}: No such file or directory"
     ]
 
@@ -210,7 +210,7 @@ def test_a_changed_key_that_does_not_fit_the_algorithms_is_not_used(
     tokens = JWTAuthenticator(path, algorithms=[RSA.alg])
     rewritten(path, P256.pem)
     assert [accepts(tokens, signed(pair)) for pair in (RSA, P256)] == [True, False]
-    assert "algorithms must be some that the key takes: ES256" in caplog.text
+    assert "algorithms must be among those of the key: ES256" in caplog.text
 
 
 def test_a_weak_key_is_not_used(tmp_path: Path) -> None:

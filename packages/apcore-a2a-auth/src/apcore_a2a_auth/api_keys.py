@@ -37,14 +37,15 @@ MAX_KEY = 4096
 class APIKeyAuthenticator:
     """An authenticator for API keys in a header.
 
-    It stores only hashes of the keys. The hash of a given key is compared with all of them in
-    constant time.
+    It stores only hashes of the keys. The hash of a caller's key is compared with all stored
+    hashes in constant time.
 
     Args:
-        keys: Identities by their keys, or by `sha256:` and the hash of the key; or the path of a
-            YAML or JSON file, which has only hashes: `keys: [{id: ci, sha256: …, type: service,
-            roles: [operator]}]`. A changed file is read again. An identity is an apcore Identity,
-            its id, or a mapping with `id`, `type` (default `service`), `roles` and `attrs`.
+        keys: A mapping of keys, or of `sha256:` followed by the hash of a key, to identities; or
+            the path of a YAML or JSON file, which has only hashes: `keys: [{id: ci, sha256: …,
+            type: service, roles: [operator]}]`. A changed file is reloaded. An identity is an
+            apcore Identity, its id, or a mapping with `id`, `type` (default `service`), `roles`
+            and `attrs`.
         header: The header with the key.
         namespace: Prefix that keeps its principals apart from those of other authenticators.
 
@@ -102,7 +103,7 @@ class APIKeyAuthenticator:
 
 
 def hash_key(key: str) -> str:
-    """Return the SHA-256 of *key*, to be stored instead of it.
+    """Return the SHA-256 hash of *key*, which can be stored instead of the key.
 
     Keys are random, so the hash needs no salt.
 
@@ -126,7 +127,7 @@ def _encodings(header_value: str) -> Iterator[bytes]:
 
 
 def _read(path: Path, content: bytes) -> Sequence[_Entry]:
-    """Return the hashes and identities in a file, which never has a key itself."""
+    """Return the hashes and identities in a file, which never contains the keys themselves."""
     try:
         document: Any = yaml.safe_load(content)
         entries = [dict(entry) for entry in document["keys"]]
@@ -140,7 +141,7 @@ def _read(path: Path, content: bytes) -> Sequence[_Entry]:
 def _hashed(entries: Iterable[tuple[str, IdentityLike]]) -> Sequence[_Entry]:
     keys = [(_digest(key), _identity(identity)) for key, identity in entries]
     if not keys or len(dict(keys)) < len(keys):
-        raise ConfigurationError("keys must have at least one API key, and each only once")
+        raise ConfigurationError("keys must have at least one API key, and each key only once")
     return keys
 
 

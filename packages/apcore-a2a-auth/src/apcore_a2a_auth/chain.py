@@ -14,9 +14,9 @@ from .errors import ConfigurationError
 class ChainAuthenticator:
     """An authenticator that tries others in turn and returns the first identity.
 
-    An authenticator that raises does not keep the next ones from accepting the caller.
+    If an authenticator raises, the next ones are still tried.
 
-    Each has its own namespace of principals: of several with the same, the second gets `jwt2`.
+    Each has its own namespace of principals. If two have the same name, the second becomes `jwt2`.
 
     Args:
         authenticators: The authenticators, in the order in which they are tried.
@@ -39,12 +39,12 @@ class ChainAuthenticator:
         if not authenticators:
             raise ConfigurationError("Give at least one authenticator")
         self._authenticators: list[Authenticator] = []
-        for each in authenticators:
-            nested = each._authenticators if isinstance(each, ChainAuthenticator) else [each]
+        for member in authenticators:
+            nested = member._authenticators if isinstance(member, ChainAuthenticator) else [member]
             self._authenticators += nested
         self._namespaces: list[str] = []
-        for each in self._authenticators:
-            namespace: Any = getattr(each, "namespace", "")
+        for authenticator in self._authenticators:
+            namespace: Any = getattr(authenticator, "namespace", "")
             names = _numbered(namespace if isinstance(namespace, str) else "")
             self._namespaces.append(next(n for n in names if n not in self._namespaces))
 
@@ -52,19 +52,19 @@ class ChainAuthenticator:
         """Return the first identity that an authenticator returns; None if there is none.
 
         Raises:
-            TokenRefusedError: A token was refused, and no authenticator accepts the caller. Of
-                several reasons, the one of the latest check is raised.
-            Exception: An authenticator failed with it, and no other accepts the caller.
+            TokenRefusedError: A token was refused, and no authenticator accepts the caller. If
+                several were refused, the error is that of the token that passed most checks.
+            Exception: An authenticator raised it, and no other accepts the caller.
         """
         found = await self.namespaced_identity(headers)
         return None if found is None else found[1]
 
     async def namespaced_identity(self, headers: Mapping[str, str]) -> tuple[str, Any] | None:
-        """Return the first identity, after the namespace of the authenticator that returns it.
+        """Return the first identity, as a pair with the namespace of its authenticator.
 
         Raises:
             TokenRefusedError: A token was refused, and no authenticator accepts the caller.
-            Exception: An authenticator failed with it, and no other accepts the caller.
+            Exception: An authenticator raised it, and no other accepts the caller.
         """
         failure: Exception | None = None
         refusals: list[TokenRefusedError] = []
@@ -89,7 +89,7 @@ class ChainAuthenticator:
     def security_schemes(self) -> Mapping[str, SecurityScheme]:
         """Return all schemes for the Agent Card (FR-AUT-003); callers need any one of them.
 
-        A scheme whose name is used for a different one is renamed: `bearer2`.
+        If a different scheme already has its name, a scheme is renamed, for example to `bearer2`.
         """
         schemes: dict[str, SecurityScheme] = {}
         for authenticator in self._authenticators:
@@ -97,12 +97,14 @@ class ChainAuthenticator:
             declared: Mapping[str, SecurityScheme] = declare()
             for name, scheme in declared.items():
                 free_names = (
-                    each for each in _numbered(name) if schemes.get(each, scheme) == scheme
+                    candidate
+                    for candidate in _numbered(name)
+                    if schemes.get(candidate, scheme) == scheme
                 )
                 schemes[next(free_names)] = scheme
         return schemes
 
 
 def _numbered(name: str) -> Iterator[str]:
-    """Yield the name, then the name with the numbers from 2 on."""
+    """Yield *name*, then *name* followed by 2, 3 and so on."""
     return chain([name], (f"{name}{number}" for number in count(2)))

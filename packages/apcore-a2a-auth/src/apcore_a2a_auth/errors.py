@@ -17,7 +17,7 @@ class ConfigurationError(AuthError, ValueError):
 
 
 class KeysUnavailableError(AuthError):
-    """The keys of the issuer cannot be fetched, so tokens cannot be checked now.
+    """The issuer's keys cannot be fetched, so tokens cannot be verified at the moment.
 
-    The message has the URL, but nothing that the issuer sent.
+    The message contains the URL, but nothing that the issuer sent.
     """

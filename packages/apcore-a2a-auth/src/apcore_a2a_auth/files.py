@@ -1,4 +1,4 @@
-"""Files with keys, which are read again when they change."""
+"""Files with keys, which are reloaded when they change."""
 
 import asyncio
 import logging
@@ -17,8 +17,8 @@ logger = logging.getLogger("apcore_a2a.auth")
 T = TypeVar("T")
 
 
-class State(NamedTuple):
-    """The facts that change with a file, or with a link to it."""
+class FileState(NamedTuple):
+    """Metadata that changes when the file changes, or a link to it."""
 
     device: int
     inode: int
@@ -27,20 +27,20 @@ class State(NamedTuple):
 
 
 CHECK_INTERVAL = 1.0
-"""Seconds between two looks at a file."""
+"""Seconds between two checks whether a file has changed."""
 SETTLING_TIME = 2.0
-"""Seconds after a change in which another one may leave the time of the file as it is."""
+"""Seconds after a change in which another change may not alter the file's timestamp."""
 
 
 class KeyFile(Generic[T]):
-    """A file with keys, which are read again within about a second of a change.
+    """A file with keys, which are reloaded within about a second of a change.
 
-    If a changed file cannot be used, the reason is logged and its earlier keys stay valid.
+    If a changed file cannot be used, the reason is logged and the earlier keys stay valid.
 
     Args:
-        path: The path of the file, or of a link that may come to lead to another file.
-        read: Converts what the file contains; the messages of its errors are safe to log.
-        keys: What the file contains, for messages: "API keys".
+        path: The path of the file, or of a link, whose target may change.
+        read: Function that parses the file; the messages of its errors must be safe to log.
+        keys: Description of the content for messages, such as "API keys".
 
     Raises:
         ConfigurationError: The file cannot be read, or *read* refuses it.
@@ -50,16 +50,16 @@ class KeyFile(Generic[T]):
         self._path = Path(path)
         self._read = read
         self._description = f"the {keys} in {self._path}"
-        self._state: State | None = None
+        self._state: FileState | None = None
         self._content = self._load()
         self._keys = read(self._content)
-        self._reason = ""
+        self._logged_reason = ""
         self._checked_at = time.monotonic()
 
     async def current(self) -> T:
-        """Return the keys, after a look at the file if the last one was long ago."""
+        """Return the keys, reloaded if the file is due for a check and has changed."""
         if time.monotonic() - self._checked_at >= CHECK_INTERVAL:
-            self._checked_at = inf  # concurrent callers go on with the earlier keys
+            self._checked_at = inf  # concurrent callers use the earlier keys
             try:
                 await asyncio.to_thread(self._refresh)  # the disk or the parser may be slow
             finally:
@@ -67,24 +67,24 @@ class KeyFile(Generic[T]):
         return self._keys
 
     def _refresh(self) -> None:
-        """Read the file again if it has changed; if that fails, log the reason once."""
+        """Reload the file if it has changed; if that fails, log the reason once."""
         try:
             if self._is_unchanged():
                 return
             content = self._load()
             if content != self._content:
-                self._content = content  # a broken file is not read again before it changes
+                self._content = content  # a broken file is not parsed again until it changes
                 self._keys = self._read(content)
-                logger.info("Read %s again", self._description, extra={"event": "keys_changed"})
-            self._reason = ""
+                logger.info("Reloaded %s", self._description, extra={"event": "keys_changed"})
+            self._logged_reason = ""
         except ConfigurationError as error:
-            if str(error) != self._reason:
-                message, extra = "Did not read %s again: %s", {"event": "changed_keys_unusable"}
+            if str(error) != self._logged_reason:
+                message, extra = "Cannot reload %s: %s", {"event": "changed_keys_unusable"}
                 logger.error(message, self._description, error, extra=extra)
-            self._reason = str(error)
+            self._logged_reason = str(error)
 
     def _is_unchanged(self) -> bool:
-        """Return whether the file is certainly the one that was read last."""
+        """Return whether the file certainly has not changed since it was last read."""
         with suppress(OSError):
             state = _state_of(self._path)
             return state == self._state and time.time() - state.modified_at > SETTLING_TIME
@@ -98,6 +98,6 @@ class KeyFile(Generic[T]):
             raise ConfigurationError(f"Cannot read {self._description}: {error.strerror}") from None
 
 
-def _state_of(path: Path) -> State:
+def _state_of(path: Path) -> FileState:
     stat = path.stat()
-    return State(stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime)
+    return FileState(stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime)

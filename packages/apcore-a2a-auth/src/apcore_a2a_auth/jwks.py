@@ -35,7 +35,7 @@ MAX_STALE = 3600.0
 TIMEOUT = 5.0
 """Seconds for one fetch, including discovery."""
 MAX_BYTES = 256 * 1024
-"""Maximum size of a document of the issuer."""
+"""Maximum size of a document from the issuer, in bytes."""
 MAX_KEYS = 100
 """Maximum number of keys in a set."""
 
@@ -85,7 +85,7 @@ class Jwks:
             return
         if now - tried_at >= RETRY:
             self._start_fetch()
-        # an issuer that was down at a recent attempt: use its last keys, and do not wait for it
+        # if the issuer was down at a recent attempt, use its last keys without waiting for it
         is_usable = self._is_failing and age <= MAX_STALE and now - tried_at < LIFETIME
         if age >= LIFETIME and not is_usable and self._fetch_task is not None:
             await asyncio.shield(self._fetch_task)

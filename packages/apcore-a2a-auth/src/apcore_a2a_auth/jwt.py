@@ -27,7 +27,7 @@ KEY_VARIABLE = "APCORE_JWT_SECRET"
 MAX_TOKEN = 16 * 1024
 """Maximum length of a token, in characters."""
 MAX_LEEWAY = 3600
-"""Maximum difference of clocks, in seconds."""
+"""Maximum accepted clock difference, in seconds."""
 TIME_CLAIMS = ("exp", "nbf", "iat")
 """Claims that must be numbers (RFC 7519 §2), although PyJWT accepts strings too."""
 ALGORITHMS = PUBLIC | HMAC.keys()
@@ -51,7 +51,7 @@ REASONS: dict[type, RefusalReason] = {
 class JWTAuthenticator:
     """An authenticator for signed tokens in `Authorization: Bearer …`.
 
-    Signature, expiry and not-before are always checked, issuer and audience if they are given.
+    Signature, expiry and not-before are always checked; issuer and audience are checked if given.
     The type of the key decides which algorithms are accepted, never the token; keys and URLs in
     tokens (`jwk`, `jku`, `x5u`) are ignored (RFC 8725).
 
@@ -60,18 +60,18 @@ class JWTAuthenticator:
 
     Args:
         key: A secret of at least 32 bytes, a public key or certificate in PEM, or the `Path` of a
-            file with one, which is read again when it changes.
+            file with one, which is reloaded when it changes.
         jwks_url: URL of the issuer's keys (RFC 7517), which are fetched about once a minute.
         issuer: Required issuer (`iss`) of tokens.
-        audience: Required audience: one of these must be in `aud`. Without it, tokens that have
-            an audience are refused.
+        audience: Required audience: one of these must be in `aud`. If None, tokens that have an
+            audience are refused.
         algorithms: Accepted algorithms; by default all that are safe for the key.
         claim_mapping: Mapping of claims to an identity.
         required_claims: Claims that a token must have; if `exp` is not among them, tokens that
             never expire are accepted.
-        leeway: Accepted difference of clocks, in seconds.
-        schemes: Additional security schemes for the Agent Card, by name, for getting such tokens.
-        namespace: What tells its principals from those of other authenticators.
+        leeway: Accepted clock difference, in seconds.
+        schemes: Additional security schemes for the Agent Card, by name, for obtaining tokens.
+        namespace: Prefix that keeps its principals apart from those of other authenticators.
 
     Raises:
         ConfigurationError: There is no key, it is too weak, or an option is invalid.
@@ -128,10 +128,10 @@ class JWTAuthenticator:
         self, key: Source | None, jwks_url: str | None, algorithms: Collection[str] | None
     ) -> tuple[KeyFile[VerificationKey] | VerificationKey | Jwks, frozenset[str]]:
         """Return the source of the keys, and the accepted algorithms."""
-        wanted = frozenset(algorithms or ALGORITHMS)
-        if isinstance(algorithms, str) or not wanted <= ALGORITHMS:
+        accepted = frozenset(algorithms or ALGORITHMS)
+        if isinstance(algorithms, str) or not accepted <= ALGORITHMS:
             names = ", ".join(sorted(ALGORITHMS))
-            raise ConfigurationError(f"algorithms must be a list of some of {names}")
+            raise ConfigurationError(f"algorithms must be a list of any of {names}")
         is_provider = (self._issuer or "").lower().startswith(("https://", "http://"))
         if key is None and jwks_url is None and not is_provider:
             key = os.environ.get(KEY_VARIABLE) or None
@@ -139,16 +139,16 @@ class JWTAuthenticator:
         def read(source: str | bytes) -> VerificationKey:
             verification_key = read_key(source)
             if algorithms:
-                _check_usable(wanted, verification_key.algorithms)
+                _check_usable(accepted, verification_key.algorithms)
             return verification_key
 
         if isinstance(key, PathLike):
-            return KeyFile(key, lambda content: read(content.rstrip(b"\r\n")), "key"), wanted
+            return KeyFile(key, lambda content: read(content.rstrip(b"\r\n")), "key"), accepted
         if key is not None:
-            return read(key), wanted
+            return read(key), accepted
         if algorithms:
-            _check_usable(wanted, PUBLIC)
-        return self._published_keys(jwks_url), wanted
+            _check_usable(accepted, PUBLIC)
+        return self._published_keys(jwks_url), accepted
 
     def _published_keys(self, jwks_url: str | None) -> Jwks:
         if jwks_url is None and self._issuer is None:
@@ -185,7 +185,7 @@ class JWTAuthenticator:
             identity = self._claims.identity(await self._verified_claims(token))
         except TOKEN_ERRORS as error:
             reasons = (REASONS[each] for each in type(error).__mro__ if each in REASONS)
-            # no cause: the message of the error may have parts of the token
+            # from None: the message of the error may contain parts of the token
             raise TokenRefusedError(next(reasons, RefusalReason.MALFORMED)) from None
         if identity is None:
             raise TokenRefusedError(RefusalReason.NO_IDENTITY)
@@ -218,7 +218,7 @@ class JWTAuthenticator:
             return self._keys
         key = await self._keys.find(jwt.get_unverified_header(token))
         if key is None:
-            raise jwt.InvalidSignatureError  # the answer must not tell which key ids exist
+            raise jwt.InvalidSignatureError  # the response must not reveal which key ids exist
         return key
 
     def security_schemes(self) -> Mapping[str, SecurityScheme]:
@@ -227,16 +227,16 @@ class JWTAuthenticator:
 
 
 def _check_usable(algorithms: frozenset[str], usable: Collection[str]) -> None:
-    """Raise the error for *algorithms* of which the key does not take all."""
+    """Raise ConfigurationError unless the key can be used with all *algorithms*."""
     if not algorithms <= frozenset(usable):
         names = ", ".join(sorted(usable))
-        raise ConfigurationError(f"algorithms must be some that the key takes: {names}")
+        raise ConfigurationError(f"algorithms must be among those of the key: {names}")
 
 
 def bearer_token(headers: Mapping[str, str]) -> str | None:
-    """Return the token in an `Authorization` header with the scheme Bearer, in any case.
+    """Return the token in `Authorization: Bearer …`, or None if there is none.
 
-    Schemes are case-insensitive (RFC 9110 §11.1).
+    The scheme is case-insensitive (RFC 9110 §11.1).
 
     Example:
         ```python

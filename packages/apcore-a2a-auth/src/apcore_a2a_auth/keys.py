@@ -26,11 +26,11 @@ MAX_RSA_BITS = 8192
 """Bounds for RSA keys: the lower is from RFC 7518 §3.3; above the upper, verifying takes
 milliseconds."""
 SECRET_MEMBERS = frozenset({"d", "p", "q", "k"})
-"""Members of a JSON Web Key that make it secret: every reader of a key set could sign with it."""
+"""Members of a JSON Web Key that make it secret: any reader of a key set could sign with it."""
 
 
 class VerificationKey(NamedTuple):
-    """A key, and the algorithms that tokens may be signed with."""
+    """A key, and the signature algorithms that it may be used with."""
 
     key: Any
     algorithms: frozenset[str]
@@ -83,7 +83,7 @@ def algorithms_of(key: object) -> frozenset[str]:
 def key_of_jwk(jwk: dict[str, Any]) -> VerificationKey | None:
     """Return the key in a JSON Web Key (RFC 7517), or None if it is not for verifying signatures.
 
-    Secret and private keys are not used either: every reader of a key set could sign with them.
+    Secret and private keys are not used either: any reader of a key set could sign with them.
     """
     try:
         if jwk.get("use", "sig") != "sig" or "verify" not in (jwk.get("key_ops") or ["verify"]):
@@ -121,7 +121,7 @@ def _secret(data: bytes) -> VerificationKey:
 
 
 def _decoded(data: bytes) -> bytes:
-    """Return *data* decoded if it is base64, as some identity providers show public keys."""
+    """Return *data* decoded if it is base64: some identity providers show public keys like that."""
     try:
         return b64decode(data) or data
     except ValueError:
