@@ -12,7 +12,7 @@ from starlette.routing import Route
 
 INLINE = re.compile(r"<(script|style)\b[^>]*>(.*?)</\1>", re.DOTALL)
 BASE = '<meta name="agent-base" content="./"'
-"""The element with the URL of the agent, relative to the page."""
+"""The beginning of the element with the URL of the agent, relative to the page."""
 
 
 class Page:
@@ -43,7 +43,7 @@ class Page:
         self.policy = policy(text)
 
     async def show(self, request: Request) -> Response:
-        """Respond with the page, or with 304 if the browser has it (RFC 9110 §13.1.2)."""
+        """Respond with the page, or with 304 if the browser has cached it (RFC 9110 §13.1.2)."""
         headers = {
             "cache-control": "no-cache",
             "content-security-policy": self.policy,
@@ -63,7 +63,7 @@ def routes(path: str = "/explorer") -> list[Route]:
     """
     plain = "/" + path.strip("/")
     if not re.fullmatch(r"(/(?!\.+(/|$))[A-Za-z0-9._~-]+)+", plain):
-        raise ValueError(f"The explorer's path must be one such as /explorer, not {path!r}")
+        raise ValueError(f"The explorer's path must be like /explorer, not {path!r}")
     return [Route(each, Page(each).show) for each in (plain, plain + "/")]
 
 
@@ -88,5 +88,5 @@ def policy(text: str) -> str:
 
 @cache
 def document() -> str:
-    """Return the page as it was built."""
+    """Return the page that was built from `web/`."""
     return files("apcore_a2a_explorer").joinpath("index.html").read_text(encoding="utf-8")

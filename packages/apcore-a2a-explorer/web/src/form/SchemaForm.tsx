@@ -17,7 +17,7 @@ interface Props {
   onChange: (data: JsonObject) => void;
 }
 
-/** A form for a JSON Schema. The sender validates and submits its data, not the form. */
+/** A form for a JSON Schema. The view around it validates and sends the data, not the form. */
 export function SchemaForm({ id, schema, data, errors, onChange }: Props) {
   const shown = useMemo(() => {
     const { title: _, description: __, ...rest } = formSchema(schema);

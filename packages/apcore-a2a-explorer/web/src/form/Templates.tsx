@@ -81,7 +81,7 @@ function Field(props: FieldProps) {
   );
 }
 
-/** The id of the element to label: the selection of a schema, if there is one, else the field. */
+/** The id of the element to label: the selector of a branch if there is one, else the field. */
 function inputId({ id, schema, registry }: FieldProps): string {
   if (!(schema.oneOf || schema.anyOf) || registry.schemaUtils.isSelect(schema)) return id;
   return `${id}${schema.oneOf ? "__oneof_select" : "__anyof_select"}`;

@@ -42,11 +42,11 @@ function named(name: string, schema: Json): Json {
   if (!isObject(schema)) return schema;
   const title = text(schema.title);
   if (schema.$ref) return { title: name, ...schema };
-  const differs = title && plain(title) !== plain(name);
+  const differs = title && comparable(title) !== comparable(name);
   return schema.properties && differs ? { ...schema, title: `${title} (${name})` } : schema;
 }
 
-const plain = (name: string) => name.toLowerCase().replaceAll(/[\W_]/g, "");
+const comparable = (name: string) => name.toLowerCase().replaceAll(/[\W_]/g, "");
 
 /** *value* without undefined members, which are emptied fields. */
 export function filled<T extends Json | undefined>(value: T): T {

@@ -2,7 +2,7 @@ import { Validator, type OutputUnit, type Schema } from "@cfworker/json-schema";
 import type { ErrorSchema, RJSFSchema, ValidatorType } from "@rjsf/utils";
 import type { FieldError } from "../protocol/errors";
 import type { Json, JsonObject } from "../protocol/types";
-import { LARGEST } from "../protocol/values";
+import { LARGEST_INTEGER } from "../protocol/values";
 import { messageOf, relevantErrors } from "./errors";
 
 /** Validate *data*; return the errors by field. An invalid schema allows everything. */
@@ -11,7 +11,7 @@ export function validate(schema: JsonObject, data: Json): FieldError[] {
   // errors inside an object say more than the error of the object itself
   const relevant = relevantErrors(units.filter((unit) => !CONTAINERS.has(unit.keyword)));
   const errors = relevant.map((unit) => ({ field: fieldOf(unit), message: messageOf(unit, schema) }));
-  return [...errors, ...inexact(data)];
+  return [...errors, ...numberErrors(data)];
 }
 
 const CONTAINERS = new Set(["properties", "items", "prefixItems", "$ref", "allOf", "dependentSchemas", "false"]);
@@ -38,12 +38,12 @@ function fieldOf(unit: OutputUnit): string {
 }
 
 /** Errors for numbers that may have lost digits since the user typed them. */
-function inexact(data: Json, path: string[] = []): FieldError[] {
+function numberErrors(data: Json, path: string[] = []): FieldError[] {
   if (typeof data === "object" && data !== null) {
-    return Object.entries(data).flatMap(([name, item]) => inexact(item, [...path, name]));
+    return Object.entries(data).flatMap(([name, item]) => numberErrors(item, [...path, name]));
   }
   const large = typeof data === "number" && Math.abs(data) > Number.MAX_SAFE_INTEGER;
-  const message = `This number is too large to be sent exactly. ${LARGEST}`;
+  const message = `This number is too large to be sent exactly. ${LARGEST_INTEGER}`;
   return large ? [{ field: path.join("."), message }] : [];
 }
 

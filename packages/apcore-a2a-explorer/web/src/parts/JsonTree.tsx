@@ -58,12 +58,12 @@ function Branch({ value, name, open }: { value: Tree; name?: string; open: numbe
 }
 
 const Name = ({ name }: { name?: string }) =>
-  name === undefined ? null : <span class="name">{plain(name)}: </span>;
+  name === undefined ? null : <span class="name">{escaped(name)}: </span>;
 
 const BIDI_CONTROLS = /[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/g;
 
-/** *source* with bidirectional control characters escaped, so that it is shown in its own order. */
-const plain = (source: string) =>
+/** *source* with bidirectional control characters escaped, so that they do not reorder it. */
+const escaped = (source: string) =>
   source.replace(BIDI_CONTROLS, (control) => `\\u${control.charCodeAt(0).toString(16).padStart(4, "0")}`);
 
 function Scalar({ value }: { value: null | boolean | number | string }) {
@@ -72,7 +72,7 @@ function Scalar({ value }: { value: null | boolean | number | string }) {
   const truncated = !whole && value.length > MAX_STRING;
   return (
     <span class="json-string">
-      {plain(JSON.stringify(truncated ? value.slice(0, MAX_STRING) : value))}
+      {escaped(JSON.stringify(truncated ? value.slice(0, MAX_STRING) : value))}
       {truncated && (
         <button type="button" class="quiet small" onClick={() => setWhole(true)}>
           … show all {value.length.toLocaleString()} characters

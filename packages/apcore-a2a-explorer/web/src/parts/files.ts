@@ -33,7 +33,7 @@ export function sizeOf(bytes: number): string {
   return `${(bytes / 1_000_000).toFixed(1)} MB`;
 }
 
-/** The part's file name without any path and control characters. */
+/** The part's file name without path or control characters. */
 export const fileName = (part: Part, fallback: string) =>
   (part.filename ?? "").split(/[/\\]/).pop()?.replace(/[\u0000-\u001f\u202a-\u202e\u2066-\u2069]/g, "") || fallback;
 

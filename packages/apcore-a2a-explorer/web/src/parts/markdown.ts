@@ -30,7 +30,7 @@ purify.addHook("afterSanitizeAttributes", (node) => {
   node.setAttribute("rel", "noopener noreferrer");
 });
 
-/** Convert Markdown to safe HTML of text and links only. */
+/** Convert Markdown to safe HTML, which contains only formatted text and links. */
 export function markdownToHtml(source: string): string {
   return purify.sanitize(parsed(source), {
     ALLOWED_TAGS: TAGS,

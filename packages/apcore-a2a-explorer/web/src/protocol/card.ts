@@ -61,13 +61,13 @@ export interface AgentCard {
   source: JsonObject;
 }
 
-const SKILLS = /\/extensions\/skills\/v1$/;
+const SKILLS_EXTENSION = /\/extensions\/skills\/v1$/;
 
 export function readCard(source: JsonObject): AgentCard {
   const capabilities = object(source.capabilities) ?? {};
   const extensions = objects(capabilities.extensions);
   const details = object(
-    object(extensions.find((each) => SKILLS.test(String(each.uri)))?.params)?.skills,
+    object(extensions.find((each) => SKILLS_EXTENSION.test(String(each.uri)))?.params)?.skills,
   );
   const inputModes = strings(source.defaultInputModes);
   const outputModes = strings(source.defaultOutputModes);
@@ -144,7 +144,7 @@ function scheme([name, value]: [string, Json]): SecurityScheme {
   }
   if (oauth) return { name, kind: "bearer", description, hint: "OAuth 2.0 access token" };
   if (oidc) return { name, kind: "bearer", description, hint: "OpenID Connect token" };
-  return { name, kind: "other", description, hint: "mutual TLS or another scheme, left to your browser" };
+  return { name, kind: "other", description, hint: "mutual TLS or another scheme that your browser handles" };
 }
 
 function skill(
@@ -165,7 +165,7 @@ function skill(
     tags: strings(source.tags),
     inputModes: withDefaults(strings(source.inputModes), inputModes),
     outputModes: withDefaults(strings(source.outputModes), outputModes),
-    examples: structured.length ? structured : strings(source.examples).map((message) => plain(message)),
+    examples: structured.length ? structured : strings(source.examples).map((message) => textExample(message)),
     annotations: object(extended.annotations) ?? object(apcore?.annotations) ?? {},
     inputSchema: object(extended.inputSchema),
     outputSchema: object(extended.outputSchema),
@@ -180,16 +180,16 @@ const example = (source: JsonObject, index: number): Example => ({
   output: source.output,
 });
 
-const plain = (message: string): Example => ({
+const textExample = (message: string): Example => ({
   title: message.length > 60 ? `${message.slice(0, 59)}…` : message,
   text: message,
 });
 
-/** Whether the skill takes files, by its input modes or the members of its schema. */
+/** Whether the skill accepts files, according to its input modes or its schema. */
 export function takesFiles(skill: Skill): boolean {
   const properties = object(skill.inputSchema?.properties) ?? {};
-  const modes = skill.inputModes.some((mode) => !/^(application\/json|text\/plain)$/.test(mode));
-  return modes || (Object.hasOwn(properties, "bytes") && isObject(properties.mimeType));
+  const hasFileMode = skill.inputModes.some((mode) => !/^(application\/json|text\/plain)$/.test(mode));
+  return hasFileMode || (Object.hasOwn(properties, "bytes") && isObject(properties.mimeType));
 }
 
 export const takesText = (skill: Skill) => skill.inputModes.some((mode) => mode.startsWith("text/"));

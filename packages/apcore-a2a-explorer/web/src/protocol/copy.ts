@@ -67,18 +67,18 @@ function pythonOf(operation: Operation, target: Target): { imports: string[]; li
     case "stream":
       return sending(operation);
     case "get":
-      return plain(`task = client.get_task(${python(operation.id)})`, "print(task.status.state)");
+      return withoutImports(`task = client.get_task(${python(operation.id)})`, "print(task.status.state)");
     case "cancel":
-      return plain(`task = client.cancel_task(${python(operation.id)})`, "print(task.status.state)");
+      return withoutImports(`task = client.cancel_task(${python(operation.id)})`, "print(task.status.state)");
     case "subscribe": {
       const last = target.lastEventId ? `, last_event_id=${python(target.lastEventId)}` : "";
       const subscribed = `client.subscribe(${python(operation.id)}${last})`;
-      return plain(`for event in ${subscribed}:`, "    print(event)");
+      return withoutImports(`for event in ${subscribed}:`, "    print(event)");
     }
     case "list": {
       const { contextId, state, pageSize } = operation.query;
       const given = { context_id: contextId, state, page_size: pageSize };
-      return plain(`page = client.list_tasks(${keywords(given)})`, "for task in page.tasks:", "    print(task.id, task.status.state)");
+      return withoutImports(`page = client.list_tasks(${keywords(given)})`, "for task in page.tasks:", "    print(task.id, task.status.state)");
     }
     case "setPush": {
       const { url, token, id } = operation.config;
@@ -89,17 +89,17 @@ function pythonOf(operation: Operation, target: Target): { imports: string[]; li
       };
     }
     case "listPush":
-      return plain(`print(client.list_push_configs(${python(operation.taskId)}))`);
+      return withoutImports(`print(client.list_push_configs(${python(operation.taskId)}))`);
     case "deletePush":
-      return plain(
+      return withoutImports(
         `client.delete_push_config(${python(operation.taskId)}, ${python(operation.id)})`,
       );
     case "extendedCard":
-      return plain("card = client.extended_card()", "print([skill.id for skill in card.skills])");
+      return withoutImports("card = client.extended_card()", "print([skill.id for skill in card.skills])");
   }
 }
 
-const plain = (...lines: string[]) => ({ imports: [], lines });
+const withoutImports = (...lines: string[]) => ({ imports: [], lines });
 
 function sending(operation: Extract<Operation, { name: "send" | "stream" }>) {
   const { message, metadata, options } = operation;

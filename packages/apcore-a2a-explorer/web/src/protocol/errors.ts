@@ -14,7 +14,7 @@ export class RpcError extends Error {
   }
 }
 
-/** An answer that is not JSON-RPC. */
+/** A response that is not JSON-RPC. */
 export class HttpError extends Error {
   constructor(
     readonly status: number,

@@ -3,7 +3,7 @@ import { isObject } from "./values";
 
 export interface Progress {
   /** Fraction from 0 to 1; undefined if only a text is reported. */
-  part?: number;
+  fraction?: number;
   label?: string;
 }
 
@@ -13,16 +13,16 @@ export function progressOf(event: StreamEvent): Progress | null {
     const message = event.status.message;
     const label = message?.parts.find((part) => part.text !== undefined)?.text;
     const sources = [event.metadata, message?.metadata, ...(message?.parts.map((part) => part.data) ?? [])];
-    const part = sources.map((each) => (isObject(each) ? ratio(each) : undefined)).find(isKnown);
-    return event.status.state === "working" && (isKnown(part) || label) ? { part, label } : null;
+    const fraction = sources.map((each) => (isObject(each) ? ratio(each) : undefined)).find(isKnown);
+    return event.status.state === "working" && (isKnown(fraction) || label) ? { fraction, label } : null;
   }
   if (event.kind !== "artifact") return null;
   const sources = [event.metadata, event.artifact.metadata, ...event.artifact.parts.map((p) => p.data)];
-  const part = sources.map((each) => (isObject(each) ? ratio(each) : undefined)).find(isKnown);
-  return isKnown(part) ? { part, label: undefined } : null;
+  const fraction = sources.map((each) => (isObject(each) ? ratio(each) : undefined)).find(isKnown);
+  return isKnown(fraction) ? { fraction, label: undefined } : null;
 }
 
-const isKnown = (part: number | undefined): part is number => part !== undefined;
+const isKnown = (fraction: number | undefined): fraction is number => fraction !== undefined;
 
 function ratio(source: JsonObject): number | undefined {
   const { progress } = source;

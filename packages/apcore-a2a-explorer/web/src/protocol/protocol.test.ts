@@ -130,7 +130,7 @@ it("input is data if it is a JSON object or array", () => {
 });
 
 it("progress is read from status messages and metadata", () => {
-  expect(progressOf({ ...status("working", "half"), metadata: { progress: 0.5 } } as StreamEvent)).toEqual({ part: 0.5, label: "half" });
-  expect(progressOf({ ...status("working"), metadata: { progress: { current: 3, total: 4 } } } as StreamEvent)?.part).toBe(0.75);
+  expect(progressOf({ ...status("working", "half"), metadata: { progress: 0.5 } } as StreamEvent)).toEqual({ fraction: 0.5, label: "half" });
+  expect(progressOf({ ...status("working"), metadata: { progress: { current: 3, total: 4 } } } as StreamEvent)?.fraction).toBe(0.75);
   expect(progressOf(status("completed"))).toBeNull();
 });

@@ -9,7 +9,7 @@ export interface Question {
   skill?: string;
   /** The arguments of the call to approve. */
   arguments?: JsonObject;
-  /** The approver; approvals that the server decides accept any message. */
+  /** Where the approval is decided; if by the server, any message is accepted as an answer. */
   decidedBy?: string;
   data?: Json;
   choices: string[];

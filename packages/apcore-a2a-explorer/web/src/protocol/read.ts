@@ -2,7 +2,7 @@
 
 import { readState } from "./states";
 import type { Artifact, JsonObject, Message, Part, PushConfig, StreamEvent, Task, TaskStatus } from "./types";
-import { given, object, objects, text } from "./values";
+import { object, objects, text, withoutUndefined } from "./values";
 
 type ReadPart = (source: Record<string, unknown>) => Part;
 
@@ -73,7 +73,7 @@ export const readPush = (config: JsonObject, record: JsonObject): PushConfig => 
 });
 
 export const writePush = (config: PushConfig) =>
-  given({ id: config.id || undefined, url: config.url, token: config.token || undefined });
+  withoutUndefined({ id: config.id || undefined, url: config.url, token: config.token || undefined });
 
 export function readTask(source: Record<string, unknown>, reader: Reader): Task {
   return {

@@ -22,13 +22,13 @@ export const envelope = (request: RpcRequest, id: number) => ({
   ...request,
 });
 
-/** Send a request; return the result of its answer. */
+/** Send a request; return the result in the response. */
 export async function call(endpoint: Endpoint, request: RpcRequest, exchange: Exchange = {}) {
   const response = await post(endpoint, request, exchange, "application/json");
   return resultOf(await readJson(response));
 }
 
-/** Send a request; yield the events of its answer as they arrive. */
+/** Send a request; yield the events of the response as they arrive. */
 export async function* stream(
   endpoint: Endpoint,
   request: RpcRequest,
@@ -76,8 +76,8 @@ async function post(
     "The agent can't be reached, or the connection was lost before it responded. Try again.",
   );
   if (response.ok) return response;
-  const answer = await response.text().catch(() => "");
-  const { jsonrpc, error } = object(parse(answer, null)) ?? {};
+  const content = await response.text().catch(() => "");
+  const { jsonrpc, error } = object(parse(content, null)) ?? {};
   const wait = secondsOf(response.headers.get("retry-after"));
   if (jsonrpc && isObject(error) && response.status !== 401) throw refusal(error, wait);
   throw new HttpError(
@@ -101,8 +101,8 @@ function parse(source: string, fallback?: null): unknown {
   }
 }
 
-function resultOf(answer: unknown): unknown {
-  const source = object(answer) ?? {};
+function resultOf(response: unknown): unknown {
+  const source = object(response) ?? {};
   const error = source.error;
   if (isObject(error)) throw refusal(error);
   if (!("result" in source)) throw new HttpError(200, "the response is not JSON-RPC. Check the agent, and any proxy in front of it.");
@@ -112,7 +112,7 @@ function resultOf(answer: unknown): unknown {
 const refusal = (error: JsonObject, retryAfter = 0) =>
   new RpcError(Number(error.code), text(error.message) ?? "No reason given", error.data, retryAfter);
 
-/** Run *action*; turn the TypeError by which fetch reports a broken connection into ours. */
+/** Run *action*; replace fetch's TypeError for a broken connection by a ConnectionError. */
 async function withConnectionErrors<T>(
   action: () => Promise<T>,
   message = "The connection was lost before the response was complete. Try again.",

@@ -1,4 +1,4 @@
-/** The types of A2A 1.0 §4 as the explorer uses them; both versions are read into these. */
+/** Types of A2A 1.0 §4 that the explorer uses; messages of both versions are converted to them. */
 
 export type Json = null | boolean | number | string | Json[] | { [name: string]: Json };
 export type JsonObject = { [name: string]: Json };

@@ -1,7 +1,7 @@
 import type { Dialect, RpcRequest } from "./dialect";
 import { artifactEvent, readMessage, readPush, readTask, statusEvent, writePush, type Reader } from "./read";
 import type { JsonObject, ListQuery, Message, Operation, Part, StreamEvent } from "./types";
-import { given, isObject, object, objects, text } from "./values";
+import { isObject, object, objects, text, withoutUndefined } from "./values";
 
 const reader: Reader = { part: readPart };
 
@@ -43,7 +43,7 @@ function params(operation: Operation): JsonObject {
   switch (operation.name) {
     case "send":
     case "stream":
-      return given({
+      return withoutUndefined({
         message: message(operation.message),
         metadata: operation.metadata,
         configuration: configuration(operation),
@@ -64,23 +64,23 @@ function params(operation: Operation): JsonObject {
 }
 
 const message = (source: Message) =>
-  given({ kind: "message", ...source, parts: source.parts.map(part) });
+  withoutUndefined({ kind: "message", ...source, parts: source.parts.map(part) });
 
 /** Data that is no object is wrapped in one, as a2a-sdk does. */
 function part(source: Part): JsonObject {
   const { text: content, data, raw, url, filename, mediaType, metadata } = source;
-  if (content !== undefined) return given({ kind: "text", text: content, metadata });
+  if (content !== undefined) return withoutUndefined({ kind: "text", text: content, metadata });
   if (data === undefined) {
-    const file = given({ bytes: raw, uri: url, name: filename, mimeType: mediaType });
-    return given({ kind: "file", file, metadata });
+    const file = withoutUndefined({ bytes: raw, uri: url, name: filename, mimeType: mediaType });
+    return withoutUndefined({ kind: "file", file, metadata });
   }
-  if (isObject(data)) return given({ kind: "data", data, metadata });
+  if (isObject(data)) return withoutUndefined({ kind: "data", data, metadata });
   return { kind: "data", data: { value: data }, metadata: { ...metadata, data_part_compat: true } };
 }
 
 function configuration(operation: Extract<Operation, { name: "send" | "stream" }>) {
   const options = operation.options;
-  return given({
+  return withoutUndefined({
     blocking: operation.name === "send" ? !options?.returnImmediately : undefined,
     historyLength: options?.historyLength,
     pushNotificationConfig: options?.push && writePush(options.push),
@@ -88,7 +88,7 @@ function configuration(operation: Extract<Operation, { name: "send" | "stream" }
 }
 
 const list = (query: ListQuery) =>
-  given({
+  withoutUndefined({
     contextId: query.contextId || undefined,
     status: query.state,
     statusTimestampAfter: query.after || undefined,

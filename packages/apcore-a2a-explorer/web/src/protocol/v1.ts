@@ -1,8 +1,8 @@
 import type { Dialect, RpcRequest } from "./dialect";
 import { artifactEvent, readMessage, readPush, readTask, statusEvent, writePush, type Reader } from "./read";
-import { stateOf1 } from "./states";
+import { stateOfV1 } from "./states";
 import type { JsonObject, ListQuery, Message, Operation, Part, SendOptions, StreamEvent } from "./types";
-import { given, object, objects, text } from "./values";
+import { object, objects, text, withoutUndefined } from "./values";
 
 const reader: Reader = {
   part: (source) => ({
@@ -57,7 +57,7 @@ function params(operation: Operation): JsonObject {
   switch (operation.name) {
     case "send":
     case "stream":
-      return given({
+      return withoutUndefined({
         message: message(operation.message),
         metadata: operation.metadata,
         configuration: configuration(operation.options),
@@ -65,7 +65,7 @@ function params(operation: Operation): JsonObject {
     case "list":
       return list(operation.query);
     case "setPush":
-      return given({ taskId: operation.taskId, ...writePush(operation.config) });
+      return withoutUndefined({ taskId: operation.taskId, ...writePush(operation.config) });
     case "listPush":
       return { taskId: operation.taskId };
     case "deletePush":
@@ -78,14 +78,14 @@ function params(operation: Operation): JsonObject {
 }
 
 const message = (source: Message) =>
-  given({
+  withoutUndefined({
     ...source,
     role: source.role === "user" ? "ROLE_USER" : "ROLE_AGENT",
-    parts: source.parts.map((part) => given({ ...part })),
+    parts: source.parts.map((part) => withoutUndefined({ ...part })),
   });
 
 function configuration(options: SendOptions | undefined) {
-  const result = given({
+  const result = withoutUndefined({
     returnImmediately: options?.returnImmediately || undefined,
     historyLength: options?.historyLength,
     taskPushNotificationConfig: options?.push && writePush(options.push),
@@ -94,9 +94,9 @@ function configuration(options: SendOptions | undefined) {
 }
 
 const list = (query: ListQuery) =>
-  given({
+  withoutUndefined({
     contextId: query.contextId || undefined,
-    status: query.state && stateOf1(query.state),
+    status: query.state && stateOfV1(query.state),
     statusTimestampAfter: query.after || undefined,
     pageSize: query.pageSize,
     pageToken: query.pageToken || undefined,

@@ -16,7 +16,7 @@ export const object = (value: unknown): JsonObject | undefined =>
   isObject(value) ? value : undefined;
 
 /** *source* without its undefined members. */
-export function given(source: { [name: string]: unknown }): JsonObject {
+export function withoutUndefined(source: { [name: string]: unknown }): JsonObject {
   return Object.fromEntries(
     Object.entries(source).filter(([, value]) => value !== undefined),
   ) as JsonObject;
@@ -26,11 +26,11 @@ export const pretty = (value: Json | undefined) => JSON.stringify(value, null, 2
 
 const TOKEN = /"(?:[^"\\]|\\.)*"|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?/g;
 
-/** The limit of numbers that are sent exactly, for users. */
-export const LARGEST = `The largest exact integer is ${Number.MAX_SAFE_INTEGER}.`;
+/** A sentence for users about numbers that cannot be sent exactly. */
+export const LARGEST_INTEGER = `The largest exact integer is ${Number.MAX_SAFE_INTEGER}.`;
 
 /** The first number in the JSON *source* that a double cannot hold exactly. */
-export function inexact(source: string): string | undefined {
+export function inexactNumber(source: string): string | undefined {
   for (const [token] of source.matchAll(TOKEN)) {
     if (token.startsWith('"')) continue;
     const large = /^-?\d+$/.test(token) && !Number.isSafeInteger(Number(token));

@@ -21,7 +21,7 @@ export const skillsById = computed(() => new Map(card.value?.skills.map((each) =
 
 export async function loadCard(): Promise<void> {
   try {
-    const response = await fetch(address(new URL(".well-known/agent-card.json", base)), {
+    const response = await fetch(withSecret(new URL(".well-known/agent-card.json", base)), {
       headers: secretHeaders(),
     });
     if (!response.ok) throw new HttpError(response.status, response.statusText || "no Agent Card");
@@ -35,7 +35,7 @@ export async function loadCard(): Promise<void> {
   }
 }
 
-/** Show the card, or at once the extended one, so that skills do not appear and disappear. */
+/** Show the card, or the extended one alone, so that skills do not appear and disappear. */
 async function show(publicCard: AgentCard): Promise<void> {
   const hasExtended = credentials.value && publicCard.capabilities.extendedCard;
   const source = hasExtended ? await extendedCard() : undefined;
@@ -47,11 +47,11 @@ async function show(publicCard: AgentCard): Promise<void> {
   document.title = `${card.value!.name} · A2A explorer`;
 }
 
-/** The extended card, or undefined if it is refused; `ask` opens the sign-in on a 401. */
-const extendedCard = () => ask({ name: "extendedCard" }).catch(() => undefined);
+/** The extended card, or undefined if it is refused; `perform` opens the sign-in on a 401. */
+const extendedCard = () => perform({ name: "extendedCard" }).catch(() => undefined);
 
 function endpoint(chosenDialect: Dialect): Endpoint {
-  return { url: address(new URL(base)), headers: { ...chosenDialect.headers, ...secretHeaders() } };
+  return { url: withSecret(new URL(base)), headers: { ...chosenDialect.headers, ...secretHeaders() } };
 }
 
 /** The target of copied requests, without the secret. */
@@ -72,14 +72,14 @@ function secretHeaders(): Record<string, string> {
   return secret?.location === "header" ? { [secret.name]: secret.value } : {};
 }
 
-function address(url: URL): string {
+function withSecret(url: URL): string {
   const secret = credentials.value;
   if (secret?.location === "query") url.searchParams.set(secret.name, secret.value);
   return url.href;
 }
 
-/** Send a request; return the unread result of its answer. */
-export async function ask(
+/** Send a request; return the result as the agent sent it. */
+export async function perform(
   operation: Operation,
   exchange?: Exchange,
   chosenDialect = dialect(),

@@ -10,8 +10,8 @@ import { getTask, inbox, loadInbox } from "./tasks";
 const NOT_WAITING = -32004;
 
 /**
- * Answer a paused task. *replied* gets the new run with its first event; the run continues after
- * the *earlier* events. If the answer is refused, the run has the error.
+ * Answer a paused task; return the new run, which continues the *earlier* events. *replied* is
+ * called with it at its first event. If the answer is refused, the run has the error.
  */
 export function answer(
   task: Task,
@@ -38,7 +38,7 @@ async function afterReply(run: Run, messageId: string, replied: (next: Run) => v
   inbox.value = inbox.value?.filter((each) => each.id !== id) ?? null;
   replied(run);
   if (isTerminal(run.task!.status.state)) void loadInbox();
-  // an agent may take a late answer for a request of the task's state; only the history shows it
+  // an agent may treat a late answer as a request for the task; only the history shows that
   const { history } = await getTask(id).catch(() => ({ history: [] as Task["history"] }));
   if (!history.length || history.some((each) => each.messageId === messageId)) return;
   run.late = true;

@@ -3,7 +3,7 @@ import { defaultsOf, hasForm } from "../form/schema";
 import { takesText, type Example, type Skill } from "../protocol/card";
 import type { FieldError } from "../protocol/errors";
 import type { JsonObject, Part } from "../protocol/types";
-import { inexact, isObject, LARGEST, pretty } from "../protocol/values";
+import { inexactNumber, isObject, LARGEST_INTEGER, pretty } from "../protocol/values";
 
 export type InputKind = "data" | "text" | "files";
 
@@ -62,8 +62,8 @@ export function setJson(draft: Draft, source: string): void {
   try {
     const data: unknown = JSON.parse(source);
     if (!isObject(data)) throw new SyntaxError("The input must be a JSON object: { … }");
-    const large = inexact(source);
-    if (large) throw new RangeError(`${shortened(large)} is too large to be sent exactly. ${LARGEST}`);
+    const large = inexactNumber(source);
+    if (large) throw new RangeError(`${shortened(large)} is too large to be sent exactly. ${LARGEST_INTEGER}`);
     draft.data.value = data;
     draft.jsonError.value = "";
   } catch (error) {
@@ -73,7 +73,7 @@ export function setJson(draft: Draft, source: string): void {
 
 const shortened = (digits: string) => (digits.length > 40 ? `${digits.slice(0, 40)}…` : digits);
 
-export function usePreset(draft: Draft, example: Example): void {
+export function applyExample(draft: Draft, example: Example): void {
   draft.errors.value = [];
   if (isObject(example.inputs)) {
     draft.kind.value = "data";

@@ -31,9 +31,9 @@ export function logged(operation: Operation, version: Version, lastEventId?: str
   log.value = [entry, ...log.value.slice(0, MAX_ENTRIES - 1)];
   return {
     ended(error?: unknown): void {
-      const more = { took: Date.now() - entry.at, error: error && describe(error) };
+      const outcome = { took: Date.now() - entry.at, error: error && describe(error) };
       log.value = log.value.map((each) =>
-        each.id === entry.id ? ({ ...each, ...more } as LogEntry) : each,
+        each.id === entry.id ? ({ ...each, ...outcome } as LogEntry) : each,
       );
     },
   };

@@ -4,7 +4,7 @@ import { fold } from "../protocol/fold";
 import { progressOf, type Progress } from "../protocol/progress";
 import { isPaused, isSettled } from "../protocol/states";
 import type { Message, Operation, StreamEvent, Task } from "../protocol/types";
-import { ask, listen } from "./agent";
+import { perform, listen } from "./agent";
 import { dialect } from "./settings";
 import { loadInbox } from "./tasks";
 
@@ -15,17 +15,17 @@ export interface TimedEvent {
   event: StreamEvent;
 }
 
-/** A "lost" connection is retried automatically, a "given up" one is not. */
+/** A "lost" connection is retried automatically; a "given up" one is not. */
 export type Connection = "idle" | "connecting" | "open" | "lost" | "given up" | "ended";
 
-// milliseconds; several within the 3 s after which apcore-a2a cancels a task without readers
-const RETRIES = [250, 500, 750, 1000, 2000, 4000, 8000, 16000];
-const REFRESH = 80; // milliseconds
-const CATCH_UP = 700; // milliseconds
+// milliseconds; several fall within the 3 s after which apcore-a2a cancels a task without clients
+const RETRY_DELAYS = [250, 500, 750, 1000, 2000, 4000, 8000, 16000];
+const RENDER_INTERVAL = 80; // milliseconds
+const REPLAY_TIME = 700; // milliseconds in which events without a time count as past events
 
 /**
  * A watched task. Its members are not signals, because there may be thousands of events;
- * `changed` makes views render again, at most every REFRESH milliseconds.
+ * `changed` makes views render again, at most every RENDER_INTERVAL milliseconds.
  */
 export class Run {
   task: Task | null = null;
@@ -45,8 +45,8 @@ export class Run {
   #timer: ReturnType<typeof setTimeout> | undefined;
   #abort = new AbortController();
   /** Number of the current call of `watch`; earlier calls stop. */
-  #turn = 0;
-  /** The protocol version of the run, even if the user chooses another one meanwhile. */
+  #currentWatch = 0;
+  /** The dialect of the run, even if the user chooses another version meanwhile. */
   #dialect = dialect();
 
   constructor(
@@ -62,7 +62,7 @@ export class Run {
   async send(): Promise<void> {
     this.#connect("connecting");
     try {
-      const result = await ask(this.operation, { signal: this.#abort.signal }, this.#dialect);
+      const result = await perform(this.operation, { signal: this.#abort.signal }, this.#dialect);
       this.take({ at: Date.now(), event: this.#dialect.event(result) });
       this.#end();
     } catch (error) {
@@ -72,7 +72,7 @@ export class Run {
 
   /** Send or subscribe, and read the events; reconnect if the connection breaks. */
   async watch(): Promise<void> {
-    const turn = ++this.#turn;
+    const watchNumber = ++this.#currentWatch;
     for (let attempt = 0; ; attempt++) {
       const before = this.events.length;
       try {
@@ -80,15 +80,15 @@ export class Run {
         if (!this.task || isSettled(this.task.status.state)) return this.#end();
         throw new ConnectionError("The stream ended before the task did.");
       } catch (error) {
-        if (turn !== this.#turn) return;
+        if (watchNumber !== this.#currentWatch) return;
         if (!isTemporary(error) || !this.task) return this.#fail(error);
         if (this.events.length > before) attempt = 0;
         this.error = error;
-        const wait = RETRIES[attempt];
+        const wait = RETRY_DELAYS[attempt];
         this.#connect(wait === undefined ? "given up" : "lost");
         if (wait === undefined) return;
         await new Promise((resolve) => setTimeout(resolve, wait));
-        if (turn !== this.#turn) return;
+        if (watchNumber !== this.#currentWatch) return;
         this.operation = { name: "subscribe", id: this.task.id };
       }
     }
@@ -104,7 +104,7 @@ export class Run {
   }
 
   stop(): void {
-    this.#turn++;
+    this.#currentWatch++;
     this.endedAt = Date.now();
     this.#abort.abort();
     this.#connect("ended");
@@ -113,7 +113,7 @@ export class Run {
   async cancel(): Promise<void> {
     if (!this.task) return this.stop();
     try {
-      this.task = dialect().task(await ask({ name: "cancel", id: this.task.id }));
+      this.task = dialect().task(await perform({ name: "cancel", id: this.task.id }));
     } catch (error) {
       this.error = error;
     }
@@ -134,7 +134,7 @@ export class Run {
     this.#timer ??= setTimeout(() => {
       this.#timer = undefined;
       this.changed.value++;
-    }, REFRESH);
+    }, RENDER_INTERVAL);
   }
 
   async #read(): Promise<void> {
@@ -152,16 +152,16 @@ export class Run {
   }
 
   /**
-   * Whether the task waits for an answer, so that reading ends: an agent may keep a subscription
-   * open until the task ends. A past pause, which was answered, is followed by further events.
+   * Whether the task is waiting for an answer. Reading stops then, since an agent may keep a
+   * subscription open until the task ends. After a pause in a replay, further events may follow.
    */
   async #isWaiting(): Promise<boolean> {
     const { task } = this;
     if (!task || !isPaused(task.status.state)) return false;
     try {
       const operation = { name: "get" as const, id: task.id };
-      const answer = await ask(operation, { signal: this.#abort.signal }, this.#dialect);
-      const { status } = this.#dialect.task(answer);
+      const result = await perform(operation, { signal: this.#abort.signal }, this.#dialect);
+      const { status } = this.#dialect.task(result);
       return isPaused(status.state) && status.timestamp === task.status.timestamp;
     } catch {
       return true;
@@ -173,7 +173,7 @@ export class Run {
     if (!this.replays) return now;
     const status = event.kind === "status" ? event.status : event.kind === "task" && event.task.status;
     const reported = status && Date.parse(status.timestamp ?? "");
-    return reported || (now - this.startedAt > CATCH_UP ? now : undefined);
+    return reported || (now - this.startedAt > REPLAY_TIME ? now : undefined);
   }
 
   #connect(connection: Connection): void {
@@ -202,6 +202,6 @@ const isTemporary = (error: unknown) =>
   (error instanceof HttpError && [502, 503, 504].includes(error.status));
 
 /** Whether a refusal only means that the task has no more events. */
-export const isOver = (error: unknown) =>
+export const meansNoEvents = (error: unknown) =>
   (error instanceof RpcError && [-32004, -32601].includes(error.code)) ||
   (error instanceof HttpError && error.status === 404);

@@ -1,26 +1,29 @@
 import { signal } from "@preact/signals";
 import type { JsonObject, Message, Part, SendOptions, Task } from "../protocol/types";
-import { given } from "../protocol/values";
+import { withoutUndefined } from "../protocol/values";
 import { Run } from "./run";
 
 export type SendMode = "stream" | "send" | "later";
 
-/** The latest run of each skill; runs continue while views change. */
+/**
+ * The latest run of each skill, by its id, and of each task, by `task <id>`. Runs continue while
+ * views change.
+ */
 export const runs = signal(new Map<string, Run>());
 
-export interface Sending {
+export interface SendParams {
   skillId?: string;
   contextId?: string;
   taskId?: string;
   options?: SendOptions;
 }
 
-export function messageOf(parts: Part[], { contextId, taskId }: Sending): Message {
-  const ids = given({ contextId: contextId || undefined, taskId: taskId || undefined });
+export function messageOf(parts: Part[], { contextId, taskId }: SendParams): Message {
+  const ids = withoutUndefined({ contextId: contextId || undefined, taskId: taskId || undefined });
   return { messageId: crypto.randomUUID?.() ?? randomId(), role: "user", parts, ...ids };
 }
 
-export function operationOf(mode: SendMode, parts: Part[], sending: Sending) {
+export function operationOf(mode: SendMode, parts: Part[], sending: SendParams) {
   const metadata: JsonObject | undefined = sending.skillId
     ? { skillId: sending.skillId }
     : undefined;
@@ -29,14 +32,14 @@ export function operationOf(mode: SendMode, parts: Part[], sending: Sending) {
   return { name, message: messageOf(parts, sending), metadata, options };
 }
 
-export function start(mode: SendMode, parts: Part[], sending: Sending): Run {
+export function start(mode: SendMode, parts: Part[], sending: SendParams): Run {
   const run = new Run(sending.skillId, operationOf(mode, parts, sending));
   if (mode === "stream") void run.watch();
   else void run.send();
   return run;
 }
 
-export function keep(key: string, run: Run): void {
+export function rememberRun(key: string, run: Run): void {
   runs.value = new Map(runs.value).set(key, run);
 }
 

@@ -1,13 +1,13 @@
 import { signal } from "@preact/signals";
 import type { ListQuery, Task, TaskPage } from "../protocol/types";
-import { ask } from "./agent";
+import { perform } from "./agent";
 import { dialect } from "./settings";
 
 export const listTasks = async (query: ListQuery): Promise<TaskPage> =>
-  dialect().page(await ask({ name: "list", query }));
+  dialect().page(await perform({ name: "list", query }));
 
 export const getTask = async (id: string): Promise<Task> =>
-  dialect().task(await ask({ name: "get", id }));
+  dialect().task(await perform({ name: "get", id }));
 
 /** The paused tasks, newest first; null before they are loaded. */
 export const inbox = signal<Task[] | null>(null);

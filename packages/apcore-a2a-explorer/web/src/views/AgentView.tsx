@@ -3,11 +3,11 @@ import { JsonTree } from "../parts/JsonTree";
 import { Link } from "../parts/Link";
 import { Markdown } from "../parts/Markdown";
 
-/** The agent's own entries on its card. */
+/** The part of the card that describes the agent itself. */
 export function AgentView() {
   const agent = card.value!;
   const { streaming, push, extendedCard } = agent.capabilities;
-  const abilities = [
+  const capabilities = [
     ["streaming", streaming],
     ["push notifications", push],
     ["extended card", extendedCard],
@@ -49,9 +49,9 @@ export function AgentView() {
         </dd>
         <dt>Capabilities</dt>
         <dd>
-          {abilities.map(([name, able]) => (
-            <span key={name} class={`badge ${able ? "good" : "plain"}`}>
-              {able ? name : `no ${name}`}
+          {capabilities.map(([name, isSupported]) => (
+            <span key={name} class={`badge ${isSupported ? "good" : "plain"}`}>
+              {isSupported ? name : `no ${name}`}
             </span>
           ))}
         </dd>

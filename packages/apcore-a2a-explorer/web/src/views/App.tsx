@@ -56,8 +56,8 @@ function Main() {
   );
 }
 
-function View({ path: [room = "skills", id], query }: { path: string[]; query: URLSearchParams }) {
-  switch (room) {
+function View({ path: [section = "skills", id], query }: { path: string[]; query: URLSearchParams }) {
+  switch (section) {
     case "skills":
       return <Skills id={id} />;
     case "tasks":

@@ -25,7 +25,7 @@ export const ConversationView = ({ id }: { id: string }) =>
 
 function NewConversation() {
   const [run, setRun] = useState<Run | null>(null);
-  const over = isOver(run);
+  const over = isListed(run);
   useEffect(() => {
     if (over) go(href("conversations", run!.task!.contextId));
   }, [run, over]);
@@ -36,7 +36,7 @@ function NewConversation() {
       <div class="talk" aria-live="polite">
         {run && <Live key={run.startedAt} run={run} replied={setRun} />}
       </div>
-      <Composer contextId="" began={setRun} />
+      <Composer contextId="" started={setRun} />
     </section>
   );
 }
@@ -47,7 +47,7 @@ function KnownConversation({ id }: { id: string }) {
     wholeTasks,
   );
   const [run, setRun] = useState<Run | null>(null);
-  const over = isOver(run);
+  const over = isListed(run);
   useEffect(() => {
     if (over) void load();
   }, [run, over]);
@@ -73,7 +73,7 @@ function KnownConversation({ id }: { id: string }) {
         {run && !over && <Live key={run.startedAt} run={run} replied={setRun} />}
         {run && over && <Late run={run} />}
       </div>
-      <Composer contextId={id} latest={latestSkill(tasks)} began={setRun} />
+      <Composer contextId={id} latest={latestSkill(tasks)} started={setRun} />
     </section>
   );
 }
@@ -84,8 +84,8 @@ const Back = () => (
   </p>
 );
 
-/** Whether the list of tasks includes the outcome of *run*. */
-function isOver(run: Run | null): boolean {
+/** Whether the list of tasks includes the task of *run* in its settled state. */
+function isListed(run: Run | null): boolean {
   void run?.changed.value;
   return Boolean(run && !run.active && run.task && isSettled(run.task.status.state));
 }
@@ -143,10 +143,10 @@ interface ComposerProps {
   contextId: string;
   /** The skill of the latest message. */
   latest?: string;
-  began: (run: Run) => void;
+  started: (run: Run) => void;
 }
 
-function Composer({ contextId, latest, began }: ComposerProps) {
+function Composer({ contextId, latest, started }: ComposerProps) {
   const skills = card.value?.skills ?? [];
   const [chosen, setSkill] = useState("");
   const harmless = skills.filter((skill) => skill.annotations.destructive !== true);
@@ -156,7 +156,7 @@ function Composer({ contextId, latest, began }: ComposerProps) {
     event.preventDefault();
     if (!text.trim()) return;
     const mode = card.value?.capabilities.streaming ? "stream" : "send";
-    began(start(mode, [partOf(text)], { skillId: skillId || undefined, contextId }));
+    started(start(mode, [partOf(text)], { skillId: skillId || undefined, contextId }));
     setText("");
   };
   return (

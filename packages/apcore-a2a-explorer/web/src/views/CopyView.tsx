@@ -6,8 +6,8 @@ import type { Operation, Version } from "../protocol/types";
 import { target } from "../state/agent";
 import { DIALECTS, version } from "../state/settings";
 
-const FORMS = { curl: asCurl, Python: asPython, JSON: asJson };
-type Form = keyof typeof FORMS;
+const FORMATS = { curl: asCurl, Python: asPython, JSON: asJson };
+type Format = keyof typeof FORMATS;
 
 interface Props {
   operation: Operation;
@@ -16,7 +16,7 @@ interface Props {
   title?: string;
 }
 
-/** A request to copy, in each form and version. */
+/** A request to copy, in each format and version. */
 export function CopyView({ operation, lastEventId, used, title = "Copy this request" }: Props) {
   const [opened, setOpened] = useState(false);
   return (
@@ -28,10 +28,10 @@ export function CopyView({ operation, lastEventId, used, title = "Copy this requ
 }
 
 function Copies({ operation, lastEventId, used }: Props) {
-  const [form, setForm] = useState<Form>("curl");
+  const [format, setFormat] = useState<Format>("curl");
   const [chosen, setChosen] = useState<Version>(used ?? version.value);
   const [copied, setCopied] = useState("");
-  const source = FORMS[form](DIALECTS[chosen], operation, target(lastEventId));
+  const source = FORMATS[format](DIALECTS[chosen], operation, target(lastEventId));
   const copy = async () => {
     try {
       await navigator.clipboard.writeText(source);
@@ -44,7 +44,7 @@ function Copies({ operation, lastEventId, used }: Props) {
   return (
     <>
       <div class="row">
-        <Choice label="Format" options={["curl", "Python", "JSON"]} value={form} onChange={setForm} />
+        <Choice label="Format" options={["curl", "Python", "JSON"]} value={format} onChange={setFormat} />
         <Choice label="Version" options={["1.0", "0.3"]} value={chosen} onChange={setChosen} />
         <button type="button" onClick={() => void copy()}>
           Copy

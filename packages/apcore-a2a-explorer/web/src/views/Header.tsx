@@ -14,7 +14,7 @@ const SECTIONS = [
 ] as const;
 
 export function Header() {
-  const room = route.value.path[0] ?? "skills";
+  const section = route.value.path[0] ?? "skills";
   return (
     <header class="top">
       <a class="brand" href="#/" title={card.value?.name}>
@@ -22,7 +22,7 @@ export function Header() {
       </a>
       <nav aria-label="Views">
         {SECTIONS.map(([name, label]) => (
-          <a key={name} href={href(name)} aria-current={room === name ? "page" : undefined}>
+          <a key={name} href={href(name)} aria-current={section === name ? "page" : undefined}>
             {label}
             {name === "inbox" && <Count />}
           </a>

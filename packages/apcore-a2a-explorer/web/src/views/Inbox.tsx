@@ -4,7 +4,7 @@ import type { Task } from "../protocol/types";
 import { credentials } from "../state/credentials";
 import { href } from "../state/route";
 import type { Run } from "../state/run";
-import { keep } from "../state/runs";
+import { rememberRun } from "../state/runs";
 import { version } from "../state/settings";
 import { inbox, inboxError, inboxIsFull, loadInbox } from "../state/tasks";
 import { StateBadge } from "./Badges";
@@ -29,7 +29,7 @@ export function Inbox() {
   const ids = useOrder([...waiting.keys()]);
   const replied = (next: Run) => {
     const { id } = next.task!;
-    keep(`task ${id}`, next);
+    rememberRun(`task ${id}`, next);
     setAnswered((earlier) => new Map(earlier).set(id, next));
   };
   return (
@@ -54,8 +54,8 @@ export function Inbox() {
 /** New ids, then all earlier ones in their old order: tasks do not swap places while users read them. */
 function useOrder(ids: string[]): string[] {
   const order = useRef<string[]>([]);
-  const fresh = ids.filter((id) => !order.current.includes(id));
-  if (fresh.length) order.current = [...fresh, ...order.current];
+  const newIds = ids.filter((id) => !order.current.includes(id));
+  if (newIds.length) order.current = [...newIds, ...order.current];
   return order.current;
 }
 

@@ -38,7 +38,7 @@ const NoForm = () => (
 );
 
 function JsonInput({ draft }: { draft: Draft }) {
-  const wrong = draft.jsonError.value;
+  const jsonError = draft.jsonError.value;
   return (
     <div>
       <h3>
@@ -50,12 +50,12 @@ function JsonInput({ draft }: { draft: Draft }) {
         rows={Math.min(24, Math.max(6, draft.json.value.split("\n").length + 1))}
         spellcheck={false}
         value={draft.json.value}
-        aria-invalid={wrong ? "true" : undefined}
+        aria-invalid={jsonError ? "true" : undefined}
         aria-describedby="json-error"
         onInput={(event) => setJson(draft, event.currentTarget.value)}
       />
       <p id="json-error" class="error-line" role="status">
-        {wrong}
+        {jsonError}
       </p>
     </div>
   );

@@ -1,6 +1,6 @@
 import { useEffect, useState } from "preact/hooks";
 import type { PushConfig } from "../protocol/types";
-import { ask } from "../state/agent";
+import { perform } from "../state/agent";
 import { dialect, version } from "../state/settings";
 import { CopyView } from "./CopyView";
 import { Failure } from "./Errors";
@@ -14,7 +14,7 @@ export function PushView({ taskId }: { taskId: string }) {
   const attempt = async (action: () => Promise<unknown>) => {
     try {
       await action();
-      setConfigs(dialect().pushConfigs(await ask({ name: "listPush", taskId })));
+      setConfigs(dialect().pushConfigs(await perform({ name: "listPush", taskId })));
       setError(null);
     } catch (failure) {
       setError(failure);
@@ -24,7 +24,7 @@ export function PushView({ taskId }: { taskId: string }) {
   const add = (event: Event) => {
     event.preventDefault();
     void attempt(async () => {
-      await ask({ name: "setPush", taskId, config: { url, token } });
+      await perform({ name: "setPush", taskId, config: { url, token } });
       setUrl("");
       setToken("");
     });
@@ -47,7 +47,7 @@ export function PushView({ taskId }: { taskId: string }) {
               type="button"
               class="quiet small"
               aria-label={`Remove webhook ${config.url}`}
-              onClick={() => void attempt(() => ask({ name: "deletePush", taskId, id: config.id ?? "" }))}
+              onClick={() => void attempt(() => perform({ name: "deletePush", taskId, id: config.id ?? "" }))}
             >
               Remove
             </button>

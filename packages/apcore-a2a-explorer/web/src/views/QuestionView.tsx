@@ -84,11 +84,11 @@ function Approval({ question, answer }: AnswerProps) {
 
 function Reply({ question, answer }: AnswerProps) {
   const [text, setText] = useState("");
-  const [wrong, setWrong] = useState("");
+  const [inputError, setInputError] = useState("");
   const id = `reply-${question.id ?? "task"}`;
   const submit = (event: Event) => {
     event.preventDefault();
-    if (!text.trim()) return setWrong("Enter an answer first.");
+    if (!text.trim()) return setInputError("Enter an answer first.");
     answer(partOf(text));
   };
   return (
@@ -107,7 +107,7 @@ function Reply({ question, answer }: AnswerProps) {
         id={id}
         rows={2}
         value={text}
-        onInput={(event) => (setText(event.currentTarget.value), setWrong(""))}
+        onInput={(event) => (setText(event.currentTarget.value), setInputError(""))}
         onKeyDown={(event) => {
           if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) {
             event.stopPropagation();
@@ -116,7 +116,7 @@ function Reply({ question, answer }: AnswerProps) {
         }}
       />
       <p class="error-line" role="status">
-        {wrong}
+        {inputError}
       </p>
       <button type="submit" class="primary">
         Reply

@@ -17,7 +17,7 @@ interface Props {
   run: Run;
   /** Called after an answer, with the run that continues the task. */
   replied: (next: Run) => void;
-  /** Whether the surrounding view already shows which task it is. */
+  /** Whether the surrounding view already identifies the task. */
   bare?: boolean;
 }
 
@@ -34,7 +34,7 @@ export function RunView({ run, replied, bare = false }: Props) {
       <Late run={run} />
       <ProgressView run={run} />
       {task && <QuestionView task={task} run={run} replied={replied} />}
-      <Said run={run} />
+      <AgentMessage run={run} />
       {task?.artifacts.map((artifact) => (
         <ArtifactView key={artifact.artifactId} artifact={artifact} />
       ))}
@@ -136,7 +136,7 @@ export function Late({ run }: { run: Run }) {
   return (
     <div class="notice" role="status">
       <strong>Your answer came too late and was not used.</strong> The task had already been
-      answered, been canceled or expired.
+      answered or canceled, or had expired.
     </div>
   );
 }
@@ -149,11 +149,11 @@ function ProgressView({ run }: { run: Run }) {
   if (!progress || !task || isSettled(task.status.state)) return null;
   return (
     <div class="progress">
-      {progress.part !== undefined && (
-        <progress value={progress.part} max={1} aria-label="Progress" />
+      {progress.fraction !== undefined && (
+        <progress value={progress.fraction} max={1} aria-label="Progress" />
       )}
       <span class="muted">
-        {progress.part !== undefined && `${Math.round(progress.part * 100)}% `}
+        {progress.fraction !== undefined && `${Math.round(progress.fraction * 100)}% `}
         {progress.label}
       </span>
     </div>
@@ -161,7 +161,7 @@ function ProgressView({ run }: { run: Run }) {
 }
 
 /** The agent's message with the latest status, or instead of a task. */
-function Said({ run }: { run: Run }) {
+function AgentMessage({ run }: { run: Run }) {
   void run.changed.value;
   const message = run.answer ?? (hasQuestion(run) ? undefined : run.task?.status.message);
   if (!message?.parts.length) return null;

@@ -4,7 +4,7 @@ import { card, loadCard } from "../state/agent";
 import { credentialsOf, sendable, signIn, signingIn, unusable } from "../state/credentials";
 import { loadInbox } from "../state/tasks";
 
-/** The scheme if the card declares none or is refused: a bearer token. */
+/** The scheme to offer if the card declares none, or cannot be read before signing in. */
 const BEARER: SecurityScheme = { name: "bearer", kind: "bearer", description: "", hint: "HTTP bearer" };
 
 export function SignIn() {
@@ -32,12 +32,12 @@ function Content({ reason }: { reason: string }) {
   const [secret, setSecret] = useState("");
   const scheme = schemes.find((each) => each.name === name)!;
   const reasonUnusable = unusable(scheme);
-  const [wrong, setWrong] = useState("");
+  const [inputError, setInputError] = useState("");
   const submit = (event: Event) => {
     event.preventDefault();
     if (!secret.trim() || reasonUnusable) return;
     const entered = credentialsOf(scheme, secret.trim());
-    if (!sendable(entered)) return setWrong("This has characters that can't be sent in an HTTP header. Check it and try again.");
+    if (!sendable(entered)) return setInputError("This contains characters that can't be sent in an HTTP header. Check it and try again.");
     signIn(entered);
     signingIn.value = null;
     void loadCard().then(() => loadInbox());
@@ -63,10 +63,10 @@ function Content({ reason }: { reason: string }) {
         autocomplete="off"
         aria-describedby="secret-error"
         value={secret}
-        onInput={(event) => (setSecret(event.currentTarget.value), setWrong(""))}
+        onInput={(event) => (setSecret(event.currentTarget.value), setInputError(""))}
       />
       <p id="secret-error" class="error-line" role="status">
-        {wrong}
+        {inputError}
       </p>
       <p class="hint">Kept in this tab only, until you close it or sign out.</p>
       <div class="bar">

@@ -11,8 +11,8 @@ import { usePages } from "./usePages";
 const PAGE_SIZE = 25;
 
 export function TaskList({ query }: { query: URLSearchParams }) {
-  const asked = queryOf(query);
-  const { tasks, next, total, error, busy, load } = usePages(asked);
+  const listQuery = queryOf(query);
+  const { tasks, next, total, error, busy, load } = usePages(listQuery);
   return (
     <section class="page wide">
       <header class="row">
@@ -36,7 +36,7 @@ export function TaskList({ query }: { query: URLSearchParams }) {
           Show older tasks
         </button>
       )}
-      <CopyView operation={{ name: "list", query: asked }} />
+      <CopyView operation={{ name: "list", query: listQuery }} />
     </section>
   );
 }

@@ -4,8 +4,8 @@ import { isTerminal } from "../protocol/states";
 import { card } from "../state/agent";
 import { credentials } from "../state/credentials";
 import { href } from "../state/route";
-import { isOver, type Run } from "../state/run";
-import { keep, runs, watching } from "../state/runs";
+import { meansNoEvents, type Run } from "../state/run";
+import { rememberRun, runs, watching } from "../state/runs";
 import { version } from "../state/settings";
 import { getTask } from "../state/tasks";
 import type { Task } from "../protocol/types";
@@ -62,7 +62,7 @@ export function TaskView({ id }: { id: string }) {
       {!task && !error && <p class="muted">Loading the task…</p>}
       {task && <Facts task={task} />}
       {run && <h2>Result</h2>}
-      {run && <RunView run={run} replied={(next) => keep(`task ${id}`, next)} bare />}
+      {run && <RunView run={run} replied={(next) => rememberRun(`task ${id}`, next)} bare />}
       {task && <History task={over ? (snapshot ?? task) : task} />}
       {task && card.value?.capabilities.push && <PushView taskId={id} />}
       {task && <Raw task={task} />}
@@ -85,11 +85,11 @@ function show(task: Task): void {
   runs.peek().get(key)?.stop();
   const run = watching(task);
   run.task = task;
-  keep(key, run);
+  rememberRun(key, run);
   if (!card.value?.capabilities.streaming) return;
   void run.watch().then(() => {
-    // without stored events there is nothing to watch of a task that has ended
-    if (isOver(run.error)) run.error = null;
+    // an agent that stores no events has none for a task that has ended
+    if (meansNoEvents(run.error)) run.error = null;
     run.task ??= task;
     run.touch();
   });

@@ -5,8 +5,8 @@ import { Choice } from "../parts/Choice";
 import { takesFiles, takesText, type Skill } from "../protocol/card";
 import { fieldErrors, taskErrors } from "../protocol/errors";
 import { card } from "../state/agent";
-import { draftOf, partsOf, usePreset, type Draft, type InputKind } from "../state/draft";
-import { keep, operationOf, runs, start, type SendMode, type Sending } from "../state/runs";
+import { applyExample, draftOf, partsOf, type Draft, type InputKind } from "../state/draft";
+import { operationOf, rememberRun, runs, start, type SendMode, type SendParams } from "../state/runs";
 import { CopyView } from "./CopyView";
 import { Errors } from "./Errors";
 import { InputView } from "./InputView";
@@ -17,10 +17,10 @@ const LABELS: Record<InputKind, string> = { data: "Data", text: "Text", files: "
 export function TryView({ skill }: { skill: Skill }) {
   const draft = useMemo(() => draftOf(skill), [skill]);
   const streams = card.value?.capabilities.streaming ?? false;
-  const usual: SendMode = streams ? "stream" : "send";
-  const wanted = useRef<SendMode>(usual);
+  const defaultMode: SendMode = streams ? "stream" : "send";
+  const latestMode = useRef<SendMode>(defaultMode);
   const send = (mode: SendMode, unchecked = false) => {
-    wanted.current = mode;
+    latestMode.current = mode;
     submit(skill, draft, mode, unchecked);
   };
   useEffect(
@@ -33,7 +33,7 @@ export function TryView({ skill }: { skill: Skill }) {
   const keys = (event: KeyboardEvent) => {
     if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey)) return;
     event.preventDefault();
-    send(usual);
+    send(defaultMode);
   };
   const kinds: InputKind[] = [
     "data",
@@ -56,14 +56,14 @@ export function TryView({ skill }: { skill: Skill }) {
       />
       <InputView skill={skill} draft={draft} />
       <More draft={draft} />
-      <Refused draft={draft} anyway={() => send(wanted.current, true)} />
+      <Refused draft={draft} sendAnyway={() => send(latestMode.current, true)} />
       <SendBar streams={streams} send={send} />
       {draft.kind.value === "data" && draft.jsonError.value ? (
         <p class="muted">Fix the JSON to copy the request.</p>
       ) : (
-        <CopyView operation={operationOf(usual, partsOf(draft), sendingOf(skill, draft))} />
+        <CopyView operation={operationOf(defaultMode, partsOf(draft), sendingOf(skill, draft))} />
       )}
-      {run && <RunView key={run.startedAt} run={run} replied={(next) => keep(skill.id, next)} />}
+      {run && <RunView key={run.startedAt} run={run} replied={(next) => rememberRun(skill.id, next)} />}
     </section>
   );
 }
@@ -79,7 +79,7 @@ function Presets({ skill, draft }: { skill: Skill; draft: Draft }) {
           type="button"
           class="quiet"
           title={example.description}
-          onClick={() => usePreset(draft, example)}
+          onClick={() => applyExample(draft, example)}
         >
           {example.title}
         </button>
@@ -121,15 +121,15 @@ function More({ draft }: { draft: Draft }) {
   );
 }
 
-/** The errors that the page found before sending, including those of no form field. */
-function Refused({ draft, anyway }: { draft: Draft; anyway: () => void }) {
+/** The errors that the page found before sending, including those that belong to no form field. */
+function Refused({ draft, sendAnyway }: { draft: Draft; sendAnyway: () => void }) {
   const errors = draft.errors.value.filter((each) => each.local);
   if (!errors.length || draft.kind.value !== "data") return null;
   return (
     <div class="failure" role="alert">
       <strong>Not sent.</strong> The input does not match the skill's schema:
       <Errors errors={errors} />
-      <button type="button" onClick={anyway}>
+      <button type="button" onClick={sendAnyway}>
         Send anyway
       </button>
     </div>
@@ -162,7 +162,7 @@ function SendBar({ streams, send }: SendBarProps) {
   );
 }
 
-function sendingOf(skill: Skill, draft: Draft): Sending {
+function sendingOf(skill: Skill, draft: Draft): SendParams {
   const { contextId, webhook, token } = draft;
   return {
     skillId: skill.id,
@@ -180,13 +180,13 @@ function submit(skill: Skill, draft: Draft, mode: SendMode, unchecked: boolean):
     return;
   }
   draft.errors.value = unchecked ? [] : check(skill, draft);
-  if (draft.errors.value.length) return toFirstError();
+  if (draft.errors.value.length) return focusFirstError();
   const run = start(mode, partsOf(draft), sendingOf(skill, draft));
-  keep(skill.id, run);
+  rememberRun(skill.id, run);
   const stop = run.changed.subscribe(() => {
     if (run.connection !== "ended") return;
     draft.errors.value = [...fieldErrors(run.error), ...taskErrors(run.task)];
-    if (draft.errors.value.length) toFirstError();
+    if (draft.errors.value.length) focusFirstError();
     queueMicrotask(() => stop());
   });
 }
@@ -197,7 +197,7 @@ function check(skill: Skill, draft: Draft) {
 }
 
 /** Focus the first invalid field, after the form has rendered the errors. */
-function toFirstError(): void {
+function focusFirstError(): void {
   setTimeout(() => {
     const field = document.querySelector<HTMLElement>(".field.wrong :is(input, textarea, select)");
     field?.focus();

@@ -38,7 +38,7 @@ export function usePages(
   return { tasks, ...page, error, busy, load };
 }
 
-/** Append a page; skip tasks that were on an earlier page, as those that change meanwhile may be. */
+/** Append a page, without tasks that were on an earlier one: tasks that change move between pages. */
 function appendPage(tasks: Task[], page: Task[]): Task[] {
   const ids = new Set(tasks.map((each) => each.id));
   return [...tasks, ...page.filter((each) => !ids.has(each.id))];
