@@ -1,7 +1,9 @@
 """Shares: one client cannot use up a limit that others share."""
 
 import asyncio
+import gc
 import threading
+import weakref
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
@@ -9,7 +11,7 @@ from typing import Any
 import pytest
 from apcore_a2a_server import Limits
 from apcore_a2a_server.fields import OptionError
-from apcore_a2a_server.modules.threads import ThreadPool
+from apcore_a2a_server.modules.threads import ThreadPool, slow_checks
 
 from .asking import Answer
 from .inloop import (
@@ -252,6 +254,22 @@ async def test_a_call_that_is_canceled_while_it_waits_never_starts() -> None:
     assert held.started == ["ada", "cat"]
 
 
+async def test_a_call_that_is_canceled_while_it_waits_keeps_its_arguments_no_longer() -> None:
+    pool, held = ThreadPool(1), Held()
+    async with calling(pool, held) as call:
+        call("ada")
+        await true(lambda: held.started)
+        argument = Held()
+        kept = weakref.ref(argument)
+        waiting = asyncio.ensure_future(pool.run(print, argument, client="ada"))
+        await asyncio.sleep(0)  # it waits now
+        waiting.cancel()
+        await asyncio.wait([waiting])
+        del argument, waiting
+        gc.collect()
+        assert kept() is None
+
+
 async def test_a_client_whose_threads_are_stuck_does_not_keep_others_out() -> None:
     release, started = threading.Event(), threading.Semaphore(0)
 
@@ -299,6 +317,31 @@ async def test_modules_that_compute_for_one_client_let_those_of_other_clients_st
     finally:
         release.set()
         await asyncio.gather(*calls)
+
+
+async def test_slow_checks_are_made_in_turns_of_clients() -> None:
+    served, holds = list[str](), [threading.Event(), threading.Event()]
+    only_python = {"type": "string", "pattern": r"(?P<x>^)\w+\Z"}
+
+    async def serve(inputs: Inputs, context: Any) -> Inputs:
+        served.append(inputs["text"])
+        return inputs
+
+    schema = {"type": "object", "properties": {"text": only_python}}
+    async with serving({"work": Does(serve, input_schema=schema)}, auth=Headers()) as peer:
+        calls: list[asyncio.Future[Any]] = []
+        calls += [asyncio.ensure_future(slow_checks.call(hold.wait)) for hold in holds]
+        try:
+            for name in ["ada"] * 3 + ["bob", "cat"]:
+                params = peer.wire.params("work", peer.part(data={"text": name}))
+                calls.append(asyncio.ensure_future(peer.ask("send", params, {"x-name": name})))
+                await true(lambda: slow_checks.pending == len(calls))
+            holds[0].set()  # the other thread stays busy, so that one check is made at a time
+            await asyncio.gather(calls[0], *calls[2:])
+        finally:
+            holds[1].set()
+            await asyncio.gather(*calls, return_exceptions=True)
+    assert served == ["ada", "bob", "cat", "ada", "ada"]
 
 
 async def test_streams_that_pause_give_their_places_back() -> None:

@@ -71,14 +71,15 @@ class OffLoop(BaseStep):
 
     async def execute(self, ctx: PipelineContext) -> StepResult:
         """Run the step."""
-        if current.get() is None:
+        run = current.get()
+        if run is None:
             return await self._step.execute(ctx)
         schema = getattr(ctx.module, self._schema, None)
         if needs_stand_in(schema):  # only other modules have called this one so far
             bound_schemas(ctx.module_id, ctx.module)
             schema = getattr(ctx.module, self._schema, None)
         if getattr(schema, "is_slow", False):
-            return await slow_checks.call(self._run, ctx)
+            return await slow_checks.call(self._run, ctx, client=run.client)
         if is_large(getattr(ctx, self._value)):
             return await large_values.call(self._run, ctx)
         return await self._step.execute(ctx)

@@ -7,16 +7,18 @@ import asyncio
 import os
 import threading
 import time
-from collections import Counter, OrderedDict, deque
+from collections import Counter
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import Context, ContextVar, copy_context
 from dataclasses import dataclass
 from functools import partial
 from math import inf
 from queue import SimpleQueue
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
+
+from .fairness import FairQueue, Room
 
 T = TypeVar("T")
 
@@ -117,35 +119,6 @@ class _Thread(threading.Thread):
             del call, result, error  # an idle thread keeps nothing alive
 
 
-class _Room(NamedTuple):
-    """Whether clients may have another of a number of places.
-
-    What a client has beyond its share does not count against the others: it may have all places
-    while they want none, and they still get theirs.
-
-    Attributes:
-        limit: The number of places.
-        part: How many of them are the share of one client; None for all.
-        holders: The clients that have places, each as often as it has one.
-    """
-
-    limit: int
-    part: int | None
-    holders: Sequence[str]
-
-    def may_have(self, client: str) -> bool:
-        """Return whether *client* may have another place, if there is one."""
-        if len(self.holders) < self.limit:
-            return True
-        return self.part is not None and self.holders.count(client) < self.part
-
-    def has_any(self) -> bool:
-        """Return whether there is a place for a client that may have another."""
-        if len(self.holders) < self.limit or self.part is None:
-            return len(self.holders) < self.limit
-        return sum(min(n, self.part) for n in Counter(self.holders).values()) < self.limit
-
-
 class ThreadPool:
     """Runs synchronous modules in threads.
 
@@ -179,8 +152,8 @@ class ThreadPool:
         self._limit = limit
         self._share = share
         self.computing_limit = computing_limit or count_cores() + SPARE_THREADS
-        self._waiting: OrderedDict[str, deque[_Call]] = OrderedDict()
-        """Calls without a thread by client, the client whose turn is next first."""
+        self._waiting: FairQueue[_Call] = FairQueue()
+        """Calls without a thread."""
         self._stuck: Counter[str] = Counter()
         self._running: set[_Call] = set()
         self._idle: list[_Thread] = []
@@ -228,7 +201,7 @@ class ThreadPool:
         context.run(_inside.set, True)
         result = asyncio.get_running_loop().create_future()
         call = _Call(function, args, context, result, client)
-        self._waiting.setdefault(client, deque()).append(call)
+        self._waiting.add(client, call)
         self._start_waiting()
         try:
             return await call.result
@@ -252,22 +225,16 @@ class ThreadPool:
     def _next(self) -> _Call | None:
         """Return the next call that has a place, of the clients in turn; None if none has."""
         rooms = self._rooms() if self._waiting else ()
-        for client, calls in self._waiting.items():
-            if all(room.may_have(client) for room in rooms):
-                if not all(room.has_any() for room in rooms):
-                    return None
-                call = calls.popleft()
-                self._waiting.move_to_end(client)
-                if not calls:
-                    del self._waiting[client]
-                return call
-        return None
+        if not all(room.has_any() for room in rooms):
+            return None
+        waiting = self._waiting.pop(lambda client: all(room.may_have(client) for room in rooms))
+        return None if waiting is None else waiting[1]
 
     def _look_again(self) -> None:
         self._timer = None
         self._start_waiting()
 
-    def _rooms(self) -> Sequence[_Room]:
+    def _rooms(self) -> Sequence[Room]:
         """Return what limits the calls that may start now; nothing if any may."""
         if len(self._running) < min(self.computing_limit, self._limit):
             return ()
@@ -280,9 +247,8 @@ class ThreadPool:
         running = [call.client for call in self._running]
         return self._room(self._limit, running), self._room(self.computing_limit, computing)
 
-    def _room(self, limit: int, holders: Sequence[str]) -> _Room:
-        part = None if self._share is None else max(int(limit * self._share), 1)
-        return _Room(limit, part, holders)
+    def _room(self, limit: int, holders: Sequence[str]) -> Room:
+        return Room.of(limit, self._share, holders)
 
     def _abandon(self, call: _Call) -> None:
         """Leave a call whose caller was cancelled to its thread, if it has one."""
@@ -291,6 +257,7 @@ class ThreadPool:
             with self._lock:
                 call.abandoned = True
                 self._stuck[call.client] += not call.ended
+        self._waiting.discard(call.client, call)  # else it would keep its arguments alive
         self._start_waiting()
 
     def _thread(self) -> _Thread:
@@ -329,8 +296,10 @@ class ThreadPool:
 class SideThreads:
     """Threads for what the server itself computes at length, beside the event loop.
 
+    Event loops of several threads may use them.
+
     Args:
-        number: How many calls run at a time; others wait in line.
+        number: How many calls run at a time; others wait, and start in turns of clients.
 
     Attributes:
         pending: How many calls run or wait.
@@ -338,16 +307,47 @@ class SideThreads:
 
     def __init__(self, number: int) -> None:
         self._pool = ThreadPoolExecutor(number, "beside-loop")
+        self._waiting: FairQueue[tuple[Future[Any], Callable[[], Any]]] = FairQueue()
+        self._lock = threading.Lock()
         self.pending = 0
 
-    async def call(self, function: Callable[..., T], *args: Any) -> T:
-        """Call *function* in one of the threads; cancellation leaves it there."""
+    async def call(self, function: Callable[..., T], *args: Any, client: str = "") -> T:
+        """Call *function* in one of the threads; cancellation leaves it there.
+
+        Args:
+            function: The function.
+            args: Its arguments.
+            client: The client whose call it is.
+        """
         self.pending += 1
         try:
-            call = partial(copy_context().run, function, *args)
-            return await asyncio.get_running_loop().run_in_executor(self._pool, call)
+            result: Future[T] = Future()
+            call = result, partial(copy_context().run, function, *args)
+            with self._lock:
+                self._waiting.add(client, call)
+            # a thread that gets free makes the next call, which may be another one
+            self._pool.submit(self._call_next)
+            return await asyncio.wrap_future(result)
         finally:
             self.pending -= 1
+
+    def _call_next(self) -> None:
+        with self._lock:
+            waiting = self._waiting.pop()
+        if waiting is not None:
+            _, (result, function) = waiting
+            _settle(result, function)
+
+
+def _settle(result: "Future[Any]", function: Callable[[], Any]) -> None:
+    """Call *function* and set its result, unless its caller was cancelled."""
+    if not result.set_running_or_notify_cancel():
+        return
+    try:
+        result.set_result(function())
+    except BaseException as error:  # the caller gets it, whatever it is
+        result.set_exception(error)
+        del result, function  # the traceback of the error would keep them alive
 
 
 large_values = SideThreads(1)

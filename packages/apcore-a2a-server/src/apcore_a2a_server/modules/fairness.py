@@ -1,0 +1,128 @@
+"""Fairness between clients: waiting calls start in turns of clients, within shares of all places.
+
+What a client has beyond its share does not count against the others: it may have all places while
+they want none, and they still get theirs. While it does, more than all places are taken, up to
+half as many more for a share of one half.
+"""
+
+import asyncio
+from collections import Counter, OrderedDict
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Generic, NamedTuple, TypeVar
+
+T = TypeVar("T")
+
+
+class Room(NamedTuple):
+    """Whether clients may have another of a number of places.
+
+    Attributes:
+        limit: The number of places.
+        part: How many of them are the share of one client; None for all.
+        holders: The clients that have places, each as often as it has one.
+    """
+
+    limit: int
+    part: int | None
+    holders: Sequence[str]
+
+    @classmethod
+    def of(cls, limit: int, share: float | None, holders: Sequence[str]) -> "Room":
+        """Return the room where each client's share is a part of all places, at least one."""
+        return cls(limit, None if share is None else max(int(limit * share), 1), holders)
+
+    def may_have(self, client: str) -> bool:
+        """Return whether *client* may have another place, if there is one."""
+        if len(self.holders) < self.limit:
+            return True
+        return self.part is not None and self.holders.count(client) < self.part
+
+    def has_any(self) -> bool:
+        """Return whether there is a place for a client that may have another."""
+        if len(self.holders) < self.limit or self.part is None:
+            return len(self.holders) < self.limit
+        return sum(min(n, self.part) for n in Counter(self.holders).values()) < self.limit
+
+
+def _anyone(client: str) -> bool:
+    return True
+
+
+class FairQueue(Generic[T]):
+    """A queue that takes from its clients in turn, and from each in the order of arrival."""
+
+    def __init__(self) -> None:
+        # An OrderedDict finds its first key at once; a dict passes over all deleted ones.
+        self._waiting: OrderedDict[str, OrderedDict[T, None]] = OrderedDict()
+        """The items of each client; the client whose turn is next comes first."""
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+    def add(self, client: str, item: T) -> None:
+        """Add an item behind the others of its client."""
+        self._waiting.setdefault(client, OrderedDict())[item] = None
+
+    def pop(self, may_have: Callable[[str], bool] = _anyone) -> tuple[str, T] | None:
+        """Remove the next item, of the clients that *may_have* one.
+
+        Returns:
+            Its client, and the item; None if there is none.
+        """
+        for client, items in self._waiting.items():
+            if may_have(client):
+                item, _ = items.popitem(last=False)
+                self._waiting.move_to_end(client)
+                if not items:
+                    del self._waiting[client]
+                return client, item
+        return None
+
+    def discard(self, client: str, item: T) -> None:
+        """Remove an item, if it is there."""
+        items = self._waiting.get(client, OrderedDict[T, None]())
+        items.pop(item, None)
+        if not items:
+            self._waiting.pop(client, None)
+
+
+class FairSemaphore:
+    """Bounds how many calls run at a time; others wait for their turn.
+
+    Args:
+        limit: How many calls run at a time.
+        share: The part of all places that is left to each client; None for all.
+    """
+
+    def __init__(self, limit: int, *, share: float | None = None) -> None:
+        self._holders: list[str] = []
+        self._room = Room.of(limit, share, self._holders)
+        self._waiting: FairQueue[asyncio.Future[None]] = FairQueue()
+
+    @asynccontextmanager
+    async def place(self, client: str) -> AsyncGenerator[None]:
+        """Hold a place for *client* in the block, as soon as there is one."""
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.add(client, turn)
+        self._give_places()
+        try:
+            await turn
+            yield
+        finally:
+            # a call that is canceled while it waits may have got its place just before
+            if turn.done() and not turn.cancelled():
+                self._holders.remove(client)
+            else:
+                self._waiting.discard(client, turn)
+            self._give_places()
+
+    def _give_places(self) -> None:
+        while self._room.has_any():
+            waiting = self._waiting.pop(self._room.may_have)
+            if waiting is None:
+                return
+            client, turn = waiting
+            if not turn.done():  # else its call was canceled
+                self._holders.append(client)
+                turn.set_result(None)
