@@ -20,6 +20,7 @@ from tests.facade.processes import asking, process, served
 from .inloop import Peer, serving, true
 from .inloop import anyio_backend as anyio_backend
 from .modules import Inputs, Module
+from .principals import Headers, acting_as
 
 pytestmark = pytest.mark.anyio
 
@@ -70,6 +71,19 @@ def crash(inputs: Inputs, context: Any) -> None:
     raise LocalError(object(), "hunter2")
 
 
+def note(inputs: Inputs, context: Any) -> None:
+    """Add a name to the file."""
+    with Path(inputs["path"]).open("a") as file:
+        file.write(f"{inputs['name']}\n")
+
+
+def note_and_wait(inputs: Inputs, context: Any) -> None:
+    """Add a name to the file, and wait until there is another file."""
+    note(inputs, context)
+    while not Path(f"{inputs['path']}.go").exists():
+        time.sleep(0.01)
+
+
 def see(inputs: Inputs, context: Any) -> Any:
     context.cancel_token.check()
     names = ("ext.a2a.task_id", "ext.a2a.context_id", "ext.a2a.history", "ext.a2a.parts")
@@ -83,6 +97,8 @@ ACTIONS: dict[str, Callable[[Inputs, Any], Any]] = {
     "refuse": refuse,
     "ask": ask,
     "crash": crash,
+    "note": note,
+    "note and wait": note_and_wait,
     "see": see,
     "fork": lambda inputs, context: os.fork() and None,
     "exit": lambda inputs, context: os._exit(3),
@@ -244,6 +260,63 @@ async def test_a_call_that_is_canceled_before_its_process_runs_leaves_nothing_be
             task_id = await peer.start("work", part(peer, "return", value=1))
             await peer.ask("cancel", {"id": task_id})
         assert await output(peer, "return", value=1)
+
+
+# Clients
+
+
+def names_in(path: Path) -> list[str]:
+    return path.read_text().split() if path.exists() else []
+
+
+def let_go(path: Path) -> None:
+    Path(f"{path}.go").touch()
+
+
+async def test_waiting_calls_get_processes_in_turns_of_clients(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes, "count_cores", lambda: 1)
+    path = tmp_path / "names"
+    async with (
+        serving({"work": Computes(path)}, auth=Headers()) as peer,
+        acting_as(peer, {"x-name": "ada"}) as ada,
+        acting_as(peer, {"x-name": "bob"}) as bob,
+    ):
+        first = await ada.start("work", part(peer, "note and wait", name="ada"))
+        await true(lambda: names_in(path))
+        of_ada = [await ada.start("work", part(peer, "note", name="ada")) for _ in range(4)]
+        of_bob = [await bob.start("work", part(peer, "note", name="bob")) for _ in range(3)]
+        for client, canceled in ((ada, of_ada.pop()), (bob, of_bob.pop(0))):
+            await client.ask("cancel", {"id": canceled})
+        let_go(path)
+        for client, task_ids in ((ada, [first, *of_ada]), (bob, of_bob)):
+            for task_id in task_ids:
+                await client.until(task_id, "completed")
+    assert names_in(path) == ["ada", "ada", "bob", "ada", "bob", "ada"]
+
+
+async def test_a_client_in_all_processes_does_not_keep_others_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes, "count_cores", lambda: 2)
+    path = tmp_path / "names"
+    async with (
+        serving({"work": Computes(path)}, auth=Headers()) as peer,
+        acting_as(peer, {"x-name": "ada"}) as ada,
+        acting_as(peer, {"x-name": "bob"}) as bob,
+    ):
+        inputs = {name: part(peer, "note and wait", name=name) for name in ("ada", "bob")}
+        tasks = [(ada, await ada.start("work", inputs["ada"])) for _ in range(3)]
+        await true(lambda: names_in(path) == ["ada"] * 2)
+        tasks.append((bob, await bob.start("work", inputs["bob"])))
+        await true(lambda: names_in(path) == ["ada"] * 2 + ["bob"])
+        let_go(path)
+        ended = [await client.until(task_id, "completed") for client, task_id in tasks]
+        used = {int(task["artifacts"][0]["parts"][0]["data"]["process"]) for task in ended}
+        assert len(used) == 3
+        await true(lambda: sum(map(is_running, used)) == 2)  # as many are kept as there are cores
+    assert names_in(path).count("ada") == 3
 
 
 FILE = """

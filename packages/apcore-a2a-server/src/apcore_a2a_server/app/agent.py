@@ -257,7 +257,7 @@ def _setup(executor: Executor, settings: Settings, metrics: "Metrics | None") ->
         converter=PartConverter(SchemaConverter()),
         mapper=ErrorMapper(),
         threads=threads,
-        processes=ProcessPool(),
+        processes=ProcessPool(share=settings.limits.client_share),
         capacity=_capacity(threads, settings),
         memory=Memory(tasks, memory, share_of(memory, settings.limits.client_share)),
         access=Access(executor),

@@ -82,7 +82,7 @@ class PipelineRun(Protocol):
     processes: ProcessPool
     """The processes for modules that compute."""
     client: str
-    """The client whose share of threads the run uses."""
+    """The client whose share of threads and processes the run uses."""
     approvals: Approvals
     """The approvals of the task."""
     token: CancelToken

@@ -19,6 +19,7 @@ from typing import Any, TypeAlias
 
 from apcore import ModuleError
 
+from .fairness import FairSemaphore
 from .process_worker import SIZE, FileModule, JobContext, NotLoaded, PortableError
 from .threads import count_cores
 
@@ -167,20 +168,27 @@ class ProcessPool:
     A process is started when none is free, and kept for further calls. If its call is canceled or
     out of time, it is ended.
 
+    Waiting calls start in turns of clients. While one client has more than its share of the
+    processes, others may start some more; these are not kept.
+
     Args:
         limit: How many modules run at a time; by default, the number of cores.
+        share: The part of all processes that is left to each client; None for all.
     """
 
-    def __init__(self, limit: int | None = None) -> None:
+    def __init__(self, limit: int | None = None, *, share: float | None = None) -> None:
         self._limit = limit or count_cores()
-        self._places = asyncio.Semaphore(self._limit)
+        self._share = share
+        self._places = FairSemaphore(self._limit, share=share)
         self._free: list[_Worker] = []
         self._busy: set[_Worker] = set()
         self._not_loaded: set[bytes] = set()
         """Modules that could not be loaded in a process."""
         self._starting: set[asyncio.Task[_Worker]] = set()
 
-    async def run(self, module: object, inputs: object, context: Any, begin: Begin) -> Any:
+    async def run(
+        self, module: object, inputs: object, context: Any, begin: Begin, *, client: str = ""
+    ) -> Any:
         """Call a module in a process, as soon as one is free; cancellation ends the process.
 
         Args:
@@ -188,6 +196,7 @@ class ProcessPool:
             inputs: Its inputs.
             context: The apcore Context of the call.
             begin: Called just before the module.
+            client: The client whose call it is.
 
         Raises:
             ModuleProcessError: The process ended before the module returned.
@@ -196,8 +205,9 @@ class ProcessPool:
         packed_module = _pack(module)
         if packed_module in self._not_loaded:
             raise NotPortableError
-        payload = pickle.dumps((packed_module, inputs, JobContext.of(context)))
-        async with self._places:
+        async with self._places.place(client):
+            # not earlier: as long as it waits, a call needs no copy of its inputs
+            payload = pickle.dumps((packed_module, inputs, JobContext.of(context)))
             worker = await self._free_worker()
             self._busy.add(worker)
             try:
@@ -208,7 +218,7 @@ class ProcessPool:
                 raise
             finally:
                 self._busy.discard(worker)
-            self._free.append(worker)
+            await self._release(worker)
         outcome = pickle.loads(reply)  # from a module, which we trust as we trust it here
         if isinstance(outcome, NotLoaded):
             self._not_loaded.add(packed_module)
@@ -235,6 +245,13 @@ class ProcessPool:
             starting.add_done_callback(self._on_late_start)
             raise
 
+    async def _release(self, worker: _Worker) -> None:
+        """Keep a process for further calls, unless enough are free."""
+        if len(self._free) < self._limit:
+            self._free.append(worker)
+        else:
+            await worker.end()
+
     def _on_late_start(self, starting: "asyncio.Task[_Worker]") -> None:
         if not starting.cancelled() and starting.exception() is None:
             self._free.append(starting.result())
@@ -244,4 +261,4 @@ class ProcessPool:
         await asyncio.gather(*self._starting, return_exceptions=True)
         workers, self._free = [*self._free, *self._busy], []
         await asyncio.gather(*(worker.end() for worker in workers))
-        self._places = asyncio.Semaphore(self._limit)
+        self._places = FairSemaphore(self._limit, share=self._share)

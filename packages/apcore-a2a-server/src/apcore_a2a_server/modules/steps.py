@@ -155,7 +155,9 @@ async def _call(run: PipelineRun, module: Any, inputs: Any, context: object) -> 
             return await module.execute(inputs, context)
         if computes(module) and not ThreadPool.is_inside():
             with suppress(NotPortableError):
-                return await run.processes.run(module, inputs, context, run.begin)
+                return await run.processes.run(
+                    module, inputs, context, run.begin, client=run.client
+                )
         execute = module.execute if run.admitted.done() else _with_begin(run, module.execute)
         return await run.threads.run(execute, inputs, context, client=run.client)
     except (SystemExit, KeyboardInterrupt, TimeoutError) as error:
