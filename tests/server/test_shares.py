@@ -344,6 +344,34 @@ async def test_slow_checks_are_made_in_turns_of_clients() -> None:
     assert served == ["ada", "bob", "cat", "ada", "ada"]
 
 
+class Checks(Does):
+    """A module that needs approval; its preflight notes the text, and waits until it may go on."""
+
+    def __init__(self) -> None:
+        super().__init__(give_back, annotations=NEEDS_APPROVAL)
+        self.checked: list[str] = []
+        self.may_go_on = threading.Event()
+
+    def preflight(self, inputs: Inputs, context: Any) -> list[str]:
+        self.checked.append(inputs["text"])
+        assert self.may_go_on.wait(60)
+        return []
+
+
+async def test_calls_that_need_approval_are_checked_in_turns_of_clients() -> None:
+    module = Checks()
+    async with serving({"work": module}, auth=Headers()) as peer:
+        calls = list[asyncio.Task[Answer]]()
+        for name in ["ada"] * 4 + ["bob", "cat"]:
+            params = peer.wire.params("work", peer.part(data={"text": name}))
+            calls.append(asyncio.create_task(peer.ask("send", params, {"x-name": name})))
+            await true(lambda: len(peer.served.engine.runs) == len(calls) and module.checked)
+        module.may_go_on.set()
+        for call in calls:
+            assert (await call).state == "input-required"
+    assert module.checked == ["ada", "ada", "bob", "cat", "ada", "ada"]
+
+
 async def test_streams_that_pause_give_their_places_back() -> None:
     async def source(inputs: Inputs, context: Any) -> AsyncIterator[Any]:
         yield {"n": 1}

@@ -146,8 +146,8 @@ class Run:
 
     async def _preflight(self) -> None:
         """Raise the error with which the executor would refuse the call."""
-        context = await self._context()
-        await self._setup.access.preflight(self.call.skill.id, self.call.inputs, context)
+        call, context, access = self.call, await self._context(), self._setup.access
+        await access.preflight(call.skill.id, call.inputs, context, client=self.client)
 
     async def main(self) -> None:
         """Run the call, and write its outcome to the A2A task."""
@@ -184,7 +184,8 @@ class Run:
             await self.begin()
         call, executor, context = self.call, self._setup.executor, await self._context()
         if not self._setup.has_steps and not self.admitted.done():
-            await self._setup.access.preflight(call.skill.id, call.inputs, context)
+            access = self._setup.access
+            await access.preflight(call.skill.id, call.inputs, context, client=self.client)
             await self.begin()
         if self._setup.approval_policy.is_for_server(call.skill):
             approval_key = call_key(call.skill.id, call.inputs)

@@ -17,6 +17,8 @@ from apcore.errors import (
 from apcore.pipeline import ExecutionStrategy, Step
 from apcore_a2a_core import Executor, Identity, Validation, clean
 
+from .fairness import FairSemaphore
+
 logger = logging.getLogger("apcore_a2a.access_rules")
 
 BUILT_IN = ("apcore.builtin_steps", "BuiltinACLCheck")
@@ -46,6 +48,7 @@ class Access:
     def __init__(self, executor: Executor) -> None:
         self._executor = executor
         self._limiter = CapacityLimiter(1)  # apcore's `validate` has one event loop for all threads
+        self._turns = FairSemaphore(1)
 
     @property
     def is_validating(self) -> bool:
@@ -64,7 +67,7 @@ class Access:
         return {skill_id: await self._verdict(check, skill_id, identity) for skill_id in skill_ids}
 
     async def preflight(
-        self, skill_id: str, inputs: dict[str, Any], context: "Context[Any]"
+        self, skill_id: str, inputs: dict[str, Any], context: "Context[Any]", *, client: str = ""
     ) -> None:
         """Raise the error with which the call would be refused.
 
@@ -72,13 +75,15 @@ class Access:
         can't refuse the call before the task exists: for executors without our steps, and for
         calls that pause for approval, since apcore asks for approval before it validates input.
 
+        One call is checked at a time; waiting ones are checked in turns of clients.
+
         Raises:
             SchemaValidationError: The input does not match the schema.
             ACLDeniedError: The caller may not call the module.
             ModuleNotFoundError: There is no such module.
             InvalidInputError: The module's own preflight refuses the call.
         """
-        validation = await self._validate(skill_id, inputs, context)
+        validation = await self._validate(skill_id, inputs, context, client)
         if validation is not None and not validation.valid:
             failed = (check.check for check in validation.checks if not check.passed)
             raise _refusal(next(failed, "schema"), validation.errors, skill_id)
@@ -131,10 +136,11 @@ class Access:
         return Verdict(not is_denied, bool(getattr(validation, "requires_approval", False)))
 
     async def _validate(
-        self, skill_id: str, inputs: dict[str, Any], context: "Context[Any]"
+        self, skill_id: str, inputs: dict[str, Any], context: "Context[Any]", client: str = ""
     ) -> Validation | None:
-        validate = self._executor.validate
-        return await to_thread.run_sync(validate, skill_id, inputs, context, limiter=self._limiter)
+        validate = partial(self._executor.validate, skill_id, inputs, context)
+        async with self._turns.place(client):
+            return await to_thread.run_sync(validate, limiter=self._limiter)
 
 
 def strategy_of(executor: Executor) -> ExecutionStrategy | None:
