@@ -11,7 +11,7 @@ from apcore import ModuleAnnotations
 from apcore_a2a_server import Limits
 from apcore_a2a_server.store.sqlite import SqliteStore
 
-from .asking import Answer
+from .asking import Answer, state_of
 from .inloop import (
     NEEDS_APPROVAL,
     WAYS,
@@ -26,6 +26,7 @@ from .inloop import (
 )
 from .inloop import anyio_backend as anyio_backend
 from .modules import Inputs
+from .principals import Headers, acting_as
 
 pytestmark = pytest.mark.anyio
 
@@ -250,6 +251,128 @@ async def test_beyond_its_share_a_client_leaves_memory_to_others() -> None:
             memory.release("another client", 2 * UNIT)
         await true(lambda: memory.bodies == 0)
         assert (await send_large(peer)).state == "completed"
+
+
+async def test_unfinished_tasks_and_bodies_of_a_client_share_its_share() -> None:
+    gate = Gate()
+    limits = Limits(memory=8 * UNIT)
+    async with serving({"work": Does(gate)}, limits=limits) as peer:
+        for _ in range(4):
+            await start_large(peer)
+        async with unfinished(peer, 2 * UNIT):
+            await true(lambda: peer.served.setup.memory.bodies == 2 * UNIT)
+            await refused(peer)  # it would leave less than an eighth
+        gate.opened.set()
+        await true(lambda: not peer.served.engine.runs)
+
+
+@asynccontextmanager
+async def ada_and_bob(source: Any, **options: Any) -> AsyncIterator[tuple[Peer, Peer]]:
+    """Serve *source* within 16 units of memory, and yield two clients."""
+    options = {"auth": Headers(), "limits": Limits(memory=16 * UNIT), **options}
+    async with (
+        serving(source, **options) as peer,
+        acting_as(peer, {"x-name": "ada"}) as ada,
+        acting_as(peer, {"x-name": "bob"}) as bob,
+    ):
+        yield ada, bob
+
+
+async def started_until_refused(peer: Peer, skill: str = "work") -> list[str]:
+    """Start tasks with large inputs until one is refused; return their ids."""
+    params = peer.wire.params(skill, peer.part(text=LARGE))
+    params["configuration"] = {"returnImmediately": True}
+    started: list[str] = []
+    while (answer := await peer.ask("send", params)).response.status_code == 200:
+        started.append(answer.task["id"])
+    assert answer.response.status_code == 429
+    return started
+
+
+@pytest.mark.parametrize("store", ["memory", "sqlite"])
+async def test_running_tasks_of_one_client_leave_memory_to_others(
+    store: str, tmp_path: Path
+) -> None:
+    gate = Gate()
+    task_store = None if store == "memory" else SqliteStore(tmp_path / "agent.db")
+    modules = {"work": Does(gate), "fast": always({})}
+    async with ada_and_bob(modules, task_store=task_store) as (ada, bob):
+        running = await started_until_refused(ada)
+        assert 8 < len(running) < 14  # more than its share, since others do not need all of it
+        tasks, client = ada.served.setup.tasks, ada.served.engine.runs[running[0]].client
+        assert tasks.bytes_of(client) > len(running) * UNIT * 0.98
+        await refused(ada, "fast")
+        assert (await send_large(bob, "fast")).state == "completed"
+        assert (await ada.ask("cancel", {"id": running.pop()})).state == "canceled"
+        await true(lambda: len(ada.served.engine.runs) == len(running))
+        await start_large(ada)
+        gate.opened.set()
+        await true(lambda: not ada.served.engine.runs)
+        assert (await send_large(ada)).state == "completed"
+        assert tasks.bytes_of(client) == 0
+
+
+async def test_paused_tasks_of_one_client_leave_memory_to_others() -> None:
+    modules = {"pay": Does(give_back, annotations=NEEDS_APPROVAL)}
+    async with ada_and_bob(modules) as (ada, bob):
+        paused = await started_until_refused(ada, "pay")
+        assert 8 * UNIT < kept_bytes(ada) < 14 * UNIT
+        assert (await send_large(bob, "pay")).state == "input-required"
+        yes = ada.part(text="yes")
+        for task_id in paused:
+            assert (await ada.send("pay", yes, taskId=task_id)).state == "completed"
+        assert (await send_large(ada, "pay")).state == "input-required"
+
+
+async def test_paused_tasks_of_a_durable_store_exceed_no_share(tmp_path: Path) -> None:
+    modules = {"pay": Does(give_back, annotations=NEEDS_APPROVAL)}
+    async with ada_and_bob(modules, task_store=SqliteStore(tmp_path / "agent.db")) as (ada, bob):
+        paused = [(await send_large(ada, "pay")).task["id"] for _ in range(12)]
+        assert (await send_large(bob, "pay")).state == "input-required"
+        answer = await ada.send("pay", ada.part(text="yes"), taskId=paused[0])
+        assert answer.state == "completed"
+
+
+async def test_tasks_that_pause_together_leave_memory_to_others() -> None:
+    gate = Gate()
+
+    async def ask(inputs: Inputs, context: Any) -> None:
+        await gate(inputs, context)
+        context.services.ask("And?")
+
+    async with ada_and_bob({"work": Does(ask), "fast": always({})}) as (ada, bob):
+        running = await started_until_refused(ada)
+        gate.opened.set()
+        await true(lambda: not ada.served.engine.runs)
+        tasks = (await ada.ask("list")).result["tasks"]
+        paused = [task for task in tasks if state_of(task) == "input-required"]
+        assert 0 < len(paused) < len(running)
+        assert (await send_large(bob, "fast")).state == "completed"
+
+
+@pytest.mark.parametrize("share", [None, 1.0, 0.25])
+async def test_the_share_of_the_memory_can_be_chosen(share: float | None) -> None:
+    gate = Gate()
+    limits = Limits(memory=16 * UNIT, client_share=share)
+    async with ada_and_bob({"work": Does(gate)}, limits=limits) as (ada, bob):
+        running = await started_until_refused(ada)
+        if share == 0.25:
+            await start_large(bob)
+        else:
+            assert len(running) > 13
+            await refused(bob)
+        gate.opened.set()
+
+
+async def test_a_gateways_clients_have_shares_of_the_memory() -> None:
+    gate = Gate()
+    options: Any = {"client_key": lambda headers, identity: headers.get("x-user")}
+    async with ada_and_bob({"work": Does(gate)}, **options) as (gateway, _):
+        one, other = ({"x-name": "gateway", "x-user": user} for user in ("one", "other"))
+        async with acting_as(gateway, one) as first, acting_as(gateway, other) as second:
+            await started_until_refused(first)
+            await start_large(second)
+        gate.opened.set()
 
 
 async def test_a_waiting_send_counts_once_when_its_task_is_stored() -> None:

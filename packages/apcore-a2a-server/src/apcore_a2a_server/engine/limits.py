@@ -18,7 +18,7 @@ ROOM_FRACTION = 32
 """Part of the bound that is freed at a time, so that few requests have to free any."""
 
 RESERVE_FRACTION = 8
-"""Part of the bound that is left to others by a client whose bodies exceed its share."""
+"""Part of the bound that is left to others by a client that exceeds its share."""
 
 UNCOUNTED_BODY = 4096
 """Bytes up to which a body is not counted."""
@@ -27,13 +27,14 @@ UNCOUNTED_BODY = 4096
 class Memory:
     """The bytes that this process keeps for callers, and the bound on them.
 
-    The tasks are counted where they are kept; requests take bytes for their bodies.
+    The tasks are counted where they are kept; requests take bytes for their bodies. A client
+    exceeds its share by its bodies and the tasks that it has not ended; ended ones of all clients
+    are evicted when there is no room.
 
     Args:
         tasks: The live tasks of this process, and the store behind them.
         limit: The bound in bytes.
-        share: The bytes of bodies from which on a client leaves some memory to others; None to
-            leave none.
+        share: The bytes from which on a client leaves some memory to others; None to leave none.
 
     Attributes:
         limit: The bound in bytes.
@@ -70,8 +71,7 @@ class Memory:
         Raises:
             TooMuchError: The bound is reached, also without the tasks that may be deleted.
         """
-        is_over = self._share is not None and self._bodies_of[client] + size > self._share
-        self.check(client, size + (self.limit // RESERVE_FRACTION if is_over else 0))
+        self.check(client, size)
         self.bodies += size
         self._bodies_of[client] += size
 
@@ -83,22 +83,34 @@ class Memory:
             del self._bodies_of[client]
 
     def check(self, client: str, size: int = 0) -> None:
-        """Make room for *size* bytes.
+        """Make room for *size* bytes of a client, and for others if it exceeds its share.
 
         Raises:
             TooMuchError: There is none.
         """
-        if self._excess(size) <= 0:
+        if self._excess(client, size) <= 0:
             return
         self._tasks.drop_paused()
         room = self.limit // ROOM_FRACTION
         awaited_ids = {*self._awaited.values()}
-        self._tasks.store.evict(max(self._excess(size), 0) + room, client, awaited_ids)
-        if self._excess(size) > 0:
+        self._tasks.store.evict(max(self._excess(client, size), 0) + room, client, awaited_ids)
+        if self._excess(client, size) > 0:
             raise TooMuchError(f"The agent keeps as much as it may: memory, {self.limit} bytes")
 
-    def _excess(self, size: int) -> int:
-        return self.bodies + self.running + self.stored + size - self.limit
+    def exceeds_share(self, client: str, size: int = 0) -> bool:
+        """Return whether a client's bodies and unfinished tasks exceed its share.
+
+        Args:
+            client: The client, a principal or an address.
+            size: Bytes to add to them.
+        """
+        kept = self._bodies_of[client] + self._tasks.bytes_of(client)
+        return self._share is not None and kept + size > self._share
+
+    def _excess(self, client: str, size: int) -> int:
+        """Return by how many bytes *size* more of a client exceed what it may use."""
+        reserve = self.limit // RESERVE_FRACTION if self.exceeds_share(client, size) else 0
+        return self.bodies + self.running + self.stored + size + reserve - self.limit
 
 
 class BodyBytes:

@@ -43,6 +43,13 @@ logger = logging.getLogger(__name__)
 CHUNKS_PER_YIELD = 10
 """Number of chunks after which a run yields to the event loop, so that readers keep up."""
 
+COPIES_WHILE_PAUSED = 4
+"""How often a paused task stores its inputs again.
+
+A request for approval has them, once in the task and once in the conversation; the stored pause
+has them to resume the call, and in the call to approve.
+"""
+
 
 class Run:
     """One call in the executor, as one asyncio task.
@@ -119,6 +126,7 @@ class Run:
         if not self.admitted.done():
             try:
                 self.lease = await self._begin_task()
+                self._setup.tasks.count_for(self.client, self.call.message.task_id)
             except Exception as error:  # apcore wraps what a step raises: keep the original
                 self._refusal = error
                 raise
@@ -291,9 +299,12 @@ class Run:
         """Take a place among the client's paused tasks; one that has paused before needs none.
 
         Raises:
-            TooMuchError: The client has too many paused tasks.
+            TooMuchError: The client has too many paused tasks, or exceeds its share of the memory.
         """
         if self.answer is None and self.restart is None:
+            memory, size = self._setup.memory, COPIES_WHILE_PAUSED * self.call.message.ByteSize()
+            if memory.exceeds_share(self.client, size):
+                memory.check(self.client, size)
             self._setup.capacity.paused.take(self.client)
             self.has_place = True
 

@@ -8,6 +8,7 @@ the latest events if the store is slower than memory.
 import asyncio
 import logging
 import sys
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -81,14 +82,18 @@ class LiveTask:
         lease: this process's lease to run the task, if it has one.
         tail: the latest events, if the store is slower than memory.
         lock: held by the one request or run that is changing the task.
-        size: about how many bytes it takes in memory.
+        client: the client that runs or answers it, once `count_for` has named it.
+        size: about how many bytes it takes in memory, here or in the store.
+        kept: how many of them it takes here.
     """
 
     record: TaskRecord
     lease: Lease | None = None
     tail: list[Event] = field(default_factory=list[Event])
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    client: str | None = None
     size: int = 0
+    kept: int = 0
 
 
 class LiveTasks:
@@ -115,6 +120,7 @@ class LiveTasks:
         self._on_state = on_state
         self._live: dict[str, LiveTask] = {}
         self._handed_over: set[str] = set()
+        self._bytes_of: Counter[str | None] = Counter()
         self.kept_bytes = 0
 
     async def create(
@@ -134,7 +140,7 @@ class LiveTasks:
         record.version = len(payloads)
         new_task = NewTask(record, _numbered(payloads, 1), webhooks, key)
         live = LiveTask(record)
-        self._add(live, self._size(record))
+        self._add(live)
         # Other requests may read the new task from the store before `create` returns here. The
         # lock makes them wait until this process knows its lease.
         async with live.lock:
@@ -163,7 +169,7 @@ class LiveTasks:
             # In any other, all requests must use the same object, and with it the same lock.
             if not self.store.is_shared:
                 if task_id not in self._live:
-                    self._add(live, self._size(record))
+                    self._add(live)
                 live = self._live[task_id]
         return live
 
@@ -214,7 +220,7 @@ class LiveTasks:
         if is_over or (live.lease is None and self.store.is_shared):
             self._remove(record.task.id)
         else:
-            self._add(live, live.size + self._growth(live, payloads))
+            self._grow(live, payloads)
         # Wake readers last: they look at the record and the events that were set above.
         self.waiters.wake(record.task.id, record.version)
         if restart or previous.task.status.state != record.task.status.state:
@@ -222,7 +228,7 @@ class LiveTasks:
 
     async def adopt(self, claim: Claim) -> None:
         """Run a claimed task in this process from now on."""
-        self._add(LiveTask(claim.record, claim.lease), self._size(claim.record))
+        self._add(LiveTask(claim.record, claim.lease))
         self._handed_over.discard(claim.record.task.id)
 
     def forget(self, task_id: str) -> None:
@@ -238,38 +244,57 @@ class LiveTasks:
                 if live.lease is None and not live.lock.locked():
                     self._remove(task_id)
 
-    def _add(self, live: LiveTask, size: int) -> None:
-        """Keep a task in memory, or count it anew."""
-        task_id = live.record.task.id
-        known = self._live.get(task_id)
-        self.kept_bytes += size - (0 if known is None else known.size)
-        live.size = size
-        self._live[task_id] = live
+    def bytes_of(self, client: str) -> int:
+        """Return about how many bytes the live tasks of a client take, here or in the store."""
+        return self._bytes_of[client]
+
+    def count_for(self, client: str, task_id: str) -> None:
+        """Count a task for *client*, as long as it is live."""
+        live = self._live.get(task_id)
+        if live is not None:
+            size, kept = live.size, live.kept
+            self._count(live, 0, 0)
+            live.client = client
+            self._count(live, size, kept)
+
+    def _add(self, live: LiveTask) -> None:
+        """Keep a task in memory, instead of an earlier record of it."""
+        size = _size(live.record)
+        self._remove(live.record.task.id)
+        self._live[live.record.task.id] = live
+        self._count(live, size, 0 if self.store.counts_tasks else size)
 
     def _remove(self, task_id: str) -> None:
         live = self._live.pop(task_id, None)
-        self.kept_bytes -= 0 if live is None else live.size
+        if live is not None:
+            self._count(live, 0, 0)
+
+    def _count(self, live: LiveTask, size: int, kept: int) -> None:
+        """Count a task that takes *size* bytes in all, and *kept* bytes here."""
+        self.kept_bytes += kept - live.kept
+        self._bytes_of[live.client] += size - live.size
+        if not self._bytes_of[live.client]:
+            del self._bytes_of[live.client]
+        live.size, live.kept = size, kept
 
     def _drop_call(self, record: TaskRecord) -> None:
         """Drop the stored call of a running task: only another replica needs it, from the store."""
         if self.store.is_durable and record.task.status.state not in PAUSED:
             record.resume = None
 
-    def _size(self, record: TaskRecord) -> int:
-        """Return about how many bytes a record takes."""
-        if self.store.counts_tasks:
-            return 0
-        is_paused = record.task.status.state in PAUSED
-        return record.task.ByteSize() + (len(record.resume or b"") if is_paused else 0)
-
-    def _growth(self, live: LiveTask, payloads: Sequence[Payload]) -> int:
-        """Return by how many bytes a change makes a task larger."""
+    def _grow(self, live: LiveTask, payloads: Sequence[Payload]) -> None:
+        """Count a task anew after a change."""
+        if self._live.get(live.record.task.id) is not live:
+            self._add(live)
         # the sum of the chunks, which the artifact and the log both have: measuring the whole
         # artifact for each chunk would take quadratic time
         chunks = [each for each in payloads if isinstance(each, a2a.TaskArtifactUpdateEvent)]
         if len(chunks) == len(payloads):
-            return 2 * sum(chunk.ByteSize() for chunk in chunks)
-        return max(self._size(live.record) - live.size, 0)
+            kept_growth = growth = 2 * sum(chunk.ByteSize() for chunk in chunks)
+        else:
+            growth = max(_size(live.record) - live.size, 0)
+            kept_growth = 0 if self.store.counts_tasks else growth
+        self._count(live, live.size + growth, live.kept + kept_growth)
 
     def hand_over(self, task_id: str) -> None:
         """Leave a task to another replica or a later process, as this one is about to end."""
@@ -356,6 +381,12 @@ class LiveTasks:
     def _report(self, before: TaskRecord | None, after: TaskRecord) -> None:
         if self._on_state is not None:
             self._on_state(before, after)
+
+
+def _size(record: TaskRecord) -> int:
+    """Return about how many bytes a record takes."""
+    is_paused = record.task.status.state in PAUSED
+    return record.task.ByteSize() + (len(record.resume or b"") if is_paused else 0)
 
 
 def _numbered(payloads: Sequence[Payload], first_version: int) -> list[Event]:
