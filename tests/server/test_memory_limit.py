@@ -350,6 +350,16 @@ async def test_tasks_that_pause_together_leave_memory_to_others() -> None:
         assert (await send_large(bob, "fast")).state == "completed"
 
 
+async def test_an_open_conversation_keeps_no_messages_of_evicted_tasks() -> None:
+    modules = {"pay": Does(give_back, annotations=NEEDS_APPROVAL), "fast": always({})}
+    async with ada_and_bob(modules) as (ada, bob):
+        for _ in range(3):
+            paused = (await ada.send("pay", ada.part(text="small"))).task
+            for _ in range(7):
+                await send_large(ada, "fast", contextId=paused["contextId"])
+        assert (await send_large(bob, "pay")).state == "input-required"
+
+
 @pytest.mark.parametrize("share", [None, 1.0, 0.25])
 async def test_the_share_of_the_memory_can_be_chosen(share: float | None) -> None:
     gate = Gate()

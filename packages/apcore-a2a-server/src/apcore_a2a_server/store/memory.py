@@ -40,19 +40,25 @@ _ContextKey: TypeAlias = tuple[str, str]
 
 @dataclass(slots=True)
 class _Context:
-    """A conversation: its tasks, oldest first, and its latest messages as bytes."""
+    """A conversation: its tasks, oldest first, and its latest messages."""
 
     key: _ContextKey
     tasks: list[str] = field(default_factory=list[str])
-    messages: tuple[bytes, ...] = ()
+    messages: tuple[tuple[str, bytes], ...] = ()
+    """Each with the id of its task."""
     open_tasks: int = 0
     """The number of its tasks that have not ended."""
     expires: float | None = None
 
     @property
+    def bodies(self) -> list[bytes]:
+        """Its messages as bytes."""
+        return [body for _, body in self.messages]
+
+    @property
     def size(self) -> int:
         """The number of bytes of its small messages; large ones are counted once for all."""
-        return sum(len(body) for body in self.messages if len(body) < LARGE_MESSAGE)
+        return sum(len(body) for body in self.bodies if len(body) < LARGE_MESSAGE)
 
     def has_expired(self) -> bool:
         return self.expires is not None and self.expires <= time.monotonic()
@@ -250,7 +256,7 @@ class InMemoryTaskStore(InProcessStore):
         context = self._contexts.get((owner, context_id))
         if context is None or context.has_expired():
             return []
-        return [Message.FromString(data) for data in context.messages[-limit:]]
+        return [Message.FromString(body) for body in context.bodies[-limit:]]
 
     async def delete(self, task_id: str) -> bool:
         """Delete a task; return False if there is none."""
@@ -296,7 +302,7 @@ class InMemoryTaskStore(InProcessStore):
         for task_id in dict.fromkeys([*own_ids, *ended_ids]):
             if self.kept_bytes <= most:
                 return
-            self._drop(task_id)
+            self._evict(task_id)
             self.drop_log(task_id)
 
     def __len__(self) -> int:
@@ -318,16 +324,18 @@ class InMemoryTaskStore(InProcessStore):
     def _add_messages(self, context: _Context, record: TaskRecord, known_count: int) -> None:
         """Add the task's new messages to its conversation; *known_count* of them are not new."""
         if new_messages := record.said_since(known_count):
-            bodies = [message.SerializeToString() for message in new_messages]
+            task_id = record.task.id
+            bodies = [(task_id, message.SerializeToString()) for message in new_messages]
             latest = [*context.messages, *bodies][-self._max_history :]
-            latest = latest[surplus([len(body) for body in latest]) :]
+            latest = latest[surplus([len(body) for _, body in latest]) :]
             self._set_messages(context, tuple(latest))
 
-    def _set_messages(self, context: _Context, messages: tuple[bytes, ...]) -> None:
-        self._large.replace(context.messages, messages)
+    def _set_messages(self, context: _Context, messages: tuple[tuple[str, bytes], ...]) -> None:
+        old_bodies = context.bodies
         self._bytes -= context.size
         context.messages = messages
         self._bytes += context.size
+        self._large.replace(old_bodies, context.bodies)
 
     def _index(self, task_id: str, old_slot: _Slot | None, new_slot: _Slot) -> None:
         self._by_update.pop(task_id, None)
@@ -372,7 +380,15 @@ class InMemoryTaskStore(InProcessStore):
         oldest = next(own_ids, None) or next(iter(self._by_end), None)
         if oldest is None:
             raise StoreFullError
-        self._drop(oldest)
+        self._evict(oldest)
+
+    def _evict(self, task_id: str) -> None:
+        """Delete an ended task, and its messages from a conversation that tasks keep open."""
+        context = self._slots[task_id].context
+        if context.open_tasks:
+            others = tuple(message for message in context.messages if message[0] != task_id)
+            self._set_messages(context, others)
+        self._drop(task_id)
 
     def _drop(self, task_id: str) -> None:
         slot = self._pop(task_id)
@@ -416,7 +432,7 @@ class InMemoryTaskStore(InProcessStore):
 
 def _large_messages(task: Task, context: _Context, old_slot: _Slot | None) -> tuple[bytes, ...]:
     """Return the large messages of a history; those that are kept already are not kept again."""
-    kept = [*(old_slot.large if old_slot else ()), *context.messages]
+    kept = [*(old_slot.large if old_slot else ()), *context.bodies]
     bodies = [each.SerializeToString() for each in task.history if each.ByteSize() >= LARGE_MESSAGE]
     return tuple(next((same for same in kept if same == body), body) for body in bodies)
 
