@@ -70,7 +70,7 @@ class Limits:
     disconnect_grace: float = _seconds(3, "Time for a client to reconnect to its task.", low=0)
     client_share: float | None = option(
         0.5,
-        "Largest share of runs, streams, threads and paused tasks per client; 1 for no limit.",
+        "Share of runs, streams, threads, processes and memory per client; 1 for no limit.",
         metavar="SHARE",
         above=0,
         high=1,
