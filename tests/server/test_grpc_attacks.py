@@ -4,6 +4,7 @@ import asyncio
 import gc
 import gzip
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import grpc
@@ -13,7 +14,10 @@ from apcore import Identity
 from apcore_a2a_auth import APIKeyAuthenticator
 from apcore_a2a_server import Limits
 from apcore_a2a_server.bindings import grpc as binding
-from google.rpc.error_details_pb2 import ErrorInfo  # type: ignore[import-untyped]  # no py.typed
+from google.rpc.error_details_pb2 import (  # type: ignore[import-untyped]  # no py.typed
+    ErrorInfo,
+    RetryInfo,
+)
 
 from tests.serving import PATIENCE
 
@@ -201,6 +205,95 @@ async def test_calls_beyond_the_limit_are_refused_at_once(monkeypatch: pytest.Mo
         gate.opened.set()
         await held
         await caller.stub.ListTasks(pb.ListTasksRequest())
+
+
+@asynccontextmanager
+async def eve_and_ada(**options: Any) -> AsyncIterator[tuple[Caller, Caller]]:
+    """Yield two clients of one agent, each with a connection of its own."""
+    metadata = {"x-name": "eve"}
+    async with (
+        calling(MODULES, metadata, client_key=lambda headers, _: headers["x-name"], **options) as e,
+        connected(e.peer, e.address, {"x-name": "ada"}) as a,
+    ):
+        yield e, a
+
+
+@pytest.fixture
+def eight_calls(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Return options for an agent that has eight calls open at once."""
+    monkeypatch.setattr(binding, "OTHER_CALLS", 0)
+    return {"max_runs": 6, "max_streams": 2}
+
+
+@asynccontextmanager
+async def calls_without_message(caller: Caller, count: int) -> AsyncIterator[list[Any]]:
+    """Begin calls that send only headers, half of them of a method that streams."""
+    channel, metadata = caller.channel, caller.pairs
+    calls = [channel.stream_unary(SEND)(metadata=metadata) for _ in range(count // 2)]
+    calls += [channel.stream_stream(STREAM)(metadata=metadata) for _ in range(count // 2)]
+    yield calls
+    for call in calls:
+        call.cancel()
+        await call.code()
+
+
+async def sent_at_last(caller: Caller) -> None:
+    """Send a message as often as it is refused, until the server has noticed that calls ended."""
+    while True:
+        with suppress(grpc.aio.AioRpcError):
+            await caller.send()
+            return
+
+
+async def test_a_client_may_have_half_of_the_open_calls(eight_calls: dict[str, Any]) -> None:
+    async with eve_and_ada(**eight_calls) as (eve, ada):
+        async with calls_without_message(eve, 10) as calls:
+            await true(lambda: sum(call.done() for call in calls) == 6)
+            for call in calls:
+                if call.done():
+                    assert await call.code() == Code.RESOURCE_EXHAUSTED
+                    assert await call.details() == "Too many calls of this client are open"
+            error = await failure(eve.send())
+            assert details_of(error, ErrorInfo)
+            (retry,) = details_of(error, RetryInfo)
+            assert retry.retry_delay.ToSeconds() == 1
+            await ada.send()
+        await sent_at_last(eve)
+
+
+@pytest.mark.parametrize("share", [None, 1.0, 0.25])
+async def test_the_share_of_open_calls_can_be_chosen(
+    share: float | None, eight_calls: dict[str, Any]
+) -> None:
+    async with (
+        eve_and_ada(**eight_calls, limits=Limits(client_share=share)) as (eve, ada),
+        calls_without_message(eve, 10) as calls,
+    ):
+        await true(lambda: sum(call.done() for call in calls) == (8 if share == 0.25 else 2))
+        if share == 0.25:
+            await ada.send()
+        else:
+            assert (await failure(ada.send())).code() == Code.RESOURCE_EXHAUSTED
+
+
+async def test_a_call_is_open_until_its_response_is_read(eight_calls: dict[str, Any]) -> None:
+    large = message(text="x" * 1_000_000).SerializeToString()
+    small_window = ("grpc.http2.bdp_probe", 0)  # or it grows until it has the whole response
+    async with (
+        eve_and_ada(**eight_calls) as (eve, ada),
+        connected(eve.peer, eve.address, eve.metadata, small_window) as slow,
+    ):
+        calls = [slow.channel.unary_stream(SEND)(large, metadata=eve.pairs) for _ in range(4)]
+        completed = pb.ListTasksRequest(status=pb.TASK_STATE_COMPLETED)
+        while (await ada.stub.ListTasks(completed, metadata=ada.pairs)).total_size < 4:
+            continue
+        error = await failure(eve.send())
+        assert error.details() == "Too many calls of this client are open"
+        await ada.send()
+        for call in calls:
+            assert await call.read()
+            assert await call.code() == Code.OK
+        await sent_at_last(eve)
 
 
 @pytest.mark.parametrize("data", [b"", b"GET / HTTP/1.1\r\n\r\n", b"\x00" * 100, b"PRI * HTTP/2.0"])

@@ -136,13 +136,14 @@ def grpc_server(agent: Agent, settings: ServeSettings) -> "GrpcServer":
     limits = GrpcLimits(
         max_body=settings.max_body,
         max_values=settings.limits.max_values,
-        memory=settings.limits.memory,
         max_calls=settings.max_runs + settings.max_streams,
+        client_share=settings.limits.client_share,
         request_timeout=settings.request_timeout,
         keep_alive=settings.keep_alive,
     )
     interceptor = CallInterceptor(
         agent.setup.mapper,
+        agent.setup.memory,
         limits,
         auth=settings.auth,
         limiter=agent.limiter,

@@ -28,8 +28,9 @@ from google.protobuf.any_pb2 import Any as AnyMessage
 from google.protobuf.json_format import ParseDict
 from google.rpc import error_details_pb2, status_pb2  # type: ignore[import-untyped]  # no py.typed
 
-from apcore_a2a_server.engine.clients import Caller, Connection
+from apcore_a2a_server.engine.clients import Caller, Connection, Places, share_of
 from apcore_a2a_server.engine.handler import Handler
+from apcore_a2a_server.engine.limits import Memory
 from apcore_a2a_server.errors import TooMuchError
 from apcore_a2a_server.middleware import RateLimiter, log_context
 from apcore_a2a_server.middleware.auth import (
@@ -85,18 +86,23 @@ class GrpcLimits:
     Attributes:
         max_body: Maximum size of a message, in bytes.
         max_values: Maximum number of values in a message.
-        memory: Bytes that the agent may keep; half of them for messages that arrive.
         max_calls: Maximum number of concurrent calls that run tasks or stream events.
+        client_share: Part of all concurrent calls for one client; None for no limit.
         request_timeout: Seconds for a request to arrive, longer for large ones.
         keep_alive: Interval in seconds of pings on idle connections.
     """
 
     max_body: int
     max_values: int
-    memory: int
     max_calls: int
+    client_share: float | None
     request_timeout: float
     keep_alive: float
+
+    @property
+    def open_calls(self) -> int:
+        """Maximum number of concurrent calls of any kind."""
+        return self.max_calls + OTHER_CALLS
 
 
 class Turns:
@@ -139,7 +145,7 @@ class GrpcServer:
         self._server = grpc.aio.server(
             interceptors=[interceptor],
             options=_channel_options(limits),
-            maximum_concurrent_rpcs=limits.max_calls + OTHER_CALLS,
+            maximum_concurrent_rpcs=limits.open_calls,
         )
         servicer = Servicer(SdkRequestHandler(handler), CallContextBuilder())
         generated_code: Any = a2a_pb2_grpc  # without types
@@ -214,7 +220,8 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
 
     Args:
         mapper: Converts exceptions into JSON-RPC errors.
-        limits: The limits of messages.
+        memory: The bytes that the process keeps; half of them for messages that arrive.
+        limits: The limits of messages and calls.
         auth: The authenticator of callers; None to allow anonymous calls.
         limiter: Counts the requests of each client; None for any number.
         refusals: Counts the calls of each address that authentication refuses; None for any number.
@@ -226,6 +233,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
     def __init__(
         self,
         mapper: ErrorMapper,
+        memory: Memory,
         limits: GrpcLimits,
         *,
         auth: Authenticator | None = None,
@@ -245,7 +253,9 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         self._logs_access = logs_access
         self._on_response = on_response
         self._turns = asyncio.Lock()
-        self._reads = Turns(max(limits.memory // 2 // limits.max_body, 2))
+        self._reads = Turns(max(memory.limit // 2 // limits.max_body, 2))
+        per_client = share_of(limits.open_calls, limits.client_share)
+        self._calls = Places(("calls", "are open"), limits.open_calls, per_client)
 
     async def intercept_service(
         self, continuation: Callable[[Any], Awaitable[Any]], handler_call_details: Any
@@ -305,13 +315,13 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             caller = await self._admit(headers, connection, network_of(host_of(context.peer())))
             if isinstance(caller, Refusal):
                 return _refused(caller)
+            self._hold_place(caller.client, context)
             version = headers.get("a2a-version", "").strip()
             if ".".join(version.split(".")[:2]) not in ("", "1.0"):
                 raise VersionNotSupportedError
-            body = await self._read(requests, caller.client)
-            if isinstance(body, Failure):
-                return body
-            message = parse_message(REQUESTS[method], body, self._limits.max_values)
+            message = await self._message(REQUESTS[method], requests, caller)
+            if isinstance(message, Failure):
+                return message
             _caller.set(caller)
             if EXTENSION_URI in map(str.strip, headers.get(EXTENSIONS_KEY, "").split(",")):
                 await context.send_initial_metadata(((EXTENSIONS_KEY, EXTENSION_URI),))
@@ -340,6 +350,37 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             refusal = await check_rate(self._limiter, known[0], client)
         return refusal or Caller(*known, headers, connection, client=client)
 
+    def _hold_place(self, client: str, context: Any) -> None:
+        """Count a call of *client* until its response has been sent.
+
+        That may be long after the operation has ended, if the client does not read the response.
+
+        Raises:
+            TooMuchError: The client has as many open calls as it may.
+        """
+
+        def leave(_: Any) -> None:
+            self._calls.leave(client)
+
+        self._calls.take(client)
+        context.add_done_callback(leave)
+
+    async def _message(
+        self, request_type: Any, requests: AsyncIterator[bytes], caller: Caller
+    ) -> Any:
+        """Return the only message of a call, or a failure if it is late.
+
+        Raises:
+            InvalidRequestError: The call has no message.
+        """
+        body = await self._read(requests, caller.client)
+        if isinstance(body, Failure):
+            return body
+        if len(body) > LARGE_BODY:
+            async with self._turns:  # of many that arrive together, one is parsed at a time
+                await asyncio.sleep(0)
+        return parse_message(request_type, body, self._limits.max_values)
+
     async def _read(self, requests: AsyncIterator[bytes], client: str) -> "bytes | Failure":
         """Return the only message of a call before it is parsed, or a failure if it is late.
 
@@ -355,9 +396,6 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             return Failure(408, "DEADLINE_EXCEEDED", "The request did not arrive in time")
         if body is None:
             raise InvalidRequestError("The call has no message")
-        if len(body) > LARGE_BODY:
-            async with self._turns:  # of many that arrive together, one is parsed at a time
-                await asyncio.sleep(0)
         return body
 
     def _failed(self, error: Exception) -> "Failure":
