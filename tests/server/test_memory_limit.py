@@ -6,12 +6,15 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
+from a2a.types import a2a_pb2 as pb
 from apcore import ModuleAnnotations
 from apcore_a2a_server import Limits
 from apcore_a2a_server.store.sqlite import SqliteStore
 
 from .asking import Answer, state_of
+from .calling import calling, message
 from .inloop import (
     NEEDS_APPROVAL,
     WAYS,
@@ -27,6 +30,7 @@ from .inloop import (
 from .inloop import anyio_backend as anyio_backend
 from .modules import Inputs
 from .principals import Headers, acting_as
+from .test_grpc import failure
 
 pytestmark = pytest.mark.anyio
 
@@ -407,6 +411,45 @@ async def test_the_metrics_have_the_bytes_by_kind() -> None:
     assert figures["memory_stored_bytes"] > UNIT
     assert figures["memory_running_bytes"] == 0
     assert "apcore_a2a_memory_stored_bytes" in text
+
+
+async def test_a_message_over_grpc_counts_until_its_call_ends() -> None:
+    gate = Gate()
+    async with calling({"work": Does(gate)}, metrics=True) as caller:
+
+        async def body_bytes() -> int:
+            figures = (await caller.peer.client.get("/metrics")).json()
+            return int(figures["memory_bodies_bytes"])
+
+        sending = asyncio.create_task(caller.send(text=LARGE))
+        await gate.reached.wait()
+        assert UNIT * 0.98 < await body_bytes() < UNIT * 1.02
+        await caller.start("work", text="small")
+        assert await body_bytes() < UNIT * 1.02
+        gate.opened.set()
+        assert (await sending).status.state == pb.TASK_STATE_COMPLETED
+        assert await body_bytes() == 0
+
+
+async def test_a_message_over_grpc_that_is_canceled_counts_no_more() -> None:
+    gate = Gate()
+    async with calling({"work": Does(gate)}) as caller:
+        memory = caller.peer.served.setup.memory
+        call = caller.stub.SendMessage(message(text=LARGE))
+        await gate.reached.wait()
+        assert memory.bodies > UNIT * 0.98
+        call.cancel()
+        await true(lambda: memory.bodies == 0)
+
+
+async def test_a_message_over_grpc_for_which_there_is_no_memory_is_refused() -> None:
+    async with calling({"work": always({})}, limits=Limits(memory=UNIT // 2)) as caller:
+        for _ in range(3):
+            error = await failure(caller.send(text=LARGE))
+            assert error.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+            assert "memory" in (error.details() or "")
+            assert kept_bytes(caller.peer) == 0
+        assert (await caller.send()).status.state == pb.TASK_STATE_COMPLETED
 
 
 async def test_a_large_call_is_repeated_from_its_message(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ from google.rpc import error_details_pb2, status_pb2  # type: ignore[import-unty
 
 from apcore_a2a_server.engine.clients import Caller, Connection, Places, share_of
 from apcore_a2a_server.engine.handler import Handler
-from apcore_a2a_server.engine.limits import Memory
+from apcore_a2a_server.engine.limits import BodyBytes, Memory
 from apcore_a2a_server.errors import TooMuchError
 from apcore_a2a_server.middleware import RateLimiter, log_context
 from apcore_a2a_server.middleware.auth import (
@@ -244,6 +244,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         on_response: Callable[[int], None] | None = None,
     ) -> None:
         self._mapper = mapper
+        self._memory = memory
         self._limits = limits
         self._auth = auth
         self._scheme = "" if auth is None else challenge(declared(auth))
@@ -370,12 +371,16 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
     ) -> Any:
         """Return the only message of a call, or a failure if it is late.
 
+        It is counted until the call ends, because the SDK's servicer keeps it until then.
+
         Raises:
             InvalidRequestError: The call has no message.
+            TooMuchError: There is no memory for it.
         """
         body = await self._read(requests, caller.client)
         if isinstance(body, Failure):
             return body
+        BodyBytes(self._memory, caller.client, caller.connection, is_kept=True).grow(len(body))
         if len(body) > LARGE_BODY:
             async with self._turns:  # of many that arrive together, one is parsed at a time
                 await asyncio.sleep(0)

@@ -120,12 +120,16 @@ class BodyBytes:
         memory: The bytes of all.
         client: The client that sends the body.
         connection: The connection of the request.
+        is_kept: Whether the body is kept until the request ends, also if its task is stored.
     """
 
-    def __init__(self, memory: Memory, client: str, connection: Connection) -> None:
+    def __init__(
+        self, memory: Memory, client: str, connection: Connection, *, is_kept: bool = False
+    ) -> None:
         self._memory = memory
         self._client = client
         self._connection = connection
+        self._is_kept = is_kept
         self._is_counted = False
         self._size = 0
 
@@ -141,7 +145,8 @@ class BodyBytes:
             return
         if not self._is_counted:
             self._is_counted = True
-            self._connection.on_stored = self.release
+            if not self._is_kept:
+                self._connection.on_stored = self.release
             self._connection.callback(self.release)
         self._memory.take(self._client, size - self._size)
         self._size = size
