@@ -279,6 +279,49 @@ async def test_only_one_of_several_concurrent_answers_resumes_the_task(
         assert not peer.served.engine.runs
 
 
+@pytest.mark.parametrize("answers", [2, 8])
+@pytest.mark.parametrize("store", STORES)
+async def test_of_several_concurrent_answers_to_a_question_all_but_one_are_refused(
+    store: Any, answers: int
+) -> None:
+    async def ask(inputs: Inputs, context: Any) -> Inputs:
+        if inputs["text"] == "hello":
+            context.services.ask("Which day?")
+        await asyncio.sleep(0)
+        return inputs
+
+    async with serving({"work": Does(ask)}, task_store=store()) as peer:
+        handler = peer.served.handler
+
+        async def race() -> None:
+            task = await handler.send(sending())
+            requests = [sending(f"day {n}", task_id=task.id) for n in range(answers)]
+            outcomes = await asyncio.gather(*(outcome(handler.send(each)) for each in requests))
+            assert Counter(outcomes) == {"done": 1, "UnsupportedOperationError": answers - 1}
+            ended = await handler.get(get(task.id))
+            (part,) = ended.artifacts[0].parts
+            assert part.data.struct_value["text"] == f"day {outcomes.index('done')}"
+
+        await asyncio.gather(*(race() for _ in range(10)))
+
+
+async def test_a_refused_answer_sets_no_webhook() -> None:
+    async def ask(inputs: Inputs, context: Any) -> Inputs:
+        if inputs["text"] == "hello":
+            context.services.ask("Which day?")
+        return inputs
+
+    async with serving({"work": Does(ask)}, push_notifications=True) as peer:
+        handler = peer.served.handler
+        task = await handler.send(sending())
+        first, second = (sending("Friday", task_id=task.id) for _ in range(2))
+        config = second.message.configuration.task_push_notification_config
+        config.url = "https://1.1.1.1/hook"
+        answers = outcome(handler.send(first)), outcome(handler.send(second))
+        assert [*await asyncio.gather(*answers)] == ["done", "UnsupportedOperationError"]
+        assert not await peer.served.setup.tasks.store.webhooks(task.id)
+
+
 async def test_a_stale_record_does_not_revive_a_task() -> None:
     """After a restart, a paused task is loaded from a store that may be slow."""
     has_read, go = asyncio.Event(), asyncio.Event()

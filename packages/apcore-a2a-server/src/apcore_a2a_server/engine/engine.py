@@ -7,7 +7,7 @@ from contextlib import suppress
 from functools import partial
 
 from a2a import types as a2a
-from a2a.utils.errors import InternalError
+from a2a.utils.errors import InternalError, UnsupportedOperationError
 from apcore_a2a_core.dialects import invalid
 from apcore_a2a_core.states import CANCELED, FAILED, INPUT_REQUIRED, OPEN, PAUSED, WORKING
 
@@ -25,7 +25,7 @@ from apcore_a2a_server.store import (
 from .call import Call, Ticket
 from .change import NewState, change
 from .messages import agent_message
-from .pauses import Expiries, Pause, answered
+from .pauses import Expiries, Pause, answered, is_late_answer
 from .process import BackgroundTasks
 from .run import Run
 from .setup import Setup
@@ -74,7 +74,7 @@ class Engine:
         """Apply an answer to a paused task; of several answers, the first counts.
 
         Raises:
-            A2AError: The answer is refused; the task stays paused.
+            A2AError: The answer is refused: the task stays paused, or another answer came first.
         """
         ticket = Ticket(record.task.id, record.version)
         transition, webhook = answered(pause, call.message), call.webhook
@@ -86,11 +86,22 @@ class Engine:
             is_first = await self._admit(Run(self._setup, call, (transition, pause)))
         else:
             is_first = await self._update(record, transition, webhook)
-        if not is_first:
-            await self.add_webhook(ticket.task_id, webhook)
         if transition.state != INPUT_REQUIRED:
             self.expiries.cancel(ticket.task_id, pause.id)
+        if not is_first:
+            await self._check_late(record, call.message)
+            await self.add_webhook(ticket.task_id, webhook)
         return ticket
+
+    async def _check_late(self, paused: TaskRecord, message: a2a.Message) -> None:
+        """Refuse an answer that came too late, unless it is to a request for approval.
+
+        Raises:
+            UnsupportedOperationError: Another answer came first, or the task was canceled.
+        """
+        record = await self._setup.tasks.get_own(paused.task.id, paused.owner)
+        if record is None or not is_late_answer(record.task, message):
+            raise UnsupportedOperationError("The task no longer waits for this answer")
 
     async def _update(self, record: TaskRecord, update: NewState, webhook: Webhook | None) -> bool:
         """Change a paused task without a run; return False if another answer came first."""
