@@ -103,6 +103,7 @@ ACTIONS: dict[str, Callable[[Inputs, Any], Any]] = {
     "fork": lambda inputs, context: os.fork() and None,
     "exit": lambda inputs, context: os._exit(3),
     "die": lambda inputs, context: os.kill(os.getpid(), signal.SIGKILL),
+    "die of a signal without a name": lambda inputs, context: os.kill(os.getpid(), 40),
     "hide": lambda inputs, context: lambda: None,
 }
 
@@ -212,7 +213,12 @@ async def test_a_timeout_ends_the_process(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("do", "reason"), [("exit", "exited with 3"), ("die", "was ended by SIGKILL")]
+    ("do", "reason"),
+    [
+        ("exit", "exited with 3"),
+        ("die", "was ended by SIGKILL"),
+        ("die of a signal without a name", "was ended by signal 40"),
+    ],
 )
 async def test_a_process_that_ends_fails_only_its_task(
     do: str, reason: str, caplog: pytest.LogCaptureFixture

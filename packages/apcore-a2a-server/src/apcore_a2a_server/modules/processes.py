@@ -42,8 +42,15 @@ class ModuleProcessError(ModuleError):
     def __init__(self, exit_code: int) -> None:
         ended = f"exited with {exit_code}"
         if exit_code < 0:
-            ended = f"was ended by {signal.Signals(-exit_code).name}"
+            ended = f"was ended by {_signal_name(-exit_code)}"
         super().__init__("MODULE_PROCESS_ENDED", f"The module's process {ended}")
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # most real-time signals have no name
+        return f"signal {number}"
 
 
 class NotPortableError(Exception):
