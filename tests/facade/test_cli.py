@@ -277,6 +277,11 @@ def folder(tmp_path: Path) -> Path:
         (["--max-runs", "many"], "--max-runs takes a whole number, not 'many'"),
         (["--max-parts", "1001"], "--max-parts must be a whole number from 1 to 1000"),
         (
+            ["--memory", "1"],
+            "--memory must be 11983726 or more, for one request of max_body (10485760 bytes), "
+            "not 1; raise it, or lower max_body",
+        ),
+        (
             ["--input-timeout", "1e300"],
             "--input-timeout must be greater than 0 and at most a year",
         ),

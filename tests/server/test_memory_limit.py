@@ -11,6 +11,8 @@ import pytest
 from a2a.types import a2a_pb2 as pb
 from apcore import ModuleAnnotations
 from apcore_a2a_server import Limits
+from apcore_a2a_server.app.options import Settings
+from apcore_a2a_server.fields import OptionError
 from apcore_a2a_server.store.sqlite import SqliteStore
 
 from .asking import Answer, state_of
@@ -58,9 +60,9 @@ def text_in(message: Any) -> str:
 async def serving_within(
     size: int, modules: dict[str, Any], way: str = "1.0", **options: Any
 ) -> AsyncIterator[Peer]:
-    """Serve *modules* within a bound on memory."""
-    limits = Limits(memory=size, client_share=None)
-    async with serving(modules, way, limits=limits, **options) as peer:
+    """Serve *modules* within a bound on memory, which the largest body nearly fills."""
+    options |= {"limits": Limits(memory=size, client_share=None), "max_body": size * 7 // 8}
+    async with serving(modules, way, **options) as peer:
         yield peer
 
 
@@ -229,11 +231,13 @@ async def test_unfinished_bodies_count_until_their_clients_leave(way: str) -> No
 
 
 async def test_a_body_for_which_there_is_no_memory_is_not_kept() -> None:
-    async with serving_within(UNIT // 2, {"work": always({})}) as peer:
-        for _ in range(3):
-            await refused(peer)
-            assert kept_bytes(peer) == 0
-        assert (await peer.send()).state == "completed"
+    async with serving_within(2 * UNIT, {"work": always({})}) as peer:
+        async with unfinished(peer, UNIT + UNIT // 2):
+            await true(lambda: kept_bytes(peer) == UNIT + UNIT // 2)
+            for _ in range(3):
+                await refused(peer)
+                assert kept_bytes(peer) == UNIT + UNIT // 2
+        assert (await send_large(peer)).state == "completed"
 
 
 async def test_many_unfinished_bodies_stay_below_the_bound() -> None:
@@ -246,7 +250,8 @@ async def test_many_unfinished_bodies_stay_below_the_bound() -> None:
 
 
 async def test_beyond_its_share_a_client_leaves_memory_to_others() -> None:
-    async with serving({"work": always({})}, limits=Limits(memory=8 * UNIT)) as peer:
+    options: Any = {"limits": Limits(memory=8 * UNIT), "max_body": 7 * UNIT}
+    async with serving({"work": always({})}, **options) as peer:
         memory = peer.served.setup.memory
         async with unfinished(peer, 4 * UNIT), unfinished(peer, 2 * UNIT):
             await true(lambda: memory.bodies == 6 * UNIT)
@@ -259,8 +264,8 @@ async def test_beyond_its_share_a_client_leaves_memory_to_others() -> None:
 
 async def test_unfinished_tasks_and_bodies_of_a_client_share_its_share() -> None:
     gate = Gate()
-    limits = Limits(memory=8 * UNIT)
-    async with serving({"work": Does(gate)}, limits=limits) as peer:
+    options: Any = {"limits": Limits(memory=8 * UNIT), "max_body": 7 * UNIT}
+    async with serving({"work": Does(gate)}, **options) as peer:
         for _ in range(4):
             await start_large(peer)
         async with unfinished(peer, 2 * UNIT):
@@ -273,7 +278,8 @@ async def test_unfinished_tasks_and_bodies_of_a_client_share_its_share() -> None
 @asynccontextmanager
 async def ada_and_bob(source: Any, **options: Any) -> AsyncIterator[tuple[Peer, Peer]]:
     """Serve *source* within 16 units of memory, and yield two clients."""
-    options = {"auth": Headers(), "limits": Limits(memory=16 * UNIT), **options}
+    bounds = {"limits": Limits(memory=16 * UNIT), "max_body": 14 * UNIT}
+    options = {"auth": Headers(), **bounds, **options}
     async with (
         serving(source, **options) as peer,
         acting_as(peer, {"x-name": "ada"}) as ada,
@@ -443,13 +449,31 @@ async def test_a_message_over_grpc_that_is_canceled_counts_no_more() -> None:
 
 
 async def test_a_message_over_grpc_for_which_there_is_no_memory_is_refused() -> None:
-    async with calling({"work": always({})}, limits=Limits(memory=UNIT // 2)) as caller:
-        for _ in range(3):
-            error = await failure(caller.send(text=LARGE))
-            assert error.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
-            assert "memory" in (error.details() or "")
-            assert kept_bytes(caller.peer) == 0
-        assert (await caller.send()).status.state == pb.TASK_STATE_COMPLETED
+    options: Any = {"limits": Limits(memory=2 * UNIT), "max_body": UNIT + UNIT // 2}
+    async with calling({"work": always({})}, **options) as caller:
+        async with unfinished(caller.peer, UNIT + UNIT // 2):
+            await true(lambda: kept_bytes(caller.peer) == UNIT + UNIT // 2)
+            for _ in range(3):
+                error = await failure(caller.send(text=LARGE))
+                assert error.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+                assert "memory" in (error.details() or "")
+                assert kept_bytes(caller.peer) == UNIT + UNIT // 2
+        assert (await caller.send(text=LARGE)).status.state == pb.TASK_STATE_COMPLETED
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_the_least_memory_is_enough_for_the_largest_body(way: str) -> None:
+    def limits(memory: int) -> dict[str, Any]:
+        return {"limits": Limits(memory=memory), "max_body": 7 * UNIT}
+
+    for given in (-1, 0, 1, 8 * UNIT - 1):
+        with pytest.raises(
+            OptionError, match=rf"^memory must be {8 * UNIT} or more.*, not {given};"
+        ):
+            Settings(**limits(given))
+    async with serving({"work": always({})}, way, **limits(8 * UNIT)) as peer:
+        text = "x" * (7 * UNIT - 1000)  # the rest of the message has a few hundred bytes
+        assert (await peer.send("work", peer.part(text=text))).state == "completed"
 
 
 async def test_a_large_call_is_repeated_from_its_message(tmp_path: Path) -> None:

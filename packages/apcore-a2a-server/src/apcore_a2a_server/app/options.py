@@ -3,6 +3,7 @@
 `fields` describes what is derived from a declaration: keywords, flags, help texts and docs.
 """
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -58,7 +59,7 @@ class Limits:
         ```
     """
 
-    memory: int = _count(
+    memory: int = option(
         256 * MIB, "Memory for tasks and request bodies.", section="Limits", metavar="BYTES"
     )
     max_parts: int = _count(MAX_PARTS, "Parts per message.", high=MAX_PARTS)
@@ -84,6 +85,14 @@ class Limits:
 def _expect_limits(value: object) -> None:
     if not isinstance(value, Limits):
         raise TypeError(f"limits takes Limits(…), not {type(value).__name__}")
+
+
+def _check_memory(memory: int, max_body: int) -> None:
+    """Check that there is memory for the largest body, and an eighth of it for other clients."""
+    least = math.ceil(max_body * 8 / 7)
+    if memory < least:
+        needed = f"must be {least} or more, for one request of max_body ({max_body} bytes)"
+        raise OptionError("memory", f"{needed}, not {memory}; raise it, or lower max_body")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,6 +195,7 @@ class Settings:
                 raise TypeError(f"auth: {type(self.auth).__name__} lacks {', '.join(missing)}")
         if self.client_key is not None and not callable(self.client_key):
             raise TypeError(f"client_key takes a function, not {type(self.client_key).__name__}")
+        _check_memory(self.limits.memory, self.max_body)
         if self.url is not None and not self.url.startswith(("http://", "https://")):
             raise OptionError("url", "must begin with http:// or https://")
         if self.grpc_url is not None and not GRPC_ADDRESS.fullmatch(self.grpc_url):
