@@ -242,6 +242,15 @@ async def test_development_mode_relaxes_only_the_scheme_the_port_and_loopback() 
     assert await refusal(Guard(PushSettings(dev=True, ports=[80])), "http://127.0.0.1:81/")
 
 
+@pytest.mark.parametrize(("dev", "schemes"), [(False, "https://"), (True, "https:// or http://")])
+async def test_the_refusal_of_a_scheme_names_those_that_are_allowed(
+    dev: bool, schemes: str
+) -> None:
+    guard = Guard(PushSettings(dev=dev), unused_resolver)
+    problem = await refusal(guard, "file:///etc/passwd")
+    assert problem == f"The webhook's URL must begin with {schemes}"
+
+
 # Allowed hosts
 
 

@@ -124,7 +124,8 @@ class Guard:
         except ValueError:
             raise RefusedError("The webhook's URL is malformed") from None
         if url_parts.scheme not in ("https", "http"):
-            raise RefusedError("The webhook's URL must begin with https://")
+            expected = "https:// or http://" if self._dev else "https://"
+            raise RefusedError(f"The webhook's URL must begin with {expected}")
         if url_parts.scheme == "http" and not self._dev:
             raise RefusedError("Webhook URL must use HTTPS in production mode")
         if "@" in url_parts.netloc:
