@@ -287,6 +287,8 @@ def folder(tmp_path: Path) -> Path:
         ),
         (["--allowed-hosts", "a.*"], "--allowed-hosts may have * only alone"),
         (["--tenant", "billing"], "--tenant takes NAME=SKILL, or skills, not 'billing'"),
+        (["--tenant", "skills", "--tenant", "x=y"], "--tenant takes either skills alone"),
+        (["--tenant", "a" * 300 + "=y"], "--tenant needs names of at most 255 characters: 'aaaa"),
         (["--tenant", "a/b=tea"], "--tenant needs names of ASCII letters, digits and . _ ~ -"),
         (["--tenant", "v1=no.such"], "--tenant can't have the name 'v1'"),
         (["--tenant", "tea=no.such"], "--tenant has no skill for 'tea'"),

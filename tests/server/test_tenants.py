@@ -279,6 +279,9 @@ async def test_each_skill_may_be_a_tenant() -> None:
         (5, "must map names to skills, or be 'skills'"),
         (["billing"], "takes NAME=SKILL, or skills, not 'billing'"),
         (["billing=other", "billing=tea"], "has 'billing' twice"),
+        (["skills", "billing=other"], "takes either skills alone, for every skill, or NAME=SKILL"),
+        (["billing=other", "skills"], "takes either skills alone, for every skill, or NAME=SKILL"),
+        ({"a" * 256: "other"}, "at most 255 characters: 'aaaaaaaaaaaaaaaaaaaa…' has 256; choose"),
     ],
     ids=str,
 )

@@ -88,7 +88,7 @@ def _expect_limits(value: object) -> None:
 
 
 def _check_memory(memory: int, max_body: int) -> None:
-    """Check that there is memory for the largest body, and an eighth of it for other clients."""
+    """Check that there is memory for the largest body that leaves an eighth to other clients."""
     least = math.ceil(max_body * 8 / 7)
     if memory < least:
         needed = f"must be {least} or more, for one request of max_body ({max_body} bytes)"

@@ -8,8 +8,10 @@ from apcore_a2a_server.fields import LIST_TYPES, OptionError
 
 EVERY_SKILL = "skills"
 """Value of the option that makes each skill a tenant with the id of the skill as its name."""
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._~-]{0,254}")
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._~-]*")
 """Names that need no escape in a path (RFC 3986 §2.3)."""
+MAX_NAME = 255
+"""Maximum length of a name, in characters."""
 RESERVED = ("agent", "extendedAgentCard", "health", "metrics", "tasks", "v1")
 """First segments of the agent's own paths."""
 
@@ -50,7 +52,7 @@ def read_tenants(value: Any) -> Mapping[str, str] | str | None:
 
 
 def check_name(name: Any) -> None:
-    """Check that a tenant's name can be part of a path.
+    """Check that a tenant's name can be part of a path, and is not too long.
 
     Raises:
         OptionError: The name is invalid.
@@ -58,12 +60,18 @@ def check_name(name: Any) -> None:
     if not isinstance(name, str) or not NAME.fullmatch(name):
         problem = "needs names of ASCII letters, digits and . _ ~ -, a letter or digit first"
         raise OptionError("tenants", f"{problem}, not {name!r}")
+    if len(name) > MAX_NAME:
+        given = f"{name[:20] + '…'!r} has {len(name)}; choose a shorter one"
+        raise OptionError("tenants", f"needs names of at most {MAX_NAME} characters: {given}")
 
 
 def _pairs(texts: Sequence[Any]) -> dict[str, str]:
     named: dict[str, str] = {}
     for text in texts:
         name, separator, skill_id = str(text).partition("=")
+        if text == EVERY_SKILL:
+            problem = f"takes either {EVERY_SKILL} alone, for every skill, or NAME=SKILL, not both"
+            raise OptionError("tenants", problem)
         if not separator:
             raise OptionError("tenants", f"takes NAME=SKILL, or {EVERY_SKILL}, not {text!r}")
         if name in named:
