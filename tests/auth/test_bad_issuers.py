@@ -288,11 +288,15 @@ async def test_an_issuer_under_another_host_name_is_refused(trusted: Issuer) -> 
 
 
 async def test_an_issuer_with_tls_may_not_publish_its_keys_over_plain_http(
-    trusted: Issuer, issuer: Issuer
+    trusted: Issuer, issuer: Issuer, caplog: pytest.LogCaptureFixture
 ) -> None:
     trusted.document = {"jwks_uri": issuer.jwks_url}
     await unavailable_message(discovering_authenticator(trusted), iss=trusted.url)
     assert not issuer.connections
+    assert (
+        "the discovery document has a jwks_uri with http://, but the issuer has https://; "
+        "set jwks_url, with https://"
+    ) in caplog.text
 
 
 async def test_the_scheme_of_an_issuer_is_case_insensitive(trusted: Issuer, issuer: Issuer) -> None:

@@ -215,7 +215,17 @@ def test_a_key_and_a_key_set_together_are_refused() -> None:
 @pytest.mark.parametrize("option", ["jwks_url", "issuer"])
 @pytest.mark.parametrize("url", ["idp.example.com", "ftp://idp.example.com", "file:///etc/passwd"])
 def test_keys_are_fetched_only_by_http(option: str, url: str) -> None:
-    assert "https://" in refusal(**{option: url})
+    message = refusal(**{option: url})
+    assert message.startswith(f"{option} must begin with https:// and have a host, such as ")
+    assert f"not {url!r}" in message
+
+
+@pytest.mark.parametrize("option", ["jwks_url", "issuer"])
+def test_the_message_about_a_url_has_no_secrets(option: str) -> None:
+    for scheme in ("ftp://", ""):
+        message = refusal(**{option: f"{scheme}me:hunter2@idp.example.com/keys?token=hunter2"})
+        assert f"not '{scheme}idp.example.com/keys'" in message
+        assert "hunter2" not in message
 
 
 @pytest.mark.parametrize("options", [{"jwks_url": ""}, {"issuer": ""}, {"jwks_url": "https://"}])
@@ -224,8 +234,13 @@ def test_a_url_without_a_host_is_refused(options: dict[str, Any]) -> None:
 
 
 def test_a_plain_http_url_causes_a_warning(caplog: pytest.LogCaptureFixture) -> None:
-    JWTAuthenticator(jwks_url="http://idp.example.com/keys")
-    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    JWTAuthenticator(jwks_url="http://me:hunter2@idp.example.com/keys")
+    (record,) = caplog.records
+    assert record.levelname == "WARNING"
+    assert record.message == (
+        "jwks_url http://idp.example.com/keys is not https, so anyone on the network path can "
+        "forge tokens: use https:// outside of development"
+    )
 
 
 # Options

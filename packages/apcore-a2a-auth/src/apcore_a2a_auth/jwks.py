@@ -120,9 +120,12 @@ class Jwks:
         url = document.get("jwks_uri")
         if str(document.get("issuer")).rstrip("/") != issuer.rstrip("/"):
             raise ValueError("the discovery document is for another issuer")
-        schemes = {urlsplit(each).scheme for each in (issuer, str(url))}
-        if not isinstance(url, str) or schemes == {"https", "http"}:
-            raise ValueError("the discovery document has no safe jwks_uri")
+        if not isinstance(url, str):
+            raise ValueError("the discovery document has no jwks_uri; set jwks_url")
+        scheme, issuer_scheme = urlsplit(url).scheme, urlsplit(issuer).scheme
+        if {scheme, issuer_scheme} == {"https", "http"}:
+            mismatch = f"a jwks_uri with {scheme}://, but the issuer has {issuer_scheme}://"
+            raise ValueError(f"the discovery document has {mismatch}; set jwks_url, with https://")
         return url
 
     def _replace_keys(self, document: Object) -> None:

@@ -151,21 +151,13 @@ class JWTAuthenticator:
         return self._published_keys(jwks_url), accepted
 
     def _published_keys(self, jwks_url: str | None) -> Jwks:
-        if jwks_url is None and self._issuer is None:
+        if jwks_url is not None:
+            _check_url("jwks_url", jwks_url)
+        elif self._issuer is not None:
+            _check_url("issuer", self._issuer, "; or give the key itself")
+            self._schemes.setdefault("oidc", open_id_connect(self._issuer))
+        else:
             raise ConfigurationError(f"Give key, jwks_url or issuer, or set {KEY_VARIABLE}")
-        source_url = jwks_url if jwks_url is not None else self._issuer or ""
-        try:
-            url = urlsplit(source_url)
-        except ValueError:
-            url = urlsplit("")
-        if url.scheme not in ("https", "http") or not url.hostname:
-            raise ConfigurationError(f"{source_url!r} must begin with https:// and have a host")
-        if url.scheme == "http":
-            message = "%s is not https: anyone on the network path can forge tokens"
-            event = {"event": "keys_without_tls"}
-            logger.warning(message, without_secrets(source_url), extra=event)
-        if jwks_url is None:
-            self._schemes.setdefault("oidc", open_id_connect(self._issuer or ""))
         return Jwks(jwks_url, self._issuer)
 
     async def authenticate(self, headers: Mapping[str, str]) -> Identity | None:
@@ -224,6 +216,27 @@ class JWTAuthenticator:
     def security_schemes(self) -> Mapping[str, SecurityScheme]:
         """Return the security schemes for the Agent Card (FR-AUT-003)."""
         return self._schemes
+
+
+def _check_url(name: str, text: str, hint: str = "") -> None:
+    """Check that keys can be fetched from a URL; warn if anyone on the way can change them.
+
+    Raises:
+        ConfigurationError: It is not an http or https URL; the message shows no password.
+    """
+    try:
+        url = urlsplit(text)
+    except ValueError:
+        url = urlsplit("")
+    if url.scheme not in ("https", "http") or not url.hostname:
+        bare_text = text.rpartition("@")[2].partition("?")[0]
+        given = without_secrets(text) if url.netloc else bare_text
+        expected = "must begin with https:// and have a host, such as https://idp.example.com"
+        raise ConfigurationError(f"{name} {expected}, not {given!r}{hint}")
+    if url.scheme == "http":
+        message = "%s %s is not https, so anyone on the network path can forge tokens: %s"
+        advice, event = "use https:// outside of development", {"event": "keys_without_tls"}
+        logger.warning(message, name, without_secrets(text), advice, extra=event)
 
 
 def _check_usable(algorithms: frozenset[str], usable: Collection[str]) -> None:
