@@ -45,6 +45,26 @@ def test_a_key_is_configured_in_plain_text_or_by_its_hash(name: str) -> None:
     assert identity_for_key(keys, KEY) == Identity("ci", type="service")
 
 
+def test_short_keys_are_warned_of_once_and_not_shown(caplog: pytest.LogCaptureFixture) -> None:
+    keys = {"sesame": "ada", "x" * 15: "bob", "y" * 16: "cat", hash_key("short"): "ci"}
+    APIKeyAuthenticator(keys)
+    (record,) = caplog.records
+    assert record.levelname == "WARNING"
+    assert record.message == (
+        "2 of 4 API keys have fewer than 16 characters and can be guessed: "
+        "use random ones, such as those of `openssl rand -base64 32`"
+    )
+
+
+def test_long_and_hashed_keys_are_not_warned_of(
+    caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    APIKeyAuthenticator({KEY: "ci", hash_key("short"): "ada"})
+    (tmp_path / "keys.json").write_text(json.dumps({"keys": [{"id": "ci", "sha256": HASH}]}))
+    APIKeyAuthenticator(tmp_path / "keys.json")
+    assert not caplog.records
+
+
 @pytest.mark.parametrize(
     ("given", "identity"),
     [

@@ -2,8 +2,9 @@
 
 import hashlib
 import hmac
+import logging
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
 from functools import partial
@@ -19,6 +20,8 @@ from .errors import ConfigurationError
 from .files import KeyFile
 from .schemes import api_key
 
+logger = logging.getLogger("apcore_a2a.auth")
+
 IdentityLike: TypeAlias = Identity | str | Mapping[str, Any]
 """The identity that a key stands for, its id, or its members."""
 
@@ -32,6 +35,8 @@ FILE_FORMAT = (
 MEMBERS = frozenset({"id", "type", "roles", "attrs"})
 MAX_KEY = 4096
 """Maximum length of a key, in characters."""
+SAFE_LENGTH = 16
+"""Length in characters below which a key is warned of."""
 
 
 class APIKeyAuthenticator:
@@ -78,6 +83,7 @@ class APIKeyAuthenticator:
             self._keys = KeyFile(keys, partial(_read, Path(keys)), "API keys")
         else:
             self._keys = _hashed(keys.items())
+            _warn_of_short_keys(keys)
         self._header = header
         self.namespace = namespace
 
@@ -143,6 +149,16 @@ def _hashed(entries: Iterable[tuple[str, IdentityLike]]) -> Sequence[_Entry]:
     if not keys or len(dict(keys)) < len(keys):
         raise ConfigurationError("keys must have at least one API key, and each key only once")
     return keys
+
+
+def _warn_of_short_keys(keys: Collection[str]) -> None:
+    """Log a warning, without the keys, if some are short; the keys of hashes are unknown."""
+    count = sum(len(key) < SAFE_LENGTH for key in keys)  # a hash is longer
+    if count:
+        message = "%d of %d API keys have fewer than %d characters and can be guessed: %s"
+        advice = "use random ones, such as those of `openssl rand -base64 32`"
+        event = {"event": "short_api_keys"}
+        logger.warning(message, count, len(keys), SAFE_LENGTH, advice, extra=event)
 
 
 def _digest(key: str) -> bytes:
