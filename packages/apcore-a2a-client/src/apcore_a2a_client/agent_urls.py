@@ -105,10 +105,23 @@ def agent_url(text: str) -> httpx.URL:
         given = text.partition("#")[0]
         raise ValueError(f"The agent's URL needs a scheme: got {given!r}, write http://{given}")
     if not is_agent_url(url) or any(character.isspace() for character in text):
-        given = f", not {url.scheme}://{url.host}" if url.scheme and url.host else ""
-        raise ValueError(expected + given)
+        raise ValueError(expected + _fault(url, text))
     path = url.raw_path.partition(b"?")[0].partition(b"/.well-known/")[0]
     return url.copy_with(raw_path=path or b"/", fragment=None)
+
+
+def _fault(url: httpx.URL, text: str) -> str:
+    """Return the fault of a URL at which no agent can be, to end a message; "" if it is obvious."""
+    if any(character.isspace() for character in text):
+        return "; this has a space or a line break"
+    host = url.raw_host.decode("ascii")
+    if not host or not url.scheme:
+        return ""
+    if url.scheme not in ("http", "https"):
+        return f", not {url.scheme}://{host}"
+    if url.port is not None and not 0 < url.port < 65536:
+        return "; ports are from 1 to 65535"
+    return "; this host has no valid name"
 
 
 def lacks_scheme(text: str) -> bool:
