@@ -1,5 +1,6 @@
 """The gRPC binding, called by the client of the official SDK and by a bare stub."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from typing import Any
@@ -12,9 +13,10 @@ from a2a.utils import errors
 from apcore import Identity
 from apcore_a2a_auth import APIKeyAuthenticator
 from apcore_a2a_core import EXTENSION_URI
-from apcore_a2a_server import Limits
+from apcore_a2a_server import InMemoryTaskStore, Limits
 from apcore_a2a_server.bindings.grpc import host_of
 from apcore_a2a_server.push import PushSettings
+from apcore_a2a_server.store import TaskRecord
 from google.protobuf.timestamp_pb2 import Timestamp
 from google.rpc.error_details_pb2 import (  # type: ignore[import-untyped]  # no py.typed
     BadRequest,
@@ -498,6 +500,31 @@ async def test_the_task_of_a_disconnected_client_is_canceled(method: str, leave:
             if leave != "connection":
                 await gate.canceled.wait()
         await gate.canceled.wait()
+        await true(lambda: not caller.peer.served.engine.runs)
+        (task,) = (await caller.stub.ListTasks(pb.ListTasksRequest())).tasks
+        assert task.status.state == pb.TASK_STATE_CANCELED
+
+
+@pytest.mark.parametrize("method", ["SendMessage", "SendStreamingMessage"])
+async def test_the_task_of_a_client_that_disconnects_while_it_is_created_is_canceled(
+    method: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    creating, go_on = asyncio.Event(), asyncio.Event()
+
+    class LateStore(InMemoryTaskStore):
+        async def save(self, record: TaskRecord) -> None:
+            creating.set()
+            await go_on.wait()
+            await super().save(record)
+
+    caplog.set_level("INFO", "apcore_a2a.access")
+    options: Any = {"limits": Limits(disconnect_grace=0), "task_store": LateStore()}
+    async with calling(modules(), **options) as caller:
+        call = getattr(caller.stub, method)(message("wait"))
+        await creating.wait()
+        call.cancel()
+        await true(lambda: " 499 " in caplog.text)
+        go_on.set()
         await true(lambda: not caller.peer.served.engine.runs)
         (task,) = (await caller.stub.ListTasks(pb.ListTasksRequest())).tasks
         assert task.status.state == pb.TASK_STATE_CANCELED

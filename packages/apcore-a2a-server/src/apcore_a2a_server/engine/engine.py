@@ -141,6 +141,10 @@ class Engine:
         run = self.runs.get(task_id)
         if run is None or run.call.detached:
             return
+        if not run.admitted.done():  # its client left early, and there is no task to cancel yet
+            await asyncio.wait({run.admitted})
+        if run.admitted.exception() is not None:
+            return
         webhooks = await self._setup.tasks.store.webhooks(task_id)
         if all(webhook.failure for webhook in webhooks):
             await self._end_run(run, CANCELED, "Client disconnected")

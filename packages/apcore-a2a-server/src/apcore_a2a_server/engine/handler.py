@@ -5,7 +5,8 @@ Streams carry the versions of events. The SDK's `RequestHandler` has no place fo
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeAlias
@@ -24,7 +25,7 @@ from apcore_a2a_server.store.queries import Order
 from apcore_a2a_server.store.subscribers import attach, ending, follow
 
 from .admission import Admission
-from .call import Ticket
+from .call import Call, Ticket
 from .clients import Caller, Streams, Watchers
 from .engine import Engine
 
@@ -117,7 +118,8 @@ class Handler:
             try:
                 call = await self.admission.new_call(params, caller, parts, streaming=streaming)
                 webhook = await self._webhook(push, request)
-                return await self.engine.start(replace(call, webhook=webhook))
+                with self._watching(call):
+                    return await self.engine.start(replace(call, webhook=webhook))
             except EARLY_REFUSALS:
                 # these errors reveal that the skill exists
                 await self.admission.check_access(params, caller)
@@ -131,8 +133,21 @@ class Handler:
         resumed = self.admission.resumed(record, params, caller, parts, streaming=streaming)
         call, pause = await resumed
         resuming = self.engine.resume(record, replace(call, webhook=webhook), pause)
-        # shielded: once given, an answer counts even if its client disconnects
-        return await asyncio.shield(resuming)
+        with self._watching(call):
+            # shielded: once given, an answer counts even if its client disconnects
+            return await asyncio.shield(resuming)
+
+    @contextmanager
+    def _watching(self, call: Call) -> Generator[None]:
+        """Count the client of *call* as waiting for its task if the block is canceled.
+
+        Over gRPC a client can disconnect before `send` and `stream` know the task and count it.
+        """
+        try:
+            yield
+        except asyncio.CancelledError:
+            self.watchers.enter(call.message.task_id, call.caller.connection)
+            raise
 
     async def send(self, request: Request) -> a2a.Task:
         """Send a message (§3.1.1); return its task when it has ended or paused.
