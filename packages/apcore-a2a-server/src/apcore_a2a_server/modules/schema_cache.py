@@ -12,6 +12,8 @@ from typing import Any
 from apcore.errors import SchemaValidationError
 from pydantic import ValidationError
 
+from .redaction import SchemaStandIn
+
 MAX_ERRORS = 1000
 """Number of errors that apcore may describe; it takes some 20 us for each."""
 
@@ -19,8 +21,8 @@ KINDS = {"input_schema": "Input", "output_schema": "Output"}
 """Attributes of a module with schemas, and the nouns for the values that they describe."""
 
 
-class CachedSchema:
-    """Stand-in for a pydantic model class, with a cached `model_json_schema`.
+class CachedSchema(SchemaStandIn):
+    """Stand-in for a pydantic model class, with a cached JSON Schema.
 
     Args:
         model: The model.
@@ -35,7 +37,7 @@ class CachedSchema:
         self._kind = kind
         self._schema: dict[str, Any] = {}
 
-    def model_json_schema(self, *args: Any, **options: Any) -> dict[str, Any]:
+    def json_schema(self, *args: Any, **options: Any) -> dict[str, Any]:
         """Return the model's JSON Schema, from the cache if there are no options."""
         if args or options:
             return dict(self._model.model_json_schema(*args, **options))

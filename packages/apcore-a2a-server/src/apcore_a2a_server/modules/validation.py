@@ -32,6 +32,7 @@ from jsonschema_rs import (
 from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
 
+from .redaction import SchemaStandIn
 from .schema_cache import KINDS, CachedSchema
 
 logger = logging.getLogger("apcore_a2a.skills")
@@ -50,7 +51,7 @@ DICT_SCHEMA = "_DictSchemaAdapter"
 Json = dict[str, Any]
 
 
-class LinearSchema:
+class LinearSchema(SchemaStandIn):
     """Stand-in for a module's JSON Schema, which jsonschema-rs checks in linear time.
 
     It has the methods that apcore calls on a schema.
@@ -74,7 +75,7 @@ class LinearSchema:
         """Pickle what it is made of, for modules that run in another process."""
         return type(self), (self._schema, self._kind)
 
-    def model_json_schema(self) -> Json:
+    def json_schema(self, *args: Any, **options: Any) -> Json:
         """Return the JSON Schema."""
         return self._schema
 
@@ -114,7 +115,7 @@ class LinearSchema:
             yield _violation(error)
 
 
-class SeparateSchema:
+class SeparateSchema(SchemaStandIn):
     """Stand-in for a JSON Schema that jsonschema-rs does not take, checked in another process.
 
     The process checks with apcore's own library, and is killed after a time.
@@ -126,7 +127,7 @@ class SeparateSchema:
         self._schema = schema
         self._kind = kind
 
-    def model_json_schema(self) -> Json:
+    def json_schema(self, *args: Any, **options: Any) -> Json:
         """Return the JSON Schema."""
         return self._schema
 

@@ -1,0 +1,121 @@
+"""Redaction of inputs and outputs for logs, compiled once for each set of rules.
+
+apcore redacts three times per call, and each time indexes the JSON Schema and matches every name
+with every pattern: a quarter of a small call. What it would return is here found in one pass,
+with the verdicts on names cached. For schemas with `x-sensitive`, for patterns of values, and for
+values of other types than JSON's, apcore's own function is called.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import lru_cache
+from typing import Any
+
+from apcore.utils.redaction import redact_sensitive
+from apcore_a2a_core.schema import is_array, is_object
+
+MAX_NAME = 64
+"""Characters up to which the verdict on a name is cached: clients choose the names."""
+ATOMS = frozenset({str, int, float, bool, bytes})
+"""Types whose values need not be copied."""
+
+_is_ours: ContextVar[bool] = ContextVar("is_ours", default=False)
+
+
+@contextmanager
+def without_apcores() -> Iterator[None]:
+    """Keep the steps of apcore that run in this context from redacting anything."""
+    token = _is_ours.set(True)
+    try:
+        yield
+    finally:
+        _is_ours.reset(token)
+
+
+class SchemaStandIn:
+    """Base of stand-ins for schemas of modules: apcore redacts values that have a JSON Schema."""
+
+    _has_marks: bool | None = None
+
+    def json_schema(self, *args: Any, **options: Any) -> dict[str, Any]:
+        """Return the JSON Schema."""
+        raise NotImplementedError
+
+    @property
+    def model_json_schema(self) -> Any:
+        """The method with which apcore gets the JSON Schema; None while we redact instead."""
+        return None if _is_ours.get() else self.json_schema
+
+    @property
+    def has_marks(self) -> bool:
+        """Whether something in the JSON Schema is marked as sensitive."""
+        if self._has_marks is None:
+            self._has_marks = _has_marks(self.json_schema())
+        return self._has_marks
+
+
+class Redaction:
+    """A function that redacts values as apcore does by the same rules.
+
+    Args:
+        rules: A `RedactionConfig` of apcore.
+
+    Example:
+        ```python
+        from apcore.observability.context_logger import RedactionConfig
+        from apcore_a2a_server.modules.redaction import Redaction
+        from apcore_a2a_server.modules.validation import LinearSchema
+
+        redact = Redaction(RedactionConfig.default())
+        print(redact({"user": "ada", "password": "x"}, LinearSchema({"type": "object"})))
+        #> {'user': 'ada', 'password': '***REDACTED***'}
+        ```
+    """
+
+    def __init__(self, rules: Any) -> None:
+        self._rules: dict[str, Any] = {
+            "sensitive_keys": rules.sensitive_keys,
+            "regex_patterns": rules.compiled_regex_patterns,
+            "replacement": rules.replacement,
+        }
+        self._has_patterns = bool(rules.compiled_regex_patterns)
+        self._known = lru_cache(4096)(self._is_sensitive)
+
+    def __call__(self, data: Any, schema: SchemaStandIn) -> Any:
+        """Return a copy of *data*, a value of *schema*, with sensitive values replaced."""
+        if not self._has_patterns and not schema.has_marks:
+            try:
+                return self._object(data)
+            except TypeError:  # a value that only apcore copies
+                pass
+        return redact_sensitive(data, schema.json_schema(), **self._rules)
+
+    def _is_sensitive(self, name: str) -> bool:
+        value: Any = redact_sensitive({name: ""}, {}, **self._rules)[name]
+        return bool(value != "")
+
+    def _object(self, data: Any) -> dict[str, Any]:
+        if data.__class__ is not dict:
+            raise TypeError
+        copy: dict[str, Any] = {}
+        for name, value in data.items():
+            is_sensitive = self._known if len(name) <= MAX_NAME else self._is_sensitive
+            if value is not None and is_sensitive(name):
+                copy[name] = self._rules["replacement"]
+            else:
+                copy[name] = self._value(value)
+        return copy
+
+    def _value(self, value: Any) -> Any:
+        kind = value.__class__
+        if kind in ATOMS or value is None:
+            return value
+        return [self._value(item) for item in value] if kind is list else self._object(value)
+
+
+def _has_marks(schema: Any) -> bool:
+    """Return whether something in a schema is marked as sensitive."""
+    if is_object(schema):
+        return bool(schema.get("x-sensitive")) or any(map(_has_marks, schema.values()))
+    return is_array(schema) and any(map(_has_marks, schema))
