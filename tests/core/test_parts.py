@@ -16,9 +16,8 @@ from apcore_a2a_core import (
     PartConverter,
     PartError,
     SchemaConverter,
-    from_value,
 )
-from google.protobuf.json_format import ParseDict
+from google.protobuf.json_format import MessageToDict, ParseDict
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -295,7 +294,7 @@ def test_an_empty_output_has_no_parts() -> None:
 def test_json_is_one_data_part(output: object) -> None:
     [part] = parts_of(output)
     assert part.media_type == "application/json"
-    assert from_value(part.data) == output
+    assert MessageToDict(part.data) == output
 
 
 def test_text_is_one_text_part() -> None:
@@ -323,7 +322,7 @@ def test_bytes_are_a_file_with_a_media_type_detected_from_their_start(
 
 def test_bytes_in_an_object_are_files_named_by_their_keys() -> None:
     data, chart, table = parts_of({"chart": PNG, "n": 1, "table": b"a,b", "deep": {"x": b"a"}})
-    assert from_value(data.data) == {"n": 1, "deep": {"x": base64.b64encode(b"a").decode()}}
+    assert MessageToDict(data.data) == {"n": 1, "deep": {"x": base64.b64encode(b"a").decode()}}
     assert (chart.filename, chart.media_type, chart.raw) == ("chart", "image/png", PNG)
     assert table.filename == "table"
     assert [part.filename for part in parts_of({"only": b"x"})] == ["only"]
@@ -333,10 +332,10 @@ def test_the_configured_text_field_becomes_a_text_part(descriptor: Describe) -> 
     described = descriptor(metadata={"display": {"a2a": {"text_field": "answer"}}})
     answer, rest = parts_of({"answer": "42", "sources": [1]}, described)
     assert answer.text == "42"
-    assert from_value(rest.data) == {"sources": [1]}
+    assert MessageToDict(rest.data) == {"sources": [1]}
     assert [part.text for part in parts_of({"answer": "42"}, described)] == ["42"]
     [data] = parts_of({"answer": 42}, described)
-    assert from_value(data.data) == {"answer": 42}
+    assert MessageToDict(data.data) == {"answer": 42}
 
 
 def test_the_wrapped_result_of_a_function_that_returns_text_is_text(
@@ -356,7 +355,7 @@ def test_the_wrapped_result_of_a_function_that_returns_text_is_text(
     assert part.text == "HI"
     output = call("text.words", {"text": "a b"})
     [part] = parts_of(output, registry.get_definition("text.words"))
-    assert from_value(part.data) == {"result": ["a", "b"]}
+    assert MessageToDict(part.data) == {"result": ["a", "b"]}
 
 
 @pytest.mark.parametrize(
@@ -376,9 +375,9 @@ def test_a_wrapped_result_is_unwrapped_unless_the_schema_is_an_object(
     schema: Any, unwrapped: bool, descriptor: Describe
 ) -> None:
     [part] = parts_of({"result": [1]}, descriptor(output_schema=schema))
-    assert from_value(part.data) == ([1] if unwrapped else {"result": [1]})
+    assert MessageToDict(part.data) == ([1] if unwrapped else {"result": [1]})
     [whole] = parts_of({"result": [1], "more": 2}, descriptor(output_schema=schema))
-    assert from_value(whole.data) == {"result": [1], "more": 2}
+    assert MessageToDict(whole.data) == {"result": [1], "more": 2}
 
 
 @pytest.mark.parametrize(

@@ -4,16 +4,14 @@ import pytest
 from a2a.types import GetTaskRequest, SendMessageRequest
 from a2a.utils.errors import InvalidRequestError
 from apcore_a2a_core.dialects import BodySizeError, parse_message
-from apcore_a2a_core.values import to_value
+from google.protobuf.json_format import ParseDict
 from google.protobuf.message import Message
 from hypothesis import given
 from hypothesis import strategies as st
 
 
 def sending(data: object) -> SendMessageRequest:
-    request = SendMessageRequest()
-    request.message.parts.add().data.CopyFrom(to_value(data))
-    return request
+    return ParseDict({"message": {"parts": [{"data": data}]}}, SendMessageRequest())
 
 
 FIELDS = st.lists(st.sampled_from([b"\x0a", b"\x12", b"\x2a", b"\x22", b"\x32", b"\x02", b"\x80"]))

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from a2a.types import Task
 from apcore import Executor as ApcoreExecutor
 from apcore import Registry as ApcoreRegistry
 from apcore_a2a_core import Authenticator, Executor, Registry, missing_methods
+from apcore_a2a_core.data import Task
 from apcore_a2a_server.store import TaskListResult, TaskRecord, TaskStore
 
 

@@ -6,6 +6,7 @@ import pytest
 from a2a import types as a2a
 from a2a.compat.v0_3 import a2a_v0_3_pb2, conversions, proto_utils
 from a2a.utils.errors import InvalidParamsError
+from apcore_a2a_core import data, from_sdk, to_sdk
 from apcore_a2a_core.dialects import decode
 from apcore_a2a_core.dialects.protojson03 import (
     V03ProtoJson,
@@ -37,7 +38,7 @@ def test_parts_in_protojson_are_read_as_those_of_the_text() -> None:
         {"file": {"bytes": "aGk=", "mimeType": "text/plain", "name": "a.txt"}},
         {"file": {"uri": "https://a.example/b", "mimeType": "text/plain"}},
     ]
-    message = decode(a2a.SendMessageRequest, params, version="0.3").message
+    message = to_sdk(decode(data.SendMessageRequest, params, version="0.3")).message
     assert [part.WhichOneof("content") for part in message.parts] == [
         "text",
         "data",
@@ -71,7 +72,7 @@ def test_the_sdks_protojson_means_the_same_as_its_json_rpc(proto_names: bool) ->
     )
     body = MessageToDict(proto, preserving_proto_field_name=proto_names)
 
-    assert decode(a2a.SendMessageRequest, read_send(body), version="0.3") == sent
+    assert to_sdk(decode(data.SendMessageRequest, read_send(body), version="0.3")) == sent
 
 
 def test_the_form_of_the_text_is_read_unchanged() -> None:
@@ -133,7 +134,7 @@ def test_a_member_under_two_names_is_refused(body: Any) -> None:
 )
 def test_a_malformed_message_is_refused(body: Any) -> None:
     with pytest.raises(InvalidParamsError):
-        decode(a2a.SendMessageRequest, read_send(body), version="0.3")
+        decode(data.SendMessageRequest, read_send(body), version="0.3")
 
 
 HOOK = {"url": "https://a.example/hook", "authentication": {"schemes": ["Bearer"]}}
@@ -153,10 +154,10 @@ HOOK = {"url": "https://a.example/hook", "authentication": {"schemes": ["Bearer"
 )
 def test_push_configs_are_read_as_every_sdk_sends_them(body: Any, config_id: str) -> None:
     params = {**read_push_config(body), "taskId": "t"}
-    config = decode(a2a.TaskPushNotificationConfig, params, version="0.3")
+    config = decode(data.TaskPushNotificationConfig, params, version="0.3")
 
     assert (config.task_id, config.id, config.url) == ("t", config_id, HOOK["url"])
-    assert config.authentication.scheme == "Bearer"
+    assert config.authentication == data.AuthenticationInfo(scheme="Bearer")
 
 
 def test_a_push_config_is_written_for_the_sdk() -> None:
@@ -195,7 +196,7 @@ def task() -> a2a.Task:
 
 
 def test_a_task_is_written_as_the_sdk_reads_it() -> None:
-    sent = DIALECT.sent(task(), None)
+    sent: Any = DIALECT.sent(from_sdk(task()), None)
     proto = ParseDict(sent, a2a_v0_3_pb2.SendMessageResponse())  # no unknown member
 
     assert sent["task"]["status"] == {"state": "TASK_STATE_CANCELLED"}
@@ -209,14 +210,17 @@ def test_a_task_is_written_as_the_sdk_reads_it() -> None:
 def test_bytes_are_written_as_a_data_url() -> None:
     """The SDKs for Python read `fileWithBytes` as base64 of base64, the others as base64."""
     part = a2a.Part(raw=b"hi", media_type="text/plain", filename="a.txt")
+    written: Any = DIALECT.task(from_sdk(a2a.Task(artifacts=[a2a.Artifact(parts=[part])])))
 
-    assert DIALECT.message(part) == {
-        "file": {
-            "fileWithUri": "data:text/plain;base64,aGk=",
-            "mimeType": "text/plain",
-            "name": "a.txt",
+    assert written["artifacts"][0]["parts"] == [
+        {
+            "file": {
+                "fileWithUri": "data:text/plain;base64,aGk=",
+                "mimeType": "text/plain",
+                "name": "a.txt",
+            }
         }
-    }
+    ]
 
 
 @pytest.mark.parametrize(
@@ -224,12 +228,12 @@ def test_bytes_are_written_as_a_data_url() -> None:
     [("CANCELED", True), ("COMPLETED", True), ("INPUT_REQUIRED", True), ("WORKING", False)],
 )
 def test_a_status_update_says_whether_it_is_the_last(state: str, is_final: bool) -> None:
-    status = a2a.TaskStatus(state=f"TASK_STATE_{state}")
-    update = a2a.TaskStatusUpdateEvent(task_id="t", context_id="c", status=status)
-    event = DIALECT.event(update)
+    status = data.TaskStatus(state=data.TaskState(f"TASK_STATE_{state}"))
+    update = data.TaskStatusUpdateEvent(task_id="t", context_id="c", status=status)
+    event: Any = DIALECT.event(update)
 
     assert event["statusUpdate"]["final"] is is_final
-    subscribed = DIALECT.event(update, until=TERMINAL)
+    subscribed: Any = DIALECT.event(update, until=TERMINAL)
     assert subscribed["statusUpdate"]["final"] is (is_final and state != "INPUT_REQUIRED")
     ParseDict(event, a2a_v0_3_pb2.StreamResponse())
 

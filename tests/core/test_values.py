@@ -1,4 +1,4 @@
-"""Conversion of JSON values to protobuf and back."""
+"""Inputs and outputs as JSON values."""
 
 import math
 from collections import OrderedDict
@@ -12,18 +12,18 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from a2a.types import Artifact, Part, StreamResponse, Task
+from a2a.types import StreamResponse
 from apcore import ModuleError
 from apcore_a2a_core import (
     OutputError,
     PartError,
-    from_struct,
-    from_value,
+    from_sdk,
     narrow,
-    to_value,
+    to_json,
+    to_sdk,
 )
-from apcore_a2a_core.values import MAX_DEPTH, MAX_SAFE
-from google.protobuf.struct_pb2 import Value
+from apcore_a2a_core.data import Artifact, Message, Part, Task, TaskStatus
+from apcore_a2a_core.values import MAX_DEPTH, MAX_SAFE, dump_json, load_json
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
@@ -46,7 +46,7 @@ def nested(depth: int, kind: type) -> Any:
 
 @given(json_values)
 def test_any_json_value_survives_with_its_integers(value: Any) -> None:
-    assert from_value(to_value(value)) == value
+    assert to_json(value) == value
 
 
 @given(json_values)
@@ -67,7 +67,7 @@ def leaves(value: Any) -> list[Any]:
 
 def test_booleans_stay_booleans_in_both_directions() -> None:
     assert narrow([True, False]) == [True, False]
-    assert [type(x) for x in from_value(to_value([True, 1, 1.0]))] == [bool, int, int]
+    assert [type(x) for x in to_json([True, 1, 1.0])] == [bool, int, int]
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_booleans_stay_booleans_in_both_directions() -> None:
 )
 def test_floats_become_integers_only_where_doubles_are_exact(number: float, kept: float) -> None:
     assert repr(narrow(number)) == repr(kept)
-    assert repr(from_value(Value(number_value=number))) == repr(kept)
+    assert repr(to_json(number)) == repr(kept)
 
 
 def test_narrow_copies_its_argument() -> None:
@@ -90,7 +90,7 @@ def test_numbers_that_are_not_finite_are_refused_in_both_directions(number: floa
     with pytest.raises(PartError, match="finite"):
         narrow({"a": [number]})
     with pytest.raises(OutputError) as caught:
-        to_value({"a": [0, number]})
+        to_json({"a": [0, number]})
     assert caught.value.path == ".a[1]"
 
 
@@ -103,12 +103,11 @@ def test_too_many_keys_are_refused_at_any_depth() -> None:
 @pytest.mark.parametrize("kind", [list, dict])
 def test_the_maximum_depth_survives_protobuf_in_the_largest_envelope(kind: type) -> None:
     value = nested(MAX_DEPTH, kind)
-    task = Task(artifacts=[Artifact(parts=[Part(data=to_value(narrow(value)))])])
-    task.status.message.parts.add().data.CopyFrom(to_value(value))
-    wire = StreamResponse(task=task).SerializeToString()
-    read = StreamResponse.FromString(wire).task
-    assert from_value(read.artifacts[0].parts[0].data) == value
-    assert from_value(read.status.message.parts[0].data) == value
+    parts = [Part(data=narrow(value))]
+    status = TaskStatus(message=Message(parts=[Part(data=to_json(value))]))
+    task = Task(artifacts=[Artifact(parts=parts)], status=status)
+    wire = StreamResponse(task=to_sdk(task)).SerializeToString()
+    assert from_sdk(StreamResponse.FromString(wire).task) == task
 
 
 @pytest.mark.parametrize("kind", [list, dict])
@@ -117,7 +116,7 @@ def test_a_greater_depth_is_refused_in_both_directions(kind: type) -> None:
     with pytest.raises(PartError, match="deep"):
         narrow(value)
     with pytest.raises(OutputError, match="deep"):
-        to_value(value)
+        to_json(value)
 
 
 def test_the_maximum_depth_is_configurable() -> None:
@@ -125,14 +124,14 @@ def test_the_maximum_depth_is_configurable() -> None:
     with pytest.raises(PartError):
         narrow([[]], max_depth=1)
     with pytest.raises(OutputError):
-        to_value([[]], max_depth=1)
+        to_json([[]], max_depth=1)
 
 
 def test_a_cycle_is_refused() -> None:
     cycle: dict[str, Any] = {}
     cycle["self"] = cycle
     with pytest.raises(OutputError, match="endless"):
-        to_value(cycle)
+        to_json(cycle)
 
 
 class Color(Enum):
@@ -204,24 +203,16 @@ class Score(int):
     ],
 )
 def test_outputs_of_python_modules_are_converted_to_json(output: object, carried: object) -> None:
-    assert from_value(to_value({"it": output})) == {"it": carried}
+    assert to_json({"it": output}) == {"it": carried}
 
 
-def test_objects_are_read_with_sorted_keys() -> None:
-    shuffled = {"c": 1, "a": {"z": 1, "y": 2}, "b": [{"q": 1, "p": 2}]}
-    back = from_struct(to_value(shuffled).struct_value)
-    assert [*back] == ["a", "b", "c"]
-    assert [*back["a"]] == ["y", "z"]
-    assert [*back["b"][0]] == ["p", "q"]
-
-
-def test_a_mapping_becomes_a_struct() -> None:
-    assert from_struct(to_value(OrderedDict(a=1, b=[None])).struct_value) == {"a": 1, "b": [None]}
-    assert to_value({"a": {}}).struct_value.fields["a"].WhichOneof("kind") == "struct_value"
-
-
-def test_an_unset_value_is_read_as_none() -> None:
-    assert from_value(Value()) is None
+def test_integers_are_exact_at_any_size() -> None:
+    big = 10**4299
+    assert to_json(big) == narrow(big) == load_json(dump_json(big).decode()) == big
+    with pytest.raises(OutputError, match="too long"):
+        to_json([10**4301])
+    with pytest.raises(ValueError, match="out of range"):
+        load_json("1" + "0" * 4300)
 
 
 class Stubborn(BaseModel):
@@ -236,9 +227,7 @@ class Hidden:
 @pytest.mark.parametrize(
     "output",
     [
-        2**53 + 1,
-        -(2**53) - 1,
-        10**400,
+        pytest.param(10**5000, id="a long integer"),
         "\ud800",
         {"\ud800": 1},
         Hidden(),
@@ -249,12 +238,12 @@ class Hidden:
         {(1, 2): 3},
         {Hidden(): 1},
         (Hidden(),),
-        Point(2**60, ()),
+        pytest.param(Point(10**5000, ()), id="an object with one"),
     ],
 )
 def test_an_error_names_the_path_of_a_value_but_not_the_value(output: object) -> None:
     with pytest.raises(OutputError) as caught:
-        to_value({"rows": [0, output]})
+        to_json({"rows": [0, output]})
     assert caught.value.path.startswith(".rows[1]")
     assert "$.rows[1]" in str(caught.value)
     assert not any(word in str(caught.value) for word in ("Hidden", "password", "9007", "Stubborn"))
@@ -262,13 +251,13 @@ def test_an_error_names_the_path_of_a_value_but_not_the_value(output: object) ->
 
 def test_an_error_at_the_root_has_a_path() -> None:
     with pytest.raises(OutputError) as caught:
-        to_value("\ud800")
+        to_json("\ud800")
     assert str(caught.value).endswith("at $")
 
 
 def test_keys_in_a_path_are_cleaned_and_shortened() -> None:
     with pytest.raises(OutputError) as caught:
-        to_value({"a\n" + "b" * 100: math.nan})
+        to_json({"a\n" + "b" * 100: math.nan})
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 200
 
@@ -276,7 +265,7 @@ def test_keys_in_a_path_are_cleaned_and_shortened() -> None:
 def test_integral_floats_from_protobuf_pass_the_strict_validation_of_apcore(
     call: Callable[..., object],
 ) -> None:
-    order = from_value(to_value({"items": [{"name": "a", "count": 3}]}))
+    order = to_json({"items": [{"name": "a", "count": 3}]})
     assert call("shop.order", order) == {"total": 1}
     floats = {"items": [{"name": "a", "count": 3.0}]}
     with pytest.raises(ModuleError, match="valid integer"):

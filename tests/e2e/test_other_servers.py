@@ -14,6 +14,7 @@ import pytest
 from a2a.client import ClientConfig, ClientFactory
 from a2a.helpers import get_data_parts, new_data_message
 from a2a.types import GetTaskRequest, Role, SendMessageRequest, TaskState
+from apcore_a2a_core.states import FAILED
 from apcore_a2a_server import InMemoryTaskStore, create_app
 from hypercorn.asyncio import serve
 from hypercorn.config import Config
@@ -123,7 +124,8 @@ async def test_a_job_that_is_still_running_at_shutdown_fails() -> None:
             await asyncio.wait_for(served.server, PATIENCE)
     record = await store.get(task["id"])
     assert record is not None
-    assert record.task.status.state == TaskState.TASK_STATE_FAILED
+    assert record.task.status.state == FAILED
+    assert record.task.status.message is not None
     assert record.task.status.message.parts[0].text == "Server shutdown"
 
 

@@ -14,8 +14,8 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
-from a2a.types import TaskPushNotificationConfig
 from apcore_a2a.command.options import NAMESPACE
+from apcore_a2a_core.data import TaskPushNotificationConfig
 from apcore_a2a_core.states import COMPLETED, INPUT_REQUIRED
 from apcore_a2a_server.store import SendKey, Store, Webhook, open_store
 from apcore_a2a_server.store.sqlite.schema import MIGRATIONS

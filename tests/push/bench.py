@@ -6,7 +6,12 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from a2a import types as a2a
+from apcore_a2a_core.data import (
+    TaskPushNotificationConfig,
+    TaskState,
+    TaskStatus,
+    TaskStatusUpdateEvent,
+)
 from apcore_a2a_core.states import WORKING
 from apcore_a2a_server import InMemoryTaskStore
 from apcore_a2a_server.push import PushSettings
@@ -16,6 +21,7 @@ from apcore_a2a_server.push.signing import Signer
 from apcore_a2a_server.push.transport import WebhookResponse, WebhookTransport
 from apcore_a2a_server.store import Webhook
 from apcore_a2a_server.store.live import LiveTasks
+from msgspec import structs
 
 from tests.server.test_memory_store import record
 from tests.serving import PATIENCE
@@ -25,7 +31,7 @@ OK = WebhookResponse(200, "status 200")
 
 
 def hook(url: str = OLD, name: str = "c1", **members: Any) -> Webhook:
-    config = a2a.TaskPushNotificationConfig(task_id="t", id=name, url=url, **members)
+    config = TaskPushNotificationConfig(task_id="t", id=name, url=url, **members)
     return Webhook(config)
 
 
@@ -118,14 +124,12 @@ class Bench:
     async def set(self, *webhooks: Webhook) -> None:
         await self.tasks.store.edit_webhooks("t", lambda _: webhooks)
 
-    async def move(self, state: a2a.TaskState) -> None:
+    async def move(self, state: TaskState) -> None:
         """Move the task to another state."""
         entry = await self.tasks.open("t")
         assert entry
-        task = a2a.Task()
-        task.CopyFrom(entry.record.task)
-        task.status.state = state
-        event = a2a.TaskStatusUpdateEvent(task_id="t", context_id="c", status=task.status)
+        task = structs.replace(entry.record.task, status=TaskStatus(state=state))
+        event = TaskStatusUpdateEvent(task_id="t", context_id="c", status=task.status)
         changed = replace(entry.record, task=task, version=entry.record.version + 1)
         async with entry.lock:
             await self.tasks.write(entry, changed, [event])

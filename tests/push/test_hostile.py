@@ -17,7 +17,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from a2a import types as a2a
+from apcore_a2a_core.data import Task
 from apcore_a2a_core.states import COMPLETED
 from apcore_a2a_server import InMemoryTaskStore
 from apcore_a2a_server.push import PushSettings
@@ -230,7 +230,7 @@ async def test_an_invalid_url_in_the_store_fails_its_webhook_but_no_task(
         assert await queue_bench.failures() == {"c1": "its address is not allowed"}
     assert TOKEN not in caplog.text
     assert not [each for each in caplog.records if each.levelno >= logging.ERROR]
-    pending = Notification("t", "ada", 1, a2a.Task(), broken, 1)
+    pending = Notification("t", "ada", 1, Task(), broken, 1)
     assert TOKEN not in f"{broken!r} {pending!r} {queue_bench.queue!r}"
 
 
@@ -240,7 +240,7 @@ async def test_a_notification_that_cannot_be_built_fails_its_webhook_but_no_othe
     async with bench(hook(name="c1"), hook(name="c2"), retries=()) as queue_bench:
         await queue_bench.transport.answer(200, 200)
 
-        def broken(notification: Notification, task: a2a.Task) -> bytes:
+        def broken(notification: Notification, task: Task) -> bytes:
             if notification.webhook.config.id == "c1":
                 raise ValueError
             return notification_body(notification, task)

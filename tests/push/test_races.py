@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from a2a import types as a2a
 from apcore_a2a_core.states import COMPLETED, INPUT_REQUIRED, WORKING
 from apcore_a2a_server import InMemoryTaskStore
 from apcore_a2a_server.store import Webhook
+from msgspec.structs import replace
 
 from tests.server.inloop import Does, Gate, serving, true
 from tests.server.test_custom_stores import DictStore
@@ -179,10 +179,7 @@ async def test_a_webhook_set_again_while_it_fails_is_active_in_any_order(order: 
 async def test_a_webhook_that_its_store_returns_changed_can_be_marked_as_failed() -> None:
     class Changing(DictStore):
         async def get_push_config(self, task_id: str) -> Any:
-            config = a2a.TaskPushNotificationConfig()
-            config.CopyFrom(self.configs[task_id])
-            config.ClearField("token")
-            return config
+            return replace(self.configs[task_id], token="")
 
     release, store = asyncio.Event(), Changing()
     loop = asyncio.get_running_loop()

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from a2a import types as a2a
+from apcore_a2a_core.data import TaskPushNotificationConfig
 from apcore_a2a_server.push import PushSettings
 from apcore_a2a_server.push.push import Push
 from apcore_a2a_server.store import Webhook
@@ -38,7 +38,7 @@ async def stored_push(folder: Path) -> AsyncGenerator[tuple[SqliteStore, Push]]:
 
 async def start_task(store: SqliteStore, name: str, owner: str, url: str) -> None:
     """Start a task with a webhook."""
-    config = a2a.TaskPushNotificationConfig(id="w", task_id=name, url=url)
+    config = TaskPushNotificationConfig(id="w", task_id=name, url=url)
     await begun(store, new_record(name, owner), [Webhook(config, "1.0")])
 
 

@@ -15,6 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from a2a import types as a2a
 from apcore_a2a_core.dialects import ALIASES
 from apcore_a2a_server.bindings.operations import METHODS
 from google.api.field_behavior_pb2 import (  # type: ignore[import-untyped]  # no py.typed
@@ -134,7 +135,7 @@ def request_schema(method: str) -> Json:
         "jsonrpc": {"const": "2.0"},
         "id": {"type": ["string", "integer"]},
         "method": {"const": method},
-        "params": described(METHODS[method][1].DESCRIPTOR),
+        "params": described(getattr(a2a, METHODS[method][1].__name__).DESCRIPTOR),
     }
     return {"type": "object", "properties": members, "required": [*members]}
 
@@ -470,7 +471,7 @@ headers: st.SearchStrategy[dict[str, str]] = st.one_of(
 )
 REFUSED = {name for name in METHODS if "push" in name.lower() or "Card" in name}
 """Methods that are always refused."""
-SENDS = {name for name, (_, kind, _) in METHODS.items() if kind.DESCRIPTOR.name.startswith("Send")}
+SENDS = {name for name, (_, kind, _) in METHODS.items() if kind.__name__.startswith("Send")}
 methods = st.sampled_from([*METHODS, *sorted(METHODS.keys() - REFUSED) * 2, *sorted(SENDS) * 5])
 CORRUPTIONS = [*["as it is"] * 3, *["spoiled"] * 5, "in an envelope", "retyped", "broken"]
 

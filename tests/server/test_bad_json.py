@@ -67,12 +67,12 @@ def test_constants_that_json_lacks_are_a_parse_error(agent: Agent, constant: str
     assert agent.post(body(agent, constant, data(agent))).code == -32700
 
 
-@pytest.mark.parametrize("number", ["1e999", "-1e999", "1" + "0" * 400, "-1" + "0" * 400])
-def test_numbers_out_of_range_are_invalid_params(agent: Agent, number: str) -> None:
-    assert agent.post(body(agent, number, data(agent))).code == -32602
+@pytest.mark.parametrize("number", ["1e999", "-1e999"])
+def test_numbers_that_no_double_can_hold_are_a_parse_error(agent: Agent, number: str) -> None:
+    assert agent.post(body(agent, number, data(agent))).code == -32700
     metadata = {**agent.params(), "metadata": {"skillId": "echo", "value": HOLE}}
-    assert agent.post(body(agent, number, metadata)).code == -32602
-    assert agent.post(body(agent, number, agent.params(metadata={"x": HOLE}))).code == -32602
+    assert agent.post(body(agent, number, metadata)).code == -32700
+    assert agent.post(body(agent, number, agent.params(metadata={"x": HOLE}))).code == -32700
 
 
 def test_an_integer_of_5000_digits_is_a_parse_error(agent: Agent) -> None:
@@ -83,7 +83,8 @@ def test_an_integer_of_5000_digits_is_a_parse_error(agent: Agent) -> None:
     ("written", "seen"),
     [
         (str(2**53 + 1), 2**53 + 1),
-        (str(2**60), 2**60),
+        (str(2**60 + 1), 2**60 + 1),
+        (str(10**400), 10**400),
         (str(-(2**63)), -(2**63)),
         ("1.0", 1),
         ("1e3", 1000),
@@ -151,11 +152,11 @@ def test_accepted_nested_values_can_be_read_again(agent: Agent, place: str, leve
     assert json.dumps(value) in json.dumps(again)
 
 
-def test_duplicate_names_are_a_parse_error(agent: Agent) -> None:
-    once, twice = body(agent, '{"a": 1}', data(agent)), '{"a": 1, "b": 2, "a": 1}'
-    assert agent.post(once).code is None
-    assert agent.post(body(agent, twice, data(agent))).code == -32700
-    assert agent.post(once[:-1] + b', "params": {}, "params": {}}').code == -32700
+def test_of_duplicate_names_the_last_counts(agent: Agent) -> None:
+    twice = agent.post(body(agent, '{"a": 1, "b": 2, "a": 3}', data(agent)))
+    assert twice.task["artifacts"][0]["parts"][0]["data"]["value"] == {"a": 3, "b": 2}
+    once = body(agent, '{"a": 1}', data(agent))
+    assert agent.post(once[:-1] + b', "params": {}, "message": {}}').code == -32602
 
 
 STRINGS = ["messageId", "contextId", "taskId", "text", "name", "value", "skillId", "type"]
@@ -204,7 +205,6 @@ def test_a_lone_surrogate_in_the_envelope_is_a_parse_error(rpc: Agent) -> None:
         '{"value": "\\ud800"}',
         '{"value": ' + "[" * 40 + "]" * 40 + "}",
         '{"value": ' + "[" * 100_000 + "]" * 100_000 + "}",
-        '{"value": 1, "value": 2}',
         "[1]",
         "1",
         "",

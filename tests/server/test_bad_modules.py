@@ -69,9 +69,7 @@ def test_a_chunk_that_cannot_be_carried_fails_only_its_task(agent: Agent, what: 
     assert len(read.task["artifacts"][0]["parts"]) == 1
 
 
-@pytest.mark.parametrize(
-    "what", ["nan", "infinity", "large integer", "object", "deep", "surrogate"]
-)
+@pytest.mark.parametrize("what", ["nan", "infinity", "long integer", "object", "deep", "surrogate"])
 def test_the_task_names_the_output_as_the_reason(agent: Agent, what: str) -> None:
     message = reason(ask(agent, "puts", what))[1]
     assert "output" in message.lower()

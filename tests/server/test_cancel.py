@@ -8,9 +8,9 @@ from contextlib import closing
 from typing import Any
 
 import pytest
-from a2a import types as a2a
 from apcore import Config, Executor
 from apcore.cancel import ExecutionCancelledError
+from apcore_a2a_core.data import Message, Task, TaskState, TaskStatus
 from apcore_a2a_server import InMemoryTaskStore
 from apcore_a2a_server.store import TaskRecord
 
@@ -87,9 +87,9 @@ async def test_a_paused_task_is_canceled(way: str) -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 async def test_a_submitted_task_in_the_store_is_canceled(way: str) -> None:
-    store, message = InMemoryTaskStore(), a2a.Message(message_id="m", task_id="t", context_id="c")
-    status = a2a.TaskStatus(state=a2a.TaskState.TASK_STATE_SUBMITTED)
-    task = a2a.Task(id="t", context_id="c", status=status, history=[message])
+    store, message = InMemoryTaskStore(), Message(message_id="m", task_id="t", context_id="c")
+    status = TaskStatus(state=TaskState.TASK_STATE_SUBMITTED)
+    task = Task(id="t", context_id="c", status=status, history=[message])
     await store.save(TaskRecord(task, "", "work", 1))
     async with serving({"work": always({})}, way, task_store=store) as peer:
         answer = await peer.ask("cancel", {"id": "t"})

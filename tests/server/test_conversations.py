@@ -4,8 +4,8 @@ import asyncio
 from typing import Any
 
 import pytest
-from a2a import types as a2a
 from apcore import ModuleError
+from apcore_a2a_core.data import Message, Part, Role, SendMessageRequest, Task
 from apcore_a2a_server import InMemoryTaskStore, Limits
 from apcore_a2a_server.engine.clients import Caller, Connection
 from apcore_a2a_server.engine.handler import Request
@@ -155,11 +155,11 @@ async def test_a_conversation_belongs_to_its_principal() -> None:
     listener = Listener()
     async with serving({"work": Does(listener)}) as peer:
 
-        async def send(owner: str, text: str) -> a2a.Task:
-            message = a2a.Message(
-                message_id="m", context_id="c", role=a2a.Role.ROLE_USER, parts=[a2a.Part(text=text)]
+        async def send(owner: str, text: str) -> Task:
+            message = Message(
+                message_id="m", context_id="c", role=Role.ROLE_USER, parts=[Part(text=text)]
             )
-            request = a2a.SendMessageRequest(message=message)
+            request = SendMessageRequest(message=message)
             request.metadata["skillId"] = "work"
             with Connection() as connection:
                 caller = Caller(owner, connection=connection)

@@ -9,7 +9,9 @@ from typing import Any
 import httpx
 import pytest
 from a2a.server.tasks import InMemoryTaskStore as SdkStore
-from a2a.types import TaskPushNotificationConfig
+from apcore_a2a_core.data import TaskPushNotificationConfig
+from apcore_a2a_core.states import TERMINAL
+from apcore_a2a_core.values import dump_json
 from apcore_a2a_server.store import TaskListResult, TaskRecord, TaskStore
 
 from .inloop import (
@@ -225,10 +227,10 @@ async def test_a_saved_record_is_not_modified_later() -> None:
     async with serving(modules, task_store=store) as peer, peer.stream() as stream:
         await gate.reached.wait()
         (saved,) = store.records.values()
-        before = saved.task.SerializeToString(deterministic=True), saved.version
+        before = dump_json(saved.task), saved.version
         gate.opened.set()
         await stream.rest()
-        assert (saved.task.SerializeToString(deterministic=True), saved.version) == before
+        assert (dump_json(saved.task), saved.version) == before
         assert store.records[saved.task.id].version == 5
 
 
@@ -308,7 +310,7 @@ async def test_a_store_that_fails_at_the_start_of_a_task_refuses_the_message(
 
 
 def ended(record: TaskRecord) -> bool:
-    return record.task.status.state in (3, 4, 5, 7)
+    return record.task.status.state in TERMINAL
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -2,16 +2,25 @@
 
 import asyncio
 import time
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from a2a import types as a2a
 from a2a.utils.errors import InvalidParamsError
+from apcore_a2a_core.data import (
+    Message,
+    Part,
+    Task,
+    TaskPushNotificationConfig,
+    TaskState,
+    TaskStatus,
+    Timestamp,
+)
 from apcore_a2a_core.states import COMPLETED, FAILED, INPUT_REQUIRED, WORKING
 from apcore_a2a_server import InMemoryTaskStore
 from apcore_a2a_server.store import Query, StoreFullError, TaskRecord, TaskStore
 from apcore_a2a_server.store.queries import Order
-from google.protobuf.message import DecodeError
+from msgspec import DecodeError
 
 from .inloop import NEEDS_APPROVAL, WAYS, Does, Gate, Streams, always, give_back, serving, true
 from .inloop import anyio_backend as anyio_backend
@@ -22,16 +31,16 @@ pytestmark = pytest.mark.anyio
 
 def record(
     task_id: str,
-    state: a2a.TaskState = COMPLETED,
+    state: TaskState = COMPLETED,
     *,
     context: str = "c",
     owner: str = "",
     seconds: int = 0,
     **others: Any,
 ) -> TaskRecord:
-    status = a2a.TaskStatus(state=state)
-    status.timestamp.seconds = seconds
-    task = a2a.Task(id=task_id, context_id=context, status=status)
+    time = datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")
+    status = TaskStatus(state=state, timestamp=Timestamp(time))
+    task = Task(id=task_id, context_id=context, status=status)
     return TaskRecord(task, owner, "skill", **others)
 
 
@@ -41,12 +50,10 @@ async def kept(store: InMemoryTaskStore, **query: Any) -> list[str]:
     return [each.task.id for each in page.records]
 
 
-def with_messages(
-    task_id: str, *messages: str, state: a2a.TaskState = COMPLETED, **others: Any
-) -> Any:
+def with_messages(task_id: str, *messages: str, state: TaskState = COMPLETED, **others: Any) -> Any:
     """Return the record of a task with these messages."""
     saved = record(task_id, state, **{"messages": len(messages), **others})
-    saved.task.history.extend(a2a.Message(parts=[a2a.Part(text=text)]) for text in messages)
+    saved.task.history.extend(Message(parts=[Part(text=text)]) for text in messages)
     return saved
 
 
@@ -54,7 +61,7 @@ async def texts(
     store: InMemoryTaskStore, owner: str = "", context: str = "c", limit: int = 100
 ) -> list[str]:
     """Return the texts of a conversation."""
-    return [each.parts[0].text for each in await store.conversation(owner, context, limit)]
+    return [str(each.parts[0].text) for each in await store.conversation(owner, context, limit)]
 
 
 def test_the_memory_store_is_a_task_store() -> None:
@@ -90,7 +97,7 @@ async def test_a_task_is_deleted_once() -> None:
 
 
 async def test_push_configs_are_deleted_with_their_task() -> None:
-    store, config = InMemoryTaskStore(), a2a.TaskPushNotificationConfig(url="http://x")
+    store, config = InMemoryTaskStore(), TaskPushNotificationConfig(url="http://x")
     await store.save(record("t"))
     assert await store.get_push_config("t") is None
     await store.save_push_config("t", config)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from a2a.server.tasks import InMemoryTaskStore as SdkStore
-from a2a.types import TaskPushNotificationConfig as Config
+from apcore_a2a_core.data import TaskPushNotificationConfig as Config
 from apcore_a2a_core.states import COMPLETED, WORKING
 from apcore_a2a_server import InMemoryTaskStore
 from apcore_a2a_server.push import PushSettings

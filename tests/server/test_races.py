@@ -5,12 +5,26 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from a2a import types as a2a
 from a2a.utils.errors import (
     A2AError,
     TaskNotCancelableError,
     TaskNotFoundError,
     UnsupportedOperationError,
+)
+from apcore_a2a_core.data import (
+    CancelTaskRequest,
+    GetTaskRequest,
+    ListTasksRequest,
+    Message,
+    Part,
+    Role,
+    SendMessageConfiguration,
+    SendMessageRequest,
+    SubscribeToTaskRequest,
+    Task,
+    TaskState,
+    TaskStatus,
+    TaskStatusUpdateEvent,
 )
 from apcore_a2a_core.states import CANCELED, COMPLETED, INPUT_REQUIRED, TERMINAL, WORKING
 from apcore_a2a_server import InMemoryTaskStore
@@ -60,37 +74,35 @@ def ask(message: Any, **options: Any) -> Request:
 
 def sending(text: str = "hello", wait: bool = True, **members: Any) -> Request:
     """Return a request that sends a message to the skill `work`."""
-    message = a2a.Message(
-        message_id="m", role=a2a.Role.ROLE_USER, parts=[a2a.Part(text=text)], **members
-    )
-    configuration = a2a.SendMessageConfiguration(return_immediately=not wait)
-    send = a2a.SendMessageRequest(message=message, configuration=configuration)
+    message = Message(message_id="m", role=Role.ROLE_USER, parts=[Part(text=text)], **members)
+    configuration = SendMessageConfiguration(return_immediately=not wait)
+    send = SendMessageRequest(message=message, configuration=configuration)
     send.metadata["skillId"] = "work"
     return ask(send)
 
 
 def cancel(task_id: str) -> Request:
-    return ask(a2a.CancelTaskRequest(id=task_id))
+    return ask(CancelTaskRequest(id=task_id))
 
 
 def get(task_id: str) -> Request:
-    return ask(a2a.GetTaskRequest(id=task_id))
+    return ask(GetTaskRequest(id=task_id))
 
 
 async def events(handler: Handler, task_id: str, last: int = 0) -> list[Any]:
     """Return every event of a task that has ended or paused."""
-    message = a2a.SubscribeToTaskRequest(id=task_id)
+    message = SubscribeToTaskRequest(id=task_id)
     with Connection() as connection:
         request = Request(message, Caller(connection=connection), last_event_id=last)
         return [event async for event in await handler.subscribe(request)]
 
 
-def ends(log: list[Any]) -> list[int]:
+def ends(log: list[Any]) -> list[TaskState]:
     """Return the terminal states among the events."""
     statuses = [
         event.payload.status.state
         for event in log
-        if isinstance(event.payload, a2a.TaskStatusUpdateEvent)
+        if isinstance(event.payload, TaskStatusUpdateEvent)
     ]
     return [state for state in statuses if state in TERMINAL]
 
@@ -135,7 +147,7 @@ async def test_a_task_that_is_canceled_as_it_completes_ends_once(
     module = Streams(action.stream) if streams else Does(action)
     async with serving({"work": module}, task_store=store()) as peer:
         handler, before = peer.served.handler, asyncio.all_tasks()
-        seen: Counter[int] = Counter()
+        seen: Counter[TaskState] = Counter()
 
         async def race(number: int) -> None:
             request = sending(wait=False)
@@ -193,7 +205,7 @@ async def test_a_task_ends_when_its_send_is_cancelled(store: Any) -> None:
         await asyncio.gather(*map(race, range(120)))
         await true(lambda: asyncio.all_tasks() == before)
         assert not peer.served.engine.runs
-        page = await handler.list_created(ask(a2a.ListTasksRequest(page_size=200)))
+        page = await handler.list_created(ask(ListTasksRequest(page_size=200)))
         assert {task.status.state for task in page.tasks} == {COMPLETED}
 
 
@@ -211,7 +223,7 @@ async def test_a_cancellation_takes_effect_when_its_request_is_cancelled(store: 
             await asyncio.wait({cancels})
 
         await asyncio.gather(*map(race, range(40)))
-        page = await handler.list_created(ask(a2a.ListTasksRequest(page_size=200)))
+        page = await handler.list_created(ask(ListTasksRequest(page_size=200)))
         for task in page.tasks:
             await outcome(handler.cancel(cancel(task.id)))
         await true(lambda: asyncio.all_tasks() == before)
@@ -242,7 +254,7 @@ async def test_a_cancelled_answer_leaves_no_task_without_a_run() -> None:
         await asyncio.wait({answers})
         go.set()
         await true(lambda: asyncio.all_tasks() == before)
-        (listed,) = (await handler.list_created(ask(a2a.ListTasksRequest()))).tasks
+        (listed,) = (await handler.list_created(ask(ListTasksRequest()))).tasks
         assert listed.status.state in {COMPLETED, INPUT_REQUIRED}
         assert (await handler.get(get(task.id))).status.state == listed.status.state
 
@@ -335,8 +347,8 @@ async def test_a_stale_record_does_not_revive_a_task() -> None:
             return record
 
     store = LateStore()
-    status = a2a.TaskStatus(state=INPUT_REQUIRED)
-    await store.save(TaskRecord(a2a.Task(id="t", context_id="c", status=status), version=3))
+    status = TaskStatus(state=INPUT_REQUIRED)
+    await store.save(TaskRecord(Task(id="t", context_id="c", status=status), version=3))
     tasks = LiveTasks(store)
     late = asyncio.create_task(tasks.open("t"))
     await has_read.wait()
@@ -501,7 +513,7 @@ async def test_a_task_that_is_listed_before_its_save_returns_ends_once() -> None
     async with serving({"work": Does(gate)}, task_store=EarlyStore()) as peer:
         handler, before = peer.served.handler, asyncio.all_tasks()
         sent = asyncio.create_task(handler.send(sending(wait=False, context_id="c")))
-        listed = ask(a2a.ListTasksRequest(context_id="c"))
+        listed = ask(ListTasksRequest(context_id="c"))
         while not (tasks := (await handler.list_created(listed)).tasks):  # noqa: ASYNC110  # no event
             await asyncio.sleep(0)
         canceled = await handler.cancel(cancel(tasks[0].id))

@@ -23,7 +23,6 @@ from typing import Any, TypeAlias
 
 import pytest
 from apcore import Executor
-from apcore_a2a_core import from_value
 from apcore_a2a_core.states import NAMES, TERMINAL, TRANSITIONS
 from apcore_a2a_server import InMemoryTaskStore
 from apcore_a2a_server.app.agent import Agent
@@ -476,12 +475,13 @@ class World(RuleBasedStateMachine):
             is_awaited = any(now - one.since > 0.5 for one in waiting)
             self.expect(not is_awaited, "a task is canceled while a client waits for it")
         if old == "input-required" and new not in {"failed", "canceled"}:
-            self._check_answer(story, task.history[-1].parts[0].text, new)
+            self._check_answer(story, str(task.history[-1].parts[0].text), new)
         if (old, new) != ("input-required", "input-required"):
             story.since = now
         story.state, story.version = new, record.version
         if new == "input-required":
-            approval = from_value(task.status.message.parts[1].data).get("approval")
+            assert task.status.message is not None
+            approval = task.status.message.parts[1].data.get("approval")
             story.asks = approval["arguments"]["text"] if approval else None
 
     def _check_answer(self, story: Story, said: str, state: str) -> None:

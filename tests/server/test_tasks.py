@@ -8,9 +8,9 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from a2a import types as a2a
 from apcore import Registry, module
 from apcore_a2a_core import ErrorMapper
+from apcore_a2a_core.data import Task, TaskState, TaskStatus
 from apcore_a2a_core.states import (
     CANCELED,
     COMPLETED,
@@ -460,11 +460,11 @@ EVERY_STATE = [*STEPS, *ENDS]
 
 @pytest.mark.parametrize("old", EVERY_STATE, ids=NAMES.get)
 async def test_a_task_makes_only_the_transitions_of_the_state_machine(
-    old: a2a.TaskState, caplog: pytest.LogCaptureFixture
+    old: TaskState, caplog: pytest.LogCaptureFixture
 ) -> None:
     for new in EVERY_STATE:
         tasks = LiveTasks(InMemoryTaskStore())
-        task = a2a.Task(id="t", context_id="c", status=a2a.TaskStatus(state=old))
+        task = Task(id="t", context_id="c", status=TaskStatus(state=old))
         await tasks.create(TaskRecord(task), [task])
         caplog.clear()
         if new in STEPS.get(old, ()):

@@ -6,15 +6,15 @@ They compare the contents of the database with what clients and webhooks have ob
 import asyncio
 import sqlite3
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import asyncpg
-from a2a import types as a2a
-from apcore_a2a_core.states import NAMES, TERMINAL
+from apcore_a2a_core.data import TaskArtifactUpdateEvent
+from apcore_a2a_core.states import NAMES, NUMBERS, TERMINAL
 from apcore_a2a_server.store.port import unpack_payload
 
 from .replicas import notes
@@ -229,7 +229,7 @@ def _contents(tasks: Rows, events: Rows, waiting: Rows, *wrong: Rows) -> StoreCo
 def _state(body: bytes) -> str:
     """Return the state in an event, or "" if it is a chunk."""
     payload = unpack_payload(body)
-    if isinstance(payload, a2a.TaskArtifactUpdateEvent):
+    if isinstance(payload, TaskArtifactUpdateEvent):
         return ""
     return NAMES[payload.status.state]
 
@@ -254,7 +254,7 @@ async def _read_postgres(address: str) -> list[Rows]:
 
 async def _count(address: str) -> tuple[int, int]:
     connection = await driver.connect(address)
-    ended: Collection[int] = [*TERMINAL]
+    ended = [NUMBERS[state] for state in TERMINAL]
     try:
         sql = "SELECT count(*) FROM apcore_a2a.tasks WHERE state <> ALL($1)"
         tasks: int = await connection.fetchval(sql, ended)

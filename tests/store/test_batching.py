@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 
 import asyncpg
 import pytest
-from a2a import types as a2a
+from apcore_a2a_core.data import Part, TaskState
 from apcore_a2a_core.states import CANCELED, COMPLETED
 from apcore_a2a_server.store import RepeatedError, SendKey, StaleError
 from apcore_a2a_server.store.postgres import PostgresStore
@@ -51,7 +51,7 @@ async def test_a_commit_does_not_take_more_than_a_few_megabytes(
 ) -> None:
     records = [new_record(f"t{number}") for number in range(10)]
     for record in records:
-        record.task.history[0].parts.append(a2a.Part(raw=bytes(1_000_000)))
+        record.task.history[0].parts.append(Part(text="x" * 1_000_000))
     await asyncio.gather(*(begun(store, record) for record in records))
     assert await commits(server) >= 3
 
@@ -70,7 +70,7 @@ async def test_of_two_conflicting_changes_in_one_commit_only_the_first_succeeds(
     assert [type(outcome) for outcome in outcomes] == [type(None), StaleError, type(None)]
     kept = await store.get(record.task.id)
     assert kept is not None
-    assert kept.task.status.state == a2a.TaskState.TASK_STATE_COMPLETED
+    assert kept.task.status.state == TaskState.TASK_STATE_COMPLETED
 
 
 async def test_a_repeated_send_does_not_affect_the_others_in_its_commit(

@@ -4,7 +4,7 @@ import time
 from statistics import median
 
 import pytest
-from a2a import types as a2a
+from apcore_a2a_core.data import Task
 from apcore_a2a_server import InMemoryTaskStore
 from apcore_a2a_server.store import ClaimRequest, Notification, TaskRecord, Webhook
 from apcore_a2a_server.store.testing import begun, new_record
@@ -78,7 +78,7 @@ async def test_notifications_outlive_their_deleted_task() -> None:
     await begun(store, webhooks=[hook()])
     assert await store.delete("t1")
     (first,) = await claim_due(store)
-    assert isinstance(first.payload, a2a.Task)
+    assert isinstance(first.payload, Task)
     await store.settle(first)
     (second,) = await claim_due(store)
     assert second.task is not None  # a webhook of 0.3 is sent the whole task

@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 
 import asyncpg
 import pytest
-from a2a import types as a2a
+from apcore_a2a_core.data import Part
 from apcore_a2a_core.states import COMPLETED
 from apcore_a2a_server.store import DiskFullError, UnavailableError
 from apcore_a2a_server.store.leases import LeaseKeeper
@@ -145,7 +145,7 @@ async def fill_until_refused(store: PostgresStore, size: int = 0) -> Unavailable
     """Store tasks until the store refuses one; return the error."""
     for number in count():
         record = new_record(f"more-{number}")
-        record.task.history[0].parts.append(a2a.Part(text=os.urandom(size).hex()))
+        record.task.history[0].parts.append(Part(text=os.urandom(size).hex()))
         try:
             await begun(store, record)
         except UnavailableError as error:

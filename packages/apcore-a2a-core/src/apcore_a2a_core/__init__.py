@@ -15,8 +15,9 @@ from .parts import PartConverter
 from .protocols import Authenticator, Executor, Identity, Registry, Validation, missing_methods
 from .records import TaskListResult, TaskRecord, TaskStore
 from .schema import SchemaConverter
+from .sdk import from_sdk, to_sdk
 from .skill_mapper import SkillMapper
-from .values import from_struct, from_value, load_json, narrow, to_value
+from .values import load_json, narrow, to_json
 
 __all__ = [
     "EXTENSION_URI",
@@ -41,10 +42,10 @@ __all__ = [
     "card_to_dict",
     "clean",
     "error_details",
-    "from_struct",
-    "from_value",
+    "from_sdk",
     "load_json",
     "missing_methods",
     "narrow",
-    "to_value",
+    "to_json",
+    "to_sdk",
 ]

@@ -5,13 +5,14 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from a2a import types as a2a
-from google.protobuf.json_format import MessageToDict
+from google.protobuf.json_format import MessageToDict, ParseDict
 from google.protobuf.struct_pb2 import Struct, Value
+from msgspec import to_builtins
 
 from .protocols import Registry
 from .schema import Object, SchemaConverter, object_at
 from .skill_mapper import JSON, TEXT, SkillMapper
-from .values import MAX_DEPTH, from_value, to_value
+from .values import MAX_DEPTH, to_json
 
 logger = logging.getLogger(__name__)
 
@@ -144,7 +145,7 @@ def details_of(descriptor: Any) -> Value:
     for key, read in readers.items():
         try:
             if member := read():
-                details[key] = to_value(member, max_depth=MAX_DEPTH - 3)
+                details[key] = ParseDict(to_json(member, max_depth=MAX_DEPTH - 3), Value())
         except (AttributeError, RecursionError, ValueError) as error:
             logger.debug("No %s of %s on the card: %s", key, descriptor.module_id, error)
     return Value(struct_value=Struct(fields=details))
@@ -161,7 +162,8 @@ def card_to_dict(card: a2a.AgentCard, *, state_transition_history: bool = False)
         card: The card to convert.
         state_transition_history: The capability of this name, which only 0.3 has.
     """
-    result: Object = from_value(to_value(MessageToDict(card), max_depth=100))
+    document = to_json(MessageToDict(card), max_depth=100)
+    result: Object = to_builtins(document, order="sorted")
     capabilities = result["capabilities"] = FLAGS | result.get("capabilities", {})
     capabilities["stateTransitionHistory"] = state_transition_history
     params = {e["uri"]: e.get("params") for e in capabilities.get("extensions", ())}

@@ -1,5 +1,6 @@
 """Conversion of message parts to inputs of modules, and of outputs to artifacts."""
 
+from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from mimetypes import types_map
@@ -7,9 +8,12 @@ from posixpath import basename, splitext
 from typing import Any
 from urllib.parse import urlsplit
 
-from a2a import types as a2a
+from a2a.types import Artifact as SdkArtifact
+from a2a.types import Part as SdkPart
 from google.protobuf.json_format import MessageToDict
+from msgspec import UNSET
 
+from .data import Artifact, Base64, Part
 from .errors import MediaTypeError, PartError, clean
 from .schema import (
     Object,
@@ -20,12 +24,14 @@ from .schema import (
     properties_of,
     text_property,
 )
+from .sdk import to_sdk
 from .skill_mapper import JSON, TEXT, input_modes
-from .values import load_json, narrow, to_value
+from .values import load_json, narrow, to_json
 
-Parts = Sequence[Mapping[str, Any] | a2a.Part]
-"""Parts of the SDK, or JSON as in A2A 1.0, 0.3 or the requirements specification (SRS)."""
+Parts = Sequence[Mapping[str, Any] | Part | SdkPart]
+"""Parts as our data or the SDK's, or JSON as in A2A 1.0, 0.3 or the specification (SRS)."""
 
+CONTENT = ("text", "data", "raw", "url", "filename", "media_type")
 BINARY = "application/octet-stream"
 MAGIC_BYTES = {b"\x89PNG": "image/png", b"\xff\xd8\xff": "image/jpeg", b"%PDF-": "application/pdf"}
 """First bytes of files, and their media types."""
@@ -51,7 +57,7 @@ class PartConverter:
         Defined by FR-MSG-003.
 
         Args:
-            parts: Parts of the SDK, or JSON objects.
+            parts: Parts in our type or the SDK's, or JSON objects.
             descriptor: Descriptor of the module, with its input schema.
 
         Raises:
@@ -62,8 +68,7 @@ class PartConverter:
         schema = object_of(descriptor, "input_schema")
         for index, part in enumerate(parts):
             try:
-                members = part if isinstance(part, Mapping) else MessageToDict(part)
-                return self._input(members, schema), [*parts[:index], *parts[index + 1 :]]
+                return self._input(_members(part), schema), [*parts[:index], *parts[index + 1 :]]
             except PartError as error:
                 errors.append(error)
             except ValueError:  # from urlsplit
@@ -99,8 +104,8 @@ class PartConverter:
                 return inputs
         return {name: text}
 
-    def output_to_parts(self, output: object, descriptor: object = None) -> a2a.Artifact:
-        """Convert the output of a module to an artifact (FR-MSG-004).
+    def output_to_parts(self, output: object, descriptor: object = None) -> SdkArtifact:
+        """Convert the output of a module to an artifact of the SDK (FR-MSG-004).
 
         Raises:
             OutputError: The output has a value that JSON cannot represent.
@@ -108,9 +113,30 @@ class PartConverter:
         >>> PartConverter(SchemaConverter()).output_to_parts("hello").parts[0].text
         'hello'
         """
-        result = unwrap(output, object_of(descriptor, "output_schema"))
-        parts = parts_of(result, overlay_of(descriptor).get("text_field"))
-        return a2a.Artifact(artifact_id="result", name="result", parts=parts)
+        artifact: SdkArtifact = to_sdk(artifact_of(output, descriptor))
+        return artifact
+
+
+def artifact_of(output: object, descriptor: object = None) -> Artifact:
+    """Convert the output of a module to an artifact (FR-MSG-004).
+
+    Raises:
+        OutputError: The output has a value that JSON cannot represent.
+
+    >>> artifact_of({"n": 2**70}).parts[0].data["n"] == 2**70
+    True
+    """
+    result = unwrap(output, object_of(descriptor, "output_schema"))
+    parts = parts_of(result, overlay_of(descriptor).get("text_field"))
+    return Artifact(artifact_id="result", name="result", parts=parts)
+
+
+def _members(part: Mapping[str, Any] | Part | SdkPart) -> Mapping[str, Any]:
+    """Return the members of a part."""
+    if isinstance(part, Part):
+        members = {name: getattr(part, name) for name in CONTENT}
+        return {name: value for name, value in members.items() if value is not UNSET}
+    return part if isinstance(part, Mapping) else MessageToDict(part)
 
 
 def as_inputs(value: object) -> Object:
@@ -191,7 +217,7 @@ def unwrap(output: object, schema: Object) -> object:
     return output["result"] if is_wrapped else output
 
 
-def parts_of(output: object, text_field: str | None) -> list[a2a.Part]:
+def parts_of(output: object, text_field: str | None) -> list[Part]:
     """Return the parts of an output: its text field, its JSON, then its files."""
     if not is_object(output):
         return [] if output is None else [part_of(output)]
@@ -199,17 +225,18 @@ def parts_of(output: object, text_field: str | None) -> list[a2a.Part]:
     data: dict[str | None, Any] = {key: value for key, value in output.items() if key not in files}
     texts = [data.pop(text_field)] if isinstance(data.get(text_field), str) else []
     objects = [data] if data or not output else []
-    file_parts = [part_of(value, to_value(str(key)).string_value) for key, value in files.items()]
+    file_parts = [part_of(value, to_json(str(key))) for key, value in files.items()]
     return [*map(part_of, [*texts, *objects]), *file_parts]
 
 
-def part_of(value: Any, filename: str = "") -> a2a.Part:
+def part_of(value: Any, filename: str = "") -> Part:
     """Convert *value* to a part: text, a file, or data."""
     if isinstance(value, str):
-        return a2a.Part(text=to_value(value).string_value, media_type=TEXT)
+        return Part(text=to_json(str(value)), media_type=TEXT)
     if not isinstance(value, bytes | bytearray):
-        return a2a.Part(data=to_value(value), media_type=JSON)
+        return Part(data=to_json(value), media_type=JSON)
     media_type = next(
         (name for magic, name in MAGIC_BYTES.items() if value.startswith(magic)), BINARY
     )
-    return a2a.Part(raw=bytes(value), filename=filename, media_type=media_type)
+    raw = Base64(b64encode(value).decode())
+    return Part(raw=raw, filename=filename, media_type=media_type)

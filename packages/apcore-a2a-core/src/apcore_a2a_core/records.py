@@ -2,12 +2,24 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol, TypeAlias, runtime_checkable
+from datetime import datetime
+from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
-from a2a import types as a2a
+from a2a.types import Task as SdkTask
+from msgspec.structs import replace
+
+from .data import (
+    Message,
+    Task,
+    TaskArtifactUpdateEvent,
+    TaskPushNotificationConfig,
+    TaskStatusUpdateEvent,
+)
+from .sdk import from_sdk, to_sdk
+from .values import read_json, size_of
 
 Version: TypeAlias = Literal["1.0", "0.3"]
-Payload: TypeAlias = a2a.Task | a2a.TaskStatusUpdateEvent | a2a.TaskArtifactUpdateEvent
+Payload: TypeAlias = Task | TaskStatusUpdateEvent | TaskArtifactUpdateEvent
 """Content of a task event: the task itself, a change of its state, or of an artifact."""
 
 
@@ -25,7 +37,7 @@ class TaskRecord:
         deadline: When a paused task stops accepting answers, in seconds since 1970.
     """
 
-    task: a2a.Task
+    task: Task
     owner: str = ""
     skill: str = ""
     version: int = 0
@@ -33,37 +45,67 @@ class TaskRecord:
     messages: int = 0
     deadline: float | None = None
 
+    @classmethod
+    def of(cls, task: SdkTask, **members: Any) -> "TaskRecord":
+        """Return a record of a task of the SDK.
+
+        Args:
+            task: The task.
+            **members: Other attributes of the record.
+
+        Raises:
+            InvalidParamsError: The task has an unknown state or role.
+        """
+        return cls(from_sdk(task), **members)
+
+    def as_a2a(self) -> SdkTask:
+        """Return the task in the type of the SDK.
+
+        >>> TaskRecord(Task(id="t1")).as_a2a().id
+        't1'
+        """
+        task: SdkTask = to_sdk(self.task)
+        return task
+
     @property
     def status_at(self) -> float:
         """Time of the latest change of state, in seconds since 1970."""
-        timestamp = self.task.status.timestamp
-        return timestamp.seconds + timestamp.nanos / 1e9
+        return seconds_of(self.task.status.timestamp)
 
-    def said(self) -> list[a2a.Message]:
+    def said(self) -> list[Message]:
         """Return the stored messages: the history, and the message of the current status."""
-        status = self.task.status
-        return [*self.task.history, *([status.message] if status.HasField("message") else [])]
+        message = self.task.status.message
+        return [*self.task.history, *([] if message is None else [message])]
 
     @property
     def first(self) -> int:
         """The number of messages before the history, which has only the latest ones."""
         return self.messages - len(self.said())
 
-    def said_since(self, count: int) -> list[a2a.Message]:
+    def said_since(self, count: int) -> list[Message]:
         """Return the stored messages after the first *count* of the task."""
         return self.said()[count - self.messages :] if self.messages > count else []
+
+
+def seconds_of(timestamp: str) -> float:
+    """Return a timestamp as seconds since 1970; 0 for an empty one.
+
+    >>> seconds_of("1970-01-02T00:00:00.500Z")
+    86400.5
+    """
+    return datetime.fromisoformat(timestamp).timestamp() if timestamp else 0
 
 
 MAX_BYTES = 1024 * 1024
 """Size limit for the history of a task or conversation, in bytes; its last message is exempt."""
 
 
-def trim(task: a2a.Task, messages: int) -> None:
+def trim(task: Task, messages: int) -> None:
     """Drop the oldest messages, so that at most *messages* remain and they fit in MAX_BYTES."""
-    history = task.history
-    del history[:-messages]
-    if len(history) > 1:
-        del history[: surplus([message.ByteSize() for message in history])]
+    latest = task.history[-messages:]
+    if len(latest) > 1:
+        del latest[: surplus([size_of(message) for message in latest])]
+    task.history = latest
 
 
 def surplus(sizes: Sequence[int]) -> int:
@@ -85,66 +127,55 @@ LARGE_MESSAGE = 4096
 Smaller ones are cheaper to keep twice than to look up.
 """
 
+GAP = Message()
+"""Stands for a large message in the stored form of a history."""
 
-def without_large(task: a2a.Task) -> a2a.Task:
+
+def without_large(task: Task) -> Task:
     """Return the task with a gap, an empty message, for each large message of its history.
 
-    Without large messages, that is the task itself; otherwise a copy.
+    Without large messages, that is the task itself.
     """
-    if task.ByteSize() < LARGE_MESSAGE:
-        return task
-    large = [message.ByteSize() >= LARGE_MESSAGE for message in task.history]
-    if not any(large):
-        return task
-    # not a copy of the whole task, which would copy the messages too
-    slim = a2a.Task(id=task.id, context_id=task.context_id, artifacts=task.artifacts)
-    slim.status.CopyFrom(task.status)
-    if task.HasField("metadata"):
-        slim.metadata.CopyFrom(task.metadata)
-    empty = a2a.Message()
-    slim.history.extend(
-        empty if is_large else message
-        for message, is_large in zip(task.history, large, strict=True)
-    )
-    return slim
+    slim_history = [
+        GAP if size_of(message) >= LARGE_MESSAGE else message for message in task.history
+    ]
+    return replace(task, history=slim_history) if GAP in slim_history else task
 
 
-def gaps(task: a2a.Task) -> list[int]:
+def gaps(task: Task) -> list[int]:
     """Return the positions in the history at which a large message was left out."""
     # all other messages have parts: a message without any is refused
-    return [index for index, message in enumerate(task.history) if not message.ByteSize()]
+    return [index for index, message in enumerate(task.history) if message == GAP]
 
 
-def fill(task: a2a.Task, messages: Sequence[a2a.Message | bytes], start: int) -> None:
+def fill(task: Task, messages: Sequence[Message | bytes], start: int) -> None:
     """Put large messages back into the history; a gap whose message is gone is removed.
 
     Args:
-        task: The task, which is changed.
+        task: The task, which gets a new history.
         messages: Messages of the task in their order, as objects or as bytes.
         start: The position in the history that the first of *messages* has.
     """
-    for index in reversed(gaps(task)):
-        if not 0 <= index - start < len(messages):
-            del task.history[index]
-            continue
-        message = messages[index - start]
-        if isinstance(message, bytes):
-            task.history[index].ParseFromString(message)
-        else:
-            task.history[index].CopyFrom(message)
+    history: list[Message] = []
+    for index, message in enumerate(task.history):
+        if message != GAP:
+            history.append(message)
+        elif 0 <= index - start < len(messages):
+            found = messages[index - start]
+            history.append(read_json(Message, found) if isinstance(found, bytes) else found)
+    task.history = history
 
 
-def shortened(task: a2a.Task, messages: int | None, *, artifacts: bool = True) -> a2a.Task:
+def shortened(task: Task, messages: int | None, *, artifacts: bool = True) -> Task:
     """Return the task with its latest *messages* (None: all), and optionally without artifacts."""
     surplus_count = 0 if messages is None else max(len(task.history) - messages, 0)
     if not surplus_count and artifacts:
         return task
-    short = a2a.Task()
-    short.CopyFrom(task)
-    del short.history[:surplus_count]
-    if not artifacts:
-        del short.artifacts[:]
-    return short
+    return replace(
+        task,
+        history=task.history[surplus_count:],
+        artifacts=task.artifacts if artifacts else [],
+    )
 
 
 @dataclass(slots=True)
@@ -181,11 +212,11 @@ class TaskStore(Protocol):
         """Delete the task; return whether it existed."""
         ...
 
-    async def save_push_config(self, task_id: str, config: a2a.TaskPushNotificationConfig) -> None:
+    async def save_push_config(self, task_id: str, config: TaskPushNotificationConfig) -> None:
         """Save the push config of the task, replacing an earlier one."""
         ...
 
-    async def get_push_config(self, task_id: str) -> a2a.TaskPushNotificationConfig | None:
+    async def get_push_config(self, task_id: str) -> TaskPushNotificationConfig | None:
         """Return the push config of the task, or None if there is none."""
         ...
 

@@ -1,6 +1,6 @@
 """Task states, the transitions between them (FR-TSK-001), and their names in each dialect."""
 
-from a2a.types import Role, TaskState
+from .data import Role, TaskState
 
 SUBMITTED = TaskState.TASK_STATE_SUBMITTED
 WORKING = TaskState.TASK_STATE_WORKING
@@ -23,11 +23,12 @@ TRANSITIONS: dict[TaskState, frozenset[TaskState]] = {
 }
 """The states that may follow each state; none may follow a terminal one."""
 
-NAMES: dict[int, str] = {
-    state: name.removeprefix("TASK_STATE_").lower().replace("_", "-")
-    for name, state in TaskState.items()
+NAMES: dict[TaskState, str] = {
+    state: state.removeprefix("TASK_STATE_").lower().replace("_", "-") for state in TaskState
 } | {TaskState.TASK_STATE_UNSPECIFIED: "unknown"}
 """Names of the states in A2A 0.3, in metrics and in logs."""
-STATES = {name: state for state, name in NAMES.items()} | dict(TaskState.items())
+NUMBERS = {state: number for number, state in enumerate(TaskState)}
+"""Numbers of the states in the protocol's `.proto` file, and in durable stores."""
+STATES = {name: state for state, name in NAMES.items()} | dict(TaskState.__members__)
 """States by their names in both versions of the protocol."""
-ROLES = {"user": Role.ROLE_USER, "agent": Role.ROLE_AGENT} | dict(Role.items())
+ROLES = {"user": Role.ROLE_USER, "agent": Role.ROLE_AGENT} | dict(Role.__members__)

@@ -1,8 +1,10 @@
-"""Conversion between the JSON of A2A 1.0 and 0.3 and the types of the SDK, without I/O."""
+"""Conversion between the JSON of A2A 1.0 and 0.3 and our data, without I/O."""
+
+from apcore_a2a_core.data import Json
 
 from . import protojson03
-from .decode import ALIASES, MAX_ITEMS, BodySizeError, Json, carried, decode, invalid, parse_json
-from .encode import V03, V1
+from .decode import ALIASES, MAX_ITEMS, BodySizeError, decode, invalid, parse_json
+from .encode import V03, V1, Document
 from .protobuf import parse_message
 
 __all__ = [
@@ -11,8 +13,8 @@ __all__ = [
     "V03",
     "V1",
     "BodySizeError",
+    "Document",
     "Json",
-    "carried",
     "decode",
     "invalid",
     "parse_json",

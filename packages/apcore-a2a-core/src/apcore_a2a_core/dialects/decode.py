@@ -1,30 +1,44 @@
-"""Conversion of JSON in any dialect to the SDK's 1.0 types.
+"""Conversion of JSON in any dialect to our data.
 
 The spellings of A2A 1.0, A2A 0.3 and the SRS are all accepted where they cannot be confused.
 Unknown members are ignored (A2A 1.0 §5.7), and a value of a wrong type is an error that names its
-member. The types of the members come from the descriptors of the SDK.
+member. The types of the members come from their declarations in `apcore_a2a_core.data`.
 """
 
 import base64
 from collections.abc import Callable
-from functools import cache
-from typing import Any, TypeAlias, TypeVar
+from datetime import UTC, datetime
+from functools import cache, partial
+from types import UnionType
+from typing import Any, TypeAlias, Union, get_args, get_origin
 
 from a2a.utils.errors import A2AError, InvalidParamsError, JSONParseError
-from google.protobuf.descriptor import Descriptor, FieldDescriptor
-from google.protobuf.message import Message
-from google.protobuf.struct_pb2 import Struct, Value
-from google.protobuf.timestamp_pb2 import Timestamp
+from msgspec import UnsetType
+from msgspec.structs import fields
 
-from apcore_a2a_core import OutputError, load_json, narrow, to_value
+from apcore_a2a_core.data import (
+    AuthenticationInfo,
+    Base64,
+    D,
+    Data,
+    DeleteTaskPushNotificationConfigRequest,
+    GetTaskPushNotificationConfigRequest,
+    Json,
+    ListTaskPushNotificationConfigsRequest,
+    Part,
+    Role,
+    SendMessageConfiguration,
+    SendMessageRequest,
+    TaskPushNotificationConfig,
+    TaskState,
+    Timestamp,
+)
 from apcore_a2a_core.records import Version
 from apcore_a2a_core.schema import is_array, is_object
 from apcore_a2a_core.states import ROLES, STATES
-from apcore_a2a_core.values import MAX_VALUES, JsonSizeError
+from apcore_a2a_core.values import MAX_VALUES, JsonSizeError, load_json, narrow
 
-Json: TypeAlias = dict[str, Any]
-Reader: TypeAlias = Callable[[Any, Any, str], None]
-M = TypeVar("M", bound=Message)
+Reader: TypeAlias = Callable[[Any, str], Any]
 
 ALIASES: dict[str, dict[str, str]] = {
     "Part": {"bytes": "raw", "uri": "url", "name": "filename", "mimeType": "mediaType"},
@@ -86,11 +100,11 @@ def parse_json(body: bytes, max_values: int = MAX_VALUES) -> Any:
         raise JSONParseError from None
 
 
-def decode(kind: type[M], value: Any, path: str = "params", *, version: Version | None = None) -> M:
-    """Convert JSON to a message of the SDK.
+def decode(kind: type[D], value: Any, path: str = "params", *, version: Version | None = None) -> D:
+    """Convert JSON to our data.
 
     Args:
-        kind: Type of the message, such as `a2a.types.GetTaskRequest`.
+        kind: The type to convert to, such as `apcore_a2a_core.data.GetTaskRequest`.
         value: The parsed JSON.
         path: Name of the value in error messages.
         version: The protocol version that says which members a request must have; None to
@@ -101,36 +115,35 @@ def decode(kind: type[M], value: Any, path: str = "params", *, version: Version 
 
     Example:
         ```python
-        from a2a.types import GetTaskRequest
+        from apcore_a2a_core.data import GetTaskRequest
         from apcore_a2a_core.dialects import decode
 
         print(decode(GetTaskRequest, {"id": "t1", "historyLength": 2.0}).history_length)
         #> 2
         ```
     """
-    message = kind()
-    _fill(message, value, path)
+    result = _read(kind, value, path)
     if version is not None:
-        _require(message, value, path, version)
-    return message
+        _require(result, value, path, version)
+    return result
 
 
-def _require(message: Any, value: Json, path: str, version: Version) -> None:
+def _require(request: Data, value: Json, path: str, version: Version) -> None:
     """Check that a request has all required members (§5.7).
 
     Raises:
         InvalidParamsError: A member is missing.
     """
-    for name, spellings in REQUIRED.get(message.DESCRIPTOR.name, {}).items():
+    for name, spellings in REQUIRED.get(type(request).__name__, {}).items():
         if spelling := spellings.get(version):
-            _require_text(getattr(message, name), f"{path}.{spelling}")
-    if message.DESCRIPTOR.name == "SendMessageRequest":
+            _require_text(getattr(request, name), f"{path}.{spelling}")
+    if isinstance(request, SendMessageRequest):
         user = {"1.0": "ROLE_USER", "0.3": "user"}[version]
-        if message.message.role != ROLES[user]:
+        if request.message.role != ROLES[user]:
             raise invalid(f"{path}.message.role", f"must be {user}")
         # the SRS's examples, which have neither, are older than 0.3
         if version == "1.0" or "kind" in value["message"]:
-            _require_text(message.message.message_id, f"{path}.message.messageId")
+            _require_text(request.message.message_id, f"{path}.message.messageId")
 
 
 def _require_text(text: str, path: str) -> None:
@@ -138,19 +151,21 @@ def _require_text(text: str, path: str) -> None:
         raise invalid(path, "is required")
 
 
-def _fill(message: Message, value: Any, path: str) -> None:
+def _read(kind: type[D], value: Any, path: str) -> D:
     if not is_object(value):
         raise invalid(path, "must be an object")
-    descriptor = message.DESCRIPTOR
-    value = _respelled(_proto_spellings(descriptor), value, path)
-    modern = _MODERN.get(descriptor.name)
+    readers, spellings = _declared(kind)
+    if not spellings.keys().isdisjoint(value):
+        value = _respelled(spellings, value, path)
+    modern = _MODERN.get(kind)
     members: Json = modern(value, path) if modern is not None else value
-    readers = _readers(descriptor)
-    message.SetInParent()
+    attributes: Json = {}
     for name, item in members.items():
-        reader = readers.get(name)
-        if reader is not None and (item is not None or name == "data"):
-            reader(message, item, f"{path}.{name}")
+        declared = readers.get(name)
+        if declared is not None and (item is not None or name == "data"):
+            attribute, read = declared
+            attributes[attribute] = read(item, f"{path}.{name}")
+    return kind(**attributes)
 
 
 def _respelled(spellings: dict[str, str], value: Json, path: str) -> Json:
@@ -159,8 +174,6 @@ def _respelled(spellings: dict[str, str], value: Json, path: str) -> Json:
     Raises:
         InvalidParamsError: A member is given in both spellings.
     """
-    if spellings.keys().isdisjoint(value):
-        return value
     for proto_name, name in spellings.items():
         if proto_name in value and name in value:
             raise invalid(f"{path}.{name}", f"must not be given as {proto_name} too")
@@ -168,67 +181,47 @@ def _respelled(spellings: dict[str, str], value: Json, path: str) -> Json:
 
 
 @cache
-def _proto_spellings(descriptor: Descriptor) -> dict[str, str]:
-    """Return the JSON name of each member whose name in the protocol's `.proto` file differs."""
-    return {f.name: f.json_name for f in descriptor.fields if f.name != f.json_name}
-
-
-@cache
-def _readers(descriptor: Descriptor) -> dict[str, Reader]:
-    """Return the functions that read each member of a message's JSON into the message."""
-    readers = {field.json_name: _reader(field) for field in descriptor.fields}
-    for alias, name in ALIASES.get(descriptor.name, {}).items():
+def _declared(kind: type[Data]) -> tuple[dict[str, tuple[str, Reader]], dict[str, str]]:
+    """Return the attribute and the reader of each member in JSON, and other spellings of names."""
+    declared = fields(kind)
+    readers = {each.encode_name: (each.name, _reader(each.type)) for each in declared}
+    for alias, name in ALIASES.get(kind.__name__, {}).items():
         readers[alias] = readers[name]
-    return readers
+    return readers, {each.name: each.encode_name for each in declared if each.name not in readers}
 
 
-def _reader(field: FieldDescriptor) -> Reader:
-    name, convert = field.name, _CONVERT.get(_type_of(field))
+def _reader(declared_type: Any) -> Reader:
+    """Return the function that reads a member of a type."""
+    if get_origin(declared_type) in (Union, UnionType):
+        kinds = set(get_args(declared_type)) - {type(None), UnsetType}
+        return _reader(kinds.pop())
+    if get_origin(declared_type) is list:
+        read_item = _reader(get_args(declared_type)[0])
+        is_text = read_item is _READERS[str]
 
-    def read_scalar(message: Any, value: Any, path: str) -> None:
-        setattr(message, name, _converted(convert, value, path))
+        def read_list(value: Any, path: str) -> list[Any]:
+            if not is_array(value) or len(value) > MAX_ITEMS:
+                raise invalid(path, f"must be an array of at most {MAX_ITEMS} items")
+            if is_text:
+                return [read_item(item, path) for item in value]
+            return [read_item(item, f"{path}[{index}]") for index, item in enumerate(value)]
 
-    def read_well_known(message: Any, value: Any, path: str) -> None:
-        getattr(message, name).CopyFrom(_converted(convert, value, path))
-
-    def read_message(message: Any, value: Any, path: str) -> None:
-        _fill(getattr(message, name), value, path)
-
-    def read_scalars(message: Any, value: Any, path: str) -> None:
-        getattr(message, name).extend(
-            _converted(convert, item, path) for item in _list(value, path)
-        )
-
-    def read_messages(message: Any, value: Any, path: str) -> None:
-        add = getattr(message, name).add
-        for index, item in enumerate(_list(value, path)):
-            _fill(add(), item, f"{path}[{index}]")
-
-    if field.is_repeated:
-        return read_scalars if convert is not None else read_messages
-    if convert is None:
-        return read_message
-    return read_well_known if field.message_type is not None else read_scalar
+        return read_list
+    if isinstance(declared_type, type) and issubclass(declared_type, Data):
+        return partial(_read, declared_type)
+    return _READERS[get_origin(declared_type) or declared_type]
 
 
-def _type_of(field: FieldDescriptor) -> object:
-    named = field.message_type or field.enum_type
-    return named.name if named is not None else field.type
+def _converted(convert: Callable[[Any], Any]) -> Reader:
+    """Return a reader whose errors name the member."""
 
+    def read(value: Any, path: str) -> Any:
+        try:
+            return convert(value)
+        except ValueError as error:  # its message comes from this package and is safe to show
+            raise invalid(path, str(error)) from None
 
-def _converted(convert: Any, value: Any, path: str) -> Any:
-    try:
-        return convert(value)
-    except OverflowError:
-        raise invalid(path, "has a number that is too large") from None
-    except ValueError as error:  # its message comes from this package and is safe to show
-        raise invalid(path, str(error)) from None
-
-
-def _list(value: Any, path: str) -> list[Any]:
-    if not is_array(value) or len(value) > MAX_ITEMS:
-        raise invalid(path, f"must be an array of at most {MAX_ITEMS} items")
-    return value
+    return read
 
 
 def _instance_of(kind: type, problem: str) -> Callable[[Any], Any]:
@@ -240,8 +233,8 @@ def _instance_of(kind: type, problem: str) -> Callable[[Any], Any]:
     return convert
 
 
-def _one_of(values: dict[str, int], problem: str) -> Callable[[Any], int]:
-    def convert(value: Any) -> int:
+def _one_of(values: dict[str, Any], problem: str) -> Callable[[Any], Any]:
+    def convert(value: Any) -> Any:
         if not isinstance(value, str) or value not in values:
             raise ValueError(problem)
         return values[value]
@@ -261,61 +254,50 @@ def _whole(value: Any) -> int:
     return value
 
 
-def _bytes(value: Any) -> bytes:
-    """Decode base64 in either alphabet, padded or not, as ProtoJSON accepts it."""
-    text = _text(value).replace("-", "+").replace("_", "/")
+def _base64(value: Any) -> Base64:
+    """Check base64 in either alphabet, padded or not, as ProtoJSON accepts it; return it padded."""
+    text = _text(value)
+    if "-" in text or "_" in text:
+        text = text.replace("-", "+").replace("_", "/")
+    text += "=" * (-len(text) % 4)
     try:
-        return base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
+        base64.b64decode(text, validate=True)
     except ValueError:
         raise ValueError("must be base64") from None
+    return Base64(text)
 
 
 def _timestamp(value: Any) -> Timestamp:
-    result = Timestamp()
     try:
-        result.FromJsonString(_text(value))
-    except ValueError:
-        raise ValueError("must be an ISO 8601 time") from None
-    return result
+        time = datetime.fromisoformat(_text(value))
+        if time.tzinfo is None:
+            raise ValueError
+        digits = "milliseconds" if time.microsecond and not time.microsecond % 1000 else "auto"
+        return Timestamp(time.astimezone(UTC).isoformat(timespec=digits).replace("+00:00", "Z"))
+    except (OverflowError, ValueError):
+        raise ValueError("must be an ISO 8601 time with its offset from UTC") from None
 
 
-def carried(value: Any) -> Value:
-    """Convert a JSON value to protobuf, with integers beyond 2^53 as the nearest double.
-
-    Raises:
-        ValueError: The value has too many keys, too deep a nesting, or too large a number.
-    """
-    value = narrow(value)
-    try:
-        return to_value(value)
-    except OutputError:
-        return to_value(_rounded(value))
-
-
-def _rounded(value: Any) -> Any:
-    if is_object(value):
-        return {name: _rounded(item) for name, item in value.items()}
-    if is_array(value):
-        return [_rounded(item) for item in value]
-    return float(value) if type(value) is int else value
-
-
-def _struct(value: Any) -> Struct:
+def _object(value: Any) -> Json:
     if not is_object(value):
         raise ValueError("must be an object")
-    return carried(value).struct_value
+    narrowed: Json = narrow(value)
+    return narrowed
 
 
-_CONVERT: dict[object, Callable[[Any], Any]] = {
-    FieldDescriptor.TYPE_STRING: _text,
-    FieldDescriptor.TYPE_BOOL: _instance_of(bool, "must be true or false"),
-    FieldDescriptor.TYPE_INT32: _whole,
-    FieldDescriptor.TYPE_BYTES: _bytes,
-    "TaskState": _one_of(STATES, "must be a task state"),
-    "Role": _one_of(ROLES, "must be user or agent"),
-    "Value": carried,
-    "Struct": _struct,
-    "Timestamp": _timestamp,
+_READERS: dict[Any, Reader] = {
+    kind: _converted(convert)
+    for kind, convert in (
+        (str, _text),
+        (bool, _instance_of(bool, "must be true or false")),
+        (int, _whole),
+        (Base64, _base64),
+        (Timestamp, _timestamp),
+        (TaskState, _one_of(STATES, "must be a task state")),
+        (Role, _one_of(ROLES, "must be user or agent")),
+        (Any, narrow),
+        (dict, _object),
+    )
 }
 
 
@@ -376,13 +358,13 @@ def _address(value: Json, path: str) -> Json:
     return {**config, **value} if "taskId" in value else {"taskId": value.get("id"), **config}
 
 
-_MODERN: dict[str, Callable[[Json, str], Json]] = {
-    "AuthenticationInfo": _authentication,
-    "DeleteTaskPushNotificationConfigRequest": _address,
-    "GetTaskPushNotificationConfigRequest": _address,
-    "ListTaskPushNotificationConfigsRequest": _address,
-    "Part": _part,
-    "TaskPushNotificationConfig": _config,
-    "SendMessageConfiguration": _configuration,
-    "SendMessageRequest": _send,
+_MODERN: dict[type[Data], Callable[[Json, str], Json]] = {
+    AuthenticationInfo: _authentication,
+    DeleteTaskPushNotificationConfigRequest: _address,
+    GetTaskPushNotificationConfigRequest: _address,
+    ListTaskPushNotificationConfigsRequest: _address,
+    Part: _part,
+    TaskPushNotificationConfig: _config,
+    SendMessageConfiguration: _configuration,
+    SendMessageRequest: _send,
 }

@@ -1,71 +1,53 @@
-"""Conversion of the SDK's 1.0 types to JSON of A2A 1.0 or 0.3.
+"""Conversion of our data to the JSON of A2A 1.0 and 0.3."""
 
-The conversion follows the descriptors of the SDK, but does not use its converters, which take
-several times as long and turn integers into floats. Tests compare the results with theirs.
-"""
-
-import base64
 from collections.abc import Callable
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, TypeAlias
 
-from a2a import types as a2a
-from google.protobuf.descriptor import FieldDescriptor
-from google.protobuf.message import Message
+from msgspec import UNSET
 
-from apcore_a2a_core import error_details, from_struct, from_value
+from apcore_a2a_core import error_details
+from apcore_a2a_core.data import (
+    Artifact,
+    Data,
+    Json,
+    Message,
+    Part,
+    Role,
+    Task,
+    TaskArtifactUpdateEvent,
+    TaskState,
+    TaskStatus,
+    TaskStatusUpdateEvent,
+)
 from apcore_a2a_core.records import Payload, Version, shortened
 from apcore_a2a_core.states import NAMES, SETTLED
 
-Json: TypeAlias = dict[str, Any]
+Document: TypeAlias = Json | Data
+"""A JSON object, in which our data may stand for their JSON; see `values.dump_json`."""
 
 STREAMED: dict[type[Payload], str] = {
-    a2a.Task: "task",
-    a2a.TaskStatusUpdateEvent: "statusUpdate",
-    a2a.TaskArtifactUpdateEvent: "artifactUpdate",
+    Task: "task",
+    TaskStatusUpdateEvent: "statusUpdate",
+    TaskArtifactUpdateEvent: "artifactUpdate",
 }
 
 
 class V1:
-    """The dialect of A2A 1.0 (ProtoJSON, §5.5)."""
+    """The dialect of A2A 1.0, whose JSON our data have."""
 
     version: Version = "1.0"
-    shapes: ClassVar[dict[type[Message], Callable[[Json], Json]]] = {}
-    """Functions that adapt the JSON of a message to the dialect, by type of message."""
 
-    def __init__(self) -> None:
-        self._writers: dict[FieldDescriptor, tuple[str, Callable[[Any], Any]]] = {}
-
-    def message(self, message: Message) -> Json:
-        """Return the JSON of any message of the SDK."""
-        result: Json = {}
-        for field, value in message.ListFields():
-            name, write = self._writers.get(field) or self._writer(field)
-            result[name] = write(value)
-        shape = self.shapes.get(type(message))
-        return result if shape is None else shape(result)
-
-    def _writer(self, field: FieldDescriptor) -> tuple[str, Callable[[Any], Any]]:
-        write = self._write(field)
-        if field.is_repeated:
-            self._writers[field] = field.json_name, lambda values: [write(v) for v in values]
-        else:
-            self._writers[field] = field.json_name, write
-        return self._writers[field]
-
-    def _write(self, field: FieldDescriptor) -> Callable[[Any], Any]:
-        if field.message_type is not None:
-            return _WELL_KNOWN.get(field.message_type.name, self.message)
-        if field.enum_type is not None:
-            return {value.number: value.name for value in field.enum_type.values}.__getitem__
-        return _base64 if field.type == field.TYPE_BYTES else lambda value: value
+    def message(self, value: Data) -> Document:
+        """Return any of our data in the dialect."""
+        return value
 
     def task(
-        self, task: a2a.Task, history_length: int | None = None, *, artifacts: bool = True
-    ) -> Json:
-        """Return the JSON of a task with its *history_length* latest messages (§3.2.4)."""
+        self, task: Task, history_length: int | None = None, *, artifacts: bool = True
+    ) -> Document:
+        """Return a task with its *history_length* latest messages (§3.2.4)."""
         return self.message(shortened(task, history_length, artifacts=artifacts))
 
-    def sent(self, task: a2a.Task, history_length: int | None) -> Json:
+    def sent(self, task: Task, history_length: int | None) -> Document:
         """Return the result of a send."""
         return {"task": self.task(task, history_length)}
 
@@ -74,8 +56,8 @@ class V1:
         payload: Payload,
         history_length: int | None = None,
         *,
-        until: frozenset[int] = SETTLED,
-    ) -> Json:
+        until: frozenset[TaskState] = SETTLED,
+    ) -> Document:
         """Return the result of one event of a stream (§3.2.3).
 
         Args:
@@ -85,8 +67,8 @@ class V1:
         """
         return {STREAMED[type(payload)]: self._payload(payload, history_length)}
 
-    def _payload(self, payload: Payload, history_length: int | None) -> Json:
-        if isinstance(payload, a2a.Task):
+    def _payload(self, payload: Payload, history_length: int | None) -> Document:
+        if isinstance(payload, Task):
             return self.task(payload, history_length)
         return self.message(payload)
 
@@ -100,12 +82,12 @@ class V03(V1):
 
     version = "0.3"
 
-    def _write(self, field: FieldDescriptor) -> Callable[[Any], Any]:
-        if field.enum_type is None:
-            return super()._write(field)
-        return NAMES.__getitem__ if field.enum_type.name == "TaskState" else _role
+    def message(self, value: Data) -> Json:
+        """Return any of our data in the dialect."""
+        document: Json = WRITERS_03[type(value)](value)
+        return document
 
-    def sent(self, task: a2a.Task, history_length: int | None) -> Json:
+    def sent(self, task: Task, history_length: int | None) -> Document:
         """Return the result of a send: the task itself."""
         return self.task(task, history_length)
 
@@ -114,66 +96,113 @@ class V03(V1):
         payload: Payload,
         history_length: int | None = None,
         *,
-        until: frozenset[int] = SETTLED,
-    ) -> Json:
+        until: frozenset[TaskState] = SETTLED,
+    ) -> Document:
         """Return the result of one event of a stream: the payload itself."""
-        result = self._payload(payload, history_length)
-        if isinstance(payload, a2a.TaskStatusUpdateEvent):
-            result["final"] = payload.status.state in until
-        return result
+        if isinstance(payload, TaskStatusUpdateEvent):
+            return {**self.message(payload), "final": payload.status.state in until}
+        return self._payload(payload, history_length)
 
     def error(self, error: Json) -> Json:
         """Return *error* unchanged."""
         return error
 
 
-def _base64(value: bytes) -> str:
-    return base64.b64encode(value).decode()
+def _present(**members: Any) -> Json:
+    """Return the members that are not empty."""
+    return {name: value for name, value in members.items() if value}
 
 
-def _role(role: int) -> str:
-    return "agent" if role == a2a.Role.ROLE_AGENT else "user"
+def _task(task: Task) -> Json:
+    return _present(
+        kind="task",
+        id=task.id,
+        contextId=task.context_id,
+        status=_status(task.status),
+        artifacts=[*map(_artifact, task.artifacts)],
+        history=[*map(_message, task.history)],
+        metadata=task.metadata,
+    )
 
 
-def _part(part: Json) -> Json:
+def _status(status: TaskStatus) -> Json:
+    message = None if status.message is None else _message(status.message)
+    return _present(state=NAMES[status.state], message=message, timestamp=status.timestamp)
+
+
+def _message(message: Message) -> Json:
+    return _present(
+        kind="message",
+        messageId=message.message_id,
+        contextId=message.context_id,
+        taskId=message.task_id,
+        role="agent" if message.role is Role.ROLE_AGENT else "user",
+        parts=[*map(_part, message.parts)],
+        metadata=message.metadata,
+        extensions=message.extensions,
+        referenceTaskIds=message.reference_task_ids,
+    )
+
+
+def _artifact(artifact: Artifact) -> Json:
+    return _present(
+        artifactId=artifact.artifact_id,
+        name=artifact.name,
+        description=artifact.description,
+        parts=[*map(_part, artifact.parts)],
+        metadata=artifact.metadata,
+        extensions=artifact.extensions,
+    )
+
+
+def _status_update(event: TaskStatusUpdateEvent) -> Json:
+    return {
+        "kind": "status-update",
+        "taskId": event.task_id,
+        "contextId": event.context_id,
+        "status": _status(event.status),
+        "final": event.status.state in SETTLED,
+        **_present(metadata=event.metadata),
+    }
+
+
+def _artifact_update(event: TaskArtifactUpdateEvent) -> Json:
+    return {
+        "kind": "artifact-update",
+        "taskId": event.task_id,
+        "contextId": event.context_id,
+        "artifact": _artifact(event.artifact),
+        "append": event.append,
+        **_present(lastChunk=event.last_chunk, metadata=event.metadata),
+    }
+
+
+def _part(part: Part) -> Json:
     """Convert a part to 0.3, where data must be objects; others are wrapped as the SDK does."""
-    metadata = part.get("metadata", {})
-    if "text" in part:
-        result: Json = {"kind": "text", "text": part["text"]}
-    elif "data" not in part:
-        result = {"kind": "file", "file": _file(part)}
-    elif isinstance(part["data"], dict):
-        result = {"kind": "data", "data": part["data"]}
+    metadata = part.metadata
+    if part.text is not UNSET:
+        result: Json = {"kind": "text", "text": part.text}
+    elif part.data is UNSET:
+        result = {"kind": "file", "file": file_03(part)}
+    elif isinstance(part.data, dict):
+        result = {"kind": "data", "data": part.data}
     else:
-        result = {"kind": "data", "data": {"value": part["data"]}}
+        result = {"kind": "data", "data": {"value": part.data}}
         metadata = {**metadata, "data_part_compat": True}
     return {**result, "metadata": metadata} if metadata else result
 
 
-def _file(part: Json) -> Json:
-    names = {"raw": "bytes", "url": "uri", "filename": "name", "mediaType": "mimeType"}
-    return {new: part[old] for old, new in names.items() if old in part}
+def file_03(part: Part) -> Json:
+    """Return the `file` object of a part in 0.3."""
+    content: Json = {"uri": part.url} if part.raw is UNSET else {"bytes": part.raw}
+    return {**content, **_present(name=part.filename, mimeType=part.media_type)}
 
 
-_WELL_KNOWN: dict[str, Callable[[Any], Any]] = {
-    "Struct": from_struct,
-    "Value": from_value,
-    "Timestamp": lambda value: value.ToJsonString(),
-}
-_FINAL = frozenset(NAMES[state] for state in SETTLED)
-
-V03.shapes = {
-    a2a.Part: _part,
-    a2a.Message: lambda body: {"kind": "message", **body},
-    a2a.Task: lambda body: {"kind": "task", **body},
-    a2a.TaskStatusUpdateEvent: lambda body: {
-        "kind": "status-update",
-        **body,
-        "final": body["status"]["state"] in _FINAL,
-    },
-    a2a.TaskArtifactUpdateEvent: lambda body: {
-        "kind": "artifact-update",
-        "append": False,
-        **body,
-    },
+WRITERS_03: dict[type[Data], Callable[[Any], Json]] = {
+    Part: _part,
+    Message: _message,
+    Artifact: _artifact,
+    Task: _task,
+    TaskStatusUpdateEvent: _status_update,
+    TaskArtifactUpdateEvent: _artifact_update,
 }

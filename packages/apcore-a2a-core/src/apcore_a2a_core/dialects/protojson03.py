@@ -5,22 +5,18 @@ have the types of TypeScript. Requests are accepted in both forms; results are P
 official Python SDK refuses members that it does not know.
 """
 
-from collections.abc import Callable
-from typing import Any, ClassVar, TypeAlias
+from typing import Any
 
-from a2a import types as a2a
 from a2a.utils.errors import JSON_RPC_ERROR_CODE_MAP
-from google.protobuf.descriptor import FieldDescriptor
-from google.protobuf.message import Message
+from msgspec import to_builtins
 
+from apcore_a2a_core.data import Data, Json, TaskState, TaskStatusUpdateEvent
 from apcore_a2a_core.records import Payload
 from apcore_a2a_core.schema import is_array, is_object
 from apcore_a2a_core.states import SETTLED
 
 from .decode import invalid
-from .encode import V1
-
-Json: TypeAlias = dict[str, Any]
+from .encode import V1, Document
 
 FILE_NAMES = {
     "fileWithUri": "uri",
@@ -124,36 +120,47 @@ class V03ProtoJson(V1):
     """The dialect of HTTP+JSON of A2A 0.3."""
 
     version = "0.3"
-    shapes: ClassVar[dict[type[Message], Callable[[Json], Json]]] = {}
 
-    def _write(self, field: FieldDescriptor) -> Callable[[Any], Any]:
-        write = super()._write(field)
-        if field.enum_type is None:
-            return write
-
-        def write_enum(value: int) -> str:
-            name: str = write(value)
-            return "TASK_STATE_CANCELLED" if name == "TASK_STATE_CANCELED" else name
-
-        return write_enum
+    def message(self, value: Data) -> Json:
+        """Return any of our data in the dialect."""
+        document: Json = to_builtins(value)
+        _adapt(document)
+        return document
 
     def event(
         self,
         payload: Payload,
         history_length: int | None = None,
         *,
-        until: frozenset[int] = SETTLED,
-    ) -> Json:
+        until: frozenset[TaskState] = SETTLED,
+    ) -> Document:
         """Return one event of a stream, which says of a status whether it is the last."""
-        result = super().event(payload, history_length)
-        if isinstance(payload, a2a.TaskStatusUpdateEvent):
-            result["statusUpdate"]["final"] = payload.status.state in until
-        return result
+        if isinstance(payload, TaskStatusUpdateEvent):
+            is_final = payload.status.state in until
+            return {"statusUpdate": {**self.message(payload), "final": is_final}}
+        return super().event(payload, history_length)
 
     def error(self, error: Json) -> Json:
         """Return a JSON-RPC error with the name of its type: one SDK reads this, one the code."""
         kind = ERROR_TYPES.get(error["code"])
         return {**error, "type": kind} if kind else error
+
+
+def _adapt(document: Json) -> None:
+    """Convert a task or an event from 1.0, in place."""
+    for artifact in [*document.get("artifacts", ()), *_member(document, "artifact")]:
+        artifact["parts"] = [*map(_part, artifact.get("parts", ()))]
+    for status in _member(document, "status"):
+        if status.get("state") == TaskState.TASK_STATE_CANCELED:
+            status["state"] = "TASK_STATE_CANCELLED"
+        if "message" in status:
+            status["message"] = _message(status["message"])
+    if "history" in document:
+        document["history"] = [*map(_message, document["history"])]
+
+
+def _member(document: Json, name: str) -> list[Json]:
+    return [document[name]] if name in document else []
 
 
 def _part(part: Json) -> Json:
@@ -184,9 +191,6 @@ def _file(part: Json) -> Json:
 
 
 def _message(body: Json) -> Json:
-    """Rename the parts, and omit members that the protocol buffers of 0.3 do not have."""
+    """Convert the parts, and omit members that the protocol buffers of 0.3 do not have."""
     known = {name: item for name, item in body.items() if name in MESSAGE_FIELDS}
-    return {**known, "content": body.get("parts", [])}
-
-
-V03ProtoJson.shapes = {a2a.Part: _part, a2a.Message: _message}
+    return {**known, "content": [*map(_part, body.get("parts", ()))]}

@@ -76,10 +76,8 @@ class Metrics:
         status = after.task.status
         self._tasks.labels(NAMES[status.state]).inc()
         if before is not None and before.task.status.state == WORKING and status.state in TERMINAL:
-            started = before.task.status.timestamp.ToNanoseconds()
             # negative if the task was started by another replica whose clock is ahead
-            seconds = (status.timestamp.ToNanoseconds() - started) / 1e9
-            self._seconds.observe(max(seconds, 0))
+            self._seconds.observe(max(after.status_at - before.status_at, 0))
 
     def on_response(self, status: int) -> None:
         """Count the response to a request."""

@@ -13,14 +13,16 @@ from a2a.server.request_handlers.request_handler import RequestHandler
 from a2a.types import (
     AgentCard,
     ListTaskPushNotificationConfigsResponse,
-    ListTasksResponse,
-    Task,
     TaskPushNotificationConfig,
 )
 from a2a.utils.errors import InvalidParamsError
+from apcore_a2a_core import to_sdk
+from apcore_a2a_core.data import ListTasksResponse, Task
 from apcore_a2a_core.records import shortened
+from apcore_a2a_core.values import size_of
 from google.protobuf.empty_pb2 import Empty
-from google.protobuf.json_format import ParseDict
+from google.protobuf.json_format import Error as ParseError
+from google.protobuf.json_format import MessageToDict, ParseDict
 from google.protobuf.message import Message
 from starlette.applications import Starlette
 
@@ -28,9 +30,8 @@ from apcore_a2a_server.engine.clients import Caller, Connection
 from apcore_a2a_server.engine.handler import Handler
 from apcore_a2a_server.modules.threads import large_values
 
-from .operations import DIALECT_1, Params, call, history_length, read_params
-
-LARGE_REQUEST = 64 * 1024  # bytes
+from .http import LARGE_BODY
+from .operations import call, history_length, read_params
 
 CALLER = "apcore_a2a.caller"
 """Key of the caller in the state of a `ServerCallContext`, if a binding of ours has set it."""
@@ -49,7 +50,7 @@ def _unary_method(name: str, response_type: type[Message] = Empty) -> Any:
             params = await _read(name, message)
             result = await call(name, params, self.handler, caller)
             if isinstance(result, Task | ListTasksResponse):
-                return _adapted(result, params)
+                return await _adapted(result, params)
             return ParseDict(result, response_type(), ignore_unknown_fields=True)
 
     return method
@@ -67,7 +68,7 @@ def _stream_method(name: str) -> Any:
             async with aclosing(events):
                 async for event in events:
                     if event is not None:  # the SDK has its own keep-alives
-                        yield _adapted(event.payload, params)
+                        yield await _adapted(event.payload, params)
 
     return method
 
@@ -119,37 +120,37 @@ def request_handler(app: Starlette) -> SdkRequestHandler:
     return SdkRequestHandler(app.state.agent.handler)
 
 
-async def _read(method: str, message: Message) -> Params:
+async def _read(method: str, message: Message) -> Any:
     """Check a request in the SDK's types, as if it had come as JSON; a large one in a thread.
 
     Raises:
         InvalidParamsError: It is invalid.
     """
-    if message.ByteSize() > LARGE_REQUEST:
+    if message.ByteSize() > LARGE_BODY:
         return await large_values.call(_checked, method, message)
     return _checked(method, message)
 
 
-def _checked(method: str, message: Message) -> Params:
+def _checked(method: str, message: Message) -> Any:
     try:
-        document = DIALECT_1.message(message)
-    except (KeyError, ValueError):
-        reason = "a state or role is unknown, or a time is out of range"
+        document = MessageToDict(message)
+    except (ParseError, ValueError):
+        reason = "a number is not finite, or a time is out of range"
         raise InvalidParamsError(f"Invalid params: {reason}") from None
     return read_params(method, document)
 
 
-def _adapted(result: Any, params: Params) -> Any:
-    """Return the result with the history and artifacts that the request asks for (§3.2.4)."""
+async def _adapted(result: Any, params: Any) -> Any:
+    """Return the result in the SDK's types, as the request asks for it (§3.2.4)."""
     length = history_length(params)
     if isinstance(result, Task):
-        return shortened(result, length)
-    if isinstance(result, ListTasksResponse):
-        artifacts = params.message.include_artifacts
-        tasks = [shortened(task, length, artifacts=artifacts) for task in result.tasks]
-        del result.tasks[:]
-        result.tasks.extend(tasks)
-    return result
+        result = shortened(result, length)
+    elif isinstance(result, ListTasksResponse):
+        artifacts = params.include_artifacts
+        result.tasks = [shortened(task, length, artifacts=artifacts) for task in result.tasks]
+    if size_of(result) > LARGE_BODY:
+        return await large_values.call(to_sdk, result)
+    return to_sdk(result)
 
 
 @contextmanager

@@ -8,7 +8,8 @@ from typing import Any, TypeAlias, TypeVar
 
 from a2a.utils.errors import A2AError
 from apcore_a2a_core import EXTENSION_URI, ErrorMapper
-from apcore_a2a_core.dialects import BodySizeError
+from apcore_a2a_core.data import Task, TaskArtifactUpdateEvent
+from apcore_a2a_core.dialects import BodySizeError, Document
 from apcore_a2a_core.values import dump_json
 from starlette.types import Message, Receive, Scope, Send
 
@@ -169,7 +170,7 @@ async def send_events(
     send: Send,
     connection: Connection,
     events: Events,
-    encode: Callable[[Payload], dict[str, Any]],
+    encode: Callable[[Payload], Document],
 ) -> None:
     """Send server-sent events until they end or the client disconnects (WHATWG HTML §9.2).
 
@@ -188,16 +189,35 @@ async def send_events(
             async for event in events:
                 body = KEEP_ALIVE
                 if event is not None:
-                    document = await _dump(encode, event.payload)
+                    document = await dump(encode, event.payload)
                     body = b"id: %d\ndata: %s\n\n" % (event.version, document)
                 await send({"type": "http.response.body", "body": body, "more_body": True})
         await send({"type": "http.response.body", "body": b""})
 
 
-async def _dump(encode: Callable[[Payload], dict[str, Any]], payload: Payload) -> bytes:
-    if payload.ByteSize() > LARGE_BODY:
+MANY_PARTS = 1000
+"""Parts from which on a task takes some milliseconds to convert to 0.3."""
+
+
+async def dump(encode: Callable[[Payload], Document], payload: Payload) -> bytes:
+    """Return a task or an event as JSON, converted in a thread if it has many parts.
+
+    Args:
+        encode: Converts it to a dialect.
+        payload: The task or the event.
+    """
+    if _part_count(payload) > MANY_PARTS:
         return await large_values.call(lambda: dump_json(encode(payload)))
     return dump_json(encode(payload))
+
+
+def _part_count(payload: Payload) -> int:
+    if isinstance(payload, Task):
+        parts = [each.parts for each in payload.artifacts] + [
+            each.parts for each in payload.history
+        ]
+        return sum(map(len, parts))
+    return len(payload.artifact.parts) if isinstance(payload, TaskArtifactUpdateEvent) else 0
 
 
 class Endpoint(ABC):

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from a2a import types as a2a
 from a2a.utils.errors import InvalidParamsError, TaskNotFoundError, UnsupportedOperationError
+from apcore_a2a_core.data import Message, Part, SendMessageRequest
 from apcore_a2a_core.dialects import invalid
 from apcore_a2a_core.states import INPUT_REQUIRED, NAMES, PAUSED
 from apcore_a2a_core.values import is_large
@@ -43,7 +43,7 @@ class Admission:
     default_skill: str | None = None
     max_parts: int = 1000
 
-    async def check_access(self, request: a2a.SendMessageRequest, caller: Caller) -> None:
+    async def check_access(self, request: SendMessageRequest, caller: Caller) -> None:
         """Refuse a caller who may not call the skill, as if the task did not exist.
 
         apcore checks access for every call that reaches it. This check is for requests that are
@@ -70,7 +70,7 @@ class Admission:
         return record
 
     async def find_task(
-        self, request: a2a.SendMessageRequest, caller: Caller, version: Version
+        self, request: SendMessageRequest, caller: Caller, version: Version
     ) -> TaskRecord | None:
         """Return the task that the message belongs to; None if it starts a new task.
 
@@ -99,18 +99,16 @@ class Admission:
 
     async def new_call(
         self,
-        request: a2a.SendMessageRequest,
+        request: SendMessageRequest,
         caller: Caller,
-        json_parts: Sequence[Any] | None,
         *,
         streaming: bool,
     ) -> Call:
         """Return the call of a new task, and set the message's task and context ids.
 
         Args:
-            request: The request in the SDK's types.
+            request: The request.
             caller: The sender of the request.
-            json_parts: The message's parts in their original JSON, where integers are exact.
             streaming: Whether to call the module's `stream` method.
 
         Raises:
@@ -122,7 +120,7 @@ class Admission:
         if not skill_id:
             raise InvalidParamsError("Missing required parameter: metadata.skillId")
         skill, message = self.setup.skills.get(skill_id), request.message
-        inputs, other_parts = await self._split(json_parts or message.parts, skill)
+        inputs, other_parts = await self._split(message.parts, skill)
         has_history, key = bool(message.context_id), idempotency_key(request, caller.headers)
         message.task_id = new_id()
         message.context_id = message.context_id or new_id()
@@ -134,9 +132,8 @@ class Admission:
     async def resumed(
         self,
         record: TaskRecord,
-        request: a2a.SendMessageRequest,
+        request: SendMessageRequest,
         caller: Caller,
-        json_parts: Sequence[Any] | None,
         *,
         streaming: bool,
     ) -> tuple[Call, Pause]:
@@ -156,21 +153,21 @@ class Admission:
         inputs, other_parts = pause.inputs, pause.parts
         if pause.question is not None:
             # the module runs again from its beginning, so it needs its earlier inputs too
-            added_inputs, other_parts = await self._split(json_parts or message.parts, skill)
+            added_inputs, other_parts = await self._split(message.parts, skill)
             inputs = {**inputs, **added_inputs}
         detached = is_detached(request, streaming)
         # the approvals and the token take effect only if the answer is a yes
         call = Call(skill, inputs, message, caller, streaming, other_parts, True, detached)
         return replace(call, approvals=pause.approved(), token=pause.token), pause
 
-    async def _split(self, parts: Sequence[Any], skill: Skill) -> tuple[dict[str, Any], list[Any]]:
+    async def _split(self, parts: Sequence[Part], skill: Skill) -> tuple[dict[str, Any], list[Any]]:
         """Split parts into the inputs of *skill* and other parts, these as JSON."""
         converter = self.setup.converter
-        if is_large(parts):
+        if is_large([part.data for part in parts]):
             return await large_values.call(split_parts, converter, parts, skill)
         return split_parts(converter, parts, skill)
 
-    def _check_message(self, message: a2a.Message) -> None:
+    def _check_message(self, message: Message) -> None:
         if not message.parts:
             raise InvalidParamsError("Message must contain at least one Part")
         if len(message.parts) > self.max_parts:
@@ -183,7 +180,7 @@ class Admission:
         message.message_id = message.message_id or new_id()
 
 
-def _skill_of(request: a2a.SendMessageRequest, caller: Caller) -> str | None:
+def _skill_of(request: SendMessageRequest, caller: Caller) -> str | None:
     """Return the skill that a message names, or that of its tenant.
 
     Raises:
@@ -197,7 +194,7 @@ def _skill_of(request: a2a.SendMessageRequest, caller: Caller) -> str | None:
     return caller.tenant.skill_id
 
 
-def _check_resumable(record: TaskRecord, message: a2a.Message, skill_id: str | None) -> None:
+def _check_resumable(record: TaskRecord, message: Message, skill_id: str | None) -> None:
     """Raise the error for a message that its task cannot accept now."""
     if message.context_id not in ("", record.task.context_id):
         raise InvalidParamsError("The task belongs to another context; omit contextId")

@@ -5,11 +5,12 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from a2a import types as a2a
 from a2a.utils.errors import ContentTypeNotSupportedError, InvalidParamsError
 from apcore import Identity
 from apcore_a2a_core import PartConverter
+from apcore_a2a_core.data import Message
 from apcore_a2a_core.records import LARGE_MESSAGE
+from apcore_a2a_core.values import size_of
 
 from apcore_a2a_server.modules.approval import Approvals
 from apcore_a2a_server.modules.skills import Skill
@@ -41,7 +42,7 @@ class Call:
 
     skill: Skill
     inputs: dict[str, Any]
-    message: a2a.Message
+    message: Message
     caller: Caller
     streaming: bool = False
     other_parts: Sequence[Any] = ()
@@ -88,7 +89,7 @@ def pack(call: Call, converter: PartConverter) -> bytes | None:
         "done": call.approvals.done,
         "token": call.token,
     }
-    if call.message.ByteSize() >= LARGE_MESSAGE and _has_inputs(call, converter):
+    if size_of(call.message) >= LARGE_MESSAGE and _has_inputs(call, converter):
         document |= {"inputs": None, "rest": None, "message": call.message.message_id}
     try:
         return json.dumps(document).encode()
@@ -97,13 +98,10 @@ def pack(call: Call, converter: PartConverter) -> bytes | None:
 
 
 def _has_inputs(call: Call, converter: PartConverter) -> bool:
-    """Return whether the call's message as it is stored gives the same inputs and other parts.
+    """Return whether the call's message gives the same inputs and other parts.
 
-    Inputs of an answer are added to others. Data may come back with other numbers, which
-    protobuf rounds, and with its members in another order.
+    It does not if it is an answer, whose inputs are added to earlier ones.
     """
-    if any(part.HasField("data") or part.HasField("metadata") for part in call.message.parts):
-        return False
     try:
         found = split_parts(converter, call.message.parts, call.skill)
     except (InvalidParamsError, ContentTypeNotSupportedError):
@@ -131,7 +129,7 @@ def unpack(packed_call: bytes, skill: Skill, record: TaskRecord, converter: Part
     return Call(
         skill,
         inputs,
-        a2a.Message(task_id=task.id, context_id=task.context_id),
+        Message(task_id=task.id, context_id=task.context_id),
         Caller(principal, identity, tenant=tenant, client=principal),
         streaming=document["streaming"],
         other_parts=other_parts,

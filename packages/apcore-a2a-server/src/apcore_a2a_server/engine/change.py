@@ -9,10 +9,17 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from a2a import types as a2a
-from apcore_a2a_core import to_value
+from apcore_a2a_core.data import (
+    Artifact,
+    Message,
+    TaskArtifactUpdateEvent,
+    TaskState,
+    TaskStatus,
+    TaskStatusUpdateEvent,
+)
 from apcore_a2a_core.records import trim
 from apcore_a2a_core.states import NAMES, TRANSITIONS, WORKING
+from msgspec import structs
 
 from apcore_a2a_server.errors import InvalidStateTransitionError, StaleTaskError
 from apcore_a2a_server.modules.tenants import principal_and_tenant
@@ -29,7 +36,10 @@ class Update(Protocol):
     """A change of a task that results in one event."""
 
     def apply(self, record: TaskRecord) -> Payload:
-        """Change the task of *record* in place; return the event for the change."""
+        """Give the task of *record* new members; return the event for the change.
+
+        Readers may hold the old members: they are replaced, not changed.
+        """
         ...
 
 
@@ -45,13 +55,13 @@ class NewState:
         deadline: Time at which a paused task expires, in seconds since the epoch.
     """
 
-    state: a2a.TaskState
-    message: a2a.Message | None = None
-    received: a2a.Message | None = None
+    state: TaskState
+    message: Message | None = None
+    received: Message | None = None
     resume: bytes | None = None
     deadline: float | None = None
 
-    def apply(self, record: TaskRecord) -> a2a.TaskStatusUpdateEvent:
+    def apply(self, record: TaskRecord) -> TaskStatusUpdateEvent:
         """Make the transition.
 
         Raises:
@@ -70,13 +80,13 @@ class NewState:
 class NewParts:
     """Parts of the task's artifact: they replace it, or with `append` are added to it."""
 
-    artifact: a2a.Artifact
+    artifact: Artifact
     append: bool = False
     last: bool = False
 
-    def apply(self, record: TaskRecord) -> a2a.TaskArtifactUpdateEvent:
+    def apply(self, record: TaskRecord) -> TaskArtifactUpdateEvent:
         """Add the parts."""
-        artifact_update = a2a.TaskArtifactUpdateEvent(
+        artifact_update = TaskArtifactUpdateEvent(
             task_id=record.task.id,
             context_id=record.task.context_id,
             artifact=self.artifact,
@@ -91,31 +101,30 @@ class NewParts:
 class Restart:
     """A new run of a working task after failover; it drops the artifacts of the earlier run."""
 
-    message: a2a.Message
+    message: Message
     resume: bytes | None
 
-    def apply(self, record: TaskRecord) -> a2a.TaskStatusUpdateEvent:
+    def apply(self, record: TaskRecord) -> TaskStatusUpdateEvent:
         """Drop the artifacts, put the message into the status, and tell readers to start over."""
-        del record.task.artifacts[:]
+        record.task.artifacts = []
         event = set_status(record, NewState(WORKING, self.message, resume=self.resume))
-        event.metadata.update({"apcore": {"restarted": True}})
+        event.metadata = {"apcore": {"restarted": True}}
         return event
 
 
-def set_status(record: TaskRecord, update: NewState) -> a2a.TaskStatusUpdateEvent:
+def set_status(record: TaskRecord, update: NewState) -> TaskStatusUpdateEvent:
     """Set the task's status, and move the messages before it into the history."""
     task = record.task
-    status = a2a.TaskStatus(state=update.state, message=update.message, timestamp=now())
+    status = TaskStatus(state=update.state, message=update.message, timestamp=now())
     if "apcore" in task.metadata:
         append_state_history(record)
-    if task.status.HasField("message"):
-        task.history.append(task.status.message)
-    if update.received is not None:
-        task.history.append(update.received)
+    added = [message for message in (task.status.message, update.received) if message is not None]
+    if added:
+        task.history = [*task.history, *added]
     record.messages += (update.received is not None) + (update.message is not None)
-    task.status.CopyFrom(status)
+    task.status = status
     record.resume, record.deadline = update.resume, update.deadline
-    return a2a.TaskStatusUpdateEvent(task_id=task.id, context_id=task.context_id, status=status)
+    return TaskStatusUpdateEvent(task_id=task.id, context_id=task.context_id, status=status)
 
 
 MAX_STATE_HISTORY = 100
@@ -124,18 +133,20 @@ MAX_STATE_HISTORY = 100
 
 def append_state_history(record: TaskRecord) -> None:
     """Add the current status, which is about to be replaced, to the task's state history."""
-    status, apcore_metadata = record.task.status, record.task.metadata.fields["apcore"]
+    status, metadata = record.task.status, record.task.metadata
     principal, _ = principal_and_tenant(record.owner, record.skill)
     former_state: dict[str, object] = {
         "state": NAMES[status.state],
-        "timestamp": status.timestamp.ToJsonString(),
+        "timestamp": status.timestamp,
         "principal": principal,
     }
-    if status.message.parts:
-        former_state["message"] = status.message.parts[0].text
-    state_history = apcore_metadata.struct_value.fields["stateHistory"].list_value
-    state_history.values.append(to_value(former_state))
-    del state_history.values[:-MAX_STATE_HISTORY]
+    if status.message is not None and status.message.parts:
+        former_state["message"] = status.message.parts[0].text or ""
+    state_history = [*metadata["apcore"].get("stateHistory", ()), former_state]
+    state_history = state_history[-MAX_STATE_HISTORY:]
+    record.task.metadata = metadata | {
+        "apcore": {**metadata["apcore"], "stateHistory": state_history}
+    }
 
 
 MAX_CHANGE_ATTEMPTS = 10
@@ -158,8 +169,7 @@ async def create(
         RepeatedError: The idempotency key already belongs to the same message.
         KeyReusedError: The idempotency key already belongs to another message.
     """
-    submitted = a2a.Task()
-    submitted.CopyFrom(record.task)
+    submitted = structs.replace(record.task)
     record.messages = len(submitted.history)
     working = NewState(WORKING, resume=record.resume).apply(record)
     webhooks = () if webhook is None else (webhook,)
@@ -170,7 +180,7 @@ async def change(
     tasks: LiveTasks,
     task_id: str,
     *updates: Update,
-    expect: Collection[a2a.TaskState],
+    expect: Collection[TaskState],
     pause: bytes | None = None,
     lease: Lease | None = None,
     webhook: Webhook | None = None,
@@ -205,10 +215,10 @@ async def change(
             is_stale = lease not in (live_task.lease, None) or pause not in (None, current.resume)
             if is_stale or current.task.status.state not in expect:
                 raise StaleTaskError
-            new_record = _successor(current, updates)
+            new_record = _successor(current, len(updates))
             payloads = [update.apply(new_record) for update in updates]
             # a run that is started again may be started once more, from the same message
-            if not is_restart:
+            if not is_restart and new_record.task.history is not current.task.history:
                 trim(new_record.task, tasks.max_history)
             try:
                 await tasks.write(live_task, new_record, payloads, webhook, restart=is_restart)
@@ -218,14 +228,12 @@ async def change(
     raise StaleTaskError
 
 
-def _successor(record: TaskRecord, updates: tuple[Update, ...]) -> TaskRecord:
-    """Return the record to apply *updates* to, with the version after them.
+def _successor(record: TaskRecord, updates: int) -> TaskRecord:
+    """Return the record to apply that many updates to, with the version after them.
 
-    Its task is a copy, since readers may hold the current one. Appended parts are the exception:
-    copying a growing artifact for each chunk would cost quadratic time.
+    Its task is another object with the same members, since readers may hold the current one. Parts
+    are appended to the same list: copying a growing artifact for each chunk would cost quadratic
+    time.
     """
-    task = record.task
-    if not all(isinstance(update, NewParts) and update.append for update in updates):
-        task = a2a.Task()
-        task.CopyFrom(record.task)
-    return replace(record, task=task, version=record.version + len(updates))
+    task = structs.replace(record.task)
+    return replace(record, task=task, version=record.version + updates)

@@ -6,8 +6,8 @@ from collections.abc import Collection
 from contextlib import suppress
 from functools import partial
 
-from a2a import types as a2a
 from a2a.utils.errors import InternalError, UnsupportedOperationError
+from apcore_a2a_core.data import Message, TaskState
 from apcore_a2a_core.dialects import invalid
 from apcore_a2a_core.states import CANCELED, FAILED, INPUT_REQUIRED, OPEN, PAUSED, WORKING
 
@@ -132,7 +132,7 @@ class Engine:
         Raises:
             StaleTaskError: The task has ended.
         """
-        reply_to = a2a.Message(task_id=record.task.id, context_id=record.task.context_id)
+        reply_to = Message(task_id=record.task.id, context_id=record.task.context_id)
         await self._end_task(reply_to, CANCELED, "Canceled by client", OPEN)
         self.expiries.cancel(record.task.id)
 
@@ -251,16 +251,16 @@ class Engine:
             ending = self._end_task(run.call.message, FAILED, "Internal error")
             self._background.start(ending, f"Failing task {task_id}")
 
-    async def _end_run(self, run: Run, state: a2a.TaskState, text: str) -> None:
+    async def _end_run(self, run: Run, state: TaskState, text: str) -> None:
         with suppress(StaleTaskError):  # it has just ended
             await self._end_task(run.call.message, state, text)
 
     async def _end_task(
         self,
-        reply_to: a2a.Message,
-        state: a2a.TaskState,
+        reply_to: Message,
+        state: TaskState,
         text: str,
-        expect: Collection[a2a.TaskState] = (WORKING,),
+        expect: Collection[TaskState] = (WORKING,),
     ) -> None:
         """End a task, then its run: a run that is stopped first could still change the task."""
         transition = NewState(state, agent_message(reply_to, text))

@@ -3,12 +3,12 @@
 import logging
 from contextlib import suppress
 
-from a2a import types as a2a
 from a2a.utils.errors import (
     ContentTypeNotSupportedError,
     InvalidParamsError,
     MethodNotFoundError,
 )
+from apcore_a2a_core.data import Message
 from apcore_a2a_core.states import FAILED, PAUSED, WORKING
 
 from apcore_a2a_server.errors import StaleTaskError
@@ -56,7 +56,7 @@ class Recovery:
         """
         record, lease = claim.record, claim.lease
         task_id, live_tasks = record.task.id, self._setup.tasks
-        reply_to = a2a.Message(task_id=task_id, context_id=record.task.context_id)
+        reply_to = Message(task_id=task_id, context_id=record.task.context_id)
         if record.task.status.state in PAUSED:
             await self._engine.expiries.expire(reply_to, Pause.unpack(record.resume or b""))
             return

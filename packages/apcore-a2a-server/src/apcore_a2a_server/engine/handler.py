@@ -5,15 +5,22 @@ Streams carry the versions of events. The SDK's `RequestHandler` has no place fo
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeAlias
 
-from a2a import types as a2a
 from a2a.utils import errors
+from apcore_a2a_core.data import (
+    ListTasksRequest,
+    ListTasksResponse,
+    SendMessageRequest,
+    Task,
+    TaskState,
+)
 from apcore_a2a_core.dialects import invalid
+from apcore_a2a_core.records import seconds_of
 from apcore_a2a_core.states import NAMES, PAUSED, TERMINAL
 
 from apcore_a2a_server.errors import StaleTaskError, TooMuchError
@@ -48,16 +55,14 @@ class Request:
     """A decoded request.
 
     Attributes:
-        message: The request in the SDK's types, such as `a2a.types.GetTaskRequest`.
+        message: The params, such as a `GetTaskRequest`.
         caller: The sender of the request.
-        parts: The parts of a message in their original JSON, where integers are exact.
         last_event_id: The version of the last event that the client has, when it resumes a stream.
         version: The protocol version of the request.
     """
 
     message: Any
     caller: Caller
-    parts: Sequence[Any] | None = None
     last_event_id: int | None = None
     version: Version = "1.0"
 
@@ -109,14 +114,14 @@ class Handler:
         Raises:
             A2AError: The message is refused.
         """
-        params: a2a.SendMessageRequest = request.message
-        caller, parts = request.caller, request.parts
-        has_config = params.configuration.HasField("task_push_notification_config")
-        push = self._push_configs() if has_config else None
+        params: SendMessageRequest = request.message
+        caller = request.caller
+        config = params.configuration.task_push_notification_config
+        push = None if config is None else self._push_configs()
         record = await self.admission.find_task(params, caller, request.version)
         if record is None:
             try:
-                call = await self.admission.new_call(params, caller, parts, streaming=streaming)
+                call = await self.admission.new_call(params, caller, streaming=streaming)
                 webhook = await self._webhook(push, request)
                 with self._watching(call):
                     return await self.engine.start(replace(call, webhook=webhook))
@@ -130,7 +135,7 @@ class Handler:
             # a late answer: its client gets the task as it is, from its last event on
             await self.engine.add_webhook(record.task.id, webhook)
             return Ticket(record.task.id, record.version - 1)
-        resumed = self.admission.resumed(record, params, caller, parts, streaming=streaming)
+        resumed = self.admission.resumed(record, params, caller, streaming=streaming)
         call, pause = await resumed
         resuming = self.engine.resume(record, replace(call, webhook=webhook), pause)
         with self._watching(call):
@@ -149,7 +154,7 @@ class Handler:
             self.watchers.enter(call.message.task_id, call.caller.connection)
             raise
 
-    async def send(self, request: Request) -> a2a.Task:
+    async def send(self, request: Request) -> Task:
         """Send a message (§3.1.1); return its task when it has ended or paused.
 
         With `return_immediately`, return the task at once.
@@ -213,24 +218,24 @@ class Handler:
         except errors.UnsupportedOperationError:
             return ending(await self.admission.own_task(request.message.id, request.caller))
 
-    async def get(self, request: Request) -> a2a.Task:
+    async def get(self, request: Request) -> Task:
         """Return the task as it is now (§3.1.3, FR-TSK-004)."""
         return await self._task(request.message.id, request)
 
-    async def list(self, request: Request) -> a2a.ListTasksResponse:
+    async def list(self, request: Request) -> ListTasksResponse:
         """Return a page of the caller's tasks, latest status first (§3.1.4)."""
-        params: a2a.ListTasksRequest = request.message
-        page_size = params.page_size if params.HasField("page_size") else DEFAULT_PAGE_SIZE
+        params: ListTasksRequest = request.message
+        page_size = DEFAULT_PAGE_SIZE if params.page_size is None else params.page_size
         if not 1 <= page_size <= MAX_PAGE_SIZE:
             raise invalid("params.pageSize", f"must be from 1 to {MAX_PAGE_SIZE}")
         return await self._page(request, page_size, "updated")
 
-    async def list_created(self, request: Request) -> a2a.ListTasksResponse:
+    async def list_created(self, request: Request) -> ListTasksResponse:
         """Return a page of the caller's tasks, newest first: `tasks/list` (FR-TSK-006)."""
         page_size = min(request.message.page_size or DEFAULT_PAGE_SIZE, MAX_CREATED_PAGE_SIZE)
         return await self._page(request, page_size, "created")
 
-    async def cancel(self, request: Request) -> a2a.Task:
+    async def cancel(self, request: Request) -> Task:
         """Cancel a task that has not ended (§3.1.5, FR-TSK-005).
 
         Raises:
@@ -280,25 +285,24 @@ class Handler:
             return None
         return await push.requested(request.message, request.version, request.caller.principal)
 
-    async def _task(self, task_id: str, request: Request) -> a2a.Task:
+    async def _task(self, task_id: str, request: Request) -> Task:
         return (await self.admission.own_task(task_id, request.caller)).task
 
-    async def _page(self, request: Request, size: int, order: Order) -> a2a.ListTasksResponse:
-        params: a2a.ListTasksRequest = request.message
-        updated_after = params.status_timestamp_after
+    async def _page(self, request: Request, size: int, order: Order) -> ListTasksResponse:
+        params: ListTasksRequest = request.message
         query = Query(
             owner=request.caller.owner,
             context_id=params.context_id,
-            state=params.status or None,
-            after=updated_after.seconds + updated_after.nanos / 1e9,
+            state=None if params.status is TaskState.TASK_STATE_UNSPECIFIED else params.status,
+            after=seconds_of(params.status_timestamp_after),
             order=order,
             cursor=params.page_token or None,
             limit=size,
         )
         page = await self.tasks.store.query(query)
-        return a2a.ListTasksResponse(
+        return ListTasksResponse(
             tasks=[record.task for record in page.records],
-            next_page_token=page.next_cursor,
+            next_page_token=page.next_cursor or "",
             page_size=size,
             total_size=page.total,
         )

@@ -2,17 +2,16 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from hashlib import sha256
-from time import time_ns
 from typing import Any
 from uuid import uuid4
 
-from a2a import types as a2a
-from a2a.types import SendMessageRequest
 from a2a.utils.errors import ContentTypeNotSupportedError, InvalidParamsError
-from apcore_a2a_core import MediaTypeError, PartConverter, PartError, from_value, narrow
-from apcore_a2a_core.dialects import V1, Json, decode, invalid
-from google.protobuf.timestamp_pb2 import Timestamp
+from apcore_a2a_core import MediaTypeError, PartConverter, PartError
+from apcore_a2a_core.data import Message, Part, Role, SendMessageRequest, Timestamp
+from apcore_a2a_core.dialects import invalid
+from msgspec import json, to_builtins
 
 from apcore_a2a_server.modules.skills import Skill
 from apcore_a2a_server.store import SendKey
@@ -39,54 +38,26 @@ def now() -> Timestamp:
         ```python
         from apcore_a2a_server.engine.messages import now
 
-        print(now().nanos % 1_000_000)
-        #> 0
+        print(len(now()), now()[-1])
+        #> 24 Z
         ```
     """
-    seconds, nanos = divmod(time_ns(), 1_000_000_000)
-    return Timestamp(seconds=seconds, nanos=nanos - nanos % 1_000_000)
+    return Timestamp(datetime.now(UTC).isoformat(timespec="milliseconds")[:-6] + "Z")
 
 
-def agent_message(reply_to: a2a.Message, *parts: str | a2a.Part) -> a2a.Message:
+def agent_message(reply_to: Message, *parts: str | Part) -> Message:
     """Return a message of the agent in the task and context of *reply_to*."""
-    return a2a.Message(
+    return Message(
         message_id=new_id(),
         task_id=reply_to.task_id,
         context_id=reply_to.context_id,
-        role=a2a.Role.ROLE_AGENT,
-        parts=[a2a.Part(text=part) if isinstance(part, str) else part for part in parts],
+        role=Role.ROLE_AGENT,
+        parts=[Part(text=part) if isinstance(part, str) else part for part in parts],
     )
 
 
-DIALECT = V1()
-"""The dialect in which modules see messages and parts."""
-
-
-def as_json(part: Mapping[str, Any] | a2a.Part) -> Json:
-    """Return a part in the JSON of A2A 1.0; its numbers stay exact.
-
-    Args:
-        part: A part in the JSON of either dialect, or in the SDK's type.
-
-    Example:
-        ```python
-        from apcore_a2a_server.engine.messages import as_json
-
-        print(as_json({"kind": "file", "file": {"bytes": "aGk=", "name": "a.txt"}}))
-        #> {'raw': 'aGk=', 'filename': 'a.txt'}
-        ```
-    """
-    if isinstance(part, a2a.Part):
-        return DIALECT.message(part)
-    document = DIALECT.message(decode(a2a.Part, part))
-    metadata: Json = part.get("metadata") or {}
-    if "data" in document and metadata.get("data_part_compat") is not True:
-        document["data"] = narrow(part["data"])  # protobuf has made all numbers floats
-    return document
-
-
 def split_parts(
-    converter: PartConverter, parts: Sequence[Any], skill: Skill
+    converter: PartConverter, parts: Sequence[Part], skill: Skill
 ) -> tuple[dict[str, Any], list[Any]]:
     """Split the parts of a message into the inputs of *skill* and other parts, these as JSON.
 
@@ -101,7 +72,7 @@ def split_parts(
     except PartError as error:
         raise InvalidParamsError(str(error)) from None
     inputs = content if isinstance(content, dict) else {"text": content}
-    return inputs, [as_json(part) for part in other_parts]
+    return inputs, [to_builtins(part) for part in other_parts]
 
 
 KEY_PATTERN = re.compile(r"[\x21-\x7e]{1,256}")
@@ -123,8 +94,8 @@ def idempotency_key(request: SendMessageRequest, headers: Mapping[str, str]) -> 
     """
     message = request.message
     text: object = headers.get("idempotency-key")
-    if "idempotencyKey" in message.metadata.fields:
-        text = from_value(message.metadata.fields["idempotencyKey"])
+    if "idempotencyKey" in message.metadata:
+        text = message.metadata["idempotencyKey"]
     if text is None:
         return None
     if not isinstance(text, str) or not KEY_PATTERN.fullmatch(text):
@@ -132,7 +103,7 @@ def idempotency_key(request: SendMessageRequest, headers: Mapping[str, str]) -> 
     target = [message.context_id, message.task_id, named_skill(request) or ""]
     digest = sha256("\0".join(target).encode())
     for message_part in message.parts:
-        digest.update(message_part.SerializeToString(deterministic=True))
+        digest.update(json.encode(message_part, order="sorted"))
     return SendKey(text, digest.digest())
 
 
@@ -143,8 +114,8 @@ def named_skill(request: SendMessageRequest) -> str | None:
         InvalidParamsError: The skill id is not a string.
     """
     for metadata in (request.metadata, request.message.metadata):
-        if "skillId" in metadata.fields:
-            skill_id = from_value(metadata.fields["skillId"])
+        if "skillId" in metadata:
+            skill_id = metadata["skillId"]
             if not isinstance(skill_id, str):
                 raise invalid("metadata.skillId", "must be a string")
             return skill_id

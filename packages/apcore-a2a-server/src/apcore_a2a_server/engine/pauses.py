@@ -11,11 +11,11 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from a2a.types import Message, Part, Role, Task
-from apcore_a2a_core import clean, from_value, load_json, to_value
-from apcore_a2a_core.dialects import carried
+from apcore_a2a_core import clean, load_json, to_json
+from apcore_a2a_core.data import Message, Part, Role, Task
 from apcore_a2a_core.schema import is_object
 from apcore_a2a_core.states import FAILED, INPUT_REQUIRED, PAUSED, REJECTED, WORKING
+from msgspec import UNSET
 
 from apcore_a2a_server.errors import StaleTaskError
 from apcore_a2a_server.modules.approval import Approvals
@@ -136,8 +136,8 @@ def _question_parts(text: str, kind: str, document: dict[str, Any], expires: flo
     timestamp = datetime.fromtimestamp(expires, UTC).isoformat(timespec="seconds")
     document["expiresAt"] = timestamp.replace("+00:00", "Z")
     return [
-        Part(text=to_value(text).string_value),
-        Part(data=carried({kind: document}), media_type="application/json"),
+        Part(text=to_json(text)),
+        Part(data=to_json({kind: document}), media_type="application/json"),
     ]
 
 
@@ -196,7 +196,7 @@ def is_late_answer(task: Task, message: Message) -> bool:
         if was_asked and earlier.role == Role.ROLE_USER:
             return _answer_in(message)[0] is not None
         from_agent = earlier.role == Role.ROLE_AGENT
-        was_asked |= from_agent and any("approval" in p.data.struct_value for p in earlier.parts)
+        was_asked |= from_agent and any(_has(part, "approval") for part in earlier.parts)
     return False
 
 
@@ -212,16 +212,20 @@ def _answer_in(message: Message) -> tuple[bool | None, Any]:
 
 
 def _may_answer(part: Part) -> bool:
-    return part.HasField("text") or "approved" in part.data.struct_value
+    return part.text is not UNSET or _has(part, "approved")
+
+
+def _has(part: Part, member: str) -> bool:
+    return is_object(part.data) and member in part.data
 
 
 def _part_answer(part: Part) -> tuple[bool | None, Any]:
-    document: Any = None
+    text, document = part.text or "", part.data
     with suppress(ValueError):
-        document = from_value(part.data) if part.HasField("data") else load_json(part.text)
+        document = load_json(text) if document is UNSET else document
     if is_object(document) and isinstance(document.get("approved"), bool):
         return document["approved"], document.get("approvalId")
-    answer = part.text.strip().rstrip(".!").lower()
+    answer = text.strip().rstrip(".!").lower()
     return (answer in YES, None) if answer in YES | NO else (None, None)
 
 

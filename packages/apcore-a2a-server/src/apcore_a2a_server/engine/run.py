@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from a2a import types as a2a
 from apcore import CancelToken, Context
 from apcore.errors import ModuleTimeoutError
-from apcore_a2a_core import OutputError, to_value
+from apcore_a2a_core import OutputError, to_json
+from apcore_a2a_core.data import Artifact, Message, Part, Task, TaskStatus
+from apcore_a2a_core.parts import artifact_of
 from apcore_a2a_core.states import (
     CANCELED,
     COMPLETED,
@@ -19,7 +20,8 @@ from apcore_a2a_core.states import (
     SUBMITTED,
     WORKING,
 )
-from apcore_a2a_core.values import is_large
+from apcore_a2a_core.values import is_large, size_of
+from msgspec import to_builtins
 
 from apcore_a2a_server.errors import StaleTaskError
 from apcore_a2a_server.modules.approval import ApprovalPendingError, call_key, current
@@ -34,7 +36,7 @@ from apcore_a2a_server.store import Lease, TaskRecord, UnavailableError
 
 from .call import Call, pack
 from .change import NewParts, NewState, Restart, Update, change, create
-from .messages import DIALECT, agent_message, now
+from .messages import agent_message, now
 from .pauses import Pause, input_required, question_parts
 from .setup import Setup
 
@@ -236,13 +238,13 @@ class Run:
         completed = NewState(COMPLETED)
         return [NewParts(artifact, last=True), completed] if artifact.parts else [completed]
 
-    async def _artifact(self, output: Any) -> a2a.Artifact:
-        convert, descriptor = self._setup.converter.output_to_parts, self.call.skill.descriptor
+    async def _artifact(self, output: Any) -> Artifact:
+        descriptor = self.call.skill.descriptor
         if is_large(output):
-            artifact = await large_values.call(convert, output, descriptor)
+            artifact = await large_values.call(artifact_of, output, descriptor)
         else:
-            artifact = convert(output, descriptor)
-        self._artifact_size += artifact.ByteSize()
+            artifact = artifact_of(output, descriptor)
+        self._artifact_size += size_of(artifact)
         if self._artifact_size > self._setup.max_artifact:
             raise OutputError(f"more than {self._setup.max_artifact} bytes")
         return artifact
@@ -265,7 +267,7 @@ class Run:
             await self._try_change(NewState(REJECTED, self._message("Approval denied")))
         else:
             explanation = self._setup.explain(error, self.call)
-            details = a2a.Part(data=to_value(explanation), media_type="application/json")
+            details = Part(data=to_json(explanation), media_type="application/json")
             failure = self._message(str(explanation["message"]), details)
             await self._try_change(NewState(FAILED, failure))
 
@@ -302,7 +304,7 @@ class Run:
             TooMuchError: The client has too many paused tasks, or exceeds its share of the memory.
         """
         if self.answer is None and self.restart is None:
-            memory, size = self._setup.memory, COPIES_WHILE_PAUSED * self.call.message.ByteSize()
+            memory, size = self._setup.memory, COPIES_WHILE_PAUSED * size_of(self.call.message)
             if memory.exceeds_share(self.client, size):
                 memory.check(self.client, size)
             self._setup.capacity.paused.take(self.client)
@@ -337,18 +339,18 @@ class Run:
         logger.error(message, task_id, extra={"event": event})
         self._setup.tasks.forget(task_id)
 
-    def _message(self, *parts: str | a2a.Part) -> a2a.Message:
+    def _message(self, *parts: str | Part) -> Message:
         return agent_message(self.call.message, *parts)
 
     async def _context(self) -> "Context[Conversation]":
         """Return the apcore Context of the call, with the history of its conversation."""
         call, message = self.call, self.call.message
-        earlier_messages: Sequence[a2a.Message] = ()
+        earlier_messages: Sequence[Message] = ()
         if call.has_history:
             store, limit = self._setup.tasks.store, self._setup.tasks.max_history
             owner, context_id = call.caller.owner, message.context_id
             earlier_messages = await store.conversation(owner, context_id, limit)
-        history = History(earlier_messages, DIALECT.message)
+        history = History(earlier_messages, to_builtins)
         return create_context(
             token=self.token,
             seconds=self._time_limit,
@@ -361,10 +363,10 @@ class Run:
 
     def _new_record(self) -> TaskRecord:
         call, message = self.call, self.call.message
-        new_task = a2a.Task(
+        new_task = Task(
             id=message.task_id,
             context_id=message.context_id,
-            status=a2a.TaskStatus(state=SUBMITTED, timestamp=now()),
+            status=TaskStatus(state=SUBMITTED, timestamp=now()),
             history=[message],
             metadata={"skillId": call.skill.id, **self._setup.metadata},
         )

@@ -6,14 +6,22 @@ from functools import partial
 from typing import Any
 from uuid import uuid4
 
-from a2a import types as a2a
 from a2a.utils.errors import InvalidParamsError, TaskNotFoundError
+from apcore_a2a_core.data import (
+    AuthenticationInfo,
+    DeleteTaskPushNotificationConfigRequest,
+    ListTaskPushNotificationConfigsRequest,
+    SendMessageRequest,
+    TaskPushNotificationConfig,
+)
 from apcore_a2a_core.dialects import Json, invalid
+from msgspec import to_builtins
+from msgspec.structs import replace
 
 from apcore_a2a_server.store import Store, Version, Webhook, with_webhook
 
 from .guard import Guard, RefusedError
-from .signing import DIALECT_1, schemes_of
+from .signing import schemes_of
 
 CONFIG_ID = re.compile(r"[\x21-\x7e]{1,256}")
 AUTH_SCHEME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,64}")
@@ -42,7 +50,7 @@ class PushConfigs:
         Results have the format of A2A 1.0 §3.1.7 to §3.1.10, or of 0.3 §7.5 to §7.8.
 
         Args:
-            request: The request, as a message of the SDK.
+            request: The request.
             version: The protocol version of the request.
             principal: The caller's principal.
 
@@ -50,17 +58,17 @@ class PushConfigs:
             InvalidParamsError: A member is invalid, or the URL is not allowed.
             TaskNotFoundError: The task has no such push config.
         """
-        if isinstance(request, a2a.TaskPushNotificationConfig):
+        if isinstance(request, TaskPushNotificationConfig):
             webhook = await self._checked_webhook(request, request.task_id, version, principal)
             edit = partial(with_webhook, webhook=webhook)
             await self._store.edit_webhooks(request.task_id, edit)
             return _webhook_json(webhook, version)
         webhooks = await self._store.webhooks(request.task_id)
-        if isinstance(request, a2a.ListTaskPushNotificationConfigsRequest):
+        if isinstance(request, ListTaskPushNotificationConfigsRequest):
             configs = [_webhook_json(webhook, version) for webhook in webhooks]
             return configs if version == "0.3" else {"configs": configs}
         matches = [webhook for webhook in webhooks if request.id in ("", webhook.config.id)]
-        if isinstance(request, a2a.DeleteTaskPushNotificationConfigRequest):
+        if isinstance(request, DeleteTaskPushNotificationConfigRequest):
             await self._delete(request, matches, version)
             return None if version == "0.3" else {}
         if not matches:
@@ -68,19 +76,19 @@ class PushConfigs:
         return _webhook_json(matches[0], version)
 
     async def requested(
-        self, send: a2a.SendMessageRequest, version: Version, principal: str
+        self, send: SendMessageRequest, version: Version, principal: str
     ) -> Webhook:
         """Return the webhook that a message requests for its task (A2A 1.0 §3.2.2).
 
         Raises:
             InvalidParamsError: A member is invalid, or the URL is not allowed.
         """
-        config = send.configuration.task_push_notification_config
+        config = send.configuration.task_push_notification_config or TaskPushNotificationConfig()
         return await self._checked_webhook(config, send.message.task_id, version, principal)
 
     async def _checked_webhook(
         self,
-        config: a2a.TaskPushNotificationConfig,
+        config: TaskPushNotificationConfig,
         task_id: str,
         version: Version,
         principal: str,
@@ -91,18 +99,14 @@ class PushConfigs:
         except RefusedError as error:
             errors = [{"field": "url", "code": "invalid", "message": str(error)}]
             raise InvalidParamsError(str(error), data={"errors": errors}) from None
-        stored_config = a2a.TaskPushNotificationConfig()
-        stored_config.CopyFrom(config)
-        stored_config.ClearField("tenant")
-        stored_config.task_id = task_id
         # In 0.3 a task has one config without an id: a second `set` replaces the first, as in
         # the SDK. In 1.0 every `create` without an id makes another config.
-        stored_config.id = config.id or (task_id if version == "0.3" else str(uuid4()))
-        return Webhook(stored_config, version)
+        config_id = config.id or (task_id if version == "0.3" else str(uuid4()))
+        return Webhook(replace(config, tenant="", task_id=task_id, id=config_id), version)
 
     async def _delete(
         self,
-        request: a2a.DeleteTaskPushNotificationConfigRequest,
+        request: DeleteTaskPushNotificationConfigRequest,
         matches: Sequence[Webhook],
         version: Version,
     ) -> None:
@@ -119,8 +123,8 @@ class PushConfigs:
             )
 
 
-def _check_members(config: a2a.TaskPushNotificationConfig, version: Version) -> None:
-    authentication, schemes = config.authentication, schemes_of(config)
+def _check_members(config: TaskPushNotificationConfig, version: Version) -> None:
+    authentication, schemes = config.authentication or AuthenticationInfo(), schemes_of(config)
     if config.id and not CONFIG_ID.fullmatch(config.id):
         raise invalid("id", "must be at most 256 visible ASCII characters")
     if not HEADER_VALUE.fullmatch(config.token):
@@ -140,7 +144,8 @@ def _webhook_json(webhook: Webhook, version: Version) -> Json:
 
     The status is not part of the protocol; in 1.0, it is added only if the webhook has failed.
     """
-    config, schemes = DIALECT_1.message(webhook.config), schemes_of(webhook.config)
+    config: Json = to_builtins(webhook.config)
+    schemes = schemes_of(webhook.config)
     failed = {"status": "failed", "reason": webhook.failure} if webhook.failure else {}
     if version == "1.0":
         if schemes:

@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from a2a import types as a2a
+from apcore_a2a_core.data import Task, TaskStatusUpdateEvent
+from msgspec.structs import replace
 
 from apcore_a2a_server.store import Notification
 from apcore_a2a_server.store.live import LiveTasks
@@ -70,23 +71,21 @@ class WebhookSender:
         self.on_result("retried", 1)
         return seconds
 
-    async def _task(self, notification: Notification) -> a2a.Task | None:
+    async def _task(self, notification: Notification) -> Task | None:
         """Return the task for the body; None if it was deleted."""
         payload = notification.payload
-        if isinstance(payload, a2a.Task):
+        if isinstance(payload, Task):
             return payload
         if notification.task is not None or notification.webhook.version == "1.0":
-            return notification.task or a2a.Task()  # bodies of 1.0 have only the event
+            return notification.task or Task()  # bodies of 1.0 have only the event
         record = await self.tasks.get(notification.task_id)
         if record is None:
             return None
-        task = a2a.Task()
-        task.CopyFrom(record.task)
-        if isinstance(payload, a2a.TaskStatusUpdateEvent):  # the stored status may be newer
-            task.status.CopyFrom(payload.status)
-        return task
+        if isinstance(payload, TaskStatusUpdateEvent):  # the stored status may be newer
+            return replace(record.task, status=payload.status)
+        return record.task
 
-    async def _post(self, notification: Notification, task: a2a.Task) -> WebhookResponse:
+    async def _post(self, notification: Notification, task: Task) -> WebhookResponse:
         webhook = notification.webhook
         try:
             body = notification_body(notification, task)

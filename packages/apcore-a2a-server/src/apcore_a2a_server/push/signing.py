@@ -7,7 +7,7 @@ from functools import lru_cache
 from hashlib import sha256
 from typing import TypeAlias
 
-from a2a import types as a2a
+from apcore_a2a_core.data import Task, TaskPushNotificationConfig
 from apcore_a2a_core.dialects import V03, V1
 from apcore_a2a_core.values import dump_json
 from standardwebhooks import Webhook as Secret
@@ -23,7 +23,7 @@ DIALECT_03 = V03()
 MEDIA_TYPES: dict[Version, str] = {"1.0": "application/a2a+json", "0.3": "application/json"}
 
 
-def notification_body(notification: Notification, task: a2a.Task) -> bytes:
+def notification_body(notification: Notification, task: Task) -> bytes:
     """Return the JSON of a StreamResponse (A2A 1.0 §4.3.3), or of the task for a 0.3 webhook."""
     if notification.webhook.version == "0.3":
         return dump_json(DIALECT_03.task(task))
@@ -41,16 +41,16 @@ def protocol_headers(webhook: Webhook) -> Headers:
     ]
     if config.token:
         headers.append(("x-a2a-notification-token", config.token))
-    if config.authentication.scheme:
+    if config.authentication is not None and config.authentication.scheme:
         credentials = f"{schemes_of(config)[0]} {config.authentication.credentials}"
         headers.append(("authorization", credentials.strip()))
     return headers
 
 
-def schemes_of(config: a2a.TaskPushNotificationConfig) -> list[str]:
+def schemes_of(config: TaskPushNotificationConfig) -> list[str]:
     """Return the authentication schemes of a push config: several in 0.3, of which one is used."""
-    scheme = config.authentication.scheme
-    return scheme.split(",") if scheme else []
+    authentication = config.authentication
+    return authentication.scheme.split(",") if authentication and authentication.scheme else []
 
 
 CACHE_SIZE = 1000

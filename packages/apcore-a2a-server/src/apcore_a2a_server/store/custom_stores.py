@@ -4,13 +4,14 @@ import base64
 import logging
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Sequence
-from copy import deepcopy
 from typing import Any
 
-from a2a.types import ListTasksRequest, Task
+from a2a.types import ListTasksRequest
 from a2a.utils.errors import InvalidParamsError
-from apcore_a2a_core import from_value, missing_methods, to_value
+from apcore_a2a_core import from_sdk, missing_methods, to_sdk
+from apcore_a2a_core.data import Task
 from apcore_a2a_core.records import TaskListResult, TaskRecord, TaskStore, Version
+from msgspec.structs import replace
 
 from .inprocess import InProcessStore
 from .port import Store
@@ -66,9 +67,7 @@ class ScannedStore(InProcessStore):
         """Return a page of the tasks that match *query*; reads all records of the context."""
         matching = [record async for record in self._scan(query.context_id, query)]
         if query.order == "updated":
-            matching.sort(
-                key=lambda record: record.task.status.timestamp.ToNanoseconds(), reverse=True
-            )
+            matching.sort(key=lambda record: record.status_at, reverse=True)
         start = _page_start(matching, query.cursor)
         page = matching[start : start + query.limit]
         has_more = len(matching) > start + query.limit
@@ -79,9 +78,8 @@ class ScannedStore(InProcessStore):
         stored_config = await self._store.get_push_config(task_id)
         if stored_config is None:
             return ()
-        config = deepcopy(stored_config)
-        version, _, failure = config.tenant.partition(" ")
-        config.ClearField("tenant")
+        version, _, failure = stored_config.tenant.partition(" ")
+        config = replace(stored_config, tenant="")
         known_version: Version = "0.3" if version == "0.3" else "1.0"
         return (Webhook(config, known_version, failure),)
 
@@ -96,9 +94,8 @@ class ScannedStore(InProcessStore):
         if not webhooks:
             await self._store.delete_push_config(task_id)
         for webhook in webhooks:
-            config = deepcopy(webhook.config)
-            config.tenant = f"{webhook.version} {webhook.failure}"
-            await self._store.save_push_config(task_id, config)
+            tenant = f"{webhook.version} {webhook.failure}"
+            await self._store.save_push_config(task_id, replace(webhook.config, tenant=tenant))
 
     async def _scan(self, context_id: str, query: Query) -> AsyncIterator[TaskRecord]:
         """Yield the records of a context that match *query*."""
@@ -173,11 +170,10 @@ class SdkStore:
 
     async def save(self, record: TaskRecord) -> None:
         """Save the task with the record in its metadata."""
-        task = deepcopy(record.task)
         resume = base64.b64encode(record.resume or b"").decode()
         other_fields = [record.owner, record.skill, record.version, resume, record.messages]
-        task.metadata.fields[RECORD_KEY].CopyFrom(to_value(other_fields))
-        await self._store.save(task, self._context)
+        metadata = {**record.task.metadata, RECORD_KEY: other_fields}
+        await self._store.save(to_sdk(replace(record.task, metadata=metadata)), self._context)
 
     async def get(self, task_id: str) -> TaskRecord | None:
         """Return the record of a task that was saved here."""
@@ -197,10 +193,9 @@ class SdkStore:
         return TaskListResult(records, response.next_page_token or None)
 
 
-def _record_from(stored_task: Task) -> TaskRecord:
-    task = deepcopy(stored_task)
-    owner, skill, version, resume, messages = from_value(task.metadata.fields[RECORD_KEY])
-    del task.metadata.fields[RECORD_KEY]
+def _record_from(stored_task: Any) -> TaskRecord:
+    task: Task = from_sdk(stored_task)
+    owner, skill, version, resume, messages = task.metadata.pop(RECORD_KEY)
     return TaskRecord(task, owner, skill, version, base64.b64decode(resume) or None, messages)
 
 

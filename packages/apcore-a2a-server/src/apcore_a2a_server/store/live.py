@@ -13,10 +13,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from a2a import types as a2a
 from a2a.utils.errors import TaskNotFoundError
+from apcore_a2a_core.data import TaskArtifactUpdateEvent
 from apcore_a2a_core.records import Payload, TaskRecord
 from apcore_a2a_core.states import PAUSED, SETTLED, TERMINAL, WORKING
+from apcore_a2a_core.values import size_of
 
 from apcore_a2a_server.errors import DrainingError
 
@@ -288,9 +289,9 @@ class LiveTasks:
             self._add(live)
         # the sum of the chunks, which the artifact and the log both have: measuring the whole
         # artifact for each chunk would take quadratic time
-        chunks = [each for each in payloads if isinstance(each, a2a.TaskArtifactUpdateEvent)]
+        chunks = [each for each in payloads if isinstance(each, TaskArtifactUpdateEvent)]
         if len(chunks) == len(payloads):
-            kept_growth = growth = 2 * sum(chunk.ByteSize() for chunk in chunks)
+            kept_growth = growth = 2 * sum(map(size_of, chunks))
         else:
             growth = max(_size(live.record) - live.size, 0)
             kept_growth = 0 if self.store.counts_tasks else growth
@@ -386,7 +387,7 @@ class LiveTasks:
 def _size(record: TaskRecord) -> int:
     """Return about how many bytes a record takes."""
     is_paused = record.task.status.state in PAUSED
-    return record.task.ByteSize() + (len(record.resume or b"") if is_paused else 0)
+    return size_of(record.task) + (len(record.resume or b"") if is_paused else 0)
 
 
 def _numbered(payloads: Sequence[Payload], first_version: int) -> list[Event]:

@@ -11,7 +11,7 @@ from operator import attrgetter
 from secrets import token_bytes
 from typing import Any, TypeAlias
 
-from a2a.types import Message, Task, TaskPushNotificationConfig
+from apcore_a2a_core.data import Message, Task, TaskPushNotificationConfig, TaskState
 from apcore_a2a_core.records import (
     LARGE_MESSAGE,
     TaskListResult,
@@ -21,6 +21,7 @@ from apcore_a2a_core.records import (
     without_large,
 )
 from apcore_a2a_core.states import OPEN, TERMINAL
+from apcore_a2a_core.values import dump_json, read_json
 
 from .exceptions import StoreFullError
 from .inprocess import InProcessStore
@@ -78,15 +79,15 @@ class _Slot:
     other_fields: tuple[str, str, int, bytes | None, int, float | None]
     context: _Context
     context_id: str
-    state: int
+    state: TaskState
     timestamp: float
     created: int
     updated: int
 
     def record(self) -> TaskRecord:
-        task = Task.FromString(self.data)
+        task = read_json(Task, self.data)
         for index, body in zip(gaps(task) if self.large else (), self.large, strict=True):
-            task.history[index].ParseFromString(body)
+            task.history[index] = read_json(Message, body)
         return TaskRecord(task, *self.other_fields)
 
     @property
@@ -148,7 +149,7 @@ class InMemoryTaskStore(InProcessStore):
         ```python
         import asyncio
 
-        from a2a.types import Task
+        from apcore_a2a_core.data import Task
         from apcore_a2a_server.store import InMemoryTaskStore, TaskRecord
 
 
@@ -203,7 +204,7 @@ class InMemoryTaskStore(InProcessStore):
         self._add_messages(context, record, old_slot.other_fields[4] if old_slot else 0)
         slim_task = without_large(task)
         new_slot = self._slots[task.id] = _Slot(
-            slim_task.SerializeToString(),
+            dump_json(slim_task),
             () if slim_task is task else _large_messages(task, context, old_slot),
             _other_fields(record),
             context,
@@ -256,7 +257,7 @@ class InMemoryTaskStore(InProcessStore):
         context = self._contexts.get((owner, context_id))
         if context is None or context.has_expired():
             return []
-        return [Message.FromString(body) for body in context.bodies[-limit:]]
+        return [read_json(Message, body) for body in context.bodies[-limit:]]
 
     async def delete(self, task_id: str) -> bool:
         """Delete a task; return False if there is none."""
@@ -325,7 +326,7 @@ class InMemoryTaskStore(InProcessStore):
         """Add the task's new messages to its conversation; *known_count* of them are not new."""
         if new_messages := record.said_since(known_count):
             task_id = record.task.id
-            bodies = [(task_id, message.SerializeToString()) for message in new_messages]
+            bodies = [(task_id, dump_json(message)) for message in new_messages]
             latest = [*context.messages, *bodies][-self._max_history :]
             latest = latest[surplus([len(body) for _, body in latest]) :]
             self._set_messages(context, tuple(latest))
@@ -433,7 +434,7 @@ class InMemoryTaskStore(InProcessStore):
 def _large_messages(task: Task, context: _Context, old_slot: _Slot | None) -> tuple[bytes, ...]:
     """Return the large messages of a history; those that are kept already are not kept again."""
     kept = [*(old_slot.large if old_slot else ()), *context.bodies]
-    bodies = [each.SerializeToString() for each in task.history if each.ByteSize() >= LARGE_MESSAGE]
+    bodies = [body for body in map(dump_json, task.history) if len(body) >= LARGE_MESSAGE]
     return tuple(next((same for same in kept if same == body), body) for body in bodies)
 
 

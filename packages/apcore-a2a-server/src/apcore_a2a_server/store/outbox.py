@@ -15,8 +15,9 @@ from heapq import heapify, heappop, heappush
 from itertools import count, islice
 from typing import TypeAlias
 
-from a2a import types as a2a
+from apcore_a2a_core.data import Task
 from apcore_a2a_core.records import Payload, TaskRecord
+from apcore_a2a_core.values import size_of
 
 from .port import Event
 from .webhooks import TOO_MANY, Backlog, ClaimRequest, Notification, Webhook
@@ -39,7 +40,7 @@ class QueuedEvent:
 
     version: int
     payload: Payload
-    task: a2a.Task | None
+    task: Task | None
     size: int
     since: float
 
@@ -252,11 +253,11 @@ class Outbox:
         queues.append(WebhookQueue(record.task.id, record.owner, webhook, webhook.host))
         return queues[-1]
 
-    def _append(self, queue: WebhookQueue, event: Event, task: a2a.Task) -> None:
+    def _append(self, queue: WebhookQueue, event: Event, task: Task) -> None:
         # Webhooks of protocol 0.3 get the whole task, as it was at the time of the event.
-        is_task = isinstance(event.payload, a2a.Task)
+        is_task = isinstance(event.payload, Task)
         snapshot = task if queue.webhook.version == "0.3" and not is_task else None
-        size = event.payload.ByteSize() + (0 if snapshot is None else snapshot.ByteSize())
+        size = size_of(event.payload) + (0 if snapshot is None else size_of(snapshot))
         queued = QueuedEvent(event.version, event.payload, snapshot, size, time.monotonic())
         queue.events.append(queued)
         self._pending[queue.owner] += 1

@@ -19,9 +19,11 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import ClassVar, TypeAlias
 
-from a2a import types as a2a
 from a2a.utils.errors import TaskNotFoundError
+from apcore_a2a_core.data import Message, Task, TaskArtifactUpdateEvent, TaskStatusUpdateEvent
 from apcore_a2a_core.records import Payload, TaskRecord, fill, gaps, without_large
+from apcore_a2a_core.values import dump_json, read_json
+from msgspec import structs
 
 from .exceptions import KeyReusedError, RepeatedError, StaleError
 from .queries import Page, Query
@@ -37,51 +39,49 @@ class Event:
 
     def without_large(self) -> "Event":
         """Return the event with gaps for the large messages of its task, if it has a task."""
-        if not isinstance(self.payload, a2a.Task):
+        if not isinstance(self.payload, Task):
             return self
         return Event(self.version, without_large(self.payload))
 
     @property
     def has_gaps(self) -> bool:
         """Whether it lacks large messages of its task."""
-        return isinstance(self.payload, a2a.Task) and bool(gaps(self.payload))
+        return isinstance(self.payload, Task) and bool(gaps(self.payload))
 
     def filled(self, record: TaskRecord | None) -> "Event":
         """Return the first event of a task with the large messages that its record still has."""
-        task = a2a.Task()
-        task.CopyFrom(self.payload)  # type: ignore[arg-type]  # only a task has gaps
-        if record is None:
-            fill(task, (), 0)
-        else:
-            fill(task, record.task.history, record.first)
+        task = structs.replace(self.payload)
+        if isinstance(task, Task):
+            fill(task, *((), 0) if record is None else (record.task.history, record.first))
         return Event(self.version, task)
 
 
-def fold(task: a2a.Task, chunk: a2a.TaskArtifactUpdateEvent) -> None:
+def fold(task: Task, chunk: TaskArtifactUpdateEvent) -> None:
     """Append a chunk to the task's artifact, or start the artifact with it."""
     if chunk.append and task.artifacts:
         task.artifacts[0].parts.extend(chunk.artifact.parts)
     else:
-        del task.artifacts[:]
-        task.artifacts.append(chunk.artifact)
+        # with a list of its own, to which the next chunks are added
+        parts = [*chunk.artifact.parts]
+        task.artifacts = [structs.replace(chunk.artifact, parts=parts)]
 
 
 _PAYLOAD_TYPES: tuple[type[Payload], ...] = (
-    a2a.Task,
-    a2a.TaskStatusUpdateEvent,
-    a2a.TaskArtifactUpdateEvent,
+    Task,
+    TaskStatusUpdateEvent,
+    TaskArtifactUpdateEvent,
 )
 """Stored events hold an index into this tuple: types may only be added at the end."""
 
 
 def pack_payload(payload: Payload) -> bytes:
     """Return the payload as bytes; the first byte is the index of its type."""
-    return bytes([_PAYLOAD_TYPES.index(type(payload))]) + payload.SerializeToString()
+    return bytes([_PAYLOAD_TYPES.index(type(payload))]) + dump_json(payload)
 
 
 def unpack_payload(data: bytes) -> Payload:
     """Return the payload that `pack_payload` made *data* from."""
-    return _PAYLOAD_TYPES[data[0]].FromString(data[1:])
+    return read_json(_PAYLOAD_TYPES[data[0]], data[1:])
 
 
 OnChange: TypeAlias = Callable[[str, int], None]
@@ -186,7 +186,7 @@ class Change:
     @property
     def state_events(self) -> list[Event]:
         """The events that report a state; only these are sent to webhooks."""
-        chunk = a2a.TaskArtifactUpdateEvent
+        chunk = TaskArtifactUpdateEvent
         return [event for event in self.events if not isinstance(event.payload, chunk)]
 
 
@@ -322,7 +322,7 @@ class Store(ABC):
     async def query(self, query: Query) -> Page:
         """Return a page of the tasks that match *query*."""
 
-    async def conversation(self, owner: str, context_id: str, limit: int) -> Sequence[a2a.Message]:
+    async def conversation(self, owner: str, context_id: str, limit: int) -> Sequence[Message]:
         """Return the latest messages of the owner's conversation in a context, oldest first.
 
         This default joins the messages of the latest *limit* tasks, task by task. A store that

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from a2a.utils.errors import InvalidParamsError
+from apcore_a2a_core.data import TaskState
 from apcore_a2a_core.records import TaskRecord
 
 Order: TypeAlias = Literal["created", "updated"]
@@ -25,13 +26,13 @@ class Query:
 
     owner: str
     context_id: str = ""
-    state: int | None = None
+    state: TaskState | None = None
     after: float | None = None
     order: Order = "created"
     cursor: str | None = None
     limit: int = 50
 
-    def matches(self, owner: str, context_id: str, state: int, status_at: float) -> bool:
+    def matches(self, owner: str, context_id: str, state: TaskState, status_at: float) -> bool:
         """Return whether a task with these values belongs to the result."""
         return (
             owner == self.owner

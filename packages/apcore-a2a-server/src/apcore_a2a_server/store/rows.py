@@ -5,9 +5,10 @@ from dataclasses import asdict
 from functools import cache
 from typing import Any
 
-from a2a import types as a2a
+from apcore_a2a_core.data import Task, TaskArtifactUpdateEvent, TaskPushNotificationConfig
 from apcore_a2a_core.records import Payload, TaskRecord, Version, fill, gaps, without_large
-from apcore_a2a_core.states import SETTLED, TERMINAL
+from apcore_a2a_core.states import NUMBERS, SETTLED, TERMINAL
+from apcore_a2a_core.values import dump_json, read_json
 
 from .page_tokens import PageTokens
 from .port import Change, Event, fold, pack_payload, unpack_payload
@@ -25,11 +26,11 @@ def task_columns(record: TaskRecord) -> dict[str, Any]:
         "task_id": task.id,
         "context_id": task.context_id,
         "skill": record.skill,
-        "state": task.status.state,
+        "state": NUMBERS[task.status.state],
         "status_at": record.status_at,
         "version": record.version,
         "messages": record.messages,
-        "body": (without_large(task) if record.first >= 0 else task).SerializeToString(),
+        "body": dump_json(without_large(task) if record.first >= 0 else task),
         "resume": record.resume,
         "deadline": record.deadline,
     }
@@ -52,7 +53,7 @@ def event_columns(event: Event) -> dict[str, Any]:
     return {"version": event.version, "body": pack_payload(event.payload)}
 
 
-def missing_messages(task: a2a.Task, first: int = 0) -> dict[str, Any] | None:
+def missing_messages(task: Task, first: int = 0) -> dict[str, Any] | None:
     """Return the parameters of a query for the messages that a history lacks; None if for none.
 
     Args:
@@ -66,7 +67,7 @@ def missing_messages(task: a2a.Task, first: int = 0) -> dict[str, Any] | None:
     return {"task_id": task.id, "offset": first + missing[0], "limit": limit}
 
 
-def fill_gaps(task: a2a.Task, bodies: Sequence[bytes]) -> None:
+def fill_gaps(task: Task, bodies: Sequence[bytes]) -> None:
     """Put the messages into a history that the query of `missing_messages` has returned."""
     fill(task, bodies, gaps(task)[0])
 
@@ -78,7 +79,7 @@ def webhook_columns(webhook: Webhook) -> dict[str, Any]:
         "host": webhook.host,
         "version": webhook.version,
         "failure": webhook.failure,
-        "body": webhook.config.SerializeToString(),
+        "body": dump_json(webhook.config),
     }
 
 
@@ -90,15 +91,15 @@ def column_arrays(rows: Iterable[Mapping[str, Any]], **columns: str) -> dict[str
 
 def webhook_from(body: bytes, version: Version, failure: str = "") -> Webhook:
     """Return the webhook of a row."""
-    return Webhook(a2a.TaskPushNotificationConfig.FromString(body), version, failure)
+    return Webhook(read_json(TaskPushNotificationConfig, body), version, failure)
 
 
 def record_from(task_row: Any, owner: str, later_events: Iterable[bytes]) -> TaskRecord:
     """Return the record of a row, with the chunks that were added after its body was written."""
-    task = a2a.Task.FromString(task_row["body"])
+    task = read_json(Task, task_row["body"])
     for event_body in later_events:
         payload = unpack_payload(event_body)
-        if isinstance(payload, a2a.TaskArtifactUpdateEvent):
+        if isinstance(payload, TaskArtifactUpdateEvent):
             fold(task, payload)
     columns = ("skill", "version", "resume", "messages", "deadline")
     return TaskRecord(task, owner, *(task_row[column] for column in columns))
@@ -117,7 +118,7 @@ def notification_columns(notification: Notification) -> dict[str, Any]:
         "config_id": notification.webhook.config.id,
         "version": notification.version,
         "attempts": notification.attempts,
-        "config": notification.webhook.config.SerializeToString(),
+        "config": dump_json(notification.webhook.config),
     }
 
 
@@ -150,7 +151,8 @@ def sql_conditions(
         "status_at >= :after": query.after,
     }
     conditions = tuple(condition for condition, value in filters.items() if value)
-    parameters = {**asdict(query), "owner": owner, "limit": query.limit + 1}
+    state = None if query.state is None else NUMBERS[query.state]
+    parameters = {**asdict(query), "owner": owner, "state": state, "limit": query.limit + 1}
     if position is None:
         return conditions, conditions, parameters
     page_conditions = (*conditions, f"{query.order} < :cursor")

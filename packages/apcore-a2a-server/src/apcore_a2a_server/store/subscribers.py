@@ -5,11 +5,11 @@ the task; a reader can resume from the last id that it saw.
 """
 
 from collections.abc import AsyncGenerator, Callable
-from copy import deepcopy
 
-from a2a import types as a2a
+from apcore_a2a_core.data import TaskArtifactUpdateEvent, TaskState, TaskStatusUpdateEvent
 from apcore_a2a_core.records import TaskRecord
 from apcore_a2a_core.states import PAUSED, SETTLED, TERMINAL, WORKING
+from msgspec.structs import replace
 
 from .live import LiveTasks
 from .port import Event
@@ -20,7 +20,7 @@ async def follow(
     task_id: str,
     after: int,
     *,
-    until: frozenset[int] = SETTLED,
+    until: frozenset[TaskState] = SETTLED,
     on_pause: Callable[[], None] | None = None,
     idle: float = 15,
 ) -> AsyncGenerator[Event | None]:
@@ -42,7 +42,7 @@ async def follow(
         for event in events:
             yield event
             after = event.version
-            if isinstance(event.payload, a2a.TaskArtifactUpdateEvent):
+            if isinstance(event.payload, TaskArtifactUpdateEvent):
                 continue
             if event.payload.status.state in TERMINAL:  # no event can follow
                 return
@@ -68,7 +68,7 @@ def _is_running_here(tasks: LiveTasks, task_id: str, after: int) -> bool:
     return live.record.task.status.state not in SETTLED
 
 
-async def _state_at(tasks: LiveTasks, task_id: str, after: int) -> int | None:
+async def _state_at(tasks: LiveTasks, task_id: str, after: int) -> TaskState | None:
     """Return the state of a task whose last event is *after*.
 
     Returns:
@@ -105,12 +105,12 @@ async def attach(
 async def ending(record: TaskRecord) -> AsyncGenerator[Event | None]:
     """Yield the last status of a task that has ended (FR-MSG-006.4)."""
     task = record.task
-    status = a2a.TaskStatusUpdateEvent(
-        task_id=task.id, context_id=task.context_id, status=task.status
-    )
+    status = TaskStatusUpdateEvent(task_id=task.id, context_id=task.context_id, status=task.status)
     yield Event(record.version, status)
 
 
 def snapshot(record: TaskRecord) -> Event:
     """Return an event with the whole task as it is now."""
-    return Event(record.version, deepcopy(record.task))
+    # with lists of its own for the parts, to which a run adds chunks
+    artifacts = [replace(each, parts=[*each.parts]) for each in record.task.artifacts]
+    return Event(record.version, replace(record.task, artifacts=artifacts))

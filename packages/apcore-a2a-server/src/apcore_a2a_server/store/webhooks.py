@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 from urllib.parse import urlsplit
 
-from a2a import types as a2a
 from a2a.utils.errors import InvalidParamsError
+from apcore_a2a_core.data import Task, TaskPushNotificationConfig
 from apcore_a2a_core.errors import clean
 from apcore_a2a_core.records import Payload, Version
 
@@ -28,7 +28,7 @@ class Webhook:
         failure: the reason why nothing is delivered any more; empty while the webhook works.
     """
 
-    config: a2a.TaskPushNotificationConfig = field(repr=False)
+    config: TaskPushNotificationConfig = field(repr=False)
     version: Version = "1.0"
     failure: str = ""
 
@@ -77,7 +77,7 @@ class Notification:
     payload: Payload
     webhook: Webhook
     attempts: int
-    task: a2a.Task | None = None
+    task: Task | None = None
 
     def __str__(self) -> str:
         config_id, host = clean(self.webhook.config.id, 60), clean(self.webhook.host, 100)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from contextlib import suppress
 
-from a2a import types as a2a
+from apcore_a2a_core.data import Task
 from apcore_a2a_core.records import Payload
 
 from apcore_a2a_server.store.exceptions import StaleError, UnavailableError
@@ -66,11 +66,11 @@ class DatabaseOutbox(Store):
     async def read_payload(self, body: bytes) -> Payload:
         """Return the payload of an event, with all messages if it is a task."""
         payload = unpack_payload(body)
-        if isinstance(payload, a2a.Task):
+        if isinstance(payload, Task):
             await self.add_large_messages(payload, 0)
         return payload
 
-    async def add_large_messages(self, task: a2a.Task, first: int) -> None:
+    async def add_large_messages(self, task: Task, first: int) -> None:
         """Put the large messages into a history that *first* messages came before."""
         parameters = missing_messages(task, first)
         if parameters is not None:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from apcore_a2a_core.records import TaskRecord
+from apcore_a2a_core.values import dump_json
 
 from apcore_a2a_server.store.port import Change, Event, NewTask
 from apcore_a2a_server.store.rows import (
@@ -35,7 +36,7 @@ def create_parameters(new_task: NewTask) -> dict[str, Any]:
         **_event_arrays(new_task.slim_events()),
         **webhook_arrays(new_task.webhooks),
         "owner": owner_bytes(new_task.record.owner),
-        "message_bodies": [message.SerializeToString() for message in messages],
+        "message_bodies": [*map(dump_json, messages)],
         "key": None if new_task.key is None else new_task.key.text,
         "digest": None if new_task.key is None else new_task.key.digest,
     }
@@ -58,7 +59,7 @@ def state_parameters(change: Change) -> dict[str, Any]:
     return {
         **chunk_parameters(change),
         **change_columns(change),
-        "message_bodies": [message.SerializeToString() for message in messages],
+        "message_bodies": [*map(dump_json, messages)],
         "state_versions": [event.version for event in change.state_events],
     }
 

@@ -6,9 +6,10 @@ from functools import partial
 from typing import Any
 
 import asyncpg
-from a2a import types as a2a
+from apcore_a2a_core.data import Message
 from apcore_a2a_core.records import TaskRecord
 from apcore_a2a_core.states import SETTLED
+from apcore_a2a_core.values import read_json
 
 from apcore_a2a_server.store.exceptions import LeaseLostError, StaleError, StoreError
 from apcore_a2a_server.store.page_tokens import PageTokens
@@ -239,12 +240,12 @@ class PostgresStore(DatabaseOutbox):
             await self.add_large_messages(record.task, record.first)
         return page
 
-    async def conversation(self, owner: str, context_id: str, limit: int) -> Sequence[a2a.Message]:
+    async def conversation(self, owner: str, context_id: str, limit: int) -> Sequence[Message]:
         """Return the latest messages of a conversation, oldest first."""
         rows = await self._database.fetch(
             sql.conversation, owner=owner_bytes(owner), context_id=context_id, limit=limit
         )
-        return [a2a.Message.FromString(row["body"]) for row in rows]
+        return [read_json(Message, row["body"]) for row in rows]
 
     async def prune(self) -> int:
         """Delete expired conversations, and ended tasks beyond the number to keep."""

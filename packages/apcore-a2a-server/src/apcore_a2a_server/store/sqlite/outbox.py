@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from sqlite3 import Connection, Row
 
-from a2a import types as a2a
+from apcore_a2a_core.data import Task
 from apcore_a2a_core.records import Payload
 
 from apcore_a2a_server.store.exceptions import StaleError
@@ -171,12 +171,12 @@ def _next_notifications(request: ClaimRequest, connection: Connection) -> list[N
 def complete_payload(connection: Connection, body: bytes) -> Payload:
     """Return the payload of an event, with all messages if it is a task."""
     payload = unpack_payload(body)
-    if isinstance(payload, a2a.Task):
+    if isinstance(payload, Task):
         add_large_messages(connection, payload, 0)
     return payload
 
 
-def add_large_messages(connection: Connection, task: a2a.Task, first: int) -> None:
+def add_large_messages(connection: Connection, task: Task, first: int) -> None:
     """Put the large messages into a history that *first* messages came before."""
     parameters = missing_messages(task, first)
     if parameters is not None:

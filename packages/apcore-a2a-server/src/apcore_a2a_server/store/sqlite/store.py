@@ -6,9 +6,10 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict
 from sqlite3 import Connection, Row
 
-from a2a import types as a2a
+from apcore_a2a_core.data import Message
 from apcore_a2a_core.records import TaskRecord
 from apcore_a2a_core.states import SETTLED
+from apcore_a2a_core.values import dump_json, read_json
 
 from apcore_a2a_server.store.exceptions import LeaseLostError, StaleError
 from apcore_a2a_server.store.page_tokens import PageTokens
@@ -176,11 +177,11 @@ class SqliteStore(FileOutbox):
     @reads
     def conversation(
         self, connection: Connection, owner: str, context_id: str, limit: int
-    ) -> Sequence[a2a.Message]:
+    ) -> Sequence[Message]:
         """Return the latest messages of a conversation, oldest first."""
         parameters = {"owner": owner, "context_id": context_id, "limit": limit}
         rows = connection.execute(sql.conversation, parameters)
-        return [a2a.Message.FromString(body) for (body,) in rows]
+        return [read_json(Message, body) for (body,) in rows]
 
     async def prune(self) -> int:
         """Delete expired conversations, and ended tasks beyond the number to keep."""
@@ -262,7 +263,7 @@ def _add_messages(connection: Connection, record: TaskRecord, stored_count: int)
     """Add the task's new messages to its conversation; *stored_count* of them are not new."""
     task = record.task
     common = {"owner": record.owner, "context_id": task.context_id, "task_id": task.id}
-    bodies = (message.SerializeToString() for message in record.said_since(stored_count))
+    bodies = (dump_json(message) for message in record.said_since(stored_count))
     connection.executemany(sql.add_message, [{**common, "body": body} for body in bodies])
 
 

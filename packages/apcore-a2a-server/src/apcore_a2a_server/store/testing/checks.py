@@ -3,8 +3,8 @@
 import asyncio
 import time
 
-from a2a import types as a2a
 from a2a.utils.errors import InvalidParamsError
+from apcore_a2a_core.data import Task
 from apcore_a2a_core.states import COMPLETED, FAILED, INPUT_REQUIRED, WORKING
 
 from apcore_a2a_server.store.exceptions import (
@@ -116,7 +116,7 @@ async def events_are_numbered_without_gaps_and_stored_unchanged(store: Store) ->
     events = await store.events("t1", 0)
     assert events is not None
     assert [event.version for event in events] == [1, 2, 3]
-    assert isinstance(events[0].payload, a2a.Task)
+    assert isinstance(events[0].payload, Task)
     assert events[2] == change.events[0]
 
 

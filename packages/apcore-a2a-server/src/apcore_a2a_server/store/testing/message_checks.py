@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from a2a import types as a2a
+from apcore_a2a_core.data import Message, Part, Task
 from apcore_a2a_core.records import LARGE_MESSAGE, TaskRecord
 from apcore_a2a_core.states import COMPLETED, INPUT_REQUIRED, WORKING
 
@@ -15,8 +15,8 @@ LARGE_TEXT = "\x00large" * LARGE_MESSAGE
 """A text of a message that a store keeps only once."""
 
 
-def _message(message_id: str, text: str) -> a2a.Message:
-    return a2a.Message(message_id=message_id, context_id="c1", parts=[a2a.Part(text=text)])
+def _message(message_id: str, text: str) -> Message:
+    return Message(message_id=message_id, context_id="c1", parts=[Part(text=text)])
 
 
 def _with_text(record: TaskRecord, text: str) -> TaskRecord:
@@ -32,11 +32,11 @@ async def large_messages_are_returned_wherever_they_belong(store: Store) -> None
     assert await stored(store) == record
     events = await store.events("t1", 0)
     assert events is not None
-    assert isinstance(events[0].payload, a2a.Task)
+    assert isinstance(events[0].payload, Task)
     assert events[0].payload.history == [first_message]
 
     paused = went_on(record, INPUT_REQUIRED, lease)
-    paused.record.task.history.append(a2a.Message(message_id="small", parts=[a2a.Part(text="?")]))
+    paused.record.task.history.append(Message(message_id="small", parts=[Part(text="?")]))
     paused.record.task.history.append(_message("large", LARGE_TEXT[::-1]))
     paused.record.messages = 3
     await store.change(replace(paused, known_messages=1))
@@ -56,7 +56,7 @@ async def large_messages_are_returned_wherever_they_belong(store: Store) -> None
     assert (await stored(store)).task.history == resumed.record.task.history
     events = await store.events("t1", 0)
     assert events is not None
-    assert isinstance(events[0].payload, a2a.Task)
+    assert isinstance(events[0].payload, Task)
     # an old message may be missing here too, but never be another one
     assert [*events[0].payload.history] in ([], [first_message])
 

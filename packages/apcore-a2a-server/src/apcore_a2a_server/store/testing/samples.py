@@ -3,9 +3,20 @@
 from collections.abc import Awaitable, Callable, Sequence
 from copy import deepcopy
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import TypeAlias
 
-from a2a import types as a2a
+from apcore_a2a_core.data import (
+    Artifact,
+    Message,
+    Part,
+    Task,
+    TaskArtifactUpdateEvent,
+    TaskState,
+    TaskStatus,
+    TaskStatusUpdateEvent,
+    Timestamp,
+)
 from apcore_a2a_core.records import Payload, TaskRecord
 from apcore_a2a_core.states import SUBMITTED, WORKING
 
@@ -23,9 +34,9 @@ LEASE = 0.2
 
 def new_record(task_id: str = "t1", owner: str = "ada", context_id: str = "c1") -> TaskRecord:
     """Return a task with one message, before it is stored."""
-    message = a2a.Message(message_id=f"m-{task_id}", task_id=task_id, context_id=context_id)
-    message.parts.append(a2a.Part(text=f"\x00 to {task_id}"))
-    task = a2a.Task(id=task_id, context_id=context_id, history=[message])
+    message = Message(message_id=f"m-{task_id}", task_id=task_id, context_id=context_id)
+    message.parts.append(Part(text=f"\x00 to {task_id}"))
+    task = Task(id=task_id, context_id=context_id, history=[message])
     task.status.state = SUBMITTED
     return TaskRecord(task, owner, "skill", messages=1)
 
@@ -46,7 +57,7 @@ async def begun(
 
 def went_on(
     record: TaskRecord,
-    state: a2a.TaskState,
+    state: TaskState,
     lease: Lease | None = None,
     *,
     run: bool = False,
@@ -62,12 +73,12 @@ def went_on(
 def said_more(record: TaskRecord, text: str, lease: Lease | None = None) -> Change:
     """Return a change that adds a chunk to the task's artifact."""
     changed, is_first = _next_version(record), not record.task.artifacts
-    artifact = a2a.Artifact(artifact_id="a", parts=[a2a.Part(text=text)])
+    artifact = Artifact(artifact_id="a", parts=[Part(text=text)])
     if is_first:
         changed.task.artifacts.append(artifact)
     else:
         changed.task.artifacts[0].parts.extend(artifact.parts)
-    payload = a2a.TaskArtifactUpdateEvent(
+    payload = TaskArtifactUpdateEvent(
         task_id=changed.task.id,
         context_id=changed.task.context_id,
         artifact=artifact,
@@ -81,12 +92,12 @@ def _next_version(record: TaskRecord) -> TaskRecord:
     return replace(record, task=task, version=version, resume=None, deadline=None)
 
 
-def _set_state(record: TaskRecord, state: a2a.TaskState) -> Payload:
-    status = a2a.TaskStatus(state=state)
-    status.timestamp.GetCurrentTime()
-    record.task.status.CopyFrom(status)
+def _set_state(record: TaskRecord, state: TaskState) -> Payload:
+    time = datetime.now(UTC).isoformat(timespec="milliseconds")
+    status = TaskStatus(state=state, timestamp=Timestamp(time.replace("+00:00", "Z")))
+    record.task.status = status
     task = record.task
-    return a2a.TaskStatusUpdateEvent(task_id=task.id, context_id=task.context_id, status=status)
+    return TaskStatusUpdateEvent(task_id=task.id, context_id=task.context_id, status=status)
 
 
 def check(function: Check) -> Check:

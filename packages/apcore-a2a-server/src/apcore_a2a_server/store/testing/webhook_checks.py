@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from a2a import types as a2a
 from a2a.utils.errors import InvalidParamsError
+from apcore_a2a_core.data import Task, TaskPushNotificationConfig
 from apcore_a2a_core.records import LARGE_MESSAGE
 from apcore_a2a_core.states import COMPLETED, INPUT_REQUIRED
 
@@ -20,7 +20,7 @@ from .samples import LEASE, begun, check, new_record, raises, said_more, stored,
 def hook(config_id: str = "w1", host: str = "a.example", task_id: str = "t1") -> Webhook:
     """Return a webhook."""
     url = f"https://{host}/hook"
-    return Webhook(a2a.TaskPushNotificationConfig(id=config_id, task_id=task_id, url=url), "0.3")
+    return Webhook(TaskPushNotificationConfig(id=config_id, task_id=task_id, url=url), "0.3")
 
 
 async def claim_due(store: Store, **request: Any) -> Sequence[Notification]:
@@ -41,7 +41,7 @@ async def settle_all(store: Store) -> list[tuple[str, int]]:
 
 @check
 async def webhooks_can_be_saved_and_deleted(store: Store) -> None:
-    config = a2a.TaskPushNotificationConfig(id="w1", task_id="t1", url="https://a.example/\x00")
+    config = TaskPushNotificationConfig(id="w1", task_id="t1", url="https://a.example/\x00")
     webhook = Webhook(config, "0.3", "gone")
     await begun(store, webhooks=[webhook])
     assert [*await store.webhooks("t1")] == [webhook]
@@ -57,7 +57,7 @@ async def a_notification_of_a_new_task_has_its_large_message(store: Store) -> No
     new_task.task.history[0].parts[0].text = "large" * LARGE_MESSAGE
     record, _ = await begun(store, new_task, webhooks=[hook()])
     (notification,) = await claim_due(store)
-    assert isinstance(notification.payload, a2a.Task)
+    assert isinstance(notification.payload, Task)
     assert notification.payload.history == record.task.history
 
 
@@ -76,7 +76,7 @@ async def webhooks_are_notified_of_each_state_in_order(store: Store) -> None:
     (first, second) = await claim_due(store)
     assert {first.webhook.config.id, second.webhook.config.id} == {"w1", "w2"}
     assert (first.task_id, first.owner, first.version, first.attempts) == ("t1", "ada", 1, 1)
-    assert isinstance(first.payload, a2a.Task)
+    assert isinstance(first.payload, Task)
     chunk = said_more(record, "no state", lease)
     await store.change(chunk)
     await store.change(went_on(chunk.record, COMPLETED, lease))
