@@ -54,7 +54,7 @@ class TaskRecord:
             **members: Other attributes of the record.
 
         Raises:
-            InvalidParamsError: The task has an unknown state or role.
+            ValueError: The task has an unknown state or role.
         """
         return cls(from_sdk(task), **members)
 

@@ -7,12 +7,16 @@ the adapters.
 from typing import Any
 
 from a2a import types as a2a
-from google.protobuf.json_format import MessageToDict, ParseDict
+from google.protobuf.json_format import Error, MessageToDict, ParseDict
 from google.protobuf.message import Message
-from msgspec import to_builtins
+from msgspec import ValidationError, convert, to_builtins
 
 from . import data
 from .data import Data
+from .values import to_json
+
+MAX_NESTING = 200
+"""Depth that no message of the SDK has: protobuf's parser accepts 100."""
 
 
 def to_sdk(value: Data) -> Any:
@@ -29,12 +33,13 @@ def from_sdk(message: Message) -> Any:
     """Return a message of the SDK as our data, with integral numbers as integers.
 
     Raises:
-        InvalidParamsError: It has an unknown state or role, or too many values.
+        ValueError: It has an unknown state or role, or a number that is not finite.
 
     >>> from_sdk(a2a.Part(text="hello")).text
     'hello'
     """
-    from .dialects import decode
-
     kind: type[Data] = getattr(data, type(message).__name__)
-    return decode(kind, MessageToDict(message))
+    try:
+        return convert(to_json(MessageToDict(message), max_depth=MAX_NESTING), kind)
+    except (Error, ValidationError) as error:
+        raise ValueError(str(error)) from None

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from apcore_a2a_core.states import NAMES
+from apcore_a2a_core.states import NAMES, NUMBERS
 
 from .exceptions import MissingError, SchemaError
 from .port import Retention
@@ -64,7 +64,8 @@ async def check(address: str) -> Report:
     schema, location = _durable(address)
     version = await _current_version(schema, location)
     faults, state_counts, dead_letters = await schema.check(location)
-    tasks = {NAMES.get(state, str(state)): count for state, count in state_counts}
+    states = {number: state for state, number in NUMBERS.items()}
+    tasks = {NAMES[states[number]]: count for number, count in state_counts}
     return Report(version=version, faults=faults, tasks=tasks, dead_letters=dead_letters)
 
 

@@ -16,6 +16,9 @@ from .database import DATABASE_ERRORS, driver, sql, unavailable_error
 MIGRATIONS = (*read_blocks("apcore_a2a_server.store.postgres", "schema.sql").values(),)
 """Scripts that each raise the schema version by one, starting at 0."""
 
+JSON_VERSION = 4
+"""The version from which on bodies are JSON."""
+
 TABLES = re.findall(r"CREATE TABLE apcore_a2a\.(\w+)", " ".join(MIGRATIONS))
 INDEXES = re.findall(r"CREATE (?:UNIQUE )?INDEX (\w+)", " ".join(MIGRATIONS))
 
@@ -41,8 +44,20 @@ async def migrate(connection: Any) -> int:
             raise SchemaError(current_version, len(MIGRATIONS))
         for number, script in enumerate(MIGRATIONS[current_version:], current_version + 1):
             await connection.execute(script)
+            if number == JSON_VERSION and current_version:
+                await _convert_bodies(connection)
             await connection.execute(f"INSERT INTO apcore_a2a.migrations VALUES ({number})")
     return len(MIGRATIONS)
+
+
+async def _convert_bodies(connection: Any) -> None:
+    from apcore_a2a_server.store.protobuf_bodies import TABLES, as_json
+
+    for table in TABLES:
+        update = f"UPDATE apcore_a2a.{table} SET body = $2 WHERE ctid = $1::text::tid"
+        rows = connection.cursor(f"SELECT ctid::text, body FROM apcore_a2a.{table}")
+        async for row in rows:  # an open cursor does not see what is changed meanwhile
+            await connection.execute(update, row["ctid"], as_json(table, row["body"]))
 
 
 async def _create_schema(connection: Any) -> None:

@@ -89,3 +89,6 @@ VALUES (uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid()));
 -- A default that is evaluated once does not rewrite the table.
 ALTER TABLE apcore_a2a.tasks ADD COLUMN started TIMESTAMPTZ NOT NULL DEFAULT now();
 ALTER TABLE apcore_a2a.tasks ALTER COLUMN started SET DEFAULT clock_timestamp();
+
+-- version_4: JSON in place of protobuf in all bodies; `migrate` converts them.
+SELECT 4;

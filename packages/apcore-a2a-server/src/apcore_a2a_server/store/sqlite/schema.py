@@ -47,12 +47,20 @@ def migrate(connection: sqlite3.Connection) -> int:
     if not current_version and connection.execute("SELECT 1 FROM sqlite_schema").fetchone():
         raise UnavailableError("The file is another program's database")
     connection.execute("PRAGMA journal_mode = WAL")
+    connection.create_function("as_json", 2, _as_json)
     for number, script in enumerate(MIGRATIONS[current_version:], current_version + 1):
         # one transaction for each version, which also sets its number
         connection.executescript(
             f"BEGIN IMMEDIATE; {script}; PRAGMA user_version = {number}; COMMIT"
         )
     return len(MIGRATIONS)
+
+
+def _as_json(table: str, body: bytes) -> bytes:
+    """Return a body of an early version as JSON; needs protobuf, which the store does not."""
+    from apcore_a2a_server.store.protobuf_bodies import as_json
+
+    return as_json(table, body)
 
 
 def version_of(connection: sqlite3.Connection) -> int:

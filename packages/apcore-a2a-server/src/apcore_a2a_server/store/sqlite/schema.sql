@@ -83,3 +83,10 @@ INSERT INTO page_key VALUES (randomblob(32));
 
 -- version_3: The time of the last start of a task's module, in seconds since 1970.
 ALTER TABLE tasks ADD COLUMN started REAL NOT NULL DEFAULT 0;
+
+-- version_4: JSON in place of protobuf in all bodies.
+UPDATE tasks SET body = as_json('tasks', body);
+UPDATE messages SET body = as_json('messages', body);
+UPDATE webhooks SET body = as_json('webhooks', body);
+UPDATE events SET body = as_json('events', body);
+UPDATE outbox SET body = as_json('outbox', body);

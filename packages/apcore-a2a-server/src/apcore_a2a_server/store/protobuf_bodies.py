@@ -1,0 +1,41 @@
+"""Bodies up to version 3 of the durable stores' schemas, which are protobuf, as JSON.
+
+Only migrations import this module.
+"""
+
+from a2a import types as a2a
+from apcore_a2a_core import from_sdk
+from apcore_a2a_core.values import dump_json
+from google.protobuf.message import Message
+
+KINDS: dict[str, type[Message]] = {
+    "tasks": a2a.Task,
+    "messages": a2a.Message,
+    "webhooks": a2a.TaskPushNotificationConfig,
+}
+"""Tables whose bodies are of one type."""
+PAYLOADS: tuple[type[Message], ...] = (
+    a2a.Task,
+    a2a.TaskStatusUpdateEvent,
+    a2a.TaskArtifactUpdateEvent,
+)
+"""Types of bodies in the other tables, by their first byte."""
+TABLES = (*KINDS, "events", "outbox")
+"""All tables with bodies."""
+
+
+def as_json(table: str, body: bytes) -> bytes:
+    """Return a body of a table as later versions of the schema have it.
+
+    Example:
+        ```python
+        from a2a.types import Message
+        from apcore_a2a_server.store.protobuf_bodies import as_json
+
+        print(as_json("messages", Message(message_id="m").SerializeToString()))
+        #> b'{"messageId":"m"}'
+        ```
+    """
+    if table in KINDS:
+        return dump_json(from_sdk(KINDS[table].FromString(body)))
+    return body[:1] + dump_json(from_sdk(PAYLOADS[body[0]].FromString(body[1:])))

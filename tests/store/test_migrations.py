@@ -1,0 +1,118 @@
+"""Stores of earlier schema versions are migrated with all they hold."""
+
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from a2a import types as sdk
+from apcore_a2a_core import to_sdk
+from apcore_a2a_core.data import Base64, Message, Part, Task, TaskPushNotificationConfig
+from apcore_a2a_core.records import TaskRecord
+from apcore_a2a_core.states import WORKING
+from apcore_a2a_core.values import read_json
+from apcore_a2a_server.store import Store, open_store
+from apcore_a2a_server.store.maintenance import check, migrate
+from apcore_a2a_server.store.port import unpack_payload
+from apcore_a2a_server.store.postgres.database import driver
+from apcore_a2a_server.store.protobuf_bodies import as_json
+from apcore_a2a_server.store.testing.samples import begun, new_record, said_more
+from apcore_a2a_server.store.webhooks import Webhook
+
+from .postgresql import Database
+
+pytestmark = pytest.mark.anyio
+
+HOOK = TaskPushNotificationConfig(id="h", task_id="t1", url="https://a.example/hook")
+BODIES: dict[str, type[Any]] = {
+    "tasks": Task,
+    "messages": Message,
+    "webhooks": TaskPushNotificationConfig,
+}
+TABLES = (*BODIES, "events", "outbox")
+
+
+def as_protobuf(table: str, body: bytes) -> bytes:
+    """Return a body as version 3 had it."""
+    if table in BODIES:
+        message: Any = to_sdk(read_json(BODIES[table], body))
+        return bytes(message.SerializeToString())
+    return body[:1] + bytes(to_sdk(unpack_payload(body)).SerializeToString())
+
+
+async def fill(address: str) -> TaskRecord:
+    """Store a task with a large message, data, a chunk and a webhook; return its record."""
+    store = open_store(address)
+    await store.start()
+    record = new_record()
+    data = {"n": 1, "deep": [{"x": 0.5, "none": None}], **{f"k{n}": n for n in range(6000)}}
+    record.task.history[0].parts += [
+        Part(data=data),
+        Part(text="y" * 5000),
+        Part(raw=Base64("aGk=")),
+    ]
+    record, lease = await begun(store, record, [Webhook(HOOK, "0.3")])
+    change = said_more(record, "chunk", lease)
+    await store.change(change)
+    await store.close()
+    return change.record
+
+
+async def verify(store: Store, record: TaskRecord) -> None:
+    await store.start()
+    stored = await store.get("t1")
+    assert stored is not None
+    assert (stored.task, stored.task.status.state) == (record.task, WORKING)
+    events = await store.events("t1", 0)
+    assert events is not None
+    assert [event.version for event in events] == [1, 2, 3]
+    assert list(await store.conversation("ada", "c1", 10)) == record.task.history
+    assert [each.config for each in await store.webhooks("t1")] == [HOOK]
+    await store.close()
+
+
+async def test_bodies_in_protobuf_become_json_in_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "agent.db"
+    address = f"sqlite:///{path}"
+    record = await fill(address)
+    with closing(sqlite3.connect(path)) as file, file:
+        file.create_function("as_protobuf", 2, as_protobuf)
+        for table in TABLES:
+            file.execute(f"UPDATE {table} SET body = as_protobuf('{table}', body)")
+        file.execute("PRAGMA user_version = 3")
+    assert await migrate(address) == (3, 4)
+    await verify(open_store(address), record)
+    assert (await check(address)).tasks == {"working": 1}
+
+
+@pytest.fixture
+async def connection(server: Database) -> AsyncIterator[Any]:
+    server.clear()
+    opened = await driver.connect(server.url)
+    yield opened
+    await opened.close()
+
+
+async def test_bodies_in_protobuf_become_json_in_a_database(
+    server: Database, connection: Any
+) -> None:
+    record = await fill(server.url)
+    for table in TABLES:
+        for row in await connection.fetch(f"SELECT ctid::text, body FROM apcore_a2a.{table}"):
+            await connection.execute(
+                f"UPDATE apcore_a2a.{table} SET body = $2 WHERE ctid = $1::text::tid",
+                row["ctid"],
+                as_protobuf(table, row["body"]),
+            )
+    await connection.execute("DELETE FROM apcore_a2a.migrations WHERE version = 4")
+    assert await migrate(server.url) == (3, 4)
+    await verify(open_store(server.url), record)
+    assert (await check(server.url)).tasks["working"] == 1
+
+
+def test_an_old_body_is_read_by_the_type_in_its_first_byte() -> None:
+    event = sdk.TaskStatusUpdateEvent(task_id="t", status={"state": "TASK_STATE_WORKING"})
+    payload: Any = unpack_payload(as_json("events", b"\x01" + event.SerializeToString()))
+    assert (payload.task_id, payload.status.state) == ("t", WORKING)
