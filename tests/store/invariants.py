@@ -28,7 +28,7 @@ REPEATABLE = ("again", "steps")
 TASKS = "SELECT id, skill, state, version, first_event FROM {}tasks ORDER BY created"
 EVENTS = "SELECT task_id, version, body FROM {}events ORDER BY task_id, version"
 OUTBOX = "SELECT task_id, config_id, version FROM {}outbox WHERE due IS NOT NULL"
-TERMINAL_STATES = ", ".join(str(int(state)) for state in sorted(TERMINAL))
+TERMINAL_STATES = ", ".join(str(NUMBERS[state]) for state in sorted(TERMINAL))
 ROWS = {
     "has ended, and has a lease": (
         f"SELECT id FROM {{0}}tasks WHERE state IN ({TERMINAL_STATES}) AND expires IS NOT NULL"

@@ -138,7 +138,7 @@ class TaskPushNotificationConfig(Data):
 
 
 class SendMessageConfiguration(Data):
-    """What the client of a send expects (A2A 1.0 §3.2.2)."""
+    """The options of a send (A2A 1.0 §3.2.2)."""
 
     accepted_output_modes: list[str] = []
     task_push_notification_config: TaskPushNotificationConfig | None = None

@@ -20,6 +20,7 @@ from apcore_a2a_core.data import (
     TaskStatusUpdateEvent,
 )
 from apcore_a2a_core.records import Payload, Version, shortened
+from apcore_a2a_core.schema import is_object
 from apcore_a2a_core.states import NAMES, SETTLED
 
 Document: TypeAlias = Json | Data
@@ -184,7 +185,7 @@ def _part(part: Part) -> Json:
         result: Json = {"kind": "text", "text": part.text}
     elif part.data is UNSET:
         result = {"kind": "file", "file": file_03(part)}
-    elif isinstance(part.data, dict):
+    elif is_object(part.data):
         result = {"kind": "data", "data": part.data}
     else:
         result = {"kind": "data", "data": {"value": part.data}}

@@ -93,7 +93,7 @@ class Engine:
             await self.add_webhook(ticket.task_id, webhook)
         return ticket
 
-    async def _check_late(self, paused: TaskRecord, message: a2a.Message) -> None:
+    async def _check_late(self, paused: TaskRecord, message: Message) -> None:
         """Refuse an answer that came too late, unless it is to a request for approval.
 
         Raises:

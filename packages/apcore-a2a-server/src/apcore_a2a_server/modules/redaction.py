@@ -6,7 +6,7 @@ with the verdicts on names cached. For schemas with `x-sensitive`, for patterns 
 values of other types than JSON's, apcore's own function is called.
 """
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import lru_cache
@@ -24,7 +24,7 @@ _is_ours: ContextVar[bool] = ContextVar("is_ours", default=False)
 
 
 @contextmanager
-def without_apcores() -> Iterator[None]:
+def without_apcores() -> Generator[None]:
     """Keep the steps of apcore that run in this context from redacting anything."""
     token = _is_ours.set(True)
     try:

@@ -82,7 +82,8 @@ class OffLoop(BaseStep):
         if run is None:
             return await self._step.execute(ctx)
         schema = getattr(ctx.module, self._schema, None)
-        if needs_stand_in(schema):  # only other modules have called this one so far
+        # only other modules have called this one so far
+        if not isinstance(schema, SchemaStandIn) and needs_stand_in(schema):
             bound_schemas(ctx.module_id, ctx.module)
             schema = getattr(ctx.module, self._schema, None)
         if getattr(schema, "is_slow", False):
