@@ -126,8 +126,17 @@ class Admission:
         message.context_id = message.context_id or new_id()
         detached = is_detached(request, streaming)
         log_context(task=message.task_id, skill=skill_id)
-        call = Call(skill, inputs, message, caller, streaming, other_parts, has_history, detached)
-        return replace(call, key=key)
+        return Call(
+            skill,
+            inputs,
+            message,
+            caller,
+            streaming,
+            other_parts,
+            has_history=has_history,
+            detached=detached,
+            key=key,
+        )
 
     async def resumed(
         self,

@@ -6,7 +6,7 @@ the task, and writes record and events in one transaction.
 
 import logging
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
 from apcore_a2a_core.data import (
@@ -235,5 +235,12 @@ def _successor(record: TaskRecord, updates: int) -> TaskRecord:
     are appended to the same list: copying a growing artifact for each chunk would cost quadratic
     time.
     """
-    task = structs.replace(record.task)
-    return replace(record, task=task, version=record.version + updates)
+    return TaskRecord(
+        structs.replace(record.task),
+        record.owner,
+        record.skill,
+        record.version + updates,
+        record.resume,
+        record.messages,
+        record.deadline,
+    )

@@ -124,7 +124,7 @@ class Handler:
                 call = await self.admission.new_call(params, caller, streaming=streaming)
                 webhook = await self._webhook(push, request)
                 with self._watching(call):
-                    return await self.engine.start(replace(call, webhook=webhook))
+                    return await self.engine.start(_with_webhook(call, webhook))
             except EARLY_REFUSALS:
                 # these errors reveal that the skill exists
                 await self.admission.check_access(params, caller)
@@ -137,7 +137,7 @@ class Handler:
             return Ticket(record.task.id, record.version - 1)
         resumed = self.admission.resumed(record, params, caller, streaming=streaming)
         call, pause = await resumed
-        resuming = self.engine.resume(record, replace(call, webhook=webhook), pause)
+        resuming = self.engine.resume(record, _with_webhook(call, webhook), pause)
         with self._watching(call):
             # shielded: once given, an answer counts even if its client disconnects
             return await asyncio.shield(resuming)
@@ -306,3 +306,7 @@ class Handler:
             page_size=size,
             total_size=page.total,
         )
+
+
+def _with_webhook(call: Call, webhook: Webhook | None) -> Call:
+    return call if webhook is None else replace(call, webhook=webhook)
