@@ -22,6 +22,7 @@ from apcore_a2a_core.data import (
     SendMessageRequest,
     SubscribeToTaskRequest,
     Task,
+    TaskPushNotificationConfig,
     TaskState,
     TaskStatus,
     TaskStatusUpdateEvent,
@@ -312,7 +313,7 @@ async def test_of_several_concurrent_answers_to_a_question_all_but_one_are_refus
             assert Counter(outcomes) == {"done": 1, "UnsupportedOperationError": answers - 1}
             ended = await handler.get(get(task.id))
             (part,) = ended.artifacts[0].parts
-            assert part.data.struct_value["text"] == f"day {outcomes.index('done')}"
+            assert part.data["text"] == f"day {outcomes.index('done')}"
 
         await asyncio.gather(*(race() for _ in range(10)))
 
@@ -327,8 +328,8 @@ async def test_a_refused_answer_sets_no_webhook() -> None:
         handler = peer.served.handler
         task = await handler.send(sending())
         first, second = (sending("Friday", task_id=task.id) for _ in range(2))
-        config = second.message.configuration.task_push_notification_config
-        config.url = "https://1.1.1.1/hook"
+        config = TaskPushNotificationConfig(url="https://1.1.1.1/hook")
+        second.message.configuration.task_push_notification_config = config
         answers = outcome(handler.send(first)), outcome(handler.send(second))
         assert [*await asyncio.gather(*answers)] == ["done", "UnsupportedOperationError"]
         assert not await peer.served.setup.tasks.store.webhooks(task.id)
