@@ -173,8 +173,8 @@ FAULTS = (
         "engine-ignores-idempotency-key",
         "A send that is repeated with its Idempotency-Key starts a second task.",
         f"{SERVER}/engine/admission.py",
-        "return replace(call, key=key)",
-        "return call",
+        "            key=key,\n",
+        "",
         ("tests/server/test_repeated.py::test_a_repeated_send_returns_the_existing_task",),
     ),
     Fault(

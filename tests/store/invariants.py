@@ -78,6 +78,7 @@ class StoredTask:
 
 
 ENDED = {NAMES[state] for state in TERMINAL}
+NAMES_BY_NUMBER = {number: NAMES[state] for state, number in NUMBERS.items()}
 
 
 @dataclass(frozen=True)
@@ -216,7 +217,7 @@ def unfinished(address: str) -> tuple[int, int]:
 
 def _contents(tasks: Rows, events: Rows, waiting: Rows, *wrong: Rows) -> StoreContents:
     stored = {
-        task_id: StoredTask(skill, NAMES[state], version, first)
+        task_id: StoredTask(skill, NAMES_BY_NUMBER[state], version, first)
         for task_id, skill, state, version, first in tasks
     }
     for task_id, version, body in events:

@@ -5,12 +5,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from a2a import types as a2a
-from google.protobuf.json_format import MessageToDict, ParseDict
+from google.protobuf.json_format import ParseDict
 from google.protobuf.struct_pb2 import Struct, Value
-from msgspec import to_builtins
 
 from .protocols import Registry
 from .schema import Object, SchemaConverter, object_at
+from .sdk import json_of
 from .skill_mapper import JSON, TEXT, SkillMapper
 from .values import MAX_DEPTH, to_json
 
@@ -162,8 +162,7 @@ def card_to_dict(card: a2a.AgentCard, *, state_transition_history: bool = False)
         card: The card to convert.
         state_transition_history: The capability of this name, which only 0.3 has.
     """
-    document = to_json(MessageToDict(card), max_depth=100)
-    result: Object = to_builtins(document, order="sorted")
+    result: Object = to_json(json_of(card), max_depth=100)
     capabilities = result["capabilities"] = FLAGS | result.get("capabilities", {})
     capabilities["stateTransitionHistory"] = state_transition_history
     params = {e["uri"]: e.get("params") for e in capabilities.get("extensions", ())}

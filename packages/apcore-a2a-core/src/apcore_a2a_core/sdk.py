@@ -40,6 +40,15 @@ def from_sdk(message: Message) -> Any:
     """
     kind: type[Data] = getattr(data, type(message).__name__)
     try:
-        return convert(to_json(MessageToDict(message), max_depth=MAX_NESTING), kind)
+        return convert(to_json(json_of(message), max_depth=MAX_NESTING), kind)
     except (Error, ValidationError) as error:
         raise ValueError(str(error)) from None
+
+
+def json_of(message: Message) -> Any:
+    """Return a protobuf message as JSON with sorted names, since protobuf keeps no order.
+
+    Raises:
+        google.protobuf.json_format.Error: It has a number that is not finite.
+    """
+    return to_builtins(MessageToDict(message), order="sorted")

@@ -19,10 +19,11 @@ from a2a.utils.errors import InvalidParamsError
 from apcore_a2a_core import to_sdk
 from apcore_a2a_core.data import ListTasksResponse, Task
 from apcore_a2a_core.records import shortened
+from apcore_a2a_core.sdk import json_of
 from apcore_a2a_core.values import size_of
 from google.protobuf.empty_pb2 import Empty
 from google.protobuf.json_format import Error as ParseError
-from google.protobuf.json_format import MessageToDict, ParseDict
+from google.protobuf.json_format import ParseDict
 from google.protobuf.message import Message
 from starlette.applications import Starlette
 
@@ -133,7 +134,7 @@ async def _read(method: str, message: Message) -> Any:
 
 def _checked(method: str, message: Message) -> Any:
     try:
-        document = MessageToDict(message)
+        document = json_of(message)
     except (ParseError, ValueError):
         reason = "a number is not finite, or a time is out of range"
         raise InvalidParamsError(f"Invalid params: {reason}") from None
