@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import date
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import pytest
 from apcore import Config, SchemaLoader, SchemaValidationError
@@ -22,6 +22,7 @@ from apcore_a2a_server.modules.validation import (
     LinearSchema,
     RehearsedSchema,
     bound_schemas,
+    union_depth,
 )
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 from pydantic import Json as JsonText
@@ -364,6 +365,50 @@ def test_a_number_that_a_model_takes_as_text_is_matched_in_a_process() -> None:
     with pytest.raises(SchemaValidationError) as caught:
         schema.model_validate({"text": int("1" * 27 + "2")})
     assert caught.value.details["errors"] == [TOO_LONG]
+
+
+class Twin(BaseModel):
+    inner: "Tree | Twin | None" = None
+    name: str = ""
+
+
+class Tree(BaseModel):
+    inner: "Tree | Twin | None" = None
+    size: int = 0
+
+
+class Labeled(BaseModel):
+    kind: Literal["labeled"] = "labeled"
+    inner: Annotated["Labeled | Other", Field(discriminator="kind")] | None = None
+
+
+class Other(BaseModel):
+    kind: Literal["other"] = "other"
+    inner: Annotated["Labeled | Other", Field(discriminator="kind")] | None = None
+
+
+class Leaf(BaseModel):
+    leaf: int | str | list[int]
+    inner: "Leaf | None" = None
+
+
+def inside(levels: int, innermost: Json) -> Json:
+    for _ in range(levels):
+        innermost = {"inner": innermost}
+    return innermost
+
+
+async def test_values_of_recursive_unions_have_a_maximum_depth() -> None:
+    async with serving({"work": taking(Tree)}) as peer:
+        assert await state(peer, "work", inside(9, {"size": 1})) == "completed"
+        answer = await peer.send("work", peer.part(data=inside(25, {"size": []})))
+        assert answer.code == -32602
+        assert "Is nested deeper than 10" in answer.response.text
+
+
+@pytest.mark.parametrize("model", [Labeled, Leaf, Recursive])
+def test_other_recursive_models_have_no_maximum_depth(model: type[BaseModel]) -> None:
+    assert union_depth(model) is None
 
 
 class Short(BaseModel):

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from functools import lru_cache
 from itertools import islice
+from math import log
 from pathlib import Path
 from typing import Any, NoReturn, cast
 
@@ -147,17 +148,17 @@ class SeparateSchema(SchemaStandIn):
 
 
 class RehearsedSchema(CachedSchema):
-    """Stand-in for a pydantic model with patterns that Python's `re` matches.
+    """Stand-in for a pydantic model that takes long to validate some small values.
 
-    Another process matches them first, in every text of a value: only what ends in time there is
-    validated here.
+    Another process first matches the patterns for Python's `re`, in every text of a value: only
+    what ends in time there is validated here. Values of recursive unions have a maximum depth.
     """
-
-    is_slow = True
 
     def __init__(self, model: type[Any], kind: str = "Input") -> None:
         super().__init__(model, kind)
         self._patterns = python_patterns(model)
+        self._max_depth = union_depth(model)
+        self.is_slow = bool(self._patterns["patterns"])
 
     def model_validate(self, data: Any, **options: Any) -> Any:
         """Validate *data* as the model does."""
@@ -170,7 +171,12 @@ class RehearsedSchema(CachedSchema):
         return super().model_validate_json(data, **options)
 
     def _rehearse(self, data: Any) -> None:
-        violations = check_in_process(self._patterns, data)
+        violations: list[Json] = []
+        if self._max_depth is not None and is_deeper(data, self._max_depth):
+            message = f"Is nested deeper than {self._max_depth}"
+            violations = [{"path": "", "keyword": "type", "message": message}]
+        elif self.is_slow:
+            violations = check_in_process(self._patterns, data)
         if violations:
             raise _refusal(self._kind, violations)
 
@@ -209,7 +215,8 @@ def needs_stand_in(schema: Any) -> bool:
 
 @lru_cache(maxsize=1024)
 def _model_needs_stand_in(model: type) -> bool:
-    return bool(python_patterns(model)["patterns"]) or json_schema_of(model) is not None
+    is_slow = bool(python_patterns(model)["patterns"]) or union_depth(model) is not None
+    return is_slow or json_schema_of(model) is not None
 
 
 def bound_schemas(skill_id: str, module: Any) -> None:
@@ -229,6 +236,7 @@ def _stand_in(skill_id: str, schema: Any, kind: str) -> Any:
     patterns = python_patterns(schema)["patterns"]
     if patterns:
         _warn(skill_id, [pattern["pattern"] for pattern in patterns], SEPARATE)
+    if patterns or union_depth(schema) is not None:
         return RehearsedSchema(schema, kind)
     source = json_schema_of(schema)
     if source is None:
@@ -355,6 +363,72 @@ def _python_pattern(node: Json, config: Json) -> Json | None:
     }
     flags = compiled.flags & ~re.DEBUG  # which would print
     return {"pattern": compiled.pattern, "flags": flags, "options": options}
+
+
+MAX_TRIES = 2000
+"""How often pydantic may try a choice of a union for one value, some 5 us each."""
+
+
+def union_depth(schema: Any) -> int | None:
+    """Return the depth to which values of a pydantic model are checked in bounded time.
+
+    pydantic tries all choices of a union, and in each of them all choices of the unions inside. If
+    several choices are recursive, the work grows exponentially with the depth of a value. A
+    discriminator avoids that.
+
+    Returns:
+        The depth of nested objects and arrays; None if any depth will do.
+    """
+    if not isinstance(schema, type) or not issubclass(schema, BaseModel):
+        return None
+    schema.model_rebuild(_types_namespace={})  # it may be deferred to the first validation
+    nodes = [node for node, _ in _core_schemas(schema.__pydantic_core_schema__)]
+    definitions = {
+        body["ref"]: _references(body)
+        for node in nodes
+        if node["type"] == "definitions"
+        for body in node["definitions"]
+    }
+    recursive = {name for name in definitions if name in _reachable(name, definitions)}
+    branches = [
+        sum(not recursive.isdisjoint(_references(choice)) for choice in node["choices"])
+        for node in nodes
+        if node["type"] == "union"
+    ]
+    most = max(branches, default=0)
+    return int(log(MAX_TRIES, most)) if most > 1 else None
+
+
+def _references(schema: Any) -> set[str]:
+    schemas = _core_schemas(schema)
+    return {node["schema_ref"] for node, _ in schemas if node["type"] == "definition-ref"}
+
+
+def _reachable(name: str, definitions: dict[str, set[str]]) -> set[str]:
+    """Return the definitions to which a definition refers, directly or through others."""
+    found, pending = set[str](), [name]
+    while pending:
+        new = definitions.get(pending.pop(), set()) - found
+        found |= new
+        pending += new
+    return found
+
+
+def is_deeper(value: Any, depth: int) -> bool:
+    """Return whether *value* has more levels of nested objects and arrays than *depth*.
+
+    >>> is_deeper([{"a": 1}], 2), is_deeper([{"a": []}], 2)
+    (False, True)
+    """
+    level: list[Any] = [value]
+    for _ in range(depth + 1):
+        containers = [each for each in level if is_object(each) or is_array(each)]
+        if not containers:
+            return False
+        level = []
+        for each in containers:
+            level += each.values() if is_object(each) else each
+    return True
 
 
 NO_SCHEMAS = frozenset({"computed_fields", "default", "metadata", "serialization"})
