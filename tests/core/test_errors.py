@@ -17,6 +17,7 @@ from a2a.utils.errors import (
 from apcore import ACL, ACLRule, CancelToken, Context, Executor, Registry
 from apcore import errors as apcore_errors
 from apcore_a2a_core import ErrorMapper, OutputError, PartError, clean, error_details
+from apcore_a2a_core.errors import CONTROL
 
 from .conftest import CallbackModule, OrderModule
 
@@ -394,3 +395,12 @@ def test_clean_returns_one_short_line_that_can_be_encoded() -> None:
     assert clean("x" * 2000) == "x" * 1000
     assert clean("\n" * 10, 5) == "\\n\\n\\"
     assert clean("\ud800") == "?"
+
+
+def test_clean_removes_control_characters_wherever_they_are() -> None:
+    for code in (*range(0x3000), *range(0xD7F0, 0x11000)):
+        character = chr(code)
+        kept = "" if CONTROL.search(character) else character
+        expected = {"\n": "\\n"}.get(character, kept.encode("utf-8", "replace").decode())
+        assert clean(character) == expected
+        assert clean(f"a{character}b") == f"a{expected}b"

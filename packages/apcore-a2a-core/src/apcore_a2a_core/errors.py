@@ -127,6 +127,8 @@ def clean(text: str, limit: int = 1000) -> str:
     >>> print(clean("a\x1b[31m\nb"))
     a[31m\nb
     """
+    if len(text) <= limit and text.isprintable():
+        return text  # most texts: each request logs several, and the rest takes microseconds
     plain = text[:limit].encode("utf-8", "replace").decode()
     return CONTROL.sub("", plain.replace("\n", "\\n"))[:limit]
 
