@@ -135,7 +135,7 @@ FAULTS = (
         f"{SERVER}/middleware/origin.py",
         'return parsed.netloc != headers.get("host") or parsed.scheme != scope["scheme"]',
         """own = parsed.netloc.endswith(headers.get("host", ""))
-        return not own or parsed.scheme != scope["scheme"]""",
+    return not own or parsed.scheme != scope["scheme"]""",
         ("tests/middleware/test_origin.py::test_a_page_of_a_similar_origin_may_not_call",),
     ),
     Fault(

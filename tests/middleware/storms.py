@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from unittest.mock import patch
 from urllib.parse import urlsplit
 
-from apcore_a2a_server.middleware import Authentication, HostGuard, RateLimiter
+from apcore_a2a_server.middleware import Authentication, FrontMiddleware, RateLimiter
 from hypothesis import strategies as st
 from starlette.responses import Response
 
@@ -48,7 +48,7 @@ class Hosts:
         self.outcomes: Counter[str] = Counter()
         self.defect = None
         self._runner = asyncio.Runner()
-        self._guard = HostGuard(Response(), ALLOWED)
+        self._guard = FrontMiddleware(Response(), allowed_hosts=ALLOWED)
 
     def __enter__(self) -> "Hosts":
         return self

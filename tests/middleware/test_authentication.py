@@ -24,7 +24,7 @@ from apcore_a2a_core import RefusalReason, TokenRefusedError
 from apcore_a2a_server import create_app
 from apcore_a2a_server.middleware import (
     Authentication,
-    OriginGuard,
+    FrontMiddleware,
     RedactingFormatter,
     caller_of,
     principal_of,
@@ -232,12 +232,14 @@ async def test_a_page_of_another_origin_is_refused_even_with_credentials(
 
 async def test_a_request_with_several_origins_is_refused() -> None:
     both = [("Origin", PAGE), ("Origin", PAGE)]
-    assert (await ask(OriginGuard(unreachable, [PAGE]), "POST", "/", both)).status == 403
+    assert (
+        await ask(FrontMiddleware(unreachable, allowed_origins=[PAGE]), "POST", "/", both)
+    ).status == 403
 
 
 @pytest.mark.parametrize("origin", ["http://[", "http://[x]", "http://]/"])
 async def test_an_invalid_origin_is_refused(origin: str) -> None:
-    answer = await ask(OriginGuard(unreachable), "POST", "/", [("Origin", origin)])
+    answer = await ask(FrontMiddleware(unreachable), "POST", "/", [("Origin", origin)])
     assert answer.status == 403
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from apcore_a2a_server import create_app
-from apcore_a2a_server.middleware import ErrorMiddleware
+from apcore_a2a_server.middleware import FrontMiddleware
 from starlette.types import Message, Receive, Scope, Send
 
 from tests.server.inloop import Does, give_back, registry_of
@@ -31,7 +31,7 @@ async def fail_after_start(scope: Scope, receive: Receive, send: Send) -> None:
 async def test_an_unhandled_exception_becomes_an_error_without_details(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    answer = await ask(ErrorMiddleware(fail))
+    answer = await ask(FrontMiddleware(fail))
     assert (answer.status, answer.json["error"]["status"]) == (500, "INTERNAL")
     assert SECRET not in answer.body.decode()
     (record,) = caplog.records
@@ -40,7 +40,7 @@ async def test_an_unhandled_exception_becomes_an_error_without_details(
 
 
 async def test_a_started_answer_is_not_followed_by_another() -> None:
-    assert await ask(ErrorMiddleware(fail_after_start)) == Answer(200, {}, b"half")
+    assert await ask(FrontMiddleware(fail_after_start)) == Answer(200, {}, b"half")
 
 
 async def test_exceptions_that_cancel_a_request_are_not_caught() -> None:
@@ -48,7 +48,7 @@ async def test_exceptions_that_cancel_a_request_are_not_caught() -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        await ask(ErrorMiddleware(interrupt))
+        await ask(FrontMiddleware(interrupt))
 
 
 async def test_web_sockets_are_refused_before_the_application() -> None:
@@ -57,13 +57,13 @@ async def test_web_sockets_are_refused_before_the_application() -> None:
     async def send(message: Message) -> None:
         sent.append(message)
 
-    app: Any = ErrorMiddleware(fail)
+    app: Any = FrontMiddleware(fail)
     await app({"type": "websocket"}, None, send)
     assert [(message["type"], message["code"]) for message in sent] == [("websocket.close", 1008)]
 
 
 async def test_lifespan_events_reach_the_application() -> None:
-    app: Any = ErrorMiddleware(fail)
+    app: Any = FrontMiddleware(fail)
     with pytest.raises(ValueError, match=SECRET):
         await app({"type": "lifespan"}, None, None)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from apcore_a2a_server import create_app
 from apcore_a2a_server.fields import OptionError
-from apcore_a2a_server.middleware import HostGuard
+from apcore_a2a_server.middleware import FrontMiddleware
 from starlette.responses import PlainTextResponse
 
 from tests.facade.processes import extensions, free_port, process, served
@@ -15,6 +15,7 @@ from tests.server.inloop import Does, give_back, registry_of
 
 from .byhand import CARD, Headers, ask, authenticator, connected, request, status_of
 
+LOOPBACK = ["localhost", "127.0.0.1", "::1"]
 LOCAL = ["localhost", "LOCALHOST", "localhost.", "127.0.0.1", "[::1]"]
 OWN = "agent.example"
 OTHERS = [
@@ -46,7 +47,7 @@ PATHS = ["/", CARD, "/health", "/metrics", "/explorer", "/message:send", "/tasks
 
 
 async def status_for(*hosts: str, allowed: list[str] | None = None) -> int:
-    guard = HostGuard(PlainTextResponse("done"), allowed or ["localhost", "127.0.0.1", "::1"])
+    guard = FrontMiddleware(PlainTextResponse("done"), allowed_hosts=allowed or LOOPBACK)
     headers: Headers = [("host", host) for host in hosts]
     return (await ask(guard, headers=headers)).status
 
@@ -82,7 +83,7 @@ async def test_a_pattern_allows_the_names_below_one() -> None:
 
 @pytest.mark.anyio
 async def test_the_refusal_is_one_line_that_names_the_options_and_repeats_nothing() -> None:
-    guard = HostGuard(PlainTextResponse("done"), ["localhost"])
+    guard = FrontMiddleware(PlainTextResponse("done"), allowed_hosts=["localhost"])
     answer = await ask(guard, "POST", headers=[("host", "evil.example\x1b[31m" + "x" * 1000)])
     assert answer.status == 421
     assert b"\n" not in answer.body

@@ -2,14 +2,14 @@
 
 import httpx
 import pytest
-from apcore_a2a_server.middleware import OriginGuard
+from apcore_a2a_server.middleware import FrontMiddleware
 from starlette.responses import PlainTextResponse
 
 AGENT = "http://agent.example:8000"
 
 
 async def status_for(origin: str) -> int:
-    app = OriginGuard(PlainTextResponse("done"))
+    app = FrontMiddleware(PlainTextResponse("done"))
     transport = httpx.ASGITransport(app)
     async with httpx.AsyncClient(transport=transport, base_url=AGENT) as client:
         return (await client.post("/", headers={"origin": origin})).status_code

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import pytest
 from apcore_a2a_server import create_app
-from apcore_a2a_server.middleware import PageHeaders
+from apcore_a2a_server.middleware import FrontMiddleware
 from apcore_a2a_server.middleware.origin import HEADERS
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def headers_of(app: ASGIApp) -> Mapping[str, str]:
-    return (await ask(PageHeaders(app))).headers
+    return (await ask(FrontMiddleware(app))).headers
 
 
 async def test_a_page_has_security_headers() -> None:
@@ -65,7 +65,7 @@ async def test_each_header_is_set_once() -> None:
             starts.append(message)
             await send(message)
 
-        await PageHeaders(PageHeaders(HTMLResponse("")))(scope, receive, record)
+        await FrontMiddleware(FrontMiddleware(HTMLResponse("")))(scope, receive, record)
 
     await ask(with_recorder)
     names = [name for name, _ in starts[0]["headers"]]
@@ -73,7 +73,7 @@ async def test_each_header_is_set_once() -> None:
 
 
 async def test_body_and_status_are_not_changed() -> None:
-    answer = await ask(PageHeaders(HTMLResponse("<p>é", 404)))
+    answer = await ask(FrontMiddleware(HTMLResponse("<p>é", 404)))
     assert (answer.status, answer.body) == (404, "<p>é".encode())
 
 
@@ -107,7 +107,7 @@ async def test_pages_of_a_wrapped_application_have_the_headers_too() -> None:
     async def page(request: Request) -> Response:
         return HTMLResponse("<p>")
 
-    answer = await ask(PageHeaders(Starlette(routes=[Route("/", page)])))
+    answer = await ask(FrontMiddleware(Starlette(routes=[Route("/", page)])))
     assert answer.headers["x-frame-options"] == "DENY"
 
 

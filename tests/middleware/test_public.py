@@ -8,13 +8,9 @@ import apcore_a2a_server.middleware
 import pytest
 
 NAMES = [
-    "AccessLog",
     "Authentication",
     "ClientKeys",
-    "ErrorMiddleware",
-    "HostGuard",
-    "OriginGuard",
-    "PageHeaders",
+    "FrontMiddleware",
     "RateLimit",
     "RateLimiter",
     "RedactingFormatter",
@@ -32,13 +28,9 @@ MODULES = [
     )
 ]
 MIDDLEWARE = [
-    "AccessLog",
     "Authentication",
     "ClientKeys",
-    "ErrorMiddleware",
-    "HostGuard",
-    "OriginGuard",
-    "PageHeaders",
+    "FrontMiddleware",
     "RateLimit",
 ]
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from apcore_a2a_server.middleware import AccessLog, ErrorMiddleware, RedactingFormatter, log_context
+from apcore_a2a_server.middleware import FrontMiddleware, RedactingFormatter, log_context
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
@@ -29,7 +29,7 @@ async def answer_ok(scope: Scope, receive: Receive, send: Send) -> None:
 async def access(caplog: pytest.LogCaptureFixture, **request: Any) -> Json:
     """Return the attributes of the record of a request."""
     caplog.set_level(logging.INFO, "apcore_a2a.access")
-    await ask(AccessLog(answer_ok), **request)
+    await ask(FrontMiddleware(answer_ok), **request)
     return vars(caplog.records[-1]) | {"line": caplog.records[-1].getMessage()}
 
 
@@ -61,7 +61,7 @@ async def test_values_of_the_application_are_sanitized(caplog: pytest.LogCapture
         await answer_ok(scope, receive, send)
 
     caplog.set_level(logging.INFO, "apcore_a2a.access")
-    await ask(AccessLog(with_context))
+    await ask(FrontMiddleware(with_context))
     record = vars(caplog.records[-1])
     assert record["size"] == 5
     for field in fields:
@@ -79,7 +79,7 @@ async def test_each_request_has_its_own_fields(caplog: pytest.LogCaptureFixture)
     caplog.set_level(logging.INFO, "apcore_a2a.access")
     log_context(principal="bob")  # outside of any request
     for path in ("/ada", "/"):
-        await ask(AccessLog(with_context), path=path)
+        await ask(FrontMiddleware(with_context), path=path)
     first, second = map(vars, caplog.records)
     assert first["principal"] == "ada"
     assert "principal" not in second
@@ -106,7 +106,7 @@ async def with_costly_context(scope: Scope, receive: Receive, send: Send) -> Non
 async def test_a_record_below_the_level_is_not_formatted(
     path: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    app = AccessLog(with_costly_context, public=["/health"])
+    app = FrontMiddleware(with_costly_context, public=["/health"])
     levels = {"/": (logging.WARNING, logging.INFO), "/health": (logging.INFO, logging.DEBUG)}
     level_above, level_enabled = levels[path]
     caplog.set_level(level_above, "apcore_a2a.access")
@@ -130,7 +130,7 @@ async def test_a_request_without_an_answer_is_logged_with_status_499(
 ) -> None:
     caplog.set_level(logging.INFO, "apcore_a2a.access")
     with pytest.raises(IndexError):
-        await ask(AccessLog(disconnected))
+        await ask(FrontMiddleware(disconnected))
     assert vars(caplog.records[-1])["status"] == 499
 
 
@@ -139,7 +139,7 @@ async def test_a_failed_request_is_logged_with_status_500(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO, "apcore_a2a.access")
-    assert (await ask(AccessLog(ErrorMiddleware(raising)))).status == 500
+    assert (await ask(FrontMiddleware(raising))).status == 500
     assert vars(caplog.records[-1])["status"] == 500
 
 

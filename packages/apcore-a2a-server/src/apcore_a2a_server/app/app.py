@@ -126,10 +126,7 @@ def build_app(source: Any, settings: Settings) -> Starlette:
     app.router.redirect_slashes = False
     app.router.default = rest
     if agent.metrics is not None:
-        from .metrics import ResponseCounter  # takes 30 ms, and most agents do not need it
-
         app.router.routes.append(Route("/metrics", agent.metrics.show))
-        app.add_middleware(ResponseCounter, count=agent.metrics.on_response)
     app.state.agent = agent
     app.state.explorer = pages[0].path if pages else None
     return app
@@ -177,4 +174,5 @@ def _middleware(agent: Agent, settings: Settings, pages: Sequence[Route]) -> lis
         client_key=settings.client_key,
         access_log=settings.access_log,
         tenant_paths=reserved_paths(settings) if settings.tenants else None,
+        on_response=None if agent.metrics is None else agent.metrics.on_response,
     )

@@ -9,7 +9,6 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.exposition import choose_encoder
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from apcore_a2a_server.store import TaskRecord
 
@@ -100,26 +99,3 @@ class Metrics:
     def _count(self, name: str, label: str, value: str) -> int:
         sample = self._registry.get_sample_value(f"apcore_a2a_{name}_total", {label: value})
         return int(sample or 0)
-
-
-class ResponseCounter:
-    """ASGI middleware that calls *count* with the status of every response.
-
-    Args:
-        app: The application to wrap.
-        count: Function to call with each status.
-    """
-
-    def __init__(self, app: ASGIApp, count: Callable[[int], None]) -> None:
-        self._app = app
-        self._count = count
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on and count the status of its response."""
-
-        async def counting_send(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                self._count(message["status"])
-            await send(message)
-
-        await self._app(scope, receive, counting_send if scope["type"] == "http" else send)

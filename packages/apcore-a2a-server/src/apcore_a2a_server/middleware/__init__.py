@@ -1,7 +1,7 @@
 """ASGI middleware in front of an agent: logs, errors, hosts, origins, authentication and rates."""
 
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from apcore_a2a_core import Authenticator
 from starlette.middleware import Middleware
@@ -16,20 +16,16 @@ from .auth import (
     declared,
     principal_of,
 )
-from .errors import ErrorMiddleware
-from .logs import AccessLog, RedactingFormatter, log_context, set_up_logging
-from .origin import HostGuard, OriginGuard, PageHeaders, origin_of
+from .front import FrontMiddleware
+from .logs import RedactingFormatter, log_context, set_up_logging
+from .origin import origin_of
 from .rates import RateLimit, RateLimiter
 from .tenant_paths import TenantPaths
 
 __all__ = [
-    "AccessLog",
     "Authentication",
     "ClientKeys",
-    "ErrorMiddleware",
-    "HostGuard",
-    "OriginGuard",
-    "PageHeaders",
+    "FrontMiddleware",
     "RateLimit",
     "RateLimiter",
     "RedactingFormatter",
@@ -56,6 +52,7 @@ def build_middleware(
     client_key: ClientKey | None = None,
     access_log: bool = True,
     tenant_paths: Collection[str] | None = None,
+    on_response: Callable[[int], None] | None = None,
 ) -> list[Middleware]:
     """Return the middleware for these options, the outermost first.
 
@@ -75,6 +72,7 @@ def build_middleware(
         client_key: Names the client behind a request, for limits; see `ClientKeys`.
         access_log: Whether each request is logged.
         tenant_paths: First segments of paths that are not tenants; None if there are no tenants.
+        on_response: Function to call with the status of each response.
 
     Raises:
         ValueError: `url` is invalid.
@@ -88,21 +86,24 @@ def build_middleware(
             middleware=build_middleware(public=["/health"], allowed_hosts=["example.com"])
         )
         print([each.cls.__name__ for each in app.user_middleware])
-        #> ['AccessLog', 'ErrorMiddleware', 'PageHeaders', 'HostGuard', 'OriginGuard']
+        #> ['FrontMiddleware']
         ```
     """
     stack: list[Middleware] = []
     if tenant_paths is not None:
         stack.append(Middleware(TenantPaths, reserved=tenant_paths))
-    if access_log:
-        stack.append(Middleware(AccessLog, public=public))
-    stack += [Middleware(ErrorMiddleware), Middleware(PageHeaders)]
-    if allowed_hosts and "*" not in allowed_hosts:
-        stack.append(Middleware(HostGuard, allowed=[*allowed_hosts]))
+    own_origins = [] if url is None else [origin_of(url)]
+    front = Middleware(
+        FrontMiddleware,
+        public=public,
+        allowed_hosts=() if "*" in allowed_hosts else allowed_hosts,
+        allowed_origins=[*cors_origins, *own_origins],
+        access_log=access_log,
+        on_response=on_response,
+    )
+    stack.append(front)
     if cors_origins:
         stack.append(_cors(cors_origins))
-    own_origins = [] if url is None else [origin_of(url)]
-    stack.append(Middleware(OriginGuard, allowed=[*cors_origins, *own_origins]))
     if auth is not None:
         schemes, extra = " or ".join(declared(auth)), {"event": "authentication_required"}
         logger.info("Authentication required: %s", schemes, extra=extra)

@@ -1,13 +1,12 @@
-"""Error responses of middleware, and the 500 for unhandled exceptions."""
+"""Error responses of middleware, and the paths that can be read without authentication."""
 
-import logging
 from collections.abc import Collection, Mapping
 from http import HTTPStatus
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from starlette.responses import JSONResponse
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 SAFE_METHODS = frozenset({"GET", "HEAD"})
 """Methods that only read (RFC 9110 §9.2.1)."""
@@ -45,9 +44,10 @@ def path_of(scope: Scope) -> str:
 
 def is_public(scope: Scope, public: Collection[str]) -> bool:
     """Return whether a request only reads a *public* path; a tenant's only one is its card."""
+    if scope["method"] not in SAFE_METHODS:
+        return False
     path = path_of(scope)
-    is_page = path in public and (TENANT not in scope or path.startswith("/.well-known/"))
-    return scope["method"] in SAFE_METHODS and is_page
+    return path in public and (TENANT not in scope or path.startswith("/.well-known/"))
 
 
 GRPC_NAMES: dict[int, str] = {
@@ -59,41 +59,3 @@ GRPC_NAMES: dict[int, str] = {
     HTTPStatus.SERVICE_UNAVAILABLE: "UNAVAILABLE",
 }
 """The gRPC names of HTTP statuses (AIP-193)."""
-
-
-logger = logging.getLogger("apcore_a2a.guards")
-
-
-class ErrorMiddleware:
-    """ASGI middleware that turns unhandled exceptions into a 500 without details.
-
-    It also closes WebSockets, which agents do not support.
-
-    Args:
-        app: The wrapped application.
-    """
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle a connection."""
-        if scope["type"] == "websocket":
-            await send({"type": "websocket.close", "code": 1008})
-            return
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        has_started = False
-
-        async def tracking_send(message: Message) -> None:
-            nonlocal has_started
-            has_started = True
-            await send(message)
-
-        try:
-            await self._app(scope, receive, tracking_send)
-        except Exception:  # the last chance to answer in JSON
-            logger.exception("Unhandled exception in a request", extra={"event": "request_failed"})
-            if not has_started:
-                await refuse(scope, receive, send, 500, "Internal error")

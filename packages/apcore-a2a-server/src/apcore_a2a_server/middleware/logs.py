@@ -8,15 +8,11 @@ import json
 import logging
 import re
 import time
-from collections.abc import Collection
 from contextvars import ContextVar
 from copy import copy
 
 from apcore_a2a_core import clean
 from pythonjsonlogger.json import JsonFormatter
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
-
-from .errors import is_public
 
 access_logger = logging.getLogger("apcore_a2a.access")
 request_facts: ContextVar[dict[str, object] | None] = ContextVar("request_facts", default=None)
@@ -172,44 +168,6 @@ def set_up_logging(level: str, form: str = "text") -> None:
         logging.getLogger(name).setLevel("WARNING")
 
 
-class AccessLog:
-    """ASGI middleware that logs a record for each request after its response.
-
-    Attributes of the record are `event` ("request"), `method`, `path`, `status`, `duration_ms`
-    and `client`, and if known `operation`, `principal`, `task` and `skill`. Reads of *public*
-    paths are logged at DEBUG.
-
-    Args:
-        app: The wrapped application.
-        public: Paths that monitoring reads often.
-    """
-
-    def __init__(self, app: ASGIApp, *, public: Collection[str] = ()) -> None:
-        self._app = app
-        self._public = frozenset(public)
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on, and log its status and duration."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        # 499, as in nginx: the client disconnected before there was a status.
-        began, status = time.perf_counter(), 499
-
-        async def tracking_send(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-            await send(message)
-
-        begin_request(str((scope.get("client") or ("",))[0]))
-        try:
-            await self._app(scope, receive, tracking_send)
-        finally:
-            level = logging.DEBUG if is_public(scope, self._public) else logging.INFO
-            log_request(scope["method"], scope["path"], status, began, level)
-
-
 def begin_request(client: str) -> None:
     """Begin to collect the facts about a request from the client at this address."""
     request_facts.set({})
@@ -220,6 +178,9 @@ def log_request(
     method: str, path: str, status: int, began: float, level: int = logging.INFO
 ) -> None:
     """Log the response to a request, with the facts about it.
+
+    Attributes of the record are `event` ("request"), `method`, `path`, `status`, `duration_ms`
+    and `client`, and if known `operation`, `principal`, `task` and `skill`.
 
     Args:
         method: The HTTP method, or `gRPC`.

@@ -1,51 +1,42 @@
-"""Protection against pages of other hosts and origins, and security headers for our own pages."""
+"""Checks of hosts and origins, and security headers for our own pages."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable
 from urllib.parse import urlsplit
 
 from starlette.datastructures import MutableHeaders
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Message, Scope
 
 from .auth import headers_of
-from .errors import SAFE_METHODS, refuse
+from .errors import SAFE_METHODS
 
 DEFAULT_PORTS = {"http": 80, "https": 443}
 LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
 """The names by which a machine reaches itself, whatever DNS says."""
 HOST_HEADER = re.compile(r"(?:\[([0-9a-f:.]+)\]|([^\s\[\]:/?#@,]+?)\.?)(?::[0-9]*)?", re.ASCII)
-WRONG_HOST = "The agent does not serve this Host: add it with --url or --allowed-hosts"
+NO_ORIGIN = SAFE_METHODS | {"OPTIONS"}
+"""Methods that pages of other origins may use: only CORS lets them read the responses."""
 
 
-class HostGuard:
-    """ASGI middleware that answers 421 to requests for other hosts (RFC 9110 §15.5.20).
+class AllowedHosts:
+    """The hosts that an agent serves; requests for others are refused.
 
     If the host name of a page is made to resolve to the agent's address (DNS rebinding), the
     browser takes the agent for the page's own server. Only the `Host` header shows the difference.
 
     Args:
-        app: The wrapped application.
         allowed: Names of hosts, on any port; `*.example.com` for all names below `example.com`.
     """
 
-    def __init__(self, app: ASGIApp, allowed: Iterable[str]) -> None:
-        self._app = app
+    def __init__(self, allowed: Iterable[str]) -> None:
         names = {name.strip("[]").lower() for name in allowed}
         self._names = frozenset(names)
         self._suffixes = tuple(name[1:] for name in names if name.startswith("*."))
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on, or refuse it."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        header = b",".join(value for name, value in scope["headers"] if name == b"host")
-        if self._accepts(host_of(header.decode("latin-1"))):
-            await self._app(scope, receive, send)
-            return
-        await refuse(scope, receive, send, 421, WRONG_HOST)
-
-    def _accepts(self, host: str) -> bool:
+    def accepts(self, scope: Scope) -> bool:
+        """Return whether a request names one of these hosts, and only one."""
+        header = b",".join([value for name, value in scope["headers"] if name == b"host"])
+        host = host_of(header.decode("latin-1"))
         return host in self._names or (bool(self._suffixes) and host.endswith(self._suffixes))
 
 
@@ -64,40 +55,26 @@ def host_of(header: str) -> str:
     return (parsed[1] or parsed[2]) if parsed else ""
 
 
-class OriginGuard:
-    """ASGI middleware that answers 403 to unsafe requests from pages of other origins.
+def is_foreign(scope: Scope, allowed: Collection[str]) -> bool:
+    """Return whether an unsafe request comes from a page of another origin.
 
     Browsers send `Origin` (RFC 6454 §7) with every such request; other clients do not.
 
     Args:
-        app: The wrapped application.
+        scope: The ASGI scope of the request.
         allowed: Allowed origins beside the agent's own; "*" for all.
     """
-
-    def __init__(self, app: ASGIApp, allowed: Sequence[str] = ()) -> None:
-        self._app = app
-        self._allowed = frozenset(allowed)
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on, or refuse it."""
-        is_safe = scope["type"] != "http" or scope["method"] in {*SAFE_METHODS, "OPTIONS"}
-        if is_safe or not self._is_foreign(scope):
-            await self._app(scope, receive, send)
-        else:
-            await refuse(scope, receive, send, 403, "This origin may not call the agent")
-
-    def _is_foreign(self, scope: Scope) -> bool:
-        if not any(name == b"origin" for name, _ in scope["headers"]):
-            return False
-        headers = headers_of(scope)
-        origin = headers["origin"]
-        if origin in self._allowed or "*" in self._allowed:
-            return False
-        try:
-            parsed = urlsplit(origin)
-        except ValueError:  # an invalid origin is not the agent's
-            return True
-        return parsed.netloc != headers.get("host") or parsed.scheme != scope["scheme"]
+    if scope["method"] in NO_ORIGIN or b"origin" not in [name for name, _ in scope["headers"]]:
+        return False
+    headers = headers_of(scope)
+    origin = headers["origin"]
+    if origin in allowed or "*" in allowed:
+        return False
+    try:
+        parsed = urlsplit(origin)
+    except ValueError:  # an invalid origin is not the agent's
+        return True
+    return parsed.netloc != headers.get("host") or parsed.scheme != scope["scheme"]
 
 
 def origin_of(url: str) -> str:
@@ -133,26 +110,12 @@ HEADERS = {
 }
 
 
-class PageHeaders:
-    """ASGI middleware that adds security headers to HTML responses that lack them.
-
-    Args:
-        app: The wrapped application.
-    """
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on, and complete the headers of its response."""
-
-        async def send_with_headers(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                message.setdefault("headers", [])
-                headers = MutableHeaders(scope=message)
-                if headers.get("content-type", "").lower().startswith("text/html"):
-                    for name, value in HEADERS.items():
-                        headers.setdefault(name, value)
-            await send(message)
-
-        await self._app(scope, receive, send_with_headers if scope["type"] == "http" else send)
+def protect_page(start: Message) -> None:
+    """Add the security headers that an HTML response lacks to its start message."""
+    for name, value in start.get("headers", ()):
+        if name == b"content-type":
+            if value.lower().startswith(b"text/html"):
+                headers = MutableHeaders(scope=start)
+                for header, text in HEADERS.items():
+                    headers.setdefault(header, text)
+            return
