@@ -27,6 +27,7 @@ from .agent import Agent, reserved_paths
 from .explorer import explorer_routes
 from .loading import load_failures, no_modules
 from .options import Settings
+from .routing import AgentApplication, DirectRoutes
 
 logger = logging.getLogger("apcore_a2a_server")
 
@@ -118,9 +119,11 @@ def build_app(source: Any, settings: Settings) -> Starlette:
     tenants = agent.handler.tenants
     tenant_routes = [] if tenants is None else [TenantRoute(tenants, routes, rest)]
     pages = explorer_routes(settings.explorer_path, routes) if settings.explorer else []
-    middleware = _middleware(agent, settings, pages)
-    app = Starlette(
-        routes=[*tenant_routes, *routes, *pages], middleware=middleware, lifespan=lifespan
+    app = AgentApplication(
+        routes=[*tenant_routes, *routes, *pages],
+        middleware=_middleware(agent, settings, pages),
+        direct_routes=_direct_routes(routes),
+        lifespan=lifespan,
     )
     # Starlette would redirect /health/ to the host that the request names, which may be foreign.
     app.router.redirect_slashes = False
@@ -155,11 +158,21 @@ def _routes(agent: Agent, settings: Settings) -> list[Route]:
     mapper = agent.setup.mapper
     return [
         Route("/", JsonRpc(agent.handler, mapper, landing, **_limits(agent))),
-        *(Route(path, agent.cards.show) for path in CARD_PATHS),
+        *(Route(path, agent.cards, methods=["GET"]) for path in CARD_PATHS),
         Route("/health", agent.health.show),
         Route("/agent/authenticatedExtendedCard", agent.cards.show_extended),
         Route("/v1/{path:path}", Rest03(agent.handler, mapper, **_limits(agent))),
     ]
+
+
+def _direct_routes(routes: Sequence[Route]) -> DirectRoutes:
+    """Return the most frequent requests: messages, cards and health checks."""
+    return {
+        (method, route.path): route
+        for route in routes
+        for method in (("POST",) if route.path == "/" else ("GET", "HEAD"))
+        if route.path in ("/", *CARD_PATHS, "/health")
+    }
 
 
 def _middleware(agent: Agent, settings: Settings, pages: Sequence[Route]) -> list[Middleware]:

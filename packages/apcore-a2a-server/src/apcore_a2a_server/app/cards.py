@@ -10,8 +10,9 @@ from apcore_a2a_core import EXTENSION_URI, AgentCardBuilder, Identity, SkillMapp
 from apcore_a2a_core.values import dump_json
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
+from starlette.types import Receive, Scope, Send
 
-from apcore_a2a_server.bindings.http import FOUND_TENANT
+from apcore_a2a_server.bindings.http import FOUND_TENANT, NO_STORE
 from apcore_a2a_server.bindings.rest import not_found
 from apcore_a2a_server.engine.clients import Caller
 from apcore_a2a_server.middleware import caller_of
@@ -26,6 +27,8 @@ from .options import Settings
 DEFAULT_URL = "http://localhost:8000"
 PUBLIC_SKILLS_TTL = 10
 """Seconds for which the access rules' verdicts about anonymous callers are cached."""
+PUBLIC_CACHING = (b"cache-control", b"max-age=300")
+JSON = (b"content-type", b"application/json")
 MAX_CARDS = 64
 """Cached cards; the cache is emptied when it is full."""
 
@@ -35,7 +38,7 @@ class Card(NamedTuple):
 
     document: dict[str, Any]
     body: bytes
-    etag: str
+    etag: bytes
 
 
 class Key(NamedTuple):
@@ -70,33 +73,36 @@ class CardPages:
         self._public: tuple[int, float, frozenset[str]] = (-1, 0, frozenset())
         self._build(Key(skills.generation, self._address(""), frozenset(skills.list())))
 
-    async def show(self, request: Request) -> Response:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Respond with the public card: the skills that anonymous callers may call.
 
         If the agent has authentication, skills that need approval are left out. The response is
         304 if the client already has the card (RFC 9110 §13.1.2).
         """
-        root_path, tenant = _address_of(request)
-        visible, cache_control = await self._public_skills(), "max-age=300"
+        tenant: Tenant | None = scope.get(FOUND_TENANT)
+        visible, cache_control = await self._public_skills(), PUBLIC_CACHING
         if tenant is not None and tenant.skill_id not in visible:
-            _, identity = caller_of(request.scope)
+            _, identity = caller_of(scope)
             if identity is None:
-                return not_found()
-            cache_control = "private, no-store"
-        card = await self._card(root_path, visible, tenant)
-        headers = {"cache-control": cache_control, "etag": card.etag}
-        if_none_match = request.headers.get("if-none-match", "")
-        tags = [tag.strip().removeprefix("W/") for tag in if_none_match.split(",")]
-        if if_none_match == "*" or card.etag in tags:
-            return Response(status_code=304, headers=headers)
-        return Response(card.body, media_type="application/json", headers=headers)
+                await not_found()(scope, receive, send)
+                return
+            cache_control = NO_STORE
+        card = await self._card(agent_root_path(scope), visible, tenant)
+        status, body = 304, b""
+        headers = [cache_control, (b"etag", card.etag)]
+        if not _has_tag(scope, card.etag):
+            status, body = 200, card.body
+            headers = [JSON, (b"content-length", b"%d" % len(body)), *headers]
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
 
     async def show_extended(self, request: Request) -> Response:
         """Respond with the extended card of the caller (FR-AGC-004)."""
         if not self._authenticates:
             return JSONResponse({"error": "Authentication is not configured"}, 404)
         _, identity = caller_of(request.scope)
-        card = await self._extended(identity, *_address_of(request))
+        tenant = request.scope.get(FOUND_TENANT)
+        card = await self._extended(identity, agent_root_path(request.scope), tenant)
         headers = {"cache-control": "private, no-store"}
         return Response(card.body, media_type="application/json", headers=headers)
 
@@ -113,7 +119,10 @@ class CardPages:
         return await self._card(root_path, allowed, tenant)
 
     async def _public_skills(self) -> frozenset[str]:
-        async with self._public_lock:
+        generation, expires, skill_ids = self._public
+        if generation == self._skills.generation and time.monotonic() < expires:
+            return skill_ids
+        async with self._public_lock:  # one caller checks the rules, and the others wait for it
             generation, expires, skill_ids = self._public
             if generation != self._skills.generation or time.monotonic() >= expires:
                 # read before the rules are checked, so that the next call notices a later change
@@ -179,9 +188,13 @@ class CardPages:
                 extension["params"]["revision"] = revision
         if len(self._cards) >= MAX_CARDS:
             self._cards.clear()
-        self._cards[key] = Card(document, dump_json(document), f'"{revision}"')
+        self._cards[key] = Card(document, dump_json(document), f'"{revision}"'.encode())
 
 
-def _address_of(request: Request) -> tuple[str, Tenant | None]:
-    """Return the path at which the agent is mounted, and the tenant that the request is for."""
-    return agent_root_path(request.scope), request.scope.get(FOUND_TENANT)
+def _has_tag(scope: Scope, etag: bytes) -> bool:
+    """Return whether `If-None-Match` has this entity tag, or "*"."""
+    for name, value in scope["headers"]:
+        if name == b"if-none-match":
+            tags = [tag.strip().removeprefix(b"W/") for tag in value.split(b",")]
+            return value == b"*" or etag in tags
+    return False
