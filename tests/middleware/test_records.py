@@ -1,17 +1,28 @@
 """Content of log records, whatever application is behind the access log."""
 
 import asyncio
+import io
 import json
 import logging
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from apcore_a2a_server.middleware import FrontMiddleware, RedactingFormatter, log_context
+from apcore_a2a_server.middleware.logs import (
+    JsonFormatter,
+    LineHandler,
+    TextFormatter,
+    access_logger,
+    log_request,
+)
+from starlette.applications import Starlette
 from starlette.responses import Response
+from starlette.routing import Mount
 from starlette.types import Receive, Scope, Send
 
 from tests.server.asking import Json
@@ -141,6 +152,137 @@ async def test_a_failed_request_is_logged_with_status_500(
     caplog.set_level(logging.INFO, "apcore_a2a.access")
     assert (await ask(FrontMiddleware(raising))).status == 500
     assert vars(caplog.records[-1])["status"] == 500
+
+
+# Lines without records
+
+LOGS_REQUESTS = """
+import logging, sys, time
+from apcore_a2a_server.middleware import log_context, set_up_logging
+from apcore_a2a_server.middleware.logs import begin_request, log_request
+
+class Count(logging.Handler):
+    number = 0
+    def emit(self, record):
+        self.number += record.status == 200
+
+def log(path):
+    begin_request("192.0.2.1")
+    log_context(operation="SendMessage", skill=path)
+    log_request("POST", path, 200, time.perf_counter())
+
+set_up_logging("info", sys.argv[1])
+paths = ["/", "/\\u00e9", "/\\ud800", "/" + sys.argv[2]]
+count = Count()
+for path in paths:
+    log(path)
+logging.getLogger("apcore_a2a").addHandler(count)
+for path in paths:
+    log(path)
+assert count.number == len(paths)
+"""
+CHANGING = re.compile(r"\d\d:\d\d:\d\d(,\d+)?|[\d.]+ ms|\"duration_ms\":[\d.]+")
+"""The parts of a line that depend on the time."""
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_a_request_has_the_same_line_with_and_without_a_record(form: str) -> None:
+    text = HOSTILE.replace("\0", "") + "  client=198.51.100.1"
+    command = [sys.executable, "-c", LOGS_REQUESTS, form, text]
+    done = subprocess.run(command, check=True, capture_output=True)
+    lines = CHANGING.sub("", done.stderr.decode()).splitlines()
+    assert len(lines) == 8
+    assert lines[:4] == lines[4:]
+    assert not CONTROL.search("".join(lines))
+    if form == "json":
+        assert "".join(lines).isascii()
+        assert {json.loads(line)["client"] for line in done.stderr.splitlines()} == {"192.0.2.1"}
+    else:
+        assert all(re.search(r"  client=192[.]0[.]2[.]1  skill=", line) for line in lines)
+
+
+@pytest.fixture
+def handler(monkeypatch: pytest.MonkeyPatch) -> LineHandler:
+    """Return the only handler of the log, which writes to a string."""
+    handler = LineHandler(TextFormatter(), logging.INFO)
+    handler.setStream(io.StringIO())
+    monkeypatch.setattr(logging.root, "handlers", [handler])
+    monkeypatch.setattr(logging, "raiseExceptions", False)
+    return handler
+
+
+def drop(record: logging.LogRecord) -> bool:
+    return False
+
+
+def closed_stream() -> io.StringIO:
+    """Return a stream that raises ValueError."""
+    stream = io.StringIO()
+    stream.close()
+    return stream
+
+
+CHANGES: dict[str, Callable[[pytest.MonkeyPatch, LineHandler], Any]] = {
+    "nothing": lambda patch, handler: None,
+    "a filter of the logger": lambda patch, _: patch.setattr(access_logger, "filters", [drop]),
+    "a filter of the handler": lambda _, handler: handler.addFilter(drop),
+    "a level": lambda _, handler: handler.setLevel("ERROR"),
+    "a formatter": lambda _, handler: handler.setFormatter(logging.Formatter("%(name)s")),
+    "a factory": lambda patch, _: patch.setattr(
+        logging, "_logRecordFactory", lambda *made: logging.LogRecord(*made[:4], "made", (), None)
+    ),
+    "propagation": lambda patch, _: patch.setattr(access_logger, "propagate", False),
+    "a disabled logger": lambda patch, _: patch.setattr(access_logger, "disabled", True),
+    "a closed stream": lambda _, handler: handler.setStream(closed_stream()),
+}
+"""Ways in which users change the log."""
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_changes_of_the_log_apply_to_requests(
+    change: str,
+    handler: LineHandler,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    caplog.set_level(logging.INFO, "apcore_a2a.access")
+    stream: Any = handler.stream
+    CHANGES[change](monkeypatch, handler)
+    log_request("GET", "/", 200, time.perf_counter())
+    lines = {
+        "nothing": r"[\d:]{8} INFO    GET / 200 [\d.]+ ms\n",
+        "a formatter": "apcore_a2a.access\n",
+        "a factory": r"[\d:]{8} INFO    made\n",
+    }
+    assert re.fullmatch(lines.get(change, ""), stream.getvalue())
+
+
+def test_a_json_line_can_hold_any_value() -> None:
+    record = logging.LogRecord("any", logging.INFO, __file__, 1, "%s", (HOSTILE,), None)
+    record.__dict__ |= {
+        "number": 2**80,
+        "object": object,
+        "text": "\ud800\xe9",
+        "size": float("inf"),
+    }
+    line = JsonFormatter().format(record)
+    assert line.isascii()
+    assert not CONTROL.search(line)
+    document = json.loads(line)
+    assert document["message"] == HOSTILE
+    assert (document["number"], document["object"]) == (2**80, "<class 'object'>")
+
+
+@pytest.mark.anyio
+async def test_a_mounted_page_is_not_taken_for_a_public_one(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    mounted = Starlette(routes=[Mount("/inner", answer_ok)])
+    caplog.set_level(logging.INFO, "apcore_a2a.access")
+    assert (
+        await ask(FrontMiddleware(mounted, public=["/health"]), path="/inner/health")
+    ).status == 200
+    assert [record.levelname for record in caplog.records] == ["INFO"]
 
 
 # Messages of libraries

@@ -8,11 +8,16 @@ import json
 import logging
 import re
 import time
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from contextlib import nullcontext, suppress
 from contextvars import ContextVar
 from copy import copy
+from functools import lru_cache
+from typing import TextIO
 
+import msgspec
 from apcore_a2a_core import clean
-from pythonjsonlogger.json import JsonFormatter
 
 access_logger = logging.getLogger("apcore_a2a.access")
 request_facts: ContextVar[dict[str, object] | None] = ContextVar("request_facts", default=None)
@@ -27,6 +32,12 @@ HARDENING_LOGGER = "apcore.schema.hardening"
 """apcore's logger whose messages contain invalid values."""
 MAX_CAUSES = 20
 """Causes of an exception that are logged."""
+STANDARD_ATTRIBUTES = frozenset(
+    {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"}
+)
+"""Attributes of every log record; others come from `extra`."""
+
+encode_json = msgspec.json.Encoder(enc_hook=str).encode
 
 
 def log_context(**facts: object) -> None:
@@ -114,23 +125,114 @@ def redacted(error: BaseException, seen: tuple[BaseException, ...] = ()) -> Base
     return stand_in.with_traceback(error.__traceback__)
 
 
-class TextFormatter(logging.Formatter):
+class LineFormatter(logging.Formatter, ABC):
+    """Base of our formatters, which need no log record to format a line."""
+
+    @abstractmethod
+    def line(
+        self, created: float, level: str, logger: str, message: str, extra: Mapping[str, object]
+    ) -> str:
+        """Return a line.
+
+        Args:
+            created: The time of the event, in seconds since the epoch.
+            level: The name of the level.
+            logger: The name of the logger.
+            message: The message.
+            extra: Further attributes.
+        """
+
+
+class TextFormatter(LineFormatter):
     """Formatter of lines for people: time, level, message and facts about the request."""
 
-    def __init__(self) -> None:
-        super().__init__("%(asctime)s %(levelname)-7s %(message)s", "%H:%M:%S")
-
     def formatMessage(self, record: logging.LogRecord) -> str:
+        """Return the line of a record; its stack trace comes below it."""
+        return self.line(
+            record.created, record.levelname, record.name, record.message, vars(record)
+        )
+
+    def line(
+        self, created: float, level: str, logger: str, message: str, extra: Mapping[str, object]
+    ) -> str:
         """Return the line; text from clients can't add line breaks or fields to it."""
-        record.message = clean(record.message, 10_000)
-        values = vars(record)
-        fields = [f"{name}={quoted(str(values[name]))}" for name in TEXT_FIELDS if name in values]
-        return "  ".join([super().formatMessage(record), *fields])
+        line = f"{local_time(int(created), '%H:%M:%S')} {level:<7} {clean(message, 10_000)}"
+        for name in TEXT_FIELDS:
+            if name in extra:
+                line += f"  {name}={quoted(str(extra[name]))}"
+        return line
 
 
 def quoted(value: str) -> str:
     """Return *value*, in quotes if it could be mistaken for several fields."""
     return value if value.isprintable() and " " not in value else json.dumps(value)
+
+
+class JsonFormatter(LineFormatter):
+    """Formatter of JSON objects in ASCII, with all attributes of `extra`."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the object for a record."""
+        extra = {k: v for k, v in vars(record).items() if k not in STANDARD_ATTRIBUTES}
+        if record.exc_info:
+            extra["exc_info"] = self.formatException(record.exc_info)
+        if record.stack_info:
+            extra["stack_info"] = self.formatStack(record.stack_info)
+        return self.line(record.created, record.levelname, record.name, record.getMessage(), extra)
+
+    def line(
+        self, created: float, level: str, logger: str, message: str, extra: Mapping[str, object]
+    ) -> str:
+        """Return the object."""
+        second, milliseconds = int(created), int(created % 1 * 1000)
+        moment = f"{local_time(second, '%Y-%m-%d %H:%M:%S')},{milliseconds:03}"
+        document = {"time": moment, "level": level, "logger": logger, "message": message, **extra}
+        with suppress(UnicodeEncodeError):  # half of a surrogate pair
+            text = encode_json(document).decode()
+            if text.isascii():
+                return text
+        return json.dumps(document, default=str, separators=(",", ":"))
+
+
+@lru_cache(maxsize=4)
+def local_time(second: int, form: str) -> str:
+    """Return a time as text; cached, since this takes longer than the rest of a line."""
+    return time.strftime(form, time.localtime(second))
+
+
+class LineHandler(logging.StreamHandler[TextIO]):
+    """Handler that writes log records to stderr, and also lines that have no record.
+
+    Args:
+        formatter: Formats both.
+        level: The level of the log.
+    """
+
+    def __init__(self, formatter: LineFormatter, level: int) -> None:
+        super().__init__()
+        self.addFilter(RequestFacts())
+        self.setFormatter(RedactingFormatter(formatter, level))
+        self._lines = formatter
+        self._made_with = self.formatter, [*self.filters]
+
+    def is_alone(self, logger: logging.Logger, level: int) -> bool:
+        """Return whether a record of *logger* would go to this handler only, without changes."""
+        if logger.filters or logging.getLogRecordFactory() is not logging.LogRecord:
+            return False
+        while logger.parent is not None:
+            if logger.handlers or not logger.propagate:
+                return False
+            logger = logger.parent
+        is_as_made = (self.formatter, self.filters) == self._made_with and self.level <= level
+        return is_as_made and logger.handlers == [self]
+
+    def write(self, level: int, logger: str, message: str, extra: Mapping[str, object]) -> None:
+        """Write a line without a record."""
+        name = logging.getLevelName(level)
+        line = self._lines.line(time.time(), name, logger, message, extra)
+        with self.lock or nullcontext(), suppress(OSError, ValueError):  # stderr is closed
+            self.stream.write(line + self.terminator)
+            self.stream.flush()
 
 
 def set_up_logging(level: str, form: str = "text") -> None:
@@ -153,15 +255,9 @@ def set_up_logging(level: str, form: str = "text") -> None:
         raise ValueError(f"log_format must be {' or '.join(FORMATS)}, not {form!r}")
     if logging.root.handlers:
         return
-    handler = logging.StreamHandler()
-    handler.addFilter(RequestFacts())
-    fields = ["asctime", "levelname", "name", "message"]
-    names = {"asctime": "time", "levelname": "level", "name": "logger"}
-    # JsonFormatter adds all attributes that are not standard ones, such as those from `extra`.
-    json_formatter = JsonFormatter(fields, rename_fields=names, json_default=str)
-    formatter = json_formatter if form == "json" else TextFormatter()
     logging.root.setLevel(level.upper())
-    handler.setFormatter(RedactingFormatter(formatter, logging.root.level))
+    formatter = JsonFormatter() if form == "json" else TextFormatter()
+    handler = LineHandler(formatter, logging.root.level)
     logging.root.addHandler(handler)
     logging.getLogger("httpcore").setLevel("INFO")  # at DEBUG it logs response headers
     for name in CHATTY if level == "info" else ():
@@ -170,8 +266,7 @@ def set_up_logging(level: str, form: str = "text") -> None:
 
 def begin_request(client: str) -> None:
     """Begin to collect the facts about a request from the client at this address."""
-    request_facts.set({})
-    log_context(client=client)
+    request_facts.set({"client": clean(client)})
 
 
 def log_request(
@@ -194,7 +289,14 @@ def log_request(
     facts = request_facts.get() or {}
     duration = round((time.perf_counter() - began) * 1000, 1)
     path, method = clean(path, 200), clean(method, 20)
+    operation = f" {facts['operation']}" if "operation" in facts else ""
+    request_line = f"{method} {path}{operation}"
     request = {"event": "request", "method": method, "path": path, "status": status}
-    request_line = " ".join(filter(None, [method, path, str(facts.get("operation", ""))]))
     extra = {**facts, **request, "duration_ms": duration}
-    access_logger.log(level, "%s %d %.1f ms", request_line, status, duration, extra=extra)
+    handler = next(iter(logging.root.handlers), None)
+    # without a LogRecord, which takes longer than everything else, if nothing else would see it
+    if isinstance(handler, LineHandler) and handler.is_alone(access_logger, level):
+        message = f"{request_line} {status} {duration:.1f} ms"
+        handler.write(level, access_logger.name, message, extra)
+    else:
+        access_logger.log(level, "%s %d %.1f ms", request_line, status, duration, extra=extra)
