@@ -95,7 +95,7 @@ async def events(handler: Handler, task_id: str, last: int = 0) -> list[Any]:
     message = SubscribeToTaskRequest(id=task_id)
     with Connection() as connection:
         request = Request(message, Caller(connection=connection), last_event_id=last)
-        return [event async for event in await handler.subscribe(request)]
+        return [event async for batch in await handler.subscribe(request) for event in batch]
 
 
 def ends(log: list[Any]) -> list[TaskState]:

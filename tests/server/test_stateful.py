@@ -287,12 +287,14 @@ class Client:
             return
         if body.startswith(b"{"):
             self.reply = json.loads(body)
-        else:
-            first, _, second = body.decode().partition("\n")
+            self.on_message(self)
+            return
+        for frame in body.decode().removesuffix("\n\n").split("\n\n"):
+            first, _, second = frame.partition("\n")
             ((kind, event),) = json.loads(second.removeprefix("data: "))["result"].items()
             name = kind.removesuffix("Update")
             self.frames.append(Frame(int(first.removeprefix("id: ")), name, event))
-        self.on_message(self)
+            self.on_message(self)
 
 
 class Worker(Module):

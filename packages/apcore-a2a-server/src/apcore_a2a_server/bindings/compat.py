@@ -67,8 +67,8 @@ def _stream_method(name: str) -> Any:
             params = await _read(name, message)
             events = await call(name, params, self.handler, caller)
             async with aclosing(events):
-                async for event in events:
-                    if event is not None:  # the SDK has its own keep-alives
+                async for batch in events:
+                    for event in batch:
                         yield await _adapted(event.payload, params)
 
     return method

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from a2a.utils.errors import A2AError
 from apcore_a2a_core import EXTENSION_URI, ErrorMapper
@@ -14,14 +14,15 @@ from apcore_a2a_core.values import dump_json
 from starlette.types import Message, Receive, Scope, Send
 
 from apcore_a2a_server.engine.clients import Caller, ClientDisconnectedError, Connection
-from apcore_a2a_server.engine.handler import Events, Handler
+from apcore_a2a_server.engine.handler import Handler
 from apcore_a2a_server.engine.limits import BodyBytes, Memory
 from apcore_a2a_server.errors import TooMuchError
 from apcore_a2a_server.middleware import caller_of, client_of
 from apcore_a2a_server.middleware.tenant_paths import agent_root_path
 from apcore_a2a_server.modules.tenants import Tenant
 from apcore_a2a_server.modules.threads import large_values
-from apcore_a2a_server.store import Payload
+from apcore_a2a_server.store import Event, Payload
+from apcore_a2a_server.store.subscribers import Events
 
 T = TypeVar("T")
 
@@ -166,33 +167,70 @@ async def send_event(send: Send, value: Any) -> None:
     await send({"type": "http.response.body", "body": b"data: %s\n\n" % dump_json(value)})
 
 
-async def send_events(
-    send: Send,
-    connection: Connection,
-    events: Events,
-    encode: Callable[[Payload], Document],
-) -> None:
+class Stream(NamedTuple):
+    """The events of a stream, and how each becomes a JSON document.
+
+    Attributes:
+        events: The events.
+        encode: Converts an event to a dialect.
+        prefix: Bytes before each converted event.
+        suffix: Bytes after it.
+    """
+
+    events: Events
+    encode: Callable[[Payload], Document]
+    prefix: bytes = b""
+    suffix: bytes = b""
+
+
+WRITE_SIZE = 64 * 1024  # bytes
+"""Size from which waiting events are divided into several writes: a slow client delays the next."""
+
+
+async def send_events(send: Send, connection: Connection, stream: Stream) -> None:
     """Send server-sent events until they end or the client disconnects (WHATWG HTML §9.2).
 
-    The `id` of each event is its version of the task.
+    The `id` of each event is its version of the task. Events that wait already share a write; for
+    a batch without any, a comment keeps the connection alive.
 
     Args:
         send: ASGI's `send`.
         connection: The connection of the request.
-        events: The events; for None, a comment keeps the connection alive.
-        encode: Converts an event into JSON.
+        stream: The events.
     """
     await send({"type": "http.response.start", "status": 200, "headers": EVENT_STREAM_HEADERS})
+    try:
+        with connection.watched():
+            async with aclosing(stream.events):
+                async for batch in stream.events:
+                    await _send_batch(send, batch, stream)
+                    del batch  # it may be large, and the wait for the next one long
+            await send({"type": "http.response.body", "body": b""})
     # a disconnect shows in `receive`, or in a failing `send`: which one depends on the server
-    with suppress(ClientDisconnectedError), connection.watched(), connection.sending():
-        async with aclosing(events):
-            async for event in events:
-                body = KEEP_ALIVE
-                if event is not None:
-                    document = await dump(encode, event.payload)
-                    body = b"id: %d\ndata: %s\n\n" % (event.version, document)
-                await send({"type": "http.response.body", "body": body, "more_body": True})
-        await send({"type": "http.response.body", "body": b""})
+    except ClientDisconnectedError:
+        pass
+    except OSError:  # ASGI 2.4
+        connection.disconnected = True
+
+
+async def _send_batch(send: Send, batch: Sequence[Event], stream: Stream) -> None:
+    frames: list[bytes] = []
+    size = 0
+    for event in batch:
+        if size >= WRITE_SIZE:
+            await send({"type": "http.response.body", "body": b"".join(frames), "more_body": True})
+            frames.clear()
+            size = 0
+        payload = event.payload
+        if _part_count(payload) > MANY_PARTS:
+            document = await dump(stream.encode, payload)
+        else:  # `dump` would do the same, but a coroutine for each event is costly
+            document = dump_json(stream.encode(payload))
+        frame = b"id: %d\ndata: %s%s%s\n\n"
+        frames.append(frame % (event.version, stream.prefix, document, stream.suffix))
+        size += len(frames[-1])
+    body = b"".join(frames) or KEEP_ALIVE
+    await send({"type": "http.response.body", "body": body, "more_body": True})
 
 
 MANY_PARTS = 1000
@@ -252,24 +290,34 @@ class Endpoint(ABC):
         target = await self.find(scope, send)
         if target is None:
             return
-        tenant: Tenant | None = scope.get(FOUND_TENANT)
         with Connection(receive) as connection, suppress(ClientDisconnectedError):
-            headers = request_headers(scope)
-            root_path = scope.get("root_path", "") if tenant is None else agent_root_path(scope)
-            principal, identity = caller_of(scope)
-            client = client_of(scope)
-            caller = Caller(principal, identity, headers, connection, root_path, tenant, client)
-            body_bytes = BodyBytes(self._memory, caller.client, connection)
-            body, is_complete = await read_body(receive, self._max_body, body_bytes)
-            if isinstance(body, A2AError):
-                close = [] if is_complete else [CLOSE]
-                await self.refuse(send, body, [*retry_headers(body), *close])
+            request = await self._read(scope, receive, send, connection)
+            if request is None:
                 return
-            if not headers.keys().isdisjoint(EXTENSION_NAMES):
+            if not request.caller.headers.keys().isdisjoint(EXTENSION_NAMES):
                 send = naming_extensions(scope, send)
-            request = HttpRequest(scope, body, len(body), caller)
-            del body  # only the request holds it, until it is parsed
-            await self.answer(target, request, send)
+            stream = await self.answer(target, request, send)
+            del request  # a stream may be open for hours
+            if stream is not None:
+                await send_events(send, connection, stream)
+
+    async def _read(
+        self, scope: Scope, receive: Receive, send: Send, connection: Connection
+    ) -> HttpRequest | None:
+        """Read the request; None if it was refused."""
+        tenant: Tenant | None = scope.get(FOUND_TENANT)
+        headers = request_headers(scope)
+        root_path = scope.get("root_path", "") if tenant is None else agent_root_path(scope)
+        principal, identity = caller_of(scope)
+        client = client_of(scope)
+        caller = Caller(principal, identity, headers, connection, root_path, tenant, client)
+        body_bytes = BodyBytes(self._memory, caller.client, connection)
+        body, is_complete = await read_body(receive, self._max_body, body_bytes)
+        if isinstance(body, A2AError):
+            close = [] if is_complete else [CLOSE]
+            await self.refuse(send, body, [*retry_headers(body), *close])
+            return None
+        return HttpRequest(scope, body, len(body), caller)
 
     async def decode(self, request: HttpRequest, function: Callable[..., T], *args: Any) -> T:
         """Call a *function* that decodes the body, in a thread if the body is large.
@@ -290,8 +338,11 @@ class Endpoint(ABC):
         """Send an error at the level of HTTP, before the request is read."""
 
     @abstractmethod
-    async def answer(self, target: Any, request: HttpRequest, send: Send) -> None:
+    async def answer(self, target: Any, request: HttpRequest, send: Send) -> Stream | None:
         """Perform the operation that `find` has returned, and send the response.
+
+        Returns:
+            The response if it is a stream, which the caller sends; else None.
 
         Raises:
             ClientDisconnectedError: The client disconnected.

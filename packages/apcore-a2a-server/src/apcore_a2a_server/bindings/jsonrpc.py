@@ -15,11 +15,10 @@ from apcore_a2a_server.engine.handler import Handler
 from apcore_a2a_server.engine.limits import Memory
 from apcore_a2a_server.errors import TooMuchError
 from apcore_a2a_server.middleware import log_context
-from apcore_a2a_server.store import Payload
 
-from .http import Endpoint, Headers, HttpRequest, respond, retry_headers, send_event, send_events
+from .http import Endpoint, Headers, HttpRequest, Stream, respond, retry_headers, send_event
 from .landing import LandingPage
-from .operations import DIALECT_03, DIALECT_1, METHODS, Stream, perform, read_params
+from .operations import DIALECT_03, DIALECT_1, METHODS, perform, read_params
 
 VERSIONS = frozenset({"", "0.3", "1.0"})
 """Accepted protocol versions, without patch numbers; the method name decides the dialect."""
@@ -69,7 +68,7 @@ class JsonRpc(Endpoint):
         response = {"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": error.message}}
         await respond(send, response, status=status, headers=headers)
 
-    async def answer(self, target: object, request: HttpRequest, send: Send) -> None:
+    async def answer(self, target: object, request: HttpRequest, send: Send) -> Stream | None:
         """Perform the method in the body, and send its result or error."""
         version = protocol_version(request)
         # the dialect of errors until the method is known
@@ -102,22 +101,23 @@ class JsonRpc(Endpoint):
                 await send_event(send, response)
             else:
                 await respond(send, response)
-            return
-        if not isinstance(result, Stream):
-            await respond(send, _success(response, result))
-            return
-
-        def encode(payload: Payload) -> Json:
-            return {**response, "result": result.encode(payload)}
-
-        await send_events(send, request.caller.connection, result.events, encode)
+            return None
+        if isinstance(result, Stream):
+            return result._replace(prefix=_before_result(response), suffix=b"}")
+        await respond(send, _success(response, result))
+        return None
 
 
 def _success(response: Json, result: Json | bytes) -> Json | bytes:
     """Return the response with its result, which may be encoded already."""
     if not isinstance(result, bytes):
         return {**response, "result": result}
-    return dump_json(response).removesuffix(b"}") + b',"result":' + result + b"}"
+    return _before_result(response) + result + b"}"
+
+
+def _before_result(response: Json) -> bytes:
+    """Return the encoded response up to its result."""
+    return dump_json(response).removesuffix(b"}") + b',"result":'
 
 
 def protocol_version(request: HttpRequest) -> str:

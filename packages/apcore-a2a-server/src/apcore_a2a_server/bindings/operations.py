@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from functools import partial
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 from apcore_a2a_core.data import (
     CancelTaskRequest,
@@ -18,17 +18,17 @@ from apcore_a2a_core.data import (
     Task,
     TaskPushNotificationConfig,
 )
-from apcore_a2a_core.dialects import V03, V1, Document, Json, decode
+from apcore_a2a_core.dialects import V03, V1, Json, decode
 from apcore_a2a_core.states import SETTLED, TERMINAL
 from apcore_a2a_core.values import dump_json
 
 from apcore_a2a_server.engine.clients import Caller
-from apcore_a2a_server.engine.handler import Events, Handler, Request
+from apcore_a2a_server.engine.handler import Handler, Request
 from apcore_a2a_server.errors import DISK_FULL, StoreDownError
 from apcore_a2a_server.modules.threads import large_values
-from apcore_a2a_server.store import DiskFullError, Payload, UnavailableError
+from apcore_a2a_server.store import DiskFullError, UnavailableError
 
-from .http import dump
+from .http import Stream, dump
 
 LARGE_PAGE = 1024 * 1024  # bytes
 """The tasks of a page beyond this size are encoded in a thread."""
@@ -69,13 +69,6 @@ METHODS = {
     for name in names.split()
 }
 """The dialect of each method, the type of its params, and its operation."""
-
-
-class Stream(NamedTuple):
-    """Events, and the function that converts one to a dialect."""
-
-    events: Events
-    encode: Callable[[Payload], Document]
 
 
 def read_params(method: str, params: Json) -> Any:

@@ -22,9 +22,9 @@ from apcore_a2a_server.errors import DrainingError, StoreDownError, TooMuchError
 from apcore_a2a_server.middleware import log_context
 from apcore_a2a_server.middleware.errors import path_of
 
-from .http import Endpoint, Headers, HttpRequest, respond, retry_headers, send_events
+from .http import Endpoint, Headers, HttpRequest, Stream, respond, retry_headers
 from .jsonrpc import check_media_type, protocol_version
-from .operations import Stream, perform, read_params
+from .operations import perform, read_params
 
 NO_ROUTE = "No operation has this path"
 MEDIA_TYPE = b"application/a2a+json"
@@ -105,7 +105,9 @@ class Rest(Endpoint):
         code, document = error_status(self.mapper.to_jsonrpc_error(error), error)
         await respond(send, document, status=code, media_type=MEDIA_TYPE, headers=headers)
 
-    async def answer(self, target: tuple[str, Json], request: HttpRequest, send: Send) -> None:
+    async def answer(
+        self, target: tuple[str, Json], request: HttpRequest, send: Send
+    ) -> Stream | None:
         """Perform the method of the route, and send its result or error."""
         method, path_params = target
         log_context(operation=method)
@@ -118,11 +120,11 @@ class Rest(Endpoint):
             result = await perform(method, message, self.handler, request.caller, self.dialect)
         except Exception as error:  # the mapper decides what clients see of any exception
             await self.refuse(send, error, retry_headers(error))
-            return
+            return None
         if isinstance(result, Stream):
-            await send_events(send, request.caller.connection, *result)
-        else:
-            await respond(send, self.document(method, result), media_type=self.media_type)
+            return result
+        await respond(send, self.document(method, result), media_type=self.media_type)
+        return None
 
     def check_version(self, request: HttpRequest) -> None:
         """Refuse requests of protocol versions other than 1.0.

@@ -1,8 +1,7 @@
 """Clients: who sent a request, whether the connection is still open, and what it waits for."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Generator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -30,7 +29,7 @@ def _ignore() -> None:
     """Do nothing."""
 
 
-class Connection(ExitStack):
+class Connection:
     """The client's connection during one request, and the resources that the request holds.
 
     Use it as a context manager around the whole request; leaving it releases the resources.
@@ -43,60 +42,83 @@ class Connection(ExitStack):
         on_stored: Called when the task of the request's message is stored.
     """
 
+    __slots__ = ("__weakref__", "_callbacks", "disconnected", "on_stored", "receive")
+
     def __init__(self, receive: Receive | None = None) -> None:
-        super().__init__()
         self.disconnected = False
         self.on_stored: Callable[[], None] = _ignore
-        self._receive = receive
+        self.receive = receive
+        # not an ExitStack, which takes two kilobytes: there is one for each open stream
+        self._callbacks: list[tuple[Callable[..., object], tuple[object, ...]]] = []
 
-    @contextmanager
-    def watched(self) -> Generator[None]:
-        """Cancel the block when the client disconnects.
+    def __enter__(self) -> "Connection":
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        if self._callbacks:
+            function, arguments = self._callbacks.pop()
+            try:
+                function(*arguments)
+            finally:
+                self.__exit__()
+
+    def callback(self, function: Callable[..., object], *arguments: object) -> None:
+        """Call a function when the request ends; the last one is called first."""
+        self._callbacks.append((function, arguments))
+
+    def watched(self) -> "Watch":
+        """Return a context manager that cancels its block when the client disconnects.
 
         Raises:
             ClientDisconnectedError: The client disconnected.
         """
-        request_task, receive = asyncio.current_task(), self._receive
-        if request_task is None or receive is None:
-            yield
-            return
-        watch_tasks: list[asyncio.Task[None]] = []
+        return Watch(self)
 
-        async def watch() -> None:
+
+class Watch:
+    """A context manager that cancels its block when the client disconnects.
+
+    Args:
+        connection: The connection of the client.
+    """
+
+    __slots__ = ("_connection", "_request_task", "_timer", "_watch_task")
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._request_task: asyncio.Task[Any] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._watch_task: asyncio.Task[None] | None = None
+
+    def __enter__(self) -> None:
+        self._request_task = asyncio.current_task()
+        if self._request_task is not None and self._connection.receive is not None:
+            # a task per request is costly, so the watch starts only for requests that take long
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(DISCONNECT_WATCH_DELAY, self._start)
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._watch_task is None:
+            return
+        self._watch_task.cancel()
+        is_own = isinstance(error, asyncio.CancelledError) and self._connection.disconnected
+        # `uncancel` returns the cancellations left: above 0, another one came from outside
+        if is_own and self._request_task is not None and self._request_task.uncancel() == 0:
+            raise ClientDisconnectedError from None
+
+    def _start(self) -> None:
+        self._timer = None
+        self._watch_task = asyncio.create_task(self._watch())
+
+    async def _watch(self) -> None:
+        receive, request_task = self._connection.receive, self._request_task
+        if receive is not None and request_task is not None:
             while (await receive())["type"] != "http.disconnect":
                 continue
-            self.disconnected = True
+            self._connection.disconnected = True
             request_task.cancel()
-
-        def start_watch() -> None:
-            watch_tasks.append(asyncio.create_task(watch()))
-
-        # a task per request is costly, so the watch starts only for requests that take long
-        watch_timer = asyncio.get_running_loop().call_later(DISCONNECT_WATCH_DELAY, start_watch)
-        try:
-            yield
-        except asyncio.CancelledError:
-            # `uncancel` returns the cancellations left: above 0, another one came from outside
-            if self.disconnected and request_task.uncancel() == 0:
-                raise ClientDisconnectedError from None
-            raise
-        finally:
-            watch_timer.cancel()
-            for watch_task in watch_tasks:
-                watch_task.cancel()
-
-    @contextmanager
-    def sending(self) -> Generator[None]:
-        """Treat an OSError while sending as a disconnect (ASGI 2.4).
-
-        Raises:
-            ClientDisconnectedError: Sending raised an OSError.
-        """
-        try:
-            yield
-        except OSError:
-            self.disconnected = True
-            raise ClientDisconnectedError from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,11 +5,11 @@ Streams carry the versions of events. The SDK's `RequestHandler` has no place fo
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any
 
 from a2a.utils import errors
 from apcore_a2a_core.data import (
@@ -26,18 +26,15 @@ from apcore_a2a_core.states import NAMES, PAUSED, TERMINAL
 from apcore_a2a_server.errors import StaleTaskError, TooMuchError
 from apcore_a2a_server.modules.tenants import Tenants
 from apcore_a2a_server.push.configs import PushConfigs
-from apcore_a2a_server.store import Event, Query, Version, Webhook
+from apcore_a2a_server.store import Query, Version, Webhook
 from apcore_a2a_server.store.live import LiveTasks
 from apcore_a2a_server.store.queries import Order
-from apcore_a2a_server.store.subscribers import attach, ending, follow
+from apcore_a2a_server.store.subscribers import Events, ending, follow, snapshot
 
 from .admission import Admission
 from .call import Call, Ticket
 from .clients import Caller, Streams, Watchers
 from .engine import Engine
-
-Events: TypeAlias = AsyncGenerator[Event | None]
-"""The events of a stream; None is a sign of life after a time without events."""
 
 DEFAULT_PAGE_SIZE = 50
 """Number of tasks on a page if the request names none."""
@@ -201,15 +198,15 @@ class Handler:
         observe = partial(self.watchers.observe, task_id, connection)
         if record.task.status.state in PAUSED:
             observe()
-        events = follow(
+        return follow(
             self.tasks,
             task_id,
             (request.last_event_id or 0) if resumes else record.version,
+            first=None if resumes else snapshot(record),
             until=TERMINAL,
             on_pause=observe,
             idle=self.keep_alive,
         )
-        return events if resumes else attach(record, events)
 
     async def resubscribe(self, request: Request) -> Events:
         """Subscribe as in 0.3: the stream of an ended task has its last status (FR-MSG-006.4)."""

@@ -9,7 +9,8 @@ import asyncio
 import logging
 import sys
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from contextvars import Context
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -27,51 +28,121 @@ from .webhooks import Webhook
 
 logger = logging.getLogger(__name__)
 
+SETTLED_RECHECK = 3600
+"""Seconds after which a blocking send looks whether its task was deleted elsewhere."""
+
 OnState: TypeAlias = Callable[[TaskRecord | None, TaskRecord], None]
 """Takes a task before and after a change of its state; for a new task, None and the task."""
 
 
-Waiter: TypeAlias = "asyncio.Future[bool]"
+class Waiter:
+    """A reader of one task, which waits for events that it does not have yet.
+
+    Use it as a context manager for as long as the task is read: a wake-up between two waits is
+    not lost.
+
+    Args:
+        waiters: The waiters of all tasks.
+        task_id: The task's id.
+        after: The last version that the reader has.
+        idle: Seconds after which a wait without an event ends.
+
+    Attributes:
+        after: the last version that the reader has; the reader moves it forward.
+    """
+
+    __slots__ = (
+        "_deadline",
+        "_idle",
+        "_is_late",
+        "_task_id",
+        "_timer",
+        "_waiters",
+        "_wake",
+        "after",
+    )
+
+    def __init__(self, waiters: "Waiters", task_id: str, after: int, idle: float) -> None:
+        self.after = after
+        self._waiters = waiters
+        self._task_id = task_id
+        self._idle = idle
+        self._is_late = False
+        self._deadline = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self._wake: asyncio.Future[bool] | None = None
+
+    def __enter__(self) -> "Waiter":
+        self._waiters.add(self._task_id, self)
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._waiters.remove(self._task_id, self)
+        if self._timer is not None:
+            self._timer.cancel()
+
+    async def wait(self) -> bool:
+        """Wait until the task may be beyond `after`; return False after the idle time."""
+        if self._is_late:
+            self._is_late = False
+            return True
+        loop = asyncio.get_running_loop()
+        self._deadline = loop.time() + self._idle
+        if self._timer is None:
+            self._set_timer(loop)
+        self._wake = loop.create_future()
+        try:
+            return await self._wake
+        finally:
+            self._wake = None
+
+    def wake(self, version: int) -> None:
+        """End the wait, or the next one, if the task is beyond `after`."""
+        if version > self.after:
+            if self._wake is None:
+                self._is_late = True
+            elif not self._wake.done():
+                self._wake.set_result(True)
+
+    def _set_timer(self, loop: asyncio.AbstractEventLoop) -> None:
+        # in a context of its own: the current one has the facts about the request
+        self._timer = loop.call_at(self._deadline, self._on_timer, loop, context=Context())
+
+    def _on_timer(self, loop: asyncio.AbstractEventLoop) -> None:
+        """End the wait if it is over; a timer for each wait would cost more than most waits."""
+        self._timer = None
+        if self._wake is not None and not self._wake.done():
+            if loop.time() < self._deadline:
+                self._set_timer(loop)
+            else:
+                self._wake.set_result(False)
 
 
 class Waiters:
-    """Futures of waiting readers by task, each with the last version that the reader has."""
+    """The waiters of each task."""
 
     def __init__(self) -> None:
-        self._waiting: dict[str, dict[Waiter, int]] = {}
+        self._of_task: dict[str, dict[Waiter, None]] = {}
 
-    async def wait(self, task_id: str, after: int, seconds: float) -> bool:
-        """Wait until the task is beyond version *after*; return False after *seconds*."""
-        loop = asyncio.get_running_loop()
-        waiter: Waiter = loop.create_future()
-        of_task = self._waiting.setdefault(task_id, {})
-        of_task[waiter] = after
-        timer = loop.call_later(seconds, _resolve, waiter, False)
-        try:
-            return await waiter
-        finally:
-            timer.cancel()
-            del of_task[waiter]
-            if not of_task and self._waiting.get(task_id) is of_task:
-                del self._waiting[task_id]
+    def add(self, task_id: str, waiter: Waiter) -> None:
+        """Add a waiter of a task."""
+        self._of_task.setdefault(task_id, {})[waiter] = None
+
+    def remove(self, task_id: str, waiter: Waiter) -> None:
+        """Remove a waiter of a task."""
+        of_task = self._of_task[task_id]
+        del of_task[waiter]
+        if not of_task:
+            del self._of_task[task_id]
 
     def wake(self, task_id: str, version: int) -> None:
         """Wake the readers that have an earlier version of a task than *version*."""
-        for waiter, after in self._waiting.get(task_id, _NO_WAITERS).items():
-            if version > after:
-                _resolve(waiter, True)
+        for waiter in self._of_task.get(task_id, ()):
+            waiter.wake(version)
 
     def tasks(self) -> list[str]:
         """Return the tasks that readers wait for."""
-        return [*self._waiting]
-
-
-_NO_WAITERS: Mapping[Waiter, int] = {}
-
-
-def _resolve(waiter: Waiter, has_more: bool) -> None:
-    if not waiter.done():
-        waiter.set_result(has_more)
+        return [*self._of_task]
 
 
 @dataclass(slots=True)
@@ -359,18 +430,20 @@ class LiveTasks:
             TaskNotFoundError: The task was deleted.
             DrainingError: The task was handed over; asking again finds it elsewhere.
         """
-        while True:
-            if task_id in self._handed_over:
-                raise DrainingError
-            live = self.current(task_id)
-            record = await self.get(task_id)
-            if record is None:
-                raise TaskNotFoundError
-            if record.task.status.state in SETTLED:
-                return record
-            await self.waiters.wait(task_id, record.version, 3600)
-            if live is not None and live.record.task.status.state in SETTLED:
-                return live.record
+        with Waiter(self.waiters, task_id, 0, SETTLED_RECHECK) as waiter:
+            while True:
+                if task_id in self._handed_over:
+                    raise DrainingError
+                live = self.current(task_id)
+                record = await self.get(task_id)
+                if record is None:
+                    raise TaskNotFoundError
+                if record.task.status.state in SETTLED:
+                    return record
+                waiter.after = record.version
+                await waiter.wait()
+                if live is not None and live.record.task.status.state in SETTLED:
+                    return live.record
 
     def _remember(self, live: LiveTask, events: Sequence[Event]) -> None:
         """Keep the latest events of a task whose store is slower than memory."""

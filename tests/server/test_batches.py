@@ -1,0 +1,117 @@
+"""Events that wait go out in one write, each as a frame of its own; and waits for the next one."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from apcore_a2a_server.store.live import Waiter, Waiters
+
+from .asking import ROUTES, Json
+from .inloop import WAYS, Frame, Peer, Streams, gapless, serving
+from .inloop import anyio_backend as anyio_backend
+from .modules import Inputs
+from .test_stateful import Clock, Loop
+
+pytestmark = pytest.mark.anyio
+
+
+async def writes(peer: Peer, task_id: str, last: int) -> list[bytes]:
+    """Subscribe through ASGI to an ended task, and return the bodies of all writes."""
+    bodies: list[bytes] = []
+    request = peer.request("subscribe", {"id": task_id}, {"Last-Event-ID": str(last)})
+    received = [{"type": "http.request", "body": request.content, "more_body": False}]
+
+    async def receive() -> Any:
+        return received.pop() if received else await asyncio.Event().wait()
+
+    async def send(message: Any) -> None:
+        if message["type"] == "http.response.body":
+            bodies.append(message["body"])
+
+    path = ROUTES["subscribe"][1].format(id=task_id) if peer.way == "REST" else "/"
+    scope = {"type": "http", "method": "POST", "path": path, "query_string": b""}
+    headers = [(name.lower(), value) for name, value in request.headers.raw]
+    await peer.app({**scope, "headers": headers}, receive, send)
+    return bodies
+
+
+def frames(way: str, body: bytes) -> list[Frame]:
+    """Return the frames of one write, which must all be complete."""
+    found: list[Frame] = []
+    for frame in body.decode().removesuffix("\n\n").split("\n\n"):
+        first, second = frame.split("\n")
+        data: Json = json.loads(second.removeprefix("data: "))
+        result = data if way == "REST" else data["result"]
+        if way == "0.3":
+            kind, event = result["kind"].removesuffix("-update"), result
+        else:
+            ((kind, event),) = result.items()
+        found.append(Frame(int(first.removeprefix("id: ")), kind.removesuffix("Update"), event))
+    return found
+
+
+def chunks(count: int, size: int = 0) -> Streams:
+    async def source(inputs: Inputs, context: Any) -> AsyncIterator[Inputs]:
+        for number in range(count):
+            yield {"n": number, "text": "x" * size}
+
+    return Streams(source)
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_events_that_wait_share_a_write(way: str) -> None:
+    async with serving({"work": chunks(3)}, way) as peer:
+        async with peer.stream() as stream:
+            sent = await stream.rest()
+        for last in range(len(sent)):
+            write, end = await writes(peer, sent[0].body["id"], last)
+            assert frames(way, write) == sent[last:]
+            assert end == b""
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_large_events_that_wait_are_divided_into_several_writes(way: str) -> None:
+    async with serving({"work": chunks(5, size=40_000)}, way) as peer:
+        async with peer.stream() as stream:
+            sent = await stream.rest()
+        *bodies, end = await writes(peer, sent[0].body["id"], 2)
+        numbers = [[frame.id for frame in frames(way, body)] for body in bodies]
+        assert numbers == [[3, 4], [5, 6], [7, 8]]
+        assert gapless([frame for body in bodies for frame in frames(way, body)], 3)
+        assert end == b""
+
+
+async def test_an_event_between_two_waits_is_not_missed() -> None:
+    waiters = Waiters()
+    with Waiter(waiters, "t1", 1, idle=3600) as waiter:
+        waiters.wake("t1", 2)
+        assert await waiter.wait()
+        waiter.after = 2
+        waiters.wake("t1", 2)  # no news
+        waiting = asyncio.create_task(waiter.wait())
+        await asyncio.sleep(0)
+        waiters.wake("t2", 3)
+        waiters.wake("t1", 3)
+        assert await waiting
+    assert waiters.tasks() == []
+
+
+def test_an_idle_wait_ends_as_long_after_its_start_as_the_first_one() -> None:
+    """All waits of a reader share a timer."""
+
+    async def main() -> list[tuple[float, bool]]:
+        waiters, ends = Waiters(), list[tuple[float, bool]]()
+        loop = asyncio.get_running_loop()
+        with Waiter(waiters, "t1", 0, idle=10) as waiter:
+            for version, seconds in enumerate([6.0, 6.0, 60.0, 6.0, 60.0], 1):
+                wake = loop.call_later(seconds, waiters.wake, "t1", version)
+                ends.append((loop.time(), await waiter.wait()))
+                waiter.after = version
+                wake.cancel()
+        return [*ends, (loop.time(), False)]
+
+    with asyncio.Runner(loop_factory=lambda: Loop(Clock(lambda: False))) as runner:
+        ends = runner.run(main())
+    assert ends == [(0, True), (6, True), (12, False), (22, True), (28, False), (38, False)]
