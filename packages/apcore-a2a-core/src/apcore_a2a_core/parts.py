@@ -33,6 +33,7 @@ Parts = Sequence[Mapping[str, Any] | Part | SdkPart]
 
 CONTENT = ("text", "data", "raw", "url", "filename", "media_type")
 BINARY = "application/octet-stream"
+BYTES = (bytes, bytearray)
 MAGIC_BYTES = {b"\x89PNG": "image/png", b"\xff\xd8\xff": "image/jpeg", b"%PDF-": "application/pdf"}
 """First bytes of files, and their media types."""
 
@@ -126,8 +127,9 @@ def artifact_of(output: object, descriptor: object = None) -> Artifact:
     >>> artifact_of({"n": 2**70}).parts[0].data["n"] == 2**70
     True
     """
-    result = unwrap(output, object_of(descriptor, "output_schema"))
-    parts = parts_of(result, overlay_of(descriptor).get("text_field"))
+    if is_object(output) and len(output) == 1 and "result" in output:
+        output = unwrap(output, object_of(descriptor, "output_schema"))
+    parts = parts_of(output, overlay_of(descriptor).get("text_field"))
     return Artifact(artifact_id="result", name="result", parts=parts)
 
 
@@ -221,7 +223,11 @@ def parts_of(output: object, text_field: str | None) -> list[Part]:
     """Return the parts of an output: its text field, its JSON, then its files."""
     if not is_object(output):
         return [] if output is None else [part_of(output)]
-    files = {key: value for key, value in output.items() if isinstance(value, bytes | bytearray)}
+    has_files = any(isinstance(value, BYTES) for value in output.values())
+    has_text = text_field is not None and isinstance(output.get(text_field), str)
+    if not has_files and not has_text:
+        return [part_of(output)]
+    files = {key: value for key, value in output.items() if isinstance(value, BYTES)}
     data: dict[str | None, Any] = {key: value for key, value in output.items() if key not in files}
     texts = [data.pop(text_field)] if isinstance(data.get(text_field), str) else []
     objects = [data] if data or not output else []
@@ -233,7 +239,7 @@ def part_of(value: Any, filename: str = "") -> Part:
     """Convert *value* to a part: text, a file, or data."""
     if isinstance(value, str):
         return Part(text=to_json(str(value)), media_type=TEXT)
-    if not isinstance(value, bytes | bytearray):
+    if not isinstance(value, BYTES):
         return Part(data=to_json(value), media_type=JSON)
     media_type = next(
         (name for magic, name in MAGIC_BYTES.items() if value.startswith(magic)), BINARY

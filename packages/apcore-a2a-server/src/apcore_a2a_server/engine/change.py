@@ -19,7 +19,7 @@ from apcore_a2a_core.data import (
 )
 from apcore_a2a_core.records import trim
 from apcore_a2a_core.states import NAMES, TRANSITIONS, WORKING
-from msgspec import structs
+from msgspec import Struct, structs
 
 from apcore_a2a_server.errors import InvalidStateTransitionError, StaleTaskError
 from apcore_a2a_server.modules.tenants import principal_and_tenant
@@ -76,8 +76,7 @@ class NewState:
         return set_status(record, self)
 
 
-@dataclass(frozen=True, slots=True)
-class NewParts:
+class NewParts(Struct, frozen=True):
     """Parts of the task's artifact: they replace it, or with `append` are added to it."""
 
     artifact: Artifact
@@ -202,9 +201,9 @@ async def change(
         InvalidStateTransitionError: The state machine does not allow an update.
         InvalidParamsError: The task has too many push configs.
     """
-    is_restart = any(isinstance(update, Restart) for update in updates)
+    is_restart = Restart in map(type, updates)
     for _ in range(MAX_CHANGE_ATTEMPTS):
-        live_task = await tasks.open(task_id)
+        live_task = tasks.current(task_id) or await tasks.open(task_id)
         if live_task is None:
             break
         # the lock orders changes within this process; the version in `write` detects changes

@@ -213,7 +213,8 @@ class Run:
         output: Any = None
         try:
             async for chunk in chunks:
-                await self.begin()
+                if not self.admitted.done():
+                    await self.begin()
                 if self.call.skill.streams:
                     await self._append(chunk)
                 else:

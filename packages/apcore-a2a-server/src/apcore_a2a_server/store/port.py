@@ -23,15 +23,14 @@ from a2a.utils.errors import TaskNotFoundError
 from apcore_a2a_core.data import Message, Task, TaskArtifactUpdateEvent, TaskStatusUpdateEvent
 from apcore_a2a_core.records import Payload, TaskRecord, fill, gaps, without_large
 from apcore_a2a_core.values import dump_json, read_json
-from msgspec import structs
+from msgspec import Struct, structs
 
 from .exceptions import KeyReusedError, RepeatedError, StaleError
 from .queries import Page, Query
 from .webhooks import Backlog, ClaimRequest, EditWebhooks, Notification, Webhook
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(Struct, frozen=True):
     """An event of a task; `version` is also its SSE id."""
 
     version: int
@@ -158,7 +157,8 @@ class NewTask:
         return [event.without_large() for event in self.events]
 
 
-@dataclass(frozen=True, slots=True)
+# not frozen: there is one for each chunk, and it takes four times as long to make a frozen one
+@dataclass(slots=True)
 class Change:
     """One change of a task, which is stored completely or refused.
 
