@@ -223,11 +223,9 @@ def parts_of(output: object, text_field: str | None) -> list[Part]:
     """Return the parts of an output: its text field, its JSON, then its files."""
     if not is_object(output):
         return [] if output is None else [part_of(output)]
-    has_files = any(isinstance(value, BYTES) for value in output.values())
-    has_text = text_field is not None and isinstance(output.get(text_field), str)
-    if not has_files and not has_text:
-        return [part_of(output)]
     files = {key: value for key, value in output.items() if isinstance(value, BYTES)}
+    if not files and text_field is None:
+        return [part_of(output)]
     data: dict[str | None, Any] = {key: value for key, value in output.items() if key not in files}
     texts = [data.pop(text_field)] if isinstance(data.get(text_field), str) else []
     objects = [data] if data or not output else []

@@ -146,14 +146,21 @@ def _message(message: Message) -> Json:
 
 
 def _artifact(artifact: Artifact) -> Json:
-    return _present(
-        artifactId=artifact.artifact_id,
-        name=artifact.name,
-        description=artifact.description,
-        parts=[*map(_part, artifact.parts)],
-        metadata=artifact.metadata,
-        extensions=artifact.extensions,
-    )
+    document: Json = {}
+    # not by `_present`: each chunk has an artifact, with few members
+    if artifact.artifact_id:
+        document["artifactId"] = artifact.artifact_id
+    if artifact.name:
+        document["name"] = artifact.name
+    if artifact.description:
+        document["description"] = artifact.description
+    if artifact.parts:
+        document["parts"] = [*map(_part, artifact.parts)]
+    if artifact.metadata:
+        document["metadata"] = artifact.metadata
+    if artifact.extensions:
+        document["extensions"] = artifact.extensions
+    return document
 
 
 def _status_update(event: TaskStatusUpdateEvent) -> Json:
@@ -168,14 +175,18 @@ def _status_update(event: TaskStatusUpdateEvent) -> Json:
 
 
 def _artifact_update(event: TaskArtifactUpdateEvent) -> Json:
-    return {
+    document: Json = {
         "kind": "artifact-update",
         "taskId": event.task_id,
         "contextId": event.context_id,
         "artifact": _artifact(event.artifact),
         "append": event.append,
-        **_present(lastChunk=event.last_chunk, metadata=event.metadata),
     }
+    if event.last_chunk:
+        document["lastChunk"] = True
+    if event.metadata:
+        document["metadata"] = event.metadata
+    return document
 
 
 def _part(part: Part) -> Json:

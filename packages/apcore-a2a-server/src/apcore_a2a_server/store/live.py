@@ -344,9 +344,11 @@ class LiveTasks:
     def _count(self, live: LiveTask, size: int, kept: int) -> None:
         """Count a task that takes *size* bytes in all, and *kept* bytes here."""
         self.kept_bytes += kept - live.kept
-        self._bytes_of[live.client] += size - live.size
-        if not self._bytes_of[live.client]:
-            del self._bytes_of[live.client]
+        client_bytes = self._bytes_of[live.client] + size - live.size
+        if client_bytes:
+            self._bytes_of[live.client] = client_bytes
+        else:
+            self._bytes_of.pop(live.client, None)
         live.size, live.kept = size, kept
 
     def _drop_call(self, record: TaskRecord) -> None:
@@ -360,9 +362,9 @@ class LiveTasks:
             self._add(live)
         # the sum of the chunks, which the artifact and the log both have: measuring the whole
         # artifact for each chunk would take quadratic time
-        chunks = [each for each in payloads if isinstance(each, TaskArtifactUpdateEvent)]
-        if len(chunks) == len(payloads):
-            kept_growth = growth = 2 * sum(map(size_of, chunks))
+        sizes = [size_of(each) for each in payloads if isinstance(each, TaskArtifactUpdateEvent)]
+        if len(sizes) == len(payloads):
+            kept_growth = growth = 2 * sum(sizes)
         else:
             growth = max(_size(live.record) - live.size, 0)
             kept_growth = 0 if self.store.counts_tasks else growth
