@@ -1,15 +1,18 @@
-"""Events that wait go out in one write, each as a frame of its own; and waits for the next one."""
+"""Open streams: events that wait share a write, waits for the next event, and memory."""
 
 import asyncio
+import gc
 import json
+import tracemalloc
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from apcore_a2a_server.engine.clients import DISCONNECT_WATCH_DELAY
 from apcore_a2a_server.store.live import Waiter, Waiters
 
 from .asking import ROUTES, Json
-from .inloop import WAYS, Frame, Peer, Streams, gapless, serving
+from .inloop import WAYS, Does, Frame, Gate, Peer, Streams, gapless, serving, true
 from .inloop import anyio_backend as anyio_backend
 from .modules import Inputs
 from .test_stateful import Clock, Loop
@@ -18,7 +21,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def writes(peer: Peer, task_id: str, last: int) -> list[bytes]:
-    """Subscribe through ASGI to an ended task, and return the bodies of all writes."""
+    """Subscribe through ASGI until the stream ends, and return the bodies of all writes."""
     bodies: list[bytes] = []
     request = peer.request("subscribe", {"id": task_id}, {"Last-Event-ID": str(last)})
     received = [{"type": "http.request", "body": request.content, "more_body": False}]
@@ -115,3 +118,33 @@ def test_an_idle_wait_ends_as_long_after_its_start_as_the_first_one() -> None:
     with asyncio.Runner(loop_factory=lambda: Loop(Clock(lambda: False))) as runner:
         ends = runner.run(main())
     assert ends == [(0, True), (6, True), (12, False), (22, True), (28, False), (38, False)]
+
+
+async def test_an_open_stream_takes_at_most_twenty_kilobytes() -> None:
+    gate, count = Gate(), 50
+    async with serving({"work": Does(gate)}) as peer:
+        task_id = await peer.start()
+        streams = peer.served.handler.streams
+
+        async def open_all() -> list[asyncio.Task[list[bytes]]]:
+            """Open streams that are watched for a disconnect."""
+            readers = [asyncio.create_task(writes(peer, task_id, 2)) for _ in range(count)]
+            await true(lambda: len(streams) >= count)
+            await asyncio.sleep(2 * DISCONNECT_WATCH_DELAY)
+            gc.collect()
+            return readers
+
+        warm = await open_all()
+        for reader in warm:
+            reader.cancel()
+        await true(lambda: len(streams) == 0)
+        tracemalloc.start()
+        try:
+            before, _ = tracemalloc.get_traced_memory()
+            readers = await open_all()
+            after, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        gate.opened.set()
+        await asyncio.gather(*readers)
+    assert (after - before) / count < 20_000

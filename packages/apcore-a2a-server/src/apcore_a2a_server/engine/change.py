@@ -209,7 +209,8 @@ async def change(
         # the lock orders changes within this process; the version in `write` detects changes
         # by other replicas. After such a change the preconditions may no longer hold, so every
         # attempt starts from the stored record.
-        async with live_task.lock:
+        await live_task.lock.acquire()
+        try:  # `async with` would make three coroutines for each chunk
             current = live_task.record
             is_stale = lease not in (live_task.lease, None) or pause not in (None, current.resume)
             if is_stale or current.task.status.state not in expect:
@@ -224,6 +225,8 @@ async def change(
             except StaleError:
                 continue
             return new_record
+        finally:
+            live_task.lock.release()
     raise StaleTaskError
 
 

@@ -221,8 +221,9 @@ class LiveTasks:
             except Exception:  # a user's store may raise anything: then there is no task
                 self._remove(record.task.id)
                 raise
-        self._drop_call(record)
-        self._remember(live, new_task.slim_events())
+        if self.store.is_durable:
+            self._drop_call(record)
+            self._remember(live, new_task.slim_events())
         self._report(None, record)
         return live.lease
 
@@ -286,8 +287,9 @@ class LiveTasks:
             self.forget(record.task.id)
             raise
         live.record = record
-        self._drop_call(record)
-        self._remember(live, events)
+        if self.store.is_durable:
+            self._drop_call(record)
+            self._remember(live, events)
         # Without a lease, another replica may change the task in a shared store at any time.
         if is_over or (live.lease is None and self.store.is_shared):
             self._remove(record.task.id)
@@ -353,7 +355,7 @@ class LiveTasks:
 
     def _drop_call(self, record: TaskRecord) -> None:
         """Drop the stored call of a running task: only another replica needs it, from the store."""
-        if self.store.is_durable and record.task.status.state not in PAUSED:
+        if record.task.status.state not in PAUSED:
             record.resume = None
 
     def _grow(self, live: LiveTask, payloads: Sequence[Payload]) -> None:
@@ -449,10 +451,9 @@ class LiveTasks:
 
     def _remember(self, live: LiveTask, events: Sequence[Event]) -> None:
         """Keep the latest events of a task whose store is slower than memory."""
-        if self.store.is_durable:
-            live.tail += events
-            if len(live.tail) > 2 * self.store.retention.max_events:
-                del live.tail[: -self.store.retention.max_events]
+        live.tail += events
+        if len(live.tail) > 2 * self.store.retention.max_events:
+            del live.tail[: -self.store.retention.max_events]
 
     def _report(self, before: TaskRecord | None, after: TaskRecord) -> None:
         if self._on_state is not None:
