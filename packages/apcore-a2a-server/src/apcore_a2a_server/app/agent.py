@@ -1,6 +1,7 @@
 """The parts of an agent: created, connected, started and stopped in one place."""
 
 import asyncio
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -32,6 +33,7 @@ from apcore_a2a_server.store.leases import LeaseKeeper
 from apcore_a2a_server.store.live import LiveTasks
 
 from .cards import CardPages
+from .figures import Figures
 from .health import HealthPage
 from .options import Settings
 from .tenant_names import RESERVED, check_name, read_tenants
@@ -51,17 +53,21 @@ class Agent:
     Args:
         executor: The executor that runs the modules.
         settings: The options.
+        figures: The figures that worker processes share; None if there is only one process.
 
     Raises:
         ValueError: There are no modules, or none is the default skill.
         TypeError: The task store lacks required methods.
     """
 
-    def __init__(self, executor: Executor, settings: Settings) -> None:
+    def __init__(
+        self, executor: Executor, settings: Settings, figures: Figures | None = None
+    ) -> None:
         self.settings = settings
+        self.figures = figures or Figures()
         self.limiter = _limiter(settings.rate_limit, settings, "rate_limit")
         self.refusals = _refusals(settings)
-        self.metrics = _metrics(settings)
+        self.metrics = _metrics(settings, self.figures)
         self.setup = setup = _setup(executor, settings, self.metrics)
         self.engine = Engine(setup)
         self.push = _push(setup.tasks, settings, self.metrics)
@@ -69,7 +75,7 @@ class Agent:
         if setup.tasks.store.is_durable:  # other replicas may take over our tasks
             recovery = Recovery(setup, self.engine)
             self.keeper = LeaseKeeper(setup.tasks, self.engine.on_lease_lost, recovery.take)
-        self.health = HealthPage(setup)
+        self.health = HealthPage(setup, self.figures)
         self.cards = CardPages(setup.skills, setup.access, settings)
         limits = settings.limits
         grace = limits.disconnect_grace if settings.cancel_on_disconnect else None
@@ -146,6 +152,7 @@ class Agent:
             "memory_bodies_bytes": lambda: self.setup.memory.bodies,
             "memory_running_bytes": lambda: self.setup.memory.running,
             "memory_stored_bytes": lambda: self.setup.memory.stored,
+            "uptime_seconds": lambda: round(time.monotonic() - self.figures.started, 3),
         }
         if self.keeper is not None and self.setup.tasks.store.is_shared:
             keeper = self.keeper
@@ -170,12 +177,12 @@ def _refusals(settings: Settings) -> RateLimiter | None:
     return RateLimiter(rate, option="auth_rate_limit") if rate else None
 
 
-def _metrics(settings: Settings) -> "Metrics | None":
+def _metrics(settings: Settings, figures: Figures) -> "Metrics | None":
     if not settings.metrics:
         return None
     from .metrics import Metrics  # takes 30 ms, and most agents do not need it
 
-    return Metrics(webhooks=bool(settings.push_notifications))
+    return Metrics(figures, webhooks=bool(settings.push_notifications))
 
 
 def _push(tasks: LiveTasks, settings: Settings, metrics: "Metrics | None") -> "Push | None":

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import time
+from collections.abc import Sequence
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -11,36 +12,68 @@ from apcore_a2a_server.engine.setup import Setup
 from apcore_a2a_server.errors import DISK_FULL
 from apcore_a2a_server.store import DiskFullError
 
+from .figures import ALIVE_AT, STORE_PROBLEM, Figures
+
 logger = logging.getLogger(__name__)
 
 PROBE_TIMEOUT = 0.8
 """Timeout of the task store in seconds; the whole response has one second (FR-OPS-001)."""
+WORKER_TIMEOUT = 10
+"""Seconds after which a worker whose event loop has not run counts as stuck."""
+PROBLEMS = ("", "The task store does not answer", DISK_FULL)
+"""The reasons to be unhealthy by the figure that workers share."""
 
 
 class HealthPage:
     """The health check (FR-OPS-001).
 
+    With several workers, the response is about all of them, whichever gets the request.
+
     Args:
         setup: The parts that it checks: modules, task store and state of the process.
+        figures: The figures of all workers.
     """
 
-    def __init__(self, setup: Setup) -> None:
+    def __init__(self, setup: Setup, figures: Figures) -> None:
         self._setup = setup
-        self._started = time.monotonic()
+        self._figures = figures
+        self._last_problem = 0
 
-    async def show(self, request: Request) -> Response:
-        """Respond with status, number of modules and uptime, or with 503 and a fixed reason."""
-        if self._setup.state.is_draining:
-            document = {"status": "draining", "reason": "The server is shutting down"}
-            return JSONResponse(document, 503, {"connection": "close"})
+    async def publish(self, *, logs_again: bool = False) -> None:
+        """Check the store, and write the result for requests that reach other workers.
+
+        Args:
+            logs_again: Whether to log a problem that the last check has found already.
+        """
         try:
             async with asyncio.timeout(PROBE_TIMEOUT):
                 await self._setup.tasks.store.check()
         except Exception as error:  # a user's store may raise anything; the log has the details
-            is_full = isinstance(error, DiskFullError)
-            reason = DISK_FULL if is_full else "The task store does not answer"
-            logger.exception(reason, extra={"event": "health_check_failed"})
+            problem = PROBLEMS.index(DISK_FULL) if isinstance(error, DiskFullError) else 1
+            if logs_again or problem != self._last_problem:
+                logger.exception(PROBLEMS[problem], extra={"event": "health_check_failed"})
+        else:
+            problem = 0
+        self._last_problem = problem
+        self._figures.set(STORE_PROBLEM, problem)
+        self._figures.set(ALIVE_AT, time.monotonic())
+
+    async def show(self, request: Request) -> Response:
+        """Respond with status, number of modules and uptime, or with 503 and a fixed reason."""
+        if self._setup.state.is_draining or self._figures.is_draining:
+            document = {"status": "draining", "reason": "The server is shutting down"}
+            return JSONResponse(document, 503, {"connection": "close"})
+        await self.publish(logs_again=True)
+        alive_at = [moment for moment in self._figures.each(ALIVE_AT) if moment]
+        if reason := self._problem(alive_at):
             return JSONResponse({"status": "unhealthy", "reason": reason}, 503)
-        uptime = round(time.monotonic() - self._started, 3)
+        uptime = round(time.monotonic() - self._figures.started, 3)
         healthy = {"status": "healthy", "module_count": len(self._setup.skills)}
-        return JSONResponse({**healthy, "uptime_seconds": uptime})
+        workers = {"workers": len(alive_at)} if self._figures.workers > 1 else {}
+        return JSONResponse({**healthy, **workers, "uptime_seconds": uptime})
+
+    def _problem(self, alive_at: Sequence[float]) -> str:
+        """Return why the agent is unhealthy; "" if it is not."""
+        if min(alive_at) < time.monotonic() - WORKER_TIMEOUT:
+            return "A worker does not answer"
+        return PROBLEMS[int(max(self._figures.each(STORE_PROBLEM)))]

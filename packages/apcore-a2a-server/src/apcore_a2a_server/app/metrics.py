@@ -1,71 +1,61 @@
 """Metrics for operators: `GET /metrics` (FR-OPS-002)."""
 
-import time
-from collections.abc import Callable
-from typing import TypeAlias
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
+from itertools import accumulate
+from typing import Any, TypeAlias
 
 from apcore_a2a_core.states import NAMES, TERMINAL, WORKING
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+)
 from prometheus_client.exposition import choose_encoder
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from apcore_a2a_server.store import TaskRecord
 
+from .figures import BUCKETS, LONGER, RESULTS, STATUSES, Figures
+
 Gauges: TypeAlias = dict[str, Callable[[], float]]
 
-RESULTS = ("delivered", "retried", "failed")
-"""Results of an attempt to deliver a notification; a retried one has further attempts."""
-BUCKETS = (0.005, 0.025, 0.1, 0.5, 1, 5, 10, 30, 60, 120, 300)
-"""Upper bounds of the histogram in seconds; the last is the default `execution_timeout`."""
+PREFIX = "apcore_a2a_"
 
 
-class Metrics:
+class Metrics(Collector):
     """Counters of tasks, requests and notifications, and the page that shows them.
 
     Label values are task states, HTTP statuses and delivery results: clients cannot add others.
 
     Args:
+        figures: The figures of all workers.
         webhooks: Whether to count deliveries of notifications.
     """
 
-    def __init__(self, *, webhooks: bool = False) -> None:
-        started = time.monotonic()
-        self._registry = CollectorRegistry()
-        self._tasks = Counter(
-            "apcore_a2a_tasks", "Tasks that entered a state", ["state"], registry=self._registry
-        )
-        self._requests = Counter(
-            "apcore_a2a_requests", "HTTP requests", ["status"], registry=self._registry
-        )
-        self._seconds = Histogram(
-            "apcore_a2a_run_seconds", "Duration of runs", buckets=BUCKETS, registry=self._registry
-        )
+    def __init__(self, figures: Figures, *, webhooks: bool = False) -> None:
+        self._figures = figures
         self._results = RESULTS if webhooks else ()
-        self._webhooks = Counter(
-            "apcore_a2a_webhooks",
-            "Attempts to deliver notifications by result",
-            ["result"],
-            registry=self._registry if webhooks else None,
-        )
-        self._response_count = 0
         self._gauges: Gauges = {}
-        self.add_gauges({"uptime_seconds": lambda: round(time.monotonic() - started, 3)})
-        for state in TERMINAL:
-            self._tasks.labels(NAMES[state])
-        for result in self._results:
-            self._webhooks.labels(result)
+        self._registry = CollectorRegistry()
+        self._registry.register(self)
 
     def add_gauges(self, gauges: Gauges) -> None:
         """Add functions that read the current figures, by metric name without the prefix."""
-        for name, read in gauges.items():
-            text = name.replace("_", " ").capitalize()
-            Gauge(f"apcore_a2a_{name}", text, registry=self._registry).set_function(read)
         self._gauges |= gauges
+
+    def publish(self) -> None:
+        """Write the current values of the gauges, for requests that reach other workers."""
+        for name, read in self._gauges.items():
+            self._figures.set(name, read())
 
     def on_delivery(self, result: str, number: int) -> None:
         """Count attempts to deliver notifications: delivered, retried or failed."""
-        self._webhooks.labels(result).inc(number)
+        self._figures.add(f"webhooks {result}", number)
 
     def on_state(self, before: TaskRecord | None, after: TaskRecord) -> None:
         """Count a task that entered a state, and observe the duration of its last run once it ends.
@@ -73,29 +63,71 @@ class Metrics:
         An orphaned task that is started again enters the state working a second time.
         """
         status = after.task.status
-        self._tasks.labels(NAMES[status.state]).inc()
+        self._figures.add(f"tasks {NAMES[status.state]}")
         if before is not None and before.task.status.state == WORKING and status.state in TERMINAL:
             # negative if the task was started by another replica whose clock is ahead
-            self._seconds.observe(max(after.status_at - before.status_at, 0))
+            seconds = max(after.status_at - before.status_at, 0)
+            self._figures.add(f"runs {bisect_left(BUCKETS, seconds)}")
+            self._figures.add("runs seconds", seconds)
 
     def on_response(self, status: int) -> None:
         """Count the response to a request."""
-        self._response_count += 1
-        self._requests.labels(str(status)).inc()
+        self._figures.add(f"requests {status}")
 
     async def show(self, request: Request) -> Response:
         """Respond with JSON, or with the Prometheus text format if the request accepts it."""
+        self.publish()
         accept = request.headers.get("accept", "")
         if "openmetrics-text" in accept or "text/plain" in accept:
             encode, media_type = choose_encoder(accept)
             return Response(encode(self._registry), headers={"content-type": media_type})
-        figures: dict[str, float] = {name: read() for name, read in self._gauges.items()}
-        for state in TERMINAL:
-            figures[f"{NAMES[state]}_tasks"] = self._count("tasks", "state", NAMES[state])
-        for result in self._results:
-            figures[f"webhooks_{result}"] = self._count("webhooks", "result", result)
-        return JSONResponse({**figures, "total_requests": self._response_count})
+        tasks, webhooks = self._tasks(), self._figures.totals("webhooks", self._results)
+        return JSONResponse(
+            {
+                **{name: _number(self._figures.total(name)) for name in self._gauges},
+                **{f"{NAMES[state]}_tasks": _number(tasks[NAMES[state]]) for state in TERMINAL},
+                **{f"webhooks_{result}": _number(number) for result, number in webhooks.items()},
+                "total_requests": _number(sum(self._requests().values())),
+            }
+        )
 
-    def _count(self, name: str, label: str, value: str) -> int:
-        sample = self._registry.get_sample_value(f"apcore_a2a_{name}_total", {label: value})
-        return int(sample or 0)
+    def collect(self) -> Iterator[Metric]:
+        """Yield the figures for Prometheus."""
+        yield self._counter("tasks", "Tasks that entered a state", "state", self._tasks())
+        yield self._counter("requests", "HTTP requests", "status", self._requests())
+        yield self._durations()
+        if self._results:
+            results = self._figures.totals("webhooks", self._results)
+            help = "Attempts to deliver notifications by result"
+            yield self._counter("webhooks", help, "result", results)
+        for name in self._gauges:
+            text = name.replace("_", " ").capitalize()
+            yield GaugeMetricFamily(PREFIX + name, text, self._figures.total(name))
+
+    def _tasks(self) -> dict[str, float]:
+        """Return the number of tasks by state: of final states, and of others if there are any."""
+        final = {NAMES[state] for state in TERMINAL}
+        totals = self._figures.totals("tasks", NAMES.values())
+        return {name: number for name, number in totals.items() if number or name in final}
+
+    def _requests(self) -> dict[str, float]:
+        totals = self._figures.totals("requests", STATUSES)
+        return {status: number for status, number in totals.items() if number}
+
+    def _counter(self, name: str, help: str, label: str, values: dict[str, float]) -> Metric:
+        family = CounterMetricFamily(PREFIX + name, help, labels=[label])
+        for value, number in values.items():
+            family.add_metric([value], number, created=self._figures.created)
+        return family
+
+    def _durations(self) -> Metric:
+        counts = self._figures.totals("runs", range(LONGER + 1)).values()
+        bounds = [*(str(float(bound)) for bound in BUCKETS), "+Inf"]
+        buckets: Any = [*zip(bounds, accumulate(counts), strict=True)]
+        seconds = self._figures.total("runs seconds")
+        return HistogramMetricFamily(f"{PREFIX}run_seconds", "Duration of runs", buckets, seconds)
+
+
+def _number(value: float) -> float:
+    """Return a whole number as an integer, for JSON."""
+    return int(value) if value == int(value) else value

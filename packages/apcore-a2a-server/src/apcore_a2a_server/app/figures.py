@@ -1,0 +1,126 @@
+"""Figures of an agent, which its worker processes share: for metrics and the health check.
+
+Each worker writes into a row of its own, in memory that all of them have mapped. The row outlives
+the worker: one that is started again goes on counting where the last one ended.
+"""
+
+import mmap
+import time
+from collections.abc import Iterable, Sequence
+
+from apcore_a2a_core.states import NAMES
+
+BUCKETS = (0.005, 0.025, 0.1, 0.5, 1, 5, 10, 30, 60, 120, 300)
+"""Upper bounds of the histogram in seconds; the last is the default `execution_timeout`."""
+LONGER = len(BUCKETS)
+"""Number of the bucket for longer runs."""
+RESULTS = ("delivered", "retried", "failed")
+"""Results of an attempt to deliver a notification; a retried one has further attempts."""
+STATUSES = range(100, 600)  # of HTTP
+
+COUNTERS = (
+    *(f"tasks {name}" for name in NAMES.values()),
+    *(f"webhooks {result}" for result in RESULTS),
+    *(f"requests {status}" for status in STATUSES),
+    *(f"runs {number}" for number in range(LONGER + 1)),
+    "runs seconds",
+)
+SUMMED_GAUGES = (
+    "active_tasks",
+    "open_streams",
+    "stuck_threads",
+    "memory_bodies_bytes",
+    "memory_running_bytes",
+    "memory_stored_bytes",
+)
+COMMON_GAUGES = (
+    "lease_age_seconds",
+    "webhooks_pending",
+    "webhooks_pending_age_seconds",
+    "uptime_seconds",
+)
+"""Gauges of which the highest counts: what they measure is common to all workers."""
+STORE_PROBLEM = "store_problem"
+"""The result of a worker's last check of the store."""
+ALIVE_AT = "alive_at"
+"""When the worker's event loop last ran, by `time.monotonic`; 0 while there is no worker."""
+STATE = (*SUMMED_GAUGES, *COMMON_GAUGES, STORE_PROBLEM, ALIVE_AT)
+"""Figures that end with the worker."""
+POSITIONS = {name: position for position, name in enumerate((*COUNTERS, *STATE))}
+FLAGS = 1
+"""Cells before the rows: whether all workers are draining."""
+CELL = 8  # bytes of a float
+
+
+class Figures:
+    """Numbers by name, one row for each worker.
+
+    Create them before the workers are forked.
+
+    Args:
+        workers: The number of workers.
+
+    Attributes:
+        workers: The number of workers.
+        worker: The number of this process's worker.
+        started: When the agent started, by `time.monotonic`.
+        created: When the agent started, in seconds since 1970.
+
+    Example:
+        ```python
+        from apcore_a2a_server.app.figures import Figures
+
+        figures = Figures(workers=2)
+        figures.add("tasks completed")
+        figures.worker = 1
+        figures.add("tasks completed")
+        print(figures.total("tasks completed"))
+        #> 2.0
+        ```
+    """
+
+    def __init__(self, workers: int = 1) -> None:
+        self.workers = workers
+        self.worker = 0
+        self.started = time.monotonic()
+        self.created = time.time()
+        size = (FLAGS + workers * len(POSITIONS)) * CELL
+        self._cells = memoryview(mmap.mmap(-1, size)).cast("d")
+
+    @property
+    def is_draining(self) -> bool:
+        """Whether all workers are shutting down."""
+        return bool(self._cells[0])
+
+    def drain(self) -> None:
+        """Note that all workers are shutting down."""
+        self._cells[0] = 1
+
+    def add(self, name: str, number: float = 1) -> None:
+        """Add to a counter of this worker."""
+        self._cells[self._cell(name, self.worker)] += number
+
+    def set(self, name: str, value: float) -> None:
+        """Set a figure of this worker."""
+        self._cells[self._cell(name, self.worker)] = value
+
+    def clear(self, worker: int) -> None:
+        """Forget the state of a worker that has ended; its counters stay."""
+        for name in STATE:
+            self._cells[self._cell(name, worker)] = 0
+
+    def each(self, name: str) -> Sequence[float]:
+        """Return a figure of each worker."""
+        return [self._cells[self._cell(name, worker)] for worker in range(self.workers)]
+
+    def total(self, name: str) -> float:
+        """Return a figure of all workers together."""
+        values = self.each(name)
+        return max(values) if name in COMMON_GAUGES else sum(values)
+
+    def totals(self, kind: str, labels: Iterable[object]) -> dict[str, float]:
+        """Return the totals of the counters of one kind by label."""
+        return {str(label): self.total(f"{kind} {label}") for label in labels}
+
+    def _cell(self, name: str, worker: int) -> int:
+        return FLAGS + worker * len(POSITIONS) + POSITIONS[name]
