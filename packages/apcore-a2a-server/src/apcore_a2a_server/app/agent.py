@@ -36,6 +36,7 @@ from .cards import CardPages
 from .figures import Figures
 from .health import HealthPage
 from .options import Settings
+from .sharing import check_server
 from .tenant_names import RESERVED, check_name, read_tenants
 
 if TYPE_CHECKING:
@@ -101,7 +102,9 @@ class Agent:
 
         Raises:
             StoreError: The store cannot be used; the message says why.
+            ValueError: A server has started several processes, which can't share the store.
         """
+        check_server(self.setup.tasks.store)
         retention = Retention(
             max_logs=self.settings.max_tasks,
             log_ttl=self.settings.task_ttl,

@@ -25,6 +25,7 @@ from apcore_a2a_server.modules.source import executor_of
 
 from .agent import Agent, reserved_paths
 from .explorer import explorer_routes
+from .figures import Figures
 from .loading import load_failures, no_modules
 from .options import Settings
 from .routing import AgentApplication, DirectRoutes
@@ -91,8 +92,14 @@ def _warn_of_any_host(settings: Settings) -> None:
         logger.warning(message, extra={"event": "any_host_served"})
 
 
-def build_app(source: Any, settings: Settings) -> Starlette:
-    """Build the application of an agent with these settings."""
+def build_app(source: Any, settings: Settings, figures: Figures | None = None) -> Starlette:
+    """Build the application of an agent with these settings.
+
+    Args:
+        source: An apcore Registry or Executor, or the path of a folder of modules.
+        settings: The options.
+        figures: The figures that worker processes share; None if there is only one process.
+    """
     is_folder = isinstance(source, str | PathLike)
     with load_failures() as failures:
         executor, is_own_executor = executor_of(source, settings.acl, settings.config)
@@ -100,7 +107,7 @@ def build_app(source: Any, settings: Settings) -> Starlette:
         raise ValueError(no_modules(Path(cast("str", source)), failures))
     if settings.watch and not is_folder:
         raise OptionError("watch", "needs a folder of modules, not a registry or an executor")
-    agent = Agent(executor, settings)
+    agent = Agent(executor, settings, figures)
 
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncGenerator[None]:

@@ -4,6 +4,7 @@
 """
 
 import math
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -222,6 +223,7 @@ class ServeSettings(Settings):
     grpc_port: int | None = option(
         None, "Port for gRPC; 0 for any free port.", low=0, high=65535, otherwise="no gRPC"
     )
+    workers: int = _count(1, "Processes that serve; more than one need PostgreSQL.", high=1000)
     root_path: str = option("", "Path prefix that a reverse proxy strips.")
     request_timeout: float = _seconds(10, "Read timeout, longer for large bodies.", high=HOUR)
     log_level: str = option("info", "Lowest level of log messages.", choices=LOG_LEVELS)
@@ -231,3 +233,8 @@ class ServeSettings(Settings):
         Settings.__post_init__(self)
         if self.grpc_url is not None and self.grpc_port is None:
             raise OptionError("grpc_url", "needs grpc_port")
+        if self.workers > 1 and self.grpc_port is not None:
+            problem = "must be 1 with grpc_port, which one process serves"
+            raise OptionError("workers", f"{problem}; for more, run replicas")
+        if self.workers > 1 and not hasattr(os, "fork"):
+            raise OptionError("workers", "must be 1 on this operating system, which has no fork")

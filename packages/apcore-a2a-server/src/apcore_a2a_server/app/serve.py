@@ -16,30 +16,33 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import uvicorn
-from starlette.applications import Starlette
 
 from apcore_a2a_server.fields import configured_by
 from apcore_a2a_server.middleware import set_up_logging
 from apcore_a2a_server.middleware.origin import LOCAL_HOSTS, origin_of
 from apcore_a2a_server.middleware.timeouts import request_timeout_protocol
+from apcore_a2a_server.store.custom_stores import store_of
 
 from .agent import Agent
 from .app import build_app
+from .figures import ALIVE_AT, Figures
 from .options import ServeSettings
+from .sharing import check_workers
+from .supervisor import REPEATED_SIGNAL_WINDOW, Started, Supervisor, Worker
 
 if TYPE_CHECKING:  # gRPC is optional
     from apcore_a2a_server.bindings.grpc import GrpcServer
 
 logger = logging.getLogger("apcore_a2a_server")
 
-REPEATED_SIGNAL_WINDOW = 0.1
-"""Seconds within which a second signal counts as a repetition of the first."""
 LAST_REQUESTS_TIMEOUT = 0.1
 """Seconds for clients that have just connected to send their requests."""
 LAST_RESPONSES_TIMEOUT = 1.0
 """Seconds for responses to be sent after the drain; streams that are still open are closed."""
 ABORT_TIMEOUT = 0.5
 """Seconds for tasks to be failed after a second signal."""
+PUBLISH_INTERVAL = 1.0
+"""Seconds between two publications of a worker's figures."""
 
 WILDCARDS = frozenset({"", "0.0.0.0", "::"})
 
@@ -56,7 +59,7 @@ class Server(uvicorn.Server):
         config: uvicorn.Config,
         agent: Agent,
         settings: ServeSettings,
-        announce: Callable[[], None],
+        announce: Callable[[Started], None],
     ) -> None:
         super().__init__(config)
         self._agent = agent
@@ -90,7 +93,8 @@ class Server(uvicorn.Server):
         if self._grpc is not None:
             await self._grpc.start()
         if self.started:
-            self._announce()
+            app: Any = self.config.app
+            self._announce(Started(len(self._agent.setup.skills), app.state.explorer))
         # Objects created so far live as long as the process: the collector need not scan them.
         gc.collect()
         gc.freeze()
@@ -127,6 +131,46 @@ class Server(uvicorn.Server):
         """
         stopping = asyncio.sleep(0) if self._grpc is None else self._grpc.stop(grace)
         return asyncio.ensure_future(stopping)
+
+
+class WorkerServer(Server):
+    """The server of a worker, whose parent alone can abort the shutdown.
+
+    Terminals and service managers signal all processes, and the parent signals its workers: a
+    second signal means nothing here.
+    """
+
+    worker: Worker
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Start the shutdown."""
+        self.should_exit = True
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start to serve, to follow the parent, and to publish figures."""
+        await super().startup(sockets)
+        self.worker.link.setblocking(False)
+        asyncio.get_running_loop().add_reader(self.worker.link, self._on_parent)
+        self._publishing = asyncio.create_task(self._publish())
+
+    def _on_parent(self) -> None:
+        """Stop if the parent has ended, and abort if it says so."""
+        if self.worker.link.recv(16):
+            self.force_exit = True
+        else:
+            asyncio.get_running_loop().remove_reader(self.worker.link)
+        self.should_exit = True
+
+    async def _publish(self) -> None:
+        """Write figures for requests that reach other workers."""
+        while True:
+            if self._agent.setup.state.is_draining:
+                self._agent.figures.set(ALIVE_AT, 0)
+            else:
+                await self._agent.health.publish()
+            if self._agent.metrics is not None:
+                self._agent.metrics.publish()
+            await asyncio.sleep(PUBLISH_INTERVAL)
 
 
 def grpc_server(agent: Agent, settings: ServeSettings) -> "GrpcServer":
@@ -218,29 +262,79 @@ def serve(source: Any, settings: ServeSettings) -> None:
         ```
     """
     set_up_logging(settings.log_level, settings.log_format)
-    protocol = request_timeout_protocol(settings.request_timeout)
-    root_path = settings.root_path.strip("/") and "/" + settings.root_path.strip("/")
-    host, level = settings.host, settings.log_level
-    with _bind(host, settings.port) as listener:
-        url = settings.url or public_url(host, listener.getsockname()[1]) + root_path
+    if settings.workers > 1:
+        check_workers(store_of("memory" if settings.task_store is None else settings.task_store))
+    prefix = _root_path(settings)
+    with _bind(settings.host, settings.port) as listener:
+        url = settings.url or public_url(settings.host, listener.getsockname()[1]) + prefix
         settings = _with_addresses(settings, url)
-        app = build_app(source, replace(settings, allowed_hosts=_hosts(settings, url)))
-        authenticates = settings.auth is not None
-        announce = partial(
-            _announce, app, host, url, authenticates=authenticates, grpc_url=settings.grpc_url
-        )
-        config = uvicorn.Config(
-            app,
-            log_config=None,
-            log_level="warning" if level == "info" else level,
-            access_log=False,
-            root_path=root_path,
-            http=protocol,
-            ws="none",
-            server_header=False,
-            timeout_graceful_shutdown=2,
-        )
-        Server(config, app.state.agent, settings, announce).run([listener])
+        announce = partial(_announce, settings)
+        if settings.workers > 1:
+            _supervise(source, settings, listener, announce)
+        else:
+            config = _config(source, settings)
+            Server(config, _agent_of(config), settings, announce).run([listener])
+
+
+def _supervise(
+    source: Any,
+    settings: ServeSettings,
+    listener: socket.socket,
+    announce: Callable[[Started], None],
+) -> None:
+    """Serve in worker processes, until SIGINT or SIGTERM."""
+    figures = Figures(settings.workers)
+
+    def serve_as(worker: Worker) -> None:
+        figures.worker = worker.number
+        config = _config(source, settings, figures)
+        server = WorkerServer(config, _agent_of(config), settings, worker.report)
+        server.worker = worker
+        server.run([listener])
+        if not server.started:
+            raise RuntimeError("The application could not start; the log has the reason")
+
+    def stop() -> None:
+        # first: the port must close with the last worker, or clients would wait for an answer
+        listener.close()
+        figures.drain()
+
+    Supervisor(
+        settings.workers,
+        serve_as,
+        on_start=announce,
+        on_end=figures.clear,
+        on_stop=stop,
+        shutdown_timeout=settings.shutdown_timeout,
+    ).run()
+
+
+def _config(source: Any, settings: ServeSettings, figures: Figures | None = None) -> uvicorn.Config:
+    """Return uvicorn's configuration, with the application of the agent."""
+    hosts = _hosts(settings, settings.url or "")
+    level = settings.log_level
+    return uvicorn.Config(
+        build_app(source, replace(settings, allowed_hosts=hosts), figures),
+        log_config=None,
+        log_level="warning" if level == "info" else level,
+        access_log=False,
+        root_path=_root_path(settings),
+        http=request_timeout_protocol(settings.request_timeout),
+        ws="none",
+        server_header=False,
+        timeout_graceful_shutdown=2,
+    )
+
+
+def _agent_of(config: uvicorn.Config) -> Agent:
+    app: Any = config.app
+    agent: Agent = app.state.agent
+    return agent
+
+
+def _root_path(settings: ServeSettings) -> str:
+    prefix = settings.root_path.strip("/")
+    return prefix and f"/{prefix}"
 
 
 def public_url(host: str, port: int) -> str:
@@ -323,20 +417,20 @@ def _with_addresses(settings: ServeSettings, url: str) -> ServeSettings:
     return replace(settings, url=url, grpc_port=grpc_port, grpc_url=grpc_url)
 
 
-def _announce(
-    app: Starlette, host: str, url: str, *, authenticates: bool, grpc_url: str | None = None
-) -> None:
-    count, extra = len(app.state.agent.setup.skills), {"event": "server_started"}
+def _announce(settings: ServeSettings, started: Started) -> None:
+    count, url, extra = started.skills, settings.url or "", {"event": "server_started"}
     logger.info("%d skill%s at %s", count, "" if count == 1 else "s", url, extra=extra)
     logger.info("Agent Card: %s/.well-known/agent-card.json", url.rstrip("/"), extra=extra)
-    if grpc_url:
-        logger.info("gRPC: %s", grpc_url, extra=extra)
-    if app.state.explorer:
-        logger.info("Explorer: %s%s", url.rstrip("/"), app.state.explorer, extra=extra)
-    if host in WILDCARDS and "//localhost:" in url:
+    if settings.grpc_url:
+        logger.info("gRPC: %s", settings.grpc_url, extra=extra)
+    if started.explorer:
+        logger.info("Explorer: %s%s", url.rstrip("/"), started.explorer, extra=extra)
+    if settings.workers > 1:
+        logger.info("Workers: %d", settings.workers, extra=extra)
+    if settings.host in WILDCARDS and "//localhost:" in url:
         message = "This address works on this machine only: set url= or --url for other clients"
         logger.info(message, extra=extra)
-    if not is_loopback(host) and not authenticates:
+    if not is_loopback(settings.host) and settings.auth is None:
         logger.warning(
             "Anyone who can reach this address can call every skill: there is no authentication. "
             "Use host 127.0.0.1 to serve this machine only",

@@ -1,0 +1,79 @@
+"""Whether several processes may serve with a task store, and how many do under other servers."""
+
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+from apcore_a2a_server.fields import OptionError
+from apcore_a2a_server.store import Store
+
+Count: TypeAlias = Callable[[Mapping[str, Any]], int]
+
+STORE_NAMES = {"InMemoryTaskStore": "the memory store", "SqliteStore": "SQLite"}
+
+
+def _uvicorn(names: Mapping[str, Any]) -> int:
+    config = names["config"]
+    return 1 if config.should_reload else int(config.workers)
+
+
+SERVERS: Mapping[tuple[str, str], tuple[str, Count]] = {
+    ("uvicorn._subprocess", "subprocess_started"): ("uvicorn", _uvicorn),
+    ("gunicorn.arbiter", "spawn_worker"): ("gunicorn", lambda names: names["self"].num_workers),
+    ("hypercorn.asyncio.run", "asyncio_worker"): ("hypercorn", lambda n: n["config"].workers),
+    ("hypercorn.asyncio.run", "uvloop_worker"): ("hypercorn", lambda n: n["config"].workers),
+    # granian's processes know their own number only, from 1
+    ("granian.server.mp", "wrapped"): ("granian", lambda names: names["worker_id"]),
+}
+"""The functions that run in the processes of servers, and the number of processes by the values of
+their local names. None of these servers tells it to applications in another way."""
+
+
+def check_workers(store: Store) -> None:
+    """Check that the workers of `serve` can share a store.
+
+    Raises:
+        OptionError: They can't.
+    """
+    if not store.is_shared:
+        problem = f"must be 1 with {_name(store)}, which processes can't share"
+        raise OptionError("workers", f"{problem}; for more, set the store to postgresql://…")
+
+
+def check_server(store: Store) -> None:
+    """Check that the server that runs the application has one process, or they can share the store.
+
+    Each process would have tasks of its own, and answer that those of others do not exist.
+
+    Raises:
+        ValueError: Several processes can't share the store.
+    """
+    server, processes = server_processes()
+    if processes > 1 and not store.is_shared:
+        raise ValueError(
+            f"{server} starts several processes, which can't share {_name(store)}: tasks of one "
+            "would be unknown to the others. Start one process (--workers 1), or set task_store "
+            "to postgresql://…"
+        )
+
+
+def server_processes() -> tuple[str, int]:
+    """Return the name of the server that has started this process, and its number of processes.
+
+    The number is 1 for a server that is not known, and for a process that reloads.
+    """
+    frame = sys._getframe()
+    while (caller := frame.f_back) is not None:
+        frame = caller
+        found = SERVERS.get((frame.f_globals.get("__name__", ""), frame.f_code.co_name))
+        if found is not None:
+            server, count = found
+            try:
+                return server, count(frame.f_locals)
+            except (AttributeError, KeyError, TypeError):  # another version of the server
+                return server, 1
+    return "", 1
+
+
+def _name(store: Store) -> str:
+    return STORE_NAMES.get(type(store).__name__, "this task store")

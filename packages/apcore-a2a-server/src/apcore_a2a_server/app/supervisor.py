@@ -1,0 +1,363 @@
+"""The parent of worker processes: starts them, restarts those that end, and stops them.
+
+Workers are forked, so that they can serve objects that can't be sent to other processes. The parent
+runs no event loop and no threads, which would not survive a fork.
+"""
+
+import logging
+import os
+import pickle
+import selectors
+import signal
+import socket
+import sys
+import time
+import traceback
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, NoReturn
+
+logger = logging.getLogger("apcore_a2a_server")
+
+REPEATED_SIGNAL_WINDOW = 0.1
+"""Seconds within which a second signal counts as a repetition of the first."""
+RESTART_PAUSES = (0.5, 1, 2, 5, 10, 30, 60)
+"""Seconds before a worker is started again; the last one also before all further starts."""
+STABLE_AFTER = 60  # seconds of work, after which the pauses begin anew
+DRAIN_MARGIN = 10  # seconds beyond the shutdown timeout before a worker is killed
+ABORT_TIMEOUT = 5  # seconds before a worker that should abort is killed
+ABORT = b"abort"
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+class WorkerError(RuntimeError):
+    """A worker ended before it served."""
+
+
+class Started(NamedTuple):
+    """The report of a worker that serves.
+
+    Attributes:
+        skills: The number of skills.
+        explorer: The path of the explorer, or None.
+    """
+
+    skills: int
+    explorer: str | None
+
+
+@dataclass
+class Worker:
+    """This process, as a worker.
+
+    Attributes:
+        number: Its number, from 0.
+        link: Its connection to the parent, which ends with the parent.
+        has_reported: Whether it has reported its start or its failure.
+    """
+
+    number: int
+    link: socket.socket
+    has_reported: bool = False
+
+    def report(self, outcome: Started | BaseException) -> None:
+        """Report to the parent that this process serves, or why it does not."""
+        self.has_reported = True
+        with suppress(OSError):  # the parent is gone
+            self.link.sendall(_pack(outcome))
+            self.link.shutdown(socket.SHUT_WR)
+
+
+def _pack(outcome: Started | BaseException) -> bytes:
+    if isinstance(outcome, Started):
+        return pickle.dumps(outcome)
+    notes = ["".join(traceback.format_exception(outcome))]
+    try:
+        packed = pickle.dumps((type(outcome), outcome.args, {**vars(outcome), "__notes__": notes}))
+        _unpack(packed)
+    except Exception:  # errors may have attributes, and classes, that can't be pickled
+        return _pack(WorkerError(f"{type(outcome).__name__}: {outcome}"))
+    return packed
+
+
+def _unpack(packed: bytes) -> Started | BaseException:
+    """Return a report; the constructor of an error is not called, as it may take any arguments."""
+    outcome: Any = pickle.loads(packed)  # from a fork of this process
+    if isinstance(outcome, Started):
+        return outcome
+    error_class, args, attributes = outcome
+    error: BaseException = error_class.__new__(error_class, *args)
+    error.args = args
+    error.__dict__.update(attributes)
+    return error
+
+
+@dataclass(eq=False)
+class _Process:
+    """A worker, as its parent sees it.
+
+    Attributes:
+        number: Its number, from 0.
+        id: The id of the process.
+        link: The connection to it.
+        began: When it was started, by `time.monotonic`.
+        report: What it has reported so far.
+        serves: Whether it has reported that it serves.
+    """
+
+    number: int
+    id: int
+    link: socket.socket
+    began: float = field(default_factory=time.monotonic)
+    report: bytes = b""
+    serves: bool = False
+
+
+class Supervisor:
+    """The parent of worker processes.
+
+    Args:
+        count: The number of workers.
+        serve: Called in each worker; returns when it has been stopped.
+        on_start: Called once, when all workers serve, with the report of the last one.
+        on_end: Called with the number of a worker that has ended.
+        on_stop: Called before the workers are stopped.
+        shutdown_timeout: Seconds for their tasks to end.
+    """
+
+    def __init__(
+        self,
+        count: int,
+        serve: Callable[[Worker], None],
+        *,
+        on_start: Callable[[Started], None],
+        on_end: Callable[[int], None],
+        on_stop: Callable[[], None],
+        shutdown_timeout: float,
+    ) -> None:
+        self._count = count
+        self._serve = serve
+        self._on_start = on_start
+        self._on_end = on_end
+        self._on_stop = on_stop
+        self._shutdown_timeout = shutdown_timeout
+        self._selector = selectors.DefaultSelector()
+        self._processes: dict[int, _Process] = {}
+        self._restarts: dict[int, float] = {}
+        """When workers that have ended are started again, by their numbers."""
+        self._ends = dict.fromkeys(range(count), 0)
+        """How often in succession each worker has ended soon after its start."""
+        self._has_started = False
+        self._error: BaseException | None = None
+        self._signalled_at = 0.0
+        self._should_stop = self._should_abort = False
+        self._is_stopping = self._is_aborting = False
+        self._kill_at = float("inf")
+
+    def run(self) -> None:
+        """Run the workers until SIGINT or SIGTERM, and until all of them have ended.
+
+        Raises:
+            BaseException: What a worker has raised before it served.
+            WorkerError: A worker ended before it served.
+        """
+        with self._handling_signals():
+            try:
+                for number in range(self._count):
+                    self._start(number)
+                while self._processes or not self._is_stopping:
+                    self._wait()
+                    self._follow_signals()
+                    self._reap()
+                    self._restart()
+            finally:
+                self._kill()
+        if self._error is not None:
+            raise self._error
+
+    @contextmanager
+    def _handling_signals(self) -> Generator[None]:
+        """Wake `_wait` for signals, and for the ends of workers."""
+        wakeup, self._wakeups = socket.socketpair()
+        wakeup.setblocking(False)
+        self._wakeups.setblocking(False)
+        self._selector.register(self._wakeups, selectors.EVENT_READ)
+        handlers = dict.fromkeys(STOP_SIGNALS, self._on_signal)
+        previous = {
+            number: signal.signal(number, handler)
+            for number, handler in {**handlers, signal.SIGCHLD: lambda *_: None}.items()
+        }
+        previous_wakeup = signal.set_wakeup_fd(wakeup.fileno(), warn_on_full_buffer=False)
+        try:
+            yield
+        finally:
+            signal.set_wakeup_fd(previous_wakeup)
+            for number, handler in previous.items():
+                signal.signal(number, handler)
+            self._selector.close()
+            wakeup.close()
+            self._wakeups.close()
+
+    def _on_signal(self, *_: object) -> None:
+        """Note that all workers should stop, or abort; see `Server.handle_exit`."""
+        now = time.monotonic()
+        self._should_abort |= (
+            self._should_stop and now - self._signalled_at > REPEATED_SIGNAL_WINDOW
+        )
+        self._should_stop = True
+        self._signalled_at = now
+
+    def _wait(self) -> None:
+        """Wait for a signal, a report, the end of a worker, or the time to start or kill one."""
+        deadline = min(self._kill_at, *self._restarts.values(), float("inf"))
+        timeout = None if deadline == float("inf") else max(deadline - time.monotonic(), 0)
+        for key, _ in self._selector.select(timeout):
+            if key.data is not None:
+                self._read(key.data)
+            else:
+                with suppress(BlockingIOError):
+                    self._wakeups.recv(4096)
+
+    def _follow_signals(self) -> None:
+        if self._should_stop and not self._is_stopping:
+            self._stop()
+        if self._should_abort and not self._is_aborting:
+            self._is_aborting = True
+            self._kill_at = time.monotonic() + ABORT_TIMEOUT
+            for process in self._processes.values():
+                with suppress(OSError):
+                    process.link.send(ABORT)
+        if time.monotonic() >= self._kill_at:
+            self._kill()
+
+    def _stop(self) -> None:
+        """Ask all workers to let their tasks end, and then to exit."""
+        self._is_stopping = True
+        self._restarts.clear()
+        self._on_stop()
+        self._kill_at = time.monotonic() + self._shutdown_timeout + DRAIN_MARGIN
+        for process in self._processes.values():
+            os.kill(process.id, signal.SIGTERM)
+
+    def _kill(self) -> None:
+        """Kill the workers that are left."""
+        for process in self._processes.values():
+            message, extra = "Worker %d (process %d) is killed", {"event": "worker_killed"}
+            logger.error(message, process.number + 1, process.id, extra=extra)
+            os.kill(process.id, signal.SIGKILL)
+        self._kill_at = float("inf")
+
+    def _start(self, number: int) -> None:
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        # a signal must not reach the worker before it has handlers of its own
+        signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+        process_id = os.fork()
+        if process_id == 0:
+            ours.close()
+            self._become_worker(Worker(number, theirs))
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
+        theirs.close()
+        process = self._processes[number] = _Process(number, process_id, ours)
+        self._selector.register(ours, selectors.EVENT_READ, process)
+
+    def _become_worker(self, worker: Worker) -> NoReturn:
+        """Serve in a new process, and exit."""
+        exit_code = 0
+        try:
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            for number in STOP_SIGNALS:  # until the server handles them
+                signal.signal(number, signal.default_int_handler)
+            self._selector.close()
+            for process in self._processes.values():
+                process.link.close()
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
+            self._serve(worker)
+        except KeyboardInterrupt:
+            pass
+        except BaseException as error:  # nothing may return to the code that has called `serve`
+            exit_code = 1
+            if worker.has_reported:
+                logger.exception("The worker crashed", extra={"event": "worker_crashed"})
+            else:
+                worker.report(error)
+        finally:
+            with suppress(BaseException):  # a late signal must not keep the process
+                logging.shutdown()
+                sys.stdout.flush()
+            os._exit(exit_code)  # without waiting for threads, whose modules may hang
+
+    def _read(self, process: _Process) -> None:
+        """Read a part of a worker's report."""
+        try:
+            part = process.link.recv(65536)
+        except BlockingIOError:
+            return
+        except ConnectionError:
+            part = b""
+        process.report += part
+        if not part:
+            self._selector.unregister(process.link)
+            if process.report:
+                self._on_report(process, _unpack(process.report))
+
+    def _on_report(self, process: _Process, outcome: Started | BaseException) -> None:
+        if isinstance(outcome, Started):
+            process.serves = True
+            serving = [each for each in self._processes.values() if each.serves]
+            if len(serving) == self._count and not self._has_started and not self._is_stopping:
+                self._has_started = True
+                self._on_start(outcome)
+        elif self._has_started:
+            message, extra = "Worker %d could not start: %s", {"event": "worker_start_failed"}
+            logger.error(message, process.number + 1, outcome, extra=extra)
+        else:
+            self._fail(outcome)
+
+    def _fail(self, error: BaseException) -> None:
+        """Stop, because a worker could not start."""
+        self._error = self._error or error
+        self._should_stop = True
+        self._follow_signals()
+
+    def _reap(self) -> None:
+        """Remove the workers that have ended."""
+        for process in [*self._processes.values()]:
+            process_id, status = os.waitpid(process.id, os.WNOHANG)
+            if process_id == 0:
+                continue
+            while process.link in self._selector.get_map():
+                before = process.report
+                self._read(process)
+                if process.report == before and process.link in self._selector.get_map():
+                    self._selector.unregister(process.link)  # a child of the worker has kept it
+            process.link.close()
+            del self._processes[process.number]
+            self._on_end(process.number)
+            self._handle_end(process, os.waitstatus_to_exitcode(status))
+
+    def _handle_end(self, process: _Process, exit_code: int) -> None:
+        """Plan to start a worker again that has ended."""
+        if self._is_stopping:
+            return
+        ended = f"exited with {exit_code}"
+        if exit_code < 0:
+            ended = f"was ended by {signal.Signals(-exit_code).name}"
+        if not self._has_started and not process.serves:
+            self._fail(WorkerError(f"A worker {ended} before it served"))
+            return
+        now, number = time.monotonic(), process.number
+        ends = 0 if now - process.began > STABLE_AFTER else self._ends[number]
+        pause = RESTART_PAUSES[min(ends, len(RESTART_PAUSES) - 1)]
+        self._ends[number], self._restarts[number] = ends + 1, now + pause
+        message = "Worker %d (process %d) %s; it is started again in %g s"
+        extra = {"event": "worker_ended"}
+        logger.warning(message, number + 1, process.id, ended, pause, extra=extra)
+
+    def _restart(self) -> None:
+        for number, due in [*self._restarts.items()]:
+            if time.monotonic() >= due:
+                del self._restarts[number]
+                self._start(number)
