@@ -69,8 +69,8 @@ def server_processes() -> tuple[str, int]:
         if found is not None:
             server, count = found
             try:
-                return server, count(frame.f_locals)
-            except (AttributeError, KeyError, TypeError):  # another version of the server
+                return server, int(count(frame.f_locals))
+            except (AttributeError, KeyError, TypeError, ValueError):  # another version of it
                 return server, 1
     return "", 1
 
