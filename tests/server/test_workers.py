@@ -146,13 +146,13 @@ def test_workers_need_a_store_that_they_can_share(store: Any, name: str) -> None
 
 
 def test_workers_do_not_serve_grpc() -> None:
-    with pytest.raises(OptionError, match="^workers must be 1 with grpc_port"):
+    with pytest.raises(OptionError, match=r"^workers must be 1 with grpc_port"):
         serve(registry(), workers=2, grpc_port=0, task_store="postgresql://a@b/c")
 
 
 def test_workers_need_fork(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr("os.fork")
-    with pytest.raises(OptionError, match="^workers must be 1 on this operating system"):
+    with pytest.raises(OptionError, match=r"^workers must be 1 on this operating system"):
         serve(registry(), workers=2, task_store="postgresql://a@b/c")
 
 

@@ -92,9 +92,9 @@ def test_workers_share_tasks_and_one_that_is_killed_is_replaced(
 
 def test_one_signal_lets_the_tasks_of_all_workers_finish(server: Database, folder: Path) -> None:
     with two_workers(server, folder, shutdown_timeout=20) as agent, ExitStack() as stack:
-        streams = [stack.enter_context(background_request(agent, "stream", 2)) for _ in range(6)]
+        streams = [stack.enter_context(background_request(agent, "stream", 6)) for _ in range(6)]
         kept = stack.enter_context(asking(agent))
-        assert kept.client.get("/metrics").json()["active_tasks"] == 6
+        eventually(lambda: kept.client.get("/metrics").json()["active_tasks"] == 6)
         for pid in (agent.id, *workers_of(agent)):  # as terminals and service managers do
             os.kill(pid, signal.SIGINT)
         eventually(lambda: kept.client.get("/health").json()["status"] == "draining")
