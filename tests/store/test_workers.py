@@ -4,7 +4,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -144,7 +144,7 @@ def test_a_worker_that_cannot_start_again_does_not_end_the_others(
 
 def test_a_worker_that_crashes_is_started_again(server: Database, folder: Path) -> None:
     with two_workers(server, folder) as agent:
-        with asking(agent) as client, pytest.raises(httpx.HTTPError):
+        with asking(agent) as client, suppress(httpx.HTTPError):  # there may be an answer
             client.send("crash", client.part(data={}))
         agent.wait_for(r"(The worker crashed)")
         agent.wait_for(r"(exited with 1; it is started again)")

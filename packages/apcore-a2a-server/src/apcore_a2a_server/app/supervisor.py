@@ -328,13 +328,13 @@ class Supervisor:
             process_id, status = os.waitpid(process.id, os.WNOHANG)
             if process_id == 0:
                 continue
+            del self._processes[process.number]  # first: its id may belong to another process now
             while process.link in self._selector.get_map():
                 before = process.report
                 self._read(process)
                 if process.report == before and process.link in self._selector.get_map():
                     self._selector.unregister(process.link)  # a child of the worker has kept it
             process.link.close()
-            del self._processes[process.number]
             self._on_end(process.number)
             self._handle_end(process, os.waitstatus_to_exitcode(status))
 
