@@ -117,6 +117,16 @@ def test_a_second_signal_ends_all_workers_at_once(server: Database, folder: Path
         assert last_state(stream.answer) == ("failed", "Server shutdown")
 
 
+def test_a_worker_that_does_not_end_is_killed(server: Database, folder: Path) -> None:
+    with two_workers(server, folder) as agent:
+        os.kill(workers_of(agent)[0], signal.SIGSTOP)
+        agent.signal(signal.SIGTERM)
+        eventually(lambda: len(workers_of(agent)) == 1)
+
+        assert agent.end(signal.SIGTERM) == 0
+    assert "Worker 1" in agent.wait_for("(.* is killed)")
+
+
 def test_workers_end_with_their_parent(server: Database, folder: Path) -> None:
     with two_workers(server, folder) as agent:
         url = agent.url
