@@ -4,6 +4,7 @@ import asyncio
 import json
 import math
 import os
+import subprocess
 import sys
 from itertools import islice
 from pathlib import Path
@@ -12,12 +13,14 @@ import pytest
 from apcore_a2a_server.store import Store
 from apcore_a2a_server.store.testing.samples import begun
 
-from tools.benchmarks import cli, inprocess, instructions, messages, report, stores
+from tools.benchmarks import cli, inprocess, instructions, messages, peers, report, stores
+from tools.benchmarks.clients import import_ratio
 from tools.benchmarks.figures import Fact, Figures, Key, Results, percentile
 from tools.benchmarks.http1 import Answer, AnswerParser, BadAnswer, get
 from tools.benchmarks.load import Tally
+from tools.benchmarks.peers import ADAPTER, BUSY_SEND, FASTA2A, JS
 from tools.benchmarks.report import Table
-from tools.benchmarks.rounds import LEFTOVER, TASK_BYTES, figures_of
+from tools.benchmarks.rounds import LEFTOVER, TASK_BYTES, Bench, Plan, figures_of
 from tools.benchmarks.scenarios import BUSY, CARD, GET, SEND, STREAM
 from tools.benchmarks.servers import STACKS
 from tools.benchmarks.stored import (
@@ -25,6 +28,7 @@ from tools.benchmarks.stored import (
     POSTGRESQL,
     SQLITE,
     StoreCalls,
+    children_cpu,
     counted,
     places,
     tree_cpu,
@@ -330,6 +334,92 @@ def test_the_cpu_time_of_a_process_is_read_from_proc() -> None:
     used = sum(os.times()[:4])
     assert tree_cpu(os.getpid()) >= used - 0.05 or sys.platform != "linux"
     assert math.isnan(tree_cpu(0))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="there is no /proc")
+def test_the_cpu_time_of_children_includes_those_that_have_ended() -> None:
+    before = children_cpu(os.getpid())
+    code = "import time\nwhile time.process_time() < 0.2: pass"
+    subprocess.run([sys.executable, "-c", code], check=True)
+    assert children_cpu(os.getpid()) - before >= 0.15
+
+
+def run_plan(results: Results, plan: Plan) -> None:
+    with Bench(plan, results, print) as bench:
+        bench.run_rounds()
+
+
+def one_send(*servers: str, **programs: peers.Program) -> Plan:
+    """Return a plan with a few sends to each server."""
+    return Plan(
+        stacks=[peers.STACK],
+        servers=["bare", *servers],
+        rounds=1,
+        bursts=0,
+        seconds=0.05,
+        stored=0,
+        programs=programs,
+        scenarios=[BUSY_SEND],
+        warm_up=4,
+    )
+
+
+def test_servers_are_compared_under_load() -> None:
+    results = Results()
+    run_plan(results, one_send("ours"))
+    bare, ours, *_ = peers.table(results).rows
+    assert (bare[3], bare[5]) == ("1.00", "1.00")
+    assert float(ours[3]) < 1 < float(ours[5])
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("name", [JS, FASTA2A, ADAPTER])
+def test_a_peer_answers_in_an_environment_of_its_own(name: str) -> None:
+    results = Results()
+    run_plan(results, one_send(name, **{name: peers.program(name)}))
+    assert not results.failures
+    assert not results.unavailable
+    (row,) = (row for row in peers.table(results).rows if row[0] == name)
+    assert float(row[5]) > 0
+
+
+def test_a_peer_that_cannot_be_installed_is_in_the_table_with_the_reason(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def missing(*_: object) -> str:
+        pytest.skip("npm is not installed")
+
+    monkeypatch.setattr(peers, "node_modules", missing)
+    monkeypatch.setattr(peers, "python_environment", lambda *_: Path("python"))
+    results = Results()
+    plan = peers.plan(results, quick=True)
+    assert plan.servers == ["bare", "ours", "sdk", FASTA2A, ADAPTER]
+    rows = {row[0]: row[1] for row in peers.table(results).rows}
+    assert rows[JS] == "not run: npm is not installed"
+
+
+def test_a_server_with_wrong_answers_has_no_figures() -> None:
+    results = Results(failures=["ours on httptools+uvloop: message/send (0.3): 500"])
+    for server in ("bare", "ours"):
+        results.add(Key(peers.STACK.name, server, SEND, BUSY), figures())
+    bare, ours, *_ = peers.table(results).rows
+    assert bare[1:] == ["an echo", "1,000", "1.00", "1000", "1.00"]
+    assert ours[1].startswith("not run: ours on httptools+uvloop")
+    assert ours[2:] == [""] * 4
+
+
+def test_the_memory_of_open_streams_is_measured() -> None:
+    assert 1024 < inprocess.measure_streams(100) < 1024**2
+
+
+def test_building_the_application_is_measured() -> None:
+    assert 0 < inprocess.measure_create() < 60
+
+
+def test_imports_are_compared_with_a_library_that_they_need() -> None:
+    seconds, ratio = import_ratio("json.tool", 1, "json")
+    assert 0 < seconds < 60
+    assert ratio > 0
 
 
 def test_agents_with_stores_and_stores_alone_are_measured() -> None:

@@ -69,9 +69,9 @@ def cached(name: str, key_parts: Sequence[str], install: Callable[[Path], None])
 
 
 def tool(name: str) -> str:
-    # `uv run` exports its own path as UV; it need not be in PATH
+    # `uv run` exports its own path as UV, and `tools/uv.sh` installs one; it need not be in PATH
     path = os.environ.get("UV") if name == "uv" else None
-    path = path or shutil.which(name)
+    path = path or shutil.which(name) or shutil.which(ROOT / ".cache" / "uv" / "bin" / name)
     if path is None:
         pytest.skip(f"{name} is not installed")
     return path

@@ -11,6 +11,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from tools.benchmarks import peer_apps
+
 CARD_PATH = "/.well-known/agent-card.json"
 
 
@@ -120,4 +122,6 @@ APPS: dict[str, Callable[[], Awaitable[Starlette]]] = {
     "sdk": sdk,
     "ours": ours,
     "old": old,
+    "fasta2a": peer_apps.fasta2a,
+    "a2a-adapter": peer_apps.a2a_adapter,
 }

@@ -12,6 +12,7 @@ from tools.benchmarks import (
     clients,
     inprocess,
     instructions,
+    peers,
     report,
     startup,
     stores,
@@ -22,8 +23,11 @@ from tools.benchmarks.figures import Fact, Key, Results
 from tools.benchmarks.report import Table
 from tools.benchmarks.rounds import Bench, Plan, profile
 from tools.benchmarks.scenarios import DIRECT
-from tools.benchmarks.servers import STACKS, ServerFailed
+from tools.benchmarks.servers import CHILD, STACKS, ServerFailed
 from tools.benchmarks.stored import MEMORY, NAMES, places
+
+IMPORTS = {"apcore_a2a_server.app.app": "apcore", "apcore_a2a_client": "httpx"}
+"""Modules whose imports are measured, with the library that each needs in any case."""
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -53,6 +57,10 @@ def _parser() -> argparse.ArgumentParser:
     add("--webhooks", action="store_true", help="only measure the overhead of webhooks")
     counted = "only count instructions per request with valgrind, compared with the record"
     add("--instructions", action="store_true", help=counted)
+    alone = (
+        "only compare with other A2A servers (installed into .cache), and measure single figures"
+    )
+    add("--peers", action="store_true", help=alone)
     add("--record", action="store_true", help="with --instructions: record the numbers")
     stores = "only measure the stores; with --profile, profile the server over them"
     add("--store", nargs="*", choices=NAMES, metavar="NAME", help=f"{stores} ({', '.join(NAMES)})")
@@ -70,6 +78,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _instructions(should_record=options.record)
     if options.clients:
         return _tables(options, command, lambda: clients.measure(quick=options.quick))
+    if options.peers:
+        return _tables(options, command, lambda: _compare(quick=options.quick))
     if options.webhooks:
         return _tables(options, command, lambda: [webhooks.measure(quick=options.quick)])
     if options.store is not None:
@@ -93,7 +103,7 @@ def _plan(options: argparse.Namespace) -> Plan:
         bursts=1 if options.quick else 2,
         seconds=0.12 if options.quick else 0.5,
         stored=2_000 if options.quick else 10_000,
-        old_python=options.old_python,
+        programs={"old": (options.old_python, "-m", CHILD)} if options.old_python else {},
     )
 
 
@@ -104,6 +114,13 @@ def _store_plan(options: argparse.Namespace) -> stores.Plan:
         rounds=3 if options.quick else 9,
         seconds=0.3 if options.quick else 1.0,
     )
+
+
+def _compare(*, quick: bool) -> list[Table]:
+    """Measure other A2A servers, and single figures of this project; return the tables."""
+    results = Results()
+    _measure(peers.plan(results, quick=quick), results, quick=quick)
+    return [peers.table(results), report.fact_table(results)]
 
 
 def _progress() -> Callable[[str], None]:
@@ -140,6 +157,8 @@ def _measure_processes(
             figures = inprocess.measure_direct(stack.loop, calls)
             results.add(Key(stack.name, "apcore", DIRECT, 1), figures)
     singles: dict[str, Callable[[], float]] = {
+        targets.STREAM_BYTES: lambda: inprocess.measure_streams(100 if quick else 1000),
+        targets.CREATE: inprocess.measure_create,
         targets.CARD_BUILD: lambda: inprocess.measure_card(100),
         targets.START: lambda: startup.measure_start(times),
         targets.HELP: lambda: startup.measure_help(times),
@@ -147,6 +166,12 @@ def _measure_processes(
     for name, measure in singles.items():
         with _RecordFailure(results, say, name):
             results.facts[Fact("", "ours", name)] = measure()
+    for module, base in IMPORTS.items():
+        name = f"import {module}"
+        with _RecordFailure(results, say, name):
+            seconds, ratio = clients.import_ratio(module, times, base)
+            results.facts[Fact("", "ours", f"{name}, CPU")] = seconds
+            results.facts[Fact("", "ours", f"{name}, in times of {base}")] = ratio
 
 
 class _RecordFailure:

@@ -33,9 +33,10 @@ IMPORT_LIMIT = 1.25
 SKILL, INPUT = "text.stats", {"text": "hello"}
 IMPORT = """
 import sys, time
-sys.modules["click"] = None  # httpx imports its own command if click is installed
+if {base!r} == "httpx":
+    sys.modules["click"] = None  # httpx imports its own command if click is installed
 begin = time.process_time()
-import httpx
+import {base}
 middle = time.process_time()
 import {module}
 print(middle - begin, time.process_time() - begin)
@@ -54,8 +55,8 @@ def measure(*, quick: bool) -> list[Table]:
     return [_import_table(times), _cost_table(costs)]
 
 
-def import_ratio(module: str, times: int) -> tuple[float, float]:
-    """Return the CPU seconds to import *module* and httpx, and their ratio to httpx alone.
+def import_ratio(module: str, times: int, base: str = "httpx") -> tuple[float, float]:
+    """Return the CPU seconds to import *module* and *base*, and their ratio to *base* alone.
 
     The seconds are the best, the ratio the median of *times* processes with compiled bytecode.
     """
@@ -64,7 +65,7 @@ def import_ratio(module: str, times: int) -> tuple[float, float]:
         inherited = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
         environment = {**inherited, "PYTHONPYCACHEPREFIX": folder}
         for _ in range(times + 1):  # the first run compiles
-            code = IMPORT.format(module=module)
+            code = IMPORT.format(module=module, base=base)
             command = [sys.executable, "-c", code]
             done = subprocess.run(command, env=environment, capture_output=True, check=False)
             if done.returncode:

@@ -1,10 +1,11 @@
-"""Measurements without a network: apcore, a store, and building the agent card.
+"""Measurements without a network: apcore, a store, building an application and its card, streams.
 
 As a program it prints one JSON object, so that each measurement has a fresh process.
 """
 
 import argparse
 import asyncio
+import gc
 import json
 import subprocess
 import sys
@@ -13,7 +14,8 @@ from dataclasses import replace
 from typing import Any
 from uuid import uuid4
 
-from tools.benchmarks.child import loop_factory
+from tools.benchmarks import messages
+from tools.benchmarks.child import loop_factory, resident_bytes
 from tools.benchmarks.figures import Figures, percentile
 from tools.benchmarks.servers import ROOT, ServerFailed
 
@@ -46,6 +48,26 @@ def measure_card(modules: int) -> float:
         ServerFailed: The application could not be built.
     """
     return float(_in_a_process(["card", "--count", str(modules)])["seconds"])
+
+
+def measure_create() -> float:
+    """Return the seconds of the first ``create_app`` of a process, without its imports.
+
+    Raises:
+        ServerFailed: The application could not be built.
+    """
+    return float(_in_a_process(["create", "--count", "1"])["seconds"])
+
+
+def measure_streams(count: int) -> float:
+    """Return the bytes of resident memory for each of *count* open streams, without sockets.
+
+    The task of the stream, which is running, is included.
+
+    Raises:
+        ServerFailed: A stream could not be opened.
+    """
+    return float(_in_a_process(["streams", "--count", str(count)])["bytes"])
 
 
 def _in_a_process(arguments: list[str]) -> dict[str, Any]:
@@ -136,6 +158,70 @@ async def _card(modules: int) -> dict[str, float]:
     return {"seconds": seconds}
 
 
+async def _create(_: int) -> dict[str, float]:
+    from apcore_a2a_server import create_app
+
+    from tools.benchmarks.modules import registry
+
+    modules = registry()
+    started = time.monotonic()
+    create_app(modules)
+    return {"seconds": time.monotonic() - started}
+
+
+async def _streams(count: int) -> dict[str, float]:
+    """Open a hundred streams, then *count* more, and measure what these add to the memory."""
+    from apcore_a2a_server import Limits, create_app
+
+    from tools.benchmarks.modules import registry
+
+    first = 100
+    total = count + first
+    limits = Limits(max_streams_per_client=total, client_share=1.0)
+    app = create_app(
+        registry(), limits=limits, max_streams=total, max_runs=total, shutdown_timeout=0.0
+    )
+    async with app.router.lifespan_context(app):
+        streams = await _open_streams(app, first)
+        gc.collect()
+        before = resident_bytes()
+        streams += await _open_streams(app, count)
+        gc.collect()
+        grown = resident_bytes() - before
+        for stream in streams:
+            stream.cancel()
+        await asyncio.wait(streams)
+    return {"bytes": grown / count}
+
+
+async def _open_streams(app: Any, count: int) -> "list[asyncio.Task[None]]":
+    """Open streams one after the other; each waits after its first chunk."""
+    requests = messages.stream("bench.chunks", count=2.0, pause=3600.0)
+    return [await _open_stream(app, next(requests)) for _ in range(count)]
+
+
+async def _open_stream(app: Any, request: bytes) -> "asyncio.Task[None]":
+    from tools.benchmarks.instructions import asgi_request
+
+    scope, body = asgi_request(request)
+    received = [{"type": "http.request", "body": body, "more_body": False}]
+    has_chunk = asyncio.Event()
+
+    async def receive() -> Any:
+        return received.pop() if received else await asyncio.Event().wait()
+
+    async def send(message: Any) -> None:
+        if b'"at"' in message.get("body", b""):
+            has_chunk.set()
+
+    stream = asyncio.create_task(app(scope, receive, send))
+    waiting = asyncio.create_task(has_chunk.wait())
+    await asyncio.wait([stream, waiting], return_when=asyncio.FIRST_COMPLETED)
+    if not has_chunk.is_set():
+        raise ServerFailed("a stream ended before its first chunk")
+    return stream
+
+
 async def _first_card(app: Any) -> dict[str, Any]:
     """Start the application as a server would, and get its card."""
     import httpx
@@ -154,7 +240,7 @@ async def _first_card(app: Any) -> dict[str, Any]:
 def main() -> None:
     """Run one measurement and print its result."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=["direct", "card", "store"])
+    parser.add_argument("what", choices=["direct", "card", "store", "create", "streams"])
     parser.add_argument("--loop", choices=["asyncio", "uvloop"], default="asyncio")
     parser.add_argument("--count", type=int, required=True)
     parser.add_argument("--address", default="memory")
@@ -163,6 +249,8 @@ def main() -> None:
     measures = {
         "direct": lambda: _call(options.count),
         "card": lambda: _card(options.count),
+        "create": lambda: _create(options.count),
+        "streams": lambda: _streams(options.count),
         "store": lambda: _store(options.address, options.count, options.seconds),
     }
     with asyncio.Runner(loop_factory=loop_factory(options.loop)) as runner:

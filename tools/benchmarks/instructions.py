@@ -159,7 +159,7 @@ async def _requests(app: Any) -> dict[str, Iterator[bytes]]:
     from tools.benchmarks.apps import CARD_PATH
     from tools.benchmarks.http1 import get
 
-    task = await _respond(app, *_request(next(messages.send())))
+    task = await _respond(app, *asgi_request(next(messages.send())))
     return {
         "send, 0.3": messages.send(),
         "send, 1.0": messages.send_v1(),
@@ -170,7 +170,7 @@ async def _requests(app: Any) -> dict[str, Iterator[bytes]]:
     }
 
 
-def _request(data: bytes) -> tuple[dict[str, Any], bytes]:
+def asgi_request(data: bytes) -> tuple[dict[str, Any], bytes]:
     """Return the ASGI scope and the body of an HTTP request."""
     head, _, body = data.partition(b"\r\n\r\n")
     (method, path, _), *lines = (line.split(b" ") for line in head.split(b"\r\n"))
@@ -217,11 +217,11 @@ async def _run() -> dict[str, int]:
         scenarios = await _requests(app)
         for requests in scenarios.values():
             for _ in range(20):  # until caches are full and the interpreter has specialized
-                await _respond(app, *_request(next(requests)))
+                await _respond(app, *asgi_request(next(requests)))
         _control("--instr=on")
         for name, requests in scenarios.items():
             numbers[name] = REQUESTS if name != LONG else REQUESTS // 5
-            prepared = [_request(next(requests)) for _ in range(numbers[name])]
+            prepared = [asgi_request(next(requests)) for _ in range(numbers[name])]
             gc.collect()
             _control("--zero")
             for scope, body in prepared:

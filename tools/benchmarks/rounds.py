@@ -2,16 +2,16 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from tools.benchmarks import messages
 from tools.benchmarks.child import loop_factory
 from tools.benchmarks.figures import Fact, Figures, Key, Results, percentile
 from tools.benchmarks.load import Load, Tally, run_load
 from tools.benchmarks.messages import Requests
-from tools.benchmarks.scenarios import BURSTS, BUSY, GET_FULL, STEADY, Scenario
+from tools.benchmarks.scenarios import BURSTS, BUSY, GET, GET_FULL, STEADY, Scenario
 from tools.benchmarks.servers import Server, ServerFailed, Stack, State
 from tools.benchmarks.subject import Subject, task_ids
 
@@ -20,7 +20,6 @@ TASK_BYTES = "bytes per stored task"
 STORED = "tasks stored"
 
 _COMPLETED = b'"completed"'
-_WARM_UP = 20  # requests of each kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +35,11 @@ class Plan:
     """Duration of each load."""
     stored: int
     """Number of tasks in a full store."""
-    old_python: str | None = None
+    programs: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """The programs of servers that need another environment."""
+    scenarios: Sequence[Scenario] = tuple(STEADY)
+    warm_up: int = 20
+    """Number of requests of each kind before the first round on a server."""
 
 
 def client_loop() -> Callable[[], asyncio.AbstractEventLoop]:
@@ -90,7 +93,8 @@ class Bench:
         return [subject for subject in subjects if self._warm_up(subject)]
 
     def _spawn(self, name: str, stack: Stack) -> Server:
-        return Server(name, stack, self._plan.old_python if name == "old" else None)
+        program = self._plan.programs.get(name)
+        return Server(name, stack, program) if program else Server(name, stack)
 
     def _is_up(self, server: Server) -> bool:
         try:
@@ -107,16 +111,20 @@ class Bench:
     def _warm_up(self, subject: Subject) -> bool:
         """Send each request a few times, so that imports and caches do not affect the figures."""
         with self._recording_failure(subject, "warming up"):
-            if not subject.is_bare and not self._find_task(subject):
+            if self._reads_tasks() and not subject.is_bare and not self._find_task(subject):
                 return False
-            for scenario in STEADY:
+            for scenario in self._plan.scenarios:
                 expect = scenario.expected_of(subject.name)
                 requests = scenario.requests(subject.target)
-                self._run_load(subject, requests, expect, connections=4, limit=_WARM_UP)
+                limit = self._plan.warm_up
+                self._run_load(subject, requests, expect, connections=4, limit=limit)
             time.sleep(0.2)
             subject.idle = subject.count_tasks()
             return True
         return False
+
+    def _reads_tasks(self) -> bool:
+        return any(scenario.name == GET for scenario in self._plan.scenarios)
 
     def _find_task(self, subject: Subject) -> bool:
         """Store a task to read; return whether the server could."""
@@ -129,7 +137,7 @@ class Bench:
         return False
 
     def _round(self, subjects: list[Subject], *, bursts: bool) -> None:
-        for scenario in STEADY:
+        for scenario in self._plan.scenarios:
             self._say(f"  {scenario.name}")
             for connections in scenario.connections:
                 for subject in subjects:
@@ -139,7 +147,7 @@ class Bench:
             self._say(f"  {scenario.name}")
             for subject in agents:
                 self._burst(subject, scenario)
-        for subject in agents:
+        for subject in agents if self._plan.bursts else []:
             self._count_leftovers(subject)
 
     def _steady(self, subject: Subject, scenario: Scenario, connections: int) -> None:
@@ -206,9 +214,10 @@ class Bench:
                 self._say(f"  {subject} has {leftover} asyncio tasks left over: {tasks}")
 
     def _fill(self, subject: Subject) -> list[str]:
-        self._run_load(subject, messages.send(), _COMPLETED, limit=_WARM_UP)
+        warm_up = self._plan.warm_up
+        self._run_load(subject, messages.send(), _COMPLETED, limit=warm_up)
         before = subject.server.state("collect")
-        count = self._plan.stored - _WARM_UP
+        count = self._plan.stored - warm_up
         tally = self._run_load(subject, messages.send(), _COMPLETED, BUSY, limit=count, keep=1000)
         if tally.failures:
             raise ServerFailed(f"filling the store: {tally.failures[0]}")

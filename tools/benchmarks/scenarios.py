@@ -1,7 +1,7 @@
 """The requests to the servers, and the expected answers."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from itertools import repeat
 
 from tools.benchmarks import messages
@@ -50,10 +50,12 @@ class Scenario:
     connections: tuple[int, ...] = (1, BUSY)
     echo: bytes = b'"jsonrpc"'
     """Bytes that the bare server's answer contains."""
+    expect_from: Mapping[str, bytes] = field(default_factory=dict)
+    """Bytes that the answers of other servers contain."""
 
     def expected_of(self, server: str) -> bytes:
         """Return the bytes that a correct answer of *server* contains."""
-        return self.echo if server == "bare" else self.expect
+        return self.echo if server == "bare" else self.expect_from.get(server, self.expect)
 
 
 STEADY = [

@@ -5,12 +5,16 @@ import select
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Literal, Self
 
+from tools.benchmarks.stored import children_cpu
+
 ROOT = Path(__file__).resolve().parents[2]
+CHILD = "tools.benchmarks.child"
 
 _START_TIMEOUT = 30.0  # seconds
 _ANSWER_TIMEOUT = 30.0  # seconds
@@ -42,7 +46,7 @@ class State:
     """State of a server process."""
 
     cpu: float
-    """CPU seconds, user and system, since the start."""
+    """CPU seconds of the process and its children, user and system, since the start."""
     resident: int
     """Resident memory in bytes."""
     tasks: dict[str, int]
@@ -54,16 +58,27 @@ class State:
 
 
 class Server:
-    """A server in a child process; a context manager that stops it."""
+    """A server in a child process; a context manager that stops it.
+
+    Args:
+        name: The name of the application in `tools.benchmarks.apps`.
+        stack: The parser and the event loop to serve it with.
+        program: The program that serves it, if not the one of this environment.
+        store: The address of the task store of this project's server.
+    """
 
     def __init__(
-        self, name: str, stack: Stack, python: str | None = None, store: str | None = None
+        self,
+        name: str,
+        stack: Stack,
+        program: Sequence[str] = (sys.executable, "-m", CHILD),
+        store: str | None = None,
     ) -> None:
         self.name = name
         self.stack = stack
         self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed by stop()
         self._process = subprocess.Popen(
-            _command(name, stack, python or sys.executable, store),
+            _command(name, stack, program, store),
             cwd=ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -93,7 +108,8 @@ class Server:
             self._process.stdin.flush()
         except OSError:
             raise ServerFailed(self._last_error()) from None
-        return State(**self._read(_ANSWER_TIMEOUT))
+        state = State(**self._read(_ANSWER_TIMEOUT))
+        return replace(state, cpu=state.cpu + children_cpu(self._process.pid))
 
     def _read(self, seconds: float) -> dict[str, Any]:
         stdout = self._process.stdout
@@ -133,7 +149,6 @@ class Server:
             self.stop()
 
 
-def _command(name: str, stack: Stack, python: str, store: str | None) -> list[str]:
-    command = [python, "-m", "tools.benchmarks.child", name]
-    command += ["--http", stack.http, "--loop", stack.loop]
+def _command(name: str, stack: Stack, program: Sequence[str], store: str | None) -> list[str]:
+    command = [*program, name, "--http", stack.http, "--loop", stack.loop]
     return [*command, "--store", store] if store else command

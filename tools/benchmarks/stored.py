@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from math import nan
@@ -100,14 +100,24 @@ def _database() -> Iterator[Place | None]:
 
 def tree_cpu(pid: int) -> float:
     """Return the CPU seconds of a process and all its children; NaN without /proc."""
-    ticks = 0
-    if not Path(f"/proc/{pid}/stat").exists():
-        return nan
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):  # the process has ended
-            fields = path.read_text().rpartition(")")[2].split()
-            if int(path.parent.name) == pid:
-                ticks += sum(map(int, fields[11:15]))
-            elif int(fields[1]) == pid:
-                ticks += sum(map(int, fields[11:13]))
+    own = _stat(Path(f"/proc/{pid}/stat"))
+    return sum(map(int, own[11:13])) / os.sysconf("SC_CLK_TCK") + children_cpu(pid) if own else nan
+
+
+def children_cpu(pid: int) -> float:
+    """Return the CPU seconds of the children of a process; 0 without /proc.
+
+    Children that have ended are included once the process has waited for them.
+    """
+    stats = map(_stat, Path("/proc").glob("[0-9]*/stat"))
+    ticks = sum(sum(map(int, stat[11:13])) for stat in stats if stat and int(stat[1]) == pid)
+    ticks += sum(map(int, _stat(Path(f"/proc/{pid}/stat"))[13:15]))
     return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def _stat(path: Path) -> list[str]:
+    """Return the fields of a process behind its name (proc(5)); none if it has ended."""
+    try:
+        return path.read_text().rpartition(")")[2].split()
+    except OSError:
+        return []

@@ -23,6 +23,8 @@ from tools.benchmarks.scenarios import (
 
 START = "start-up"
 HELP = "--help"
+CREATE = "create_app, without imports"
+STREAM_BYTES = "bytes per open stream, without sockets"
 CARD_BUILD = "agent card of 100 modules"
 
 _MAX_SEND = {"h11+asyncio": 4.0, "httptools+uvloop": 8.0}

@@ -1,0 +1,94 @@
+"""Comparison with other A2A servers, each in an environment of its own that is cached in `.cache`.
+
+All run an agent that does nothing. fasta2a answers before its task ends; the others wait for it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from importlib.metadata import version
+from pathlib import Path
+from subprocess import TimeoutExpired
+from textwrap import shorten
+
+import pytest
+
+from tests.e2e.environments import node_modules, python_environment, tool
+from tools.benchmarks.figures import Key, Results
+from tools.benchmarks.report import Table
+from tools.benchmarks.rounds import Plan
+from tools.benchmarks.scenarios import BUSY, SEND, STEADY
+from tools.benchmarks.servers import CHILD, STACKS
+
+JS, FASTA2A, ADAPTER = "@a2a-js/sdk", "fasta2a", "a2a-adapter"
+OWN = {"bare": "an echo", "ours": "apcore's pipeline", "sdk": "a2a-sdk alone"}
+REQUIREMENTS = {
+    JS: ["@a2a-js/sdk@1.3.0", "express@5.3.0"],
+    FASTA2A: ["fasta2a==2.1.1"],
+    ADAPTER: ["a2a-adapter==0.2.14"],
+}
+AGENTS = OWN | {name: ", ".join(required) for name, required in REQUIREMENTS.items()}
+"""The servers, with what they are."""
+SERVING = ["starlette", "uvicorn", "httptools", "uvloop"]
+"""Packages that serve each agent in Python, all in the versions of this environment."""
+STACK = STACKS["uvloop"]
+(SENDING,) = (scenario for scenario in STEADY if scenario.name == SEND)
+BUSY_SEND = replace(SENDING, connections=(BUSY,), expect_from={FASTA2A: b'"state":"'})
+REASON = 100  # characters
+WARM_UP = 1000  # requests; V8 compiles only what has run often
+
+Program = Sequence[str]
+
+
+def plan(results: Results, *, quick: bool) -> Plan:
+    """Install the peers and return the plan; name those that can't be installed in *results*."""
+    programs: dict[str, Program] = {}
+    for name in REQUIREMENTS:
+        try:
+            programs[name] = program(name)
+        except (pytest.skip.Exception, TimeoutExpired) as failure:
+            results.unavailable[name] = str(failure)
+    return Plan(
+        stacks=[STACK],
+        servers=[*OWN, *programs],
+        rounds=2 if quick else 5,
+        bursts=0,
+        seconds=0.3 if quick else 1.0,
+        stored=2_000 if quick else 10_000,
+        programs=programs,
+        scenarios=[BUSY_SEND],
+        warm_up=100 if quick else WARM_UP,
+    )
+
+
+def program(name: str) -> Program:
+    """Return the program that serves the peer, installed if it is not yet."""
+    if name == JS:
+        folder = node_modules(*REQUIREMENTS[name])
+        return tool("node"), str(Path(__file__).with_name("peer.mjs")), str(folder)
+    serving = [f"{package}=={version(package)}" for package in SERVING]
+    python = python_environment(f"peer-{name}", *REQUIREMENTS[name], *serving)
+    return str(python), "-m", CHILD
+
+
+def table(results: Results) -> Table:
+    """Return the table of all peers, with those that did not run."""
+    header = ["server", "what", "sends/s", "x bare", "CPU us", "x bare"]
+    rows = [_row(name, results) for name in AGENTS]
+    return Table(f"message/send at {BUSY} connections, {STACK.name}", header, rows)
+
+
+def _row(name: str, results: Results) -> list[str]:
+    figures = {agent: results.figures.get(Key(STACK.name, agent, SEND, BUSY)) for agent in AGENTS}
+    own, bare = figures[name], figures["bare"]
+    wrong = [line for line in results.failures if line.startswith(f"{name} on ")]
+    if own is None or bare is None or wrong:
+        reason = results.unavailable.get(name) or next(iter(wrong), "no figures")
+        return [name, f"not run: {shorten(reason, REASON)}", "", "", "", ""]
+    return [
+        name,
+        AGENTS[name],
+        f"{own.rate:,.0f}",
+        f"{own.rate / bare.rate:.2f}",
+        f"{own.cpu * 1e6:.0f}",
+        f"{own.cpu / bare.cpu:.2f}",
+    ]
