@@ -229,7 +229,11 @@ CHANGES: dict[str, Callable[[pytest.MonkeyPatch, LineHandler], Any]] = {
     "a level": lambda _, handler: handler.setLevel("ERROR"),
     "a formatter": lambda _, handler: handler.setFormatter(logging.Formatter("%(name)s")),
     "a factory": lambda patch, _: patch.setattr(
-        logging, "_logRecordFactory", lambda *made: logging.LogRecord(*made[:4], "made", (), None)
+        logging,
+        "_logRecordFactory",
+        lambda name, level, path, line, *rest: logging.LogRecord(
+            name, level, path, line, "made", (), None
+        ),
     ),
     "propagation": lambda patch, _: patch.setattr(access_logger, "propagate", False),
     "a disabled logger": lambda patch, _: patch.setattr(access_logger, "disabled", True),
